@@ -21,8 +21,8 @@ from curtilage.client.query import Query
 from curtilage.client.session import Session
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.tiers import RoutingClass
-from curtilage.policy.document.load import load_policy, profile_text
-from support.client_parts import MemoryTrail, ScriptedLocal, WordInspector
+from curtilage.policy.document.load import load_policy
+from support.client_parts import PLAIN, MemoryTrail, ScriptedLocal, WordInspector
 from support.memory_enclave import (
     Clock,
     MemoryEnclave,
@@ -35,7 +35,6 @@ from support.memory_enclave import (
 KEY = bytes(range(32))
 DIGEST, OTHER = bytes(32), bytes([1] * 32)
 WORDS = {"Ann": "identifier.direct.person", "4111": "financial.pan"}
-PLAIN = profile_text("default").partition("\nrouting:")[0]
 ROUTING = """
 routing:
   tiers: [{id: device, kind: in_process}, {id: enclave, kind: attested}]

@@ -187,6 +187,7 @@ def test_a_file_that_is_no_table_is_refused(file: Path) -> None:
         "UPDATE items SET cause = 'timeout' WHERE ticket = ?",
         "UPDATE items SET until_ms = until_ms + 1 WHERE ticket = ?",
         "UPDATE items SET content = zeroblob(60) WHERE ticket = ?",
+        "UPDATE items SET content = zeroblob(5) WHERE ticket = ?",
         "UPDATE items SET epoch = 99 WHERE ticket = ?",
     ],
 )
@@ -199,6 +200,17 @@ def test_what_was_changed_in_the_file_does_not_open(file: Path, change: str) -> 
     (changed, _) = store.items(1001)
     with pytest.raises(QueueDamagedError, match="not what was put there"):
         store.content(changed)
+
+
+def test_a_key_that_was_changed_in_the_file_opens_nothing(file: Path) -> None:
+    store = open_at(file)
+    store.put(item(1), SECRET, "")
+    with sqlite3.connect(file) as table:
+        table.execute("UPDATE epochs SET key = zeroblob(60)")
+    with pytest.raises(QueueDamagedError, match="not what was put there"):
+        store.content(item(1))
+    with pytest.raises(QueueDamagedError, match="none of ours"):
+        store.put(item(2), SECRET, "")
 
 
 def test_one_content_does_not_open_in_the_place_of_another(file: Path) -> None:

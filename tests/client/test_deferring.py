@@ -34,16 +34,23 @@ from curtilage.client.errors import (
     TicketError,
     UsageError,
 )
-from curtilage.client.options import Mode, Require, RoutingOptions
+from curtilage.client.options import Mode, Require
 from curtilage.client.parts import ClientParts
-from curtilage.client.query import Message, Query
+from curtilage.client.query import Query
 from curtilage.client.routing.estimate import RulesEstimator
 from curtilage.client.routing.router import Router
 from curtilage.client.routing.trace import TraceLine, TraceOutcome
 from curtilage.client.session import Session
 from curtilage.policy.decision.tiers import RoutingClass
-from curtilage.policy.document.load import load_policy, profile_text
-from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal, finding
+from curtilage.policy.document.load import load_policy
+from support import client_parts
+from support.client_parts import (
+    PLAIN,
+    MemoryTrail,
+    ScriptedInspector,
+    ScriptedLocal,
+    finding,
+)
 from support.counts import Counts
 from support.memory_enclave import NOW, MemoryEnclave, Reply, key_store
 
@@ -56,24 +63,15 @@ routing:
   classes: {internal: {queue: {ttl_s: 0}}, public: {queue: {ttl_s: 3600}}}
   queue: {store: memory}
 """
-PLAIN = (
-    profile_text("default")
-    .partition("\nrouting:")[0]
-    .replace(
-        "\nrules:\n",
-        "\nrules:\n- {id: no-keys, when: secret.private_key, then: block}\n",
-    )
+BLOCKING = PLAIN.replace(
+    "\nrules:\n",
+    "\nrules:\n- {id: no-keys, when: secret.private_key, then: block}\n",
 )
 DOWN = EnclaveError(FailureReason.RELAY_UNREACHABLE)
 
 
 def query(text: str = TEXT, **options: object) -> Query:
-    asked = RoutingOptions(defer=True)
-    return Query(
-        messages=(Message(role="user", content=text),),
-        stream=True,
-        options=replace(asked, **options),  # type: ignore[arg-type]
-    )
+    return client_parts.query(text, **{"defer": True, **options})
 
 
 class BusyLocal(ScriptedLocal):
@@ -105,7 +103,7 @@ class Bench:
         trail: MemoryTrail | None = None,
         way_out: bool = True,
     ) -> None:
-        policy = load_policy(f"{PLAIN}\n{SECTION}")
+        policy = load_policy(f"{BLOCKING}\n{SECTION}")
         assert policy.routing is not None
         self.now = NOW
         self.router = Router(
@@ -264,6 +262,19 @@ async def test_nothing_is_promised_of_what_was_sealed() -> None:
     assert "device" not in str(told)
 
 
+async def test_when_a_busy_enclave_wants_to_be_asked_again_is_told() -> None:
+    bench = Bench()
+    bench.enclave.fetch_fails = None
+    bench.enclave.reply = Reply(
+        content=b"{}",
+        status=503,
+        media_type=b"x/y",
+        fields=((b"retry-after", b"9"),),
+    )
+    bench.awake.set()  # it is waited for once, while there is time
+    assert (await bench.queued(query(total_ms=1000))).eta_s == 9
+
+
 @pytest.mark.parametrize(
     "reason", [FailureReason.EVIDENCE_REFUSED, FailureReason.RELAY_DENIED]
 )
@@ -417,7 +428,7 @@ async def test_without_a_queue_nobody_waits_for_one() -> None:
     bench = Bench()
     bare = Session(
         ClientParts(
-            policy=load_policy(PLAIN),
+            policy=load_policy(BLOCKING),
             inspector=bench.inspector,
             local=bench.local,
             transport=bench.enclave,

@@ -5,7 +5,6 @@ import hashlib
 import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import replace
 
 import pytest
 from typing_extensions import override
@@ -33,9 +32,9 @@ from curtilage.client.errors import (
     LocalUnavailableError,
     NotRoutedError,
 )
-from curtilage.client.options import Require, RoutingOptions
+from curtilage.client.options import Require
 from curtilage.client.parts import ClientParts
-from curtilage.client.query import Message, Query
+from curtilage.client.query import Query
 from curtilage.client.remote.cover import CoverSettings
 from curtilage.client.routing.breaker import Budget
 from curtilage.client.routing.estimate import RulesEstimator
@@ -43,18 +42,20 @@ from curtilage.client.routing.router import Router
 from curtilage.client.routing.thresholds import packed
 from curtilage.client.session import Session
 from curtilage.policy.decision.tiers import RoutingClass
-from curtilage.policy.document.load import load_policy, profile_text
-from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
+from curtilage.policy.document.load import load_policy
+from support.client_parts import (
+    EASY,
+    HARD,
+    PLAIN,
+    MemoryTrail,
+    ScriptedInspector,
+    ScriptedLocal,
+    query,
+)
 from support.counts import Counts
 from support.drafts import THRESHOLDS
 from support.memory_enclave import Clock, MemoryEnclave, Reply, chunk, key_store, sse
 
-EASY = "Is this mail spam or not? Classify it: 'You have won a prize.'"
-HARD = (
-    "Prove step by step that the square root of two is irrational, then write a Python "
-    "function that approximates it and explain why its error shrinks."
-)
-PLAIN = profile_text("default").partition("\nrouting:")[0]
 THRESHOLDS_FILE = packed(THRESHOLDS)
 DIGEST = hashlib.sha256(THRESHOLDS_FILE).hexdigest()
 # Of a home model that may be as good and costs nothing, so that a draft is worth it.
@@ -67,15 +68,6 @@ routing:
 """
 SURE = TokenSignal(logprob=math.log(0.99), margin=4.6)
 UNSURE = TokenSignal(logprob=math.log(0.01), margin=0.0)
-
-
-def query(text: str, **options: object) -> Query:
-    """Return a question."""
-    return Query(
-        messages=(Message(role="user", content=text),),
-        stream=True,
-        options=replace(RoutingOptions(), **options),  # type: ignore[arg-type]
-    )
 
 
 def drafting(mode: str) -> str:

@@ -12,21 +12,24 @@ from curtilage.client.errors import (
     LocalUnavailableError,
     NotRoutedError,
 )
-from curtilage.client.options import Require, RoutingOptions
+from curtilage.client.options import Require
 from curtilage.client.parts import ClientParts
-from curtilage.client.query import Message, Query
+from curtilage.client.query import Query
 from curtilage.client.routing.estimate import RulesEstimator
 from curtilage.client.routing.router import Router
 from curtilage.client.session import Session
 from curtilage.policy.decision.permit import LIFE_MS, HousePermit, PermitDesk
-from curtilage.policy.document.load import load_policy, profile_text
-from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
+from curtilage.policy.document.load import load_policy
+from support.client_parts import (
+    HARD,
+    PLAIN,
+    MemoryTrail,
+    ScriptedInspector,
+    ScriptedLocal,
+    query,
+)
 from support.memory_enclave import Clock, MemoryEnclave, key_store
 
-HARD = (
-    "Prove step by step that the square root of two is irrational, then write a Python "
-    "function that approximates it and explain why its error shrinks."
-)
 SECTION = """
 routing:
   tiers:
@@ -34,7 +37,6 @@ routing:
   - {id: ward, kind: house, address: "unix:/run/w", model: big, trusted: TRUSTED}
   - {id: enclave, kind: attested}
 """
-PLAIN = profile_text("default").partition("\nrouting:")[0]
 
 
 class Ward:
@@ -103,14 +105,9 @@ class Bench:
         return self.ward
 
 
-def query(require: Require | None = None) -> Query:
-    options = RoutingOptions(require=require)
-    return Query(messages=(Message(role="user", content=HARD),), options=options)
-
-
 async def test_what_must_stay_may_be_told_to_whom_the_policy_trusts() -> None:
     bench = Bench("financial.pan")
-    answer = await bench.session.ask(query())
+    answer = await bench.session.ask(query(HARD))
     assert (answer.route, answer.text) == (Answerer.HOUSE, "From the ward.")
     assert (answer.provenance.tier, answer.provenance.model) == ("ward", "big")
     assert bench.enclave.sealed == []
@@ -120,21 +117,21 @@ async def test_what_must_stay_may_be_told_to_whom_the_policy_trusts() -> None:
 @pytest.mark.parametrize("trusted", ["[]", "['health.*']"])
 async def test_nobody_else_is_told(trusted: str) -> None:
     bench = Bench("financial.pan", trusted=trusted)
-    answer = await bench.session.ask(query())
+    answer = await bench.session.ask(query(HARD))
     assert answer.route is Answerer.LOCAL
     with pytest.raises(NotRoutedError):
-        await bench.session.ask(query(Require.HOUSE))
+        await bench.session.ask(query(HARD, require=Require.HOUSE))
     assert bench.ward is not None
     assert bench.ward.asked == []
 
 
 async def test_what_is_not_recorded_is_told_to_nobody() -> None:
     bench = Bench("financial.pan", trail=MemoryTrail(broken=True))
-    answer = await bench.session.ask(query())
+    answer = await bench.session.ask(query(HARD))
     assert answer.route is Answerer.LOCAL
     assert answer.provenance.fallback is FailureReason.AUDIT_FAILED
     with pytest.raises(NotRoutedError):
-        await bench.session.ask(query(Require.HOUSE))
+        await bench.session.ask(query(HARD, require=Require.HOUSE))
     assert bench.ward is not None
     assert bench.ward.asked == []
 
@@ -144,7 +141,7 @@ async def test_a_ward_that_is_down_is_answered_for_at_home() -> None:
     assert bench.ward is not None
     bench.ward.fails = FailureReason.HOUSE_UNREACHABLE
     for _ in range(3):
-        answer = await bench.session.ask(query())
+        answer = await bench.session.ask(query(HARD))
         assert answer.provenance.tier == "device"
         assert answer.provenance.fallback is FailureReason.HOUSE_UNREACHABLE
     told = [each.outcome for each in bench.trail.entries]
@@ -156,7 +153,7 @@ async def test_a_ward_that_never_answers_is_waited_for_once() -> None:
     assert bench.ward is not None
     bench.ward.fails = FailureReason.HOUSE_LATE
     for _ in range(3):
-        assert (await bench.session.ask(query())).provenance.tier == "device"
+        assert (await bench.session.ask(query(HARD))).provenance.tier == "device"
     told = [each.outcome for each in bench.trail.entries]
     assert told.count(Outcome.HOUSE) == 1
 
@@ -166,7 +163,7 @@ async def test_without_a_permit_that_holds_it_is_answered_at_home() -> None:
     bench = Bench("financial.pan")
     assert bench.ward is not None
     bench.ward.slept_ms = LIFE_MS
-    answer = await bench.session.ask(query())
+    answer = await bench.session.ask(query(HARD))
     assert answer.provenance.tier == "device"
     assert answer.provenance.fallback is FailureReason.NOT_PERMITTED
     assert bench.ward.asked == []
@@ -177,7 +174,7 @@ async def test_when_all_at_home_fail_it_is_said_and_nothing_leaves() -> None:
     assert bench.ward is not None
     bench.ward.fails = FailureReason.HOUSE_UNREACHABLE
     with pytest.raises(LocalUnavailableError, match=r"house.*model file is missing"):
-        await bench.session.ask(query())
+        await bench.session.ask(query(HARD))
     assert bench.enclave.sealed == []
 
 

@@ -16,8 +16,8 @@ from curtilage.client.session import Session
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.tiers import RoutingClass
-from curtilage.policy.document.load import load_policy, profile_text
-from support.client_parts import MemoryTrail, ScriptedLocal, WordInspector
+from curtilage.policy.document.load import load_policy
+from support.client_parts import PLAIN, MemoryTrail, ScriptedLocal, WordInspector
 from support.memory_enclave import (
     Clock,
     MemoryEnclave,
@@ -34,7 +34,6 @@ ANSWER = "Here is a function: it calls the method of the list."
 MORE = "now make it shorter please"
 BRIEF = "The user wants to know whether the amount of a medicine is too much."
 WORDS = {"lupus": "financial.pan", "Kowalski": "identifier.direct.person"}
-PLAIN = profile_text("default").partition("\nrouting:")[0]
 ROUTING = """
 routing:
   tiers: [{id: device, kind: in_process}, {id: enclave, kind: attested}]

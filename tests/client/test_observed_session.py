@@ -13,28 +13,29 @@ from curtilage.client.errors import (
     UsageError,
 )
 from curtilage.client.parts import ClientParts
-from curtilage.client.query import Message, Query
 from curtilage.client.routing.estimate import RulesEstimator
 from curtilage.client.routing.router import Router
 from curtilage.client.routing.trace import TraceLine, TraceOutcome
 from curtilage.client.session import Session
-from curtilage.policy.document.load import load_policy, profile_text
-from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
+from curtilage.policy.document.load import load_policy
+from support.client_parts import (
+    EASY,
+    HARD,
+    PLAIN,
+    MemoryTrail,
+    ScriptedInspector,
+    ScriptedLocal,
+    query,
+)
 from support.counts import Counts
 from support.memory_enclave import Clock, MemoryEnclave, key_store
 
-EASY = "Is this mail spam or not? Classify it: 'You have won a prize.'"
-HARD = (
-    "Prove step by step that the square root of two is irrational, then write a Python "
-    "function that approximates it and explain why its error shrinks."
-)
 SECTION = """
 routing:
   tiers:
   - {id: device, kind: in_process, cost_microusd_per_mtok: 50000}
   - {id: enclave, kind: attested}
 """
-PLAIN = profile_text("default").partition("\nrouting:")[0]
 
 
 @pytest.fixture
@@ -74,9 +75,7 @@ class Bench:
 
     async def ask(self, text: str) -> str:
         """Return the answer's id."""
-        message = Message(role="user", content=text)
-        answer = await self.session.ask(Query(messages=(message,), stream=True))
-        return answer.id
+        return (await self.session.ask(query(text))).id
 
 
 async def test_a_choice_and_its_answer_are_counted(counts: Counts) -> None:
@@ -170,8 +169,7 @@ async def test_without_a_routing_section_a_word_is_counted_and_leaves_no_line(
 
 async def test_a_question_without_an_answer_cannot_be_graded() -> None:
     bench = Bench()
-    query = Query(messages=(Message(role="user", content=EASY),), stream=True)
-    stream = bench.session.stream(query)
+    stream = bench.session.stream(query(EASY))
     with pytest.raises(UsageError):
         bench.session.feedback(stream.id, good=True)
     await stream.aclose()

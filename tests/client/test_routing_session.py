@@ -17,9 +17,8 @@ from curtilage.client.errors import (
     NotRoutedError,
     UsageError,
 )
-from curtilage.client.options import Mode, Require, RoutingOptions
+from curtilage.client.options import Mode, Require
 from curtilage.client.parts import ClientParts
-from curtilage.client.query import Message, Query
 from curtilage.client.remote.sealed import FetchOrder
 from curtilage.client.routing.estimate import RulesEstimator
 from curtilage.client.routing.router import Device, Router
@@ -27,30 +26,24 @@ from curtilage.client.routing.trace import TraceLine
 from curtilage.client.session import Session
 from curtilage.policy.decision.classes import CLASSES
 from curtilage.policy.decision.tiers import RoutingClass
-from curtilage.policy.document.load import load_policy, profile_text
-from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
+from curtilage.policy.document.load import load_policy
+from support.client_parts import (
+    EASY,
+    HARD,
+    PLAIN,
+    MemoryTrail,
+    ScriptedInspector,
+    ScriptedLocal,
+    query,
+)
 from support.memory_enclave import Clock, MemoryEnclave, Reply, key_store
 
-EASY = "Is this mail spam or not? Classify it: 'You have won a prize.'"
-HARD = (
-    "Prove step by step that the square root of two is irrational, then write a Python "
-    "function that approximates it and explain why its error shrinks."
-)
 SECTION = """
 routing:
   tiers:
   - {id: device, kind: in_process}
   - {id: enclave, kind: attested}
 """
-PLAIN = profile_text("default").partition("\nrouting:")[0]
-
-
-def query(text: str, **options: object) -> Query:
-    return Query(
-        messages=(Message(role="user", content=text),),
-        stream=True,
-        options=replace(RoutingOptions(), **options),  # type: ignore[arg-type]
-    )
 
 
 class Bench:

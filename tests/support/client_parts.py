@@ -1,18 +1,37 @@
-"""In-memory counterparts of a client's doors: detectors and local model."""
+"""In-memory counterparts of a client's doors, and what a session of them is asked."""
 
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from curtilage.client.answer import AnswerEvent, Delta, Finished, TokenSignal
 from curtilage.client.audit.record import AuditEntry, ReceiptEntry, receipt_secret
 from curtilage.client.errors import AuditError, LocalUnavailableError
-from curtilage.client.query import Query
+from curtilage.client.options import RoutingOptions
+from curtilage.client.query import Message, Query
 from curtilage.inference.scripted import SCRIPTED_INFO
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.findings import Approved, Finding, Normalization, Where
+from curtilage.policy.document.load import profile_text
 
 ORGANISATION = bytes(range(32))
+PLAIN: Final = profile_text("default").partition("\nrouting:")[0]
+"""The default policy without routing; a test puts its own behind it."""
+EASY: Final = "Is this mail spam or not? Classify it: 'You have won a prize.'"
+HARD: Final = (
+    "Prove step by step that the square root of two is irrational, then write a Python "
+    "function that approximates it and explain why its error shrinks."
+)
+
+
+def query(text: str, **options: object) -> Query:
+    """Return a question; ``options`` are of its routing."""
+    return Query(
+        messages=(Message(role="user", content=text),),
+        stream=True,
+        options=replace(RoutingOptions(), **options),  # type: ignore[arg-type]
+    )
 
 
 def finding(data_class: str, *, score: int = 90) -> Finding:

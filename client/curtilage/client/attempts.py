@@ -33,7 +33,6 @@ from curtilage.client.errors import (
     ClientError,
     EnclaveError,
     FailureReason,
-    HouseUnavailableError,
     IncompleteAnswerError,
     LocalUnavailableError,
     NotRoutedError,
@@ -55,7 +54,6 @@ from curtilage.client.routing.router import (
     Router,
     question_of,
     required_unmet,
-    retry_after_s,
 )
 from curtilage.client.routing.speculate import SPECULATIVE, Speculation
 from curtilage.client.routing.trace import TraceLine
@@ -258,11 +256,11 @@ class Attempts:
 
         ``alone``: nobody else writes, and nothing was shown.
         """
-        router, wait_s = self._router, retry_after_s(failed)
+        router, wait_s = self._router, failed.retry_after_s
         if router is None or router.plan.observe or wait_s is None:
             return False
         # What a person agreed to is one attempt, and he is not asked for the next.
-        agreed = isinstance(failed, EnclaveError) and self._is_asked_about(
+        agreed = isinstance(failed, EnclaveError) and self._doors.asks_about(
             asked.ways.permitted.routing_class
         )
         if asked.waited or not alone or agreed:
@@ -301,16 +299,12 @@ class Attempts:
         if self._queue is None:
             return None
         reasons = [each.reason for each in asked.failures]
-        known = [
-            each.retry_after_s
-            for each in asked.failures
-            if isinstance(each, HouseUnavailableError)
-        ]
         if asked.plan.fallback is not None:
             reasons.append(asked.plan.fallback)
-        if self._router is not None:
+        known: list[int | None] = []
+        if self._router is not None:  # which knows how long each wants to be left alone
             tiers = [each.id for each in asked.ways.permitted.tiers]
-            known += [self._router.left_alone_s(each) for each in tiers]
+            known = [self._router.left_alone_s(each) for each in tiers]
         queued = await self._queue.put(
             asked.query,
             asked.recorder.decision,
@@ -411,13 +405,8 @@ class Attempts:
 
     def _lightly(self, routing_class: RoutingClass) -> bool:
         """Tell whether a question of a class may be put to a second one."""
-        return routing_class in SPECULATIVE and not self._is_asked_about(routing_class)
-
-    def _is_asked_about(self, routing_class: RoutingClass) -> bool:
-        """Tell whether a person is to agree before a question of a class leaves."""
-        plan = self._parts.policy.routing
-        return plan is not None and any(
-            routing_class.privacy >= each.privacy for each in plan.consent
+        return routing_class in SPECULATIVE and not self._doors.asks_about(
+            routing_class
         )
 
     async def _writes(
@@ -613,7 +602,7 @@ def _unanswered(  # noqa: PLR0911 - one error each
                 f"this query must stay here (rule {decision.rule!r}), but {last}"
             )
         return last
-    told = [str(each) for each in failures]
     if isinstance(last, LocalUnavailableError):
-        return last.told_as("; ".join(told[:-1]) + f", and on this machine: {last}")
+        told = "; ".join(str(each) for each in earlier)
+        return last.told_as(f"{told}, and on this machine: {last}")
     return last

@@ -50,13 +50,8 @@ CREATE TABLE IF NOT EXISTS items (
     state TEXT NOT NULL, epoch INTEGER NOT NULL, content BLOB NOT NULL
 ) STRICT;
 """
-_ALL: Final = (
+_ITEMS: Final = (
     "SELECT ticket, class, policy, cause, put_ms, until_ms, state FROM items "
-    "ORDER BY put_ms, rowid"
-)
-_OVER: Final = (
-    "SELECT ticket, class, policy, cause, put_ms, until_ms, state FROM items "
-    "WHERE until_ms <= ?"
 )
 
 
@@ -170,7 +165,8 @@ class DeferredStore:
             ):
                 self._table.execute(f"PRAGMA {pragma}")
             self._table.executescript(_TABLES)
-            self._epochs()
+            for (sealed,) in self._table.execute("SELECT key FROM epochs"):
+                self._key(sealed)
         except OSError as failure:
             raise ConfigError(f"{path}: {failure.strerror}") from None
         except sqlite3.Error as failure:
@@ -215,12 +211,7 @@ class DeferredStore:
         Raises:
             QueueStoreError: it cannot be read.
         """
-        with self._changing() as table:
-            forgot = self._forget(now_ms)
-            found = tuple(_item(row) for row in table.execute(_ALL))
-        if forgot:
-            self._clear_journal()
-        return found
+        return self._found(now_ms, "ORDER BY put_ms, rowid")
 
     def item(self, ticket: str, now_ms: int) -> Deferred | None:
         """Return one of them, or None where there is none of this ticket.
@@ -228,9 +219,15 @@ class DeferredStore:
         Raises:
             QueueStoreError: it cannot be read.
         """
-        return next(
-            (each for each in self.items(now_ms) if each.ticket == ticket), None
-        )
+        return next(iter(self._found(now_ms, "WHERE ticket = ?", ticket)), None)
+
+    def _found(self, now_ms: int, which: str, *said: str) -> tuple[Deferred, ...]:
+        with self._changing() as table:
+            forgot = self._forget(now_ms)
+            found = tuple(_item(row) for row in table.execute(_ITEMS + which, said))
+        if forgot:
+            self._clear_journal()
+        return found
 
     def content(self, item: Deferred) -> bytes:
         """Return what a question says; once it was settled, what became of it.
@@ -241,16 +238,18 @@ class DeferredStore:
         """
         with self._changing() as table:
             row = table.execute(
-                "SELECT epoch, content FROM items WHERE ticket = ?", (item.ticket,)
+                "SELECT key, content FROM items LEFT JOIN epochs ON id = epoch "
+                "WHERE ticket = ?",
+                (item.ticket,),
             ).fetchone()
             if row is None:
                 raise QueueStoreError("nothing waits under this ticket")
-            epoch, sealed = row
-            keys = self._epochs()
+            key, sealed = row
             try:
-                opener = ChaCha20Poly1305(keys[epoch])
+                # Without a key (nothing) it does not open, either.
+                opener = ChaCha20Poly1305(self._key(key or b""))
                 return _open(opener, sealed, _LABEL + item.bound())
-            except (InvalidTag, KeyError):
+            except InvalidTag:
                 raise QueueDamagedError(
                     "what waits under this ticket is not what was put there"
                 ) from None
@@ -355,12 +354,17 @@ class DeferredStore:
     def _epoch(self, now_ms: int) -> tuple[int, bytes]:
         """Return the epoch of now and its key; begins one where there is none."""
         row = self._table.execute(
-            "SELECT id FROM epochs WHERE began_ms > ? AND began_ms <= ? "
+            "SELECT id, key FROM epochs WHERE began_ms > ? AND began_ms <= ? "
             "ORDER BY id DESC",
             (now_ms - EPOCH_MS, now_ms),
         ).fetchone()
         if row is not None:
-            return row[0], self._epochs()[row[0]]
+            try:
+                return row[0], self._key(row[1])
+            except InvalidTag:
+                raise QueueDamagedError(
+                    "the queue holds a key that is none of ours"
+                ) from None
         key, nonce = self._draw(KEY_BYTES), self._draw(_NONCE_BYTES)
         cursor = self._table.execute(
             "INSERT INTO epochs (began_ms, key) VALUES (?, ?)",
@@ -368,16 +372,15 @@ class DeferredStore:
         )
         return cursor.lastrowid or 0, key
 
-    def _epochs(self) -> dict[int, bytes]:
-        rows = self._table.execute("SELECT id, key FROM epochs").fetchall()
-        return {name: _open(self._seal, sealed, _EPOCH_LABEL) for name, sealed in rows}
+    def _key(self, sealed: bytes) -> bytes:
+        return _open(self._seal, sealed, _EPOCH_LABEL)
 
     def _forget(self, now_ms: int) -> bool:
         """Forget what waited too long; of a question that did, remember that.
 
         Tells whether anything was; then the journal is to be cleared.
         """
-        rows = self._table.execute(_OVER, (now_ms,)).fetchall()
+        rows = self._table.execute(_ITEMS + "WHERE until_ms <= ?", (now_ms,)).fetchall()
         for row in rows:
             item = _item(row)
             self._table.execute("DELETE FROM items WHERE ticket = ?", (item.ticket,))
@@ -405,6 +408,8 @@ class DeferredStore:
 
 
 def _open(key: ChaCha20Poly1305, sealed: bytes, bound: bytes) -> bytes:
+    if len(sealed) < _NONCE_BYTES:
+        raise InvalidTag
     return key.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound)
 
 

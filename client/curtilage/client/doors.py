@@ -44,7 +44,7 @@ from curtilage.client.routing.utility import Reason
 from curtilage.client.writers import Tells
 from curtilage.policy.decision.decide import Decision
 from curtilage.policy.decision.permit import PermitDesk, PermitRefusedError
-from curtilage.policy.decision.tiers import Tier, TierKind
+from curtilage.policy.decision.tiers import RoutingClass, Tier, TierKind
 from curtilage.policy.expectations import requirement_for
 
 ANSWERERS: Final[Mapping[TierKind, Answerer]] = {
@@ -312,6 +312,16 @@ class Doors:
                     for restored in restorer.push(event):
                         yield restored
 
+    def asks_about(self, routing_class: RoutingClass) -> bool:
+        """Tell whether a person is to agree before a query of a class leaves."""
+        plan = self._parts.policy.routing
+        # Of a class that is named, and of every more private one: a declaration, or the
+        # cut from a conversation to its question, raises the class, and what was to be
+        # asked about without it would leave unasked.
+        return plan is not None and any(
+            routing_class.privacy >= each.privacy for each in plan.consent
+        )
+
     async def _require_consent(
         self, way: AskEnclave, sent: Query, asked: Query, tier: Tier
     ) -> str | None:
@@ -322,13 +332,7 @@ class Doors:
         Raises:
             EnclaveError: nobody agreed, so nothing is sealed.
         """
-        plan = self._parts.policy.routing
-        # Of a class that is named, and of every more private one: a declaration, or the
-        # cut from a conversation to its question, raises the class, and what was to be
-        # asked about without it would leave unasked.
-        if plan is None or not any(
-            way.allowed.routing_class.privacy >= each.privacy for each in plan.consent
-        ):
+        if not self.asks_about(way.allowed.routing_class):
             return None
         consents = self._parts.consents
         if consents is not None:

@@ -20,10 +20,11 @@
     ├── AnswererError           one who might have answered could not
     │   ├── DraftRejectedError      the local model's draft would not do
     │   ├── LocalUnavailableError   nothing here can answer
-    │   ├── HouseUnavailableError   a server in the house could not be asked, or its
-    │   │                           answer is none
-    │   └── EnclaveError            the enclave could not be asked, or not believed
-    │       └── DateRefusedError    its clock and ours differ too much
+    │   └── ElsewhereError          one outside this process could not
+    │       ├── HouseUnavailableError   a server in the house could not be asked, or
+    │       │                           its answer is none
+    │       └── EnclaveError        the enclave could not be asked, or not believed
+    │           └── DateRefusedError    its clock and ours differ too much
     └── IncompleteAnswerError   an answer began and was cut; never 'finished'
 
 Messages hold names, sizes and codes; never a word of a query or an answer.
@@ -31,8 +32,7 @@ Messages hold names, sizes and codes; never a word of a query or an answer.
 
 from datetime import datetime
 from enum import StrEnum
-
-from typing_extensions import override
+from typing import Self
 
 
 class FailureReason(StrEnum):
@@ -347,18 +347,24 @@ class AnswererError(ClientError):
 
     Attributes:
         reason: the closed set's member.
+        retry_after_s: after how long it wants to be asked again (an enclave says so
+            inside the seal); None where it does not, or says more than is worth
+            waiting for.
     """
 
     reason: FailureReason
+    retry_after_s: int | None = None
 
-    def alone(self) -> "AnswererError":
+    def alone(self) -> Self:
         """Return the same failure without where it came from, to be kept.
 
         One that was raised holds the frames that it went through and all that
         called them, the question in them and what keeps the error: such a
         cycle lives until the interpreter looks for cycles.
         """
-        raise NotImplementedError
+        same = type(self).__new__(type(self), *self.args)
+        vars(same).update(vars(self))
+        return same
 
 
 class DraftRejectedError(AnswererError):
@@ -368,11 +374,6 @@ class DraftRejectedError(AnswererError):
 
     def __init__(self) -> None:
         super().__init__(EXPLAINED[self.reason])
-
-    @override
-    def alone(self) -> "DraftRejectedError":
-        """Return the same; see there."""
-        return DraftRejectedError()
 
 
 class LocalUnavailableError(AnswererError):
@@ -387,26 +388,19 @@ class LocalUnavailableError(AnswererError):
     code = "local_model_unavailable"
     reason = FailureReason.LOCAL_UNAVAILABLE
 
-    @override
-    def alone(self) -> "LocalUnavailableError":
-        """Return the same trouble; see there."""
-        return self.told_as(str(self))
-
-    def told_as(self, message: str) -> "LocalUnavailableError":
+    def told_as(self, message: str) -> Self:
         """Return the same trouble with more words about how it came to it."""
-        error = LocalUnavailableError(message)
-        error.http_status, error.code = self.http_status, self.code
-        error.reason = self.reason
-        return error
+        same = self.alone()
+        same.args = (message,)
+        return same
 
 
-class HouseUnavailableError(AnswererError):
-    """A server in the house could not be asked, or what it said is no answer.
+class ElsewhereError(AnswererError):
+    """One outside this process could not be asked, or what it said is no answer.
 
     Attributes:
-        code: the HTTP status that refused the request, else None.
-        retry_after_s: after how long it wants to be asked again; None where it
-            does not say, or says more than is worth waiting for.
+        code: what it was refused with: the HTTP status of a server in the house, the
+            refusal code of evidence; else None.
     """
 
     def __init__(
@@ -421,41 +415,13 @@ class HouseUnavailableError(AnswererError):
         self.code = code
         self.retry_after_s = retry_after_s
 
-    @override
-    def alone(self) -> "HouseUnavailableError":
-        """Return the same failure; see there."""
-        return HouseUnavailableError(
-            self.reason, code=self.code, retry_after_s=self.retry_after_s
-        )
+
+class HouseUnavailableError(ElsewhereError):
+    """A server in the house could not be asked, or what it said is no answer."""
 
 
-class EnclaveError(AnswererError):
-    """The enclave could not be asked, or could not be believed.
-
-    Attributes:
-        code: the refusal code where evidence was refused, else None.
-        retry_after_s: after how long it wants to be asked again, as it said inside the
-            seal; None where it does not, or says more than is worth waiting for.
-    """
-
-    def __init__(
-        self,
-        reason: FailureReason,
-        *,
-        code: str | None = None,
-        retry_after_s: int | None = None,
-    ) -> None:
-        super().__init__(EXPLAINED[reason] + (f" ({code})" if code else ""))
-        self.reason = reason
-        self.code = code
-        self.retry_after_s = retry_after_s
-
-    @override
-    def alone(self) -> "EnclaveError":
-        """Return the same failure; see there."""
-        return EnclaveError(
-            self.reason, code=self.code, retry_after_s=self.retry_after_s
-        )
+class EnclaveError(ElsewhereError):
+    """The enclave could not be asked, or could not be believed."""
 
 
 class DateRefusedError(EnclaveError):
@@ -469,11 +435,6 @@ class DateRefusedError(EnclaveError):
     def __init__(self, date: datetime | None) -> None:
         super().__init__(FailureReason.DATE_REFUSED)
         self.date = date
-
-    @override
-    def alone(self) -> "DateRefusedError":
-        """Return the same refusal without where it came from; see there."""
-        return DateRefusedError(self.date)
 
 
 class IncompleteAnswerError(ClientError):

@@ -168,7 +168,7 @@ class Observed:
 
     def __init__(
         self,
-        names: "telemetry.Names",
+        names: telemetry.Names,
         tiers: dict[str, Tier],
         stream: AnswerStream,
         recorder: QueryRecorder,

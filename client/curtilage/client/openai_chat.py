@@ -18,8 +18,7 @@ from curtilage.client.errors import (
     BusyError,
     ClientError,
     ConsentRequiredError,
-    EnclaveError,
-    HouseUnavailableError,
+    ElsewhereError,
     IncompleteAnswerError,
     LocalUnavailableError,
     NotRoutedError,
@@ -27,7 +26,7 @@ from curtilage.client.errors import (
     UnsupportedContentError,
     UsageError,
 )
-from curtilage.client.options import ROUTING_FIELDS, options_from
+from curtilage.client.options import ROUTING_FIELDS, flag, integer, options_from
 from curtilage.client.query import ROLES, Message, Query, Settings
 from curtilage.policy.decision.findings import Where
 
@@ -250,7 +249,7 @@ def parse_completion_request(body: bytes) -> ChatCompletionRequest:
         raise UsageError(f"the only model here is {MODEL_ID!r}", param="model")
     messages, others = turns_of(request.get("messages"))
     require_text(others)
-    stream = _flag(request, "stream")
+    stream = flag("stream", request.get("stream"))
     routing = request.get("curtilage")
     if routing is not None and not isinstance(routing, dict):
         raise UsageError("curtilage must be an object", param="curtilage")
@@ -428,7 +427,7 @@ def error_object(error: ClientError) -> tuple[int, JsonObject]:
                 kind = "rate_limit_error"
             elif status < SERVER_ERROR:
                 kind = "invalid_request_error"
-        case EnclaveError() | HouseUnavailableError() | IncompleteAnswerError():
+        case ElsewhereError() | IncompleteAnswerError():
             status, kind, code = 502, "unavailable_error", error.reason.value
         case _:
             status, kind, code = 500, "server_error", "internal"
@@ -522,30 +521,15 @@ def _answerer(provenance: Provenance) -> JsonObject:
 
 def _settings(request: JsonObject) -> Settings:
     given = Settings()
-    seed = request.get("seed")
     limit = request.get("max_completion_tokens", request.get("max_tokens"))
     return Settings(
-        max_tokens=_integer("max_tokens", limit, given.max_tokens, (1, MAX_TOKENS)),
+        max_tokens=integer("max_tokens", limit, 1, MAX_TOKENS) or given.max_tokens,
         temperature=_number(request, "temperature", given.temperature, (0, 2)),
         top_p=_number(request, "top_p", given.top_p, (0.001, 1)),
-        seed=None if seed is None else _integer("seed", seed, 0, (0, 2**32 - 1)),
+        seed=integer("seed", request.get("seed"), 0, 2**32 - 1),
         stop=_stop(request.get("stop")),
-        logprobs=_flag(request, "logprobs"),
+        logprobs=flag("logprobs", request.get("logprobs")),
     )
-
-
-def _integer(name: str, value: object, default: int, bounds: tuple[int, int]) -> int:
-    if value is None:
-        return default
-    low, high = bounds
-    # In Python, true is a number.
-    if (
-        not isinstance(value, int)
-        or isinstance(value, bool)
-        or not low <= value <= high
-    ):
-        raise UsageError(f"{name} must be an integer, {low} to {high}", param=name)
-    return value
 
 
 def _number(
@@ -575,13 +559,6 @@ def _stop(value: object) -> tuple[str, ...]:
     if not all(isinstance(each, str) and each for each in found):
         raise UsageError("stop must hold strings that are not empty", param="stop")
     return tuple(cast("list[str]", found))
-
-
-def _flag(request: JsonObject, name: str) -> bool:
-    value = request.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise UsageError(f"{name} must be true or false", param=name)
-    return bool(value)
 
 
 def _logprobs(pairs: tuple[tuple[str, float], ...]) -> JsonObject | None:

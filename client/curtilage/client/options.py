@@ -130,14 +130,14 @@ def options_from(mapping: Mapping[str, object]) -> RoutingOptions:
             raise UsageError("slo_ms must be an object", param="slo_ms")
         times = cast("Mapping[str, object]", slo)
         _refuse_unknown("slo_ms", times, frozenset({"ttft", "total"}))
-        ttft = _integer("slo_ms.ttft", times.get("ttft"), 1, MAX_MS)
-        total = _integer("slo_ms.total", times.get("total"), 1, MAX_MS)
+        ttft = integer("slo_ms.ttft", times.get("ttft"), 1, MAX_MS)
+        total = integer("slo_ms.total", times.get("total"), 1, MAX_MS)
         options = replace(
             options,
             ttft_ms=options.ttft_ms if ttft is None else ttft,
             total_ms=options.total_ms if total is None else total,
         )
-    hard = _flag("slo_hard", mapping.get("slo_hard"))
+    hard = flag("slo_hard", mapping.get("slo_hard"))
     if hard and options.ttft_ms is None and options.total_ms is None:
         # It would promise what nothing was said about.
         raise UsageError("slo_hard needs slo_ms or a preset", param="slo_hard")
@@ -156,7 +156,7 @@ def options_from(mapping: Mapping[str, object]) -> RoutingOptions:
         options,
         consent=consent,
         slo_hard=hard,
-        max_cost_microusd=_integer(
+        max_cost_microusd=integer(
             "max_cost",
             mapping.get("max_cost"),
             0,
@@ -166,7 +166,7 @@ def options_from(mapping: Mapping[str, object]) -> RoutingOptions:
         floor=_word("floor", mapping.get("floor"), RoutingClass) or options.floor,
         mode=mode,
         require=require,
-        defer=_flag("defer", mapping.get("defer")),
+        defer=flag("defer", mapping.get("defer")),
     )
 
 
@@ -177,15 +177,25 @@ def _refuse_unknown(
         raise UsageError(f"{name} may hold {', '.join(sorted(known))}", param=name)
 
 
-def _flag(name: str, value: object) -> bool:
+def flag(name: str, value: object) -> bool:
+    """Read a field that may be left out; then it is false.
+
+    Raises:
+        UsageError: it is no truth value.
+    """
     if value is not None and not isinstance(value, bool):
         raise UsageError(f"{name} must be true or false", param=name)
     return bool(value)
 
 
-def _integer(
+def integer(
     name: str, value: object, low: int, high: int, *, unit: str = ""
 ) -> int | None:
+    """Read a field that may be left out.
+
+    Raises:
+        UsageError: it is no integer, or not from ``low`` to ``high``.
+    """
     if value is None:
         return None
     # In Python, true is a number.

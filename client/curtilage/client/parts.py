@@ -151,10 +151,6 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def _untold() -> str:
-    return ""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientParts:
     """What a client is made of; tests put in-memory counterparts here.
@@ -212,6 +208,6 @@ class ClientParts:
     router: Router | None = None
     trace: Callable[[TraceLine], object] | None = None
     parameters: int = 0
-    home_model: Callable[[], str] = _untold
+    home_model: Callable[[], str] = str
     consents: Consents | None = None
     queue: DeferredStore | None = None

@@ -11,12 +11,12 @@ from curtilage.client.endpoint import server as gateway
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.parts import ClientParts, UnavailableLocal
 from curtilage.client.session import Session
-from curtilage.policy.document.load import load_policy, profile_text
-from support.client_parts import MemoryTrail, ScriptedInspector
+from curtilage.policy.document.load import load_policy
+from support.client_parts import PLAIN, MemoryTrail, ScriptedInspector
 from support.memory_enclave import Clock, MemoryEnclave, key_store
 
 POLICY = (
-    profile_text("default").partition("\nrouting:")[0]
+    PLAIN
     + """
 routing:
   tiers:

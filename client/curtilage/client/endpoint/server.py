@@ -196,7 +196,9 @@ class _Endpoint:
         try:
             if chat.query.stream:
                 return await _streamed(request, chat, stream, self._refusal)
-            return await _whole(request, stream)
+            async for _ in stream:
+                pass
+            return await _answered(request, stream.answer)
         except ClientError as error:
             status, body = await self._refusal(chat.query, error)
             return _json(body, status=status, fields=_again(error))
@@ -300,12 +302,6 @@ async def _body(request: web.BaseRequest) -> bytes:
         if len(body) > MAX_REQUEST_BYTES:
             raise UsageError(f"the request is larger than {MAX_REQUEST_BYTES} bytes")
     return bytes(body)
-
-
-async def _whole(request: web.BaseRequest, stream: AnswerStream) -> web.StreamResponse:
-    async for _ in stream:
-        pass
-    return await _answered(request, stream.answer)
 
 
 async def _answered(request: web.BaseRequest, answer: Answer) -> web.StreamResponse:

@@ -17,9 +17,7 @@ from curtilage.client.errors import (
     EXPLAINED,
     UNMET,
     AnswererError,
-    EnclaveError,
     FailureReason,
-    HouseUnavailableError,
 )
 from curtilage.client.options import Require
 from curtilage.client.query import MESSAGE_TOKENS, Query
@@ -519,7 +517,7 @@ class Following:
             self._router.failed(self._tier, error.reason)
             if self._attempt is not None:
                 failure = _FAILURES.get(error.reason, Failure.BROKEN)
-                later_ms = 1000.0 * (retry_after_s(error) or 0)
+                later_ms = 1000.0 * (error.retry_after_s or 0)
                 self._health.failed(
                     self._attempt, now_ms, failure, retry_after_ms=later_ms
                 )
@@ -549,13 +547,6 @@ def question_of(query: Query) -> str:
     turns = (each for each in reversed(query.messages) if each.role == "user")
     asked = next(turns, None)
     return "" if asked is None else asked.content
-
-
-def retry_after_s(error: AnswererError) -> int | None:
-    """Return after how long one that failed wants to be asked again, if it said so."""
-    if isinstance(error, EnclaveError | HouseUnavailableError):
-        return error.retry_after_s
-    return None
 
 
 def required_unmet(why: str) -> str:
