@@ -242,7 +242,7 @@ AT_THE_DESK = {
     "redeem_cover": {f"{REMOTE}.seal"},
     "redeem_challenge": {f"{REMOTE}.seal"},
     "redeem_fetch": {f"{REMOTE}.keys"},
-    "mint_house": {"curtilage.client.doors"},
+    "mint_house": {"curtilage.client.answering.doors"},
     "redeem_house": {"curtilage.client.house.server"},
     "PermitDesk": {"curtilage.client.session", "curtilage.cli.attest.show"},
 }

@@ -6,8 +6,8 @@ import pytest
 
 from curtilage.cli import main as cli
 from curtilage.client.answer import Answer, Answerer, Finished, Provenance
-from curtilage.client.deferred import Deferred, State, outcome_of
-from curtilage.client.deferred_store import DeferredStore, queue_store
+from curtilage.client.queue.deferred import Deferred, State, outcome_of
+from curtilage.client.queue.deferred_store import DeferredStore, queue_store
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.load import profile_text
 from curtilage.policy.document.routing_plan import QueuePlan

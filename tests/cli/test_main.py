@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from curtilage.cli import main as cli
 from curtilage.cli.policy import command as policy_command
-from curtilage.client.deferred import Deferred, request_of
-from curtilage.client.deferred_store import queue_store
 from curtilage.client.query import Settings, single_query
+from curtilage.client.queue.deferred import Deferred, request_of
+from curtilage.client.queue.deferred_store import queue_store
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.load import load_policy, load_profile, profile_text
 from curtilage.policy.document.model import Policy

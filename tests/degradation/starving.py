@@ -16,8 +16,8 @@ from end_to_end.conftest import patient_profile
 
 from curtilage.client.assemble import local_model, router_for
 from curtilage.client.config import ClientConfig
-from curtilage.client.deferred_store import KEY_BYTES, DeferredStore
 from curtilage.client.parts import ClientParts
+from curtilage.client.queue.deferred_store import KEY_BYTES, DeferredStore
 from curtilage.client.remote.access import read_access
 from curtilage.client.remote.transport import RelayAddress, RelayTransport
 from curtilage.client.session import Session

@@ -14,7 +14,7 @@ import pytest
 from end_to_end.conftest import QUICK, OpenSession, beside, patient_profile
 
 from curtilage.client.answer import Answerer
-from curtilage.client.answer_stream import AnswerStream
+from curtilage.client.answering.answer_stream import AnswerStream
 from curtilage.client.errors import IncompleteAnswerError
 from curtilage.client.query import Message, Query, Settings
 from curtilage.client.session import Session

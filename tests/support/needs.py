@@ -70,6 +70,10 @@ PROCESS: Final[Table] = {
         "test_no_other_endpoint_lets_anything_by",
         "test_the_local_endpoint_tells_restored_text_only",
     ),
+    "client/queue/test_deferred_store.py": ("test_what_was_put_survives_who_put_it",),
+    "client/queue/test_deferring.py": (
+        "test_killed_while_it_drains_no_question_is_lost_and_none_has_two_answers",
+    ),
     "client/remote/test_access.py": (
         "test_a_named_authority_is_the_only_one",
         "test_a_private_authority_is_believed_when_it_is_named",
@@ -91,10 +95,6 @@ PROCESS: Final[Table] = {
     "client/test_consent.py": (
         "test_the_endpoint_shows_what_to_agree_to",
         "test_there_is_no_token_for_what_is_not_shown",
-    ),
-    "client/test_deferred_store.py": ("test_what_was_put_survives_who_put_it",),
-    "client/test_deferring.py": (
-        "test_killed_while_it_drains_no_question_is_lost_and_none_has_two_answers",
     ),
     "client/test_files.py": ("test_digest_is_what_the_documented_command_prints",),
     "client/test_forgetting.py": (),

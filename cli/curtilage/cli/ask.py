@@ -38,7 +38,7 @@ from curtilage.client.answer import (
     Phase,
     Progress,
 )
-from curtilage.client.answer_stream import AnswerStream
+from curtilage.client.answering.answer_stream import AnswerStream
 from curtilage.client.audit.export import new_file
 from curtilage.client.audit.recorder import SaveTranscript
 from curtilage.client.boundary.ladder import BOUNDARY

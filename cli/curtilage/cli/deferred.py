@@ -19,10 +19,10 @@ from curtilage.cli.terminal import (
 )
 from curtilage.client.assemble import queue_of
 from curtilage.client.config import ClientConfig
-from curtilage.client.deferred import OUT_THERE, Deferred, State
-from curtilage.client.deferred_store import DeferredStore
-from curtilage.client.deferring import collected
 from curtilage.client.errors import UsageError
+from curtilage.client.queue.deferred import OUT_THERE, Deferred, State
+from curtilage.client.queue.deferred_store import DeferredStore
+from curtilage.client.queue.deferring import collected
 
 
 @contextmanager

@@ -17,9 +17,9 @@ from curtilage.cli.terminal import (
 from curtilage.client.audit.checkpoint import CHECKPOINT_S
 from curtilage.client.config import ClientConfig
 from curtilage.client.consent import KEY_BYTES, ConsentDesk
-from curtilage.client.deferred import State
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.errors import EXPLAINED, ClientError
+from curtilage.client.queue.deferred import State
 from curtilage.client.telemetry import TelemetrySettings, configure, shutdown
 
 

@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol, Self, TypedDict, TypeVar, Unpack
 
 from curtilage.client import telemetry
 from curtilage.client.answer import Answer, Delta
-from curtilage.client.answer_stream import AnswerStream
+from curtilage.client.answering.answer_stream import AnswerStream
 from curtilage.client.assemble import assemble
 from curtilage.client.config import Flags, read_config
 from curtilage.client.consent import Consents, Outbound, Stays

@@ -20,7 +20,6 @@ from curtilage.client.audit.directory import state_directory
 from curtilage.client.audit.trail import DiskAuditTrail
 from curtilage.client.audit.writer import AuditLog
 from curtilage.client.config import ClientConfig
-from curtilage.client.deferred_store import DeferredStore, queue_store
 from curtilage.client.detection.inspection import CheckedInspector, Inspector
 from curtilage.client.detection.side_by_side import SideBySide, cores
 from curtilage.client.errors import (
@@ -46,6 +45,7 @@ from curtilage.client.parts import (
     ClientParts,
     UnavailableLocal,
 )
+from curtilage.client.queue.deferred_store import DeferredStore, queue_store
 from curtilage.client.remote.access import read_access
 from curtilage.client.remote.cover import CoverSettings
 from curtilage.client.remote.enclave import Notify

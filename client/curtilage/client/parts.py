@@ -15,9 +15,9 @@ from curtilage.client.answer import AnswerEvent, Delta
 from curtilage.client.audit.recorder import SaveTranscript
 from curtilage.client.audit.trail import AuditTrail
 from curtilage.client.consent import Consents
-from curtilage.client.deferred_store import DeferredStore
 from curtilage.client.errors import FailureReason, LocalUnavailableError
 from curtilage.client.query import Query
+from curtilage.client.queue.deferred_store import DeferredStore
 from curtilage.client.remote.cover import CoverSettings
 from curtilage.client.remote.draining import MAX_RUNNING, TIMER, Timer
 from curtilage.client.remote.enclave import FIRST_EVENT_S, Notify, Transport

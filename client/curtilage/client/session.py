@@ -16,20 +16,20 @@ from typing import Self
 
 from curtilage.attest.verify import VerifiedKey
 from curtilage.client.answer import Answer, Answerer, SessionEvent
-from curtilage.client.answer_stream import AnswerStream
-from curtilage.client.attempts import Attempts
+from curtilage.client.answering.answer_stream import AnswerStream
+from curtilage.client.answering.attempts import Attempts
+from curtilage.client.answering.deciding import Decider
+from curtilage.client.answering.doors import ANSWERERS, Doors
+from curtilage.client.answering.observer import Observer
 from curtilage.client.audit.recorder import CoverRecorder
 from curtilage.client.audit.trail import AuditTrail
 from curtilage.client.consent import Outbound, Stays
-from curtilage.client.deciding import Decider
-from curtilage.client.deferring import Deferring
-from curtilage.client.doors import ANSWERERS, Doors
+from curtilage.client.conversation.pinned import PinnedConversations
 from curtilage.client.errors import EnclaveError, FailureReason, UsageError
-from curtilage.client.observer import Observer
 from curtilage.client.parts import ClientParts, UnavailableLocal
-from curtilage.client.pinned import PinnedConversations
 from curtilage.client.pseudonyms.vault import ConversationKeys
 from curtilage.client.query import Query
+from curtilage.client.queue.deferring import Deferring
 from curtilage.client.remote.cover import CoverTraffic
 from curtilage.client.remote.draining import ExchangeSupervisor
 from curtilage.client.remote.enclave import Enclave

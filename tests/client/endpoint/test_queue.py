@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from curtilage.client.deferred_store import KEY_BYTES, DeferredStore
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.parts import ClientParts, UnavailableLocal
+from curtilage.client.queue.deferred_store import KEY_BYTES, DeferredStore
 from curtilage.client.session import Session
 from curtilage.policy.document.load import load_policy
 from support.client_parts import PLAIN, MemoryTrail, ScriptedInspector

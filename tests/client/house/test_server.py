@@ -627,9 +627,8 @@ async def test_nothing_is_kept_of_question_or_answer() -> None:
                 await ended.get()
             # The server of this test runs in this process as well, and its end of a
             # connection is gone a few turns of the loop later.
-            for _ in range(100):
-                if not (held := canary.holders()):
-                    break
+            looks = 100
+            while (held := canary.holders()) and (looks := looks - 1):
                 await asyncio.sleep(0.01)
             assert held == {}
 

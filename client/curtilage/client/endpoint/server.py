@@ -19,7 +19,7 @@ from aiohttp.http import HttpProcessingError
 
 from curtilage.client import telemetry
 from curtilage.client.answer import Answer, Delta, Progress, SessionEvent
-from curtilage.client.answer_stream import AnswerStream
+from curtilage.client.answering.answer_stream import AnswerStream
 from curtilage.client.consent import Outbound
 from curtilage.client.endpoint.admission import (
     BACKLOG,

@@ -19,7 +19,7 @@ from curtilage.client.answer import (
     SessionEvent,
     Verified,
 )
-from curtilage.client.pump import Ended, Pump
+from curtilage.client.answering.pump import Ended, Pump
 
 
 class AnswerStream:

@@ -16,7 +16,8 @@ from curtilage.client.answer import (
     SessionEvent,
     Verified,
 )
-from curtilage.client.answer_stream import AnswerStream
+from curtilage.client.answering.answer_stream import AnswerStream
+from curtilage.client.answering.observer import Observed, Observer
 from curtilage.client.audit.record import Outcome
 from curtilage.client.audit.recorder import QueryRecorder
 from curtilage.client.errors import (
@@ -29,7 +30,6 @@ from curtilage.client.errors import (
     NotRoutedError,
     UsageError,
 )
-from curtilage.client.observer import Observed, Observer
 from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.decision.tiers import ENCLAVE_TIER, LOCAL_TIER, Tier
 from curtilage.policy.document.load import load_profile

@@ -20,8 +20,8 @@ from curtilage.client.answer import (
     SessionEvent,
     Verified,
 )
-from curtilage.client.answer_stream import AnswerStream
-from curtilage.client.pump import ENDED, Pump
+from curtilage.client.answering.answer_stream import AnswerStream
+from curtilage.client.answering.pump import ENDED, Pump
 
 DRAFT = Delta(text="draft", tentative=True)
 TAKEN_BACK = Retract(from_char=0, reason=RetractReason.NOT_GOOD_ENOUGH)

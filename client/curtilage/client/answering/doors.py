@@ -18,9 +18,12 @@ from curtilage.client.answer import (
     Phase,
     Provenance,
 )
+from curtilage.client.answering.observer import Observer
+from curtilage.client.answering.writers import Tells
 from curtilage.client.audit.record import Outcome
 from curtilage.client.audit.recorder import QueryRecorder
 from curtilage.client.consent import Outbound
+from curtilage.client.conversation.pinned import PinnedConversations
 from curtilage.client.errors import (
     UNMET,
     AnswererError,
@@ -30,9 +33,7 @@ from curtilage.client.errors import (
     HouseUnavailableError,
 )
 from curtilage.client.local.ladder import begun_within, shortened_to_fit
-from curtilage.client.observer import Observer
 from curtilage.client.parts import ClientParts
-from curtilage.client.pinned import PinnedConversations
 from curtilage.client.pseudonyms.restore import AnswerRestorer
 from curtilage.client.pseudonyms.vault import ConversationKeys
 from curtilage.client.query import Query
@@ -41,7 +42,6 @@ from curtilage.client.remote.enclave import AttemptRecorded, Enclave
 from curtilage.client.remote.requests import ChatRequest
 from curtilage.client.route import AskEnclave, AskHouse, AskLocal, Plan, Way, Ways
 from curtilage.client.routing.utility import Reason
-from curtilage.client.writers import Tells
 from curtilage.policy.decision.decide import Decision
 from curtilage.policy.decision.permit import PermitDesk, PermitRefusedError
 from curtilage.policy.decision.tiers import RoutingClass, Tier, TierKind

@@ -18,8 +18,8 @@ from curtilage.client.boundary.ladder import (
     rungs,
     summary_request,
 )
+from curtilage.client.conversation.pinned import Found, PinnedConversations
 from curtilage.client.errors import LocalUnavailableError
-from curtilage.client.pinned import Found, PinnedConversations
 from curtilage.client.query import Query
 from curtilage.client.route import AskEnclave, AskLocal, Narrowed, first_step
 from curtilage.policy.decision.decide import Inspection, decide

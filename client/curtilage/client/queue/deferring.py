@@ -15,7 +15,20 @@ from typing import Final, Protocol
 
 from curtilage.client import telemetry
 from curtilage.client.answer import Answer
-from curtilage.client.deferred import (
+from curtilage.client.errors import (
+    EXPLAINED,
+    BlockedError,
+    BusyError,
+    ClientError,
+    FailureReason,
+    IncompleteAnswerError,
+    NotRoutedError,
+    QueuedError,
+    TicketError,
+    UsageError,
+)
+from curtilage.client.query import Query
+from curtilage.client.queue.deferred import (
     OUT_THERE,
     TICKET_BYTES,
     TRANSIENT,
@@ -30,24 +43,11 @@ from curtilage.client.deferred import (
     request_of,
     worth_waiting,
 )
-from curtilage.client.deferred_store import (
+from curtilage.client.queue.deferred_store import (
     DeferredStore,
     QueueDamagedError,
     QueueStoreError,
 )
-from curtilage.client.errors import (
-    EXPLAINED,
-    BlockedError,
-    BusyError,
-    ClientError,
-    FailureReason,
-    IncompleteAnswerError,
-    NotRoutedError,
-    QueuedError,
-    TicketError,
-    UsageError,
-)
-from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Decision
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.routing_plan import QueuePlan

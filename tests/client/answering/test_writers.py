@@ -18,6 +18,8 @@ from curtilage.client.answer import (
     SessionEvent,
     Verified,
 )
+from curtilage.client.answering.pump import Pump
+from curtilage.client.answering.writers import Told, Writer, judged, sooner
 from curtilage.client.errors import (
     AnswererError,
     DraftRejectedError,
@@ -25,9 +27,7 @@ from curtilage.client.errors import (
     FailureReason,
     LocalUnavailableError,
 )
-from curtilage.client.pump import Pump
 from curtilage.client.routing.verifier import Verifier
-from curtilage.client.writers import Told, Writer, judged, sooner
 from support.drafts import STOPPED, SURE, written
 
 BROKEN = EnclaveError(FailureReason.RELAY_UNREACHABLE)

@@ -17,14 +17,6 @@ from typing_extensions import override
 from curtilage.client import telemetry
 from curtilage.client.answer import Answerer, AnswerEvent
 from curtilage.client.audit.record import AuditEntry, Outcome
-from curtilage.client.deferred import Deferred, State
-from curtilage.client.deferred_store import (
-    KEY_BYTES,
-    DeferredStore,
-    QueueFullError,
-    QueueStoreError,
-)
-from curtilage.client.deferring import LONGEST_PAUSE_S, Drained
 from curtilage.client.errors import (
     AnswererError,
     EnclaveError,
@@ -37,6 +29,14 @@ from curtilage.client.errors import (
 from curtilage.client.options import Mode, Require
 from curtilage.client.parts import ClientParts
 from curtilage.client.query import Query
+from curtilage.client.queue.deferred import Deferred, State
+from curtilage.client.queue.deferred_store import (
+    KEY_BYTES,
+    DeferredStore,
+    QueueFullError,
+    QueueStoreError,
+)
+from curtilage.client.queue.deferring import LONGEST_PAUSE_S, Drained
 from curtilage.client.routing.estimate import RulesEstimator
 from curtilage.client.routing.router import Router
 from curtilage.client.routing.trace import TraceLine, TraceOutcome

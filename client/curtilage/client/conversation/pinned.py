@@ -18,7 +18,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from curtilage.client.everyday import (
+from curtilage.client.conversation.everyday import (
     is_everyday,
     read_all,
     subject_traces,

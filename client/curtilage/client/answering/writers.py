@@ -20,12 +20,12 @@ from curtilage.client.answer import (
     SessionEvent,
     Verified,
 )
+from curtilage.client.answering.pump import Ended, Pump, ready
 from curtilage.client.errors import (
     AnswererError,
     DraftRejectedError,
     FailureReason,
 )
-from curtilage.client.pump import Ended, Pump, ready
 from curtilage.client.routing.utility import Reason
 from curtilage.client.routing.verifier import Verdict, Verifier
 

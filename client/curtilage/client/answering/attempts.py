@@ -21,11 +21,13 @@ from curtilage.client.answer import (
     SessionEvent,
     Verified,
 )
-from curtilage.client.answer_stream import AnswerStream
+from curtilage.client.answering.answer_stream import AnswerStream
+from curtilage.client.answering.doors import Chosen, Doors
+from curtilage.client.answering.observer import Observer
+from curtilage.client.answering.pump import Pump
+from curtilage.client.answering.writers import Told, Writer, judged, sooner
 from curtilage.client.audit.record import Outcome
 from curtilage.client.audit.recorder import QueryRecorder
-from curtilage.client.deferring import Deferring
-from curtilage.client.doors import Chosen, Doors
 from curtilage.client.errors import (
     EXPLAINED,
     AnswererError,
@@ -39,12 +41,11 @@ from curtilage.client.errors import (
     QueuedError,
     UsageError,
 )
-from curtilage.client.observer import Observer
 from curtilage.client.options import Require, RoutingOptions
 from curtilage.client.parts import ClientParts
 from curtilage.client.pseudonyms.vault import ConversationKeys
-from curtilage.client.pump import Pump
 from curtilage.client.query import Query
+from curtilage.client.queue.deferring import Deferring
 from curtilage.client.remote.enclave import Enclave
 from curtilage.client.route import AskEnclave, AskLocal, Plan, Ways
 from curtilage.client.routing.router import (
@@ -59,7 +60,6 @@ from curtilage.client.routing.speculate import SPECULATIVE, Speculation
 from curtilage.client.routing.trace import TraceLine
 from curtilage.client.routing.tracing import Tracing
 from curtilage.client.routing.utility import Refusal
-from curtilage.client.writers import Told, Writer, judged, sooner
 from curtilage.policy.decision.decide import Decision
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.tiers import Denial, RoutingClass, Tier

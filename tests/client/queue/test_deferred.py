@@ -4,7 +4,10 @@ from dataclasses import replace
 import pytest
 
 from curtilage.client.answer import Answer, Answerer, Finished, Obstacle, Provenance
-from curtilage.client.deferred import (
+from curtilage.client.errors import FailureReason, UsageError
+from curtilage.client.options import Mode, Require, RoutingOptions
+from curtilage.client.query import Message, Query, Settings
+from curtilage.client.queue.deferred import (
     TRANSIENT,
     Deferred,
     State,
@@ -17,9 +20,6 @@ from curtilage.client.deferred import (
     request_of,
     worth_waiting,
 )
-from curtilage.client.errors import FailureReason, UsageError
-from curtilage.client.options import Mode, Require, RoutingOptions
-from curtilage.client.query import Message, Query, Settings
 from curtilage.policy.decision.tiers import RoutingClass
 
 FULL = Query(

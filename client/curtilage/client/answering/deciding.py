@@ -8,9 +8,9 @@ from dataclasses import replace
 from curtilage.client import telemetry
 from curtilage.client.answer import Obstacle
 from curtilage.client.audit.recorder import QueryRecorder
-from curtilage.client.narrowing import Narrowing
+from curtilage.client.conversation.narrowing import Narrowing
+from curtilage.client.conversation.pinned import Found, PinnedConversations
 from curtilage.client.parts import ClientParts
-from curtilage.client.pinned import Found, PinnedConversations
 from curtilage.client.pseudonyms.rewrite import deidentify, findings_asked
 from curtilage.client.pseudonyms.vault import ConversationKeys
 from curtilage.client.query import Query

@@ -25,9 +25,9 @@ from typing import Any, Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from curtilage.client.deferred import Deferred, State
 from curtilage.client.errors import ClientError, ConfigError, NotRoutedError
 from curtilage.client.files import locked, open_ordinary, open_private
+from curtilage.client.queue.deferred import Deferred, State
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.routing_plan import QueuePlan
 

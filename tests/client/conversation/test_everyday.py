@@ -4,14 +4,14 @@ from typing import Final
 
 import pytest
 
-from curtilage.client.everyday import (
+from curtilage.client.conversation.everyday import (
     MAX_CHARS,
     Everyday,
     is_everyday,
     subject_traces,
     traces_of,
 )
-from curtilage.client.pinned import Found, PinnedConversations
+from curtilage.client.conversation.pinned import Found, PinnedConversations
 from curtilage.client.query import Message, Query
 from curtilage.policy.document.values import COVERED_LANGUAGES
 

@@ -18,7 +18,7 @@ from curtilage.client.answer import (
     SessionEvent,
     Verified,
 )
-from curtilage.client.answer_stream import AnswerStream
+from curtilage.client.answering.answer_stream import AnswerStream
 from curtilage.client.audit.record import Outcome
 from curtilage.client.audit.recorder import QueryRecorder
 from curtilage.client.boundary.ladder import NotPossible, Rung

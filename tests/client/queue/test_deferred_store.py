@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from curtilage.client.deferred import Deferred, State
-from curtilage.client.deferred_store import (
+from curtilage.client.errors import ConfigError
+from curtilage.client.queue.deferred import Deferred, State
+from curtilage.client.queue.deferred_store import (
     EPOCH_MS,
     KEY_BYTES,
     DeferredStore,
@@ -18,7 +19,6 @@ from curtilage.client.deferred_store import (
     queue_store,
     read_queue_key,
 )
-from curtilage.client.errors import ConfigError
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.routing_plan import QueuePlan
 

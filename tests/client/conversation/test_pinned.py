@@ -2,7 +2,7 @@ from dataclasses import asdict
 
 import pytest
 
-from curtilage.client.pinned import (
+from curtilage.client.conversation.pinned import (
     LAST,
     MAX_CONTENTS,
     MAX_TURNS,
