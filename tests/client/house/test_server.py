@@ -627,9 +627,11 @@ async def test_nothing_is_kept_of_question_or_answer() -> None:
                 await ended.get()
             # The server of this test runs in this process as well, and its end of a
             # connection is gone a few turns of the loop later.
-            looks = 100
-            while (held := canary.holders()) and (looks := looks - 1):
+            held = canary.holders()
+            for _ in range(100 if held else 0):
                 await asyncio.sleep(0.01)
+                if not (held := canary.holders()):
+                    break
             assert held == {}
 
 
