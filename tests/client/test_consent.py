@@ -10,8 +10,8 @@ from typing_extensions import override
 
 from curtilage.attest.verify import VerifiedKey
 from curtilage.cli.ask import outbound_lines
-from curtilage.client import doors
 from curtilage.client.answer import Answerer
+from curtilage.client.answering import doors
 from curtilage.client.consent import LIFE_MS, ConsentDesk, Outbound, Stays
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.errors import ConsentRequiredError, EnclaveError, FailureReason
