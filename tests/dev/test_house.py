@@ -1,6 +1,7 @@
 """The door to the house, against a real model behind it."""
 
-from collections.abc import Generator
+import asyncio
+from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,21 @@ def server(
             model=str(ready["model"]),
             ca=Path(str(ready["ca"])).read_bytes() if "ca" in ready else b"",
         )
+
+
+@pytest.fixture(autouse=True)
+async def said_good_bye() -> AsyncGenerator[None]:
+    """Wait at the end until TLS has, as a program that runs on would.
+
+    The other side's good-bye comes from another process; a loop that is closed before
+    leaves the socket open.
+    """
+    yield
+    transports = vars(asyncio.get_running_loop())["_transports"]
+    for _ in range(1000):
+        if all(vars(each)["_sock"] is None for each in transports.values()):
+            break
+        await asyncio.sleep(0.01)
 
 
 async def test_a_real_model_answers_in_the_house(server: HouseSettings) -> None:

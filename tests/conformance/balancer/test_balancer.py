@@ -579,9 +579,11 @@ def test_a_relay_that_is_killed_under_load_loses_only_what_it_had(
     assert max(arrived.values()) == 1
     answered = {number for number, status in answers.items() if status == 200}
     assert answered <= set(arrived)
-    # Lost is at most what the killed relay had in its hands: one for each asker.
+    # Lost is at most what the killed relay had in its hands, one for each asker, and
+    # what went down a connection that was kept to it before its end was noticed, one
+    # for each again.
     assert len(answers) == ASKERS * EACH
-    assert len(answers) - len(answered) <= ASKERS
+    assert len(answers) - len(answered) <= 2 * ASKERS
     assert {answers[number] for number in answers.keys() - answered} <= {502, 503}
 
 
