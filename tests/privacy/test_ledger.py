@@ -38,6 +38,11 @@ SEEN: Mapping[str, tuple[list[int], list[int]]] = {
 """Statuses near the client, and those of questions at the enclave."""
 
 
+def in_order(kind: str, statuses: list[int]) -> list[int]:
+    """Sort the answers to what was sent side by side: they come as they are ready."""
+    return sorted(statuses) if kind == "too many" else statuses
+
+
 @pytest.mark.parametrize("check", [check_near, check_far, check_mirror])
 def test_only_what_is_listed_passes(
     hops: Hops, check: Callable[[Hops, Capture], list[str]]
@@ -54,7 +59,7 @@ def test_every_kind_was_seen_on_the_hops_that_it_takes(hops: Hops) -> None:
     """A capture of nothing would pass any check."""
     seen = {
         capture.kind: (
-            [pair.response.status for pair in capture.near],
+            in_order(capture.kind, [pair.response.status for pair in capture.near]),
             # Of the fetches, the relay's cache decides which go on.
             [pair.response.status for pair in questions(capture.far)],
         )
