@@ -30,6 +30,7 @@ from curtilage.evaluation.languages import (
 from curtilage.evaluation.names import fairness, names, pupa
 from curtilage.evaluation.questions import clean, clinical, hard
 from curtilage.evaluation.rows import sampled
+from curtilage.evaluation.shapes import shapes
 from curtilage.evaluation.statistics import share_of
 from curtilage.evaluation.timing import (
     Look,
@@ -88,6 +89,7 @@ SECTIONS: Final[MappingProxyType[str, Section]] = MappingProxyType(
         "redteam": red_team,
         "told": told,
         "surname": surname,
+        "shapes": shapes,
         "national": numbers,
         "own": own,
     }

@@ -29,6 +29,7 @@ GROUP_TITLES: Final[Mapping[str, str]] = MappingProxyType(
         "redteam": "Written to get past, in six languages and in several at once",
         "told": "Somebody's health and affairs, in short sentences",
         "surname": "Bare surnames in prose",
+        "shapes": "Shapes in which names and secrets were once sent (generated)",
         "national": "National numbers that do not leave",
         "latency": "Latency (CPU time of one inspection)",
         "sockets": "Network",
