@@ -20,7 +20,7 @@ from curtilage.client.detection.inspection import Inspector
 from curtilage.client.query import Message, Query
 from curtilage.evaluation.stock_presidio import StockPresidio, spacy_model
 from curtilage.policy.decision.classes import UNFINISHED
-from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.decide import Inspection, assess
 from curtilage.policy.document.detection_plan import NerPlan
 from curtilage.policy.document.load import load_profile
 
@@ -69,7 +69,7 @@ def _row(inspector: Inspector, length: int, count: int) -> tuple[str | float, ..
         started = time.perf_counter()
         inspection: Inspection = inspector.inspect(query)
         inspected = time.perf_counter()
-        decision = decide(policy.rulebook, inspection)
+        decision = assess(policy.rulebook, inspection)
         ended = time.perf_counter()
         if number >= WARM_UP:
             whole.append((ended - started) * 1000)

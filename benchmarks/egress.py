@@ -37,7 +37,7 @@ from curtilage.client.query import Message, Query
 from curtilage.client.receipt import ReceiptSecret
 from curtilage.client.remote.requests import ChatRequest
 from curtilage.client.remote.seal import NO_SKEW, seal
-from curtilage.policy.decision.decide import Allowed, Inspection, decide
+from curtilage.policy.decision.decide import Allowed, decide
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.permit import (
     KEY_BYTES,
@@ -60,6 +60,7 @@ from curtilage.wire.keyconfig import (
 )
 from curtilage_dev.deployment import make_deployment
 from curtilage_dev.emulated.snp_pki import generate_root_keys, make_platform
+from support.inspections import inspection_of
 
 SHARE_RESTRICTED: Final = 0.15
 NEW_CONVERSATION: Final = 0.4
@@ -284,7 +285,7 @@ class Egress:
         self, query: Query, conversation: _Conversation, *, restricted: bool
     ) -> _Asked:
         digest = query.payload_digest()
-        inspection = Inspection(
+        inspection = inspection_of(
             findings=(STAYS,) if restricted else (),
             payload_digest=digest,
             messages=1,
@@ -609,7 +610,7 @@ def _permit_us(
 ) -> tuple[float, float]:
     query = Query(messages=(Message(role="user", content="What is a kernel?"),))
     digest = query.payload_digest()
-    inspection = Inspection(findings=(), payload_digest=digest, messages=1)
+    inspection = inspection_of(findings=(), payload_digest=digest, messages=1)
     allowed = decide(DEFAULT.rulebook, inspection).allowed
     if allowed is None:
         raise RuntimeError("the default policy keeps a harmless question")

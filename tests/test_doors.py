@@ -11,12 +11,15 @@ import importlib.machinery
 import os
 import shutil
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import grimp
 import pytest
 
+from curtilage.client.query import single_query
+from curtilage.policy.document.load import load_profile
 from support.doors import (
     CONTRACTS,
     DOORS,
@@ -245,22 +248,131 @@ AT_THE_DESK = {
     "mint_house": {"curtilage.client.answering.doors"},
     "redeem_house": {"curtilage.client.house.server"},
     "PermitDesk": {"curtilage.client.session", "curtilage.cli.attest.show"},
+    # From an inspection follows a decision, from that an ``Allowed``, and from that
+    # the permit: one link further up, the same holds.
+    "decide": {
+        "curtilage.client.answering.deciding",
+        "curtilage.client.conversation.narrowing",
+    },
+    "Inspection": {"curtilage.client.detection.inspection"},
+    "INSPECTION_DOOR": {
+        "curtilage.client.detection.inspection",
+        "curtilage.policy.decision.decide",
+    },
+    "moved_to": {"curtilage.client.pseudonyms.rewrite"},
+    "Deidentified": {"curtilage.client.pseudonyms.rewrite"},
 }
+DECIDES = "curtilage.policy.decision.decide"
+# Only by these names can an inspection come about; ``Inspection`` and ``Deidentified``
+# are named in annotations as well, so of these two the calls count.
+_CALLED = {"Inspection", "Deidentified", "PermitDesk"}
+_IMPORTED = {"decide", "INSPECTION_DOOR"}
+
+
+def _at_the_desk(tree: ast.AST) -> Iterator[str]:
+    """Yield what a module does that only some may: mint, redeem, decide, inspect."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom() | ast.Import():
+                yield from _imported(node)
+            case ast.Assign(value=ast.Name(id=name)) if name in _CALLED:
+                yield name
+            case ast.Name(id="INSPECTION_DOOR"):
+                yield "INSPECTION_DOOR"
+            case ast.Attribute(attr=name) | ast.Call(func=ast.Name(id=name)):
+                one_by_one = _CALLED | {"moved_to", "INSPECTION_DOOR"}
+                if name.startswith(("mint", "redeem")) or name in one_by_one:
+                    yield name
+            case _:
+                pass
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
+    """Yield what an import brings along, or hides under another name."""
+    source = node.module if isinstance(node, ast.ImportFrom) else None
+    for each in node.names:
+        # The whole module at once: then anything in it.
+        if DECIDES in {each.name, f"{source}.{each.name}"} or each.name == "*":
+            yield from _IMPORTED
+        elif source == DECIDES and each.name in _IMPORTED:
+            yield each.name
+        # Under another name, a call would not be known for what it is.
+        if each.asname and each.name in _CALLED:
+            yield each.name
+
+
+def _who_is_at_the_desk(root: Path) -> dict[str, set[str]]:
+    found = defaultdict[str, set[str]](set)
+    for path in sources(root):
+        for name in _at_the_desk(ast.parse(path.read_text("utf-8"))):
+            found[name].add(module_of(path, root))
+    return dict(found)
 
 
 def test_a_permit_is_minted_in_one_place_and_redeemed_in_one() -> None:
     """So what verifies, hedges, retries or queues has nothing to mint with."""
-    found = defaultdict[str, set[str]](set)
-    for path in sources(ROOT):
-        module = module_of(path, ROOT)
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            match node:
-                case ast.Attribute(attr=name) | ast.Call(func=ast.Name(id=name)):
-                    if name.startswith(("mint", "redeem")) or name == "PermitDesk":
-                        found[name].add(module)
-                case _:
-                    pass
-    assert dict(found) == AT_THE_DESK
+    assert _who_is_at_the_desk(ROOT) == AT_THE_DESK
+
+
+# Eight lines that let any text leave: nothing was found in it, says who wrote them.
+BY_ITSELF = """
+from curtilage.policy.decision.decide import Inspection, decide
+
+
+def planted(rulebook, query):
+    inspection = Inspection(
+        findings=(), payload_digest=query.payload_digest(), messages=1
+    )
+    return decide(rulebook, inspection).allowed
+"""
+# The same where each word alone must show it, or the word is hidden.
+AT_THE_DESK_BY_ITSELF = {
+    BY_ITSELF: {"decide", "Inspection"},
+    "from curtilage.policy.decision.decide import decide as assess": {"decide"},
+    "from curtilage.policy.decision import decide as d": {"decide", "INSPECTION_DOOR"},
+    "import curtilage.policy.decision.decide as d": {"decide", "INSPECTION_DOOR"},
+    "from curtilage.policy.decision.decide import INSPECTION_DOOR as D": {
+        "INSPECTION_DOOR"
+    },
+    "from curtilage.policy.decision.decide import Inspection as I": {"Inspection"},
+    "from curtilage.policy.decision.decide import Inspection\nI = Inspection": {
+        "Inspection"
+    },
+    "from curtilage.client.detection import inspection as i\ni.INSPECTION_DOOR": {
+        "INSPECTION_DOOR"
+    },
+    "from curtilage.client.detection import inspection as i\ni.Inspection": {
+        "Inspection"
+    },
+    "harmless.moved_to(query.payload_digest())": {"moved_to"},
+    "Deidentified(query=kept, reading=harmless)": {"Deidentified"},
+}
+
+
+@pytest.mark.parametrize("plant", AT_THE_DESK_BY_ITSELF)
+def test_who_decides_on_an_inspection_of_its_own_is_seen(
+    plant: str, tmp_path: Path
+) -> None:
+    """Planted in a copy of the module that asks the enclave."""
+    doors = ROOT / "client/curtilage/client/answering/doors.py"
+    copy = tmp_path / doors.relative_to(ROOT)
+    copy.parent.mkdir(parents=True)
+    clean = doors.read_text("utf-8")
+    copy.write_text(clean, "utf-8")
+    before = _who_is_at_the_desk(tmp_path)
+    copy.write_text(f"{clean}\n{plant}\n", "utf-8")
+    seen = _who_is_at_the_desk(tmp_path)
+    new = {name for name in seen if seen[name] != before.get(name)}
+    assert new == AT_THE_DESK_BY_ITSELF[plant]
+
+
+def test_what_is_planted_makes_no_inspection_when_it_runs() -> None:
+    """The types refuse it as well, whatever the syntax shows."""
+    lines: dict[str, Any] = {}
+    exec(BY_ITSELF, lines)  # noqa: S102 - these very lines
+    planted: Callable[[object, object], object] = lines["planted"]
+    with pytest.raises(TypeError, match="door"):
+        planted(load_profile("default").rulebook, single_query("Is it warm?"))
 
 
 def test_the_list_holds_all_of_its_kind() -> None:

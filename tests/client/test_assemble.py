@@ -38,6 +38,7 @@ from curtilage.wire.hpke import xwing
 from support.byte_model import make_byte_model, sha256_of
 from support.client_parts import ScriptedInspector
 from support.drafts import THRESHOLDS
+from support.inspections import inspection_of
 from support.rollouts import FollowedRollout
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes([5]) * 32)
@@ -58,7 +59,7 @@ class Nothing(ScriptedInspector):
     """Finds nothing, in every way that the detectors do."""
 
     def inspect(self, query: Query) -> Inspection:
-        return Inspection(
+        return inspection_of(
             findings=(), payload_digest=query.payload_digest(), messages=1
         )
 

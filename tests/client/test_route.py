@@ -37,6 +37,7 @@ from curtilage.policy.decision.tiers import (
 )
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal, finding
+from support.inspections import inspection_of
 from support.memory_enclave import Clock, MemoryEnclave, key_store
 
 POLICY = load_profile("default")
@@ -51,7 +52,7 @@ def enclave() -> MemoryEnclave:
 
 
 def inspection(names: list[str]) -> Inspection:
-    return Inspection(
+    return inspection_of(
         findings=tuple(finding(name) for name in names),
         payload_digest=QUERY.payload_digest(),
         messages=1,

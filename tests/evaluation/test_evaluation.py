@@ -49,6 +49,7 @@ from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import PROFILES, load_profile
 from curtilage.policy.document.model import PATIENT_MS, Policy, Thresholds, full_scan
+from support.inspections import changed
 
 POLICY = load_profile("default")
 CANARY = "zq7canary4711"
@@ -546,7 +547,7 @@ class Distrustful(Foreseeable):
     def inspect(self, query: Query) -> Inspection:
         text = query.messages[0].content.replace("[name]", "diagnosed")
         inspection = Foreseeable(self.policy).inspect(single_query(text))
-        return replace(inspection, payload_digest=query.payload_digest())
+        return changed(inspection, payload_digest=query.payload_digest())
 
 
 def test_what_is_still_found_beside_pseudonyms_stays(data: Path) -> None:
@@ -564,23 +565,23 @@ def test_a_higher_threshold_drops_what_no_checksum_confirms() -> None:
     inspection = Foreseeable(POLICY).inspect(single_query("Ana a@b.example"))
     shift = Shift(prefixes=("identifier.direct.",), setting=81, own=Thresholds())
     assert shift.apply(inspection).findings == ()
-    sure = replace(
+    sure = changed(
         inspection,
         findings=tuple(replace(each, validated=True) for each in inspection.findings),
     )
-    assert shift.apply(sure) == sure
+    assert shift.apply(sure).findings == sure.findings
 
 
 def test_a_lower_threshold_lifts_what_was_too_unsure() -> None:
     inspection = Foreseeable(POLICY).inspect(single_query("Ana"))
-    unsure = replace(inspection, findings=(replace(inspection.findings[0], score=10),))
+    unsure = changed(inspection, findings=(replace(inspection.findings[0], score=10),))
     own = Thresholds(direct=35)
     assert decide(POLICY.rulebook, unsure).route is Route.ENCLAVE
     for setting, score in ((10, 35), (5, 35)):
         shift = Shift(prefixes=("identifier.direct.",), setting=setting, own=own)
         assert shift.apply(unsure).findings[0].score == score
     other = Shift(prefixes=("topic.",), setting=100, own=own)
-    assert other.apply(unsure) == unsure
+    assert other.apply(unsure).findings == unsure.findings
 
 
 def test_the_curve_falls_and_rises_with_the_threshold(data: Path) -> None:

@@ -1,11 +1,12 @@
 import pytest
 
 from curtilage.policy.decision.classes import CLASSES
-from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_profile, profile_text
 from curtilage.policy.document.model import PACKS
+from support.inspections import inspection_of
 
 DEFAULT = load_profile("default")
 PERSON = "identifier.direct.person"
@@ -41,7 +42,7 @@ def route_of(*names: str) -> Route:
         )
         for index, name in enumerate(names)
     )
-    inspection = Inspection(findings=findings, payload_digest=bytes(32), messages=1)
+    inspection = inspection_of(findings=findings, payload_digest=bytes(32), messages=1)
     return decide(DEFAULT.rulebook, inspection).route
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from curtilage.policy.decision.classes import CLASSES, is_uncertain
-from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import (
@@ -16,6 +16,7 @@ from curtilage.policy.document.load import (
     profile_text,
 )
 from curtilage.policy.document.model import PACKS, Policy
+from support.inspections import inspection_of
 
 LOADED = {name: load_profile(name) for name in PROFILES}
 STRICT = [name for name in PROFILES if name != "default"]
@@ -38,7 +39,7 @@ def route_of(policy: Policy, *names: str, score: int = 60) -> Route:
         )
         for index, name in enumerate(names)
     )
-    inspection = Inspection(findings=findings, payload_digest=bytes(32), messages=1)
+    inspection = inspection_of(findings=findings, payload_digest=bytes(32), messages=1)
     return decide(policy.rulebook, inspection).route
 
 

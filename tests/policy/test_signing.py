@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_profile
 from curtilage.policy.signing import (
@@ -35,6 +35,7 @@ from curtilage.policy.signing import (
     signature_problem,
     stale_finding,
 )
+from support.inspections import inspection_of
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 PUBLIC = public_bytes(KEY)
@@ -172,7 +173,7 @@ def test_currency_ends_while_it_is_held() -> None:
 
 def test_a_stale_policy_keeps_every_query_home() -> None:
     policy = load_profile("default")
-    inspection = Inspection(
+    inspection = inspection_of(
         findings=(stale_finding(),), payload_digest=bytes(32), messages=1
     )
     decision = decide(policy.rulebook, inspection)

@@ -14,6 +14,7 @@ from curtilage.inference.scripted import SCRIPTED_INFO
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.findings import Approved, Finding, Normalization, Where
 from curtilage.policy.document.load import profile_text
+from support.inspections import inspection_of
 
 ORGANISATION = bytes(range(32))
 PLAIN: Final = profile_text("default").partition("\nrouting:")[0]
@@ -60,7 +61,7 @@ class ScriptedInspector:
 
     async def ainspect(self, query: Query) -> Inspection:
         self.seen.append(query)
-        return Inspection(
+        return inspection_of(
             findings=self.findings,
             payload_digest=query.payload_digest(),
             messages=len(query.messages),
@@ -82,7 +83,7 @@ class WordInspector:
 
     async def ainspect(self, query: Query) -> Inspection:
         self.seen.append(query)
-        return Inspection(
+        return inspection_of(
             findings=tuple(
                 replace(
                     finding(name),

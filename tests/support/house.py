@@ -15,10 +15,11 @@ from curtilage.client.answer import AnswerEvent
 from curtilage.client.house.server import HouseServer
 from curtilage.client.house.settings import HouseSettings, house_settings
 from curtilage.client.query import Message, Query
-from curtilage.policy.decision.decide import AllowedInHouse, Inspection, decide
+from curtilage.policy.decision.decide import AllowedInHouse, decide
 from curtilage.policy.decision.permit import KEY_BYTES, HousePermit, PermitDesk
 from curtilage.policy.decision.tiers import Tier, Tiering, TierKind
 from curtilage.policy.document.load import load_profile
+from support.inspections import inspection_of
 
 CANARY: Final = "canary-5b0e"
 WARD: Final = Tier(id="ward", kind=TierKind.HOUSE)
@@ -29,7 +30,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 def allowed_in_house(query: Query = QUERY) -> AllowedInHouse:
     """Return the decision that a server in the house may be told a query."""
-    inspection = Inspection(
+    inspection = inspection_of(
         findings=(), payload_digest=query.payload_digest(), messages=1
     )
     tiering = Tiering(tiers=(*Tiering().tiers, WARD))

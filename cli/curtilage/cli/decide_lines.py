@@ -16,7 +16,7 @@ from typing import cast
 from curtilage.cli.json_lines import LineId, is_id, object_of
 from curtilage.client.detection.inspection import InspectsMany
 from curtilage.client.query import ROLES, Message, Query
-from curtilage.policy.decision.decide import decide
+from curtilage.policy.decision.decide import assess
 from curtilage.policy.decision.findings import Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.model import Policy
@@ -58,7 +58,7 @@ def decide_lines(
                     uncertain=("uncertain.undecodable",),
                 )
                 continue
-            decision = decide(policy.rulebook, next(inspections))
+            decision = assess(policy.rulebook, next(inspections))
             yield _encode(
                 line.id,
                 route=decision.route,

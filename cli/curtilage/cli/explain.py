@@ -11,7 +11,7 @@ from curtilage.cli.terminal import DONE, REFUSED, out
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import UsageError
 from curtilage.client.query import Query, single_query
-from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.decide import Inspection, assess
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.explain.decision import explain, explain_json
 
@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     if query is None:
         raise UsageError('--messages needs {"messages": [{"role": …, "content": …}]}')
     inspection = asyncio.run(_inspect(config, query))
-    decision = decide(policy.rulebook, inspection)
+    decision = assess(policy.rulebook, inspection)
     tell = explain_json if arguments.json else explain
     out(tell(policy, decision, inspection))
     return REFUSED if decision.route is Route.BLOCK else DONE

@@ -23,7 +23,7 @@ from curtilage.evaluation.datasets import read_set
 from curtilage.evaluation.figures import Figure, Routes, Target
 from curtilage.evaluation.rows import Gold, Part, Row, in_part, sampled
 from curtilage.evaluation.statistics import Estimate, share_of
-from curtilage.policy.decision.decide import Decision, Inspection, decide
+from curtilage.policy.decision.decide import Assessment, Inspection, assess
 from curtilage.policy.decision.findings import Normalization
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.model import Policy, full_scan
@@ -86,7 +86,7 @@ class Judged:
 
     row: Row
     inspection: Inspection = field(repr=False)
-    decision: Decision
+    decision: Assessment
     outgoing: str = field(default="", repr=False)
 
     @property
@@ -201,7 +201,7 @@ class Bench:
         new = [row for row in rows if row.id not in self._judged]
         queries = [single_query(row.text) for row in new]
         inspections = list(self.inspect(queries, title))
-        decisions = [decide(self.policy.rulebook, each) for each in inspections]
+        decisions = [assess(self.policy.rulebook, each) for each in inspections]
         texts = self._outgoing(queries, inspections, decisions)
         for row, found, decision, outgoing in zip(
             new, inspections, decisions, texts, strict=True
@@ -215,7 +215,7 @@ class Bench:
         self,
         queries: Sequence[Query],
         inspections: Sequence[Inspection],
-        decisions: Sequence[Decision],
+        decisions: Sequence[Assessment],
     ) -> list[str]:
         """Return what would leave of each query, as a session would send it."""
         texts = [
@@ -234,7 +234,7 @@ class Bench:
         again = self.inspect([each.reading for each in rewritten.values()], "rescan")
         for (at, made), seen in zip(rewritten.items(), again, strict=True):
             if (
-                decide(self.policy.rulebook, made.inspected(seen)).route
+                assess(self.policy.rulebook, made.inspected(seen)).route
                 is Route.ENCLAVE
             ):
                 texts[at] = made.outgoing_texts()[0]

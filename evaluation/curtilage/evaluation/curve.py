@@ -20,7 +20,7 @@ from curtilage.evaluation.identifiers import IDENTIFYING, SET, with_kind
 from curtilage.evaluation.made_up import asked_about_somebody
 from curtilage.evaluation.rows import Row, sampled
 from curtilage.evaluation.statistics import mean_of_shares, share_of
-from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.decide import WhatIf, assess
 from curtilage.policy.decision.findings import Finding
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import PROFILES, load_profile
@@ -77,9 +77,15 @@ class Shift:
     setting: int
     own: Thresholds
 
-    def apply(self, inspection: Inspection) -> Inspection:
+    def apply(self, inspection: WhatIf) -> WhatIf:
         """Return what a policy with this threshold would read."""
-        return replace(inspection, findings=tuple(self._moved(inspection.findings)))
+        return WhatIf(
+            findings=tuple(self._moved(inspection.findings)),
+            messages=inspection.messages,
+            pinned=inspection.pinned,
+            approved=inspection.approved,
+            floor=inspection.floor,
+        )
 
     def _moved(self, findings: Sequence[Finding]) -> Iterator[Finding]:
         for found in findings:
@@ -167,7 +173,7 @@ def profiles(bench: Bench, start: StartMany) -> Iterator[CurvePoint]:
 def _look(policy: Policy, inspector: InspectsMany, rows: Sequence[Row]) -> list[Judged]:
     found = inspector.inspect_many([single_query(row.text) for row in rows])
     return [
-        Judged(row=row, inspection=each, decision=decide(policy.rulebook, each))
+        Judged(row=row, inspection=each, decision=assess(policy.rulebook, each))
         for row, each in zip(rows, found, strict=True)
     ]
 
@@ -195,14 +201,14 @@ def _chosen(
 def _point(
     policy: Policy,
     samples: _Samples,
-    moved: Callable[[Inspection], Inspection],
+    moved: Callable[[WhatIf], WhatIf],
     *,
     knob: str,
     setting: int,
 ) -> CurvePoint:
     def routes(sample: Sequence[Judged]) -> list[Route]:
         return [
-            decide(policy.rulebook, moved(each.inspection)).route for each in sample
+            assess(policy.rulebook, moved(each.inspection)).route for each in sample
         ]
 
     kept = [

@@ -13,7 +13,7 @@ from curtilage.client.query import single_query
 from curtilage.evaluation import faulty_worker
 from curtilage.evaluation.figures import Figure, Target
 from curtilage.evaluation.statistics import share_of
-from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.decide import Inspection, assess
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.model import Policy
 
@@ -119,4 +119,4 @@ def _with_broken_process(policy: Policy, fault: str) -> bool:
 
 
 def _stays(policy: Policy, inspection: Inspection) -> bool:
-    return decide(policy.rulebook, inspection).route in {Route.LOCAL, Route.BLOCK}
+    return assess(policy.rulebook, inspection).route in {Route.LOCAL, Route.BLOCK}

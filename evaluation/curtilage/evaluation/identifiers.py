@@ -11,7 +11,7 @@ from curtilage.evaluation.bench import Bench, Wanted
 from curtilage.evaluation.figures import Figure, Target
 from curtilage.evaluation.rows import Row
 from curtilage.evaluation.statistics import share_of
-from curtilage.policy.decision.decide import decide
+from curtilage.policy.decision.decide import assess
 from curtilage.policy.decision.routes import Route
 
 SET: Final = "presidio-research"
@@ -216,7 +216,7 @@ def _split(bench: Bench, name: str, title: str, answer: str) -> Figure:
     ]
     found = bench.inspect(queries, title)
     caught = [
-        decide(bench.policy.rulebook, inspection).route is not Route.ENCLAVE
+        assess(bench.policy.rulebook, inspection).route is not Route.ENCLAVE
         for inspection in found
     ]
     return Figure(id=name, title=title, estimate=share_of(caught))

@@ -42,7 +42,7 @@ from curtilage.evaluation.timing import (
 )
 from curtilage.evaluation.topics import health, leave, privacy, unchanged
 from curtilage.policy.decision.classes import UNFINISHED
-from curtilage.policy.decision.decide import decide
+from curtilage.policy.decision.decide import assess
 from curtilage.policy.document.model import Policy
 
 
@@ -179,7 +179,7 @@ def validity(bench: Bench, start: Start) -> Iterator[Figure]:
     ]
     queries = [single_query(text) for texts in sets for text in texts]
     inspections = list(bench.inspect(queries, "validity"))
-    whole = [decide(bench.policy.rulebook, each) for each in inspections]
+    whole = [assess(bench.policy.rulebook, each) for each in inspections]
     yield Figure(
         id="validity.failures",
         title="inspections with an error or out of time",
@@ -194,7 +194,7 @@ def validity(bench: Bench, start: Start) -> Iterator[Figure]:
     inspector = start(replace(bench.policy, document=scan))
     try:
         early = [
-            decide(bench.policy.rulebook, each)
+            assess(bench.policy.rulebook, each)
             for each in inspector.inspect_many(queries)
         ]
     finally:

@@ -21,7 +21,7 @@ from curtilage.evaluation.bench import Bench
 from curtilage.evaluation.figures import Figure, Target
 from curtilage.evaluation.statistics import quantile_estimate, share, share_of
 from curtilage.policy.decision.classes import UNFINISHED
-from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.decide import Inspection, assess
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.model import Ner, Policy, full_scan
 
@@ -252,7 +252,7 @@ def deadline(bench: Bench, start: Start) -> Figure:
             inspectors[number].inspect(single_query(text))
             for text in prompts[number::AT_ONCE]
         )
-        decisions = (decide(bench.policy.rulebook, each) for each in found)
+        decisions = (assess(bench.policy.rulebook, each) for each in found)
         return [not UNFINISHED.isdisjoint(each.uncertain) for each in decisions]
 
     try:
@@ -313,7 +313,7 @@ def sockets(bench: Bench, start: Start, count: SocketCount) -> Figure:
     count.seen, count.on = 0, True
     try:
         for row in rows:
-            decide(bench.policy.rulebook, inspector.inspect(single_query(row.text)))
+            assess(bench.policy.rulebook, inspector.inspect(single_query(row.text)))
         held = worker_sockets(inspector.worker_pid)
     finally:
         count.on = False

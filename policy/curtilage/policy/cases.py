@@ -30,7 +30,7 @@ from importlib import resources
 from typing import Final, cast
 
 from curtilage.policy.decision.classes import is_class
-from curtilage.policy.decision.decide import Decision
+from curtilage.policy.decision.decide import Assessment
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.checks import Complaint, Location, Tree
 from curtilage.policy.document.load import PROFILES, read_tree
@@ -146,7 +146,7 @@ class Failure:
     fired: tuple[str, ...]
 
 
-def judge(case: Case, name: str, decision: Decision) -> Failure | None:
+def judge(case: Case, name: str, decision: Assessment) -> Failure | None:
     """Compare a decision under the policy of this name with what a case asks for.
 
     Returns:

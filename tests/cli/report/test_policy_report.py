@@ -31,7 +31,7 @@ from curtilage.cli.report.html import rendered
 from curtilage.cli.report.policy_report import ROUTE_WORDS, Report, render
 from curtilage.policy.decision.classes import CLASSES
 from curtilage.policy.decision.conditions import parse_condition
-from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.document.load import (
     PROFILES,
@@ -42,6 +42,7 @@ from curtilage.policy.document.load import (
 )
 from curtilage.policy.document.model import Policy
 from support.fakes import returns
+from support.inspections import inspection_of
 
 MADE = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 HOSTILE = "</td><script>alert(1)</script><img src=x onerror=alert(2)>&amp;\"'"
@@ -501,7 +502,7 @@ def test_what_is_said_of_a_class_is_what_is_decided(name: str) -> None:
             normalization=Normalization.RAW,
             where=at,
         )
-        alone = Inspection(findings=(found,), payload_digest=bytes(32), messages=1)
+        alone = inspection_of(findings=(found,), payload_digest=bytes(32), messages=1)
         route = ROUTE_WORDS[decide(policy.rulebook, alone).route]
         topic = class_in_words(each).removeprefix("talk of ")
         (clause,) = (

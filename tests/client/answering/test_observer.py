@@ -30,11 +30,12 @@ from curtilage.client.errors import (
     NotRoutedError,
     UsageError,
 )
-from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.tiers import ENCLAVE_TIER, LOCAL_TIER, Tier
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail
 from support.counts import Counts
+from support.inspections import inspection_of
 
 POLICY = load_profile("default")
 DONE = Finished(finish_reason="stop", prompt_tokens=3, completion_tokens=2)
@@ -56,7 +57,7 @@ class Bench:
     """One query that is observed."""
 
     def __init__(self, *, retracts: bool = False, chosen: bool = True) -> None:
-        inspection = Inspection(payload_digest=bytes(32), findings=(), messages=1)
+        inspection = inspection_of(payload_digest=bytes(32), findings=(), messages=1)
         self.trail = MemoryTrail()
         recorder = QueryRecorder(
             self.trail, POLICY, inspection, decide(POLICY.rulebook, inspection)

@@ -24,12 +24,13 @@ from curtilage.client.audit.record import (
     time_text,
 )
 from curtilage.policy.decision.classes import CLASSES
-from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_profile
 from curtilage.policy.errors import AuditRefusedError, AuditStep
 from support.audit_logs import ENTRY, NOW
 from support.client_parts import finding
+from support.inspections import inspection_of
 
 RECORD = record_of(ENTRY, seq=3, prev="0a" * 32, now=NOW, key=bytes(32))
 START = SegmentStart(
@@ -212,7 +213,7 @@ def test_histogram_counts_every_finding_and_names_no_stranger() -> None:
         finding("maria gonzalez"),
         finding("org.dictionary.maria"),
     )
-    inspection = Inspection(findings=findings, payload_digest=bytes(32), messages=1)
+    inspection = inspection_of(findings=findings, payload_digest=bytes(32), messages=1)
     decision = decide(policy.rulebook, inspection)
     counted = histogram(findings, decision, policy.classes)
     assert counted == {"financial.pan": 2, "uncertain.error": 2}
@@ -222,7 +223,7 @@ def test_histogram_counts_every_finding_and_names_no_stranger() -> None:
 def test_histogram_counts_a_finding_of_no_sense_as_uncertain_too() -> None:
     policy = load_profile("default")
     findings = (finding("financial.pan", score=900),)
-    inspection = Inspection(findings=findings, payload_digest=bytes(32), messages=1)
+    inspection = inspection_of(findings=findings, payload_digest=bytes(32), messages=1)
     counted = histogram(findings, decide(policy.rulebook, inspection), policy.classes)
     assert counted == {"financial.pan": 1, "uncertain.error": 1}
 

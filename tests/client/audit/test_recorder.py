@@ -8,16 +8,17 @@ from typing_extensions import override
 from curtilage.client.audit.record import TELLING, Outcome
 from curtilage.client.audit.recorder import QueryRecorder
 from curtilage.client.errors import FailureReason
-from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.decide import decide
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail
+from support.inspections import inspection_of
 
 STAYING = sorted(set(Outcome) - TELLING)
 
 
 def recorder(trail: MemoryTrail) -> QueryRecorder:
     policy = load_profile("default")
-    inspection = Inspection(payload_digest=bytes(32), findings=(), messages=1)
+    inspection = inspection_of(payload_digest=bytes(32), findings=(), messages=1)
     decision = decide(policy.rulebook, inspection)
     return QueryRecorder(trail, policy, inspection, decision)
 

@@ -25,6 +25,7 @@ from curtilage.policy.signing import (
 )
 from support.audit_logs import NOW
 from support.client_parts import ScriptedInspector
+from support.inspections import inspection_of
 
 POLICY = load_profile("default")
 KEY = Ed25519PrivateKey.from_private_bytes(bytes([5]) * 32)
@@ -42,7 +43,7 @@ class Scripted(ScriptedInspector):
     """Answers in every way that the detectors do."""
 
     def inspect(self, query: Query) -> Inspection:
-        return Inspection(
+        return inspection_of(
             findings=self.findings, payload_digest=query.payload_digest(), messages=1
         )
 

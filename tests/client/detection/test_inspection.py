@@ -33,6 +33,7 @@ from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_policy, load_profile, profile_text
 from curtilage.policy.document.model import Limits, Policy
 from curtilage.policy.explain.decision import explain
+from support.inspections import inspection_of
 
 CANARY = "zq7canary4711"
 GENEROUS = "deadline_ms: 20000"
@@ -196,7 +197,7 @@ class Counting(Inspector):
         self.seen.append(query.messages[0].content[:5])
         self.begun.release()
         self.go.acquire()
-        return Inspection(findings=(), payload_digest=bytes(32), messages=1)
+        return inspection_of(findings=(), payload_digest=bytes(32), messages=1)
 
 
 async def test_long_texts_do_not_keep_a_short_one_waiting() -> None:

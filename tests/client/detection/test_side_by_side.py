@@ -8,6 +8,7 @@ from curtilage.client.errors import DetectorsError
 from curtilage.client.query import Query, single_query
 from curtilage.policy.decision.decide import Inspection
 from support.fakes import returns
+from support.inspections import inspection_of
 
 
 class Counting:
@@ -26,7 +27,7 @@ class Counting:
             self._meets.wait(60)
         for query in queries:
             digest = query.payload_digest()
-            yield Inspection(findings=(), payload_digest=digest, messages=1)
+            yield inspection_of(findings=(), payload_digest=digest, messages=1)
 
     def close(self) -> None:
         self.closed = True

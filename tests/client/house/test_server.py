@@ -22,7 +22,7 @@ from curtilage.client.errors import FailureReason, HouseUnavailableError
 from curtilage.client.house.answer_events import MAX_EVENT_BYTES
 from curtilage.client.house.settings import house_settings
 from curtilage.client.query import Message, Query, Settings
-from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.permit import (
     LIFE_MS,
     HousePermit,
@@ -46,6 +46,7 @@ from support.house import (
     says,
     serving,
 )
+from support.inspections import inspection_of
 from support.left_over import Canary, uncollected
 from support.relay_certificates import Certificates, make_certificates
 
@@ -268,7 +269,7 @@ async def test_it_can_be_closed_before_it_was_used_and_twice() -> None:
 
 async def test_without_a_permit_nobody_is_asked() -> None:
     seen: list[bytes] = []
-    inspection = Inspection(
+    inspection = inspection_of(
         findings=(), payload_digest=QUERY.payload_digest(), messages=1
     )
     decision = decide(load_profile("default").rulebook, inspection)

@@ -13,7 +13,7 @@ from curtilage.client.pseudonyms.restore import Restorer
 from curtilage.client.pseudonyms.rewrite import Deidentified, deidentify, findings_asked
 from curtilage.client.pseudonyms.vault import TOKEN
 from curtilage.client.query import Message, Query, Settings
-from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.findings import (
     Approved,
     Finding,
@@ -22,6 +22,7 @@ from curtilage.policy.decision.findings import (
 )
 from curtilage.policy.document.load import load_policy
 from curtilage.policy.document.model import Policy
+from support.inspections import changed, inspection_of
 
 KEY = bytes(range(32))
 PERSON = "identifier.direct.person"
@@ -440,14 +441,29 @@ def test_the_word_of_a_token_is_no_name_that_was_left() -> None:
 def test_the_inspection_is_about_the_reading_and_no_other_query() -> None:
     result = rewritten(PLAIN, found(PLAIN, "Ann"))
     assert read_texts(result) == ["Ask [name] now"]
-    about = Inspection(
+    about = inspection_of(
         findings=(), payload_digest=result.reading.payload_digest(), messages=1
     )
     assert result.inspected(about).payload_digest == result.query.payload_digest()
     for other in (PLAIN, result.query):
-        foreign = dataclasses.replace(about, payload_digest=other.payload_digest())
+        foreign = changed(about, payload_digest=other.payload_digest())
         with pytest.raises(ValueError, match="another query"):
             result.inspected(foreign)
+
+
+def test_only_a_rewriting_says_that_two_texts_are_one() -> None:
+    """Else what was inspected of a harmless text would be believed of any other."""
+    result = rewritten(PLAIN, found(PLAIN, "Ann"))
+    with pytest.raises(TypeError, match="only deidentify"):
+        Deidentified(
+            brand=object(),
+            query=PLAIN,
+            reading=result.reading,
+            vault=result.vault,
+            counts=(),
+        )
+    with pytest.raises(ValueError, match="brand"):
+        dataclasses.replace(result, query=PLAIN)
 
 
 def test_nothing_of_the_source_shows() -> None:
@@ -475,7 +491,7 @@ def policy(rules: str) -> Policy:
 
 
 def asked(policy: Policy, *findings: Finding) -> list[str]:
-    inspection = Inspection(findings=findings, payload_digest=bytes(32), messages=1)
+    inspection = inspection_of(findings=findings, payload_digest=bytes(32), messages=1)
     decision = decide(policy.rulebook, inspection)
     return [each.data_class for each in findings_asked(policy, inspection, decision)]
 
@@ -551,7 +567,7 @@ def test_an_approved_text_is_not_rewritten() -> None:
         )
     )
     names = (found(query, "Ann Lee"), found(query, "Bo Ray", message=1))
-    inspection = Inspection(
+    inspection = inspection_of(
         findings=names,
         payload_digest=bytes(32),
         messages=2,

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 
 import aiohttp
 import pytest
@@ -26,6 +25,7 @@ from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail, ScriptedLocal, WordInspector, finding
+from support.inspections import changed
 from support.memory_enclave import (
     Clock,
     MemoryEnclave,
@@ -152,7 +152,7 @@ class Changing(WordInspector):
     async def ainspect(self, query: Query) -> Inspection:
         inspection = await super().ainspect(query)
         if len(self.seen) == 2:
-            return replace(inspection, findings=(finding(self.then),))
+            return changed(inspection, findings=(finding(self.then),))
         return inspection
 
 

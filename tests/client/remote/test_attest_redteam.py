@@ -22,9 +22,10 @@ from curtilage.client.remote.keys import NEGATIVE_TTL, KeyStore
 from curtilage.client.remote.seal import seal
 from curtilage.client.remote.sealed import FetchOrder, SealedExchange
 from curtilage.client.session import Session
-from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.decide import decide
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
+from support.inspections import inspection_of
 from support.memory_enclave import (
     NOW,
     ROOMY,
@@ -128,7 +129,7 @@ def test_a_verified_key_cannot_be_changed_or_made() -> None:
         key.key_configs = b"other"  # type: ignore[misc]
     with pytest.raises(TypeError):
         dataclasses.replace(key, key_configs=b"other", seal=object())
-    inspection = Inspection(
+    inspection = inspection_of(
         findings=(), payload_digest=QUERY.payload_digest(), messages=1
     )
     allowed = decide(load_profile("default").rulebook, inspection).allowed

@@ -15,9 +15,10 @@ from curtilage.client.remote.enclave import Enclave, Step, clock_words
 from curtilage.client.remote.keys import KeySource
 from curtilage.client.remote.requests import ChatRequest
 from curtilage.client.remote.sealed import FetchOrder
-from curtilage.policy.decision.decide import Allowed, Inspection, decide
+from curtilage.policy.decision.decide import Allowed, decide
 from curtilage.policy.document.load import load_profile
 from curtilage.wire import media
+from support.inspections import inspection_of
 from support.memory_enclave import (
     NOW,
     QUICK,
@@ -35,7 +36,7 @@ LATE = problem(media.PROBLEM_DATE, date=THEIRS)
 
 
 def allowed() -> Allowed:
-    inspection = Inspection(
+    inspection = inspection_of(
         findings=(), payload_digest=QUERY.payload_digest(), messages=1
     )
     permission = decide(load_profile("default").rulebook, inspection).allowed
@@ -269,7 +270,7 @@ async def test_cookies_and_tags_inside_are_kept_by_nobody() -> None:
 async def test_what_is_too_large_is_not_even_recorded() -> None:
     large = Query(messages=(Message(role="user", content="x" * 1_100_000),))
     asked = Asked(MemoryEnclave())
-    inspection = Inspection(
+    inspection = inspection_of(
         findings=(), payload_digest=large.payload_digest(), messages=1
     )
     permission = decide(load_profile("default").rulebook, inspection).allowed

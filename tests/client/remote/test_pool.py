@@ -19,10 +19,11 @@ from curtilage.client.remote.nodes import FAILED_FOR
 from curtilage.client.remote.requests import NOTHING_MORE, ChatRequest
 from curtilage.client.remote.sealed import MIRROR, FetchOrder
 from curtilage.client.routing.breaker import Budget
-from curtilage.policy.decision.decide import Allowed, Inspection, decide
+from curtilage.policy.decision.decide import Allowed, decide
 from curtilage.policy.document.load import load_profile
 from curtilage.relay.forward import node_list
 from curtilage.wire.node_list import MAX_NODES
+from support.inspections import inspection_of
 from support.memory_enclave import (
     NOW,
     ROOMY,
@@ -41,7 +42,7 @@ BUSY = Reply(content=b"{}", status=503, media_type=b"application/json")
 
 
 def allowed() -> Allowed:
-    inspection = Inspection(
+    inspection = inspection_of(
         findings=(), payload_digest=QUERY.payload_digest(), messages=1
     )
     permission = decide(load_profile("default").rulebook, inspection).allowed

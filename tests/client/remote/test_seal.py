@@ -30,7 +30,7 @@ from curtilage.client.remote.seal import (
     size_class_of,
 )
 from curtilage.client.remote.sealed import MIRROR, RELAY, FetchOrder, SealedExchange
-from curtilage.policy.decision.decide import Allowed, Inspection, decide
+from curtilage.policy.decision.decide import Allowed, decide
 from curtilage.policy.decision.permit import (
     KEY_BYTES,
     ChallengePermit,
@@ -48,6 +48,7 @@ from curtilage.wire import bhttp, media
 from curtilage.wire.padding import SIZE_CLASSES
 from curtilage.wire.shaping import UNPADDED, TransportParameters
 from support.client_parts import finding
+from support.inspections import inspection_of
 from support.memory_enclave import (
     NOW,
     QUICK,
@@ -70,7 +71,7 @@ KEY = verified(MemoryEnclave())
 
 
 def allowed(query: Query = QUERY, *, profile: str = "default") -> Allowed:
-    inspection = Inspection(
+    inspection = inspection_of(
         findings=(), payload_digest=query.payload_digest(), messages=1
     )
     permission = decide(load_profile(profile).rulebook, inspection).allowed
@@ -238,7 +239,7 @@ def test_a_full_desk_opens_nothing() -> None:
 
 
 def test_a_query_that_stays_has_nothing_to_seal_with() -> None:
-    inspection = Inspection(
+    inspection = inspection_of(
         findings=(finding("financial.pan"),),
         payload_digest=QUERY.payload_digest(),
         messages=1,

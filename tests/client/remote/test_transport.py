@@ -20,12 +20,13 @@ from curtilage.client.remote.transport import (
     pause_s,
 )
 from curtilage.client.tls import tls_context
-from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.permit import Party
 from curtilage.policy.document.load import load_profile
 from curtilage.wire import media
 from curtilage.wire.node_list import MAX_LIST_BYTES
 from curtilage.wire.shaping import UNPADDED, TransportParameters
+from support.inspections import inspection_of
 from support.memory_enclave import NOW, QUICK, MemoryEnclave, verified
 from support.permits import order, seal_permitted
 
@@ -39,7 +40,7 @@ def sealed(
     text: str = CANARY, *, enclave: MemoryEnclave | None = None
 ) -> SealedExchange:
     query = Query(messages=(Message(role="user", content=text),))
-    inspection = Inspection(
+    inspection = inspection_of(
         findings=(), payload_digest=query.payload_digest(), messages=1
     )
     allowed = decide(load_profile("default").rulebook, inspection).allowed

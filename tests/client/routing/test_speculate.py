@@ -18,7 +18,6 @@ from curtilage.client.routing.verifier import Verdict
 from curtilage.policy.decision.decide import (
     Allowed,
     AllowedInHouse,
-    Inspection,
     decide,
 )
 from curtilage.policy.decision.tiers import (
@@ -37,6 +36,7 @@ from curtilage.policy.document.routing_plan import (
     TierPlan,
 )
 from support.drafts import STOPPED, THRESHOLDS, thresholds, written
+from support.inspections import inspection_of
 from support.tier_views import (
     DEVICE,
     DEVICE_VIEW,
@@ -59,7 +59,7 @@ RULEBOOK = replace(
 
 
 def decided(floor: RoutingClass) -> tuple[Allowed | None, AllowedInHouse | None]:
-    inspection = Inspection(
+    inspection = inspection_of(
         findings=(), payload_digest=bytes(32), messages=1, floor=floor
     )
     decision = decide(RULEBOOK, inspection)

@@ -11,13 +11,13 @@ from curtilage.policy.decision.decide import (
     Allowed,
     AllowedInHouse,
     Decision,
-    Inspection,
     decide,
     require_allowed,
     require_allowed_in_house,
 )
 from curtilage.policy.decision.tiers import RoutingClass, Tier, Tiering, TierKind
 from curtilage.policy.document.load import load_profile
+from support.inspections import inspection_of
 
 DIGEST = bytes(range(32))
 POLICY = load_profile("default")
@@ -35,7 +35,7 @@ def decided() -> Decision:
     )
     return decide(
         replace(POLICY.rulebook, tiering=tiering),
-        Inspection(findings=(), payload_digest=DIGEST, messages=1),
+        inspection_of(findings=(), payload_digest=DIGEST, messages=1),
     )
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curtilage.policy.decision.classes import CLASSES
-from curtilage.policy.decision.decide import Decision, Inspection, decide
+from curtilage.policy.decision.decide import Decision, decide
 from curtilage.policy.decision.findings import (
     Approved,
     Finding,
@@ -19,6 +19,7 @@ from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import unapproved
 from curtilage.policy.document.load import load_policy
 from curtilage.policy.document.model import Policy
+from support.inspections import inspection_of
 
 SHA256 = "ab" * 32
 HEAD = f"""\
@@ -66,7 +67,7 @@ def look(
 ) -> Decision:
     return decide(
         policy.rulebook,
-        Inspection(
+        inspection_of(
             findings=findings,
             payload_digest=bytes(32),
             messages=2,

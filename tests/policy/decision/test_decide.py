@@ -19,6 +19,7 @@ from curtilage.policy.decision.rules import Rulebook
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.load import PROFILES, load_policy, load_profile
 from curtilage.policy.document.model import PACKS, Policy
+from support.inspections import inspection_of
 
 HEAD = """\
 version: 1
@@ -87,7 +88,7 @@ def look(policy: Policy, *findings: Finding, pinned: bool = False) -> Decision:
 
 
 def inspected(findings: Sequence[Finding], *, pinned: bool = False) -> Inspection:
-    return Inspection(
+    return inspection_of(
         findings=tuple(findings), payload_digest=DIGEST, messages=3, pinned=pinned
     )
 
@@ -384,7 +385,7 @@ def test_what_its_sender_keeps_home_stays_with_its_conversation(
     policy = rules(
         "- {id: x, when: org.*, then: local}\n", head=HEAD + f"sticky: {sticky}\n"
     )
-    inspection = replace(inspected([]), floor=floor)
+    inspection = inspected([]).stricter(floor=floor)
     decision = decide(policy.rulebook, inspection)
     kept = pins(policy.rulebook, inspection, decision)
     assert kept is (floor is RoutingClass.RESTRICTED)
@@ -403,7 +404,7 @@ def test_a_query_that_left_without_its_names_pins_nothing(sticky: str) -> None:
 
 def test_inspection_refuses_a_digest_of_the_wrong_size() -> None:
     with pytest.raises(ValueError, match="32 bytes, not 31"):
-        Inspection(findings=(), payload_digest=bytes(31), messages=1)
+        inspection_of(findings=(), payload_digest=bytes(31), messages=1)
 
 
 @settings(deadline=None)  # a busy machine is no finding

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curtilage.policy.decision.classes import CLASSES
-from curtilage.policy.decision.decide import Decision, Inspection, decide
+from curtilage.policy.decision.decide import Decision, decide
 from curtilage.policy.decision.findings import (
     Approved,
     Finding,
@@ -16,6 +16,7 @@ from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import FIGURE, PERSON
 from curtilage.policy.document.load import PROFILES, load_policy, load_profile
 from curtilage.policy.document.model import Policy
+from support.inspections import inspection_of
 
 RULES = """\
 rules:
@@ -66,7 +67,7 @@ def found(name: str, where: Where = QUESTION, score: int = 90) -> Finding:
 
 def decided(policy: Policy, *findings: str | Finding) -> Decision:
     each = tuple(found(one) if isinstance(one, str) else one for one in findings)
-    inspection = Inspection(findings=each, payload_digest=bytes(32), messages=2)
+    inspection = inspection_of(findings=each, payload_digest=bytes(32), messages=2)
     return decide(policy.rulebook, inspection)
 
 
@@ -127,7 +128,7 @@ def test_an_approval_sets_no_figure_aside_where_a_person_would_block() -> None:
         + RULES
         + "- {id: never, when: identifier.direct.person, then: block}\n"
     )
-    inspection = Inspection(
+    inspection = inspection_of(
         findings=(found(FIGURE, PROMPT),),
         payload_digest=bytes(32),
         messages=2,

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from curtilage.policy.decision.decide import Allowed, AllowedInHouse, Inspection, decide
+from curtilage.policy.decision.decide import Allowed, AllowedInHouse, decide
 from curtilage.policy.decision.permit import (
     KEY_BYTES,
     LIFE_MS,
@@ -26,6 +26,7 @@ from curtilage.policy.decision.permit import (
 )
 from curtilage.policy.decision.tiers import RoutingClass, Tier, Tiering, TierKind
 from curtilage.policy.document.load import load_profile
+from support.inspections import inspection_of
 
 PAYLOAD, KEY, RELEASE, SERVER = (bytes([each]) * 32 for each in range(1, 5))
 OTHER = b"\xff" * 32
@@ -46,14 +47,14 @@ def new_desk(key: bytes = bytes(KEY_BYTES), *, most: int = 8) -> PermitDesk:
 
 
 def permission() -> Allowed:
-    inspection = Inspection(findings=(), payload_digest=PAYLOAD, messages=1)
+    inspection = inspection_of(findings=(), payload_digest=PAYLOAD, messages=1)
     allowed = decide(RULEBOOK, inspection).allowed
     assert allowed is not None
     return allowed
 
 
 def permission_in_house() -> AllowedInHouse:
-    inspection = Inspection(findings=(), payload_digest=PAYLOAD, messages=1)
+    inspection = inspection_of(findings=(), payload_digest=PAYLOAD, messages=1)
     tiering = Tiering(tiers=(*Tiering().tiers, HOUSE))
     allowed = decide(replace(RULEBOOK, tiering=tiering), inspection).in_house
     assert allowed is not None

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from curtilage.policy.decision.classes import CLASSES
 from curtilage.policy.decision.decide import (
     Decision,
-    Inspection,
     decide,
     pins,
     require_allowed,
@@ -26,6 +25,7 @@ from curtilage.policy.decision.tiers import (
     TierKind,
 )
 from curtilage.policy.document.load import load_policy
+from support.inspections import inspection_of
 
 RULES = load_policy("""\
 version: 1
@@ -69,7 +69,7 @@ class Asked:
     floor: RoutingClass = RoutingClass.PUBLIC
 
     def decided(self, rulebook: Rulebook, tiering: Tiering) -> Decision:
-        inspection = Inspection(
+        inspection = inspection_of(
             findings=tuple(finding(each) for each in sorted(self.found)),
             payload_digest=bytes(32),
             messages=1,
@@ -334,7 +334,7 @@ def test_what_may_leave_and_has_no_enclave_stays_and_pins() -> None:
     assert (decision.route, decision.rule) == (Route.LOCAL, TIERS)
     assert decision.allowed is None
     assert ids(decision.permitted) == ["device", "ward"]
-    inspection = Inspection(findings=(), payload_digest=bytes(32), messages=1)
+    inspection = inspection_of(findings=(), payload_digest=bytes(32), messages=1)
     assert pins(RULES, inspection, decision)
 
 

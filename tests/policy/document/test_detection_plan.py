@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curtilage.policy.decision.classes import CLASSES
-from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.detection_plan import (
@@ -22,6 +22,7 @@ from curtilage.policy.document.load import (
     load_profile,
     profile_text,
 )
+from support.inspections import inspection_of
 
 ANY = '- {id: any-uncertain, when: "uncertain.*", then: local}\n'
 WORDS = st.text(max_size=8)
@@ -268,7 +269,7 @@ def test_exit_classes_are_those_that_settle_the_route(name: str) -> None:
             normalization=Normalization.COMPACT,
             where=Where(message=2, role="tool", json_path="content"),
         )
-        inspection = Inspection(
+        inspection = inspection_of(
             findings=(finding,), payload_digest=bytes(32), messages=3
         )
         home = decide(policy.rulebook, inspection).route is Route.LOCAL

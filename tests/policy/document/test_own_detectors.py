@@ -7,13 +7,14 @@ from textwrap import dedent
 
 import pytest
 
-from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.detection_plan import ExclusionList, OwnDetector
 from curtilage.policy.document.load import load_policy, pack_text
 from curtilage.policy.document.model import Policy
 from curtilage.policy.errors import PolicyError, Problem
+from support.inspections import inspection_of
 
 HEAD = """\
 version: 1
@@ -242,7 +243,7 @@ def test_a_rule_names_declared_classes_only(when: str, said: str) -> None:
 
 
 def route(policy: Policy, *findings: Finding) -> tuple[Route, str]:
-    inspection = Inspection(findings=findings, payload_digest=bytes(32), messages=1)
+    inspection = inspection_of(findings=findings, payload_digest=bytes(32), messages=1)
     decision = decide(policy.rulebook, inspection)
     return decision.route, decision.rule
 

@@ -5,13 +5,14 @@ import pytest
 
 from curtilage.client.detection.detectors.presidio.catalog import RECOGNIZERS
 from curtilage.policy.decision.classes import CLASSES, expand
-from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_pack, load_policy, pack_text, read_pack
 from curtilage.policy.document.model import PACKS
 from curtilage.policy.document.packs import Pack
 from curtilage.policy.errors import PolicyError, Problem
+from support.inspections import inspection_of
 
 HEAD = "version: 1\ndefault: {decision: enclave}\n"
 FIRST = 'rules:\n- {id: any-uncertain, when: "uncertain.*", then: local}\n'
@@ -161,7 +162,7 @@ def route_of(packs: str, *names: str) -> Route:
         for index, name in enumerate(names)
     )
     policy = load_policy(HEAD + f"packs: [{packs}]\n" + FIRST)
-    inspection = Inspection(findings=findings, payload_digest=bytes(32), messages=1)
+    inspection = inspection_of(findings=findings, payload_digest=bytes(32), messages=1)
     return decide(policy.rulebook, inspection).route
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.decide import Inspection, WhatIf, assess, decide
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_policy
@@ -16,6 +16,7 @@ from curtilage.policy.explain.counterfactual import (
     outcome_of,
     smallest_change,
 )
+from support.inspections import changed, inspection_of
 
 HEAD = "version: 1\ndefault: {decision: enclave}\n"
 FIRST = 'rules:\n- {id: any-uncertain, when: "uncertain.*", then: local}\n'
@@ -73,7 +74,7 @@ def found(
 
 
 def inspected(*findings: Finding, pinned: bool = False) -> Inspection:
-    return Inspection(
+    return inspection_of(
         findings=findings, payload_digest=bytes(32), messages=3, pinned=pinned
     )
 
@@ -123,8 +124,9 @@ def sizes_that_flip(
                 if place not in gone
             )
             pinned = inspection.pinned and "history" not in gone
-            decision = decide(
-                policy.rulebook, replace(inspection, findings=kept, pinned=pinned)
+            decision = assess(
+                policy.rulebook,
+                WhatIf(findings=kept, messages=inspection.messages, pinned=pinned),
             )
             if "default" in gone:
                 ranks = [Route.ENCLAVE.privacy]
@@ -195,7 +197,7 @@ def lowered(inspection: Inspection, change: Change) -> Inspection:
         else each
         for each in inspection.findings
     ]
-    return replace(inspection, findings=tuple(findings))
+    return changed(inspection, findings=findings)
 
 
 def rest(change: Change) -> Change:

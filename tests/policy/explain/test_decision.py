@@ -22,6 +22,7 @@ from curtilage.policy.explain.decision import (
     explain,
     explain_json,
 )
+from support.inspections import changed, inspection_of
 
 POLICY = load_policy(
     """\
@@ -70,7 +71,7 @@ def found(name: str, start: int = 0, where: Where = CONTENT) -> Finding:
 
 
 def inspected(*findings: Finding, pinned: bool = False) -> Inspection:
-    return Inspection(
+    return inspection_of(
         findings=findings, payload_digest=bytes(32), messages=1, pinned=pinned
     )
 
@@ -340,7 +341,7 @@ rules:
     % ("ab" * 32)
 )
 PROMPT = Where(message=0, role="system", json_path="content")
-CONVERSATION = replace(
+CONVERSATION = changed(
     inspected(
         found("health.lab", where=PROMPT),
         found("marker.first_person", where=replace(CONTENT, message=1)),

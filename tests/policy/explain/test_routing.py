@@ -20,6 +20,7 @@ from curtilage.policy.explain.routing import (
     fates,
     routing_in_words,
 )
+from support import inspections
 
 RULES = """\
 version: 1
@@ -74,7 +75,7 @@ def inspection_of(
         )
         for name in names
     )
-    return Inspection(
+    return inspections.inspection_of(
         findings=found,
         payload_digest=bytes(32),
         messages=1,

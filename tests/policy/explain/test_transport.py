@@ -4,7 +4,7 @@ from textwrap import dedent
 
 import pytest
 
-from curtilage.policy.decision.decide import Decision, Inspection, decide
+from curtilage.policy.decision.decide import Decision, decide
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.addresses import (
@@ -32,6 +32,7 @@ from curtilage.policy.explain.transport import (
     transport_in_words,
 )
 from curtilage.wire.shaping import PADDED, UNPADDED
+from support.inspections import inspection_of
 
 SMALL = """\
 version: 1
@@ -300,7 +301,7 @@ def test_cover_is_for_the_classes_that_are_named(
             normalization=Normalization.RAW,
             where=Where(message=0, role="user", json_path="content"),
         )
-        inspection = Inspection(
+        inspection = inspection_of(
             findings=() if found is None else (alone,),
             payload_digest=bytes(32),
             messages=1,

@@ -22,7 +22,7 @@ from curtilage.client.config import (
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.client.files import read_text
 from curtilage.client.query import Message, Query
-from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.decide import Inspection, assess
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_policy
 from curtilage.policy.document.model import Approval, Policy
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     # Judged under the policy as it would be: what is left then, no approval sets aside.
     query = Query(messages=(Message(role=entry.role, content=text),))
     inspection = asyncio.run(_inspect(policy, query))
-    decision = decide(policy.rulebook, inspection)
+    decision = assess(policy.rulebook, inspection)
     kept = any(hit.route in {Route.BLOCK, Route.LOCAL} for hit in decision.rules)
     personal = not arguments.with_people and any(
         each.data_class.startswith(("identifier.direct.", "identifier.public."))
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     written = path.is_file() and not (refused or known or arguments.print)
     if written:
         policy = _write(path, config.policy, entry)
-        decision = decide(policy.rulebook, inspection)
+        decision = assess(policy.rulebook, inspection)
     if arguments.json:
         out_json(
             {

@@ -17,7 +17,7 @@ from curtilage.cli.terminal import (
 from curtilage.client.config import ClientConfig, Flags, read_config
 from curtilage.client.errors import ConfigError
 from curtilage.client.query import Query
-from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.decide import Inspection, assess
 from curtilage.policy.document.model import Policy, full_scan
 from curtilage.policy.explain.diff import (
     Compared,
@@ -71,8 +71,8 @@ def compared(
         yield Compared(
             id=line_id,
             line=number,
-            old=decide(old.policy.rulebook, seen_before),
-            new=decide(new.policy.rulebook, seen_after),
+            old=assess(old.policy.rulebook, seen_before),
+            new=assess(new.policy.rulebook, seen_after),
             approved=tuple(
                 sorted(
                     {

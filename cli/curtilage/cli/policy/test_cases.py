@@ -28,7 +28,7 @@ from curtilage.policy.cases import (
     parse_cases,
     shipped_cases,
 )
-from curtilage.policy.decision.decide import Decision, decide
+from curtilage.policy.decision.decide import Assessment, assess
 from curtilage.policy.document.load import PROFILES
 from curtilage.policy.document.model import Policy
 
@@ -87,7 +87,7 @@ def _mended(cases: CaseFile, missed: set[str]) -> list[str]:
 
 def decided(
     config: ClientConfig, cases: Sequence[Case]
-) -> Iterator[tuple[Case, Decision]]:
+) -> Iterator[tuple[Case, Assessment]]:
     """Yield every case with what is decided about it."""
     inspector = start_detectors(config.policy, config.currency)
     try:
@@ -95,7 +95,7 @@ def decided(
         for case, inspection in zip(
             cases, inspect_all(inspector, queries), strict=True
         ):
-            yield case, decide(config.policy.rulebook, inspection)
+            yield case, assess(config.policy.rulebook, inspection)
     finally:
         inspector.close()
 

@@ -19,7 +19,7 @@ from curtilage.client.routing.explain import explain_text
 from curtilage.client.routing.health import TierView
 from curtilage.client.routing.router import CHOSEN, WHY_NOT, Routed, Router
 from curtilage.client.routing.utility import Reason
-from curtilage.policy.decision.decide import Decision, decide
+from curtilage.policy.decision.decide import Assessment, assess
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.model import Policy
 from curtilage.policy.explain.decision import NO_ENCLAVE
@@ -50,16 +50,16 @@ def run(arguments: argparse.Namespace) -> int:
     return REFUSED if decision.route is Route.BLOCK or nobody else DONE
 
 
-async def _decided(config: ClientConfig, query: Query) -> Decision:
+async def _decided(config: ClientConfig, query: Query) -> Assessment:
     inspector = await asyncio.to_thread(start_detectors, config.policy, config.currency)
     try:
-        return decide(config.policy.rulebook, await inspector.ainspect(query))
+        return assess(config.policy.rulebook, await inspector.ainspect(query))
     finally:
         inspector.close()
 
 
 def words_of(
-    decision: Decision,
+    decision: Assessment,
     query: Query,
     router: Router | None,
     routed: Routed | None,
@@ -92,7 +92,7 @@ def words_of(
         yield f"          the policy observes: {OBSERVES}"
 
 
-def _unrouted(decision: Decision, query: Query) -> Iterator[str]:
+def _unrouted(decision: Assessment, query: Query) -> Iterator[str]:
     for tier in decision.permitted.tiers:
         yield f"permitted {tier.id} ({tier.kind.value})"
     for name, denial in decision.permitted.denied:
@@ -128,7 +128,7 @@ def _terms(view: TierView, prompt: int, answer: int) -> str:
 
 def object_of(
     policy: Policy,
-    decision: Decision,
+    decision: Assessment,
     router: Router | None,
     routed: Routed | None,
 ) -> dict[str, object]:

@@ -67,10 +67,8 @@ class Decider:
         # What stayed home once takes the turns that follow with it: a later one may
         # say nothing that is found, and still be about what was.
         seen = Found.of(policy.rulebook, inspection)
-        inspection = replace(
-            inspection,
-            pinned=self._pinned.holds(query, seen),
-            floor=query.options.floor,
+        inspection = inspection.stricter(
+            pinned=self._pinned.holds(query, seen), floor=query.options.floor
         )
         decision = decided = decide(policy.rulebook, inspection)
         step = first_step(decision)
@@ -83,9 +81,8 @@ class Decider:
                 # What leaves is another text than the one that was judged, so the
                 # detectors and the policy judge it again, with its stand-ins left out.
                 again = await self._parts.inspector.ainspect(rewritten.reading)
-                second = replace(
-                    rewritten.inspected(again),
-                    floor=decision.permitted.routing_class,
+                second = rewritten.inspected(again).stricter(
+                    floor=decision.permitted.routing_class
                 )
                 step = after_rewriting(rewritten, decide(policy.rulebook, second))
             if isinstance(step, AskLocal):

@@ -82,8 +82,7 @@ class Narrowing:
             # say something else.
             inspection = await self._inspect(made)
             found = Found.of(self._policy.rulebook, inspection)
-            inspection = replace(
-                inspection,
+            inspection = inspection.stricter(
                 # Where contents count: an application may have cut off the turn that
                 # stayed, and then nothing in the conversation is like what is asked.
                 pinned=self._pinned.holds(made, found),

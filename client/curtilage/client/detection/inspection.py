@@ -36,7 +36,7 @@ from curtilage.client.fair_queue import FairQueue, TurnRefusedError
 from curtilage.client.query import Leaf, Query
 from curtilage.client.telemetry import RestartCause
 from curtilage.policy.decision.classes import UNFINISHED
-from curtilage.policy.decision.decide import Inspection
+from curtilage.policy.decision.decide import INSPECTION_DOOR, Inspection
 from curtilage.policy.decision.findings import Approved, Finding, Where
 from curtilage.policy.decision.rules import APPROVABLE_ROLES
 from curtilage.policy.signing import Currency, stale_finding
@@ -107,6 +107,7 @@ class _Prepared:
         aside = [each for each in more if each.where in approved]
         others = [each for each in more if each.where not in approved]
         return Inspection(
+            door=INSPECTION_DOOR,
             findings=(
                 *settled((*self.findings, *_without_repeats(others))),
                 *aside,
@@ -536,5 +537,4 @@ class CheckedInspector:
     def _checked(self, inspection: Inspection) -> Inspection:
         if self.problem is None:
             return inspection
-        findings = (*inspection.findings, stale_finding())
-        return replace(inspection, findings=findings)
+        return inspection.stricter(findings=[stale_finding()])

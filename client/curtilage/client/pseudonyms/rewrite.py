@@ -12,8 +12,8 @@ longer word) keeps the whole query home.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import InitVar, dataclass, replace
+from typing import Final, final
 
 from curtilage.client.answer import Obstacle
 from curtilage.client.detection.neighbours import neighbours
@@ -36,7 +36,7 @@ from curtilage.client.pseudonyms.vault import (
 )
 from curtilage.client.pseudonyms.wording import language_of
 from curtilage.client.query import Leaf, Query
-from curtilage.policy.decision.decide import Decision, Inspection
+from curtilage.policy.decision.decide import Assessment, Inspection, WhatIf
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import counting, scores_of, unapproved
@@ -49,11 +49,19 @@ from curtilage.policy.document.model import Policy
 _READ_AS: Final = "[name]"
 
 
+# Made when the process starts and never handed out. What was found in one text is
+# believed of another by a ``Deidentified`` alone, so its two texts are made here, from
+# one source.
+_BRAND: Final = object()
+
+
+@final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deidentified:
-    """A query without what was found in it.
+    """A query without what was found in it. Only ``deidentify`` builds it.
 
     Attributes:
+        brand: shows who builds it; not kept.
         query: what would be sent: the same query with stand-ins.
         reading: the same with a plain word for each stand-in: what the
             detectors look at. Every other character is the same.
@@ -61,10 +69,16 @@ class Deidentified:
         counts: how many values of each class were replaced; sorted.
     """
 
+    brand: InitVar[object]
     query: Query
     reading: Query
     vault: Vault
     counts: tuple[tuple[str, int], ...]
+
+    def __post_init__(self, brand: object) -> None:
+        """Refuse another builder; ``dataclasses.replace`` is one."""
+        if brand is not _BRAND:
+            raise TypeError("only deidentify() builds a Deidentified")
 
     def inspected(self, inspection: Inspection) -> Inspection:
         """Return the inspection of ``reading`` as one of ``query``.
@@ -77,7 +91,7 @@ class Deidentified:
         """
         if inspection.payload_digest != self.reading.payload_digest():
             raise ValueError("the inspection is about another query")
-        return replace(inspection, payload_digest=self.query.payload_digest())
+        return inspection.moved_to(self.query.payload_digest())
 
     def outgoing_texts(self) -> tuple[str, ...]:
         """Return every text of the query that would leave."""
@@ -85,7 +99,7 @@ class Deidentified:
 
 
 def findings_asked(
-    policy: Policy, inspection: Inspection, decision: Decision
+    policy: Policy, inspection: WhatIf, decision: Assessment
 ) -> tuple[Finding, ...]:
     """Return the findings for which the policy asks for pseudonyms.
 
@@ -171,6 +185,7 @@ def _rewrite(query: Query, findings: Sequence[Finding], key: bytes) -> Deidentif
     require_gone(replaced, outgoing.values())
     counts = Counter(data_class for data_class, _ in values)
     return Deidentified(
+        brand=_BRAND,
         query=_with_texts(query, outgoing),
         reading=_with_texts(query, {at: text.read for at, text in texts.items()}),
         vault=vault,

@@ -1,16 +1,18 @@
 """The decision: findings and a rulebook in, a route and its reasons out.
 
-One pure function. It reads no text, no clock and no model's opinion, and one
-finding more never makes its answer less private. It is also the only maker of
-``Allowed``, from which the permits to seal one payload are minted.
+Pure functions. They read no text, no clock and no model's opinion, and one
+finding more never makes the answer less private. ``assess`` finds the route, of an
+``Inspection`` or of a ``WhatIf``. ``decide`` takes an ``Inspection`` alone, and is the
+only maker of ``Allowed``, from which the permits to seal one payload are minted.
 
-Who audits the promise reads three lines here: ``_decisive``, which takes the most
-private route that anybody asked for; the one ``if`` of ``decide`` that makes an
-``Allowed``; and ``require_allowed``, which is asked where a permit is minted.
+Who audits the promise reads four lines here: ``require_inspected``, which refuses an
+inspection that no detector made; ``_decisive``, which takes the most private route
+that anybody asked for; the one ``if`` of ``decide`` that makes an ``Allowed``; and
+``require_allowed``, which is asked where a permit is minted.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import Final, NoReturn, final
 
 from typing_extensions import override
@@ -48,14 +50,21 @@ STRICT_TOPICS_REASON: Final = "the policy keeps this topic home (strict_topics)"
 _BRAND: Final = object()
 
 
+INSPECTION_DOOR: Final = object()
+"""Shows that the detectors' side builds. Only ``detection.inspection`` names it, and
+``tests/test_doors.py`` looks."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inspection:
-    """What the detectors report about one exact payload.
+class WhatIf:
+    """What detectors might report. Anyone builds it: it names no payload.
+
+    ``policy explain`` asks by it what would follow if less was found, and evaluation
+    what would follow under another threshold.
 
     Attributes:
         findings: everything found; what could not be known is among it, as
             ``uncertain.*``.
-        payload_digest: SHA-256 of the payload, 32 bytes; never to be published.
         messages: how many messages were inspected.
         pinned: an earlier query of the same conversation pinned it (``pins``).
         approved: the texts that a policy approves, word for word.
@@ -63,14 +72,35 @@ class Inspection:
     """
 
     findings: tuple[Finding, ...]
-    payload_digest: bytes
-    messages: int
+    messages: int = 1
     pinned: bool = False
     approved: tuple[Approved, ...] = ()
     floor: RoutingClass = RoutingClass.PUBLIC
 
-    def __post_init__(self) -> None:
-        """Refuse a digest of the wrong size: it would name no payload."""
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection(WhatIf):
+    """What the detectors did report, about one exact payload.
+
+    Only ``client.detection.inspection`` builds it. Others can make it stricter, and
+    ``Deidentified.inspected`` alone moves it to another payload.
+
+    Attributes:
+        door: shows who builds it; not kept.
+        payload_digest: SHA-256 of the payload, 32 bytes; never to be published.
+    """
+
+    door: InitVar[object]
+    payload_digest: bytes = field(repr=False)
+    _brand: object = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self, door: object) -> None:
+        """Refuse another builder, and a digest of the wrong size."""
+        # An inspection without findings lets any text leave, so only the module that
+        # asks the detectors makes one. ``dataclasses.replace`` must name the door too.
+        if door is not INSPECTION_DOOR:
+            raise TypeError("only detection.inspection builds an Inspection")
         # An empty digest would be equal to another empty digest at the seal door, and
         # so let a payload pass that was never inspected.
         if len(self.payload_digest) != DIGEST_BYTES:
@@ -78,6 +108,28 @@ class Inspection:
                 f"a payload digest has {DIGEST_BYTES} bytes, "
                 f"not {len(self.payload_digest)}"
             )
+        object.__setattr__(self, "_brand", _BRAND)
+
+    def stricter(
+        self,
+        *,
+        findings: Sequence[Finding] = (),
+        pinned: bool = False,
+        floor: RoutingClass = RoutingClass.PUBLIC,
+    ) -> "Inspection":
+        """Return the same with more that asks for privacy; nothing is taken away."""
+        return replace(
+            require_inspected(self),
+            door=INSPECTION_DOOR,
+            findings=(*self.findings, *findings),
+            pinned=self.pinned or pinned,
+            floor=max(self.floor, floor, key=lambda each: each.privacy),
+        )
+
+    def moved_to(self, payload_digest: bytes) -> "Inspection":
+        """Return it about another payload, for ``Deidentified.inspected`` alone."""
+        own = require_inspected(self)
+        return replace(own, door=INSPECTION_DOOR, payload_digest=payload_digest)
 
 
 class _Permission:
@@ -195,6 +247,18 @@ class AllowedInHouse(_Permission):
         raise TypeError("AllowedInHouse has no subclasses")
 
 
+def require_inspected(value: object) -> Inspection:
+    """Return ``value`` if the detectors' side built it; ``decide`` asks this.
+
+    Raises:
+        TypeError: it is anything else, a ``WhatIf`` or an unfinished one included.
+    """
+    # ``type`` and not ``isinstance``: a class may lie about itself in ``__class__``.
+    if type(value) is not Inspection or getattr(value, "_brand", None) is not _BRAND:
+        raise TypeError("decide() takes an Inspection that detection.inspection built")
+    return value
+
+
 def require_allowed(value: object) -> Allowed:
     """Return ``value`` if ``decide`` built it; who mints a permit asks this.
 
@@ -236,8 +300,8 @@ class RuleHit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """Where one query may be answered, and why; it holds no content.
+class Assessment:
+    """Where one query may be answered, and why; no content, and no permission.
 
     Attributes:
         route: the most private of what the default and the rules ask for.
@@ -247,11 +311,7 @@ class Decision:
         reason: that rule's reason.
         uncertain: what could not be known, sorted.
         policy_digest: the policy that was applied.
-        allowed: the permission to seal; there exactly if the route is
-            ``ENCLAVE``.
         permitted: the tiers that may answer.
-        in_house: the permission to tell it to a server in the house, if one of
-            ``permitted`` is such a server.
     """
 
     route: Route
@@ -261,52 +321,38 @@ class Decision:
     reason: str
     uncertain: tuple[str, ...]
     policy_digest: str
-    allowed: Allowed | None
     permitted: Permitted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision(Assessment):
+    """An assessment of one exact payload, with the permissions that follow from it.
+
+    Attributes:
+        allowed: the permission to seal; there exactly if the route is
+            ``ENCLAVE``.
+        in_house: the permission to tell it to a server in the house, if one of
+            ``permitted`` is such a server.
+    """
+
+    allowed: Allowed | None
     in_house: AllowedInHouse | None = None
 
 
 def decide(rulebook: Rulebook, inspection: Inspection) -> Decision:
-    """Decide where a query may be answered.
+    """Decide where a query may be answered; see ``assess``.
 
     Trusts the inspection to be complete: what a detector could not do must be
-    in it as ``uncertain.*``. A finding that makes no sense counts as
-    ``uncertain.error``.
+    in it as ``uncertain.*``.
+
+    Raises:
+        TypeError: the inspection is none that the detectors' side built.
     """
-    # First of all: a class that no rule can name would match no rule, so that a
-    # detector's typing error would let what it found leave. Such a finding is not
-    # dropped but becomes one that every policy keeps home.
-    sensible = [
-        each
-        if each.data_class in rulebook.classes and 0 <= each.score <= MAX_SCORE
-        else replace(each, data_class=UNCERTAIN_ERROR)
-        for each in inspection.findings
-    ]
-    # Approvals before all else: what an approver has read takes part in nothing, in no
-    # combination and in no exception either.
-    judged = unapproved(rulebook, sensible, inspection.approved)
-    # A public figure is a person to every rule and exclusion, unless it may leave.
-    judged = with_figures_as_persons(rulebook, judged)
-    # Exclusions before rules: what does not count must not fire a rule. They see the
-    # scores of all findings, the excluded ones too (``counting`` says why).
-    scores = scores_of(judged)
-    findings = counting(judged, rulebook.exclusions, scores)
-    if findings is not judged:
-        scores = scores_of(findings)
-    hits = _hits(rulebook, inspection, findings, scores)
-    decisive = _decisive(rulebook, hits)
-    permitted = rulebook.tiering.permitted(
-        decisive.route,
-        frozenset(scores),
-        pinned=inspection.pinned,
-        floor=inspection.floor,
-    )
-    enclaves = permitted.of_kind(TierKind.ATTESTED)
-    if decisive.route is Route.ENCLAVE and not enclaves:
-        # It might leave, and there is no enclave that may be told it: so it stays, and
-        # its conversation with it.
-        decisive = RuleHit(id=TIERS, route=Route.LOCAL, reason=TIERS_REASON)
-        hits = (*hits, decisive)
+    # First of all. What is built elsewhere could say of any payload that nothing was
+    # found in it.
+    inspection = require_inspected(inspection)
+    decisive = assess(rulebook, inspection)
+    permitted = decisive.permitted
     allowed = in_house = None
     # The line that stops a regulated query. Any other route has no ``Allowed``, and
     # without one no permit is minted: there is nothing that could be sealed or sent.
@@ -318,7 +364,7 @@ def decide(rulebook: Rulebook, inspection: Inspection) -> Decision:
             policy_digest=rulebook.digest,
             payload_digest=inspection.payload_digest,
             routing_class=permitted.routing_class,
-            tiers=enclaves,
+            tiers=permitted.of_kind(TierKind.ATTESTED),
         )
     # What the policy trusts a server in the house with has not left; ``permitted``
     # lists none for anything else (``Tier.trusted``).
@@ -333,15 +379,66 @@ def decide(rulebook: Rulebook, inspection: Inspection) -> Decision:
         )
     return Decision(
         route=decisive.route,
+        classes=decisive.classes,
+        rules=decisive.rules,
+        rule=decisive.rule,
+        reason=decisive.reason,
+        uncertain=decisive.uncertain,
+        policy_digest=decisive.policy_digest,
+        permitted=permitted,
+        allowed=allowed,
+        in_house=in_house,
+    )
+
+
+def assess(rulebook: Rulebook, reported: WhatIf) -> Assessment:
+    """Return where a query with such findings may be answered; it permits nothing.
+
+    A finding that makes no sense counts as ``uncertain.error``.
+    """
+    # First of all: a class that no rule can name would match no rule, so that a
+    # detector's typing error would let what it found leave. Such a finding is not
+    # dropped but becomes one that every policy keeps home.
+    sensible = [
+        each
+        if each.data_class in rulebook.classes and 0 <= each.score <= MAX_SCORE
+        else replace(each, data_class=UNCERTAIN_ERROR)
+        for each in reported.findings
+    ]
+    # Approvals before all else: what an approver has read takes part in nothing, in no
+    # combination and in no exception either.
+    judged = unapproved(rulebook, sensible, reported.approved)
+    # A public figure is a person to every rule and exclusion, unless it may leave.
+    judged = with_figures_as_persons(rulebook, judged)
+    # Exclusions before rules: what does not count must not fire a rule. They see the
+    # scores of all findings, the excluded ones too (``counting`` says why).
+    scores = scores_of(judged)
+    findings = counting(judged, rulebook.exclusions, scores)
+    if findings is not judged:
+        scores = scores_of(findings)
+    hits = _hits(rulebook, reported, findings, scores)
+    decisive = _decisive(rulebook, hits)
+    permitted = rulebook.tiering.permitted(
+        decisive.route,
+        frozenset(scores),
+        pinned=reported.pinned,
+        floor=reported.floor,
+    )
+    enclaves = permitted.of_kind(TierKind.ATTESTED)
+    if decisive.route is Route.ENCLAVE and not enclaves:
+        # It might leave, and there is no enclave that may be told it: so it stays, and
+        # its conversation with it.
+        decisive = RuleHit(id=TIERS, route=Route.LOCAL, reason=TIERS_REASON)
+        hits = (*hits, decisive)
+    return Assessment(
+        route=decisive.route,
         classes=tuple(sorted(name for name in scores if not is_uncertain(name))),
         rules=hits,
         rule=decisive.id,
         reason=decisive.reason,
         uncertain=tuple(sorted(name for name in scores if is_uncertain(name))),
         policy_digest=rulebook.digest,
-        allowed=allowed,
         permitted=permitted,
-        in_house=in_house,
     )
 
 
@@ -369,7 +466,7 @@ def pins(rulebook: Rulebook, inspection: Inspection, decision: Decision) -> bool
 
 def _hits(
     rulebook: Rulebook,
-    inspection: Inspection,
+    reported: WhatIf,
     findings: Sequence[Finding],
     scores: Scores,
 ) -> tuple[RuleHit, ...]:
@@ -391,9 +488,9 @@ def _hits(
             RuleHit(id=STRICT_TOPICS, route=Route.LOCAL, reason=STRICT_TOPICS_REASON)
         )
     # A hit like any other: a rule that blocks still outranks it.
-    if inspection.pinned:
+    if reported.pinned:
         hits.append(RuleHit(id=STICKY, route=Route.LOCAL, reason=STICKY_REASON))
-    if inspection.floor is RoutingClass.RESTRICTED:
+    if reported.floor is RoutingClass.RESTRICTED:
         hits.append(RuleHit(id=FLOOR, route=Route.LOCAL, reason=FLOOR_REASON))
     return tuple(hits)
 

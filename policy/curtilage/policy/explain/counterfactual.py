@@ -1,7 +1,7 @@
 """The smallest change after which a query could have gone a less private way.
 
-Asks ``decide`` again and again with fewer findings and reports the fewest that
-matter. What it makes up for that can seal nothing: it names no payload. It
+Asks ``assess`` again and again with fewer findings and reports the fewest that
+matter. What it makes up for that is a ``WhatIf``, of which no ``Allowed`` is made. It
 knows classes, places and scores, never a text.
 
 Taking a finding away never makes a route more private, so three steps find the
@@ -19,7 +19,7 @@ from typing import Final
 
 from curtilage.policy.decision.classes import UNCERTAIN_ERROR, is_uncertain
 from curtilage.policy.decision.conditions import MAX_SCORE
-from curtilage.policy.decision.decide import DIGEST_BYTES, Decision, Inspection, decide
+from curtilage.policy.decision.decide import WhatIf, assess
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route, most_private
 from curtilage.policy.decision.rules import (
@@ -36,8 +36,6 @@ from curtilage.policy.document.model import Policy
 MAX_PLACES: Final = 48
 MAX_TRIES: Final = 2000
 
-# No payload has it, so an ``Allowed`` that is made while trying opens nothing.
-_NO_PAYLOAD: Final = bytes(DIGEST_BYTES)
 _HISTORY: Final = -1
 _DEFAULT: Final = -2
 _FLOOR: Final = -3
@@ -92,7 +90,7 @@ class Change:
     floor: bool = False
 
 
-def smallest_change(policy: Policy, inspection: Inspection) -> Change | None:
+def smallest_change(policy: Policy, inspection: WhatIf) -> Change | None:
     """Return the smallest change that leads to a less private route.
 
     Returns:
@@ -118,9 +116,7 @@ def smallest_change(policy: Policy, inspection: Inspection) -> Change | None:
     )
 
 
-def outcome_of(
-    policy: Policy, inspection: Inspection, change: Change
-) -> tuple[Route, str]:
+def outcome_of(policy: Policy, inspection: WhatIf, change: Change) -> tuple[Route, str]:
     """Return the route and the deciding rule once a change was applied."""
     gone = frozenset(
         index
@@ -151,10 +147,10 @@ def _matches(absent: Absent, finding: Finding, name: str) -> bool:
 class _Search:
     """One inspection, and what becomes of it without some of its parts."""
 
-    def __init__(self, policy: Policy, inspection: Inspection) -> None:
+    def __init__(self, policy: Policy, inspection: WhatIf) -> None:
         self._policy = policy
-        self._inspection = replace(inspection, payload_digest=_NO_PAYLOAD)
-        self.decision = decide(policy.rulebook, self._inspection)
+        self._inspection = _without(inspection, frozenset())
+        self.decision = assess(policy.rulebook, self._inspection)
         self._by_place = True
         self._names = [class_of(policy, each) for each in inspection.findings]
 
@@ -293,11 +289,10 @@ class _Search:
         return high if low >= 0 else None
 
 
-def _without(inspection: Inspection, gone: _Things) -> Inspection:
+def _without(inspection: WhatIf, gone: _Things) -> WhatIf:
     kept = (each for index, each in enumerate(inspection.findings) if index not in gone)
-    return Inspection(
+    return WhatIf(
         findings=tuple(kept),
-        payload_digest=_NO_PAYLOAD,
         messages=inspection.messages,
         pinned=inspection.pinned and _HISTORY not in gone,
         approved=inspection.approved,
@@ -305,10 +300,8 @@ def _without(inspection: Inspection, gone: _Things) -> Inspection:
     )
 
 
-def _outcome(
-    policy: Policy, inspection: Inspection, *, default: bool
-) -> tuple[Route, str]:
-    decision: Decision = decide(policy.rulebook, inspection)
+def _outcome(policy: Policy, inspection: WhatIf, *, default: bool) -> tuple[Route, str]:
+    decision = assess(policy.rulebook, inspection)
     if default:
         return decision.route, decision.rule
     route = most_private([Route.ENCLAVE, *(hit.route for hit in decision.rules)])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from curtilage.policy.decision.classes import is_uncertain
-from curtilage.policy.decision.decide import Decision, Inspection
+from curtilage.policy.decision.decide import Assessment, WhatIf
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import (
@@ -57,7 +57,7 @@ _BUILT_IN: Final = {
 
 
 def explain(
-    policy: Policy, decision: Decision, inspection: Inspection | None = None
+    policy: Policy, decision: Assessment, inspection: WhatIf | None = None
 ) -> str:
     """Tell a decision in a few lines, for the person who asked.
 
@@ -102,7 +102,7 @@ def explain(
 
 
 def explain_json(
-    policy: Policy, decision: Decision, inspection: Inspection | None = None
+    policy: Policy, decision: Assessment, inspection: WhatIf | None = None
 ) -> str:
     """Return a decision as one JSON object, keys in a fixed order.
 
@@ -160,7 +160,7 @@ def explain_json(
     return json.dumps(answer)
 
 
-def _tiers(decision: Decision) -> Iterator[str]:
+def _tiers(decision: Assessment) -> Iterator[str]:
     # The sentence without the section says that the local model alone may answer.
     kept = decision.route is Route.LOCAL
     yield _STAYS if kept else OUTCOMES[decision.route]
@@ -210,7 +210,7 @@ class Label:
     sha256: str | None
 
 
-def labels(policy: Policy, inspection: Inspection) -> Sequence[Label]:
+def labels(policy: Policy, inspection: WhatIf) -> Sequence[Label]:
     """Return what each text carries, in the order of the conversation.
 
     A text in which nothing was found has no label, unless it is approved.
@@ -225,12 +225,12 @@ def labels(policy: Policy, inspection: Inspection) -> Sequence[Label]:
     ]
 
 
-def _counted(policy: Policy, inspection: Inspection) -> Sequence[Finding]:
+def _counted(policy: Policy, inspection: WhatIf) -> Sequence[Finding]:
     """Return the findings that no approval sets aside; exclusions are another thing."""
     return unapproved(policy.rulebook, inspection.findings, inspection.approved)
 
 
-def _approvals(policy: Policy, inspection: Inspection) -> Iterator[str]:
+def _approvals(policy: Policy, inspection: WhatIf) -> Iterator[str]:
     for used in inspection.approved:
         for entry in policy.document.approved:
             if (entry.role, entry.sha256) != (used.where.role, used.sha256):
@@ -242,7 +242,7 @@ def _approvals(policy: Policy, inspection: Inspection) -> Iterator[str]:
             )
 
 
-def _figures(policy: Policy, inspection: Inspection) -> Iterator[str]:
+def _figures(policy: Policy, inspection: WhatIf) -> Iterator[str]:
     scores = scores_of(_counted(policy, inspection))
     if FIGURE not in scores:
         return
@@ -259,7 +259,7 @@ def _figures(policy: Policy, inspection: Inspection) -> Iterator[str]:
     )
 
 
-def _require_same(policy: Policy, decision: Decision) -> None:
+def _require_same(policy: Policy, decision: Assessment) -> None:
     # The rules of another policy would explain a decision that they never made.
     if policy.digest != decision.policy_digest:
         raise ValueError("the decision was made under another policy")
@@ -281,7 +281,7 @@ def _condition(rule: Rule | None) -> str:
     return f": when {rule.when} (within {rule.within.value}{distinct})"
 
 
-def _places(policy: Policy, inspection: Inspection) -> Iterator[str]:
+def _places(policy: Policy, inspection: WhatIf) -> Iterator[str]:
     findings, counted = inspection.findings, _counted(policy, inspection)
     for each in findings[:MAX_SHOWN]:
         sure = "a check digit holds" if each.validated else f"score {each.score}"

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from curtilage.policy.decision.decide import Decision
+from curtilage.policy.decision.decide import Assessment
 from curtilage.policy.decision.routes import Route
 
 LineId = str | int | None
@@ -84,8 +84,8 @@ class Compared:
 
     id: LineId
     line: int
-    old: Decision | None
-    new: Decision | None
+    old: Assessment | None
+    new: Assessment | None
     approved: tuple[str, ...] = ()
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from curtilage.policy.decision.decide import DIGEST_BYTES, Decision, Inspection, decide
+from curtilage.policy.decision.decide import Assessment, WhatIf, assess
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.tiers import RoutingClass, TierKind
@@ -60,7 +60,7 @@ class Fate:
     tiers: tuple[str, ...]
 
 
-def decided_alone(policy: Policy, name: str | None) -> Decision:
+def decided_alone(policy: Policy, name: str | None) -> Assessment:
     """Return what is decided of a query in which a class is found, and nothing else.
 
     Args:
@@ -78,12 +78,8 @@ def decided_alone(policy: Policy, name: str | None) -> Decision:
         normalization=Normalization.RAW,
         where=Where(message=0, role="user", json_path="content"),
     )
-    alone = Inspection(
-        findings=() if name is None else (finding,),
-        payload_digest=bytes(DIGEST_BYTES),
-        messages=1,
-    )
-    return decide(policy.rulebook, alone)
+    alone = WhatIf(findings=() if name is None else (finding,))
+    return assess(policy.rulebook, alone)
 
 
 def fates(policy: Policy) -> tuple[Fate, ...]:
