@@ -32,7 +32,8 @@ from unittest import mock
 
 from benchmarks.report import Table
 from curtilage.attest.evidence_json import encode_bundle
-from curtilage.attest.verify import VerifiedKey, verify
+from curtilage.attest.verified_key import VerifiedKey
+from curtilage.attest.verify import verify
 from curtilage.client.query import Message, Query
 from curtilage.client.receipt import ReceiptSecret
 from curtilage.client.remote.requests import ChatRequest
@@ -307,7 +308,7 @@ class Egress:
             request = ChatRequest(
                 allowed=asked.allowed,
                 tier="enclave",
-                query=asked.query,
+                payload=asked.query.payload(),
                 records=_Unrecorded(),
                 attempt=attempt,
             )
@@ -379,7 +380,7 @@ class Egress:
     def _shown(self, held: _Held, query: Query, key: VerifiedKey) -> None:
         """Show a permit for what it is for, for the first time."""
         try:
-            seal(held.permit, query, key, desk=self._desk, now=self._now)
+            seal(held.permit, query.payload(), key, desk=self._desk, now=self._now)
         except PermitRefusedError as refused:
             self._refused_honestly(refused)
 
@@ -395,7 +396,7 @@ class Egress:
         """Stand before the door with what must not open it."""
         shown = cast("EgressPermit", permit)
         try:
-            seal(shown, query, key, desk=self._desk, now=self._now)
+            seal(shown, query.payload(), key, desk=self._desk, now=self._now)
         except PermitRefusedError as refused:
             self.totals.refused[refused.refusal.value] += 1
         except TypeError:

@@ -23,8 +23,8 @@ from typing import Final, Literal
 from typing_extensions import override
 
 from benchmarks.report import Table, quantile
+from curtilage.client.budget import RETRY_PERMILLE, Budget
 from curtilage.client.options import RoutingOptions
-from curtilage.client.routing.breaker import RETRY_PERMILLE, Budget
 from curtilage.client.routing.estimate import Estimate, Intent
 from curtilage.client.routing.health import (
     PRIORS,

@@ -234,7 +234,9 @@ def test_a_clock_or_a_file_is_seen(plant: str) -> None:
     assert _calls_out(ast.parse(plant))
 
 
+CLIENT = "curtilage.client"
 REMOTE = "curtilage.client.remote"
+MOST_BEHIND_THE_SEAL = 46
 AT_THE_DESK = {
     "mint": {f"{REMOTE}.requests"},
     "mint_again": {f"{REMOTE}.requests"},
@@ -259,6 +261,7 @@ AT_THE_DESK = {
         "curtilage.client.detection.inspection",
         "curtilage.policy.decision.decide",
     },
+    "VERIFY_DOOR": {"curtilage.attest.verify", "curtilage.attest.verified_key"},
     "moved_to": {"curtilage.client.pseudonyms.rewrite"},
     "Deidentified": {"curtilage.client.pseudonyms.rewrite"},
 }
@@ -267,6 +270,7 @@ DECIDES = "curtilage.policy.decision.decide"
 # are named in annotations as well, so of these two the calls count.
 _CALLED = {"Inspection", "Deidentified", "PermitDesk"}
 _IMPORTED = {"decide", "INSPECTION_DOOR"}
+_DOORS = {"INSPECTION_DOOR", "VERIFY_DOOR"}
 
 
 def _at_the_desk(tree: ast.AST) -> Iterator[str]:
@@ -277,10 +281,10 @@ def _at_the_desk(tree: ast.AST) -> Iterator[str]:
                 yield from _imported(node)
             case ast.Assign(value=ast.Name(id=name)) if name in _CALLED:
                 yield name
-            case ast.Name(id="INSPECTION_DOOR"):
-                yield "INSPECTION_DOOR"
+            case ast.Name(id=name) if name in _DOORS:
+                yield name
             case ast.Attribute(attr=name) | ast.Call(func=ast.Name(id=name)):
-                one_by_one = _CALLED | {"moved_to", "INSPECTION_DOOR"}
+                one_by_one = _CALLED | _DOORS | {"moved_to"}
                 if name.startswith(("mint", "redeem")) or name in one_by_one:
                     yield name
             case _:
@@ -294,7 +298,7 @@ def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
         # The whole module at once: then anything in it.
         if DECIDES in {each.name, f"{source}.{each.name}"} or each.name == "*":
             yield from _IMPORTED
-        elif source == DECIDES and each.name in _IMPORTED:
+        elif (source == DECIDES and each.name in _IMPORTED) or each.name in _DOORS:
             yield each.name
         # Under another name, a call would not be known for what it is.
         if each.asname and each.name in _CALLED:
@@ -344,6 +348,8 @@ AT_THE_DESK_BY_ITSELF = {
     "from curtilage.client.detection import inspection as i\ni.Inspection": {
         "Inspection"
     },
+    "from curtilage.attest.verified_key import VERIFY_DOOR as D": {"VERIFY_DOOR"},
+    "from curtilage.attest import verified_key as v\nv.VERIFY_DOOR": {"VERIFY_DOOR"},
     "harmless.moved_to(query.payload_digest())": {"moved_to"},
     "Deidentified(query=kept, reading=harmless)": {"Deidentified"},
 }
@@ -403,6 +409,23 @@ def test_the_contract_at_home_forbids_every_module_on_the_list() -> None:
     roots = {name.partition(".")[0] for name in BANNED}
     harmless = {name.partition(".")[0] for name in TOOL["curtilage"]["harmless"]}
     assert roots - harmless <= set(AT_HOME["forbidden_modules"])
+
+
+def test_what_seals_is_read_with_few_files() -> None:
+    """Imports at run time, by any detour; it knows neither query nor verifier."""
+    graph = grimp.build_graph(
+        *TOOL["importlinter"]["root_packages"],
+        cache_dir=None,
+        exclude_type_checking_imports=True,
+    )
+    behind = graph.find_upstream_modules(f"{REMOTE}.seal")
+    assert len(behind) + 1 <= MOST_BEHIND_THE_SEAL
+    assert "curtilage.attest.verify" not in behind
+    asks = {REMOTE, *graph.find_descendants(REMOTE)}
+    known = asks.union(*map(graph.find_upstream_modules, asks))
+    of_texts = ("query", "conversation", "rout", "answering", "pseudonyms")
+    starts = tuple(f"{CLIENT}.{name}" for name in of_texts)
+    assert not {name for name in known if name.startswith(starts)}
 
 
 def test_no_module_of_the_client_is_left_out_of_the_contract_at_home() -> None:

@@ -160,17 +160,17 @@ def _fields(verified: VerifiedKey) -> dict[str, Any]:
 
 
 def test_verified_key_cannot_be_built_elsewhere(verified: VerifiedKey) -> None:
-    with pytest.raises(TypeError, match="'seal'"):
+    with pytest.raises(TypeError, match="'door'"):
         VerifiedKey(**_fields(verified))
     for forged in (None, object(), verified):
         with pytest.raises(TypeError, match=r"only verify\(\) builds"):
-            VerifiedKey(**_fields(verified), seal=forged)
+            VerifiedKey(**_fields(verified), door=forged)
 
 
 def test_verified_key_cannot_be_changed(verified: VerifiedKey) -> None:
     with pytest.raises(FrozenInstanceError):
         verified.key_configs = b""  # type: ignore[misc] # the point of the test
-    with pytest.raises(ValueError, match="seal"):
+    with pytest.raises(ValueError, match="door"):
         replace(verified, emulated=False)  # type: ignore[call-arg] # as above
 
 

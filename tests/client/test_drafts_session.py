@@ -25,6 +25,7 @@ from curtilage.client.answer import (
     Verified,
 )
 from curtilage.client.audit.record import AuditEntry, Outcome
+from curtilage.client.budget import Budget
 from curtilage.client.errors import (
     EnclaveError,
     FailureReason,
@@ -36,7 +37,6 @@ from curtilage.client.options import Require
 from curtilage.client.parts import ClientParts
 from curtilage.client.query import Query
 from curtilage.client.remote.cover import CoverSettings
-from curtilage.client.routing.breaker import Budget
 from curtilage.client.routing.estimate import RulesEstimator
 from curtilage.client.routing.router import Router
 from curtilage.client.routing.thresholds import packed

@@ -79,7 +79,7 @@ def test_parse_takes_what_openai_clients_send() -> None:
 
 def test_parse_forwards_no_name_of_the_user() -> None:
     chat = parse_completion_request(body(user=CANARY, metadata={"ward": CANARY}))
-    assert CANARY.encode() not in chat.query.payload()
+    assert CANARY.encode() not in chat.query.payload().content
 
 
 def test_every_text_is_a_leaf() -> None:
@@ -104,7 +104,7 @@ def test_every_text_is_a_leaf() -> None:
     leaves = [leaf.text for leaf in chat.query.leaves()]
     assert leaves == ["one", "three", "two", "four\nfive", "six"]
     for text in ("one", "two", "three", "four\\nfive", "six"):
-        assert text.encode() in chat.query.payload()
+        assert text.encode() in chat.query.payload().content
 
 
 PARTS = {
@@ -190,7 +190,7 @@ def test_who_asks_for_a_decision_alone_gets_places() -> None:
     ]
     query = query_from(messages, {}, stream=False, answered=False)
     assert [where.json_path for where in query.opaque] == ["tool_calls", "content[0]"]
-    assert CANARY.encode() not in query.payload()
+    assert CANARY.encode() not in query.payload().content
 
 
 def test_the_body_names_who_answered() -> None:

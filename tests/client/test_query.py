@@ -60,7 +60,9 @@ def strings(value: object) -> list[str]:
 def test_every_string_that_would_leave_is_inspected(query: Query) -> None:
     inspected = [leaf.text for leaf in query.leaves()]
     leaving = [
-        text for text in strings(json.loads(query.payload())) if text not in ROLES
+        text
+        for text in strings(json.loads(query.payload().content))
+        if text not in ROLES
     ]
     for text in leaving:
         assert text in inspected
@@ -100,7 +102,7 @@ TELLING = Settings(
 
 
 def sent(query: Query) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(query.payload())
+    body: dict[str, Any] = json.loads(query.payload().content)
     return body
 
 
@@ -126,7 +128,9 @@ def test_of_numbers_only_coarse_ones_leave(query: Query) -> None:
 
 
 def test_no_digits_of_a_number_that_says_something_leave() -> None:
-    payload = replace(single_query("What is a prime?"), settings=TELLING).payload()
+    payload = (
+        replace(single_query("What is a prime?"), settings=TELLING).payload().content
+    )
     for digits in (b"412683397", b"0.412", b"0.5425", b"3397"):
         assert digits not in payload
 
@@ -158,7 +162,7 @@ def test_a_tiny_share_is_not_rounded_to_none() -> None:
 
 
 def test_one_seed_and_one_question_leave_as_one_payload() -> None:
-    assert asked("x", seed=7).payload() == asked("x", seed=7).payload()
+    assert asked("x", seed=7).payload().content == asked("x", seed=7).payload().content
 
 
 @pytest.mark.parametrize(
@@ -175,7 +179,7 @@ def test_a_seed_joins_no_two_processes() -> None:
     program = (
         "from curtilage.client.query import Message, Query, Settings; print(Query("
         "messages=(Message(role='user', content='x'),), settings=Settings(seed=7)"
-        ").payload().decode())"
+        ").payload().content.decode())"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, check=True, text=True

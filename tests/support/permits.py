@@ -52,7 +52,8 @@ def seal_permitted(
     """Seal a query, with a permit for this call."""
     desk = new_desk()
     permit = permit_for(desk, allowed, key, now=now)
-    return seal(permit, query, key, desk=desk, now=now, skew=skew, secret=secret)
+    payload = query.payload()
+    return seal(permit, payload, key, desk=desk, now=now, skew=skew, secret=secret)
 
 
 def order(party: Party = Party.RELAY) -> FetchOrder:

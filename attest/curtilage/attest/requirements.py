@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from curtilage.attest.claims import Claim
-from curtilage.attest.verify import VerifiedKey
+from curtilage.attest.verified_key import VerifiedKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

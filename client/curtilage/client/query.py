@@ -9,16 +9,16 @@ one like nothing. So a number does not leave as it was written, whatever it was:
 a seed leaves as a keyed digest, and all others as the nearest of few.
 """
 
-import hashlib
 import hmac
 import json
 import secrets
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
 from curtilage.client.options import RoutingOptions
+from curtilage.client.payload import Payload
 from curtilage.policy.decision.findings import Where
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
@@ -119,6 +119,9 @@ class Query:
     stream: bool = False
     opaque: tuple[Where, ...] = ()
     options: RoutingOptions = field(default_factory=RoutingOptions)
+    _payload: Payload | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         """Hold the turns still: a list could change between two readings."""
@@ -135,12 +138,23 @@ class Query:
         for number, text in enumerate(self.settings.stop):
             yield _leaf(last, "user", f"stop[{number}]", text)
 
-    def payload(self) -> bytes:
-        """Encode the chat request (JSON, UTF-8) that would be sealed.
+    def payload(self) -> Payload:
+        """Return what would be sealed, encoded at the first call and kept.
 
         Within one process a query has one payload: the same query with the same
         seed can be answered alike again, and no other query has that seed.
+
+        Raises:
+            UnicodeEncodeError: a text has no UTF-8 form.
         """
+        # Once: what is inspected, decided and sealed is one value, and not several
+        # that ought to be equal.
+        if self._payload is None:
+            object.__setattr__(self, "_payload", Payload(self._body()))
+        return cast("Payload", self._payload)
+
+    def _body(self) -> bytes:
+        """Encode the chat request (JSON, UTF-8)."""
         settings = self.settings
         rung = max(bisect_right(MAX_TOKENS_SENT, settings.max_tokens) - 1, 0)
         body: dict[str, object] = {
@@ -169,7 +183,7 @@ class Query:
 
     def payload_digest(self) -> bytes:
         """Return SHA-256 of ``payload()``, 32 bytes; never to be published."""
-        return hashlib.sha256(self.payload()).digest()
+        return self.payload().digest
 
 
 def _encoded(body: dict[str, object]) -> bytes:

@@ -14,7 +14,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Self
 
-from curtilage.attest.verify import VerifiedKey
+from curtilage.attest.verified_key import VerifiedKey
 from curtilage.client.answer import Answer, Answerer, SessionEvent
 from curtilage.client.answering.answer_stream import AnswerStream
 from curtilage.client.answering.attempts import Attempts

@@ -65,7 +65,7 @@ def receipted(secret: bytes, *, by: ReceiptKey = KEY) -> ReceiptEntry:
         key_configs_digest=bytes(32),
         release_digest=bytes(32),
         model_digest=NO_MODEL,
-        request_mac=request_mac(secret, QUERY.payload()),
+        request_mac=request_mac(secret, QUERY.payload().content),
         answer_mac=mac.digest(),
     )
     return ReceiptEntry(
@@ -126,7 +126,7 @@ def test_a_receipt_is_shown_with_its_verdict(
 def test_the_very_question_and_answer_are_proved(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    question = bench.write("question", QUERY.payload())
+    question = bench.write("question", QUERY.payload().content)
     answer = bench.write("answer", ANSWER)
     assert bench.run("--question", question, "--answer", answer, "--json") == 0
     found = told(capsys)
@@ -172,7 +172,7 @@ def test_another_organisations_key_proves_nothing(
 ) -> None:
     key = bench.folder / "audit" / "organisation.key"
     key.write_text("cd" * 32 + "\n", "ascii")
-    question = bench.write("question", QUERY.payload())
+    question = bench.write("question", QUERY.payload().content)
     assert bench.run("--question", question, "--json") == 1
     assert told(capsys)["question"] is False
 

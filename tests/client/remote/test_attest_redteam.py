@@ -128,7 +128,7 @@ def test_a_verified_key_cannot_be_changed_or_made() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         key.key_configs = b"other"  # type: ignore[misc]
     with pytest.raises(TypeError):
-        dataclasses.replace(key, key_configs=b"other", seal=object())
+        dataclasses.replace(key, key_configs=b"other", door=object())
     inspection = inspection_of(
         findings=(), payload_digest=QUERY.payload_digest(), messages=1
     )
@@ -137,7 +137,7 @@ def test_a_verified_key_cannot_be_changed_or_made() -> None:
     desk, forged = new_desk(), object.__new__(VerifiedKey)
     permit = permit_for(desk, allowed, key, now=NOW)
     with pytest.raises(TypeError):
-        seal(permit, QUERY, forged, desk=desk, now=NOW)
+        seal(permit, QUERY.payload(), forged, desk=desk, now=NOW)
 
 
 # --- 14: a key of one's own --------------------------------------------------

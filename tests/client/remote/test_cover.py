@@ -5,6 +5,7 @@ import gc
 import hashlib
 from collections.abc import Callable
 from dataclasses import replace
+from typing import get_type_hints
 
 import pytest
 
@@ -31,6 +32,7 @@ from curtilage.client.remote.requests import (
 )
 from curtilage.client.remote.seal import cover_content, size_class_of
 from curtilage.client.session import Session
+from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_policy, load_profile, profile_text
 from curtilage.policy.document.model import Policy
@@ -97,7 +99,8 @@ async def test_a_query_that_stays_has_a_dummy_of_its_class(query: Query) -> None
     await bench.ask(query)
     await bench.session.settle()
     (body,) = bench.enclave.sealed
-    assert len(body) == size_class_of(query, verified(bench.enclave), now=NOW)
+    key, length = verified(bench.enclave), len(query.payload())
+    assert len(body) == size_class_of(length, key, now=NOW)
     (request,) = bench.enclave.requests
     assert (request.path, request.content) == (b"/v1/cover", cover_content(0))
     assert bench.enclave.ended.is_set(), "its answer is let in to its end"
@@ -370,13 +373,26 @@ async def test_counts_tell_of_it_and_no_more(monkeypatch: pytest.MonkeyPatch) ->
     assert (telemetry.Event.COVERED, {}) in counted
 
 
-def test_a_query_with_half_a_character_has_no_class() -> None:
-    enclave = MemoryEnclave()
-    keys = KeySource(enclave, key_store(), Clock(), new_desk())
-    remote = Enclave(enclave, keys, Clock(), new_desk())
-    odd = Query(messages=(Message(role="user", content="\ud800"),))
-    with pytest.raises(UnicodeError):
-        remote.size_class(odd)
+async def test_a_query_with_half_a_character_is_answered_and_has_no_dummy() -> None:
+    bench = Bench("financial.pan")
+    found = await bench.inspector.ainspect(QUERY)
+
+    async def ainspect(query: Query) -> Inspection:
+        del query
+        return found
+
+    bench.inspector.ainspect = ainspect  # type: ignore[method-assign]
+    await bench.ask(Query(messages=(Message(role="user", content="\ud800"),)))
+    await bench.session.settle()
+    assert bench.enclave.sealed == []
+
+
+def test_a_dummy_is_made_of_a_number() -> None:
+    """No text can be handed over: neither to the way out, nor to what delays it."""
+    for taken in (Enclave.size_class, CoverTraffic.answered_here, Enclave.cover):
+        hints = get_type_hints(taken)
+        del hints["return"]
+        assert set(hints.values()) <= {int, RecordsCover}
 
 
 def test_a_shape_of_fewer_buckets_is_not_exceeded() -> None:

@@ -72,7 +72,7 @@ class Asked:
 
     async def ask(self) -> list[Step]:
         request = ChatRequest(
-            allowed=allowed(), tier="enclave", query=QUERY, records=self
+            allowed=allowed(), tier="enclave", payload=QUERY.payload(), records=self
         )
         return [step async for step in self.remote.ask(request)]
 
@@ -117,7 +117,9 @@ async def test_a_corrected_date_is_for_one_query_alone() -> None:
 
 async def test_a_request_that_is_asked_twice_is_sealed_once() -> None:
     asked = Asked(MemoryEnclave())
-    request = ChatRequest(allowed=allowed(), tier="enclave", query=QUERY, records=asked)
+    request = ChatRequest(
+        allowed=allowed(), tier="enclave", payload=QUERY.payload(), records=asked
+    )
     assert [step async for step in asked.remote.ask(request)]
     with pytest.raises(EnclaveError) as refused:
         [step async for step in asked.remote.ask(request)]
@@ -128,7 +130,9 @@ async def test_a_request_that_is_asked_twice_is_sealed_once() -> None:
 
 async def test_a_tier_that_the_decision_does_not_name_is_not_asked() -> None:
     asked = Asked(MemoryEnclave())
-    request = ChatRequest(allowed=allowed(), tier="other", query=QUERY, records=asked)
+    request = ChatRequest(
+        allowed=allowed(), tier="other", payload=QUERY.payload(), records=asked
+    )
     with pytest.raises(EnclaveError) as refused:
         [step async for step in asked.remote.ask(request)]
     assert refused.value.reason is FailureReason.NOT_PERMITTED
@@ -276,7 +280,7 @@ async def test_what_is_too_large_is_not_even_recorded() -> None:
     permission = decide(load_profile("default").rulebook, inspection).allowed
     assert permission is not None
     request = ChatRequest(
-        allowed=permission, tier="enclave", query=large, records=asked
+        allowed=permission, tier="enclave", payload=large.payload(), records=asked
     )
     with pytest.raises(EnclaveError) as refused:
         await anext(asked.remote.ask(request))

@@ -10,6 +10,7 @@ import pytest
 from curtilage.attest.requirements import Requirement
 from curtilage.attest.verify import VerifiedKey
 from curtilage.client.answer import Delta, Finished
+from curtilage.client.budget import Budget
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.query import Message, Query
 from curtilage.client.receipt import ReceiptSecret
@@ -18,7 +19,6 @@ from curtilage.client.remote.keys import NEGATIVE_TTL, KeySource, KeyStore
 from curtilage.client.remote.nodes import FAILED_FOR
 from curtilage.client.remote.requests import NOTHING_MORE, ChatRequest
 from curtilage.client.remote.sealed import MIRROR, FetchOrder
-from curtilage.client.routing.breaker import Budget
 from curtilage.policy.decision.decide import Allowed, decide
 from curtilage.policy.document.load import load_profile
 from curtilage.relay.forward import node_list
@@ -134,7 +134,7 @@ class Bench:
         request = ChatRequest(
             allowed=allowed(),
             tier="enclave",
-            query=QUERY,
+            payload=QUERY.payload(),
             records=self,
             requirement=requirement,
         )

@@ -262,7 +262,7 @@ async def test_what_is_taken_down_is_what_the_receipt_is_about(
     transcript = taken[kept.query]
     receipt = open_receipt(kept.receipt, public_key=kept.public_key)
     secret = receipt_secret(ORGANISATION, kept.receipt_id)
-    assert transcript.question == QUERY.payload()
+    assert transcript.question == QUERY.payload().content
     assert proves_question(receipt, secret, transcript.question)
     assert proves_answer(receipt, secret, bytes(transcript.answer))
     assert not proves_answer(receipt, secret, bytes(transcript.answer) + b" ")

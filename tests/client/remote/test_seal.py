@@ -145,7 +145,7 @@ def door(
 ) -> SealedExchange:
     """Stand before the seal door with what may be no permit."""
     shown = cast("EgressPermit", permit)
-    return seal(shown, query, key or KEY, desk=desk, now=now)[0]
+    return seal(shown, query.payload(), key or KEY, desk=desk, now=now)[0]
 
 
 def refused_permit(refusal: PermitRefusal, call: Callable[[], object]) -> None:
@@ -300,8 +300,8 @@ def test_what_is_compared_is_what_is_sealed() -> None:
 
     query = Query(messages=Changing())  # type: ignore[arg-type]
     assert [leaf.text for leaf in query.leaves()] == ["first"]
-    assert b"first" in query.payload()
-    assert b"second" not in query.payload()
+    assert b"first" in query.payload().content
+    assert b"second" not in query.payload().content
 
 
 EVENTS = Reply(content=sse(chunk("All."), chunk(finish="stop")))
@@ -534,7 +534,7 @@ def test_a_request_has_exactly_the_length_of_its_class(octets: int) -> None:
     key = verified(MemoryEnclave())
     body = seal_permitted(allowed(query), query, key, now=NOW)[0].take_body()
     assert len(body) in SIZE_CLASSES
-    assert len(body) == size_class_of(query, key, now=NOW)
+    assert len(body) == size_class_of(len(query.payload()), key, now=NOW)
 
 
 def test_the_first_suite_of_the_list_is_used() -> None:
@@ -548,8 +548,8 @@ def test_what_no_class_holds_is_not_sealed() -> None:
     key = verified(MemoryEnclave())
     for refused in (
         lambda: seal_permitted(allowed(query), query, key, now=NOW),
-        lambda: size_class_of(query, key, now=NOW),
-        lambda: size_class_of(query, None, now=NOW),
+        lambda: size_class_of(len(query.payload()), key, now=NOW),
+        lambda: size_class_of(len(query.payload()), None, now=NOW),
     ):
         with pytest.raises(EnclaveError) as error:
             refused()

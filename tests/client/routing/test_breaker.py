@@ -3,13 +3,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.client.routing.breaker import (
-    HEDGE_PERMILLE,
-    RETRY_PERMILLE,
-    Breaker,
-    BreakerState,
-    Budget,
-)
+from curtilage.client.routing.breaker import Breaker, BreakerState
 from curtilage.policy.document.routing_plan import Breaker as BreakerSettings
 
 WINDOW_MS = OPEN_MS = 30_000.0
@@ -136,35 +130,3 @@ def test_no_more_than_one_probe_passes_in_the_time_that_it_stays_open(
             breaker.failed(now, probe=probing, dead=event == "dead")
             probing = False
     assert all(later - earlier >= OPEN_MS for earlier, later in pairwise(probes))
-
-
-@given(st.lists(st.booleans(), max_size=400), st.integers(0, 3))
-def test_a_budget_gives_its_share_and_what_was_there(
-    events: list[bool], reserve: int
-) -> None:
-    budget = Budget(RETRY_PERMILLE, reserve=reserve)
-    earned = taken = 0
-    for earns in events:
-        if earns:
-            budget.earn()
-            earned += 1
-        else:
-            taken += budget.take()
-        assert taken <= reserve + earned / 10
-
-
-def test_a_retry_is_there_for_who_asks_seldom_and_a_hedge_is_not() -> None:
-    assert Budget(RETRY_PERMILLE, reserve=1).take()
-    hedges = Budget(HEDGE_PERMILLE)
-    for _ in range(19):
-        hedges.earn()
-    assert not hedges.take()
-    hedges.earn()
-    assert hedges.take()
-
-
-def test_what_was_saved_up_in_good_times_is_no_storm() -> None:
-    budget = Budget(RETRY_PERMILLE, most=10)
-    for _ in range(10_000):
-        budget.earn()
-    assert sum(budget.take() for _ in range(100)) == 10

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from curtilage.attest.claims import Claim, Link
-from curtilage.attest.verify import VerifiedKey
+from curtilage.attest.verified_key import VerifiedKey
 
 WIDTH: Final = 80
 _DATE_WIDTH: Final = 16  # 2026-11-21 12:00

@@ -12,7 +12,7 @@ from typing import Final
 from curtilage.attest.claims import CpuClaims, DeviceClaims, Link
 from curtilage.attest.errors import RefusedError, Step
 from curtilage.attest.standalone import EvidenceVerdict
-from curtilage.attest.verify import VerifiedKey
+from curtilage.attest.verified_key import VerifiedKey
 from curtilage.cli.terminal import time_text
 
 SCHEMA_VERSION: Final = 1

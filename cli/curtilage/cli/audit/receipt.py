@@ -180,7 +180,7 @@ def _asked(receipt: Receipt, secret: bytes, file: bytes) -> bool:
     if proves_question(receipt, secret, file):
         return True
     try:
-        payload = parse_completion_request(file).query.payload()
+        payload = parse_completion_request(file).query.payload().content
     except UsageError:
         return False
     return proves_question(receipt, secret, payload)

@@ -9,7 +9,7 @@ from contextlib import aclosing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from curtilage.attest.verify import VerifiedKey
+from curtilage.attest.verified_key import VerifiedKey
 from curtilage.client.answer import (
     Answerer,
     AnswerEvent,
@@ -267,7 +267,7 @@ class Doors:
         request = ChatRequest(
             allowed=step.allowed,
             tier=chosen.tier.id,
-            query=sent,
+            payload=sent.payload(),
             records=(
                 recorder
                 if part is None
@@ -360,7 +360,7 @@ class Doors:
         """
         key = await self._verified_key()
         return Outbound(
-            payload=sent.payload(),
+            payload=sent.payload().content,
             payload_digest=way.allowed.payload_digest,
             routing_class=way.allowed.routing_class,
             tier=tier.id,
@@ -481,10 +481,12 @@ class Doors:
         policy = self._parts.policy
         if policy.transport.cover is not None and not policy.wants_cover(decision):
             return
-        # Its size class is all that goes any further; the text stays here.
+        # Its number of bytes is all that goes any further. Half a character has none,
+        # and could not have left either.
         if self._cover is not None and self._enclave is not None:
             with suppress(EnclaveError, UnicodeError):
-                self._cover.answered_here(self._enclave.size_class(query))
+                length = len(query.payload())
+                self._cover.answered_here(self._enclave.size_class(length))
 
 
 def release_of(key: VerifiedKey) -> str:

@@ -24,7 +24,8 @@ from curtilage.attest.binding import NONCE_BYTES
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.expectations import Expectations
 from curtilage.attest.requirements import Requirement, unmet
-from curtilage.attest.verify import VerifiedKey, verify_challenge
+from curtilage.attest.verified_key import VerifiedKey
+from curtilage.attest.verify import verify_challenge
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.remote.requests import ChallengeRequest, Records
 

@@ -30,11 +30,11 @@ from typing import Final, Protocol
 
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.requirements import unmet
-from curtilage.attest.verify import VerifiedKey
+from curtilage.attest.verified_key import VerifiedKey
 from curtilage.client import telemetry
 from curtilage.client.answer import AnswerEvent
+from curtilage.client.budget import RETRY_PERMILLE, Budget
 from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
-from curtilage.client.query import Query
 from curtilage.client.remote.challenges import Challenges
 from curtilage.client.remote.draining import ExchangeSupervisor
 from curtilage.client.remote.keys import KeySource, failure_of, not_permitted
@@ -50,7 +50,6 @@ from curtilage.client.remote.requests import (
 )
 from curtilage.client.remote.seal import NO_SKEW, AnswerReader, size_class_of
 from curtilage.client.remote.sealed import FetchOrder, SealedExchange
-from curtilage.client.routing.breaker import RETRY_PERMILLE, Budget
 from curtilage.policy.decision.permit import (
     PermitDesk,
     PermitRefusedError,
@@ -212,14 +211,13 @@ class Enclave:
             async for _ in steps:
                 pass
 
-    def size_class(self, query: Query) -> int:
-        """Return the size class that a query would have on the wire.
+    def size_class(self, length: int) -> int:
+        """Return the size class that a payload of so many bytes would have on the wire.
 
         Raises:
             EnclaveError: none; it could not leave.
-            UnicodeError: half a character; it could not leave either.
         """
-        return size_class_of(query, self._keys.known, now=self._clock())
+        return size_class_of(length, self._keys.known, now=self._clock())
 
     async def verified_key(self) -> VerifiedKey:
         """Return a key that is in force, fetching and verifying if need be.
@@ -347,7 +345,7 @@ class Enclave:
         if isinstance(request, ChatRequest):
             # What is too large, or not for this enclave, leaves no record of having
             # left: so both are known before it is recorded.
-            size_class_of(request.query, key, now=self._clock())
+            size_class_of(len(request.payload), key, now=self._clock())
             await self._require(request, node, skew)
         # On the disk before a byte is sealed. A crash behind this line leaves a record
         # of what did not leave, never the other way round.

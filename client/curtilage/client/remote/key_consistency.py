@@ -19,7 +19,7 @@ import hmac
 from typing import Final
 
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.verify import VerifiedKey
+from curtilage.attest.verified_key import VerifiedKey
 
 REMEMBERED: Final = 64
 """Windows kept in mind: more than two weeks of them at six hours each."""

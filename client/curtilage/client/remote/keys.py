@@ -21,7 +21,8 @@ from typing import Final, Protocol
 
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.expectations import Expectations
-from curtilage.attest.verify import VerifiedKey, verify
+from curtilage.attest.verified_key import VerifiedKey
+from curtilage.attest.verify import verify
 from curtilage.client import telemetry
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.remote.key_consistency import (

@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.verify import VerifiedKey
+from curtilage.attest.verified_key import VerifiedKey
 from curtilage.wire.errors import WireError
 from curtilage.wire.node_list import is_node_list, parse_node_list
 

@@ -19,7 +19,7 @@ from curtilage.attest.receipt import (
     request_mac,
     verify_receipt,
 )
-from curtilage.attest.verify import VerifiedKey
+from curtilage.attest.verified_key import VerifiedKey
 from curtilage.client.receipt import ReceiptSecret
 from curtilage.wire.bhttp import Field
 from curtilage.wire.dates import WINDOW

@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 from typing import ClassVar, Final, Protocol
 
 from curtilage.attest.requirements import Requirement
-from curtilage.attest.verify import VerifiedKey
+from curtilage.attest.verified_key import VerifiedKey
 from curtilage.client.errors import EnclaveError, FailureReason
-from curtilage.client.query import Query
+from curtilage.client.payload import Payload
 from curtilage.client.receipt import ReceiptSecret
 from curtilage.client.remote.answer_reader import FreshEvidence
 from curtilage.client.remote.keys import RandomBelow
@@ -141,7 +141,7 @@ class ChatRequest:
     Attributes:
         allowed: the proof that it may leave.
         tier: id of the attested tier that is asked.
-        query: what was inspected.
+        payload: what was inspected.
         records: where its steps are recorded.
         requirement: what the enclave must show for the query's data.
         attempt: how often the query was asked before.
@@ -151,7 +151,7 @@ class ChatRequest:
 
     allowed: Allowed
     tier: str
-    query: Query
+    payload: Payload = field(repr=False)
     records: Records
     requirement: Requirement = NOTHING_MORE
     attempt: int = 0
@@ -201,7 +201,7 @@ class ChatRequest:
             )
         return seal(
             self._permit,
-            self.query,
+            self.payload,
             key,
             desk=desk,
             now=now,

@@ -1,6 +1,6 @@
 """The seal door: one permitted query becomes a sealed request and its answer's reader.
 
-Sans-IO. This is the only place where a query turns into bytes for others, and
+Sans-IO. This is the only place where the payload of a query is sealed for others, and
 it takes an ``EgressPermit``, which a desk mints from what ``decide`` allowed, and a
 ``VerifiedKey``, which ``attest.verify`` alone can build. What ``decide`` kept
 home has no permit, so it cannot come through here. A permit is redeemed here, and
@@ -24,10 +24,10 @@ from typing import Final
 from curtilage.attest.binding import NONCE_BYTES
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.receipt import KEY_FIELD, SECRET_BYTES, encode_field
-from curtilage.attest.verify import VerifiedKey, require_verified
+from curtilage.attest.verified_key import VerifiedKey, require_verified
 from curtilage.client.answer import AnswerEvent, Finished
 from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
-from curtilage.client.query import Query
+from curtilage.client.payload import Payload
 from curtilage.client.receipt import ReceiptSecret
 from curtilage.client.remote.answer_reader import (
     ContentReader,
@@ -197,7 +197,7 @@ class AnswerReader:
 
 def seal(
     permit: EgressPermit,
-    query: Query,
+    payload: Payload,
     key: VerifiedKey,
     *,
     desk: PermitDesk,
@@ -205,13 +205,13 @@ def seal(
     skew: timedelta = NO_SKEW,
     secret: ReceiptSecret | None = None,
 ) -> tuple[SealedExchange, AnswerReader]:
-    """Seal one query that may leave, to one verified key.
+    """Seal the payload of one query that may leave, to one verified key.
 
     Returns the request, which may be sent, and what opens its answer.
 
     Args:
         permit: for this very payload, to this very key, now; spent by the call.
-        query: what was inspected.
+        payload: what was inspected.
         key: the enclave's key, checked again to be in force at ``now``.
         desk: that minted the permit.
         now: the time of sealing, aware.
@@ -231,9 +231,7 @@ def seal(
     # Types are checked by a linter, on our own code; this holds for any caller, as
     # does what the desk asks of the permit. Each of the two is built in one place only.
     verified = require_verified(key)
-    # Once: what is compared is what is sealed. A query whose parts gave another text
-    # at a second reading would have been inspected as the one and sent as the other.
-    content = query.payload()
+    content = payload.content
     # Again: between the verification and this line lie a record on the disk and, for
     # the strictest data, a whole challenge.
     verified.usable_at(now)
@@ -369,11 +367,11 @@ def seal_challenge(
     )
 
 
-def size_class_of(query: Query, key: VerifiedKey | None, *, now: datetime) -> int:
-    """Return the size class that a query has, or would have, once sealed.
+def size_class_of(length: int, key: VerifiedKey | None, *, now: datetime) -> int:
+    """Return the size class that a payload has, or would have, once sealed.
 
     Args:
-        query: any query; also one that stays here.
+        length: bytes of the payload; of a query that is kept local, all that is known.
         key: what it is or would be sealed to; None: the first suite that
             enclaves list. The classes are the same, only their edges are not.
         now: for the length of a date.
@@ -382,7 +380,7 @@ def size_class_of(query: Query, key: VerifiedKey | None, *, now: datetime) -> in
         EnclaveError: larger than the largest class.
     """
     suite = _USUAL_SUITE if key is None else keyconfig.choose_suite(_config(key))
-    inner = _InnerRequest(path=CHAT_PATH, content=query.payload(), date=now)
+    inner = _InnerRequest(path=CHAT_PATH, content=bytes(length), date=now)
     # Before the key is known, a receipt is reckoned with: most enclaves give them. A
     # wrong guess moves a query that is near an edge by one class, and no other.
     receipts = key is None or bool(key.receipt_public_key)

@@ -1,17 +1,12 @@
-"""When to leave a tier alone, and how much may be tried twice.
+"""When to leave a tier alone.
 
 Pure: all times are arguments, milliseconds of a clock that does not jump.
 """
 
 from collections import deque
 from enum import StrEnum, unique
-from typing import Final
 
 from curtilage.policy.document.routing_plan import Breaker as BreakerSettings
-
-RETRY_PERMILLE: Final = 100
-HEDGE_PERMILLE: Final = 50
-_ONE: Final = 1000
 
 
 @unique
@@ -79,36 +74,3 @@ class Breaker:
     def abandoned(self, now_ms: float) -> None:
         """Note that the probe ended without telling anything: another may try."""
         self._shut_until_ms = now_ms
-
-
-class Budget:
-    """A share of something that some others may be: retries, hedges of attempts.
-
-    One for all tiers: with one for each, a failure of all would be answered by as many.
-
-    Args:
-        permille: of what is earned.
-        reserve: what may be taken before anything was earned.
-        most: what can be saved up.
-    """
-
-    def __init__(self, permille: int, *, reserve: int = 0, most: int = 10) -> None:
-        self._permille = permille
-        self._most = _ONE * most
-        self._saved = _ONE * reserve
-
-    @property
-    def left(self) -> int:
-        """How many may be taken now."""
-        return self._saved // _ONE
-
-    def earn(self) -> None:
-        """Note a first attempt."""
-        self._saved = min(self._most, self._saved + self._permille)
-
-    def take(self) -> bool:
-        """Take one, if there is."""
-        if self._saved < _ONE:
-            return False
-        self._saved -= _ONE
-        return True

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from curtilage.client.answer import AnswerEvent, Finished
+from curtilage.client.budget import HEDGE_PERMILLE, Budget
 from curtilage.client.errors import (
     EXPLAINED,
     UNMET,
@@ -21,11 +22,7 @@ from curtilage.client.errors import (
 )
 from curtilage.client.options import Require
 from curtilage.client.query import MESSAGE_TOKENS, Query
-from curtilage.client.routing.breaker import (
-    HEDGE_PERMILLE,
-    BreakerState,
-    Budget,
-)
+from curtilage.client.routing.breaker import BreakerState
 from curtilage.client.routing.estimate import (
     GAIN,
     GAIN_SPREAD,

@@ -25,7 +25,8 @@ from curtilage.attest.evidence_json import encode_bundle, encode_cpu_evidence
 from curtilage.attest.expectations import TrustAnchor
 from curtilage.attest.log.note import NoteKey, TrustedLog, verify_checkpoint
 from curtilage.attest.nvidia.spdm import parse_spdm_report
-from curtilage.attest.verify import VerifiedKey, verify
+from curtilage.attest.verified_key import VerifiedKey
+from curtilage.attest.verify import verify
 from curtilage.enclave_server.config import EnclaveConfig, LogKeys
 from curtilage.enclave_server.errors import BundleError, EvidenceError
 from curtilage.enclave_server.evidence.release import (
