@@ -19,14 +19,22 @@ from curtilage.client.errors import (
 )
 from curtilage.client.options import Mode, Require
 from curtilage.client.parts import ClientParts
+from curtilage.client.pseudonyms.vault import ConversationKeys
+from curtilage.client.query import Query
 from curtilage.client.remote.sealed import FetchOrder
-from curtilage.client.routing.estimate import RulesEstimator
+from curtilage.client.routing.estimate import (
+    Estimate,
+    Estimator,
+    Intent,
+    RulesEstimator,
+)
 from curtilage.client.routing.router import Device, Router
 from curtilage.client.routing.trace import TraceLine
 from curtilage.client.session import Session
 from curtilage.policy.decision.classes import CLASSES
-from curtilage.policy.decision.tiers import RoutingClass
+from curtilage.policy.decision.tiers import Permitted, RoutingClass
 from curtilage.policy.document.load import load_policy
+from curtilage.policy.document.routing_plan import Preference
 from support.client_parts import (
     EASY,
     HARD,
@@ -34,6 +42,7 @@ from support.client_parts import (
     MemoryTrail,
     ScriptedInspector,
     ScriptedLocal,
+    WordInspector,
     query,
 )
 from support.memory_enclave import Clock, MemoryEnclave, Reply, key_store
@@ -55,13 +64,14 @@ class Bench:
         enclave: MemoryEnclave | None = None,
         trace: Callable[[TraceLine], object] | None = None,
         home_model: Callable[[], str] = str,
+        estimator: Estimator | None = None,
     ) -> None:
         policy = load_policy(f"{PLAIN}\n{section}")
         self.now = 0.0
         self.router = None
         if policy.routing is not None:
             self.router = Router(
-                policy.routing, RulesEstimator(), clock=lambda: self.now
+                policy.routing, estimator or RulesEstimator(), clock=lambda: self.now
             )
         self.local = local or ScriptedLocal()
         self.enclave = enclave or MemoryEnclave()
@@ -114,6 +124,95 @@ async def test_what_must_stay_stays_however_hard_it_is() -> None:
     assert answer.provenance.tier == "device"
     assert answer.provenance.why == "only_permitted"
     assert bench.enclave.sealed == []
+
+
+class Reading(RulesEstimator):
+    """Notes each text that is read for what it asks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[str] = []
+
+    @override
+    def estimate(self, query_text: str, max_tokens: int) -> Estimate:
+        self.read.append(query_text)
+        return super().estimate(query_text, max_tokens)
+
+
+class Keys:
+    """Notes each query of which a conversation's key is made."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made: list[Query] = []
+        own = ConversationKeys.of
+
+        def of(keys: ConversationKeys, query: Query) -> bytes:
+            self.made.append(query)
+            return own(keys, query)
+
+        monkeypatch.setattr(ConversationKeys, "of", of)
+
+
+@pytest.mark.parametrize("observe", [False, True])
+@pytest.mark.parametrize(
+    ("found", "keys", "read"),
+    [
+        ("financial.pan", 0, 0),  # one tier: nothing to choose
+        (None, 1, 1),
+        ("identifier.direct.person", 1, 1),  # replaced, and then chosen
+    ],
+)
+async def test_what_is_kept_local_is_not_read_for_what_it_asks(
+    monkeypatch: pytest.MonkeyPatch,
+    found: str | None,
+    keys: int,
+    read: int,
+    *,
+    observe: bool,
+) -> None:
+    """Neither is a key made of its conversation; of all else one, and once."""
+    estimator, made = Reading(), Keys(monkeypatch)
+    section = SECTION.replace("routing:\n", f"routing:\n  observe: {observe}\n".lower())
+    lines: list[TraceLine] = []
+    bench = Bench(section=section, estimator=estimator, trace=lines.append)
+    words = {} if found is None else {"Zoe": found}
+    bench.session = Session(replace(bench.parts, inspector=WordInspector(words)))
+    answer = await bench.session.ask(query(f"{EASY} Ask Zoe."))
+    await bench.session.close()
+    assert len(made.made) == keys
+    assert len(estimator.read) == read
+    (line,) = lines
+    assert (line.intent == Intent.UNKNOWN) is (read == 0)
+    assert line.prompt_tokens
+    if found == "financial.pan":
+        assert answer.provenance.tier == "device"
+
+
+async def test_a_limit_holds_also_where_nothing_is_chosen() -> None:
+    bench = Bench("financial.pan")
+    with pytest.raises(NotRoutedError) as refused:
+        await bench.session.ask(query(HARD, require=Require.ENCLAVE))
+    assert refused.value.code == "required_unmet"
+
+
+def test_there_is_a_choice_where_two_may_answer_or_an_intent_forbids_it() -> None:
+    policy = load_policy(f"{PLAIN}\n{SECTION}")
+    device, enclave = policy.tiering.tiers
+    plan = policy.routing
+    assert plan is not None
+    free = Router(plan, RulesEstimator(), clock=lambda: 0.0)
+    overrides = {Intent.CODE.value: Preference.ONLY_HOME}
+    strict = Router(
+        replace(plan, overrides=overrides), RulesEstimator(), clock=lambda: 0.0
+    )
+    for tiers, chosen, kept in (
+        ((), False, False),
+        ((device,), False, False),
+        ((enclave,), False, True),
+        ((device, enclave), True, True),
+    ):
+        mask = Permitted(routing_class=RoutingClass.PUBLIC, tiers=tiers, denied=())
+        assert (free.chooses(mask), strict.chooses(mask)) == (chosen, kept)
 
 
 async def test_a_missing_model_is_no_reason_to_refuse_what_may_leave() -> None:

@@ -23,7 +23,3 @@ class Payload:
     def __post_init__(self) -> None:
         """Compute the digest here, so that the two cannot be of two texts."""
         object.__setattr__(self, "digest", hashlib.sha256(self.content).digest())
-
-    def __len__(self) -> int:
-        """Return how many bytes there are."""
-        return len(self.content)

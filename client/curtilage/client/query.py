@@ -138,6 +138,14 @@ class Query:
         for number, text in enumerate(self.settings.stop):
             yield _leaf(last, "user", f"stop[{number}]", text)
 
+    @property
+    def octets(self) -> int:
+        """How many bytes its turns have: all that those need who must not read them."""
+        texts = (
+            each.content.encode("utf-8", "surrogatepass") for each in self.messages
+        )
+        return sum(map(len, texts))
+
     def payload(self) -> Payload:
         """Return what would be sealed, encoded at the first call and kept.
 

@@ -157,6 +157,7 @@ class Plan:
         would_choose: while observing, the tier that would have been chosen.
         refusal: why there is none.
         draft: the local model writes first, and what it writes is judged.
+        conversation: the key of the conversation; None: nothing was chosen.
     """
 
     tiers: tuple[Tier, ...]
@@ -166,6 +167,7 @@ class Plan:
     would_choose: str | None = None
     refusal: NotRoutedError | None = None
     draft: Speculation | None = None
+    conversation: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,10 +177,12 @@ class Ways:
     Attributes:
         permitted: the tiers, the most private first.
         by_tier: the way of each, by its id.
+        conversation: the key of the conversation, where something was replaced.
     """
 
     permitted: Permitted
     by_tier: Mapping[str, Way] = field(repr=False)
+    conversation: bytes | None = field(default=None, repr=False)
 
     @property
     def here(self) -> bool | None:
@@ -217,7 +221,13 @@ class Ways:
         )
 
 
-def ways(tiering: Tiering, decision: Decision, step: Step) -> Ways:
+def ways(
+    tiering: Tiering,
+    decision: Decision,
+    step: Step,
+    *,
+    conversation: bytes | None = None,
+) -> Ways:
     """Return every way that a decision permits.
 
     Args:
@@ -225,6 +235,7 @@ def ways(tiering: Tiering, decision: Decision, step: Step) -> Ways:
         decision: about the query as it was asked.
         step: what the decision asks for, after rewriting where that was tried; the way
             to an enclave is this one or there is none.
+        conversation: the key of the conversation, where something was replaced.
     """
     found: dict[str, Way] = {}
     # As it was asked, too: a tier that may not see data may not see their pseudonyms.
@@ -263,4 +274,5 @@ def ways(tiering: Tiering, decision: Decision, step: Step) -> Ways:
             ),
         ),
         by_tier=found,
+        conversation=conversation,
     )

@@ -92,7 +92,6 @@ class Session:
             self._enclave,
             self._cover,
             pinned=self._pinned,
-            keys=keys,
             observer=observer,
         )
         plan = parts.policy.routing

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 import pytest
 
 from curtilage.cli import main as cli
-from curtilage.cli.route.explain import object_of, words_of
+from curtilage.cli.route.explain import UNREAD, object_of, routed_by, words_of
 from curtilage.client.assemble import router_for
 from curtilage.client.parts import UnavailableLocal
 from curtilage.client.query import Query, single_query
 from curtilage.client.routing.router import WHY_NOT
-from curtilage.policy.decision.decide import Decision
+from curtilage.policy.decision.decide import Assessment
 from curtilage.policy.decision.tiers import Denial
 from curtilage.policy.document.load import load_policy, profile_text
 from curtilage.policy.document.model import Policy
@@ -33,12 +33,10 @@ def policy(routing: str | None = None) -> Policy:
 
 def explained(
     used: Policy, query: Query, *, found: str | None = None
-) -> tuple[Sequence[str], dict[str, object], Decision]:
+) -> tuple[Sequence[str], dict[str, object], Assessment]:
     decision = decided_alone(used, found)
     router = router_for(used, UnavailableLocal("none"))
-    routed = None
-    if router is not None:
-        routed = router.route(decision.permitted, query, conversation=b"")
+    routed = None if router is None else routed_by(router, decision, query)
     return (
         list(words_of(decision, query, router, routed)),
         object_of(used, decision, router, routed),
@@ -85,6 +83,11 @@ def test_what_must_stay_has_one_tier_and_the_other_a_reason() -> None:
     assert told["denied"] == {"enclave": "route"}
     assert "not       enclave: the text may not leave as it stands" in lines
     assert lines[-1] == "choice    local: the policy permits no other"
+    assert lines[-2] == UNREAD
+    assert not any(line.startswith(("intent", "cues", "gain")) for line in lines)
+    estimate = told["estimate"]
+    assert isinstance(estimate, dict)
+    assert (estimate["source"], estimate["intent"]) == ("unread", "unknown")
 
 
 def test_a_policy_that_observes_says_so() -> None:

@@ -99,7 +99,7 @@ async def test_a_query_that_stays_has_a_dummy_of_its_class(query: Query) -> None
     await bench.ask(query)
     await bench.session.settle()
     (body,) = bench.enclave.sealed
-    key, length = verified(bench.enclave), len(query.payload())
+    key, length = verified(bench.enclave), len(query.payload().content)
     assert len(body) == size_class_of(length, key, now=NOW)
     (request,) = bench.enclave.requests
     assert (request.path, request.content) == (b"/v1/cover", cover_content(0))

@@ -534,7 +534,7 @@ def test_a_request_has_exactly_the_length_of_its_class(octets: int) -> None:
     key = verified(MemoryEnclave())
     body = seal_permitted(allowed(query), query, key, now=NOW)[0].take_body()
     assert len(body) in SIZE_CLASSES
-    assert len(body) == size_class_of(len(query.payload()), key, now=NOW)
+    assert len(body) == size_class_of(len(query.payload().content), key, now=NOW)
 
 
 def test_the_first_suite_of_the_list_is_used() -> None:
@@ -548,8 +548,8 @@ def test_what_no_class_holds_is_not_sealed() -> None:
     key = verified(MemoryEnclave())
     for refused in (
         lambda: seal_permitted(allowed(query), query, key, now=NOW),
-        lambda: size_class_of(len(query.payload()), key, now=NOW),
-        lambda: size_class_of(len(query.payload()), None, now=NOW),
+        lambda: size_class_of(len(query.payload().content), key, now=NOW),
+        lambda: size_class_of(len(query.payload().content), None, now=NOW),
     ):
         with pytest.raises(EnclaveError) as error:
             refused()

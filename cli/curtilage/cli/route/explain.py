@@ -4,6 +4,7 @@ import argparse
 import asyncio
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from typing import Final
 
 from curtilage.cli.examine import start_detectors
 from curtilage.cli.options import text_from
@@ -25,6 +26,8 @@ from curtilage.policy.document.model import Policy
 from curtilage.policy.explain.decision import NO_ENCLAVE
 from curtilage.policy.explain.routing import ABSENT, OBSERVES
 
+UNREAD: Final = "read      not for what it asks: there is nothing to choose"
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Explain; exit 1 where the policy blocks, or nobody may answer."""
@@ -34,10 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     query = replace(single_query(text), settings=settings)
     decision = asyncio.run(_decided(config, query))
     router = router_for(config.policy, UnavailableLocal("not started"))
-    routed = None
-    if router is not None:
-        # No conversation: nobody answered before.
-        routed = router.route(decision.permitted, query, conversation=b"")
+    routed = None if router is None else routed_by(router, decision, query)
     nobody = not decision.permitted.tiers or (routed and not routed.choice.order)
     if arguments.json:
         out_json(object_of(config.policy, decision, router, routed))
@@ -56,6 +56,20 @@ async def _decided(config: ClientConfig, query: Query) -> Assessment:
         return assess(config.policy.rulebook, await inspector.ainspect(query))
     finally:
         inspector.close()
+
+
+def routed_by(router: Router, decision: Assessment, query: Query) -> Routed:
+    """Return what a session would choose for a query that begins a conversation."""
+    permitted = decision.permitted
+    if router.chooses(permitted):
+        return router.route(permitted, query, conversation=b"")
+    return router.route_unread(
+        permitted,
+        query.options,
+        octets=query.octets,
+        messages=len(query.messages),
+        most=query.settings.max_tokens,
+    )
 
 
 def words_of(
@@ -105,6 +119,10 @@ def _expected(
     estimator: Estimator, query: Query, found: Estimate | None = None
 ) -> Iterator[str]:
     """Yield what is expected of a text, and what the router takes in its place."""
+    if found is not None and found.source == "unread":
+        yield f"tokens    about {found.prompt_tokens} asked"
+        yield UNREAD
+        return
     text, most = query.messages[0].content, query.settings.max_tokens
     for line in explain_text(estimator, text, most):
         yield f"{line[:9]} {line[9:]}"

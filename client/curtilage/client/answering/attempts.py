@@ -172,9 +172,8 @@ class Attempts:
                     tracing.saw(event, monotonic())
                     await observed.saw(event)
                     yield event
-            if self._router is not None:
-                tier = stream.provenance.tier
-                self._router.answered(self._keys.of(query), tier)
+            if self._router is not None and plan.conversation is not None:
+                self._router.answered(plan.conversation, stream.provenance.tier)
         except ClientError as error:
             # What waits on was counted when it was put by.
             again = self._queue is not None and self._queue.asks_again
@@ -418,7 +417,12 @@ class Attempts:
         return Writer(chosen.tier.id, pump, says)
 
     def _draft(
-        self, router: Router, permitted: Ways, routed: Routed, query: Query
+        self,
+        router: Router,
+        permitted: Ways,
+        routed: Routed,
+        query: Query,
+        conversation: bytes,
     ) -> Speculation | None:
         """Return whether the local model is to write first."""
         for way in permitted.by_tier.values():
@@ -429,7 +433,7 @@ class Attempts:
                 and self._lightly(way.allowed.routing_class)
             ):
                 return router.speculation(
-                    way.allowed, routed, query, conversation=self._keys.of(query)
+                    way.allowed, routed, query, conversation=conversation
                 )
         return None
 
@@ -465,15 +469,31 @@ class Attempts:
                 self._probes.add(task)
                 task.add_done_callback(self._probes.discard)
         began_s = monotonic()
-        routed = router.route(
-            permitted.permitted, query, conversation=self._keys.of(query)
-        )
+        # Where one tier is permitted, as for what is kept local, nothing reads the text
+        # for what it asks, and no key of the conversation is made.
+        conversation = None
+        if router.chooses(permitted.permitted):
+            conversation = permitted.conversation or self._keys.of(query)
+            routed = router.route(permitted.permitted, query, conversation=conversation)
+        else:
+            routed = router.route_unread(
+                permitted.permitted,
+                asked,
+                octets=query.octets,
+                messages=len(query.messages),
+                most=query.settings.max_tokens,
+            )
         choice = routed.choice
         tiers = choice.order
         if router.plan.observe:
             self._observer.masked(permitted.permitted)
             first = tiers[0].id if tiers else None
-            return replace(usual, estimate=routed.estimate, would_choose=first)
+            return replace(
+                usual,
+                estimate=routed.estimate,
+                would_choose=first,
+                conversation=conversation,
+            )
         self._observer.chose(routed, monotonic() - began_s)
         too_long = choice.refusal is Refusal.CONTEXT_TOO_LONG
         if choice.refusal in _TRIED_ANYWAY or (too_long and router.plan.local.shortens):
@@ -488,7 +508,12 @@ class Attempts:
         refusal = choice.refusal
         return Plan(
             tiers=tiers,
-            draft=self._draft(router, permitted, routed, query),
+            draft=(
+                None
+                if conversation is None
+                else self._draft(router, permitted, routed, query, conversation)
+            ),
+            conversation=conversation,
             why=choice.reason.value,
             fallback=routed.fallback,
             estimate=routed.estimate,

@@ -71,10 +71,11 @@ class Decider:
             pinned=self._pinned.holds(query, seen), floor=query.options.floor
         )
         decision = decided = decide(policy.rulebook, inspection)
-        step = first_step(decision)
+        step, conversation = first_step(decision), None
         if isinstance(step, Rewrite):
             found = findings_asked(policy, inspection, decision)
-            rewritten = deidentify(query, found, key=self._keys.of(query))
+            conversation = self._keys.of(query)
+            rewritten = deidentify(query, found, key=conversation)
             if isinstance(rewritten, Obstacle):
                 step = AskLocal(rewritten)
             else:
@@ -110,4 +111,5 @@ class Decider:
             decision,
             save_transcript=self._parts.save_transcript,
         )
-        return recorder, ways(policy.rulebook.tiering, decision, step)
+        tiering = policy.rulebook.tiering
+        return recorder, ways(tiering, decision, step, conversation=conversation)

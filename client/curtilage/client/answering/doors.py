@@ -35,7 +35,6 @@ from curtilage.client.errors import (
 from curtilage.client.local.ladder import begun_within, shortened_to_fit
 from curtilage.client.parts import ClientParts
 from curtilage.client.pseudonyms.restore import AnswerRestorer
-from curtilage.client.pseudonyms.vault import ConversationKeys
 from curtilage.client.query import Query
 from curtilage.client.remote.cover import CoverTraffic
 from curtilage.client.remote.enclave import AttemptRecorded, Enclave
@@ -157,7 +156,6 @@ class Doors:
         enclave: the way out, if there is one.
         cover: covers what is answered without it.
         pinned: the conversations that stay.
-        keys: of each conversation.
         observer: measures their answers.
     """
 
@@ -169,7 +167,6 @@ class Doors:
         cover: CoverTraffic | None,
         *,
         pinned: PinnedConversations,
-        keys: ConversationKeys,
         observer: Observer,
     ) -> None:
         self._parts = parts
@@ -177,7 +174,6 @@ class Doors:
         self._enclave = enclave
         self._cover = cover
         self._pinned = pinned
-        self._keys = keys
         self._observer = observer
         self._router = parts.router
         self._houses = {
@@ -485,7 +481,7 @@ class Doors:
         # and could not have left either.
         if self._cover is not None and self._enclave is not None:
             with suppress(EnclaveError, UnicodeError):
-                length = len(query.payload())
+                length = len(query.payload().content)
                 self._cover.answered_here(self._enclave.size_class(length))
 
 

@@ -345,7 +345,7 @@ class Enclave:
         if isinstance(request, ChatRequest):
             # What is too large, or not for this enclave, leaves no record of having
             # left: so both are known before it is recorded.
-            size_class_of(len(request.payload), key, now=self._clock())
+            size_class_of(len(request.payload.content), key, now=self._clock())
             await self._require(request, node, skew)
         # On the disk before a byte is sealed. A crash behind this line leaves a record
         # of what did not leave, never the other way round.

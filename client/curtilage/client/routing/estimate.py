@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum, unique
 from typing import Final, Literal, Protocol
 
+from curtilage.client.query import MESSAGE_TOKENS
+
 THRESHOLD: Final = 0.70  # an intent of less confidence is told as unknown
 HEAD_CHARS: Final = 1200
 TAIL_CHARS: Final = 600
@@ -54,7 +56,8 @@ class Estimate:
             model's, -1 to 1.
         gain_low: lower end of the interval in which the gain is believed to be.
         gain_high: its upper end.
-        source: what estimated: a learned model or the rules.
+        source: what estimated: a learned model or the rules; ``unread``: neither, since
+            nothing was to be chosen.
         prompt_tokens: about how many tokens the text has.
         answer_tokens: about how many the answer will have; at most what was asked for.
     """
@@ -64,7 +67,7 @@ class Estimate:
     gain: float
     gain_low: float
     gain_high: float
-    source: Literal["ngram", "rules"]
+    source: Literal["ngram", "rules", "unread"]
     prompt_tokens: int
     answer_tokens: int
 
@@ -98,7 +101,12 @@ def ends_of(text: str) -> str:
 def prompt_tokens(text: str) -> int:
     """Return about how many tokens a text has, of any language."""
     # Counted in octets: other scripts than Latin take more of both.
-    return math.ceil(len(text.encode("utf-8", "surrogatepass")) / _OCTETS_PER_TOKEN)
+    return tokens_in(len(text.encode("utf-8", "surrogatepass")))
+
+
+def tokens_in(octets: int) -> int:
+    """Return about how many tokens a text of so many bytes has."""
+    return math.ceil(octets / _OCTETS_PER_TOKEN)
 
 
 def answer_tokens(intent: Intent, prompt: int, most: int) -> int:
@@ -133,10 +141,10 @@ GAIN: Final[Mapping[Intent, float]] = {
     Intent.REASONING: 0.35,
     Intent.CODE: 0.35,
 }
+GAIN_SPREAD: Final = 0.15
 _GAIN_LONG: Final = 0.08
 _GAIN_VERY_LONG: Final = 0.20
 _GAIN_SECOND_SIGN: Final = 0.10  # several steps or code, where the intent is another
-GAIN_SPREAD: Final = 0.15
 _DOUBT: Final = 0.4  # the weight of what no cue told
 
 # Words and pairs of words ("list_all") that say what is to be done, in English, German,
@@ -232,6 +240,27 @@ def _parse_cues() -> dict[str, tuple[Intent, float]]:
 
 
 _CUE: Final = _parse_cues()
+
+
+def unread(octets: int, messages: int, most: int) -> Estimate:
+    """Return what is expected of a query that nobody reads: its size, and no intent.
+
+    Args:
+        octets: bytes of its texts.
+        messages: how many there are.
+        most: how many tokens its answer may have.
+    """
+    gain, prompt = GAIN[Intent.UNKNOWN], tokens_in(octets) + messages * MESSAGE_TOKENS
+    return Estimate(
+        intent=Intent.UNKNOWN,
+        intent_confidence=0.0,
+        gain=gain,
+        gain_low=gain - GAIN_SPREAD,
+        gain_high=gain + GAIN_SPREAD,
+        source="unread",
+        prompt_tokens=prompt,
+        answer_tokens=answer_tokens(Intent.UNKNOWN, prompt, most),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from curtilage.client.errors import (
     AnswererError,
     FailureReason,
 )
-from curtilage.client.options import Require
+from curtilage.client.options import Require, RoutingOptions
 from curtilage.client.query import MESSAGE_TOKENS, Query
 from curtilage.client.routing.breaker import BreakerState
 from curtilage.client.routing.estimate import (
@@ -30,6 +30,7 @@ from curtilage.client.routing.estimate import (
     Estimator,
     Intent,
     prompt_tokens,
+    unread,
 )
 from curtilage.client.routing.health import (
     PRIORS,
@@ -50,7 +51,12 @@ from curtilage.client.routing.utility import (
 )
 from curtilage.policy.decision.decide import Allowed
 from curtilage.policy.decision.tiers import Denial, Permitted, Tier, TierKind
-from curtilage.policy.document.routing_plan import RoutingPlan, Speculating, TierPlan
+from curtilage.policy.document.routing_plan import (
+    Preference,
+    RoutingPlan,
+    Speculating,
+    TierPlan,
+)
 
 MAX_CONVERSATIONS: Final = 4096
 ROUTINE: Final = frozenset({Intent.CLASSIFICATION, Intent.EXTRACTION, Intent.TRANSFORM})
@@ -279,24 +285,64 @@ class Router:
             )
         return estimate
 
+    def chooses(self, permitted: Permitted) -> bool:
+        """Tell whether there is a choice to make, for which a text is to be read.
+
+        There is none where the mask has one tier, as for whatever is kept local.
+        """
+        match permitted.tiers:
+            case ():
+                return False
+            case (tier,):
+                # Only what may leave: an intent may keep that from an enclave.
+                wishes = self._settings.overrides.values()
+                only_home = Preference.ONLY_HOME in wishes
+                return only_home and tier.kind is TierKind.ATTESTED
+            case _:
+                return True
+
     def route(
         self, permitted: Permitted, query: Query, *, conversation: bytes
     ) -> Routed:
-        """Choose for one query.
+        """Choose for one query, whose text is read for what it asks.
 
         Args:
             permitted: the mask.
             query: what is asked.
             conversation: its keyed digest, by which ``answered`` remembered the tier.
         """
-        estimate = self.estimate(query)
+        last = self._last_tier.get(conversation)
+        return self._routed(permitted, self.estimate(query), query.options, last)
+
+    def route_unread(
+        self,
+        permitted: Permitted,
+        options: RoutingOptions,
+        *,
+        octets: int,
+        messages: int,
+        most: int,
+    ) -> Routed:
+        """Return the same where nothing is chosen; no word of the query comes here.
+
+        Args:
+            permitted: the mask.
+            options: what its sender asks.
+            octets: bytes of the query's texts.
+            messages: how many there are.
+            most: how many tokens its answer may have.
+        """
+        return self._routed(permitted, unread(octets, messages, most), options, None)
+
+    def _routed(
+        self,
+        permitted: Permitted,
+        estimate: Estimate,
+        options: RoutingOptions,
+        last: str | None,
+    ) -> Routed:
         choice = choose(
-            permitted,
-            self.views(),
-            estimate,
-            query.options,
-            self._settings,
-            last=self._last_tier.get(conversation),
+            permitted, self.views(), estimate, options, self._settings, last=last
         )
         missed = (
             self._last_failure.get(tier_id)
