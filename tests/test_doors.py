@@ -262,8 +262,8 @@ AT_THE_DESK = {
         "curtilage.policy.decision.decide",
     },
     "VERIFY_DOOR": {"curtilage.attest.verify", "curtilage.attest.verified_key"},
-    "moved_to": {"curtilage.client.pseudonyms.rewrite"},
-    "Deidentified": {"curtilage.client.pseudonyms.rewrite"},
+    "moved_to": {"curtilage.client.pseudonyms.deidentified"},
+    "Deidentified": {"curtilage.client.pseudonyms.deidentified"},
 }
 DECIDES = "curtilage.policy.decision.decide"
 # Only by these names can an inspection come about; ``Inspection`` and ``Deidentified``

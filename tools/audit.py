@@ -1,9 +1,10 @@
 """Show what the promise rests on, and run what proves it: `make audit`.
 
-The list stands in docs/auditing.md, for people; it is read from there, and
-counted again in the code. The doors are those of pyproject.toml. Then the
-import contracts and the tests that the document names are run, with ruff's list
-of banned ways out before them, and nothing else.
+The three lists are in docs/auditing.md, for people: what carries the promise, what that
+leans on, and what need not be believed. They are read from there, and counted again in
+the code. The doors are those of pyproject.toml. Then the import contracts and the tests
+that the document names are run, with ruff's list of banned ways out before them, and
+nothing else.
 
 ``make audit ARGS=--count`` writes the counts of today into the documents.
 """
@@ -34,7 +35,15 @@ DOORS = "[tool.curtilage.doors"
 _ROW = re.compile(r"^\| (?P<first>[^|]*)\| (?P<second>[^|]*) \| (?P<third>[^|]*) \|$")
 _CODE = re.compile(r"`([^`]+)`")
 _COUNTED = re.compile(r"(`([\w./]+)`(?:\]\(\S+\))? \| )([\d,]+)(?= \|)")
-_SUM = re.compile(r"(about )([\d,]+)(?= lines)")
+CARRIES = "## What carries the promise"
+LEANS_ON = "## What it leans on"
+NOT_BELIEVED = "## What need not be believed"
+MOST = {CARRIES: 2200, LEANS_ON: 1900}
+"""How long the two lists to read may be: an afternoon, and a second day."""
+_SUMS = {
+    CARRIES: re.compile(r"(about )([\d,]+)(?= lines, an afternoon)"),
+    LEANS_ON: re.compile(r"(about )([\d,]+)(?= lines, a second day)"),
+}
 
 
 @dataclass(frozen=True)
@@ -59,38 +68,79 @@ class File:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the audit: what to read, and what proves it."""
+    """One step of the audit: its title, and what proves it."""
 
     title: str
-    files: tuple[File, ...]
     contracts: tuple[str, ...]
     tests: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Unneeded:
+    """One row of what need not be believed.
+
+    Attributes:
+        step: to which step it belongs.
+        paths: files and folders.
+        test: the one that would fail, were the promise broken there.
+    """
+
+    step: str
+    paths: tuple[str, ...]
+    test: str
+
+
 def steps(text: str | None = None) -> tuple[Step, ...]:
-    """Return the document's steps, with their files counted anew.
+    """Return the document's steps.
 
     Args:
         text: the document, where it is not the one in the tree.
     """
     text = DOCUMENT.read_text("utf-8") if text is None else text
-    proofs: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
-    for row in _rows(text, "## What proves it"):
-        found = tuple(_CODE.findall(row[1])), tuple(_CODE.findall(row[2]))
-        if row[0].isdigit():
-            proofs[row[0]] = found
-    chosen = {name for contracts, _ in proofs.values() for name in contracts}
-    read: dict[str, list[File]] = {}
+    return tuple(
+        Step(first, tuple(_CODE.findall(second)), tuple(_CODE.findall(third)))
+        for first, second, third in _rows(text, "## What proves it")
+        if first[:1].isdigit()
+    )
+
+
+def files(heading: str) -> dict[str, tuple[File, ...]]:
+    """Return what is to be read, by steps, counted anew.
+
+    Args:
+        heading: ``CARRIES`` or ``LEANS_ON``.
+    """
+    chosen = {name for step in steps() for name in step.contracts}
+    found: dict[str, tuple[File, ...]] = {}
     title = ""
-    for first, second, third in _rows(text, "## What to read"):
+    for first, second, third in _rows(DOCUMENT.read_text("utf-8"), heading):
         title = first or title
         for path in _CODE.findall(second):
             said = int(third.replace(",", ""))
-            read.setdefault(title, []).append(File(path, said, count(path, chosen)))
-    return tuple(
-        Step(title, tuple(files), *proofs[title.partition(".")[0]])
-        for title, files in read.items()
+            more = (File(path, said, count(path, chosen)),)
+            found[title] = (*found.get(title, ()), *more)
+    return found
+
+
+def lines_of(heading: str) -> int:
+    """Return how many lines of code a list has; names in the settings are none."""
+    return sum(
+        each.counted
+        for found in files(heading).values()
+        for each in found
+        if ROOT / each.path != SETTINGS
     )
+
+
+def unneeded() -> tuple[Unneeded, ...]:
+    """Return what need not be believed, with the test that proves it for each."""
+    rows: list[Unneeded] = []
+    for first, second, third in _rows(DOCUMENT.read_text("utf-8"), NOT_BELIEVED):
+        step = first or (rows[-1].step if rows else "")
+        (test,) = _CODE.findall(third)
+        paths = tuple(each for each in _CODE.findall(second) if "/" in each)
+        rows.append(Unneeded(step, paths, test))
+    return tuple(rows)
 
 
 def _rows(text: str, heading: str) -> list[tuple[str, str, str]]:
@@ -112,9 +162,9 @@ def count(path: str, contracts: set[str]) -> int:
     place = ROOT / path
     if place == SETTINGS:
         return len(_of_settings(contracts))
-    files = sorted(place.rglob("*.py")) if place.is_dir() else [place]
-    files = [file for file in files if file.is_file()]  # a lost one has no lines
-    return sum(len(file.read_text("utf-8").splitlines()) for file in files)
+    found = sorted(place.rglob("*.py")) if place.is_dir() else [place]
+    found = [file for file in found if file.is_file()]  # a lost one has no lines
+    return sum(len(file.read_text("utf-8").splitlines()) for file in found)
 
 
 def _of_settings(contracts: set[str]) -> list[str]:
@@ -159,18 +209,19 @@ def libraries() -> dict[str, list[str]]:
 def corrected(text: str) -> str:
     """Return a document with today's counts, rounded to ten, where it was wrong.
 
-    The sum is rounded to a hundred.
+    The sums are rounded to a hundred.
     """
-    found = steps()
-    contracts = {name for step in found for name in step.contracts}
-    total = sum(each.counted for step in found for each in step.files)
+    contracts = {name for step in steps() for name in step.contracts}
 
     def right(match: re.Match[str]) -> str:
         said = int(match[3].replace(",", ""))
         file = File(match[2], said, count(match[2], contracts))
         return match[0] if file.agrees else f"{match[1]}{round(file.counted, -1):,}"
 
-    return _SUM.sub(rf"\g<1>{round(total, -2):,}", _COUNTED.sub(right, text))
+    text = _COUNTED.sub(right, text)
+    for heading, told in _SUMS.items():
+        text = told.sub(rf"\g<1>{round(lines_of(heading), -2):,}", text)
+    return text
 
 
 def parts() -> list[str]:
@@ -191,7 +242,10 @@ def main() -> int:
     _show(found)
     drifted = [p.name for p, text in documents.items() if corrected(text) != text]
     contracts = sorted({name for step in found for name in step.contracts})
-    tests = [path for step in found for path in step.tests]
+    tests = sorted(
+        {path for step in found for path in step.tests}
+        | {each.test for each in unneeded()}
+    )
     chosen = [word for name in contracts for word in ("--contract", name)]
     runs = (
         (
@@ -208,14 +262,12 @@ def main() -> int:
 
 
 def _show(found: tuple[Step, ...]) -> None:
-    total = sum(each.counted for step in found for each in step.files)
-    _say(f"What the promise rests on: {total:,} lines (docs/auditing.md)\n")
     path, number, line = the_line()
-    _say(f"the line that stops a regulated query: {path}:{number}\n    {line}\n")
+    _say(f"the line that stops a regulated query: {path}:{number}\n    {line}")
+    show_lists()
+    _say("\nSteps, and what proves them")
     for step in found:
-        _say(step.title)
-        for each in step.files:
-            _say(f"  {each.counted:>6,}  {each.path}")
+        _say(f"  {step.title}: {', '.join((*step.contracts, *step.tests))}")
     _say("\nDoors: who may use a way out, and what for; everything else is banned")
     for module, uses in sorted(doors().items()):
         for name, reason in uses.items():
@@ -224,6 +276,21 @@ def _show(found: tuple[Step, ...]) -> None:
     for library, importers in sorted(libraries().items()):
         for module in importers:
             _say(f"  {module.removeprefix('curtilage.'):<36} {library}")
+
+
+def show_lists() -> None:
+    """Show the three lists of the document."""
+    for heading in (CARRIES, LEANS_ON):
+        total = lines_of(heading)
+        _say(f"\n{heading[3:]}: {total:,} lines (docs/auditing.md)")
+        for title, read in files(heading).items():
+            _say(title)
+            for each in read:
+                _say(f"  {each.counted:>6,}  {each.path}")
+    _say(f"\n{NOT_BELIEVED[3:]}, and the test that proves it")
+    for row in unneeded():
+        for each in row.paths:
+            _say(f"  {row.step[:1]}  {each}: {row.test}")
 
 
 def _run(what: str, command: list[str]) -> bool:

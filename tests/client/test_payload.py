@@ -65,7 +65,7 @@ class Counted:
             )
         )
         own_body = Query._body
-        own_seal: Any = requests.seal
+        own_seal: Any = vars(requests)["seal"]
 
         def body(query: Query) -> bytes:
             self.encoded.append(query)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from curtilage.client.answer import Answerer, Obstacle
 from curtilage.client.options import RoutingOptions
 from curtilage.client.parts import ClientParts
-from curtilage.client.pseudonyms.rewrite import Deidentified, deidentify
+from curtilage.client.pseudonyms.deidentified import Deidentified
+from curtilage.client.pseudonyms.rewrite import deidentify
 from curtilage.client.query import Message, Query
 from curtilage.client.route import (
     AskEnclave,

@@ -21,7 +21,7 @@ from curtilage.client.options import Mode, Require
 from curtilage.client.parts import ClientParts
 from curtilage.client.pseudonyms.vault import ConversationKeys
 from curtilage.client.query import Query
-from curtilage.client.remote.sealed import FetchOrder
+from curtilage.client.remote.fetch_order import FetchOrder
 from curtilage.client.routing.estimate import (
     Estimate,
     Estimator,

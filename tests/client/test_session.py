@@ -15,7 +15,8 @@ from curtilage.client.errors import (
 )
 from curtilage.client.parts import ClientParts, UnavailableLocal
 from curtilage.client.query import Message, Query
-from curtilage.client.remote.sealed import FetchOrder, SealedExchange
+from curtilage.client.remote.fetch_order import FetchOrder
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.client.session import Session
 from curtilage.policy.decision.findings import Approved, Where
 from curtilage.policy.decision.routes import Route

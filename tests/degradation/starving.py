@@ -19,7 +19,8 @@ from curtilage.client.config import ClientConfig
 from curtilage.client.parts import ClientParts
 from curtilage.client.queue.deferred_store import KEY_BYTES, DeferredStore
 from curtilage.client.remote.access import read_access
-from curtilage.client.remote.transport import RelayAddress, RelayTransport
+from curtilage.client.remote.addresses import RelayAddress
+from curtilage.client.remote.transport import RelayTransport
 from curtilage.client.session import Session
 from curtilage.policy.document.load import load_policy
 from support.client_parts import MemoryTrail, WordInspector

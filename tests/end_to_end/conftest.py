@@ -10,8 +10,9 @@ from curtilage.client.local.model import LocalModel
 from curtilage.client.local.registry import Registry
 from curtilage.client.parts import AnswersLocally, ClientParts
 from curtilage.client.remote.access import read_access
+from curtilage.client.remote.addresses import RelayAddress
 from curtilage.client.remote.keys import KeyStore
-from curtilage.client.remote.transport import RelayAddress, RelayTransport
+from curtilage.client.remote.transport import RelayTransport
 from curtilage.client.session import Session
 from curtilage.policy.document.load import load_policy, profile_text
 from curtilage.policy.expectations import expectations_from

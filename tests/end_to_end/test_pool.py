@@ -13,8 +13,9 @@ from curtilage.client.answer import Answer, Answerer
 from curtilage.client.errors import IncompleteAnswerError
 from curtilage.client.parts import ClientParts
 from curtilage.client.query import Message, Query
+from curtilage.client.remote.addresses import RelayAddress
 from curtilage.client.remote.keys import KeyStore
-from curtilage.client.remote.transport import RelayAddress, RelayTransport
+from curtilage.client.remote.transport import RelayTransport
 from curtilage.client.session import Session
 from curtilage.policy.document.load import load_policy
 from curtilage.policy.expectations import expectations_from

@@ -10,12 +10,12 @@ from fuzz.common import Harness, hold
 from curtilage.client.answer import Delta
 from curtilage.client.errors import ClientError, EnclaveError, UsageError
 from curtilage.client.openai_chat import parse_completion_request
+from curtilage.client.remote.answer_opener import AnswerReader
 from curtilage.client.remote.answer_reader import (
     ContentReader,
     content_reader,
     nothing_reader,
 )
-from curtilage.client.remote.seal import AnswerReader
 from curtilage.wire.bhttp import ResponseHead, encode_response_head
 from curtilage.wire.chunked import ChunkedResponseOpener
 from curtilage.wire.dates import format_date, parse_date

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from curtilage.client.remote.access import read_access
-from curtilage.client.remote.transport import RelayAddress, RelayTransport
+from curtilage.client.remote.addresses import RelayAddress
+from curtilage.client.remote.transport import RelayTransport
 from curtilage_dev.processes import Processes
 from curtilage_dev.scripted_enclave import Play
 from curtilage_dev.stack import Stack

@@ -14,14 +14,11 @@ from datetime import UTC, datetime, timedelta
 
 from curtilage.client.parts import ClientParts
 from curtilage.client.query import Message, Query, Settings
+from curtilage.client.remote.addresses import MirrorAddress, RelayAddress
 from curtilage.client.remote.cover import CoverSettings
 from curtilage.client.remote.keys import KeyStore
-from curtilage.client.remote.transport import (
-    MirrorAddress,
-    MirrorTransport,
-    RelayAddress,
-    RelayTransport,
-)
+from curtilage.client.remote.mirror import MirrorTransport
+from curtilage.client.remote.transport import RelayTransport
 from curtilage.client.session import Session
 from curtilage.policy.document.load import load_policy
 from curtilage.policy.expectations import expectations_from

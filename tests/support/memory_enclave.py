@@ -35,9 +35,10 @@ from curtilage.attest.receipt import (
 )
 from curtilage.attest.verify import VerifiedKey, verify
 from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.remote.fetch_order import RELAY, FetchOrder
 from curtilage.client.remote.keys import KeyStore
 from curtilage.client.remote.seal import CHAT_PATH
-from curtilage.client.remote.sealed import RELAY, FetchOrder, SealedExchange
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.policy.document.load import load_profile, profile_text
 from curtilage.policy.document.model import Policy
 from curtilage.wire import bhttp, chunked, media

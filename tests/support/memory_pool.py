@@ -4,7 +4,8 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from curtilage.client.errors import EnclaveError, FailureReason
-from curtilage.client.remote.sealed import RELAY, FetchOrder, SealedExchange
+from curtilage.client.remote.fetch_order import RELAY, FetchOrder
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.relay.forward import node_list
 from support.memory_enclave import MemoryEnclave
 

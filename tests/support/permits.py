@@ -7,9 +7,11 @@ from datetime import UTC, datetime, timedelta
 from curtilage.attest.verify import VerifiedKey
 from curtilage.client.query import Query
 from curtilage.client.receipt import ReceiptSecret
+from curtilage.client.remote.answer_opener import AnswerReader
+from curtilage.client.remote.fetch_order import FetchOrder
 from curtilage.client.remote.keys import fetch_order
-from curtilage.client.remote.seal import NO_SKEW, AnswerReader, seal
-from curtilage.client.remote.sealed import FetchOrder, SealedExchange
+from curtilage.client.remote.seal import NO_SKEW, seal
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.policy.decision.decide import Allowed
 from curtilage.policy.decision.permit import (
     KEY_BYTES,

@@ -14,7 +14,7 @@ from itertools import islice, repeat
 from typing import cast
 
 from curtilage.cli.json_lines import LineId, is_id, object_of
-from curtilage.client.detection.inspection import InspectsMany
+from curtilage.client.detection.checked import InspectsMany
 from curtilage.client.query import ROLES, Message, Query
 from curtilage.policy.decision.decide import assess
 from curtilage.policy.decision.findings import Where

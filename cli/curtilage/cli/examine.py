@@ -10,7 +10,7 @@ from typing import Final
 
 from curtilage.cli.terminal import HowFar, err, progress
 from curtilage.client.assemble import inspector_for
-from curtilage.client.detection.inspection import CheckedInspector, InspectsMany
+from curtilage.client.detection.checked import CheckedInspector, InspectsMany
 from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.document.model import Policy, full_scan

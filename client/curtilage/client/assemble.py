@@ -20,7 +20,8 @@ from curtilage.client.audit.directory import state_directory
 from curtilage.client.audit.trail import DiskAuditTrail
 from curtilage.client.audit.writer import AuditLog
 from curtilage.client.config import ClientConfig
-from curtilage.client.detection.inspection import CheckedInspector, Inspector
+from curtilage.client.detection.checked import CheckedInspector
+from curtilage.client.detection.inspection import Inspector
 from curtilage.client.detection.side_by_side import SideBySide, cores
 from curtilage.client.errors import (
     ConfigError,
@@ -47,17 +48,14 @@ from curtilage.client.parts import (
 )
 from curtilage.client.queue.deferred_store import DeferredStore, queue_store
 from curtilage.client.remote.access import read_access
+from curtilage.client.remote.addresses import MirrorAddress, RelayAddress
 from curtilage.client.remote.cover import CoverSettings
 from curtilage.client.remote.enclave import Notify
 from curtilage.client.remote.keys import KeyStore
 from curtilage.client.remote.log_history import LogHistory, LogHistoryFiles
+from curtilage.client.remote.mirror import MirrorTransport
 from curtilage.client.remote.separation import require_apart
-from curtilage.client.remote.transport import (
-    MirrorAddress,
-    MirrorTransport,
-    RelayAddress,
-    RelayTransport,
-)
+from curtilage.client.remote.transport import RelayTransport
 from curtilage.client.routing.estimate import Estimator, RouterModelError
 from curtilage.client.routing.estimators import open_estimator
 from curtilage.client.routing.router import UNFIT, Device, Router

@@ -13,7 +13,7 @@ from curtilage.client.answer import Obstacle
 from curtilage.client.boundary.ladder import NotPossible, Rung
 from curtilage.client.errors import FailureReason, NotRoutedError
 from curtilage.client.options import Mode, RoutingOptions
-from curtilage.client.pseudonyms.rewrite import Deidentified
+from curtilage.client.pseudonyms.deidentified import Deidentified
 from curtilage.client.query import Query
 from curtilage.client.routing.estimate import Estimate
 from curtilage.client.routing.speculate import Speculation

@@ -15,8 +15,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol, Self
 
-from curtilage.client.detection.inspection import InspectsMany
-from curtilage.client.pseudonyms.rewrite import Deidentified, deidentify, findings_asked
+from curtilage.client.detection.checked import InspectsMany
+from curtilage.client.pseudonyms.deidentified import Deidentified
+from curtilage.client.pseudonyms.rewrite import deidentify, findings_asked
 from curtilage.client.query import Query, single_query
 from curtilage.evaluation.data_files import MissingSetError
 from curtilage.evaluation.datasets import read_set

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from curtilage.client.detection.inspection import InspectsMany
+from curtilage.client.detection.checked import InspectsMany
 from curtilage.client.query import single_query
 from curtilage.evaluation.bench import Bench, Judged
 from curtilage.evaluation.datasets import DIALOGUE

@@ -12,7 +12,8 @@ from curtilage.cli import main as cli
 from curtilage.cli.decide_lines import read_lines
 from curtilage.cli.policy import diff as policy_diff
 from curtilage.cli.policy import test_cases as cases_command
-from curtilage.client.detection.inspection import CheckedInspector, Inspector
+from curtilage.client.detection.checked import CheckedInspector
+from curtilage.client.detection.inspection import Inspector
 from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.document.load import load_policy

@@ -9,7 +9,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from curtilage.client.config import Flags, read_config, read_policy
-from curtilage.client.detection.inspection import CheckedInspector, Inspector
+from curtilage.client.detection.checked import CheckedInspector
+from curtilage.client.detection.inspection import Inspector
 from curtilage.client.errors import ConfigError
 from curtilage.client.query import Message, Query
 from curtilage.policy.decision.decide import Inspection, decide

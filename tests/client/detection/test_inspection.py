@@ -16,12 +16,9 @@ from typing_extensions import override
 
 from curtilage.client import telemetry
 from curtilage.client.detection import inspection as module
-from curtilage.client.detection.inspection import (
-    CHARS_PER_TOKEN,
-    Inspector,
-    prepare,
-    time_limit,
-)
+from curtilage.client.detection import limits
+from curtilage.client.detection.inspection import Inspector, prepare
+from curtilage.client.detection.limits import CHARS_PER_TOKEN, time_limit
 from curtilage.client.detection.spans import failure
 from curtilage.client.detection.worker import TimeLimit
 from curtilage.client.errors import BusyError, ConfigError, DetectorsError
@@ -326,7 +323,7 @@ def test_the_weight_of_a_conversation_counts_all_its_texts() -> None:
 
 
 def test_too_many_messages_are_oversize(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_LEAVES", 2)
+    monkeypatch.setattr(limits, "MAX_LEAVES", 2)
     many = Query(messages=(Message(role="user", content="x"),) * 3)
     assert prepared_classes(many) == {"uncertain.oversize"}
 

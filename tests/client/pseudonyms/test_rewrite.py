@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from curtilage.client.answer import Obstacle
 from curtilage.client.detection.detectors.names.capitals import NameDetector
 from curtilage.client.detection.detectors.readings import Reading
+from curtilage.client.pseudonyms.deidentified import Deidentified
 from curtilage.client.pseudonyms.obstacles import WHY_NOT_REPLACED
 from curtilage.client.pseudonyms.restore import Restorer
-from curtilage.client.pseudonyms.rewrite import Deidentified, deidentify, findings_asked
+from curtilage.client.pseudonyms.rewrite import deidentify, findings_asked
 from curtilage.client.pseudonyms.vault import TOKEN
 from curtilage.client.query import Message, Query, Settings
 from curtilage.policy.decision.decide import decide
@@ -454,7 +455,7 @@ def test_the_inspection_is_about_the_reading_and_no_other_query() -> None:
 def test_only_a_rewriting_says_that_two_texts_are_one() -> None:
     """Else what was inspected of a harmless text would be believed of any other."""
     result = rewritten(PLAIN, found(PLAIN, "Ann"))
-    with pytest.raises(TypeError, match="only deidentify"):
+    with pytest.raises(TypeError, match="only deidentified"):
         Deidentified(
             brand=object(),
             query=PLAIN,
@@ -463,7 +464,7 @@ def test_only_a_rewriting_says_that_two_texts_are_one() -> None:
             counts=(),
         )
     with pytest.raises(ValueError, match="brand"):
-        dataclasses.replace(result, query=PLAIN)
+        dataclasses.replace(result, query=PLAIN)  # type: ignore[call-arg]
 
 
 def test_nothing_of_the_source_shows() -> None:

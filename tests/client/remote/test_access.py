@@ -15,7 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from curtilage.client.config import AccessFiles
 from curtilage.client.errors import ConfigError, EnclaveError, FailureReason
 from curtilage.client.remote.access import RelayAccess, read_access
-from curtilage.client.remote.transport import RelayAddress, RelayTransport
+from curtilage.client.remote.addresses import RelayAddress
+from curtilage.client.remote.transport import RelayTransport
 from curtilage.client.tls import tls_context
 from curtilage.wire import media
 from support.permits import order

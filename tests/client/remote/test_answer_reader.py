@@ -104,13 +104,13 @@ def test_nothing_is_held_without_end(
 
 
 def test_no_more_is_held_of_evidence_than_evidence_has() -> None:
-    reader = FreshEvidence()
+    reader = FreshEvidence(most_bytes=MAX_CPU_EVIDENCE_BYTES)
     with pytest.raises(EnclaveError) as refused:
         read_all(reader, [b'{"evidence":{"a":"', *[b"x" * 1024] * 97])
     assert refused.value.reason is FailureReason.ANSWER_BROKEN
     most = b'{"evidence":{"a":"%b"}}' % (b"x" * (MAX_CPU_EVIDENCE_BYTES - 8))
-    read_all(FreshEvidence(), [most])
-    read_all(FreshEvidence(), [most + b" " * 16384])
+    read_all(FreshEvidence(most_bytes=MAX_CPU_EVIDENCE_BYTES), [most])
+    read_all(FreshEvidence(most_bytes=MAX_CPU_EVIDENCE_BYTES), [most + b" " * 16384])
 
 
 def test_filler_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:

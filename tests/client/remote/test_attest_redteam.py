@@ -18,9 +18,10 @@ from curtilage.client.audit.record import Outcome
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.parts import ClientParts
 from curtilage.client.query import Message, Query
+from curtilage.client.remote.fetch_order import FetchOrder
 from curtilage.client.remote.keys import NEGATIVE_TTL, KeyStore
 from curtilage.client.remote.seal import seal
-from curtilage.client.remote.sealed import FetchOrder, SealedExchange
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.client.session import Session
 from curtilage.policy.decision.decide import decide
 from curtilage.policy.document.load import load_profile

@@ -19,8 +19,8 @@ from curtilage.client.errors import (
 )
 from curtilage.client.parts import ClientParts, UnavailableLocal
 from curtilage.client.query import Message, Query
+from curtilage.client.remote.answer_opener import most_bytes
 from curtilage.client.remote.draining import TIMER, Timer
-from curtilage.client.remote.seal import most_bytes
 from curtilage.client.remote.sealed import SealedExchange
 from curtilage.client.session import Session
 from curtilage.policy.document.load import load_profile

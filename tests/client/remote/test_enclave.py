@@ -12,9 +12,9 @@ from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.query import Message, Query
 from curtilage.client.receipt import ReceiptSecret
 from curtilage.client.remote.enclave import Enclave, Step, clock_words
+from curtilage.client.remote.fetch_order import FetchOrder
 from curtilage.client.remote.keys import KeySource
 from curtilage.client.remote.requests import ChatRequest
-from curtilage.client.remote.sealed import FetchOrder
 from curtilage.policy.decision.decide import Allowed, decide
 from curtilage.policy.document.load import load_profile
 from curtilage.wire import media

@@ -10,9 +10,9 @@ from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.parts import ClientParts
 from curtilage.client.query import Message, Query
 from curtilage.client.remote import key_consistency as consistency_module
+from curtilage.client.remote.fetch_order import MIRROR, FetchOrder
 from curtilage.client.remote.key_consistency import KeyHistory, compare_with_mirror
 from curtilage.client.remote.keys import NEGATIVE_TTL
-from curtilage.client.remote.sealed import MIRROR, FetchOrder
 from curtilage.client.session import Session
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal

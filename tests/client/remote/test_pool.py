@@ -15,10 +15,10 @@ from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.query import Message, Query
 from curtilage.client.receipt import ReceiptSecret
 from curtilage.client.remote.enclave import Enclave, Step
+from curtilage.client.remote.fetch_order import MIRROR, FetchOrder
 from curtilage.client.remote.keys import NEGATIVE_TTL, KeySource, KeyStore
 from curtilage.client.remote.nodes import FAILED_FOR
 from curtilage.client.remote.requests import NOTHING_MORE, ChatRequest
-from curtilage.client.remote.sealed import MIRROR, FetchOrder
 from curtilage.policy.decision.decide import Allowed, decide
 from curtilage.policy.document.load import load_profile
 from curtilage.relay.forward import node_list

@@ -9,6 +9,7 @@ from typing_extensions import override
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.parts import ClientParts
 from curtilage.client.query import Message, Query
+from curtilage.client.remote.fetch_order import RELAY, FetchOrder
 from curtilage.client.remote.keys import (
     EARLIEST,
     LEAST_RETRY_S,
@@ -16,7 +17,6 @@ from curtilage.client.remote.keys import (
     SPREAD,
     KeySource,
 )
-from curtilage.client.remote.sealed import RELAY, FetchOrder
 from curtilage.client.session import Session
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal

@@ -14,22 +14,24 @@ import pytest
 from typing_extensions import override
 
 from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.evidence import MAX_CPU_EVIDENCE_BYTES
 from curtilage.attest.verify import VerifiedKey
 from curtilage.client.answer import AnswerEvent, Delta, Finished
 from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
 from curtilage.client.query import Message, Query
 from curtilage.client.remote import seal as exchange_module
+from curtilage.client.remote.answer_opener import AnswerReader
 from curtilage.client.remote.answer_reader import FreshEvidence
+from curtilage.client.remote.fetch_order import MIRROR, RELAY, FetchOrder
 from curtilage.client.remote.keys import fetch_order
 from curtilage.client.remote.seal import (
-    AnswerReader,
     cover_content,
     seal,
     seal_challenge,
     seal_cover,
     size_class_of,
 )
-from curtilage.client.remote.sealed import MIRROR, RELAY, FetchOrder, SealedExchange
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.policy.decision.decide import Allowed, decide
 from curtilage.policy.decision.permit import (
     KEY_BYTES,
@@ -634,7 +636,7 @@ def challenge(
 ) -> None:
     desk = new_desk()
     permit = desk.mint_challenge(**keyed_for(KEY))
-    read = FreshEvidence().read
+    read = FreshEvidence(most_bytes=MAX_CPU_EVIDENCE_BYTES).read
     seal_challenge(permit, key, desk=desk, nonce=nonce, now=now, reader_of=read)
 
 
@@ -653,7 +655,10 @@ def test_a_challenge_needs_a_permit_of_its_own() -> None:
     desk, other = new_desk(), verified(MemoryEnclave(key_id=7))
 
     def sealed_with(permit: object, key: VerifiedKey = KEY) -> None:
-        shown, read = cast("ChallengePermit", permit), FreshEvidence().read
+        shown, read = (
+            cast("ChallengePermit", permit),
+            FreshEvidence(most_bytes=MAX_CPU_EVIDENCE_BYTES).read,
+        )
         seal_challenge(shown, key, desk=desk, nonce=bytes(32), now=NOW, reader_of=read)
 
     query = permit_for(desk, allowed(), KEY, now=NOW)
@@ -688,4 +693,4 @@ def test_an_order_to_fetch_is_for_one_party_once_and_made_by_a_permit() -> None:
 def test_only_the_module_of_the_keys_makes_orders_to_fetch() -> None:
     client = Path(exchange_module.__file__).parents[1]
     naming = [path for path in client.rglob("*.py") if "FETCH_DOOR" in path.read_text()]
-    assert sorted(path.name for path in naming) == ["keys.py", "sealed.py"]
+    assert sorted(path.name for path in naming) == ["fetch_order.py", "keys.py"]

@@ -8,14 +8,14 @@ from aiohttp import web
 from curtilage.client.errors import ConfigError, EnclaveError, FailureReason
 from curtilage.client.query import Message, Query
 from curtilage.client.remote.access import RelayAccess
-from curtilage.client.remote.sealed import RELAY, SealedExchange
+from curtilage.client.remote.addresses import MirrorAddress, RelayAddress
+from curtilage.client.remote.fetch_order import RELAY
+from curtilage.client.remote.mirror import MirrorTransport
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.client.remote.transport import (
     MAX_BUNDLE_BYTES,
     MAX_KEY_CONFIGS_BYTES,
     MAX_REQUEST_BYTES,
-    MirrorAddress,
-    MirrorTransport,
-    RelayAddress,
     RelayTransport,
     pause_s,
 )

@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curtilage.policy.decision.classes import CLASSES, is_uncertain
+from curtilage.policy.decision.conversation import pins
 from curtilage.policy.decision.decide import (
     DEFAULT_REASON,
     Decision,
     Inspection,
     decide,
-    pins,
 )
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route

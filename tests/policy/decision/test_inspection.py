@@ -47,7 +47,7 @@ def test_only_the_detectors_side_builds_an_inspection(door: object) -> None:
 def test_an_inspection_cannot_be_made_laxer_by_replace() -> None:
     ill = inspection_of(findings=[ILL])
     with pytest.raises(ValueError, match="door"):
-        replace(ill, findings=())
+        replace(ill, findings=())  # type: ignore[call-arg]
     with pytest.raises(AttributeError):
         ill.findings = ()  # type: ignore[misc]
     assert decide(RULEBOOK, ill).allowed is None

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curtilage.policy.decision.classes import CLASSES
+from curtilage.policy.decision.conversation import pins
 from curtilage.policy.decision.decide import (
     Decision,
     decide,
-    pins,
     require_allowed,
     require_allowed_in_house,
 )

@@ -23,7 +23,8 @@ from curtilage.client.route import (
     first_step,
     ways,
 )
-from curtilage.policy.decision.decide import decide, pins
+from curtilage.policy.decision.conversation import pins
+from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import STICKY
 

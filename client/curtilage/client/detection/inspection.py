@@ -7,17 +7,20 @@ Decides nothing; ``policy.decision.decide`` does.
 
 import asyncio
 import hashlib
-import math
-import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from curtilage.client import telemetry
+from curtilage.client.detection.limits import (
+    cost_of,
+    is_oversize,
+    time_limit,
+    weight_of,
+)
 from curtilage.client.detection.persons import settled
 from curtilage.client.detection.spans import GarbageError, failure, parse_found
 from curtilage.client.detection.turns import seams, told_numbers
@@ -26,8 +29,8 @@ from curtilage.client.detection.worker import (
     Task,
     TimeLimit,
     WorkerError,
+    advice_on,
     require_presidio,
-    without_a_wall,
     worker_command,
 )
 from curtilage.client.detection.worker_pool import Workers
@@ -39,21 +42,11 @@ from curtilage.policy.decision.classes import UNFINISHED
 from curtilage.policy.decision.decide import INSPECTION_DOOR, Inspection
 from curtilage.policy.decision.findings import Approved, Finding, Where
 from curtilage.policy.decision.rules import APPROVABLE_ROLES
-from curtilage.policy.signing import Currency, stale_finding
 
 if TYPE_CHECKING:  # a policy's file, its packs and its trust are nothing to us
     from curtilage.policy.document.model import Limits, Policy
 
 START = TimeLimit(processor_s=60.0, wall_s=300.0)
-MAX_LEAVES = 2000  # texts of one query; a longer conversation is oversize
-# What any query takes, however short, in characters of prose that take as long.
-_LEAST_COST = 100
-# A word, however long, or a sign by itself: what the detectors take one by one.
-# They take as long for "1/" as for two words, so two of them count as three
-# characters at least. Prose has about five to a token, a page of code or a table
-# from two on: nothing that people send weighs more than it is long.
-CHARS_PER_TOKEN = 1.5
-_TOKEN = re.compile(r"[^\W_]+|\S")
 # Short queries of a batch are looked at together, as long as that is soon done.
 _GROUP = 32
 _GROUP_CHARS = 4000
@@ -118,26 +111,6 @@ class _Prepared:
         )
 
 
-def weight_of(texts: Sequence[str]) -> int:
-    """Return how much there is to look at in texts, in characters.
-
-    As many as they have; more where they are hardly anything but single signs,
-    which would take the detectors longer than their deadline.
-    """
-    tokens = sum(1 for text in texts for _ in _TOKEN.finditer(text))
-    return max(sum(map(len, texts)), math.ceil(CHARS_PER_TOKEN * tokens))
-
-
-def time_limit(limits: "Limits", weight: int) -> TimeLimit:
-    """Return how long a query may be looked at; grows with what there is."""
-    thousands = math.ceil(weight / 1000)
-    per_thousand = limits.deadline_ms_per_1000_chars
-    return TimeLimit(
-        processor_s=(limits.deadline_ms + thousands * per_thousand) / 1000,
-        wall_s=limits.deadline_wall_ms / 1000,
-    )
-
-
 def prepare(
     query: Query,
     limits: "Limits",
@@ -159,7 +132,7 @@ def prepare(
     except UnicodeEncodeError:
         digest = _NO_DIGEST
         findings.append(failure("uncertain.undecodable", _DETECTOR, _WHOLE_QUERY))
-    if _is_oversize(leaves, limits):
+    if is_oversize(leaves, limits):
         findings.append(failure("uncertain.oversize", _DETECTOR, _WHOLE_QUERY))
         leaves = ()
     approved = _approved_of(leaves, approvals)
@@ -216,21 +189,6 @@ def _approved_of(
     return tuple(found)
 
 
-def _cost(query: Query, limits: "Limits") -> int:
-    """Return how long a query takes compared with others."""
-    leaves = tuple(query.leaves())
-    if _is_oversize(leaves, limits):
-        return 1  # no detector sees it
-    return _LEAST_COST + weight_of([leaf.text for leaf in leaves])
-
-
-def _is_oversize(leaves: Sequence[Leaf], limits: "Limits") -> bool:
-    size = sum(len(leaf.text) + 1 for leaf in leaves) - 1
-    if size > limits.max_chars or len(leaves) > MAX_LEAVES:
-        return True
-    return weight_of([leaf.text for leaf in leaves]) > limits.max_chars
-
-
 def _without_repeats(findings: Sequence[Finding]) -> Iterator[Finding]:
     """Drop what a seam shows and one of the texts shows alone as surely.
 
@@ -249,14 +207,6 @@ def _without_repeats(findings: Sequence[Finding]) -> Iterator[Finding]:
             continue
         if each.where.json_path or known < (each.validated, each.score):
             yield each if each.where != _TOLD else replace(each, where=_WHOLE_QUERY)
-
-
-class InspectsMany(Protocol):
-    """What whoever looks at many queries needs of the detectors."""
-
-    def inspect_many(self, queries: Sequence[Query]) -> Iterator[Inspection]:
-        """Yield one inspection for each query, in order."""
-        ...
 
 
 class Inspector:
@@ -320,21 +270,7 @@ class Inspector:
     def advice(self) -> str | None:
         """What a person should be told of the worker and its wall, or None."""
         process = self._workers.current
-        wall = None if process is None else process.wall
-        broken = () if process is None else process.broken
-        advice = None
-        if broken:
-            advice = (
-                f"{', '.join(broken)}: could not be built in the detectors' process; "
-                "every query stays home until it can, or the policy no longer names it"
-            )
-        if wall is None or not wall.gaps:
-            return advice
-        no_wall = (
-            f"no wall round the detectors: {without_a_wall(wall)}; a policy can refuse "
-            "to go on here (detectors: {wall: required})"
-        )
-        return no_wall if advice is None else f"{advice}\n{no_wall}"
+        return None if process is None else advice_on(process.wall, process.broken)
 
     @property
     def ready(self) -> bool:
@@ -373,7 +309,7 @@ class Inspector:
             BusyError: too many wait already.
         """
         try:
-            await self._turns.take(_cost(query, self._limits))
+            await self._turns.take(cost_of(query, self._limits))
         except TurnRefusedError:
             raise BusyError(
                 "too many queries wait for the detectors; ask again in a while"
@@ -479,62 +415,3 @@ def _task(group: Sequence[_Prepared], limits: "Limits") -> Task:
 def _failed(prepared: _Prepared, cause: RestartCause) -> Inspection:
     telemetry.unfinished(cause)
     return prepared.with_findings([failure(_CLASS_OF[cause], _DETECTOR, _WHOLE_QUERY)])
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
-class CheckedInspector:
-    """The detectors, and the policy's signature; asked anew for each query.
-
-    Where a policy must be signed, every inspection while it is not has one finding
-    more, ``uncertain.stale_policy``, and so stays home by the rule that no policy
-    can be without.
-
-    Args:
-        inspector: the detectors.
-        currency: the signature that is demanded, or None where none is.
-        clock: the time, aware.
-    """
-
-    def __init__(
-        self,
-        inspector: Inspector,
-        currency: Currency | None,
-        clock: Callable[[], datetime] = _utc_now,
-    ) -> None:
-        self._inspector = inspector
-        self._currency = currency
-        self._clock = clock
-
-    @property
-    def advice(self) -> str | None:
-        """What a person should be told of the detectors, or None."""
-        return self._inspector.advice
-
-    @property
-    def problem(self) -> str | None:
-        """Why the policy is not current, or None."""
-        return None if self._currency is None else self._currency.problem(self._clock())
-
-    def inspect(self, query: Query) -> Inspection:
-        """Return everything found in a query; see ``Inspector.inspect``."""
-        return self._checked(self._inspector.inspect(query))
-
-    async def ainspect(self, query: Query) -> Inspection:
-        """Do the same without blocking the event loop."""
-        return self._checked(await self._inspector.ainspect(query))
-
-    def inspect_many(self, queries: Sequence[Query]) -> Iterator[Inspection]:
-        """Yield what ``inspect`` would, faster."""
-        return map(self._checked, self._inspector.inspect_many(queries))
-
-    def close(self) -> None:
-        """Stop the detectors."""
-        self._inspector.close()
-
-    def _checked(self, inspection: Inspection) -> Inspection:
-        if self.problem is None:
-            return inspection
-        return inspection.stricter(findings=[stale_finding()])

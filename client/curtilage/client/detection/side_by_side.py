@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final, Protocol
 
-from curtilage.client.detection.inspection import InspectsMany
+from curtilage.client.detection.checked import InspectsMany
 from curtilage.client.errors import DetectorsError
 from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection

@@ -328,6 +328,23 @@ def without_a_wall(wall: Wall) -> str:
     return f"the kernel does not forbid them to {gaps} ({reasons})"
 
 
+def advice_on(wall: Wall | None, broken: Sequence[str]) -> str | None:
+    """Return what a person should be shown of the worker and its wall, or None."""
+    advice = None
+    if broken:
+        advice = (
+            f"{', '.join(broken)}: could not be built in the detectors' process; "
+            "every query stays home until it can, or the policy no longer names it"
+        )
+    if wall is None or not wall.gaps:
+        return advice
+    no_wall = (
+        f"no wall round the detectors: {without_a_wall(wall)}; a policy can refuse "
+        "to go on here (detectors: {wall: required})"
+    )
+    return no_wall if advice is None else f"{advice}\n{no_wall}"
+
+
 def warmed(process: DetectorProcess, *, limit: TimeLimit) -> DetectorProcess:
     """Wait until a worker is warm; one that will not be is ended.
 

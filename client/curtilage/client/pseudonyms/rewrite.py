@@ -12,11 +12,15 @@ longer word) keeps the whole query home.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import InitVar, dataclass, replace
-from typing import Final, final
+from dataclasses import replace
 
 from curtilage.client.answer import Obstacle
 from curtilage.client.detection.neighbours import neighbours
+from curtilage.client.pseudonyms.deidentified import (
+    Deidentified,
+    RewrittenText,
+    deidentified,
+)
 from curtilage.client.pseudonyms.obstacles import KeptHomeError
 from curtilage.client.pseudonyms.replacements import (
     PERSON,
@@ -24,7 +28,6 @@ from curtilage.client.pseudonyms.replacements import (
     Place,
     apart,
     fitted,
-    is_word,
     require_gone,
 )
 from curtilage.client.pseudonyms.vault import (
@@ -36,66 +39,11 @@ from curtilage.client.pseudonyms.vault import (
 )
 from curtilage.client.pseudonyms.wording import language_of
 from curtilage.client.query import Leaf, Query
-from curtilage.policy.decision.decide import Assessment, Inspection, WhatIf
+from curtilage.policy.decision.decide import Assessment, WhatIf
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import counting, scores_of, unapproved
 from curtilage.policy.document.model import Policy
-
-# What the detectors read where a stand-in stands: a plain word, in brackets so
-# that it is no one's name after "my name is". A made-up word such as a token
-# looks like a name to whatever looks for names. Of 23 words and marks, this one
-# and "[-]" made the embedded model see the least that is not there.
-_READ_AS: Final = "[name]"
-
-
-# Made when the process starts and never handed out. What was found in one text is
-# believed of another by a ``Deidentified`` alone, so its two texts are made here, from
-# one source.
-_BRAND: Final = object()
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deidentified:
-    """A query without what was found in it. Only ``deidentify`` builds it.
-
-    Attributes:
-        brand: shows who builds it; not kept.
-        query: what would be sent: the same query with stand-ins.
-        reading: the same with a plain word for each stand-in: what the
-            detectors look at. Every other character is the same.
-        vault: which value each stand-in hides.
-        counts: how many values of each class were replaced; sorted.
-    """
-
-    brand: InitVar[object]
-    query: Query
-    reading: Query
-    vault: Vault
-    counts: tuple[tuple[str, int], ...]
-
-    def __post_init__(self, brand: object) -> None:
-        """Refuse another builder; ``dataclasses.replace`` is one."""
-        if brand is not _BRAND:
-            raise TypeError("only deidentify() builds a Deidentified")
-
-    def inspected(self, inspection: Inspection) -> Inspection:
-        """Return the inspection of ``reading`` as one of ``query``.
-
-        Stand-ins are made here, of a fixed word and a number, or are a date of
-        nobody; so what the detectors saw is all that is left of the source.
-
-        Raises:
-            ValueError: another query was inspected.
-        """
-        if inspection.payload_digest != self.reading.payload_digest():
-            raise ValueError("the inspection is about another query")
-        return inspection.moved_to(self.query.payload_digest())
-
-    def outgoing_texts(self) -> tuple[str, ...]:
-        """Return every text of the query that would leave."""
-        return tuple(leaf.text for leaf in self.query.leaves())
 
 
 def findings_asked(
@@ -160,7 +108,7 @@ def _rewrite(query: Query, findings: Sequence[Finding], key: bytes) -> Deidentif
         source="\n".join(leaf.text for leaf in leaves),
         language=language_of(leaf.text for leaf in leaves if leaf.where.role == "user"),
     )
-    texts = {leaf.where: _Rewritten(leaf.text) for leaf in leaves}
+    texts = {leaf.where: RewrittenText(leaf.text, vault) for leaf in leaves}
     values: set[tuple[str, str]] = set()
     for leaf in leaves:
         for place in places[leaf.where]:
@@ -171,8 +119,7 @@ def _rewrite(query: Query, findings: Sequence[Finding], key: bytes) -> Deidentif
                 raise KeptHomeError(
                     Obstacle.STOP_STRING if stop else Obstacle.NOT_CONTENT
                 )
-            stand_in = vault.stand_in(place.data_class, place.of(leaf.text))
-            texts[leaf.where].replace(place, stand_in)
+            stand_in = texts[leaf.where].replace(place)
             values.add((place.data_class, stand_in))
     # A stop string that is a part of a stand-in would cut it in two, and half of one
     # cannot be restored.
@@ -184,13 +131,7 @@ def _rewrite(query: Query, findings: Sequence[Finding], key: bytes) -> Deidentif
     # Last, over the very texts that would leave.
     require_gone(replaced, outgoing.values())
     counts = Counter(data_class for data_class, _ in values)
-    return Deidentified(
-        brand=_BRAND,
-        query=_with_texts(query, outgoing),
-        reading=_with_texts(query, {at: text.read for at, text in texts.items()}),
-        vault=vault,
-        counts=tuple(sorted(counts.items())),
-    )
+    return deidentified(query, texts, vault, tuple(sorted(counts.items())))
 
 
 def _require_company(text: str, places: Sequence[Place]) -> None:
@@ -210,33 +151,6 @@ def _require_company(text: str, places: Sequence[Place]) -> None:
     for start, end in neighbours(text, people):
         if not any(place.start < end and start < place.end for place in places):
             raise KeptHomeError(Obstacle.STILL_FOUND)
-
-
-class _Rewritten:
-    """One text, rewritten from left to right, as sent and as read."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._at = 0
-        self._outgoing = ""
-        self._read = ""
-
-    def replace(self, place: Place, stand_in: str) -> None:
-        kept = self._text[self._at : place.start]
-        self._outgoing += kept + stand_in
-        # Glued to a bracket, a word of the source would be read as code.
-        before = " " if is_word(kept[-1:]) else ""
-        after = " " if is_word(self._text[place.end : place.end + 1]) else ""
-        self._read += kept + before + _READ_AS + after
-        self._at = place.end
-
-    @property
-    def outgoing(self) -> str:
-        return self._outgoing + self._text[self._at :]
-
-    @property
-    def read(self) -> str:
-        return self._read + self._text[self._at :]
 
 
 def _found_places(
@@ -291,15 +205,3 @@ def _without_genitive(
         ]
         for where, each in places.items()
     }
-
-
-def _with_texts(query: Query, texts: Mapping[Where, str]) -> Query:
-    """Return the query with other contents; the places are those of ``leaves``."""
-    contents = {
-        at.message: text for at, text in texts.items() if at.json_path == "content"
-    }
-    messages = (
-        replace(message, content=contents[index])
-        for index, message in enumerate(query.messages)
-    )
-    return replace(query, messages=tuple(messages))

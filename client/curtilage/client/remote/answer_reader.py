@@ -15,7 +15,6 @@ from typing import Final, NoReturn, cast
 
 from typing_extensions import override
 
-from curtilage.attest.evidence import MAX_CPU_EVIDENCE_BYTES
 from curtilage.client.answer import AnswerEvent, Delta, Finished
 from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
 from curtilage.client.event_stream import EventParser
@@ -256,12 +255,15 @@ class Nothing(JsonText):
 class FreshEvidence(JsonText):
     """The answer to a challenge: an object with evidence, unverified.
 
+    Args:
+        most_bytes: that evidence may have.
+
     Attributes:
         evidence: JSON bytes of the evidence, once they were read.
     """
 
-    def __init__(self) -> None:
-        super().__init__(most_bytes=MAX_CPU_EVIDENCE_BYTES + _AROUND_BYTES)
+    def __init__(self, *, most_bytes: int) -> None:
+        super().__init__(most_bytes=most_bytes + _AROUND_BYTES)
         self.evidence: bytes | None = None
 
     def read(self, head: bhttp.ResponseHead) -> ContentReader:

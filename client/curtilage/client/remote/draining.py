@@ -26,8 +26,8 @@ from typing import Final
 
 from curtilage.client.answer import AnswerEvent, Finished
 from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.remote.answer_opener import AnswerReader, most_bytes
 from curtilage.client.remote.requests import Attempt
-from curtilage.client.remote.seal import AnswerReader, most_bytes
 from curtilage.client.remote.sealed import SealedExchange
 from curtilage.wire.shaping import TransportParameters
 

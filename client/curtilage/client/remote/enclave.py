@@ -35,8 +35,10 @@ from curtilage.client import telemetry
 from curtilage.client.answer import AnswerEvent
 from curtilage.client.budget import RETRY_PERMILLE, Budget
 from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
+from curtilage.client.remote.answer_opener import AnswerReader
 from curtilage.client.remote.challenges import Challenges
 from curtilage.client.remote.draining import ExchangeSupervisor
+from curtilage.client.remote.fetch_order import FetchOrder
 from curtilage.client.remote.keys import KeySource, failure_of, not_permitted
 from curtilage.client.remote.nodes import Node
 from curtilage.client.remote.requests import (
@@ -48,8 +50,8 @@ from curtilage.client.remote.requests import (
     RecordsCover,
     Request,
 )
-from curtilage.client.remote.seal import NO_SKEW, AnswerReader, size_class_of
-from curtilage.client.remote.sealed import FetchOrder, SealedExchange
+from curtilage.client.remote.seal import NO_SKEW, size_class_of
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.policy.decision.permit import (
     PermitDesk,
     PermitRefusedError,

@@ -25,6 +25,12 @@ from curtilage.attest.verified_key import VerifiedKey
 from curtilage.attest.verify import verify
 from curtilage.client import telemetry
 from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.remote.fetch_order import (
+    FETCH_DOOR,
+    MIRROR,
+    RELAY,
+    FetchOrder,
+)
 from curtilage.client.remote.key_consistency import (
     KeyHistory,
     MirrorSilentError,
@@ -39,7 +45,6 @@ from curtilage.client.remote.nodes import (
     bundles_of,
     key_lists_of,
 )
-from curtilage.client.remote.sealed import FETCH_DOOR, MIRROR, RELAY, FetchOrder
 from curtilage.policy.decision.permit import (
     Party,
     PermitDesk,

@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import ClassVar, Final, Protocol
 
+from curtilage.attest.evidence import MAX_CPU_EVIDENCE_BYTES
 from curtilage.attest.requirements import Requirement
 from curtilage.attest.verified_key import VerifiedKey
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.payload import Payload
 from curtilage.client.receipt import ReceiptSecret
+from curtilage.client.remote.answer_opener import AnswerReader
 from curtilage.client.remote.answer_reader import FreshEvidence
 from curtilage.client.remote.keys import RandomBelow
 from curtilage.client.remote.seal import (
-    AnswerReader,
     challenge_content,
     cover_content,
     seal,
@@ -293,7 +294,9 @@ class ChallengeRequest:
     nonce: bytes
     asked: datetime
     records: Records
-    answer: FreshEvidence = field(default_factory=FreshEvidence)
+    answer: FreshEvidence = field(
+        default_factory=lambda: FreshEvidence(most_bytes=MAX_CPU_EVIDENCE_BYTES)
+    )
 
     async def record(self, key: VerifiedKey) -> None:
         """Record that it leaves."""

@@ -1,7 +1,7 @@
-"""What the door outward takes: one sealed request to send, one order to fetch.
+"""What the door outward takes to send: one sealed request.
 
 Nothing here knows a query, a key or a piece of evidence. So the door outward, which
-takes these two and nothing else, can be read without them.
+takes this and orders to fetch (``fetch_order``), can be read without them.
 """
 
 from typing import Final, NoReturn, final
@@ -12,12 +12,6 @@ from curtilage.wire.shaping import Shape, TransportParameters
 
 SEAL_DOOR: Final = object()
 """Shows that the seal door builds. Only ``remote.seal`` names it; a test looks."""
-
-FETCH_DOOR: Final = object()
-"""Shows that ``remote.keys`` builds, which alone redeems permits to fetch."""
-
-RELAY: Final = "relay"
-MIRROR: Final = "mirror"
 
 
 @final
@@ -70,38 +64,3 @@ class SealedExchange:
     def __reduce__(self) -> NoReturn:
         """Refuse to be copied or pickled: each copy could be sent once."""
         raise TypeError("a SealedExchange cannot be copied")
-
-
-@final
-class FetchOrder:
-    """The order to fetch public bytes from one party, once. It holds no bytes.
-
-    Only ``fetch_order`` of ``remote.keys`` builds it, for a permit that it redeemed.
-
-    Attributes:
-        party: ``RELAY`` or ``MIRROR``.
-    """
-
-    __slots__ = ("_taken", "party")
-
-    def __init__(self, door: object, party: str) -> None:
-        if door is not FETCH_DOOR:
-            raise TypeError("only fetch_order() builds a FetchOrder")
-        self._taken = False
-        self.party = party
-
-    def take(self, party: str) -> None:
-        """Spend the order; a second call, or one by another party's way, raises.
-
-        Raises:
-            RuntimeError: it was taken before, or is for another party.
-        """
-        # A fetch in a loop would show a client to the relay, and load it.
-        taken, self._taken = self._taken, True
-        if taken or party != self.party:
-            raise RuntimeError("an order to fetch is for one party, once")
-
-    @override
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be copied or pickled: each copy could be taken once."""
-        raise TypeError("a FetchOrder cannot be copied")

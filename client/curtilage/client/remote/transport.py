@@ -7,30 +7,25 @@ is followed, no cookie kept, nothing retried, no header of ours names the
 client, its language or its library; an API key, where the relay demands one,
 names its customer to the relay, which strips it.
 
-The mirror of the key list is another party with connections of its own:
-it learns nothing but that somebody wants the list.
+The mirror of the key list (``mirror``) is another party with connections of its own.
 """
 
 import asyncio
 import ssl  # noqa: TID251 - a door
-from collections.abc import AsyncGenerator, Container, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
-from urllib.parse import SplitResult, urlsplit
 
 import aiohttp
 
-from curtilage.client.errors import ConfigError, EnclaveError, FailureReason
+from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.remote.access import RelayAccess
-from curtilage.client.remote.sealed import (
-    MIRROR,
-    RELAY,
-    FetchOrder,
-    SealedExchange,
-)
-from curtilage.client.tls import is_loopback, tls_context
+from curtilage.client.remote.addresses import RelayAddress
+from curtilage.client.remote.failures import CERTIFICATE_ALERTS, HTTP_OK, require_ok
+from curtilage.client.remote.fetch_order import RELAY, FetchOrder, take_order
+from curtilage.client.remote.sealed import SealedExchange
+from curtilage.client.tls import tls_context
 from curtilage.wire import media
 from curtilage.wire.node_list import MAX_LIST_BYTES
 from curtilage.wire.shaping import TransportParameters
@@ -51,96 +46,8 @@ MAX_REQUEST_BYTES = 1024 * 1024  # the largest size class
 SILENCE_S = 5.0
 SILENT_PERIODS = 100
 """A paced answer never pauses: so long a silence is a failure."""
-HTTP_OK = 200
-CERTIFICATE_ALERTS = (
-    *("ALERT_CERTIFICATE_REQUIRED", "ALERT_BAD_CERTIFICATE", "ALERT_UNKNOWN_CA"),
-    *("ALERT_CERTIFICATE_EXPIRED", "ALERT_CERTIFICATE_REVOKED"),
-    *("ALERT_UNSUPPORTED_CERTIFICATE", "ALERT_CERTIFICATE_UNKNOWN"),
-    "ALERT_ACCESS_DENIED",
-)
-"""How a server says, in TLS's own words, that our certificate will not do."""
 QUIET_HEADERS = ("User-Agent", "Accept", "Accept-Encoding")
 """What aiohttp would add: the library's version tells clients apart."""
-FAILED_STATUS = {
-    401: FailureReason.RELAY_DENIED,
-    403: FailureReason.RELAY_DENIED,
-    404: FailureReason.RELAY_KNOWS_NO_SUCH,
-    405: FailureReason.RELAY_KNOWS_NO_SUCH,
-    413: FailureReason.TOO_LARGE,
-    421: FailureReason.RELAY_KNOWS_NO_SUCH,
-    429: FailureReason.BUSY,
-    502: FailureReason.ENCLAVE_UNREACHABLE,
-    503: FailureReason.BUSY,
-    504: FailureReason.TIMEOUT,
-}
-OF_ONE_PARTY = frozenset({429, 504})
-"""Told with their status: 429 is the relay's own, 504 its word for the gateway's
-silence; the reason alone could be anybody's on the way."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RelayAddress:
-    """Where the relay is, and which of its gateways is meant.
-
-    Attributes:
-        url: ``https://host[:port]/name``; plain ``http`` on loopback only.
-    """
-
-    url: str
-
-    @classmethod
-    def parse(cls, text: str, *, plain_loopback: bool) -> "RelayAddress":
-        """Check an address.
-
-        Args:
-            text: the address as a person wrote it.
-            plain_loopback: whether ``http`` to this machine is acceptable,
-                which a development policy alone says.
-
-        Raises:
-            ConfigError: not such an address; says which rule it breaks.
-        """
-        url = _split(text)
-        # An address that says more than a host and a name is a mistake, or carries a
-        # secret; and a password in it would be sent.
-        if url is None or not url.hostname:
-            raise ConfigError(f"relay address {text!r}: expected https://host/name")
-        if url.query or url.fragment or url.username or not url.path.strip("/"):
-            raise ConfigError(
-                f"relay address {text!r}: expected https://host/name, where name is "
-                "the gateway's name at the relay, and nothing after it"
-            )
-        if url.scheme == "http" and not (plain_loopback and is_loopback(url.hostname)):
-            raise ConfigError(
-                f"relay address {text!r}: plain http is for this machine's own "
-                "addresses under a policy with environment: development"
-            )
-        return cls(url=text.rstrip("/"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MirrorAddress:
-    """Where an independent copy of the key list is.
-
-    Attributes:
-        url: ``https://host[:port]/path``; plain ``http`` on loopback only.
-    """
-
-    url: str
-
-    @classmethod
-    def parse(cls, text: str, *, plain_loopback: bool) -> "MirrorAddress":
-        """Check an address; see ``RelayAddress.parse``.
-
-        Raises:
-            ConfigError: not such an address.
-        """
-        url = _split(text)
-        if url is None or not url.hostname or url.username or url.fragment:
-            raise ConfigError(f"mirror address {text!r}: expected https://host/path")
-        if url.scheme == "http" and not (plain_loopback and is_loopback(url.hostname)):
-            raise ConfigError(f"mirror address {text!r}: expected https")
-        return cls(url=text)
 
 
 class RelayTransport:
@@ -171,7 +78,7 @@ class RelayTransport:
         self._fetch_s = fetch_s
         self._silence_s = silence_s
         self._access = RelayAccess(tls=tls_context()) if access is None else access
-        self._connections = _Connections(self._access.tls, connect_s=connect_s)
+        self._connections = Connections(self._access.tls, connect_s=connect_s)
 
     async def __aenter__(self) -> Self:
         """Return the transport; it connects when first used."""
@@ -193,7 +100,7 @@ class RelayTransport:
             EnclaveError: unreachable, or the answer is not a bundle.
             RuntimeError: the order is spent, or for another party.
         """
-        _take(order, RELAY)
+        take_order(order, RELAY)
         return await self._connections.fetch(
             self._address.url + "/bundle",
             self._access.fields(),
@@ -257,43 +164,7 @@ class RelayTransport:
         await self._connections.close()
 
 
-class MirrorTransport:
-    """A mirror of the key list over aiohttp, with connections of its own.
-
-    Args:
-        address: the mirror's.
-        connect_s: how long to wait for a connection.
-        fetch_s: how long the whole fetch may take.
-    """
-
-    def __init__(
-        self, address: MirrorAddress, *, connect_s: float = 5.0, fetch_s: float = 15.0
-    ) -> None:
-        self._address = address
-        self._fetch_s = fetch_s
-        self._connections = _Connections(tls_context(), connect_s=connect_s)
-
-    async def fetch_key_configs(self, order: FetchOrder) -> bytes:
-        """Fetch the list, bounded.
-
-        Raises:
-            EnclaveError: unreachable, or the answer is not a key list.
-            RuntimeError: the order is spent, or for another party.
-        """
-        _take(order, MIRROR)
-        return await self._connections.fetch(
-            self._address.url,
-            {},
-            KEY_TYPES,
-            whole_s=self._fetch_s,
-        )
-
-    async def close(self) -> None:
-        """Close every connection."""
-        await self._connections.close()
-
-
-class _Connections:
+class Connections:
     """Connections to one party, which say nothing of their own accord."""
 
     # One object a party: relay and mirror share no connection, no TLS session and no
@@ -358,7 +229,7 @@ class _Connections:
                 asyncio.timeout(whole_s),
                 self.open().get(url, headers=fields, allow_redirects=False) as response,
             ):
-                _require(response, most)
+                require_ok(response, most)
                 most_bytes = most[response.content_type]
                 # One byte more than is allowed, so that too much is seen as such and
                 # never taken for all of it. A read may return less than it could.
@@ -379,13 +250,6 @@ class _Connections:
 def pause_s(parameters: TransportParameters, least_s: float = SILENCE_S) -> float:
     """Return how long a paced answer may be silent before it has failed."""
     return max(least_s, SILENT_PERIODS * parameters.period_ms / 1000)
-
-
-def _take(order: FetchOrder, party: str) -> None:
-    """Spend an order to fetch; as for ``send``, the last place to make sure."""
-    if not isinstance(order, FetchOrder):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError("only a FetchOrder is fetched for")
-    order.take(party)
 
 
 @contextmanager
@@ -438,26 +302,4 @@ async def _require_answer(response: aiohttp.ClientResponse) -> None:
         # verify again, once, and seal again only to another key.
         if media.PROBLEM_OHTTP_KEY.encode() in problem:
             raise EnclaveError(FailureReason.KEY_UNKNOWN)
-    _require(response, (media.OHTTP_CHUNKED_RESPONSE,))
-
-
-def _require(response: aiohttp.ClientResponse, media_types: Container[str]) -> None:
-    """Refuse another status than 200, or another type than is expected."""
-    if response.status != HTTP_OK:
-        reason = FAILED_STATUS.get(response.status, FailureReason.REFUSED)
-        told = reason is FailureReason.REFUSED or response.status in OF_ONE_PARTY
-        code = str(response.status) if told else None
-        raise EnclaveError(reason, code=code)
-    # A status says nothing of who answers: a captive portal says 200 as well.
-    if response.content_type not in media_types:
-        raise EnclaveError(FailureReason.ANSWER_BROKEN)
-
-
-def _split(text: str) -> SplitResult | None:
-    """Split an HTTP address; None for anything else."""
-    try:
-        url = urlsplit(text)
-        _ = url.port  # refuses what is no number
-    except ValueError:
-        return None
-    return url if url.scheme in {"http", "https"} else None
+    require_ok(response, (media.OHTTP_CHUNKED_RESPONSE,))

@@ -1,6 +1,11 @@
-"""In which form turns of a conversation may enter what leaves of it."""
+"""What becomes of a conversation: when it is kept, and in which form turns leave."""
 
 from enum import StrEnum, unique
+
+from curtilage.policy.decision.decide import Assessment, Inspection
+from curtilage.policy.decision.routes import Route
+from curtilage.policy.decision.rules import Rulebook
+from curtilage.policy.decision.tiers import RoutingClass
 
 
 @unique
@@ -15,3 +20,25 @@ class History(StrEnum):
     NEVER = "never"
     REDACTED_EXTRACT = "redacted_extract"
     SAFE_SUMMARY = "safe_summary"
+
+
+def pins(rulebook: Rulebook, inspection: Inspection, decision: Assessment) -> bool:
+    """Tell whether this query keeps the rest of its conversation home.
+
+    History is sent again with every turn, so a conversation that stayed home
+    once stays there: after any such query (``sticky: conversation``, and
+    ``content``, under which less counts as the same conversation), or after one in
+    which a checksum held, or that its sender declared (``sticky: validated``). A query
+    that left without its names did not stay: with every turn they are replaced again.
+    """
+    if decision.route in {Route.ENCLAVE, Route.DEIDENTIFY}:
+        return False
+    # A pinned conversation stays pinned under either choice, else the next harmless
+    # turn ("thanks, and shorter?") would carry the whole history out.
+    if rulebook.sticky != "validated" or inspection.pinned:
+        return True
+    # Who asks for it to stay is as sure as a checksum is, and names a secret that no
+    # detector would find in the turns that follow.
+    return inspection.floor is RoutingClass.RESTRICTED or any(
+        finding.validated for finding in inspection.findings
+    )

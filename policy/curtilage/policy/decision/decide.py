@@ -132,43 +132,22 @@ class Inspection(WhatIf):
         return replace(own, door=INSPECTION_DOOR, payload_digest=payload_digest)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Permission:
     """A permission that ``decide`` alone builds; it cannot be changed or copied."""
 
-    __slots__ = ("_brand", "payload_digest", "policy_digest", "routing_class", "tiers")
-    _brand: object
-    payload_digest: bytes
     policy_digest: str
-    routing_class: RoutingClass
-    tiers: frozenset[str]
+    payload_digest: bytes = field(repr=False)
+    routing_class: RoutingClass = field(repr=False)
+    tiers: frozenset[str] = field(repr=False)
+    brand: InitVar[object]
+    _brand: object = field(init=False, repr=False, compare=False)
 
-    def __init__(
-        self,
-        brand: object,
-        *,
-        policy_digest: str,
-        payload_digest: bytes,
-        routing_class: RoutingClass,
-        tiers: frozenset[str],
-    ) -> None:
+    def __post_init__(self, brand: object) -> None:
+        """Refuse to exist unless ``decide`` made this."""
         if brand is not _BRAND:
             raise TypeError(f"only decide() builds an {type(self).__name__}")
-        # Past our own __setattr__, which refuses: no other line may write here.
-        object.__setattr__(self, "_brand", brand)
-        object.__setattr__(self, "policy_digest", policy_digest)
-        object.__setattr__(self, "payload_digest", payload_digest)
-        object.__setattr__(self, "routing_class", routing_class)
-        object.__setattr__(self, "tiers", tiers)
-
-    @override
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        """Refuse to be changed."""
-        raise AttributeError(f"an {type(self).__name__} cannot be changed")
-
-    @override
-    def __delattr__(self, name: str) -> NoReturn:
-        """Refuse to be changed."""
-        raise AttributeError(f"an {type(self).__name__} cannot be changed")
+        object.__setattr__(self, "_brand", _BRAND)
 
     @override
     def __reduce_ex__(self, protocol: object) -> NoReturn:
@@ -178,33 +157,9 @@ class _Permission:
         # policy is another.
         raise TypeError(f"an {type(self).__name__} cannot be copied")
 
-    @override
-    def __eq__(self, other: object) -> bool:
-        """Compare what is permitted."""
-        if not isinstance(other, type(self)):
-            return NotImplemented
-        return self._permits() == other._permits()
-
-    @override
-    def __hash__(self) -> int:
-        """Hash what is permitted."""
-        return hash(self._permits())
-
-    @override
-    def __repr__(self) -> str:
-        """Name the policy; the payload's digest could confirm a guess of it."""
-        return f"{type(self).__name__}(policy_digest={self.policy_digest!r})"
-
-    def _permits(self) -> tuple[str, bytes, RoutingClass, frozenset[str]]:
-        return (
-            self.policy_digest,
-            self.payload_digest,
-            self.routing_class,
-            self.tiers,
-        )
-
 
 @final
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Allowed(_Permission):
     """The permission to seal one payload, under one policy.
 
@@ -217,8 +172,6 @@ class Allowed(_Permission):
         tiers: ids of the attested tiers that may be asked.
     """
 
-    __slots__ = ()
-
     @override
     def __init_subclass__(cls) -> NoReturn:
         """Refuse to be a base: a subclass could be built by others."""
@@ -226,6 +179,7 @@ class Allowed(_Permission):
 
 
 @final
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AllowedInHouse(_Permission):
     """The permission to tell one payload to a server in the house, under one policy.
 
@@ -238,8 +192,6 @@ class AllowedInHouse(_Permission):
         routing_class: how much the query may risk.
         tiers: ids of the tiers in the house that may be asked.
     """
-
-    __slots__ = ()
 
     @override
     def __init_subclass__(cls) -> NoReturn:
@@ -360,7 +312,7 @@ def decide(rulebook: Rulebook, inspection: Inspection) -> Decision:
     # with a digest of its own.
     if decisive.route is Route.ENCLAVE:
         allowed = Allowed(
-            _BRAND,
+            brand=_BRAND,
             policy_digest=rulebook.digest,
             payload_digest=inspection.payload_digest,
             routing_class=permitted.routing_class,
@@ -371,7 +323,7 @@ def decide(rulebook: Rulebook, inspection: Inspection) -> Decision:
     houses = permitted.of_kind(TierKind.HOUSE)
     if houses:
         in_house = AllowedInHouse(
-            _BRAND,
+            brand=_BRAND,
             policy_digest=rulebook.digest,
             payload_digest=inspection.payload_digest,
             routing_class=permitted.routing_class,
@@ -439,28 +391,6 @@ def assess(rulebook: Rulebook, reported: WhatIf) -> Assessment:
         uncertain=tuple(sorted(name for name in scores if is_uncertain(name))),
         policy_digest=rulebook.digest,
         permitted=permitted,
-    )
-
-
-def pins(rulebook: Rulebook, inspection: Inspection, decision: Decision) -> bool:
-    """Tell whether this query keeps the rest of its conversation home.
-
-    History is sent again with every turn, so a conversation that stayed home
-    once stays there: after any such query (``sticky: conversation``, and
-    ``content``, under which less counts as the same conversation), or after one in
-    which a checksum held, or that its sender declared (``sticky: validated``). A query
-    that left without its names did not stay: with every turn they are replaced again.
-    """
-    if decision.route in {Route.ENCLAVE, Route.DEIDENTIFY}:
-        return False
-    # A pinned conversation stays pinned under either choice, else the next harmless
-    # turn ("thanks, and shorter?") would carry the whole history out.
-    if rulebook.sticky != "validated" or inspection.pinned:
-        return True
-    # Who asks for it to stay is as sure as a checksum is, and names a secret that no
-    # detector would find in the turns that follow.
-    return inspection.floor is RoutingClass.RESTRICTED or any(
-        finding.validated for finding in inspection.findings
     )
 
 

@@ -1,0 +1,77 @@
+"""The detectors under a policy that must be signed, and for many queries."""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Protocol
+
+from curtilage.client.detection.inspection import Inspector
+from curtilage.client.query import Query
+from curtilage.policy.decision.decide import Inspection
+from curtilage.policy.signing import Currency, stale_finding
+
+
+class InspectsMany(Protocol):
+    """What whoever looks at many queries needs of the detectors."""
+
+    def inspect_many(self, queries: Sequence[Query]) -> Iterator[Inspection]:
+        """Yield one inspection for each query, in order."""
+        ...
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class CheckedInspector:
+    """The detectors, and the policy's signature; asked anew for each query.
+
+    Where a policy must be signed, every inspection while it is not has one finding
+    more, ``uncertain.stale_policy``, and so stays home by the rule that no policy
+    can be without.
+
+    Args:
+        inspector: the detectors.
+        currency: the signature that is demanded, or None where none is.
+        clock: the time, aware.
+    """
+
+    def __init__(
+        self,
+        inspector: Inspector,
+        currency: Currency | None,
+        clock: Callable[[], datetime] = _utc_now,
+    ) -> None:
+        self._inspector = inspector
+        self._currency = currency
+        self._clock = clock
+
+    @property
+    def advice(self) -> str | None:
+        """What a person should be told of the detectors, or None."""
+        return self._inspector.advice
+
+    @property
+    def problem(self) -> str | None:
+        """Why the policy is not current, or None."""
+        return None if self._currency is None else self._currency.problem(self._clock())
+
+    def inspect(self, query: Query) -> Inspection:
+        """Return everything found in a query; see ``Inspector.inspect``."""
+        return self._checked(self._inspector.inspect(query))
+
+    async def ainspect(self, query: Query) -> Inspection:
+        """Do the same without blocking the event loop."""
+        return self._checked(await self._inspector.ainspect(query))
+
+    def inspect_many(self, queries: Sequence[Query]) -> Iterator[Inspection]:
+        """Yield what ``inspect`` would, faster."""
+        return map(self._checked, self._inspector.inspect_many(queries))
+
+    def close(self) -> None:
+        """Stop the detectors."""
+        self._inspector.close()
+
+    def _checked(self, inspection: Inspection) -> Inspection:
+        if self.problem is None:
+            return inspection
+        return inspection.stricter(findings=[stale_finding()])

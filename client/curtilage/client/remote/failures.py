@@ -1,0 +1,56 @@
+"""What the relay's statuses and TLS's alerts mean; no word of theirs goes further."""
+
+from collections.abc import Container
+from typing import Protocol
+
+from curtilage.client.errors import EnclaveError, FailureReason
+
+HTTP_OK = 200
+CERTIFICATE_ALERTS = (
+    *("ALERT_CERTIFICATE_REQUIRED", "ALERT_BAD_CERTIFICATE", "ALERT_UNKNOWN_CA"),
+    *("ALERT_CERTIFICATE_EXPIRED", "ALERT_CERTIFICATE_REVOKED"),
+    *("ALERT_UNSUPPORTED_CERTIFICATE", "ALERT_CERTIFICATE_UNKNOWN"),
+    "ALERT_ACCESS_DENIED",
+)
+"""How a server says, in TLS's own words, that our certificate will not do."""
+FAILED_STATUS = {
+    401: FailureReason.RELAY_DENIED,
+    403: FailureReason.RELAY_DENIED,
+    404: FailureReason.RELAY_KNOWS_NO_SUCH,
+    405: FailureReason.RELAY_KNOWS_NO_SUCH,
+    413: FailureReason.TOO_LARGE,
+    421: FailureReason.RELAY_KNOWS_NO_SUCH,
+    429: FailureReason.BUSY,
+    502: FailureReason.ENCLAVE_UNREACHABLE,
+    503: FailureReason.BUSY,
+    504: FailureReason.TIMEOUT,
+}
+OF_ONE_PARTY = frozenset({429, 504})
+"""Told with their status: 429 is the relay's own, 504 its word for the gateway's
+silence; the reason alone could be anybody's on the way."""
+
+
+class Answered(Protocol):
+    """The head of an HTTP response."""
+
+    @property
+    def status(self) -> int:
+        """Its status."""
+        ...
+
+    @property
+    def content_type(self) -> str:
+        """Its media type, without parameters."""
+        ...
+
+
+def require_ok(response: Answered, media_types: Container[str]) -> None:
+    """Refuse another status than 200, or another type than is expected."""
+    if response.status != HTTP_OK:
+        reason = FAILED_STATUS.get(response.status, FailureReason.REFUSED)
+        told = reason is FailureReason.REFUSED or response.status in OF_ONE_PARTY
+        code = str(response.status) if told else None
+        raise EnclaveError(reason, code=code)
+    # A status says nothing of who answers: a captive portal says 200 as well.
+    if response.content_type not in media_types:
+        raise EnclaveError(FailureReason.ANSWER_BROKEN)
