@@ -289,8 +289,8 @@ def show_lists() -> None:
                 _say(f"  {each.counted:>6,}  {each.path}")
     _say(f"\n{NOT_BELIEVED[3:]}, and the test that proves it")
     for row in unneeded():
-        for each in row.paths:
-            _say(f"  {row.step[:1]}  {each}: {row.test}")
+        for path in row.paths:
+            _say(f"  {row.step[:1]}  {path}: {row.test}")
 
 
 def _run(what: str, command: list[str]) -> bool:

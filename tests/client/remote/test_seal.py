@@ -19,6 +19,7 @@ from curtilage.attest.verify import VerifiedKey
 from curtilage.client.answer import AnswerEvent, Delta, Finished
 from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
 from curtilage.client.query import Message, Query
+from curtilage.client.remote import answer_opener
 from curtilage.client.remote import seal as exchange_module
 from curtilage.client.remote.answer_opener import AnswerReader
 from curtilage.client.remote.answer_reader import FreshEvidence
@@ -502,7 +503,7 @@ async def test_an_answer_that_is_no_answer_is_refused(
 
 
 async def test_an_endless_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange_module, "MAX_ANSWER_BYTES", 100)
+    monkeypatch.setattr(answer_opener, "MAX_ANSWER_BYTES", 100)
     failure = await refusal(MemoryEnclave(parameters=UNPADDED))
     assert failure.reason is FailureReason.ANSWER_BROKEN
 

@@ -83,14 +83,17 @@ def test_a_permission_is_compared_by_what_it_permits(
 ) -> None:
     assert make() == make()
     assert hash(make()) == hash(make())
-    assert make() != "allowed"
+    other: object = "allowed"
+    assert make() != other
     assert require(make()) == make()
 
 
 def test_one_permission_is_never_the_other() -> None:
     allowed, in_house = make_allowed(), make_allowed_in_house()
-    assert allowed != in_house
-    assert in_house != allowed
+    one: object = allowed
+    other: object = in_house
+    assert one != other
+    assert other != one
     with pytest.raises(TypeError, match="has a permit minted"):
         require_allowed(in_house)
     with pytest.raises(TypeError, match="opens this door"):
