@@ -64,12 +64,12 @@ class Counted:
                 clock=Clock(),
             )
         )
-        own_body = Query._body
+        own_body: Any = vars(Query)["_body"]
         own_seal: Any = vars(requests)["seal"]
 
         def body(query: Query) -> bytes:
             self.encoded.append(query)
-            return own_body(query)
+            return cast("bytes", own_body(query))
 
         def seal(*args: object, **named: object) -> object:
             self.sealed.append(cast("Payload", args[1]))

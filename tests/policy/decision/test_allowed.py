@@ -158,7 +158,7 @@ def test_a_permission_refuses_changes(
     with pytest.raises(FrozenInstanceError):
         permission.tiers = frozenset({"ward", "enclave"})  # type: ignore[misc]
     with pytest.raises(FrozenInstanceError):
-        del permission.policy_digest
+        del permission.policy_digest  # pyright: ignore[reportAttributeAccessIssue]
     assert permission.payload_digest == DIGEST
 
 
