@@ -170,6 +170,13 @@ def test_permissions_are_for_the_permitted_and_no_others(
         assert in_house.policy_digest == rulebook.digest
 
 
+def test_where_no_enclave_may_be_told_nothing_may_leave() -> None:
+    rulebook = replace(RULES, tiering=Tiering(tiers=(DEVICE, UNTRUSTED)))
+    decision = decide(rulebook, inspection_of())
+    assert (decision.route, decision.rule) == (Route.LOCAL, TIERS)
+    assert decision.allowed is None
+
+
 @given(RULEBOOKS, TIERINGS, QUERIES)
 def test_what_is_kept_is_told_whom_it_is_trusted_with(
     rulebook: Rulebook, tiering: Tiering, query: Asked
