@@ -1,6 +1,6 @@
 """A root folder that holds what a process reads, and nothing else of the machine.
 
-A lookup of a path carries the path's text to whoever serves the file system: over the
+A lookup of a path carries the path's text to the server of the file system: over the
 network for NFS, to another process for FUSE and automounters. Neither Landlock nor
 seccomp sees it. So the process gets a mount namespace whose root is an empty tmpfs,
 with the folders that it needs bound into it, read-only.
@@ -27,7 +27,7 @@ SYSTEM: Final = (
     *("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/sys/devices/system/cpu"),
     *("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"),
 )
-"""Folders and files of the system that stay visible, where there are any."""
+"""Folders and files of the system that remain visible, where they exist."""
 
 _SCRATCH: Final = ("/tmp", "/mnt", "/var", "/usr")  # noqa: S108 - only mounted over
 _TMPFS: Final = "size=1m,nr_inodes=4k,mode=0755"
@@ -60,8 +60,8 @@ def of_python() -> tuple[Path, ...]:
 def enter(reads: Sequence[Path]) -> None:
     """Make a root folder of ``SYSTEM``, Python's folders and ``reads``, and enter it.
 
-    The process must be in a mount namespace that it may change. Files that are open
-    stay open. What is mounted inside a folder is visible only if it is named as well.
+    The process must be in a mount namespace that it may change. Open files
+    remain open. What is mounted inside a folder is visible only if it is named as well.
 
     Raises:
         OSError: the kernel refuses; the process keeps the root folder that it had.

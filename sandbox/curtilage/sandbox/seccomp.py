@@ -94,7 +94,7 @@ HARMLESS_CONTROLS: Final = {
 # asm-generic/fcntl.h, linux/fcntl.h: copies of a descriptor, its flags, and questions.
 # Not here: locks of every kind, whose numbers all accounts read in /proc/locks; leases
 # and notices, which other programs feel; signals of the caller's choice; hints, which
-# stay with the file.
+# the file keeps.
 _DUPLICATES: Final = (0, 1030)  # F_DUPFD, F_DUPFD_CLOEXEC
 _FLAGS: Final = (1, 2, 3, 4)  # F_GETFD, F_SETFD, F_GETFL, F_SETFL
 _QUESTIONS: Final = (1032, 1034)  # F_GETPIPE_SZ, F_GET_SEALS

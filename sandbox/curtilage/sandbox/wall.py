@@ -108,7 +108,7 @@ def compute_only(reads: Sequence[Path] = ()) -> Wall:
     """Wall this process in: it reads files, computes, and answers over open pipes.
 
     Args:
-        reads: folders that stay visible, besides those of Python and of its libraries.
+        reads: folders that remain visible, next to those of Python and its libraries.
     """
     # A user namespace in which nothing is mapped hides who this is.
     owner = (os.getuid(), os.getgid()) if hasattr(os, "getuid") else (0, 0)

@@ -174,7 +174,7 @@ def _refuse_second_algorithm(parsed: x509.Certificate, encoded: bytes) -> None:
 def _refuse_unused_bits(encoded: bytes, signature: bytes) -> None:
     """Refuse a key, a signature or a unique identifier that has unused bits.
 
-    The library drops their number. That of the signature is signed by nobody, so a
+    The library drops their number. No signature covers that of the signature, so a
     certificate would have as many fingerprints as there are numbers.
     """
     signed, _, signed_by = der.elements(der.only_element(encoded).content)

@@ -57,7 +57,7 @@ class _Said:
     """What one event of the server's said.
 
     Attributes:
-        events: for whoever asked; often none.
+        events: for the caller; often none.
         text: whether the model wrote anything, its thoughts included.
     """
 
@@ -125,8 +125,8 @@ class HouseServer:
         pause_s, all_s = self._settings.first_s, self._most_s(query)
         async with aclosing(answer) as steps:
             while True:
-                # Only the time in which the server is waited for is counted: whoever
-                # reads the answer may be slow.
+                # Only the time in which the server is waited for is counted: the
+                # caller may read slowly.
                 began = clock()
                 try:
                     async with asyncio.timeout(min(pause_s, all_s)):
