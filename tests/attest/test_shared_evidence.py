@@ -108,7 +108,7 @@ def test_genuine_revocation_lists_have_one_encoding_each(shared_dir: Path) -> No
     found = lists(shared_dir)
     assert found
     for name, encoded in found.items():
-        assert parse_revocation_list(encoded, name).issued
+        assert parse_revocation_list(encoded, name).signature
         for tampered in unused(encoded):
             assert x509.load_der_x509_crl(tampered).issuer
             with pytest.raises(RefusedError) as refused:

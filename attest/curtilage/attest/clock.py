@@ -1,8 +1,8 @@
 """Whether a refusal is likely the fault of the clock: words for people, no verdict.
 
 A clock that is fast makes all evidence look old; one that is slow makes it look as if
-it were of the future. No signed time proves that a clock is fast: a relay that
-holds newer evidence back looks the same. But where all steps hold at the time for which the
+it were of the future. No signed time proves that a clock is fast: a relay that holds
+newer evidence back looks the same. But where all steps hold at the time for which the
 evidence was made, only the time is in question, and the clock is the likely cause.
 """
 

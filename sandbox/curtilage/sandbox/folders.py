@@ -60,8 +60,8 @@ def of_python() -> tuple[Path, ...]:
 def enter(reads: Sequence[Path]) -> None:
     """Make a root folder of ``SYSTEM``, Python's folders and ``reads``, and enter it.
 
-    The process must be in a mount namespace that it may change. Open files
-    remain open. What is mounted inside a folder is visible only if it is named as well.
+    The process must be in a mount namespace that it may change. Open files remain
+    open. What is mounted inside a folder is visible only if it is named as well.
 
     Raises:
         OSError: the kernel refuses; the process keeps the root folder that it had.

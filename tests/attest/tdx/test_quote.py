@@ -320,28 +320,28 @@ def test_a_framed_chain_may_end_as_tools_end_it(end: bytes) -> None:
     assert parse_quote(quote).pck_chain.startswith(BEGIN)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda chain: chain[:0],
-        lambda chain: chain[:0] + b"\0",
-        lambda chain: chain[:0] + b"\n",
-        lambda chain: chain + b"\0\0",
-        lambda chain: chain + b"\0x",
-        lambda chain: chain + b"words",
-        lambda chain: b"words" + chain,
-        lambda chain: b"\0" + chain,
-        lambda chain: chain[1:],
-        lambda chain: chain.rstrip()[:-1],
-        lambda chain: chain.replace(END + b"\n", END + b"\n" + bytes(8), 1),
-        lambda chain: chain.replace(END + b"\n", END + b"\nwords\n", 1),
-        lambda chain: chain.replace(BEGIN, BEGIN + bytes(8), 1),
-        lambda chain: chain.replace(END, b"", 1),
-        lambda chain: chain.replace(END, END[:-1], 1),
-        lambda chain: chain.replace(BEGIN, b"-----BEGIN TRUSTED CERTIFICATE-----", 1),
-        lambda chain: chain + BEGIN,
-    ],
-)
+UNFRAMED: list[Callable[[bytes], bytes]] = [
+    lambda chain: chain[:0],
+    lambda chain: chain[:0] + b"\0",
+    lambda chain: chain[:0] + b"\n",
+    lambda chain: chain + b"\0\0",
+    lambda chain: chain + b"\0x",
+    lambda chain: chain + b"words",
+    lambda chain: b"words" + chain,
+    lambda chain: b"\0" + chain,
+    lambda chain: chain[1:],
+    lambda chain: chain.rstrip()[:-1],
+    lambda chain: chain.replace(END + b"\n", END + b"\n" + bytes(8), 1),
+    lambda chain: chain.replace(END + b"\n", END + b"\nwords\n", 1),
+    lambda chain: chain.replace(BEGIN, BEGIN + bytes(8), 1),
+    lambda chain: chain.replace(END, b"", 1),
+    lambda chain: chain.replace(END, END[:-1], 1),
+    lambda chain: chain.replace(BEGIN, b"-----BEGIN TRUSTED CERTIFICATE-----", 1),
+    lambda chain: chain + BEGIN,
+]
+
+
+@pytest.mark.parametrize("change", UNFRAMED)
 def test_a_chain_that_is_not_framed_is_refused(
     change: Callable[[bytes], bytes],
 ) -> None:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
 
 import psutil
 import pytest
@@ -301,18 +300,18 @@ def test_the_kernel_says_the_same() -> None:
     assert process.wall is not None
     assert (own != others) == (Layer.NAMESPACE in process.wall.standing)
     if Layer.FOLDERS in process.wall.standing:
-        root, *others = [each.split(" - ") for each in mounts]
+        root, *bound = [each.split(" - ") for each in mounts]
         assert root[1].startswith("tmpfs ")
-        places = [each[0].split()[4] for each in others]
+        places = [each[0].split()[4] for each in bound]
         assert not {"/", "/proc", "/sys", "/home", "/etc"} & set(places)
-        assert all("ro" in each[0].split()[5].split(",") for each in (root, *others))
+        assert all("ro" in each[0].split()[5].split(",") for each in (root, *bound))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no walls there")
 def test_the_folder_of_the_operators_model_is_behind_the_wall_too(
     tmp_path: Path,
 ) -> None:
-    spacy = cast("Any", pytest.importorskip("spacy"))
+    spacy = pytest.importorskip("spacy")
     pipeline = spacy.blank("en")
     ruler = pipeline.add_pipe("entity_ruler")
     ruler.add_patterns([{"label": "PERSON", "pattern": "Bogdana Ilieva"}])
