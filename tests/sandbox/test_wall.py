@@ -11,6 +11,7 @@ import pytest
 
 from curtilage.sandbox import kernel, wall
 from curtilage.sandbox.wall import Layer, Promise, Wall
+from support.fuse import file_server
 
 # Every attempt goes past Python: the calls are made as a native library makes them.
 # What it says is the error's name, or "done". Nothing it does could hurt.
@@ -218,6 +219,38 @@ def test_a_root_folder_that_cannot_be_had_changes_nothing(
     assert f"{Layer.FOLDERS}: refused" in stands.missing
     if call != "umount":
         assert said["read"] == said["system file"] == said["lookup"] == "done"
+
+
+LOOK_UP = """
+import os, sys
+from curtilage.sandbox import wall
+if sys.argv[2] == "without":
+    wall._leave_other_folders = lambda *_: (_ for _ in ()).throw(OSError(1, "left out"))
+stands = wall.compute_only()
+try:
+    os.stat(f"{sys.argv[1]}/said-{sys.argv[2]}")
+except FileNotFoundError:
+    print(wall.Layer.FOLDERS in stands.standing)
+"""
+
+
+@LINUX
+def test_what_is_looked_up_reaches_no_file_server(tmp_path: Path) -> None:
+    with file_server(tmp_path) as seen:
+        stood: list[str] = []
+        for kind in ("without", "with"):
+            done = subprocess.run(
+                [sys.executable, "-c", LOOK_UP, str(tmp_path), kind],
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=60,
+            )
+            stood.append(done.stdout.strip())
+    if stood[-1] != "True":
+        require(Wall(), Layer.FOLDERS)
+    assert stood == ["False", "True"]
+    assert seen == ["said-without"]
 
 
 @LINUX
