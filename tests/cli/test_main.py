@@ -1,9 +1,11 @@
 import base64
 import json
+import re
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -211,6 +213,23 @@ def test_attest_verify_refuses_with_the_code(
     shown = capsys.readouterr()
     assert "FAIL" in shown.out.splitlines()[-1]
     assert "REFUSED: stale" in shown.err
+
+
+@pytest.mark.parametrize(("days", "word"), [(40, "fast"), (-40, "slow")])
+def test_attest_verify_names_a_clock_that_is_days_off(
+    days: int, word: str, evidence: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = (NOW + timedelta(days=days)).isoformat()
+    assert cli.main([*evidence, "--at", at]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert re.search(rf"the clock is likely (39|40) days {word}", said)
+    assert "Likely cause: the clock." in said
+    assert "Set this machine's clock" in said
+    assert cli.main([*evidence, "--json", "--at", at]) == 1
+    assert f"days {word}" in json.loads(capsys.readouterr().out)["detail"]
+    soon = (NOW + timedelta(hours=20)).isoformat()
+    assert cli.main([*evidence, "--at", soon]) == 1
+    assert "Likely cause" not in capsys.readouterr().err
 
 
 def test_attest_verify_as_json(

@@ -7,6 +7,7 @@ from typing_extensions import override
 
 from curtilage.client.answer import Answerer
 from curtilage.client.errors import (
+    EXPLAINED,
     BlockedError,
     EnclaveError,
     FailureReason,
@@ -144,9 +145,21 @@ async def test_refused_evidence_seals_nothing() -> None:
 
 async def test_expired_evidence_seals_nothing() -> None:
     bench = Bench(local=ScriptedLocal(), enclave=MemoryEnclave())
-    bench.clock.move(days=3)
+    bench.clock.move(hours=20)
     answer = await bench.session.ask(QUERY)
     assert answer.provenance.fallback is FailureReason.EVIDENCE_REFUSED
+    assert bench.enclave is not None
+    assert bench.enclave.sealed == []
+
+
+@pytest.mark.parametrize("days", [3, -3])
+async def test_a_clock_that_is_days_off_is_named_and_seals_nothing(days: int) -> None:
+    bench = Bench(local=ScriptedLocal(), enclave=MemoryEnclave())
+    bench.clock.move(days=days)
+    for _ in range(2):  # the second time it is remembered
+        answer = await bench.session.ask(QUERY)
+        assert answer.provenance.fallback is FailureReason.CLOCK_SUSPECTED
+    assert "this machine's clock" in EXPLAINED[FailureReason.CLOCK_SUSPECTED]
     assert bench.enclave is not None
     assert bench.enclave.sealed == []
 

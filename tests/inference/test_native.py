@@ -47,6 +47,53 @@ HOT = Draw(temperature=1.0, top_p=0.95, seed=5)
 PROMPT = [FIRST_BYTE + value for value in b"a prompt of some length"]
 
 
+def run_python(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_packages_disk_cache_is_never_imported(tmp_path: Path) -> None:
+    (tmp_path / "diskcache.py").write_text("raise SystemExit('imported')", "utf-8")
+    said = run_python(
+        "import sys\n"
+        f"sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from curtilage.inference import native\n"
+        "import llama_cpp.llama_cache as user\n"
+        "assert 'diskcache' not in sys.modules\n"
+        "assert user.diskcache.__spec__ is None, 'a package and no stand-in'\n"
+        "print('loaded without')\n"
+    )
+    assert said == "loaded without"
+
+
+def test_an_application_keeps_its_own_disk_cache(tmp_path: Path) -> None:
+    (tmp_path / "diskcache.py").write_text("OWN = 1", "utf-8")
+    said = run_python(
+        "import sys\n"
+        f"sys.path.insert(0, {str(tmp_path)!r})\n"
+        "import diskcache\n"
+        "from curtilage.inference import native\n"
+        "import llama_cpp.llama_cache as user\n"
+        "assert sys.modules['diskcache'] is diskcache and diskcache.OWN\n"
+        "assert user.diskcache is not diskcache\n"
+        "print('kept')\n"
+    )
+    assert said == "kept"
+
+
+@pytest.mark.parametrize("file", ["runtime.txt", "enclave.txt", "relay.txt"])
+def test_what_runs_is_installed_without_a_disk_cache(file: str) -> None:
+    pins = Path(__file__).resolve().parents[2] / "requirements" / file
+    assert "diskcache" not in pins.read_text("utf-8").replace("# diskcache", "")
+
+
 @pytest.fixture(scope="module")
 def model(byte_model: Path) -> Iterator[Model]:
     model = Model(str(byte_model))

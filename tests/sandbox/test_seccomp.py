@@ -16,6 +16,12 @@ O_TMPFILE, O_CLOEXEC, O_DIRECTORY = 0o20200000, 0o2000000, 0o200000
 CLONE_THREAD, CLONE_VM = 0x10000, 0x100
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK, AF_VSOCK = 1, 2, 10, 16, 40
 F_SETOWN, F_SETSIG, F_SETOWN_EX = 8, 10, 15
+# The commands of fcntl that leave a mark which another program can see, and the calls
+# of prctl that do: asm-generic/fcntl.h, linux/fcntl.h, linux/prctl.h.
+F_LOCKS = (5, 6, 7, 36, 37, 38)
+F_MARKS = (1024, 1026, 1031, 1033, 1036, 1038)
+PR_SET_NAME, PR_SET_MM, PR_SET_VMA, PR_SET_PTRACER = 15, 35, 0x53564D41, 0x59616D61
+PR_SETS = (1, 4, 8, 29, 36, 38, PR_SET_NAME, PR_SET_MM, PR_SET_VMA, PR_SET_PTRACER)
 FS_IOC_SETFLAGS, FS_IOC_ENABLE_VERITY, TIOCSWINSZ = 0x40086602, 0x40806685, 0x5414
 PID = 4711
 
@@ -73,7 +79,7 @@ def test_whoever_only_computes_has_no_way_out(name: str, machine: str) -> None:
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_what_is_harmless_is_allowed(machine: str) -> None:
-    conditional = {"open", "openat", "clone", "ioctl", "tgkill", "prlimit64"}
+    conditional = {"open", "openat", "clone", "ioctl", "tgkill", "prlimit64", "prctl"}
     known = numbers(machine)
     for name in set(HARMLESS) & set(known) - conditional:
         assert called(computes, name, machine=machine) == ALLOW, name
@@ -125,6 +131,35 @@ def test_whoever_only_computes_touches_no_other_process() -> None:
     for command in (F_SETOWN, F_SETSIG, F_SETOWN_EX):
         answer = called(computes, "fcntl", 0, command)
         assert answer == ERROR | errno.EPERM
+
+
+@pytest.mark.parametrize("command", [*F_LOCKS, *F_MARKS, F_SETOWN])
+def test_whoever_only_computes_puts_no_lock_on_a_file(command: int) -> None:
+    # /proc/locks shows two numbers of 63 bits of each lock to every account.
+    assert called(computes, "fcntl", 0, command) == ERROR | errno.EPERM
+
+
+@pytest.mark.parametrize("command", [0, 1, 2, 3, 4, 1030])
+def test_descriptors_of_its_own_are_copied(command: int) -> None:
+    assert called(computes, "fcntl", 0, command) == ALLOW
+
+
+def test_whoever_only_computes_locks_nothing_by_another_call() -> None:
+    flock = {"x86_64": 73, "aarch64": 32}
+    for machine, number in flock.items():
+        assert verdict(computes(machine), machine, number) == ERROR | errno.EPERM
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("option", PR_SETS)
+def test_whoever_only_computes_gives_itself_no_name(option: int, machine: str) -> None:
+    # 15 bytes of a name of its own choice are in /proc for every account.
+    answer = called(computes, "prctl", option, machine=machine)
+    assert answer == ERROR | errno.EPERM
+
+
+def test_whoever_only_computes_may_ask_for_its_name() -> None:
+    assert called(computes, "prctl", 16) == ALLOW
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 from curtilage.sandbox import kernel, wall
 from curtilage.sandbox.wall import Layer, Promise, Wall
+from support.fuse import file_server
 
 # Every attempt goes past Python: the calls are made as a native library makes them.
 # What it says is the error's name, or "done". Nothing it does could hurt.
@@ -18,6 +19,7 @@ PROBE = """
 import ctypes, errno, json, os, pathlib, sys, threading
 from curtilage.sandbox import wall
 libc = ctypes.CDLL(None, use_errno=True)
+shared = lambda: libc.open(own.encode(), 0)
 own, home = sys.argv[2], os.path.expanduser("~").encode()
 attempts = {
     "tcp": lambda: libc.socket(2, 1, 0),
@@ -44,6 +46,14 @@ attempts = {
     "remove": lambda: libc.unlink(own.encode() + b"/kept"),
     "times": lambda: libc.utime(own.encode() + b"/kept", None),
     "io_uring": lambda: libc.syscall(425, 1, None),
+    "thread's name": lambda: libc.prctl(15, b"a name", 0, 0, 0),
+    "record lock": lambda: libc.fcntl(shared(), 6, bytes(32)),
+    "open file lock": lambda: libc.fcntl(shared(), 37, bytes(32)),
+    "file lock": lambda: libc.flock(shared(), 1),
+    "lease": lambda: libc.fcntl(shared(), 1024, 0),
+    "lookup": lambda: libc.access(own.encode() + b"/../other/seen", 0),
+    "system file": lambda: libc.access(b"/etc/passwd", 0),
+    "parent's root": lambda: libc.access(b"/proc/%d/root" % os.getppid(), 0),
     "namespace": lambda: libc.unshare(0x40000000),
     "read": lambda: libc.open(own.encode(), 0),
 }
@@ -58,6 +68,8 @@ if sys.argv[1] == "none":
     stands = wall.Wall()
 elif sys.argv[1] == "local_server":
     stands = wall.local_server([pathlib.Path(own)])
+elif sys.argv[1] == "compute_only":
+    stands = wall.compute_only([pathlib.Path(own)])
 else:
     stands = getattr(wall, sys.argv[1])()
 def tried(attempt):
@@ -76,10 +88,18 @@ LINUX = pytest.mark.skipif(
 )
 
 
-def probe(kind: str, folder: Path, *more: str) -> tuple[Wall, dict[str, object]]:
-    (folder / "kept").write_text("kept", "utf-8")
+LOOKUPS = ("lookup", "system file", "parent's root")
+
+
+def probe(
+    kind: str, parent: Path, *more: str, code: str = PROBE
+) -> tuple[Wall, dict[str, object]]:
+    folder = parent / "own"
+    for each, name in ((folder, "kept"), (parent / "other", "seen")):
+        each.mkdir()
+        (each / name).write_text("kept", "utf-8")
     done = subprocess.run(
-        [sys.executable, "-c", PROBE, kind, str(folder), *more],
+        [sys.executable, "-c", code, kind, str(folder), *more],
         capture_output=True,
         text=True,
         check=False,
@@ -105,6 +125,7 @@ def test_without_a_wall_the_attempts_succeed(tmp_path: Path) -> None:
     _, said = probe("none", tmp_path)
     can = {name for name, answer in said.items() if answer == "done"}
     assert can >= {"tcp", "udp", "unix", "fork", "write", "folder", "link", "remove"}
+    assert can >= {*LOOKUPS, "thread's name", "record lock", "file lock"}
     assert said["exec"] == "ENOENT"
     assert said["connect"] == "ENOTSOCK"
 
@@ -115,9 +136,12 @@ def test_whoever_only_computes_gets_nowhere(tmp_path: Path) -> None:
     require(stands, Layer.SECCOMP)
     assert said.pop("read") == "done"
     assert said.pop("early thread") == []
+    require(stands, Layer.FOLDERS)
+    for name in LOOKUPS:
+        assert said.pop(name) == "ENOENT", name
     assert set(said.values()) <= {"EPERM", "EACCES", "ENOSYS"}, said
-    assert not (tmp_path / "made").exists()
-    assert (tmp_path / "kept").exists()
+    assert not (tmp_path / "own/made").exists()
+    assert (tmp_path / "own/kept").exists()
     assert stands.gaps == ()
 
 
@@ -128,40 +152,131 @@ def test_a_thread_from_before_is_behind_the_filter_too(tmp_path: Path) -> None:
     assert said["early thread"] == [False]
 
 
-@LINUX
-def test_each_layer_holds_what_is_said_of_it(
-    tmp_path: Path,
-) -> None:
-    """Landlock and the namespace are tried without the filter over them."""
-    code = PROBE.replace(
-        "if sys.argv[1]",
-        "wall._filter = lambda _: (_ for _ in ()).throw(OSError(1, 'left out'))\n"
-        "if sys.argv[1]",
-        1,
-    ).replace('"tcp": lambda: libc.socket(2, 1, 0)', '"tcp": reach')
-    reach = (
-        "def reach():\n"
-        "    made = libc.socket(2, 2, 0)\n"
-        # 192.0.2.1, port 9: nothing is sent, a way there is looked for.
-        '    there = b"\\2\\0\\0\\x09\\xc0\\0\\2\\1" + bytes(8)\n'
-        "    return libc.connect(made, there, 16)\n"
+REACH = (
+    "def reach():\n"
+    "    made = libc.socket(2, 2, 0)\n"
+    # 192.0.2.1, port 9: nothing is sent, a way there is looked for.
+    '    there = b"\\2\\0\\0\\x09\\xc0\\0\\2\\1" + bytes(8)\n'
+    "    return libc.connect(made, there, 16)\n"
+)
+
+
+def without(*functions: str) -> str:
+    """Return the probe with some layers left out, and a way to look for a route."""
+    left_out = "".join(
+        f"wall.{each} = lambda *_: (_ for _ in ()).throw(OSError(1, 'left out'))\n"
+        for each in functions
     )
-    (tmp_path / "kept").write_text("kept", "utf-8")
+    code = PROBE.replace('"tcp": lambda: libc.socket(2, 1, 0)', '"tcp": reach')
+    return REACH + code.replace("if sys.argv[1]", left_out + "if sys.argv[1]", 1)
+
+
+@LINUX
+def test_each_layer_holds_what_is_said_of_it(tmp_path: Path) -> None:
+    """Landlock and the namespace are tried without what is built over them."""
+    code = without("_filter", "_leave_other_folders")
+    stands, said = probe("compute_only", tmp_path, code=code)
+    require(stands, Layer.LANDLOCK, Layer.NAMESPACE)
+    assert said["tcp"] == "ENETUNREACH"
+    for name in ("write", "write home", "shared memory", "folder", "link", "remove"):
+        assert said[name] == "EACCES", name
+    assert stands.gaps == (Promise.LOOKUPS, Promise.PROGRAMS)
+    left_out = tuple(f"{each}: left out" for each in (Layer.FOLDERS, Layer.SECCOMP))
+    assert stands.missing == left_out
+
+
+@LINUX
+def test_the_root_folder_holds_by_itself(tmp_path: Path) -> None:
+    code = without("_filter", "_write_only")
+    stands, said = probe("compute_only", tmp_path, code=code)
+    require(stands, Layer.FOLDERS)
+    assert said["read"] == "done"
+    for name in (*LOOKUPS, "shared memory"):
+        assert said[name] == "ENOENT", name
+    for name in ("write", "folder", "link", "remove", "times"):
+        assert said[name] == "EROFS", name
+    assert (tmp_path / "own/kept").exists()
+
+
+@LINUX
+@pytest.mark.parametrize("call", ["pivot_root", "umount", "mount"])
+def test_a_root_folder_that_cannot_be_had_changes_nothing(
+    call: str, tmp_path: Path
+) -> None:
+    # As in a container, or under a security module, that forbids one of the calls.
+    refused = (
+        "from curtilage.sandbox import kernel\n"
+        "def refuse(*given):\n"
+        f"    if given[0] != 'none' or {call != 'mount'}:\n"
+        f"        raise OSError(1, 'refused')\n"
+        f"    return done(*given)\n"
+        f"done, kernel.{call} = kernel.{call}, refuse\n"
+    )
+    code = PROBE.replace("if sys.argv[1]", refused + "if sys.argv[1]", 1)
+    stands, said = probe("compute_only", tmp_path, code=code)
+    require(stands, Layer.SECCOMP)
+    assert Promise.LOOKUPS in stands.gaps
+    assert f"{Layer.FOLDERS}: refused" in stands.missing
+    if call != "umount":
+        assert said["read"] == said["system file"] == said["lookup"] == "done"
+
+
+LOOK_UP = """
+import os, sys
+from curtilage.sandbox import wall
+if sys.argv[2] == "without":
+    wall._leave_other_folders = lambda *_: (_ for _ in ()).throw(OSError(1, "left out"))
+stands = wall.compute_only()
+try:
+    os.stat(f"{sys.argv[1]}/said-{sys.argv[2]}")
+except FileNotFoundError:
+    print(wall.Layer.FOLDERS in stands.standing)
+"""
+
+
+@LINUX
+def test_what_is_looked_up_reaches_no_file_server(tmp_path: Path) -> None:
+    with file_server(tmp_path) as seen:
+        stood: list[str] = []
+        for kind in ("without", "with"):
+            done = subprocess.run(
+                [sys.executable, "-c", LOOK_UP, str(tmp_path), kind],
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=60,
+            )
+            stood.append(done.stdout.strip())
+    if stood[-1] != "True":
+        require(Wall(), Layer.FOLDERS)
+    assert stood == ["False", "True"]
+    assert seen == ["said-without"]
+
+
+@LINUX
+def test_a_folder_is_seen_by_the_name_of_a_link_too(tmp_path: Path) -> None:
+    real = tmp_path / "real"
+    real.mkdir()
+    (real / "model").write_bytes(b"weights")
+    link = tmp_path / "link"
+    link.symlink_to(real)
+    code = (
+        "import sys; from pathlib import Path; from curtilage.sandbox import wall\n"
+        "stands = wall.compute_only([Path(sys.argv[1])])\n"
+        "said = [Path(each, 'model').read_text() for each in sys.argv[1:]]\n"
+        "import json, numpy, hashlib\n"
+        "print(json.dumps([stands.to_fields(), said]))\n"
+    )
     done = subprocess.run(
-        [sys.executable, "-c", reach + code, "compute_only", str(tmp_path)],
+        [sys.executable, "-c", code, str(link), str(real)],
         capture_output=True,
         text=True,
         check=True,
         timeout=60,
     )
-    fields, said = json.loads(done.stdout.splitlines()[-1])
-    stands = Wall.from_fields(fields)
-    require(stands, Layer.LANDLOCK, Layer.NAMESPACE)
-    assert said["tcp"] == "ENETUNREACH"
-    for name in ("write", "write home", "shared memory", "folder", "link", "remove"):
-        assert said[name] == "EACCES", name
-    assert stands.gaps == (Promise.PROGRAMS,)
-    assert stands.missing == ("seccomp: left out",)
+    fields, said = json.loads(done.stdout)
+    require(Wall.from_fields(fields), Layer.FOLDERS)
+    assert said == ["weights", "weights"]
 
 
 @LINUX
@@ -212,7 +327,7 @@ def test_another_system_has_no_wall(monkeypatch: pytest.MonkeyPatch) -> None:
     stands = wall.compute_only()
     assert stands.gaps == tuple(Promise)
     assert "riscv64" in stands.missing[0]
-    assert "riscv64" in stands.missing[2]
+    assert "riscv64" in stands.missing[-1]
 
 
 @pytest.mark.parametrize("layer", Layer)

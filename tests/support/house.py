@@ -69,9 +69,16 @@ async def asking(
     connect_s: float = 10,
     first_s: float = 10,
     stall_s: float = 10,
+    total_s: float = 60,
 ) -> AsyncGenerator[Asked]:
     """Open a door to a server."""
-    settings = replace(settings, connect_s=connect_s, first_s=first_s, stall_s=stall_s)
+    settings = replace(
+        settings,
+        connect_s=connect_s,
+        first_s=first_s,
+        stall_s=stall_s,
+        total_s=total_s,
+    )
     numbers, clock = count(), [NOW_MS]
     desk = PermitDesk(
         bytes(KEY_BYTES), lambda size: next(numbers).to_bytes(size, "big")

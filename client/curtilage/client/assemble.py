@@ -63,7 +63,7 @@ from curtilage.client.routing.thresholds import Thresholds, Unfit, read_threshol
 from curtilage.client.routing.trace import TRACE_NAME, TraceFile
 from curtilage.policy.decision.tiers import TierKind
 from curtilage.policy.document.model import Policy
-from curtilage.policy.document.routing_plan import RolloutPlan, RoutingPlan
+from curtilage.policy.document.routing_plan import Budgets, RolloutPlan, RoutingPlan
 from curtilage.policy.expectations import expectations_from
 from curtilage.wire.errors import SelfTestError
 from curtilage.wire.hpke.self_test import self_test
@@ -277,6 +277,7 @@ def house_settings_of(config: ClientConfig) -> dict[str, HouseSettings]:
         if tier.kind is TierKind.HOUSE
     ]
     keys = house_keys(config.house_key_files, [tier.id for tier in tiers])
+    budgets = Budgets() if plan is None else plan.budgets
     return {
         tier.id: house_settings(
             address=tier.address,
@@ -285,6 +286,7 @@ def house_settings_of(config: ClientConfig) -> dict[str, HouseSettings]:
             spki_sha256=tier.spki_sha256,
             key_file=keys.get(tier.id),
             plain_loopback=development,
+            total_s=budgets.total_ms / 1000,
         )
         for tier in tiers
     }

@@ -53,6 +53,7 @@ class FailureReason(StrEnum):
     RELAY_DENIED = "relay_denied"
     ENCLAVE_UNREACHABLE = "enclave_unreachable"
     EVIDENCE_REFUSED = "evidence_refused"
+    CLOCK_SUSPECTED = "clock_suspected"
     MIRROR_UNREACHABLE = "mirror_unreachable"
     KEY_UNKNOWN = "key_unknown"
     DATE_REFUSED = "date_refused"
@@ -102,8 +103,8 @@ EXPLAINED = {
     FailureReason.NO_ENCLAVE_NAMED: "the policy names no enclave (attestation:)",
     FailureReason.RELAY_UNREACHABLE: "the relay cannot be reached",
     FailureReason.RELAY_UNTRUSTED: "the relay's certificate is not of an authority "
-    "that this machine trusts, is out of date, or names another host (a private "
-    "authority is named with --relay-ca)",
+    "that this machine trusts, is out of date by this machine's clock, or names "
+    "another host (a private authority is named with --relay-ca)",
     FailureReason.RELAY_TLS_FAILED: "there is no TLS with the relay: what answers on "
     "that port speaks something else, or other versions of TLS",
     FailureReason.RELAY_WANTS_CERTIFICATE: "the relay wants a client certificate, or "
@@ -116,6 +117,9 @@ EXPLAINED = {
     "certificate",
     FailureReason.ENCLAVE_UNREACHABLE: "the relay cannot reach the enclave",
     FailureReason.EVIDENCE_REFUSED: "the enclave's evidence was refused",
+    FailureReason.CLOCK_SUSPECTED: "the enclave's evidence holds at another time than "
+    "this machine's clock shows: likely this clock is wrong; set it. If it is right, "
+    "old evidence is served",
     FailureReason.MIRROR_UNREACHABLE: "the mirror of the enclave's keys, which the "
     "policy names, gave no list to compare",
     FailureReason.KEY_UNKNOWN: "the enclave no longer holds the verified key",

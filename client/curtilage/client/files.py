@@ -16,6 +16,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from hashlib import file_digest, sha256
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -26,7 +27,7 @@ _FIRST_PAUSE_S: Final = 0.0002
 _LONGEST_PAUSE_S: Final = 0.01
 
 
-def open_ordinary(path: Path) -> BinaryIO:
+def open_ordinary(path: Path) -> BufferedReader:
     """Open an ordinary file for reading, links followed; wait for nothing.
 
     Raises:

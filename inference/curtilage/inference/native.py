@@ -5,7 +5,8 @@ class: that one reuses one user's prefix for the next, is not thread-safe and
 puts prompts into its exceptions. Importing this module
 
 1. sets what the thread runtime and ggml read when they load,
-2. loads the library and checks version and every symbol used here,
+2. loads the library, without the disk cache that its package brings, and checks
+   version and every symbol used here,
 3. drops everything the library would log.
 
 An object here belongs to the thread that made it; any other thread is refused
@@ -15,9 +16,11 @@ before it reaches the library. Return codes become ``NativeError``.
 import ctypes  # noqa: TID251 - a door
 import os
 import platform
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Final, cast
 
 # Read once, when the libraries load. Spinning threads make two-thread decoding
@@ -30,7 +33,17 @@ for _name, _value in (
 ):
     os.environ.setdefault(_name, _value)
 
-import llama_cpp as package  # noqa: E402 - the environment comes first
+# The package imports ``diskcache`` for a cache that is not used here. It unpickles what
+# it finds in a folder (CVE-2025-69872), so an empty module takes its place while the
+# package loads; an application that uses it has its own again afterwards.
+_cache = sys.modules.get("diskcache")  # noqa: TID251 - a door
+sys.modules["diskcache"] = ModuleType("diskcache")  # noqa: TID251 - a door
+try:
+    import llama_cpp as package
+finally:
+    del sys.modules["diskcache"]  # noqa: TID251 - a door
+    if _cache is not None:
+        sys.modules["diskcache"] = _cache  # noqa: TID251 - a door
 import numpy as np  # noqa: E402
 import numpy.typing as npt  # noqa: E402
 from llama_cpp import llama_cpp as lib  # noqa: E402

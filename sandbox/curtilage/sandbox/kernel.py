@@ -6,6 +6,7 @@ refuses, and AttributeError where the system is no Linux.
 
 import ctypes  # noqa: TID251 - a door
 import os
+import platform
 from collections.abc import Sequence
 from typing import Final
 
@@ -20,8 +21,18 @@ _SYS_LANDLOCK_ADD_RULE: Final = 445
 _SYS_LANDLOCK_RESTRICT_SELF: Final = 446
 _LANDLOCK_CREATE_RULESET_VERSION: Final = 1
 _LANDLOCK_RULE_PATH_BENEATH: Final = 1
+_SYS_PIVOT_ROOT: Final = {"x86_64": 155, "aarch64": 41}
+CLONE_NEWNS: Final = 0x00020000
 CLONE_NEWUSER: Final = 0x10000000
 CLONE_NEWNET: Final = 0x40000000
+# linux/mount.h
+MS_RDONLY: Final = 1
+MS_NOSUID: Final = 2
+MS_REMOUNT: Final = 32
+MS_BIND: Final = 4096
+MS_REC: Final = 16384
+MS_PRIVATE: Final = 1 << 18
+MNT_DETACH: Final = 2
 
 
 class _Program(ctypes.Structure):
@@ -64,6 +75,37 @@ def no_new_privileges() -> None:
 def unshare(flags: int) -> None:
     """Enter new namespaces (unshare(2)); a user namespace needs a single thread."""
     _checked(_libc().unshare(flags))
+
+
+def mount(source: str, target: str, kind: str, flags: int, options: str) -> None:
+    """Mount a file system, or change a mount (mount(2)).
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    texts = [os.fsencode(each) for each in (source, target, kind)]
+    length = ctypes.c_ulong(flags)
+    _checked(_libc().mount(*texts, length, os.fsencode(options)))
+
+
+def umount(target: str, flags: int) -> None:
+    """Take a mount away (umount2(2)).
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    _checked(_libc().umount2(os.fsencode(target), flags))
+
+
+def pivot_root(new: str, old: str) -> None:
+    """Make ``new`` the root folder, and put the old one at ``old`` (pivot_root(2)).
+
+    Raises:
+        OSError: the kernel refuses.
+        KeyError: a machine whose call numbers are not known here.
+    """
+    number = _SYS_PIVOT_ROOT[platform.machine()]
+    _syscall(number, os.fsencode(new), os.fsencode(old))
 
 
 def seccomp_filter(program: bytes, machine: str) -> None:

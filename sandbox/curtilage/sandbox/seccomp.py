@@ -84,9 +84,6 @@ TERMINALS: Final = {
 # open file. All others may change it, though it was opened for reading: flags of its
 # inode, say, which stay on the disk (FS_IOC_SETFLAGS).
 _ASKED: Final = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A)
-_F_SETOWN: Final = 8
-_F_SETSIG: Final = 10
-_F_SETOWN_EX: Final = 15
 _CALLERS_OWN: Final = 0
 
 HARMLESS_CONTROLS: Final = {
@@ -94,15 +91,35 @@ HARMLESS_CONTROLS: Final = {
 }
 """TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX, TCGETS2."""
 
-NO_SIGNALS_BY_FILES: Final = {
+# asm-generic/fcntl.h, linux/fcntl.h: copies of a descriptor, its flags, and questions.
+# Not here: locks of every kind, whose numbers all accounts read in /proc/locks; leases
+# and notices, which other programs feel; signals of the caller's choice; hints, which
+# the file keeps.
+_DUPLICATES: Final = (0, 1030)  # F_DUPFD, F_DUPFD_CLOEXEC
+_FLAGS: Final = (1, 2, 3, 4)  # F_GETFD, F_SETFD, F_GETFL, F_SETFL
+_QUESTIONS: Final = (1032, 1034)  # F_GETPIPE_SZ, F_GET_SEALS
+
+DESCRIPTORS: Final = {
     "fcntl": Only(
         argument=1,
         test=_EQUAL,
-        values=(_F_SETOWN, _F_SETSIG, _F_SETOWN_EX),
-        allowed=False,
+        values=(*_DUPLICATES, *_FLAGS, *_QUESTIONS),
+        allowed=True,
     )
 }
-"""No file sends a signal of the caller's choice to whom he chooses."""
+"""Descriptors of its own, and no mark on a file that other programs can see."""
+
+# linux/prctl.h. PR_SET_NAME is not here: the name, 15 bytes, is in /proc for every
+# account. A library that names its threads gets an error, and goes on without.
+_PROCESS_QUESTIONS: Final = (
+    *(2, 3, 16, 21, 23),  # GET_PDEATHSIG, _DUMPABLE, _NAME, _SECCOMP, CAPBSET_READ
+    *(30, 39, 42, 51, 56),  # GET_TIMERSLACK, _NO_NEW_PRIVS, _THP_DISABLE, SVE, TAGGED
+)
+
+NO_NAMES: Final = {
+    "prctl": Only(argument=0, test=_EQUAL, values=_PROCESS_QUESTIONS, allowed=True)
+}
+"""It asks about itself, and changes nothing that other programs can see."""
 
 
 def own_process(pid: int) -> dict[str, Only]:
@@ -143,7 +160,7 @@ def compute_only(machine: str, pid: int) -> bytes:
         pid: the process's own number, the one that it may signal and limit.
     """
     own = own_process(pid)
-    only = OPENS | THREADS | HARMLESS_CONTROLS | NO_SIGNALS_BY_FILES | own
+    only = OPENS | THREADS | HARMLESS_CONTROLS | DESCRIPTORS | NO_NAMES | own
     # What is newer than the list is answered as by a kernel that has no such call: then
     # libraries go back to the older one, which is in the list.
     refusal = (

@@ -15,7 +15,7 @@ from enum import StrEnum, unique
 from pathlib import Path
 from typing import Final, cast
 
-from curtilage.sandbox import kernel, seccomp
+from curtilage.sandbox import folders, kernel, seccomp
 
 # linux/landlock.h: LANDLOCK_ACCESS_FS_*, each the bit of its place.
 _RIGHTS: Final = (
@@ -37,6 +37,7 @@ class Layer(StrEnum):
     """What a wall is built of; the value is what a person reads."""
 
     NAMESPACE = "an empty network namespace"
+    FOLDERS = "a root folder of its own"
     LANDLOCK = "Landlock"
     SECCOMP = "seccomp"
 
@@ -46,6 +47,7 @@ class Promise(StrEnum):
     """What a wall holds back; the value is what a person reads."""
 
     NETWORK = "reach the network"
+    LOOKUPS = "look up paths on every mounted file system"
     FILES = "write files"
     PROGRAMS = "start programs or touch other processes"
 
@@ -54,6 +56,7 @@ class Promise(StrEnum):
 # promise less: of theirs, nobody asks for the gaps.
 _HOLD: Final = {
     Promise.NETWORK: {Layer.NAMESPACE, Layer.SECCOMP},
+    Promise.LOOKUPS: {Layer.FOLDERS},
     Promise.FILES: {Layer.LANDLOCK, Layer.SECCOMP},
     Promise.PROGRAMS: {Layer.SECCOMP},
 }
@@ -101,11 +104,18 @@ def _strings(value: object) -> tuple[str, ...]:
     return tuple(text for text in each if isinstance(text, str))
 
 
-def compute_only() -> Wall:
-    """Wall this process in: it reads files, computes, and answers over open pipes."""
+def compute_only(reads: Sequence[Path] = ()) -> Wall:
+    """Wall this process in: it reads files, computes, and answers over open pipes.
+
+    Args:
+        reads: folders that remain visible, next to those of Python and its libraries.
+    """
+    # A user namespace in which nothing is mapped hides who this is.
+    owner = (os.getuid(), os.getgid()) if hasattr(os, "getuid") else (0, 0)
     return _build(
         {
             Layer.NAMESPACE: lambda: _leave_the_network(user_namespace=True),
+            Layer.FOLDERS: lambda: _leave_other_folders(reads, *owner),
             Layer.LANDLOCK: lambda: _write_only(()),
             Layer.SECCOMP: lambda: _filter(
                 lambda machine: seccomp.compute_only(machine, os.getpid())
@@ -161,6 +171,22 @@ def _leave_the_network(*, user_namespace: bool) -> None:
             raise
         # Whoever is not root is in a user namespace of his own, where that is allowed.
         kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNET)
+
+
+def _leave_other_folders(reads: Sequence[Path], user: int, group: int) -> None:
+    """Enter a mount namespace that holds the folders of Python and ``reads`` only."""
+    try:
+        kernel.unshare(kernel.CLONE_NEWNS)
+    except OSError:
+        kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS)
+    proc = Path("/proc/self")
+    if not (proc / "uid_map").read_text("ascii").strip():
+        # Without a mapping nothing can be created, not even in a file system of our
+        # own. The kernel asks for the second line before it accepts the third.
+        (proc / "uid_map").write_text(f"{user} {user} 1", "ascii")
+        (proc / "setgroups").write_text("deny", "ascii")
+        (proc / "gid_map").write_text(f"{group} {group} 1", "ascii")
+    folders.enter(reads)
 
 
 def _filter(program: Callable[[str], bytes]) -> None:

@@ -301,6 +301,77 @@ def test_bytes_between_the_parts_are_refused() -> None:
     )
 
 
+BEGIN, END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
+
+
+def _reframed(change: Callable[[bytes], bytes]) -> bytes:
+    """Return a quote with another chain, and every length around it adjusted."""
+    quote = _quote()
+    chain = change(quote[CHAIN_AT:])
+    by = len(chain) - len(quote[CHAIN_AT:])
+    for offset in (LENGTH_AT, OUTER_AT + 2, INNER_AT + 2):
+        quote = _lengthened(offset, 4, by)(quote)
+    return quote[:CHAIN_AT] + chain
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n", b"\0", b"\n\0", b" \n\n"])
+def test_a_framed_chain_may_end_as_tools_end_it(end: bytes) -> None:
+    quote = _reframed(lambda chain: chain.rstrip() + end)
+    assert parse_quote(quote).pck_chain.startswith(BEGIN)
+
+
+UNFRAMED: list[Callable[[bytes], bytes]] = [
+    lambda chain: chain[:0],
+    lambda chain: chain[:0] + b"\0",
+    lambda chain: chain[:0] + b"\n",
+    lambda chain: chain + b"\0\0",
+    lambda chain: chain + b"\0x",
+    lambda chain: chain + b"words",
+    lambda chain: b"words" + chain,
+    lambda chain: b"\0" + chain,
+    lambda chain: chain[1:],
+    lambda chain: chain.rstrip()[:-1],
+    lambda chain: chain.replace(END + b"\n", END + b"\n" + bytes(8), 1),
+    lambda chain: chain.replace(END + b"\n", END + b"\nwords\n", 1),
+    lambda chain: chain.replace(BEGIN, BEGIN + bytes(8), 1),
+    lambda chain: chain.replace(END, b"", 1),
+    lambda chain: chain.replace(END, END[:-1], 1),
+    lambda chain: chain.replace(BEGIN, b"-----BEGIN TRUSTED CERTIFICATE-----", 1),
+    lambda chain: chain + BEGIN,
+]
+
+
+@pytest.mark.parametrize("change", UNFRAMED)
+def test_a_chain_that_is_not_framed_is_refused(
+    change: Callable[[bytes], bytes],
+) -> None:
+    data = _reframed(change)
+    assert _code(data) is RefusalCode.MALFORMED
+    error = refused(replace(emulated(), quote=data))
+    assert (error.code, error.step) == (RefusalCode.MALFORMED, "quote layout")
+
+
+def test_many_blank_lines_cost_little_time() -> None:
+    data = _reframed(lambda chain: chain.replace(b"\n", b"\n" * 9) + b"\n" * 999 + b"x")
+    assert _code(data) is RefusalCode.MALFORMED
+
+
+@pytest.mark.parametrize("body_type", [0, 5, 0xFFFF])
+@pytest.mark.parametrize("size", [0, 583, 1 << 31])
+def test_a_body_that_is_not_framed_is_of_no_later_version(
+    body_type: int, size: int
+) -> None:
+    data = _quote(version=5, body_type=body_type, body_size=size)
+    assert _code(data) is RefusalCode.MALFORMED
+
+
+def test_another_version_of_the_same_bytes_is_refused() -> None:
+    as_version_5 = flipped(_quote(), layout.OFFSET_VERSION, 1)
+    assert _code(as_version_5) is RefusalCode.MALFORMED
+    as_version_4 = flipped(_quote(version=5, body_type=2), layout.OFFSET_VERSION, 1)
+    assert _code(as_version_4) is RefusalCode.MALFORMED
+
+
 @pytest.mark.parametrize(
     "behind",
     [

@@ -307,7 +307,9 @@ AUTHENTICATION_AT = QE_SIGNATURE_AT + layout.SIGNATURE_BYTES + 2
 CHAIN_AT = AUTHENTICATION_AT + layout.AUTHENTICATION_DATA_BYTES + 6
 # One offset inside every field, and what its change must be refused as.
 FLIPS = {
-    "version": (0x00, RefusalCode.UNSUPPORTED_VERSION),
+    # Version 4 becomes 5, in which a body has a type and a size: these are neither.
+    "version": (0x00, RefusalCode.MALFORMED),
+    "version's end": (0x01, RefusalCode.UNSUPPORTED_VERSION),
     "key type": (0x02, RefusalCode.UNSUPPORTED_ALGORITHM),
     "TEE type": (0x04, RefusalCode.UNSUPPORTED_PRODUCT),
     "reserved 1": (0x08, RefusalCode.BAD_SIGNATURE),
@@ -364,7 +366,7 @@ FLIPS = {
     "authentication data": (AUTHENTICATION_AT, RefusalCode.BAD_SIGNATURE),
     "inner type": (CHAIN_AT - 6, RefusalCode.MALFORMED),
     "inner length": (CHAIN_AT - 4, RefusalCode.MALFORMED),
-    "PCK chain": (CHAIN_AT, RefusalCode.CHAIN_INVALID),
+    "PCK chain": (CHAIN_AT, RefusalCode.MALFORMED),
     "PCK certificate": (CHAIN_AT + 400, RefusalCode.CHAIN_INVALID),
 }
 

@@ -156,8 +156,11 @@ def test_a_file_too_large_is_refused_unread() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [b'{"a":1,"a":2}', b"{", b"[{},{}]", b"[{]", b'{"a":' + b"[" * 5000],
-    ids=["twice", "cut", "two", "broken", "deep"],
+    [
+        *(b'{"a":1,"a":2}', b"{", b"[{},{}]", b"[{]", b'{"a":' + b"[" * 5000),
+        *(b"[\n{},\n{}\n]", b"[\n{\n]", b'[\n{"a":1,"a":2}]'),
+    ],
+    ids=["twice", "cut", "two", "broken", "deep", "two lines", "lines", "twice, lines"],
 )
 def test_json_that_is_not_one_object_is_refused(text: bytes) -> None:
     assert refused(lambda: decode_json(text, "file")) is RefusalCode.MALFORMED
@@ -687,6 +690,12 @@ def test_a_gpus_evidence_in_every_form() -> None:
         EvidenceFiles(evidence=twice, certs=pem(*chain)),
         EvidenceFiles(evidence=json.dumps(entry).encode()),
         EvidenceFiles(evidence=json.dumps([entry]).encode()),
+        EvidenceFiles(evidence=json.dumps([entry], indent=2).encode()),
+        EvidenceFiles(evidence=json.dumps(entry, indent="\t").encode()),
+        EvidenceFiles(evidence=b"[\r\n" + json.dumps(entry).encode() + b"\r\n]\r\n"),
+        EvidenceFiles(
+            evidence=b"\xef\xbb\xbf\n[ \t\n" + json.dumps(entry).encode() + b"]"
+        ),
         EvidenceFiles(evidence=listed),
         EvidenceFiles(evidence=encode_device_evidence(evidence)),
     ]

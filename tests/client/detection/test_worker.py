@@ -1,5 +1,6 @@
 # pyright: reportPrivateUsage=false
 # The clock of a process that is gone is asked for itself.
+import dataclasses
 import json
 import os
 import signal
@@ -22,7 +23,9 @@ from curtilage.client.detection.worker import (
     worker_environment,
 )
 from curtilage.client.errors import ConfigError, DetectorsError
+from curtilage.client.files import folder_digest
 from curtilage.client.telemetry import UNREPORTED, RestartCause
+from curtilage.policy.document.detection_plan import NerPlan
 from curtilage.policy.document.load import load_profile
 from curtilage.sandbox.wall import Layer, Wall
 from support.fakes import returns
@@ -289,12 +292,46 @@ def test_the_kernel_says_the_same() -> None:
         status = (folder / "status").read_text("utf-8")
         own = Path("/proc/self/ns/net").readlink()
         others = (folder / "ns" / "net").readlink()
+        mounts = (folder / "mountinfo").read_text("ascii").splitlines()
     finally:
         process.kill()
     assert "Seccomp:\t2\n" in status
     assert "NoNewPrivs:\t1\n" in status
     assert process.wall is not None
     assert (own != others) == (Layer.NAMESPACE in process.wall.standing)
+    if Layer.FOLDERS in process.wall.standing:
+        root, *bound = [each.split(" - ") for each in mounts]
+        assert root[1].startswith("tmpfs ")
+        places = [each[0].split()[4] for each in bound]
+        assert not {"/", "/proc", "/sys", "/home", "/etc"} & set(places)
+        assert all("ro" in each[0].split()[5].split(",") for each in (root, *bound))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no walls there")
+def test_the_folder_of_the_operators_model_is_behind_the_wall_too(
+    tmp_path: Path,
+) -> None:
+    spacy = pytest.importorskip("spacy")
+    pipeline = spacy.blank("en")
+    ruler = pipeline.add_pipe("entity_ruler")
+    ruler.add_patterns([{"label": "PERSON", "pattern": "Bogdana Ilieva"}])
+    model = tmp_path / "pipeline"
+    pipeline.to_disk(model)
+    person = "identifier.direct.person"
+    ner = NerPlan(
+        engine="spacy",
+        path=str(model),
+        sha256=folder_digest(model),
+        labels=(("PERSON", person),),
+    )
+    plan = dataclasses.replace(load_profile("default").plan, ner=ner)
+    process = warmed(DetectorProcess(plan=plan, wall_required=False), limit=LONG)
+    try:
+        process.send([task("Bogdana Ilieva")])
+        found = process.receive(LONG)
+    finally:
+        process.kill()
+    assert person in repr(found)
 
 
 def test_without_a_wall_a_worker_starts_unless_one_is_demanded() -> None:
@@ -312,16 +349,17 @@ def test_without_a_wall_a_worker_starts_unless_one_is_demanded() -> None:
     assert demanding.ended
 
 
-@pytest.mark.parametrize("layer", [Layer.NAMESPACE, Layer.LANDLOCK])
-def test_half_a_wall_is_none(layer: Layer) -> None:
-    command = behind(f"Wall(standing=frozenset([Layer.{layer.name}]))")
+@pytest.mark.parametrize("missing", [Layer.SECCOMP, Layer.FOLDERS])
+def test_half_a_wall_is_none(missing: Layer) -> None:
+    others = [f"Layer.{each.name}" for each in Layer if each is not missing]
+    command = behind(f"Wall(standing=frozenset([{', '.join(others)}]))")
     process = DetectorProcess(command, wall_required=True)
-    with pytest.raises(DetectorsError, match="start programs"):
+    with pytest.raises(DetectorsError, match=r"start programs|look up paths"):
         warmed(process, limit=LONG)
 
 
 def test_a_whole_wall_is_one() -> None:
-    command = behind("Wall(standing=frozenset([Layer.SECCOMP]))")
+    command = behind("Wall(standing=frozenset([Layer.SECCOMP, Layer.FOLDERS]))")
     process = DetectorProcess(command, wall_required=True)
     assert process.wait_ready(LONG)
     process.kill()

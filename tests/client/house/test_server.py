@@ -21,6 +21,7 @@ from curtilage.client.answer import Delta, Finished
 from curtilage.client.errors import FailureReason, HouseUnavailableError
 from curtilage.client.house.answer_events import MAX_EVENT_BYTES
 from curtilage.client.house.settings import house_settings
+from curtilage.client.options import RoutingOptions
 from curtilage.client.query import Message, Query, Settings
 from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.permit import (
@@ -544,6 +545,78 @@ async def test_a_model_that_thinks_has_begun() -> None:
     """From then on it may pause, and need not have said a word."""
     server = _slow(chunk({"reasoning_content": "hm"}))
     assert await refused(server, first_s=60, stall_s=0.2) is FailureReason.HOUSE_LATE
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        b'data: {"choices":[]}\n\n',
+        b"data: {}\n\n",
+        chunk({"role": "assistant"}),
+        chunk({"content": ""}),
+        chunk({"content": None, "reasoning_content": ""}),
+        b'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}\n\n',
+    ],
+)
+async def test_events_without_text_are_no_answer(event: bytes) -> None:
+    async with asyncio.timeout(20):
+        server = _slow(goes_on=event)
+        reason = await refused(server, first_s=0.2, stall_s=0.2)
+        assert reason is FailureReason.HOUSE_LATE
+        # Nor do they lengthen a pause that came later.
+        server = _slow(SAID, goes_on=event)
+        reason = await refused(server, first_s=60, stall_s=0.2)
+        assert reason is FailureReason.HOUSE_LATE
+
+
+async def test_events_without_text_leave_the_first_word_its_time() -> None:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for event in (chunk({"role": "assistant"}), SAID, DONE):
+            await response.write(event)
+            await asyncio.sleep(0.2)
+        await _forever()
+        return response
+
+    async with house(answer, first_s=60, stall_s=0.05) as asked:
+        events = asked.server.generate(asked.permit(), QUERY)
+        assert await anext(events) == Delta(text="yes")
+        await events.aclose()
+
+
+@pytest.mark.parametrize("said", [SAID, chunk({"reasoning_content": "hm"})])
+@pytest.mark.parametrize(
+    ("options", "total_s"),
+    [
+        (RoutingOptions(), 0.02),
+        (RoutingOptions(total_ms=20), 60),
+        (RoutingOptions(total_ms=200, slo_hard=True), 60),
+    ],
+)
+async def test_an_answer_without_end_ends(
+    said: bytes, options: RoutingOptions, total_s: float
+) -> None:
+    """However steadily the server writes; the budget is kept for all of it."""
+    query = replace(QUERY, options=options)
+    async with house(_slow(goes_on=said), total_s=total_s) as asked:
+        before = asyncio.get_running_loop().time()
+        async with asyncio.timeout(20):
+            error = await failure(asked, query)
+        took_s = asyncio.get_running_loop().time() - before
+    assert error.reason is FailureReason.HOUSE_LATE
+    assert took_s >= 0.15
+
+
+async def test_a_reader_that_is_slow_costs_the_server_nothing() -> None:
+    """Neither its pause nor its budget runs while nobody waits for it."""
+    server = says(SAID, SAID, chunk({}, finish="stop"), DONE)
+    async with house(server, stall_s=0.4, total_s=0.1) as asked:
+        seen: list[object] = []
+        async for event in asked.server.generate(asked.permit(), QUERY):
+            seen.append(event)
+            await asyncio.sleep(0.5)
+    assert isinstance(seen[-1], Finished)
 
 
 async def test_nobody_there_is_told() -> None:

@@ -1,5 +1,6 @@
 import hashlib
 import json
+import os
 import stat
 import threading
 from pathlib import Path
@@ -105,6 +106,31 @@ def test_add_refuses_a_wrong_name_or_digest(
 def test_add_refuses_a_missing_file(registry: Registry, tmp_path: Path) -> None:
     with pytest.raises(ModelRegistryError, match="No such file"):
         registry.add("tiny", tmp_path / "none.gguf", SHA256)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "link to a pipe"])
+def test_what_is_no_ordinary_file_is_refused_at_once(
+    registry: Registry, tmp_path: Path, kind: str
+) -> None:
+    pipe, link, folder = (tmp_path / each for each in ("pipe", "link", "folder"))
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    folder.mkdir()
+    path = {"pipe": pipe, "device": Path("/dev/zero"), "folder": folder}.get(kind, link)
+    # A pipe would be waited for without end, and a device read without end.
+    with pytest.raises(ModelRegistryError, match="not an ordinary file"):
+        registry.add("tiny", path, sha256="0" * 64)
+    assert list(registry.entries()) == []
+
+
+def test_a_file_that_became_a_pipe_is_refused_at_once(
+    registry: Registry, file: Path
+) -> None:
+    registry.add("tiny", file, SHA256)
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(ModelRegistryError, match="not an ordinary file"):
+        registry.verify("tiny")
 
 
 def test_verify_finds_a_changed_file(registry: Registry, file: Path) -> None:

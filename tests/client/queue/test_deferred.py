@@ -126,6 +126,7 @@ def test_an_outage_is_worth_waiting_for() -> None:
     "reason",
     [
         FailureReason.EVIDENCE_REFUSED,
+        FailureReason.CLOCK_SUSPECTED,
         FailureReason.LOCAL_UNAVAILABLE,
         FailureReason.NOT_CONFIGURED,
         FailureReason.RELAY_DENIED,

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
+from hashlib import sha256
 
 import pytest
 from hypothesis import given
@@ -178,21 +179,92 @@ def test_after_a_failure_another_node_is_drawn() -> None:
     assert alone.chances() == {"none": 60}
 
 
+class Shuffled:
+    """Draws evenly and the same each time: from a counter, by SHA-256."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, bound: int) -> int:
+        self.count += 1
+        digest = sha256(self.count.to_bytes(8, "big")).digest()
+        return int.from_bytes(digest, "big") % bound
+
+
+@pytest.mark.parametrize(
+    ("count", "hidden"),
+    [
+        *((2, 0), (2, 1), (3, 0), (3, 1), (4, 1), (4, 2), (5, 1), (5, 2), (6, 2)),
+        *((6, 3), (8, 2), (8, 3), (8, 4), (32, 8), (32, 15), (32, 16)),
+    ],
+)
+@pytest.mark.parametrize("apart_s", [0, 20, 90])
+def test_a_relay_that_fails_all_but_one_gains_no_more_by_the_second_attempt(
+    count: int, hidden: int, apart_s: int
+) -> None:
+    draw, shown, now = Draw(Shuffled()), nodes(count - hidden), NOW
+    attempts: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+    runs = 600
+    for _ in range(runs):
+        now += apart_s * SECOND
+        failed: str | None = None
+        for attempt in attempts:
+            node = draw.node(shown, hidden, now, meets=anybody, other_than=failed)
+            if node is None:
+                break
+            attempt[node.id] += 1
+            if node.id == "n0":  # the only one that the relay lets answer
+                break
+            draw.failed(node.id, now, busy=False)
+            failed = node.id
+    for attempt in attempts:
+        # By chance more than that share now and then, and not by as much as this.
+        assert attempt["n0"] <= (2 / count + 0.07) * max(attempt.total(), 1)
+    # With nothing hidden the second attempt is made.
+    assert hidden or count == 1 or attempts[1].total() > 0
+
+
+def test_a_second_attempt_needs_half_of_the_nodes_without_the_first() -> None:
+    bench = Bench(2, missing=2)
+    bench.other_than = "n0"
+    assert bench.chances() == {"none": 60}
+    bench = Bench(2)
+    bench.other_than = "n0"
+    assert bench.chances() == {"n1": 60}
+    bench = Bench(3, missing=1)
+    bench.fail(0)
+    bench.other_than = "n0"
+    assert bench.chances() == {"n1": 30, "n2": 30}
+
+
+def test_after_a_failure_the_longest_out_come_back_before_it_does() -> None:
+    bench = Bench(4)
+    bench.fail(0, 1)
+    bench.now += SECOND
+    bench.fail(2)
+    bench.other_than = "n2"
+    assert bench.chances() == {"n0": 30, "n3": 30}
+
+
 @given(
     st.integers(min_value=1, max_value=6).flatmap(
         lambda count: st.tuples(
             st.just(count),
             st.integers(min_value=0, max_value=6),
             st.frozensets(st.integers(min_value=0, max_value=count - 1)),
+            st.none() | st.integers(min_value=0, max_value=count - 1),
         )
     )
 )
 def test_whoever_takes_nodes_out_at_most_doubles_a_nodes_chance(
-    case: tuple[int, int, frozenset[int]],
+    case: tuple[int, int, frozenset[int], int | None],
 ) -> None:
-    count, missing, failed = case
+    count, missing, failed, first = case
     bench = Bench(count, missing)
     bench.fail(*failed)
+    if first is not None:
+        bench.fail(first)
+        bench.other_than = f"n{first}"
     chances = bench.chances()
     if chances.pop("none", None) is None:
         assert max(chances.values()) <= 2 * 60 / (count + missing)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 INTEGER: Final = 0x02
+BIT_STRING: Final = 0x03
 OCTET_STRING: Final = 0x04
 OBJECT_IDENTIFIER: Final = 0x06
 SEQUENCE: Final = 0x30
@@ -72,6 +73,21 @@ def content_of(element: Element, tag: int) -> bytes:
     if element.tag != tag:
         raise ValueError("an element of another kind")
     return element.content
+
+
+def whole_bytes(element: Element) -> bytes:
+    """Return the bytes of a BIT STRING that must consist of whole ones.
+
+    So do keys and signatures. A number of unused bits at its front changes nothing
+    that a library reads, and gives one object several encodings.
+
+    Raises:
+        ValueError: it is none, is empty, or has unused bits.
+    """
+    content = content_of(element, BIT_STRING)
+    if content[:1] != b"\0":
+        raise ValueError("a BIT STRING of no whole bytes")
+    return content[1:]
 
 
 def _length(data: bytes, position: int) -> tuple[int, int]:

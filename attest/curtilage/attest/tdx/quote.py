@@ -34,6 +34,7 @@ little-endian.
                                   0x36D   8  current_servicetd_attributes
 """
 
+import re
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -118,6 +119,12 @@ BODY_BYTES: Final = {
 }
 CERTIFICATION_QE_REPORT: Final = 6
 CERTIFICATION_PCK_CHAIN: Final = 5
+# The frame of each certificate, white space around them, and the NUL of a C string that
+# Intel's quoting service puts behind the last one.
+_PEM_CHAIN: Final = re.compile(
+    rb"\s*(?:-----BEGIN CERTIFICATE-----[\t\n\r\x20-\x2c\x2e-\x7e]*"
+    rb"-----END CERTIFICATE-----\s*)+\0?"
+)
 
 # Two of those who hand out quotes hand out their whole buffer, zeros behind the
 # quote: Intel's quoting service sizes it for the largest quote that it can make
@@ -315,6 +322,11 @@ def parse_quote(data: bytes) -> TdxQuote:
     if length != AUTHENTICATION_DATA_BYTES:
         raise malformed(f"quote: {length} bytes of QE authentication data")
     authentication_data = inner.take(length)
+    pck_chain = _certification_data(inner, CERTIFICATION_PCK_CHAIN)
+    # What the certificates are is looked at with their authorities; here, that they
+    # are all that there is.
+    if _PEM_CHAIN.fullmatch(pck_chain) is None:
+        raise malformed("quote: the PCK chain is not PEM certificates")
     return TdxQuote(
         version=version,
         report=report,
@@ -324,7 +336,7 @@ def parse_quote(data: bytes) -> TdxQuote:
         qe=qe,
         qe_signature=qe_signature,
         qe_authentication_data=authentication_data,
-        pck_chain=_certification_data(inner, CERTIFICATION_PCK_CHAIN),
+        pck_chain=pck_chain,
         # Without the zeros behind it: the second opinion is asked about exactly what
         # was parsed.
         encoded=data[:end],
@@ -370,6 +382,11 @@ def _take_body(reader: Reader, version: int) -> bytes:
         raise RefusedError(RefusalCode.UNSUPPORTED_PRODUCT, "an SGX enclave's report")
     expected = BODY_BYTES.get(body_type)
     if expected is None:
+        # A type of later only where the rest is framed around it; else these six bytes
+        # are something else, such as the body of another version.
+        reader.take(size)
+        if reader.number(4) > reader.left or size < TD_REPORT_10_BYTES:
+            raise malformed(f"quote: body type {body_type} of {size} bytes")
         raise RefusedError(RefusalCode.UNSUPPORTED_VERSION, f"body type {body_type}")
     # The type decides the layout, and the size must agree. A shorter body would shift
     # every field behind it.

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
+from curtilage.attest.encoding import der
 from curtilage.attest.errors import RefusalCode, RefusedError
 
 # What cryptography raises for bytes it cannot make sense of. TypeError comes
@@ -37,6 +38,10 @@ LIBRARY_ERRORS: Final = (
 )
 # What the rules look at, so what may be critical.
 _UNDERSTOOD: Final = (x509.BasicConstraints, x509.KeyUsage)
+
+# Tags of fields in the signed part.
+_VERSION: Final = 0xA0
+_UNIQUE_IDS: Final = frozenset({0x81, 0x82})
 
 _ExtensionT = TypeVar("_ExtensionT", bound=x509.ExtensionType)
 
@@ -93,20 +98,21 @@ class Certificate:
         return hashlib.sha256(self.encoded).hexdigest()
 
 
-def read_certificate(der: bytes) -> Certificate:
+def read_certificate(encoded: bytes) -> Certificate:
     """Read a certificate's values; whether they will do is for the caller's rules.
 
     Raises:
         ValueError: not a certificate; every error of the library's is this one.
     """
     try:
-        return _values(x509.load_der_x509_certificate(der), der)
+        return _values(x509.load_der_x509_certificate(encoded), encoded)
     except LIBRARY_ERRORS:
         raise ValueError("not a certificate") from None
 
 
-def _values(parsed: x509.Certificate, der: bytes) -> Certificate:
-    _refuse_second_algorithm(parsed, der)
+def _values(parsed: x509.Certificate, encoded: bytes) -> Certificate:
+    _refuse_second_algorithm(parsed, encoded)
+    _refuse_unused_bits(encoded, parsed.signature)
     key = parsed.public_key()
     names = parsed.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     # Absent means "no": a certificate without basicConstraints is no authority
@@ -144,11 +150,11 @@ def _values(parsed: x509.Certificate, der: bytes) -> Certificate:
         signed_part=parsed.tbs_certificate_bytes,
         signature=parsed.signature,
         # As it came, and not encoded again: a fingerprint is of bytes.
-        encoded=der,
+        encoded=encoded,
     )
 
 
-def _refuse_second_algorithm(parsed: x509.Certificate, der: bytes) -> None:
+def _refuse_second_algorithm(parsed: x509.Certificate, encoded: bytes) -> None:
     """Refuse an outer signature algorithm that is not the signed one.
 
     It stands twice (RFC 5280, section 4.1.1.2), and nothing signs the outer
@@ -160,9 +166,28 @@ def _refuse_second_algorithm(parsed: x509.Certificate, der: bytes) -> None:
     # STRING: tag, length of one to three bytes, number of unused bits, content.
     content = len(parsed.signature) + 1
     header = 2 + (content > 0x7F) + (content > 0xFF)  # noqa: PLR2004 - DER lengths
-    start = der.index(signed) + len(signed)
-    if der[start : len(der) - header - content] not in signed:
+    start = encoded.index(signed) + len(signed)
+    if encoded[start : len(encoded) - header - content] not in signed:
         raise ValueError("the outer signature algorithm is another one")
+
+
+def _refuse_unused_bits(encoded: bytes, signature: bytes) -> None:
+    """Refuse a key, a signature or a unique identifier that has unused bits.
+
+    The library drops their number. No signature covers that of the signature, so a
+    certificate would have as many fingerprints as there are numbers.
+    """
+    signed, _, signed_by = der.elements(der.only_element(encoded).content)
+    fields = list(der.elements(der.content_of(signed, der.SEQUENCE)))
+    # RFC 5280, section 4.1: the version may be left out; the key is the sixth field
+    # behind it, and the identifiers are [1] and [2] behind the key.
+    key, *optional = fields[5 + (fields[0].tag == _VERSION) :]
+    _, key_bits = der.elements(key.content)
+    der.whole_bytes(key_bits)
+    if der.whole_bytes(signed_by) != signature:
+        raise ValueError("another signature than the one that was read")
+    if any(each.content[:1] != b"\0" for each in optional if each.tag in _UNIQUE_IDS):
+        raise ValueError("a unique identifier with unused bits")
 
 
 def _extension(parsed: x509.Certificate, kind: type[_ExtensionT]) -> _ExtensionT | None:
@@ -195,14 +220,16 @@ class RevocationList:
     signature: bytes = field(repr=False)
 
 
-def parse_revocation_list(der: bytes, name: str) -> RevocationList:
+def parse_revocation_list(encoded: bytes, name: str) -> RevocationList:
     """Read a DER revocation list; ``name`` says which one in a refusal.
 
     Raises:
         RefusedError: ``crl_invalid``.
     """
     try:
-        parsed = x509.load_der_x509_crl(der)
+        parsed = x509.load_der_x509_crl(encoded)
+        *_, signed_by = der.elements(der.only_element(encoded).content)
+        der.whole_bytes(signed_by)
         # A critical extension changes what the list means (a delta, or only
         # some certificates), so one that is not understood refuses it.
         critical = any(extension.critical for extension in parsed.extensions)

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from curtilage.attest.clock import suspect_clock
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.verify import verify
 from curtilage.cli.attest.encodings import MAX_FILE_BYTES
@@ -30,7 +31,8 @@ def run_verify(arguments: argparse.Namespace) -> int:
     bundle = read_start(Path(arguments.bundle), MAX_FILE_BYTES)
     try:
         key = verify(bundle, expectations_from(policy), now=now)
-    except RefusedError as refusal:
+    except RefusedError as refused:
+        refusal = suspect_clock(refused, bundle, expectations_from(policy), now=now)
         tell_refusal("bundle", refusal, at=now, as_json=arguments.json)
         return REFUSED
     if arguments.json:

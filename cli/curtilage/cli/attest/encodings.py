@@ -28,6 +28,8 @@ MAX_CERTIFICATES: Final = 16
 _TEXT: Final = re.compile(rb"[\t\n\r\x20-\x7e]*")
 BOM: Final = b"\xef\xbb\xbf"
 """Windows tools put it before UTF-8 text."""
+# An object, or a list that begins with one; white space as RFC 8259, section 2, has it.
+_OBJECT: Final = re.compile(rb"(?:\[[\t\n\r ]*)?\{")
 _PEM_BEGIN: Final = b"-----BEGIN"
 _PEM_HEAD: Final = re.compile(rb"-----BEGIN ([A-Z0-9 ]{1,64})-----")
 _PEM_BODY: Final = re.compile(rb"[A-Za-z0-9+/=\s]*")
@@ -134,7 +136,7 @@ def decode_json(data: bytes, where: str) -> dict[str, object] | None:
         RefusedError: ``malformed``: it begins like JSON and is none.
     """
     text = data.removeprefix(BOM).strip()
-    if not text.startswith((b"{", b"[{")):
+    if _OBJECT.match(text) is None:
         return None
     if len(data) > MAX_FILE_BYTES:
         raise RefusedError(RefusalCode.TOO_LARGE, f"{where}: file too large")

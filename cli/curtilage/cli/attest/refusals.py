@@ -11,6 +11,7 @@ from curtilage.attest.errors import RefusalCode as Code
 _ASK: Final = "Ask the enclave's operator"
 _NEVER: Final = "Do not use this enclave, and tell its operator"
 _LATER: Final = "Wait for the enclave's next evidence; if it lasts, ask its operator"
+_TIME: Final = f"Check this machine's clock. {_LATER}"
 _PIN: Final = "Compare the policy's `trust_anchors` with the vendor's own publication"
 
 MEANINGS: Final[Mapping[Code, tuple[str, str]]] = {
@@ -52,7 +53,7 @@ MEANINGS: Final[Mapping[Code, tuple[str, str]]] = {
     ),
     Code.EXPIRED_ENDORSEMENT: (
         "A certificate's time is over.",
-        f"{_LATER}.",
+        f"{_TIME}.",
     ),
     Code.NOT_YET_VALID: (
         "Something is dated in the future.",
@@ -72,11 +73,11 @@ MEANINGS: Final[Mapping[Code, tuple[str, str]]] = {
     ),
     Code.CRL_EXPIRED: (
         "The revocation list is out of date, so a newly withdrawn key would not show.",
-        f"{_LATER}.",
+        f"{_TIME}.",
     ),
     Code.COLLATERAL_EXPIRED: (
         "Intel's statement about the platform is out of date.",
-        f"{_LATER}.",
+        f"{_TIME}.",
     ),
     Code.COLLATERAL_INVALID: (
         "Intel's statement about the platform is missing, edited or not Intel's.",
@@ -142,7 +143,7 @@ MEANINGS: Final[Mapping[Code, tuple[str, str]]] = {
     ),
     Code.CHECKPOINT_STALE: (
         "The witnessed state of the log is older than the policy allows.",
-        f"{_LATER}.",
+        f"{_TIME}.",
     ),
     Code.BINDING_MISMATCH: (
         "Genuine evidence, but made for another key, time, release or question.",
@@ -162,7 +163,7 @@ MEANINGS: Final[Mapping[Code, tuple[str, str]]] = {
     ),
     Code.STALE: (
         "The evidence, or the key, is older than the policy allows.",
-        f"{_LATER}.",
+        f"{_TIME}.",
     ),
     Code.EMULATED_REFUSED: (
         "No hardware stands behind this, and the policy is for production.",

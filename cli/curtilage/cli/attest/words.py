@@ -6,11 +6,17 @@ from datetime import datetime
 from typing import Final
 
 from curtilage.attest.claims import CpuClaims, Detail, DeviceClaims
+from curtilage.attest.clock import ClockSuspectedError
 from curtilage.attest.errors import RefusalCode, RefusedError, Step
 from curtilage.cli.attest.refusals import MEANINGS
 from curtilage.cli.attest.verdict_json import named, refusal_object
 from curtilage.cli.terminal import err, out, out_json
 
+CLOCK: Final = (
+    "Likely cause: the clock. All of this evidence holds at the time for which it was "
+    "made, and no other step failed. Set this machine's clock, or give the right time "
+    "with `--at`; if the clock is right, old evidence is served."
+)
 _LONG: Final = 40
 
 
@@ -57,6 +63,8 @@ def tell_refusal(
         return
     out(steps_text(refusal.steps))
     err(f"REFUSED: {refusal.code.value} ({refusal.detail})")
+    if isinstance(refusal, ClockSuspectedError):
+        err(textwrap.fill(CLOCK, 80))
     err(meaning_text(refusal.code))
 
 

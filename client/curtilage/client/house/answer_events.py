@@ -26,11 +26,19 @@ _MAX_TOKENS: Final = 1 << 31
 JsonObject = dict[str, object]
 
 
+_THOUGHTS: Final = ("reasoning_content", "reasoning")
+"""Where servers put what a model writes before its answer; it is not shown."""
+
+
 class ChatReader:
     """Turns the chunks of one answer into its events.
 
     Args:
         logprobs: whether log-probabilities were asked for.
+
+    Attributes:
+        texts: how many events brought text so far, of the answer or of the thoughts
+            before it: by these alone a server shows that its model writes.
     """
 
     def __init__(self, *, logprobs: bool) -> None:
@@ -39,6 +47,7 @@ class ChatReader:
         self._read_bytes = 0
         self._finish: str | None = None
         self._counts = (0, 0)
+        self.texts = 0
 
     def push(self, data: bytes) -> Iterator[tuple[AnswerEvent, ...]]:
         """Take the next bytes; yield what each of their events says, often nothing.
@@ -92,7 +101,9 @@ class ChatReader:
         if choice.get("index", 0) != 0:
             raise _broken()
         delta = choice.get("delta")
-        text = None if delta is None else _object(delta).get("content")
+        fields = {} if delta is None else _object(delta)
+        text = fields.get("content")
+        self.texts += any(map(fields.get, ("content", *_THOUGHTS)))
         event = None if text is None or text == "" else self._delta(_text(text), choice)
         finish = choice.get("finish_reason")
         if finish is not None:

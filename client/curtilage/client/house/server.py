@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 
@@ -47,6 +48,23 @@ FAILED_STATUS: Final = {
 }
 
 
+PATIENCE: Final = 10
+"""A budget says when an answer should be whole. After so many of it no more comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What one event of the server's said.
+
+    Attributes:
+        events: for the caller; often none.
+        text: whether the model wrote anything, its thoughts included.
+    """
+
+    events: tuple[AnswerEvent, ...] = field(repr=False)
+    text: bool
+
+
 class HouseServer:
     """Asks one server in the house; close it at the end.
 
@@ -80,6 +98,9 @@ class HouseServer:
         """Ask once, never again, and yield the answer as it comes.
 
         Closing the iterator ends the connection, by which servers stop the model.
+        Text must come at its times: the first after ``first_s``, the next ones after
+        ``stall_s``. All of it may take ``PATIENCE`` times the query's budget, or the
+        policy's; exactly the budget where the query says that its times are hard.
 
         Raises:
             HouseUnavailableError: the reason is one of the house's.
@@ -100,21 +121,34 @@ class HouseServer:
             now_ms=self._now_ms(),
         )
         answer = self._answer(body, logprobs=query.settings.logprobs)
-        limit_s = self._settings.first_s
+        clock = asyncio.get_running_loop().time
+        pause_s, all_s = self._settings.first_s, self._most_s(query)
         async with aclosing(answer) as steps:
             while True:
+                # Only the time in which the server is waited for is counted: the
+                # caller may read slowly.
+                began = clock()
                 try:
-                    async with asyncio.timeout(limit_s):
-                        events = await anext(steps)
+                    async with asyncio.timeout(min(pause_s, all_s)):
+                        said = await anext(steps)
                 except TimeoutError:
                     raise HouseUnavailableError(FailureReason.HOUSE_LATE) from None
-                # Not by every byte: comments keep a connection alive while a model
-                # that hangs says nothing.
-                limit_s = self._settings.stall_s
-                for event in events:
+                waited_s = clock() - began
+                all_s -= waited_s
+                # Not by every byte or event: comments and empty events keep a
+                # connection alive while a model that hangs says nothing.
+                pause_s = self._settings.stall_s if said.text else pause_s - waited_s
+                for event in said.events:
                     yield event
                     if isinstance(event, Finished):
                         return
+
+    def _most_s(self, query: Query) -> float:
+        """Return how long an answer may take in all."""
+        asked, budget_s = query.options, self._settings.total_s
+        if asked.total_ms is not None:
+            budget_s = asked.total_ms / 1000
+        return budget_s if asked.slo_hard else budget_s * PATIENCE
 
     async def close(self) -> None:
         """Close every connection."""
@@ -122,9 +156,7 @@ class HouseServer:
             await self._session.close()
             self._session = None
 
-    async def _answer(
-        self, body: bytes, *, logprobs: bool
-    ) -> AsyncGenerator[tuple[AnswerEvent, ...]]:
+    async def _answer(self, body: bytes, *, logprobs: bool) -> AsyncGenerator[_Said]:
         """Post, and yield what each event of the answer says."""
         key = self._settings.api_key
         fields = {"Content-Type": "application/json"}
@@ -150,8 +182,10 @@ class HouseServer:
                 if not data:
                     # An end of the body is no end of the answer; ``[DONE]`` is.
                     raise HouseUnavailableError(FailureReason.HOUSE_ANSWER_INCOMPLETE)
-                for said in chat.push(data):
-                    yield said
+                texts = chat.texts
+                for events in chat.push(data):
+                    yield _Said(events, text=chat.texts > texts)
+                    texts = chat.texts
         finally:
             response.close()
 

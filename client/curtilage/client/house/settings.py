@@ -40,7 +40,8 @@ class HouseSettings:
         readable_by_others: the API key's file, where others may read it.
         connect_s: how long a connection may take, the name's look-up included.
         first_s: how long the first word may take, from the question on.
-        stall_s: how long an answer may pause.
+        stall_s: how long an answer may pause: go without text.
+        total_s: the budget for a whole answer; see ``HouseServer.generate``.
     """
 
     url: str
@@ -54,6 +55,7 @@ class HouseSettings:
     connect_s: float = 2.0
     first_s: float = 60.0
     stall_s: float = 30.0
+    total_s: float = 60.0
 
 
 def house_settings(
@@ -64,6 +66,7 @@ def house_settings(
     spki_sha256: str = "",
     key_file: Path | None = None,
     plain_loopback: bool = False,
+    total_s: float = 60.0,
 ) -> HouseSettings:
     """Read what a policy says of a server in the house, and the user's key for it.
 
@@ -78,6 +81,7 @@ def house_settings(
         key_file: a file with the API key that its operator gave the user.
         plain_loopback: whether ``http`` to this machine is acceptable, which a
             development policy alone says.
+        total_s: the policy's budget for a whole answer.
 
     Raises:
         ConfigError: something is not what it should be; names it.
@@ -103,6 +107,7 @@ def house_settings(
         spki_sha256=pin,
         api_key=api_key,
         readable_by_others=key_file if for_others else None,
+        total_s=total_s,
     )
 
 

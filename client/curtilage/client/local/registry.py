@@ -17,7 +17,12 @@ from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 from curtilage.client.errors import ClientError, ConfigError
-from curtilage.client.files import locked, open_private, write_private_atomically
+from curtilage.client.files import (
+    locked,
+    open_ordinary,
+    open_private,
+    write_private_atomically,
+)
 from curtilage.client.local.machine import free_room
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -339,7 +344,7 @@ def verified_size(entry: ModelEntry) -> int:
     if not all(map(SHA256_HEX.fullmatch, filter(None, (entry.sha256, entry.base)))):
         raise ModelRegistryError("the SHA-256 is not 64 hex digits")
     try:
-        with path.open("rb") as file:
+        with open_ordinary(path) as file:
             is_model = file.read(len(GGUF_MAGIC)) == GGUF_MAGIC
             file.seek(0)
             found, size = sha256_of(file), file.tell()

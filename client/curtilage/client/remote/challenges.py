@@ -39,6 +39,7 @@ _PASSED_ON: Final = frozenset(
         FailureReason.DATE_REFUSED,
         FailureReason.AUDIT_FAILED,
         FailureReason.EVIDENCE_REFUSED,
+        FailureReason.CLOCK_SUSPECTED,
     }
 )
 

@@ -66,6 +66,7 @@ _ANOTHER_MAY: Final = frozenset(
         FailureReason.BUSY,
         FailureReason.ENCLAVE_UNREACHABLE,
         FailureReason.EVIDENCE_REFUSED,
+        FailureReason.CLOCK_SUSPECTED,
         FailureReason.KEY_UNKNOWN,
         FailureReason.RELAY_KNOWS_NO_SUCH,
         FailureReason.UNMET_CHALLENGE,

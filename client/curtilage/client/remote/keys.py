@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
+from curtilage.attest.clock import ClockSuspectedError, suspect_clock
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.expectations import Expectations
 from curtilage.attest.verified_key import VerifiedKey
@@ -124,9 +125,16 @@ class KeyStore:
         try:
             return self._accepted(bundle, now, mirrored)
         except RefusedError as refusal:
-            # Or each query would have a bad bundle fetched and verified again.
-            self.refuse(refusal, now)
-            raise
+            raise self._refused(refusal, bundle, now) from None
+
+    def _refused(
+        self, refusal: RefusedError, bundle: bytes, now: datetime
+    ) -> RefusedError:
+        """Return a refusal to raise, and remember it."""
+        refusal = suspect_clock(refusal, bundle, self.expectations, now=now)
+        # Or each query would have a bad bundle fetched and verified again.
+        self.refuse(refusal, now)
+        return refusal
 
     def renew(
         self, bundle: bytes, now: datetime, *, mirrored: bytes | None = None
@@ -629,4 +637,7 @@ def failure_of(refusal: RefusedError) -> EnclaveError:
     """Say a refusal of evidence in the client's terms."""
     if isinstance(refusal, MirrorSilentError):
         return EnclaveError(FailureReason.MIRROR_UNREACHABLE)
-    return EnclaveError(FailureReason.EVIDENCE_REFUSED, code=refusal.code.value)
+    reason = FailureReason.EVIDENCE_REFUSED
+    if isinstance(refusal, ClockSuspectedError):
+        reason = FailureReason.CLOCK_SUSPECTED
+    return EnclaveError(reason, code=refusal.code.value)

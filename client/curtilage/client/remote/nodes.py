@@ -5,8 +5,8 @@ question: he may have opened one of them. So a client draws by itself, anew for 
 question, and has no favourite; what it learns on the way (a node failed, is busy)
 takes nodes out for a while and never puts one first. To take out all others would be
 to choose as well, so this has a bound: half are always left, of those that failed the
-ones that failed longest ago; and where fewer than half could be verified, none is
-drawn. Answering for some
+ones that failed longest ago; and where fewer than half could be verified, or are left
+without the one that has just failed, none is drawn. Answering for some
 nodes and not for others then at most doubles the chance that an attempt reaches a
 given one (docs/protocol.md, "Pools").
 
@@ -95,7 +95,7 @@ class Draw:
         meets: Callable[[VerifiedKey], bool],
         other_than: str | None = None,
     ) -> Node | None:
-        """Draw a node, or return None where too few could be verified.
+        """Draw a node, or return None where too few are left.
 
         Args:
             verified: every node whose key is in force.
@@ -109,13 +109,15 @@ class Draw:
         # do not.
         fitting = [each for each in verified if meets(each.key)] or list(verified)
         listed = len(fitting) + missing
+        # Before the rule of the half: or a relay that hides half of the nodes and fails
+        # the first attempt would choose who reads the second.
+        fitting = [each for each in fitting if each.id != other_than]
         if 2 * len(fitting) < listed:
             return None
         left = [each for each in fitting if not self._is_out(each.id, now)]
         out = [each for each in fitting if self._is_out(each.id, now)]
         out.sort(key=lambda each: self._out[each.id])
         left += out[: max(0, (listed + 1) // 2 - len(left))]
-        left = [each for each in left if each.id != other_than]
         if len(left) <= 1:
             return left[0] if left else None
         return left[self._below(len(left))]

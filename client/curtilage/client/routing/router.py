@@ -81,6 +81,7 @@ _FAILURES: Final[Mapping[FailureReason, Failure]] = {
     FailureReason.TOO_MANY_RUNNING: Failure.BUSY,
     FailureReason.LOCAL_BUSY: Failure.BUSY,
     FailureReason.EVIDENCE_REFUSED: Failure.EVIDENCE,
+    FailureReason.CLOCK_SUSPECTED: Failure.EVIDENCE,
     FailureReason.TOO_FEW_NODES: Failure.EVIDENCE,
     FailureReason.NOT_CONFIGURED: Failure.UNREACHABLE,
     FailureReason.NO_ENCLAVE_NAMED: Failure.UNREACHABLE,

@@ -1,11 +1,11 @@
-"""The detectors' process: walled in, then told what to run, then asked.
+"""The detectors' process: it reads its plan, is walled in, and is then asked.
 
-It is told what to run by its first frame, then answers one batch after the other
-over its standard streams. Its errors go nowhere, since a library's message may hold
-a text. Before it loads a library it walls itself in (``curtilage.sandbox``), so that
-native code, too, reaches no network, writes no file and starts no program; its first
-answer says which layers of the wall stand. It ends when its parent does, and ends
-itself when a text takes far too long.
+Its first frame is the plan, which holds no text; then it answers one batch after the
+other over its standard streams. Its errors go nowhere, since a library's message may
+hold a text. Before it loads a library it walls itself in (``curtilage.sandbox``), so
+that native code, too, reaches no network, looks up no path elsewhere, writes no file
+and starts no program; its first answer says which layers of the wall stand. It ends
+when its parent does, and ends itself when a text takes far too long.
 """
 
 import os
@@ -15,6 +15,7 @@ import threading
 from base64 import b64decode
 from collections.abc import Sequence
 from hashlib import sha256
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, cast
 
 from curtilage.client.detection.pipe import (
@@ -39,9 +40,12 @@ _GIVE_WAY: Final = 19  # the lowest priority that there is
 def main(arguments: Sequence[str] = ()) -> int:
     """Read the plan, then answer the parent until it closes or dies."""
     requests, replies = take_streams()
-    # First of all: a library that is loaded may start threads, and a thread that
-    # runs already stands outside of what only the calling thread is put behind.
-    wall = compute_only()
+    # The plan names the folder of the operator's model. No text comes before the wall.
+    plan = read_plan(requests)
+    models = [Path(plan.ner.path)] if plan.ner.path else []
+    # Before any library: one that is loaded may start threads, and a thread that runs
+    # already is outside of what only the calling thread is put behind.
+    wall = compute_only(models)
     # Then Python's own hook: it holds where the kernel has no wall to offer, and
     # says in Python what the kernel would only answer with an error number.
     refuse_network_and_files()
@@ -49,7 +53,6 @@ def main(arguments: Sequence[str] = ()) -> int:
         import resource  # noqa: PLC0415 - not on every system
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    plan = read_plan(requests)
     serve(requests, replies, _built(plan, spare=SPARE in arguments), wall)
     return 0
 

@@ -1,0 +1,126 @@
+"""A root folder that holds what a process reads, and nothing else of the machine.
+
+A lookup of a path carries the path's text to the server of the file system: over the
+network for NFS, to another process for FUSE and automounters. Neither Landlock nor
+seccomp sees it. So the process gets a mount namespace whose root is an empty tmpfs,
+with the folders that it needs bound into it, read-only.
+"""
+
+import os
+import stat
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from curtilage.sandbox import kernel
+
+SYSTEM: Final = (
+    # Libraries that are loaded later, and how the loader finds them.
+    *("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64"),
+    *("/usr/local/lib", "/nix/store", "/gnu/store"),
+    *("/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime"),
+    # What libraries ask about the processor and the memory. Of /proc single files: in
+    # /proc/PID/root lies the root folder of another process.
+    *("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/sys/devices/system/cpu"),
+    *("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"),
+)
+"""Folders and files of the system that remain visible, where they exist."""
+
+_SCRATCH: Final = ("/tmp", "/mnt", "/var", "/usr")  # noqa: S108 - only mounted over
+_TMPFS: Final = "size=1m,nr_inodes=4k,mode=0755"
+# nosuid, nodev, noexec: sys/statvfs.h and linux/mount.h give them the same bits.
+_KEPT_FLAGS: Final = 2 | 4 | 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What is bound, held open while the mounts change: ``path`` is where it shows."""
+
+    path: Path
+    descriptor: int
+
+    @property
+    def name(self) -> str:
+        return f"/proc/self/fd/{self.descriptor}"
+
+
+def of_python() -> tuple[Path, ...]:
+    """Return the folders from which this interpreter loads modules and libraries."""
+    prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
+    libraries = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    # The empty entry is the current folder, which no library needs.
+    found = [Path(each) for each in (*sys.path, *libraries) if each]
+    found += [Path(each, "lib") for each in prefixes]
+    return tuple(each.absolute() for each in found)
+
+
+def enter(reads: Sequence[Path]) -> None:
+    """Make a root folder of ``SYSTEM``, Python's folders and ``reads``, and enter it.
+
+    The process must be in a mount namespace that it may change. Open files remain
+    open. What is mounted inside a folder is visible only if it is named as well.
+
+    Raises:
+        OSError: the kernel refuses; the process keeps the root folder that it had.
+    """
+    # No mount made here reaches the machine's own namespace, and none made there later
+    # comes here: an automounter must not follow.
+    kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE, "")
+    named = [*map(Path, SYSTEM), *of_python(), *(each.absolute() for each in reads)]
+    # Under the name that is given and under its own: libraries name each other by both.
+    wanted = {*named, *(each.resolve() for each in named)}
+    root = next((each for each in _SCRATCH if Path(each).is_dir()), "/")
+    with ExitStack() as opened:
+        sources = list(_opened(wanted, opened))
+        kernel.mount("tmpfs", root, "tmpfs", kernel.MS_NOSUID, _TMPFS)
+        try:
+            for source in sources:
+                _bind(source, Path(root))
+            kernel.mount("none", root, "", _read_only(root), "")
+            os.chdir(root)
+            # Both names mean the same folder: the old root comes to lie on the new one
+            # and is taken off it. Then only open files lead out.
+            kernel.pivot_root(".", ".")
+        except OSError:
+            os.chdir("/")
+            kernel.umount(root, kernel.MNT_DETACH)
+            raise
+        kernel.umount(".", kernel.MNT_DETACH)
+        os.chdir("/")
+
+
+def _opened(wanted: Iterable[Path], opened: ExitStack) -> Iterable[_Source]:
+    # By length: a folder comes before what is mounted inside of it.
+    for path in sorted(set(wanted), key=lambda each: (len(each.parts), each)):
+        try:
+            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except OSError:
+            continue  # not on this machine, or not readable anyway
+        opened.callback(os.close, descriptor)
+        yield _Source(path, descriptor)
+
+
+def _bind(source: _Source, root: Path) -> None:
+    at = root / source.path.relative_to("/")
+    given = os.fstat(source.descriptor)
+    if at.exists() and os.path.samestat(at.stat(), given):
+        return  # it lies in a folder that is there already
+    if not at.exists():
+        at.parent.mkdir(parents=True, exist_ok=True)
+        if stat.S_ISDIR(given.st_mode):
+            at.mkdir()
+        else:
+            at.touch()
+    # Not recursive: what else is mounted below is not wanted here.
+    kernel.mount(source.name, str(at), "", kernel.MS_BIND, "")
+    kernel.mount("none", str(at), "", _read_only(str(at)), "")
+
+
+def _read_only(path: str) -> int:
+    # Flags that another user namespace set may not be taken away.
+    kept = os.statvfs(path).f_flag & _KEPT_FLAGS
+    flags = kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY | kernel.MS_NOSUID
+    return flags | kept
