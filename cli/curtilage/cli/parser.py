@@ -333,11 +333,28 @@ def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
         help=f"0 takes a free one (default: {DEFAULT_PORT})",
     )
     parser.add_argument(
+        "--listen",
+        type=_socket,
+        metavar="unix:PATH",
+        help="listen on this UNIX socket, too; it is made with mode 0600, in a folder "
+        "that no other account may write to",
+    )
+    parser.add_argument(
+        "--no-tcp", action="store_true", help="listen on the socket alone"
+    )
+    parser.add_argument(
         "--otlp", metavar="URL", help="send counts to this OTLP/HTTP collector"
     )
     parser.add_argument(
         "--prometheus-port", type=int, metavar="PORT", help="answer Prometheus here"
     )
+
+
+def _socket(text: str) -> Path:
+    scheme, colon, path = text.partition(":")
+    if scheme != "unix" or not colon or not Path(path).is_absolute():
+        raise argparse.ArgumentTypeError(f"{text!r} is not unix:/path")
+    return Path(path)
 
 
 def _port(text: str) -> int:

@@ -2,9 +2,9 @@
 
 aiohttp's low-level server with the rules of relay and enclave on it: a deadline
 for each request, a cap on connections, our own error page, no log. Any program
-of this machine may connect, so one that keeps connections open without asking
-must not keep others out: there is a bound for those alone, and at it the one
-goes that has been silent for longest. Knows no question and no answer.
+of this machine may connect, served or not, so one that keeps connections open
+without asking must not keep others out: there is a bound for those alone, and at
+it the one goes that has been silent for longest. Knows no question and no answer.
 """
 
 import asyncio
@@ -121,6 +121,8 @@ class Connection(web.RequestHandler):
 
     Attributes:
         asker: by whom its questions are counted.
+        account: the account at the other end, once it was looked up; None inside:
+            it is not known.
         speaks: whether something of a request has come that is not whole yet.
     """
 
@@ -142,6 +144,7 @@ class Connection(web.RequestHandler):
         self._unread_timer: asyncio.TimerHandle | None = None
         self._unread_s = UNREAD_S
         self.asker = Asker()
+        self.account: tuple[int | None] | None = None
         self.speaks = False
 
     @override
