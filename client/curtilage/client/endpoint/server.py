@@ -10,7 +10,14 @@ decides.
 import ipaddress
 import json
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Generator,
+    Mapping,
+    Sequence,
+)
 from contextlib import (
     AsyncExitStack,
     ExitStack,
@@ -46,26 +53,29 @@ from curtilage.client.errors import (
     ConfigError,
     ConsentRequiredError,
     ListenError,
+    ModelNotFoundError,
     NotRoutedError,
     QueuedError,
+    TooLargeError,
     UsageError,
 )
 from curtilage.client.fair_queue import ASKER
 from curtilage.client.files import PRIVATE_FILE, locked, own_place
 from curtilage.client.openai_chat import (
     MAX_REQUEST_BYTES,
-    MODEL_ID,
     TOO_MANY,
     ChatCompletionRequest,
     ChunkBuilder,
     JsonObject,
     completion_object,
     error_object,
+    no_such_model,
     parse_completion_request,
     parse_feedback,
     provenance_headers,
     sse,
 )
+from curtilage.client.openai_fields import DOCUMENT, MODEL_ID, ROUTES
 from curtilage.client.query import Query
 from curtilage.client.session import Session
 
@@ -88,16 +98,18 @@ FEEDBACK_PATH: Final = "/v1/curtilage/feedback"
 HEALTH_PATH: Final = "/healthz"
 QUEUE_PATH: Final = "/v1/curtilage/queue/"
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-NOT_FOUND: Final = page("no such resource")
-NOT_ALLOWED: Final = page("no such method here")
+NOT_FOUND: Final = page(
+    f"no such path; here are {', '.join(ROUTES)} ({DOCUMENT})", code="not_found"
+)
+NOT_ALLOWED: Final = page(f"no such method for this path ({DOCUMENT})")
 NOT_EXPECTED: Final = page("only 100-continue may be expected")
 NOT_OURS: Final = page("this endpoint serves this machine only")
 NO_CALLER: Final = page(
     "this endpoint answers programs of the account that started it; any other sends "
     "its token as api_key (Authorization: Bearer TOKEN). The token is in the file "
     "endpoint-token of that account's state folder (~/.local/state/curtilage, or "
-    "$XDG_STATE_HOME/curtilage), which that account alone can read: "
-    "docs/commands.md, who may ask",
+    "$XDG_STATE_HOME/curtilage), which that account alone can read "
+    "(docs/commands.md, who may ask)",
     code="invalid_api_key",
 )
 
@@ -223,6 +235,8 @@ class _Endpoint:
         handler = self._handler(request)
         if isinstance(handler, web.StreamResponse):
             return handler
+        if (request.content_length or 0) > MAX_REQUEST_BYTES:
+            raise TooLargeError(f"the request is larger than {MAX_REQUEST_BYTES} bytes")
         expected = request.headers.get("Expect")
         if expected is not None:
             if expected.lower() != "100-continue":
@@ -285,10 +299,11 @@ class _Endpoint:
                 return await _streamed(request, chat, stream, self._refusal)
             async for _ in stream:
                 pass
-            return await _answered(request, stream.answer)
+            return await _answered(request, stream.answer, dropped=chat.dropped)
         except ClientError as error:
             status, body = await self._refusal(chat.query, error)
-            return _json(body, status=status, fields=_again(error))
+            fields = {**_again(error), **_dropped(chat.dropped)}
+            return _json(body, status=status, fields=fields)
         finally:
             await stream.aclose()
 
@@ -329,7 +344,7 @@ class _Endpoint:
     ) -> web.StreamResponse:
         del content
         if request.path != f"{MODELS_PATH}/{MODEL_ID}":
-            raise UsageError(f"the only model here is {MODEL_ID!r}", param="model")
+            raise ModelNotFoundError(no_such_model(), param="model")
         return _json(_model_object())
 
     async def _collect(
@@ -388,11 +403,13 @@ async def _body(request: web.BaseRequest) -> bytes:
     async for data in request.content.iter_any():
         body += data
         if len(body) > MAX_REQUEST_BYTES:
-            raise UsageError(f"the request is larger than {MAX_REQUEST_BYTES} bytes")
+            raise TooLargeError(f"the request is larger than {MAX_REQUEST_BYTES} bytes")
     return bytes(body)
 
 
-async def _answered(request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
+async def _answered(
+    request: web.BaseRequest, answer: Answer, *, dropped: Sequence[str] = ()
+) -> web.StreamResponse:
     body = completion_object(answer, answer_id=answer.id, created=_unix_now())
     content = json.dumps(body, ensure_ascii=False).encode()
     # Without a body of its own: the library keeps the response as well.
@@ -400,6 +417,7 @@ async def _answered(request: web.BaseRequest, answer: Answer) -> web.StreamRespo
         headers={
             **FIELDS,
             **provenance_headers(answer.provenance),
+            **_dropped(dropped),
             "Content-Type": "application/json",
         }
     )
@@ -425,6 +443,7 @@ async def _streamed(
             headers={
                 **FIELDS,
                 **({} if provenance is None else provenance_headers(provenance)),
+                **_dropped(chat.dropped),
                 "Content-Type": "text/event-stream; charset=utf-8",
             }
         )
@@ -458,6 +477,10 @@ async def _streamed(
         await response.write(end)
         await response.write_eof()
         return response
+
+
+def _dropped(names: Sequence[str]) -> dict[str, str]:
+    return {"x-curtilage-dropped": ", ".join(names)} if names else {}
 
 
 def _model_object() -> JsonObject:
