@@ -23,7 +23,7 @@ from curtilage.client.audit.directory import state_directory
 from curtilage.client.config import ClientConfig
 from curtilage.client.consent import KEY_BYTES, ConsentDesk
 from curtilage.client.endpoint import server as gateway
-from curtilage.client.endpoint.callers import TOKEN_NAME, Callers, stored_token
+from curtilage.client.endpoint.accounts import TOKEN_NAME, Callers, stored_token
 from curtilage.client.errors import EXPLAINED, ClientError, UsageError
 from curtilage.client.queue.deferred import State
 from curtilage.client.telemetry import TelemetrySettings, configure, shutdown

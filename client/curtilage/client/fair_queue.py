@@ -26,7 +26,7 @@ class Asker:
 
     Attributes:
         caller: the account or token that it asks with, as the endpoint checked it
-            (``endpoint/callers.py``). Several connections may share one; empty: this
+            (``endpoint/accounts.py``). Several connections may share one; empty: this
             process itself.
     """
 

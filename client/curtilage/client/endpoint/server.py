@@ -1,7 +1,7 @@
 """The local gateway: an OpenAI-compatible endpoint on loopback; the door inward.
 
 Programs of the user who started it may ask it, as they may read the user's own
-files, and so may a holder of its token; ``callers`` says who that is. A request
+files, and so may a holder of its token; ``accounts`` says who that is. A request
 that a browser's page could have made is refused: the Host must name this machine,
 and an Origin must as well. How many may connect, and for how long, ``admission``
 decides.
@@ -37,6 +37,7 @@ from curtilage.client import telemetry
 from curtilage.client.answer import Answer, Delta, Progress, SessionEvent
 from curtilage.client.answering.answer_stream import AnswerStream
 from curtilage.client.consent import Outbound
+from curtilage.client.endpoint.accounts import Callers
 from curtilage.client.endpoint.admission import (
     BACKLOG,
     FIELDS,
@@ -47,7 +48,6 @@ from curtilage.client.endpoint.admission import (
     affordable_connections,
     page,
 )
-from curtilage.client.endpoint.callers import Callers
 from curtilage.client.errors import (
     ClientError,
     ConfigError,

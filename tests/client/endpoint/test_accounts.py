@@ -19,9 +19,9 @@ import pytest
 from typing_extensions import override
 
 from curtilage.client.answer import AnswerEvent
-from curtilage.client.endpoint import callers
+from curtilage.client.endpoint import accounts
 from curtilage.client.endpoint import server as gateway
-from curtilage.client.endpoint.callers import Callers, stored_token, uid_of
+from curtilage.client.endpoint.accounts import Callers, stored_token, uid_of
 from curtilage.client.errors import ConfigError, ListenError
 from curtilage.client.fair_queue import ASKER
 from curtilage.client.parts import ClientParts
@@ -139,7 +139,7 @@ def test_the_kernels_table_says_who_owns_the_other_end(
     here: tuple[object, ...],
     uid: int | None,
 ) -> None:
-    ends = (cast("callers.End", each[:2]) for each in (there, here))
+    ends = (cast("accounts.End", each[:2]) for each in (there, here))
     assert uid_of(rows, *ends) == uid
 
 
@@ -153,7 +153,7 @@ async def test_a_row_that_one_reading_missed_is_found_by_the_next() -> None:
 @little
 async def test_an_account_of_another_user_namespace_is_not_known() -> None:
     """The kernel writes one number for them all, which may be our own as well."""
-    number = callers.overflow_uid()
+    number = accounts.overflow_uid()
     given = Callers(own=number, tables=lambda: [row(V4, uid=number)])
     assert await given.account(Transport(HERE, THERE)) is None
 
@@ -165,9 +165,9 @@ def test_without_the_kernels_word_that_number_is_the_usual_one(
     path = tmp_path / "overflowuid"
     if text is not None:
         path.write_text(text)
-    assert callers.overflow_uid(path) == 65534
+    assert accounts.overflow_uid(path) == 65534
     path.write_text("99\n")
-    assert callers.overflow_uid(path) == 99
+    assert accounts.overflow_uid(path) == 99
 
 
 class Answering:
@@ -243,7 +243,7 @@ def test_the_token_is_made_once_and_kept_for_its_owner(tmp_path: Path) -> None:
     token = stored_token(folder, secrets.token_urlsafe)
     assert len(token) == 43
     assert stored_token(folder, secrets.token_urlsafe) == token
-    file = folder / callers.TOKEN_NAME
+    file = folder / accounts.TOKEN_NAME
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     file.unlink()
@@ -253,7 +253,7 @@ def test_the_token_is_made_once_and_kept_for_its_owner(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o622])
 def test_a_token_that_others_may_know_is_not_used(tmp_path: Path, mode: int) -> None:
     token = stored_token(tmp_path, secrets.token_urlsafe)
-    (tmp_path / callers.TOKEN_NAME).chmod(mode)
+    (tmp_path / accounts.TOKEN_NAME).chmod(mode)
     with pytest.raises(ConfigError, match="delete it") as refused:
         stored_token(tmp_path, secrets.token_urlsafe)
     assert token not in str(refused.value)
@@ -262,7 +262,7 @@ def test_a_token_that_others_may_know_is_not_used(tmp_path: Path, mode: int) -> 
 @pytest.mark.parametrize("content", ["", "short", "x" * 44, "x" * 42 + "é", "x" * 1000])
 def test_a_file_that_is_no_token_is_refused(tmp_path: Path, content: str) -> None:
     stored_token(tmp_path, secrets.token_urlsafe)
-    (tmp_path / callers.TOKEN_NAME).write_text(content, "utf-8")
+    (tmp_path / accounts.TOKEN_NAME).write_text(content, "utf-8")
     with pytest.raises(ConfigError, match="not a token"):
         stored_token(tmp_path, secrets.token_urlsafe)
 
@@ -271,8 +271,8 @@ def test_a_token_is_read_through_no_link_and_from_no_pipe(tmp_path: Path) -> Non
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     stored_token(elsewhere, secrets.token_urlsafe)
-    link = tmp_path / callers.TOKEN_NAME
-    link.symlink_to(elsewhere / callers.TOKEN_NAME)
+    link = tmp_path / accounts.TOKEN_NAME
+    link.symlink_to(elsewhere / accounts.TOKEN_NAME)
     with pytest.raises(OSError, match="symbolic links"):
         stored_token(tmp_path, secrets.token_urlsafe)
     link.unlink()
@@ -314,7 +314,7 @@ async def test_a_stranger_gets_nothing_of_any_route(method: str, path: str) -> N
         assert answer.headers["WWW-Authenticate"].startswith("Bearer")
         error = (await answer.json())["error"]
     assert error["code"] == "invalid_api_key"
-    assert callers.TOKEN_NAME in error["message"]
+    assert accounts.TOKEN_NAME in error["message"]
     assert TOKEN not in error["message"]
     assert local.asked == []
 
@@ -565,5 +565,5 @@ async def test_another_account_is_refused(
         assert served[0] == 200
         own = await as_another(os.geteuid(), port, host=host, family=family)
         assert own[0] == 200
-    named = "token" if uid == callers.overflow_uid() else f"uid:{uid}"
+    named = "token" if uid == accounts.overflow_uid() else f"uid:{uid}"
     assert local.callers == [named, f"uid:{os.geteuid()}"]
