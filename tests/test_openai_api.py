@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 from tools import openai_api
@@ -79,7 +80,7 @@ def test_every_refusal_is_in_the_document() -> None:
 def _code(body: dict[str, object]) -> object:
     error = body["error"]
     assert isinstance(error, dict)
-    return error["code"]
+    return cast("dict[str, object]", error)["code"]
 
 
 def test_nothing_promises_that_all_of_it_works() -> None:

@@ -96,8 +96,10 @@ def test_what_changes_no_answer_is_dropped_and_listed() -> None:
 
 def test_every_field_of_openai_is_in_one_of_the_tables() -> None:
     """By the types of its own package, which the developers' tools install."""
-    known = CompletionCreateParamsNonStreaming.__annotations__.keys()
-    known |= CompletionCreateParamsBase.__annotations__.keys()
+    known = {
+        *CompletionCreateParamsNonStreaming.__annotations__,
+        *CompletionCreateParamsBase.__annotations__,
+    }
     assert len(known) > 30
     tables = (USED, NEUTRAL, DROPPED)
     assert {name: sum(name in table for table in tables) for name in known} == (
@@ -254,7 +256,10 @@ def test_what_else_a_turn_holds_is_refused_by_name(
 
 
 def test_a_field_of_a_turn_that_is_not_known_is_named() -> None:
-    messages = [TURN, {"role": "user", "content": "x", "traceId": CANARY}]
+    messages: list[dict[str, object]] = [
+        {**TURN},
+        {"role": "user", "content": "x", "traceId": CANARY},
+    ]
     with pytest.raises(UnsupportedContentError, match=r"messages\[1\].traceId holds"):
         parse_completion_request(json.dumps({"messages": messages}).encode())
     query = query_from(messages, {}, stream=False, answered=False)
@@ -288,7 +293,11 @@ def test_an_assistants_turn_may_be_empty_or_a_refusal(
     turn: dict[str, object], text: str
 ) -> None:
     """And what it says is inspected, and sent as what it is: the turn's text."""
-    messages: list[dict[str, object]] = [TURN, {"role": "assistant", **turn}, TURN]
+    messages: list[dict[str, object]] = [
+        {**TURN},
+        {"role": "assistant", **turn},
+        {**TURN},
+    ]
     chat = parse_completion_request(json.dumps({"messages": messages}).encode())
     assert [leaf.text for leaf in chat.query.leaves()] == ["hello", text, "hello"]
     sent = json.loads(chat.query.payload())["messages"][1]

@@ -116,7 +116,8 @@ assistant is text like its ``content``."""
 
 ROUTES: Final[Mapping[str, str]] = {
     "POST /v1/chat/completions": "works as the tables below say",
-    "GET /v1/models": f"one entry, `{MODEL_ID}`",
+    "GET /v1/models": f"one entry, `{MODEL_ID}`; its field `curtilage` names the local "
+    "model, and says whether that is a demonstration model (`demonstration`)",
     f"GET /v1/models/{MODEL_ID}": "that entry",
     "POST /v1/curtilage/feedback": "not in OpenAI's API: whether an answer was good",
     "GET /v1/curtilage/queue/TICKET": "not in OpenAI's API: the answer to a question "

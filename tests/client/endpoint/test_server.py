@@ -13,6 +13,7 @@ from curtilage.client import telemetry
 from curtilage.client.answer import AnswerEvent, Delta
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.errors import ConfigError, ListenError
+from curtilage.client.local.catalogue import known
 from curtilage.client.parts import (
     AnswersLocally,
     ClientParts,
@@ -341,6 +342,34 @@ async def test_other_paths_and_methods_are_told() -> None:
                 assert (await response.json())["error"]
         async with session.get(f"{url}/v1/chat/completions") as response:
             assert response.status == 405
+
+
+@pytest.mark.parametrize("demonstration", [False, True])
+async def test_a_demonstration_model_is_marked(*, demonstration: bool) -> None:
+    local = ScriptedLocal()
+    if demonstration:
+        embedded = known("default")
+        assert embedded is not None
+        local.digests = (embedded.sha256, "00")
+    expected = {"local_model": "scripted", "demonstration": demonstration}
+    async with (
+        served(local=local) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused") as client,
+    ):
+        (listed,) = (await client.models.list()).data
+        asked = await client.models.retrieve("curtilage")
+    for each in (listed, asked):
+        assert each.model_extra == {"curtilage": expected}
+
+
+async def test_without_a_local_model_nothing_is_marked() -> None:
+    async with (
+        served() as url,
+        http() as session,
+        session.get(f"{url}/v1/models/curtilage") as response,
+    ):
+        told = await response.json()
+    assert told["curtilage"] == {"local_model": "none", "demonstration": False}
 
 
 async def test_another_model_is_told_which_there_are() -> None:

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from curtilage.client.errors import ConfigError
 from curtilage.client.files import locked, open_private, write_private_atomically
@@ -124,14 +124,13 @@ class Callers:
 
     async def account(self, transport: asyncio.BaseTransport) -> int | None:
         """Return the account that owns the other end of a connection, if known."""
-        own, peer = (
-            transport.get_extra_info(name) for name in ("sockname", "peername")
-        )
-        if isinstance(own, tuple) and isinstance(peer, tuple):
-            ends = (peer[0], peer[1]), (own[0], own[1])
+        names = ("peername", "sockname")
+        ends: list[object] = [transport.get_extra_info(name) for name in names]
+        if all(isinstance(end, tuple) for end in ends):
+            peer, own = (cast("End", end)[:2] for end in ends)
             # In a thread: on a machine with very many connections the kernel takes a
             # while to write its table.
-            uid = await asyncio.to_thread(_account_of, self._tables, *ends)
+            uid = await asyncio.to_thread(_account_of, self._tables, peer, own)
         else:
             uid = _peer_of(transport.get_extra_info("socket"))
         # The kernel writes this number for every account that has none in our user

@@ -337,7 +337,7 @@ class _Endpoint:
         self, request: web.BaseRequest, content: bytes
     ) -> web.StreamResponse:
         del request, content
-        return _json({"object": "list", "data": [_model_object()]})
+        return _json({"object": "list", "data": [self._model_object()]})
 
     async def _model(
         self, request: web.BaseRequest, content: bytes
@@ -345,7 +345,20 @@ class _Endpoint:
         del content
         if request.path != f"{MODELS_PATH}/{MODEL_ID}":
             raise ModelNotFoundError(no_such_model(), param="model")
-        return _json(_model_object())
+        return _json(self._model_object())
+
+    def _model_object(self) -> JsonObject:
+        return {
+            "id": MODEL_ID,
+            "object": "model",
+            "created": 0,
+            "owned_by": "curtilage",
+            # Who answers a question is decided then; this is who answers at home.
+            "curtilage": {
+                "local_model": self._session.local_model,
+                "demonstration": self._session.demonstration,
+            },
+        }
 
     async def _collect(
         self, request: web.BaseRequest, content: bytes
@@ -481,10 +494,6 @@ async def _streamed(
 
 def _dropped(names: Sequence[str]) -> dict[str, str]:
     return {"x-curtilage-dropped": ", ".join(names)} if names else {}
-
-
-def _model_object() -> JsonObject:
-    return {"id": MODEL_ID, "object": "model", "created": 0, "owned_by": "curtilage"}
 
 
 def _is_own(request: web.BaseRequest) -> bool:
