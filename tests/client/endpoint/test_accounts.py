@@ -145,8 +145,8 @@ def test_the_kernels_table_says_who_owns_the_other_end(
 
 @little
 async def test_a_row_that_one_reading_missed_is_found_by_the_next() -> None:
-    readings = iter([[], [], [row(V4)]])
-    given = Callers(tables=lambda: next(readings))
+    readings = iter([list[str](), list[str](), [row(V4)]])
+    given = Callers(tables=[lambda: next(readings)])
     assert await given.account(Transport(HERE, THERE)) == 7
 
 
@@ -154,7 +154,7 @@ async def test_a_row_that_one_reading_missed_is_found_by_the_next() -> None:
 async def test_an_account_of_another_user_namespace_is_not_known() -> None:
     """The kernel writes one number for them all, which may be our own as well."""
     number = accounts.overflow_uid()
-    given = Callers(own=number, tables=lambda: [row(V4, uid=number)])
+    given = Callers(own=number, tables=[lambda: [row(V4, uid=number)]])
     assert await given.account(Transport(HERE, THERE)) is None
 
 

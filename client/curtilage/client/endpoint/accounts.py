@@ -17,6 +17,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, cast
 
@@ -51,7 +52,7 @@ _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
 
 End = tuple[str, int]
 """An address and a port, as ``getpeername`` writes them."""
-ReadTables = Callable[[], Iterable[str]]
+ReadTable = Callable[[], Iterable[str]]
 
 
 def stored_token(folder: Path, random: Callable[[int], str]) -> str:
@@ -108,7 +109,7 @@ class Callers:
     Args:
         token: what a caller of another account has to send; None: there is none.
         own: the account that is served without it; None: that of this process.
-        tables: reads the kernel's tables of TCP connections.
+        tables: each reads one of the kernel's tables of TCP connections.
     """
 
     def __init__(
@@ -116,11 +117,11 @@ class Callers:
         token: str | None = None,
         *,
         own: int | None = None,
-        tables: ReadTables | None = None,
+        tables: Sequence[ReadTable] = (),
     ) -> None:
         self._token = None if token is None else token.encode()
         self._own = os.geteuid() if own is None else own
-        self._tables = tables or _rows
+        self._tables = tables or tuple(partial(_rows, path) for path in TABLES)
 
     async def account(self, transport: asyncio.BaseTransport) -> int | None:
         """Return the account that owns the other end of a connection, if known."""
@@ -165,7 +166,7 @@ def uid_of(rows: Iterable[str], peer: End, own: End) -> int | None:
     """Return the owner of a TCP connection's other end.
 
     Args:
-        rows: of ``/proc/net/tcp`` and ``/proc/net/tcp6``.
+        rows: of ``/proc/net/tcp`` or ``/proc/net/tcp6``.
         peer: that end.
         own: ours.
 
@@ -174,8 +175,9 @@ def uid_of(rows: Iterable[str], peer: End, own: End) -> int | None:
     """
     wanted = {f"{there} {here}" for there, here in _written(peer, own)}
     found: set[int] = set()
+    port = f":{peer[1]:04X} "
     for row in rows:
-        columns = row.split()
+        columns = row.split() if port in row else []
         if len(columns) < 10 or f"{columns[1]} {columns[2]}" not in wanted:  # noqa: PLR2004
             continue
         state, uid, inode = columns[3], columns[7], columns[9]
@@ -193,18 +195,19 @@ def overflow_uid(path: Path = OVERFLOW_UID) -> int:
     return _USUAL_OVERFLOW_UID
 
 
-def _account_of(tables: ReadTables, peer: End, own: End) -> int | None:
-    for _ in range(_READINGS):
-        uid = uid_of(tables(), peer, own)
+def _account_of(tables: Sequence[ReadTable], peer: End, own: End) -> int | None:
+    # One table after the other: the kernel takes milliseconds for each, and a
+    # connection is in one alone.
+    for table in (*tables,) * _READINGS:
+        uid = uid_of(table(), peer, own)
         if uid is not None:
             return uid
     return None
 
 
-def _rows() -> Iterator[str]:
-    for path in TABLES:
-        with suppress(OSError), path.open("r", encoding="ascii") as file:
-            yield from file
+def _rows(path: Path) -> Iterator[str]:
+    with suppress(OSError), path.open("r", encoding="ascii") as file:
+        yield from file
 
 
 def _written(peer: End, own: End) -> Iterator[tuple[str, str]]:
