@@ -381,10 +381,14 @@ def test_the_body_names_who_answered() -> None:
         ({"messages": []}, "messages"),
         ({"messages": [TURN] * (MAX_MESSAGES + 1)}, "messages"),
         ({"messages": [CANARY]}, "messages[0]"),
-        ({"messages": [{"role": CANARY, "content": ""}]}, "messages[0]"),
-        ({"messages": [{"role": "user", "content": 1}]}, "messages[0]"),
-        ({"messages": [{"role": "user"}]}, "messages[0]"),
-        ({"messages": [{"role": "user", "content": "", "name": 1}]}, "messages[0]"),
+        ({"messages": [{"role": CANARY, "content": ""}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": 1}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": []}]}, "messages[0].content"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        (
+            {"messages": [{"role": "user", "content": "", "name": 1}]},
+            "messages[0].name",
+        ),
         ({CANARY: 1}, None),
     ],
 )

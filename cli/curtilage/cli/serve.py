@@ -89,7 +89,7 @@ async def _serve(config: ClientConfig, listen: _Listen) -> None:
 async def _serve_until(
     stop: asyncio.Event, config: ClientConfig, listen: _Listen
 ) -> None:
-    token, path = _token()
+    token, path = kept_token()
     # Whoever serves others asks none of them here: their applications do.
     consents = ConsentDesk(
         secrets.token_bytes(KEY_BYTES), secrets.token_bytes, _monotonic_ms
@@ -114,7 +114,7 @@ async def _serve_until(
             queue = session.queue
             queue.keep_on()
         if token is not None:
-            _tell_token(token, path)
+            announce(token, path)
         kept = None if token is None else str(path)
         out_json({"ready": True, **_shown(listen, bound), "token_file": kept})
         while not await _stopped(stop, CHECKPOINT_S):
@@ -128,8 +128,12 @@ async def _serve_until(
                 err(f"{questions} waited in memory, and {are} forgotten")
 
 
-def _token() -> tuple[str | None, Path]:
-    """Return the token of other accounts' programs, and the file that holds it."""
+def kept_token() -> tuple[str | None, Path]:
+    """Return the token of other accounts' programs, and its file; None: there is none.
+
+    Raises:
+        ConfigError: the file is not what it should be, or others could read it.
+    """
     folder = state_directory(os.environ, Path.home()).parent
     path = folder / TOKEN_NAME
     try:
@@ -142,8 +146,9 @@ def _token() -> tuple[str | None, Path]:
         return None, path
 
 
-def _tell_token(token: str, path: Path) -> None:
-    # On a terminal alone: what goes into a file or a journal is read by others.
+def announce(token: str, path: Path) -> None:
+    """Say where the token is; to a person at a terminal, the token as well."""
+    # What goes into a file or a journal is read by others.
     named = f"{token}\n(kept in {path})" if sys.stderr.isatty() else f"in {path}"
     err(f"api_key for programs of other accounts: {named}")
 

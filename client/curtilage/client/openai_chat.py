@@ -116,9 +116,11 @@ def _message(index: int, value: object) -> tuple[Message, list[Other]]:
     message = cast("JsonObject", value)
     role, name = message.get("role"), message.get("name")
     if not isinstance(role, str) or role not in ROLES:
-        raise UsageError(f"{param}.role is not one that is known", param=param)
+        raise UsageError(
+            f"{param}.role is not one that is known", param=f"{param}.role"
+        )
     if name is not None and not isinstance(name, str):
-        raise UsageError(f"{param}.name must be a string", param=param)
+        raise UsageError(f"{param}.name must be a string", param=f"{param}.name")
     refusal = message.get("refusal") if role == ASSISTANT else None
     spoken = {"refusal"} if isinstance(refusal, str) else set[str]()
     # Tool calls and whatever else a message may carry hold text that is not
@@ -154,7 +156,7 @@ def _content(index: int, role: str, value: object) -> tuple[str, list[Other]]:
     if not isinstance(value, list) or not value:
         raise UsageError(
             f"messages[{index}].content must be a string or a list of parts",
-            param=f"messages[{index}]",
+            param=f"messages[{index}].content",
         )
     texts: list[str] = []
     others: list[Other] = []
