@@ -143,7 +143,8 @@ def test_the_token_of_the_endpoint_is_kept_for_its_owner(whole: Stack) -> None:
 def test_the_endpoint_answers_its_own_account_alone(whole: Stack) -> None:
     port = whole.client_url.rpartition(":")[2].partition("/")[0]
     line = (
-        "import encodings.idna, http.client, os; os.setgroups([]); os.setgid(4321); os.setuid(4321);"
+        "import encodings.idna, http.client, os;"
+        "os.setgroups([]); os.setgid(4321); os.setuid(4321);"
         f"c = http.client.HTTPConnection('127.0.0.1', {port});"
         "c.request('GET', '/v1/models'); print(c.getresponse().status)"
     )
