@@ -1,4 +1,4 @@
-"""Ask the client's endpoint over HTTP, as any OpenAI client would."""
+"""Ask the client's endpoint over HTTP, as an OpenAI client does."""
 
 import json
 import urllib.request

@@ -276,7 +276,7 @@ def _show_checks(stack: Stack) -> None:
 
 
 def _ask(stack: Stack, question: Question) -> Outcome:
-    """Ask the client's endpoint, as any OpenAI client would, and show it."""
+    """Ask the client's endpoint, as an OpenAI client does, and show it."""
     out(f"\n[{question.desk}]")
     out(_wrapped(question.text, "  > "))
     asked = time.monotonic()

@@ -25,11 +25,11 @@ from curtilage.client.errors import ClientError
 from curtilage.client.local.model import LocalModel
 from curtilage.client.local.registry import Registry
 from curtilage.client.openai_chat import (
-    MODEL_ID,
     ChunkBuilder,
     error_object,
     parse_completion_request,
 )
+from curtilage.client.openai_fields import MODEL_ID
 from curtilage_dev.certificates import Authority
 
 CHAT_PATH: Final = "/v1/chat/completions"

@@ -3,6 +3,10 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from openai.types.chat.completion_create_params import (
+    CompletionCreateParamsBase,
+    CompletionCreateParamsNonStreaming,
+)
 
 from curtilage.client.answer import (
     Answer,
@@ -20,7 +24,9 @@ from curtilage.client.errors import (
     FailureReason,
     IncompleteAnswerError,
     LocalUnavailableError,
+    UnknownFieldError,
     UnsupportedContentError,
+    UnsupportedFieldError,
     UsageError,
 )
 from curtilage.client.local.model import LocalContextTooLongError, LocalModelBusyError
@@ -34,6 +40,7 @@ from curtilage.client.openai_chat import (
     provenance_headers,
     query_from,
 )
+from curtilage.client.openai_fields import DROPPED, NEUTRAL, USED
 
 CANARY = "canary-5f1c"
 TURN = {"role": "user", "content": "hello"}
@@ -52,6 +59,91 @@ FINISHED = Finished(finish_reason="stop", prompt_tokens=2, completion_tokens=3)
 
 def body(**fields: object) -> bytes:
     return json.dumps({"messages": [TURN], **fields}).encode()
+
+
+HARMLESS: dict[str, object] = {
+    "cache_control": {"type": CANARY},
+    "chat_id": CANARY,
+    "metadata": {"ward": CANARY},
+    "parallel_tool_calls": False,
+    "prompt_cache_key": CANARY,
+    "prompt_cache_retention": CANARY,
+    "reasoning_effort": CANARY,
+    "safety_identifier": CANARY,
+    "service_tier": CANARY,
+    "session_id": CANARY,
+    "store": True,
+    "user": CANARY,
+    "verbosity": CANARY,
+}
+
+
+def test_what_changes_no_answer_is_dropped_and_listed() -> None:
+    part = {"type": "text", "text": "hello", "cache_control": CANARY}
+    turns: list[dict[str, object]] = [
+        {"role": "user", "content": [part], "id": CANARY, "timestamp": 7},
+        {"role": "assistant", "content": "x", "annotations": [CANARY]},
+        {"role": "user", "content": "y"},
+    ]
+    chat = parse_completion_request(
+        json.dumps({"messages": turns, **HARMLESS}).encode()
+    )
+    assert chat.dropped == tuple(sorted({*HARMLESS, "annotations", "id", "timestamp"}))
+    assert [leaf.text for leaf in chat.query.leaves()] == ["hello", "x", "y"]
+    assert CANARY not in f"{chat} {chat.query.payload()!r}"
+    assert parse_completion_request(body()).dropped == ()
+
+
+def test_every_field_of_openai_is_in_one_of_the_tables() -> None:
+    """By the types of its own package, which the developers' tools install."""
+    known = {
+        *CompletionCreateParamsNonStreaming.__annotations__,
+        *CompletionCreateParamsBase.__annotations__,
+    }
+    assert len(known) > 30
+    tables = (USED, NEUTRAL, DROPPED)
+    assert {name: sum(name in table for table in tables) for name in known} == (
+        dict.fromkeys(known, 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "param", "shown"),
+    [
+        (["top_k"], "top_k", "top_k"),
+        (["topK", "min_p"], "min_p", "min_p, topK"),
+        ([CANARY], None, "one whose name is no identifier"),
+        (["a b", "x"], "x", "x"),
+        (["x" * 65], None, "one whose name is no identifier"),
+        (["Ann\u00e9"], None, "one whose name is no identifier"),
+        ([f"a{n}" for n in range(9)], "a0", "a0, a1, a2, a3, a4 "),
+    ],
+)
+def test_a_field_that_is_not_known_is_named(
+    names: list[str], param: str | None, shown: str
+) -> None:
+    with pytest.raises(UnknownFieldError) as refused:
+        parse_completion_request(body(**dict.fromkeys(names, CANARY)))
+    status, value = error_object(refused.value)
+    error = cast("dict[str, str]", value["error"])
+    assert status == 400
+    assert (error["code"], error["param"]) == ("unknown_parameter", param)
+    assert shown in error["message"]
+    assert "docs/openai-api.md" in error["message"]
+    assert CANARY not in str(value)
+
+
+def test_a_field_that_is_null_asks_for_nothing() -> None:
+    unset = dict.fromkeys(["top_k", "tools", "n", "model", "max_completion_tokens"])
+    chat = parse_completion_request(body(**unset, max_tokens=7))
+    assert chat.query.settings.max_tokens == 7
+    assert chat.dropped == ()
+
+
+def test_what_is_not_done_here_says_so() -> None:
+    with pytest.raises(UnsupportedFieldError, match=r"docs/openai-api\.md") as refused:
+        parse_completion_request(body(tools=[{"type": "function"}]))
+    assert refused.value.code == "unsupported_parameter"
 
 
 def test_parse_takes_what_openai_clients_send() -> None:
@@ -109,10 +201,11 @@ def test_every_text_is_a_leaf() -> None:
 
 PARTS = {
     "picture": {"type": "image_url", "image_url": {"url": f"data:,{CANARY}"}},
-    "sound": {"type": "input_audio", "input_audio": {"data": CANARY}},
     "file": {"type": "file", "file": {"file_id": CANARY}},
     "refusal": {"type": "refusal", "refusal": CANARY},
-    "other fields": {"type": "text", "text": CANARY, "cache_control": "y"},
+    "other fields": {"type": "text", "text": CANARY, CANARY: "y"},
+    r"\(source, when\)": {"type": "text", "text": CANARY, "when": 1, "source": CANARY},
+    "sound": {"type": "input_audio", "input_audio": {"data": CANARY}},
     "text with": {"type": "text", "text": 5},
     "not known": {"type": CANARY},
     "kind that": "bare",
@@ -123,7 +216,7 @@ TURNS: dict[str, dict[str, object]] = {
     "a function call": {"content": "", "function_call": {"name": CANARY}},
     "the result of a tool call": {"content": "4", "tool_call_id": CANARY},
     "a sound recording": {"content": "x", "audio": {"id": CANARY}},
-    "a refusal": {"content": None, "refusal": CANARY},
+    "a refusal": {"content": "x", "refusal": {"text": CANARY}},
     "a field that is not known": {"content": "x", CANARY: "y"},
 }
 
@@ -162,6 +255,55 @@ def test_what_else_a_turn_holds_is_refused_by_name(
         assert CANARY not in f"{refused.value} {refused.value.param}"
 
 
+def test_a_field_of_a_turn_that_is_not_known_is_named() -> None:
+    messages: list[dict[str, object]] = [
+        {**TURN},
+        {"role": "user", "content": "x", "traceId": CANARY},
+    ]
+    with pytest.raises(UnsupportedContentError, match=r"messages\[1\].traceId holds"):
+        parse_completion_request(json.dumps({"messages": messages}).encode())
+    query = query_from(messages, {}, stream=False, answered=False)
+    # A place is recorded, and so it has no name of the sender's.
+    assert [where.json_path for where in query.opaque] == ["other"]
+
+
+@pytest.mark.parametrize(
+    ("turn", "text"),
+    [
+        ({}, ""),
+        ({"content": None}, ""),
+        ({"content": ""}, ""),
+        ({"content": None, "refusal": None}, ""),
+        ({"content": None, "refusal": "I cannot."}, "I cannot."),
+        ({"refusal": "I cannot."}, "I cannot."),
+        ({"content": "Well.", "refusal": "I cannot."}, "Well.\nI cannot."),
+        ({"content": [{"type": "refusal", "refusal": "I cannot."}]}, "I cannot."),
+        (
+            {
+                "content": [
+                    {"type": "text", "text": "Well."},
+                    {"type": "refusal", "refusal": "I cannot."},
+                ]
+            },
+            "Well.\nI cannot.",
+        ),
+    ],
+)
+def test_an_assistants_turn_may_be_empty_or_a_refusal(
+    turn: dict[str, object], text: str
+) -> None:
+    """And what it says is inspected, and sent as what it is: the turn's text."""
+    messages: list[dict[str, object]] = [
+        {**TURN},
+        {"role": "assistant", **turn},
+        {**TURN},
+    ]
+    chat = parse_completion_request(json.dumps({"messages": messages}).encode())
+    assert [leaf.text for leaf in chat.query.leaves()] == ["hello", text, "hello"]
+    sent = json.loads(chat.query.payload())["messages"][1]
+    assert sent == {"role": "assistant", "content": text}
+
+
 def test_an_answer_that_comes_back_as_a_turn_is_text() -> None:
     nothing = dict.fromkeys(("refusal", "audio", "function_call"))
     empty: list[object] = []
@@ -178,6 +320,8 @@ def test_an_answer_that_comes_back_as_a_turn_is_text() -> None:
 @pytest.mark.parametrize("content", [None, [], {}, 7])
 @pytest.mark.parametrize("role", ["user", "assistant", "tool"])
 def test_a_turn_without_text_is_refused(role: str, content: object) -> None:
+    if (role, content) == ("assistant", None):
+        return  # see above
     messages = [{"role": role, "content": content}]
     with pytest.raises(UsageError, match=r"messages\[0\]\.content must be"):
         parse_completion_request(json.dumps({"messages": messages}).encode())
@@ -237,10 +381,14 @@ def test_the_body_names_who_answered() -> None:
         ({"messages": []}, "messages"),
         ({"messages": [TURN] * (MAX_MESSAGES + 1)}, "messages"),
         ({"messages": [CANARY]}, "messages[0]"),
-        ({"messages": [{"role": CANARY, "content": ""}]}, "messages[0]"),
-        ({"messages": [{"role": "user", "content": 1}]}, "messages[0]"),
-        ({"messages": [{"role": "user"}]}, "messages[0]"),
-        ({"messages": [{"role": "user", "content": "", "name": 1}]}, "messages[0]"),
+        ({"messages": [{"role": CANARY, "content": ""}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": 1}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": []}]}, "messages[0].content"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        (
+            {"messages": [{"role": "user", "content": "", "name": 1}]},
+            "messages[0].name",
+        ),
         ({CANARY: 1}, None),
     ],
 )

@@ -1,6 +1,10 @@
 """The client as a process: what an OpenAI client gets on each route."""
 
 import json
+import os
+import stat
+import subprocess
+import sys
 from base64 import b64decode
 from collections.abc import Generator
 from pathlib import Path
@@ -119,3 +123,30 @@ def test_the_relay_saw_no_more_than_the_questions_that_left(whole: Stack) -> Non
         for word in ("4111 1111", "bacterium"):
             assert word not in json.dumps(seen)
             assert word.encode() not in passed
+
+
+def test_the_token_of_the_endpoint_is_kept_for_its_owner(whole: Stack) -> None:
+    (ready,) = map(json.loads, (whole.folder / "client.out").read_text().splitlines())
+    kept = Path(ready["token_file"])
+    assert kept.is_relative_to(whole.state)
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    token = kept.read_text().strip()
+    said = (whole.folder / "client.err").read_text()
+    assert str(kept) in said
+    assert token not in said
+    assert token not in json.dumps(ready)
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="SKIPPED LOUDLY: only root can try another account"
+)
+def test_the_endpoint_answers_its_own_account_alone(whole: Stack) -> None:
+    port = whole.client_url.rpartition(":")[2].partition("/")[0]
+    line = (
+        "import encodings.idna, http.client, os;"
+        "os.setgroups([]); os.setgid(4321); os.setuid(4321);"
+        f"c = http.client.HTTPConnection('127.0.0.1', {port});"
+        "c.request('GET', '/v1/models'); print(c.getresponse().status)"
+    )
+    asked = [sys.executable, "-c", line]
+    assert subprocess.check_output(asked, text=True).strip() == "401"

@@ -313,12 +313,15 @@ def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
         commands,
         "serve",
         summary="serve the OpenAI API on this machine",
-        text="Serve /v1/chat/completions, /v1/models and /healthz on loopback. Any "
-        "OpenAI client\nworks unchanged; the response headers x-curtilage-route, "
-        "x-curtilage-class and\nx-curtilage-policy say where an answer comes from. "
-        "Prints one JSON line when ready.\n/v1/curtilage/feedback takes what somebody "
-        "thinks of an answer. Whoever stops it waits\nuntil open connections to the "
-        "relay have the length that every answer has.",
+        text="Serve /v1/chat/completions, /v1/models and /healthz on loopback, for "
+        "OpenAI clients\nthat send text; docs/openai-api.md lists what works and what "
+        "is refused (tools, JSON,\npictures, other models). Programs of this account "
+        "need no api_key; any other account\nsends the token in the file "
+        "endpoint-token of the state folder. The response headers\nx-curtilage-route, "
+        "x-curtilage-class and x-curtilage-policy say where an answer comes\nfrom. "
+        "Prints one JSON line when ready. /v1/curtilage/feedback takes what somebody\n"
+        "thinks of an answer. Whoever stops it waits until open connections to the "
+        "relay have\nthe length that every answer has.",
         example="curtilage serve --relay https://relay.example/ward\n"
         "OPENAI_BASE_URL=http://127.0.0.1:8642/v1 OPENAI_API_KEY=unused my-app",
     )
@@ -333,11 +336,28 @@ def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
         help=f"0 takes a free one (default: {DEFAULT_PORT})",
     )
     parser.add_argument(
+        "--listen",
+        type=_socket,
+        metavar="unix:PATH",
+        help="listen on this UNIX socket, too; it is made with mode 0600, in a folder "
+        "that no other account may write to",
+    )
+    parser.add_argument(
+        "--no-tcp", action="store_true", help="listen on the socket alone"
+    )
+    parser.add_argument(
         "--otlp", metavar="URL", help="send counts to this OTLP/HTTP collector"
     )
     parser.add_argument(
         "--prometheus-port", type=int, metavar="PORT", help="answer Prometheus here"
     )
+
+
+def _socket(text: str) -> Path:
+    scheme, colon, path = text.partition(":")
+    if scheme != "unix" or not colon or not Path(path).is_absolute():
+        raise argparse.ArgumentTypeError(f"{text!r} is not unix:/path")
+    return Path(path)
 
 
 def _port(text: str) -> int:

@@ -2,9 +2,13 @@
 
 import argparse
 import asyncio
+import os
 import secrets
 import signal
+import sys
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic
 
 from curtilage.cli.start import config_from, session_from
@@ -15,23 +19,41 @@ from curtilage.cli.terminal import (
     plural,
 )
 from curtilage.client.audit.checkpoint import CHECKPOINT_S
+from curtilage.client.audit.directory import state_directory
 from curtilage.client.config import ClientConfig
 from curtilage.client.consent import KEY_BYTES, ConsentDesk
 from curtilage.client.endpoint import server as gateway
-from curtilage.client.errors import EXPLAINED, ClientError
+from curtilage.client.endpoint.accounts import TOKEN_NAME, Callers, stored_token
+from curtilage.client.errors import EXPLAINED, ClientError, UsageError
 from curtilage.client.queue.deferred import State
 from curtilage.client.telemetry import TelemetrySettings, configure, shutdown
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listen:
+    """Where to listen: on TCP, on a UNIX socket, or on both."""
+
+    host: str | None
+    port: int
+    socket: Path | None
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Serve until interrupted."""
+    listen = _Listen(
+        host=None if arguments.no_tcp else arguments.host,
+        port=arguments.port,
+        socket=arguments.listen,
+    )
+    if listen.host is None and listen.socket is None:
+        raise UsageError("--no-tcp needs --listen unix:PATH")
     configure(
         TelemetrySettings(
             otlp_endpoint=arguments.otlp, prometheus_port=arguments.prometheus_port
         )
     )
     try:
-        asyncio.run(_serve(config_from(arguments), arguments.host, arguments.port))
+        asyncio.run(_serve(config_from(arguments), listen))
     finally:
         shutdown()
     return DONE
@@ -41,7 +63,7 @@ def _monotonic_ms() -> int:
     return int(monotonic() * 1000)
 
 
-async def _serve(config: ClientConfig, host: str, port: int) -> None:
+async def _serve(config: ClientConfig, listen: _Listen) -> None:
     stop = asyncio.Event()
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
 
@@ -54,7 +76,7 @@ async def _serve(config: ClientConfig, host: str, port: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, told_to_stop)
     try:
-        await _serve_until(stop, config, host, port)
+        await _serve_until(stop, config, listen)
     except asyncio.CancelledError:
         if not stop.is_set():
             raise
@@ -65,15 +87,22 @@ async def _serve(config: ClientConfig, host: str, port: int) -> None:
 
 
 async def _serve_until(
-    stop: asyncio.Event, config: ClientConfig, host: str, port: int
+    stop: asyncio.Event, config: ClientConfig, listen: _Listen
 ) -> None:
+    token, path = kept_token()
     # Whoever serves others asks none of them here: their applications do.
     consents = ConsentDesk(
         secrets.token_bytes(KEY_BYTES), secrets.token_bytes, _monotonic_ms
     )
     async with (
         session_from(config, spare=True, consents=consents) as session,
-        gateway.serving(session, host, port) as bound,
+        gateway.serving(
+            session,
+            listen.host,
+            listen.port,
+            socket=listen.socket,
+            callers=Callers(token),
+        ) as bound,
     ):
         if session.absent is not None:
             reason = EXPLAINED[session.absent]
@@ -84,8 +113,10 @@ async def _serve_until(
             # What was put by before it ended last, and what other programs put by.
             queue = session.queue
             queue.keep_on()
-        shown = f"[{host}]" if ":" in host else host
-        out_json({"ready": True, "listen": f"http://{shown}:{bound}/v1"})
+        if token is not None:
+            announce(token, path)
+        kept = None if token is None else str(path)
+        out_json({"ready": True, **_shown(listen, bound), "token_file": kept})
         while not await _stopped(stop, CHECKPOINT_S):
             await session.audit.checkpoint()
         err("stopping")
@@ -95,6 +126,39 @@ async def _serve_until(
                 are = "is" if len(left) == 1 else "are"
                 questions = f"{len(left)} {plural(len(left), 'question')}"
                 err(f"{questions} waited in memory, and {are} forgotten")
+
+
+def kept_token() -> tuple[str | None, Path]:
+    """Return the token of other accounts' programs, and its file; None: there is none.
+
+    Raises:
+        ConfigError: the file is not what it should be, or others could read it.
+    """
+    folder = state_directory(os.environ, Path.home()).parent
+    path = folder / TOKEN_NAME
+    try:
+        return stored_token(folder, secrets.token_urlsafe), path
+    except OSError as failure:
+        err(
+            f"{path}: {failure.strerror}; there is no token, so only programs of this "
+            "account are served"
+        )
+        return None, path
+
+
+def announce(token: str, path: Path) -> None:
+    """Say where the token is; to a person at a terminal, the token as well."""
+    # What goes into a file or a journal is read by others.
+    named = f"{token}\n(kept in {path})" if sys.stderr.isatty() else f"in {path}"
+    err(f"api_key for programs of other accounts: {named}")
+
+
+def _shown(listen: _Listen, port: int) -> dict[str, str]:
+    socket = {} if listen.socket is None else {"socket": str(listen.socket)}
+    if listen.host is None:
+        return {"listen": f"unix:{listen.socket}", **socket}
+    host = f"[{listen.host}]" if ":" in listen.host else listen.host
+    return {"listen": f"http://{host}:{port}/v1", **socket}
 
 
 async def _stopped(stop: asyncio.Event, wait_s: float) -> bool:

@@ -4,7 +4,11 @@
 
     ClientError
     ├── UsageError              the request itself is wrong
-    │   └── UnsupportedContentError   it holds what is not text: pictures, files
+    │   ├── UnsupportedContentError   it holds what is not text: pictures, files
+    │   ├── UnsupportedFieldError     it asks for what is not done here
+    │   ├── UnknownFieldError         it has a field that nothing here knows
+    │   ├── ModelNotFoundError        it names another model
+    │   └── TooLargeError             it is too large
     ├── ConfigError             a file or an address is wrong; names it
     ├── DetectorsError          the detectors do not start
     ├── SealingError            this machine does not seal as HPKE does
@@ -202,9 +206,11 @@ class UsageError(ClientError):
     Attributes:
         param: the request's field at fault, or None.
         code: the same in a word, from a closed set.
+        http_status: how the local endpoint reports it.
     """
 
     code = "invalid_request"
+    http_status = 400
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message)
@@ -218,6 +224,32 @@ class UnsupportedContentError(UsageError):
     """
 
     code = "unsupported_content"
+
+
+class UnsupportedFieldError(UsageError):
+    """A field asks for something that is not done here."""
+
+    code = "unsupported_parameter"
+
+
+class UnknownFieldError(UsageError):
+    """A field is none that is known."""
+
+    code = "unknown_parameter"
+
+
+class ModelNotFoundError(UsageError):
+    """There is no model of that name."""
+
+    code = "model_not_found"
+    http_status = 404
+
+
+class TooLargeError(UsageError):
+    """The request is larger than any that is read."""
+
+    code = "request_too_large"
+    http_status = 413
 
 
 class ConfigError(ClientError):

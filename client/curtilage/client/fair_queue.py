@@ -22,9 +22,18 @@ not refused by the number of those who ask for less, but waits for its share."""
 
 
 class Asker:
-    """One that asks, and is served in turn with others."""
+    """One that asks, and is served in turn with others.
 
-    __slots__ = ("__weakref__",)
+    Attributes:
+        caller: the account or token that it asks with, as the endpoint checked it
+            (``endpoint/accounts.py``). Several connections may share one; empty: this
+            process itself.
+    """
+
+    __slots__ = ("__weakref__", "caller")
+
+    def __init__(self, caller: str = "") -> None:
+        self.caller = caller
 
 
 ASKER: Final[ContextVar[Asker | None]] = ContextVar("asker", default=None)

@@ -108,6 +108,27 @@ def open_private(path: Path, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)
 
 
+def own_place(path: Path) -> Path:
+    """Return where a file of ours is to be made, links of its folder followed.
+
+    Raises:
+        ConfigError: another account could put one in its place; names the folder.
+    """
+    try:
+        folder = path.parent.resolve(strict=True)
+        for each in (folder, *folder.parents):
+            status = each.stat()
+            # In a folder such as /tmp the sticky bit keeps the entries of others as
+            # they are, but anybody may add one.
+            shared = each != folder and status.st_mode & stat.S_ISVTX
+            others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not shared
+            if others or status.st_uid not in {0, os.geteuid()}:
+                raise ConfigError(f"{path}: others may write to the folder {each}")
+    except OSError as failure:
+        raise ConfigError(f"{path.parent}: {failure.strerror}") from None
+    return folder / path.name
+
+
 @contextmanager
 def write_private_atomically(path: Path) -> Generator[BinaryIO]:
     """Write a private file that is there whole, or as it was before.

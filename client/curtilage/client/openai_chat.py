@@ -3,12 +3,13 @@
 Strict about what it does not do: a parameter that would change the answer and is not
 supported is an error that names it, never ignored. So is a part of a message that is
 not text: a model that is not shown a picture invents what is on it. Who only asks
-where a query may go gets such a part's place, which the policy keeps home. Never
-repeats what a sender wrote, names of fields included.
+where a query may go gets such a part's place, which the policy keeps home. Which
+fields are taken and which are dropped, ``openai_fields`` says. Never repeats what a
+sender wrote, but for the name of a field that could be an identifier.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -21,10 +22,26 @@ from curtilage.client.errors import (
     ElsewhereError,
     IncompleteAnswerError,
     LocalUnavailableError,
+    ModelNotFoundError,
     NotRoutedError,
     QueuedError,
+    TooLargeError,
+    UnknownFieldError,
     UnsupportedContentError,
+    UnsupportedFieldError,
     UsageError,
+)
+from curtilage.client.openai_fields import (
+    DOCUMENT,
+    DROPPED,
+    DROPPED_IN_MESSAGES,
+    DROPPED_IN_PARTS,
+    MESSAGE_FIELDS,
+    MODEL_ID,
+    NEUTRAL,
+    PARTS,
+    USED,
+    sayable,
 )
 from curtilage.client.options import ROUTING_FIELDS, flag, integer, options_from
 from curtilage.client.query import ROLES, Message, Query, Settings
@@ -34,25 +51,6 @@ MAX_MESSAGES: Final = 1024
 OTHER: Final = "other"
 JsonObject = dict[str, object]
 
-# What a message can hold besides text, in words for its sender. Any other
-# is reported without its name, which the sender chose.
-PARTS: Final = {
-    "image_url": "a picture",
-    "input_image": "a picture",
-    "input_audio": "a sound recording",
-    "file": "a file",
-    "input_file": "a file",
-    "refusal": "a refusal",
-    "text": "a text with other fields than type and text",
-}
-MESSAGE_FIELDS: Final = {
-    "tool_calls": "tool calls",
-    "tool_call_id": "the result of a tool call",
-    "function_call": "a function call",
-    "audio": "a sound recording",
-    "refusal": "a refusal",
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Other:
@@ -61,17 +59,20 @@ class Other:
     Attributes:
         where: its place.
         kind: what it is, in words for its sender.
+        name: the name of a field that is not known, where it may be repeated; it is
+            in no place that is recorded.
     """
 
     where: Where
     kind: str
+    name: str = ""
 
     @property
     def param(self) -> str:
         """Its place as OpenAI's errors name it."""
         message, path = self.where.message, self.where.json_path
-        # A field's name that is not known is the sender's own word.
-        return f"messages[{message}]" + ("" if path == OTHER else f".{path}")
+        named = self.name if path == OTHER else path
+        return f"messages[{message}]" + (f".{named}" if named else "")
 
 
 def require_text(others: Sequence[Other]) -> None:
@@ -83,7 +84,7 @@ def require_text(others: Sequence[Other]) -> None:
     for other in others:
         raise UnsupportedContentError(
             f"{other.param} holds {other.kind}: only text is answered, at home and by "
-            "the enclave; leave it out, or send as text what it says",
+            f"the enclave; leave it out, or send as text what it says ({DOCUMENT})",
             param=other.param,
         )
 
@@ -115,9 +116,13 @@ def _message(index: int, value: object) -> tuple[Message, list[Other]]:
     message = cast("JsonObject", value)
     role, name = message.get("role"), message.get("name")
     if not isinstance(role, str) or role not in ROLES:
-        raise UsageError(f"{param}.role is not one that is known", param=param)
+        raise UsageError(
+            f"{param}.role is not one that is known", param=f"{param}.role"
+        )
     if name is not None and not isinstance(name, str):
-        raise UsageError(f"{param}.name must be a string", param=param)
+        raise UsageError(f"{param}.name must be a string", param=f"{param}.name")
+    refusal = message.get("refusal") if role == ASSISTANT else None
+    spoken = {"refusal"} if isinstance(refusal, str) else set[str]()
     # Tool calls and whatever else a message may carry hold text that is not
     # read here. Answers that come back as turns have such fields, but empty.
     others = [
@@ -128,14 +133,20 @@ def _message(index: int, value: object) -> tuple[Message, list[Other]]:
                 json_path=key if key in MESSAGE_FIELDS else OTHER,
             ),
             kind=MESSAGE_FIELDS.get(key, "a field that is not known"),
+            name="".join(sayable([key])),
         )
         for key, held in message.items()
-        if key not in {"role", "name", "content"} and held not in (None, "", [], {})
+        if key not in {"role", "name", "content"} | spoken | DROPPED_IN_MESSAGES
+        and held not in (None, "", [], {})
     ]
     content = message.get("content")
-    if others and content is None:
-        return Message(role=role, content="", name=name), others
-    text, parts = _content(index, role, content)
+    text, parts = "", list[Other]()
+    # OpenAI's answers that hold tool calls or a refusal have no content, and come back
+    # as turns so.
+    if content is not None or not (others or role == ASSISTANT):
+        text, parts = _content(index, role, content)
+    if isinstance(refusal, str) and refusal:
+        text = f"{text}\n{refusal}" if text else refusal
     return Message(role=role, content=text, name=name), [*others, *parts]
 
 
@@ -145,19 +156,27 @@ def _content(index: int, role: str, value: object) -> tuple[str, list[Other]]:
     if not isinstance(value, list) or not value:
         raise UsageError(
             f"messages[{index}].content must be a string or a list of parts",
-            param=f"messages[{index}]",
+            param=f"messages[{index}].content",
         )
     texts: list[str] = []
     others: list[Other] = []
     for number, each in enumerate(cast("list[object]", value)):
         part = cast("JsonObject", each) if isinstance(each, dict) else {}
-        text, named = part.get("text"), part.get("type")
-        # Exactly these two fields: a text with a third beside it would be answered
+        named = part.get("type")
+        # An assistant's refusal is its text by another name.
+        text = part.get("refusal" if named == "refusal" else "text")
+        said = {key: held for key, held in part.items() if key not in DROPPED_IN_PARTS}
+        spoken = [{"type": "text", "text": text}]
+        spoken += [{"type": "refusal", "refusal": text}] if role == ASSISTANT else []
+        # Exactly these two fields: a text with a third next to it would be answered
         # without what the third says.
-        if part == {"type": "text", "text": text} and isinstance(text, str):
+        if said in spoken and isinstance(text, str):
             texts.append(text)
             continue
         kind = PARTS.get(named) if isinstance(named, str) else None
+        more = sayable(said.keys() - {"type", "text"}) if named == "text" else ()
+        if kind is not None and more:
+            kind = f"{kind} ({', '.join(sorted(more))})"
         others.append(
             Other(
                 where=Where(message=index, role=role, json_path=f"content[{number}]"),
@@ -167,54 +186,15 @@ def _content(index: int, role: str, value: object) -> tuple[str, list[Other]]:
     return "\n".join(texts), others
 
 
-MODEL_ID: Final = "curtilage"
+ASSISTANT: Final = "assistant"
 MAX_REQUEST_BYTES: Final = 1024 * 1024
 MAX_TOKENS: Final = 32768
 MAX_STOPS: Final = 4
 TOO_MANY: Final = 429
 SERVER_ERROR: Final = 500
 
-# Accepted only at the value that changes nothing.
-NEUTRAL: Final[dict[str, tuple[object, ...]]] = {
-    "n": (1, None),
-    "presence_penalty": (0, None),
-    "frequency_penalty": (0, None),
-    "logit_bias": ({}, None),
-    "response_format": ({"type": "text"}, None),
-    "tools": ([], None),
-    "tool_choice": ("none", None),
-    "functions": ([], None),
-    "function_call": ("none", None),
-    "parallel_tool_calls": (True, False, None),
-    "top_logprobs": (0, None),
-    "modalities": (["text"], None),
-    "audio": (None,),
-    "prediction": (None,),
-    "store": (False, None),
-    "service_tier": ("auto", "default", None),
-}
-# Names of somebody or something; never forwarded, so never needed.
-DROPPED: Final = frozenset(
-    {"user", "metadata", "safety_identifier", "prompt_cache_key"}
-)
 OPTIONS: Final = frozenset(
     {"max_tokens", "temperature", "top_p", "seed", "stop", "logprobs"}
-)
-HANDLED: Final = frozenset(
-    {
-        "model",
-        "messages",
-        "max_tokens",
-        "max_completion_tokens",
-        "temperature",
-        "top_p",
-        "seed",
-        "stop",
-        "stream",
-        "stream_options",
-        "logprobs",
-        "curtilage",
-    }
 )
 
 
@@ -225,10 +205,12 @@ class ChatCompletionRequest:
     Attributes:
         query: what is inspected and answered.
         include_usage: send the token counts at the end of a stream.
+        dropped: which fields were dropped, by name; words of ``openai_fields``.
     """
 
     query: Query
     include_usage: bool
+    dropped: tuple[str, ...] = ()
 
 
 def parse_completion_request(body: bytes) -> ChatCompletionRequest:
@@ -238,15 +220,16 @@ def parse_completion_request(body: bytes) -> ChatCompletionRequest:
         UsageError: says which field is wrong; never what it held.
     """
     request = _parse_object(body)
-    for name in request:
-        if name not in HANDLED and name not in NEUTRAL and name not in DROPPED:
-            raise UsageError("the request has a field that is not supported")
+    # Null asks for nothing, whatever the field is.
+    given = {name: value for name, value in request.items() if value is not None}
+    _refuse_unknown(given.keys() - USED.keys() - NEUTRAL.keys() - DROPPED)
     for name, neutral in NEUTRAL.items():
-        if name in request and request[name] not in neutral:
-            raise UsageError(f"{name} is not supported", param=name)
-    model = request.get("model", MODEL_ID)
-    if model != MODEL_ID:
-        raise UsageError(f"the only model here is {MODEL_ID!r}", param="model")
+        if name in given and given[name] not in neutral:
+            raise UnsupportedFieldError(
+                f"{name} is not supported ({DOCUMENT})", param=name
+            )
+    if given.get("model", MODEL_ID) != MODEL_ID:
+        raise ModelNotFoundError(no_such_model(), param="model")
     messages, others = turns_of(request.get("messages"))
     require_text(others)
     stream = flag("stream", request.get("stream"))
@@ -263,7 +246,42 @@ def parse_completion_request(body: bytes) -> ChatCompletionRequest:
     if options is not None and not isinstance(options, dict):
         raise UsageError("stream_options must be an object", param="stream_options")
     asked = cast("JsonObject", options or {}).get("include_usage")
-    return ChatCompletionRequest(query=query, include_usage=asked is True)
+    return ChatCompletionRequest(
+        query=query, include_usage=asked is True, dropped=_dropped(given)
+    )
+
+
+def no_such_model() -> str:
+    """Return what to say to a request for another model; it lists those here."""
+    return f"no such model; the models here are: {MODEL_ID} ({DOCUMENT})"
+
+
+def _refuse_unknown(names: Collection[str]) -> None:
+    if not names:
+        return
+    said = sayable(sorted(names))
+    shown = ", ".join(said) or "one whose name is no identifier"
+    raise UnknownFieldError(
+        f"the request has fields that are not known: {shown} ({DOCUMENT})",
+        param=said[0] if said else None,
+    )
+
+
+def _dropped(request: JsonObject) -> tuple[str, ...]:
+    """Return the names of all fields that were dropped, of the fixed lists alone."""
+    found = request.keys() & DROPPED
+    for message in _objects(request.get("messages")):
+        found |= message.keys() & DROPPED_IN_MESSAGES
+        for part in _objects(message.get("content")):
+            found |= part.keys() & DROPPED_IN_PARTS
+    return tuple(sorted(found))
+
+
+def _objects(value: object) -> Iterator[JsonObject]:
+    if isinstance(value, list):
+        for each in cast("list[object]", value):
+            if isinstance(each, dict):
+                yield cast("JsonObject", each)
 
 
 def parse_feedback(body: bytes) -> tuple[str, bool]:
@@ -273,8 +291,7 @@ def parse_feedback(body: bytes) -> tuple[str, bool]:
         UsageError: says which field is wrong; never what it held.
     """
     said = _parse_object(body)
-    if said.keys() - {"id", "good"}:
-        raise UsageError("the request has a field that is not supported")
+    _refuse_unknown(said.keys() - {"id", "good"})
     answer_id, good = said.get("id"), said.get("good")
     if not isinstance(answer_id, str):
         raise UsageError("id must be the id of an answer", param="id")
@@ -415,7 +432,8 @@ def error_object(error: ClientError) -> tuple[int, JsonObject]:
     param = error.param if isinstance(error, UsageError) else None
     match error:
         case UsageError():
-            status, kind, code = 400, "invalid_request_error", error.code
+            status, code = error.http_status, error.code
+            kind = "invalid_request_error"
         case BlockedError():
             status, kind, code = 403, "policy_error", "blocked_by_policy"
         case BusyError():
@@ -496,7 +514,7 @@ def provenance_fields(provenance: Provenance) -> dict[str, str]:
 
 def _parse_object(body: bytes) -> JsonObject:
     if len(body) > MAX_REQUEST_BYTES:
-        raise UsageError(f"the request is larger than {MAX_REQUEST_BYTES} bytes")
+        raise TooLargeError(f"the request is larger than {MAX_REQUEST_BYTES} bytes")
     try:
         value: object = json.loads(body, object_pairs_hook=_unique)
     except (ValueError, RecursionError):
@@ -521,7 +539,9 @@ def _answerer(provenance: Provenance) -> JsonObject:
 
 def _settings(request: JsonObject) -> Settings:
     given = Settings()
-    limit = request.get("max_completion_tokens", request.get("max_tokens"))
+    limit = request.get("max_completion_tokens")
+    if limit is None:
+        limit = request.get("max_tokens")
     return Settings(
         max_tokens=integer("max_tokens", limit, 1, MAX_TOKENS) or given.max_tokens,
         temperature=_number(request, "temperature", given.temperature, (0, 2)),

@@ -13,6 +13,7 @@ from curtilage.client import telemetry
 from curtilage.client.answer import AnswerEvent, Delta
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.errors import ConfigError, ListenError
+from curtilage.client.local.catalogue import known
 from curtilage.client.parts import (
     AnswersLocally,
     ClientParts,
@@ -72,7 +73,7 @@ async def http() -> AsyncGenerator[aiohttp.ClientSession]:
         yield session
 
 
-async def test_the_openai_package_works_unchanged() -> None:
+async def test_the_openai_package_asks() -> None:
     async with (
         served(enclave=MemoryEnclave()) as url,
         openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused") as client,
@@ -195,7 +196,7 @@ async def test_a_cut_stream_has_no_end_mark() -> None:
     [
         (b"{", {}, 400),
         (b'{"messages": []}', {}, 400),
-        (b" " * (2 * 1024 * 1024), {}, 400),
+        (b" " * (2 * 1024 * 1024), {}, 413),
         (b"{}", {"Content-Type": "text/plain"}, 400),
         (b"{}", {"Content-Encoding": "gzip"}, 400),
         (b"{}", {"Host": "evil.example"}, 403),
@@ -341,6 +342,114 @@ async def test_other_paths_and_methods_are_told() -> None:
                 assert (await response.json())["error"]
         async with session.get(f"{url}/v1/chat/completions") as response:
             assert response.status == 405
+
+
+@pytest.mark.parametrize("demonstration", [False, True])
+async def test_a_demonstration_model_is_marked(*, demonstration: bool) -> None:
+    local = ScriptedLocal()
+    if demonstration:
+        embedded = known("default")
+        assert embedded is not None
+        local.digests = (embedded.sha256, "00")
+    expected = {"local_model": "scripted", "demonstration": demonstration}
+    async with (
+        served(local=local) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused") as client,
+    ):
+        (listed,) = (await client.models.list()).data
+        asked = await client.models.retrieve("curtilage")
+    for each in (listed, asked):
+        assert each.model_extra == {"curtilage": expected}
+
+
+async def test_without_a_local_model_nothing_is_marked() -> None:
+    async with (
+        served() as url,
+        http() as session,
+        session.get(f"{url}/v1/models/curtilage") as response,
+    ):
+        told = await response.json()
+    assert told["curtilage"] == {"local_model": "none", "demonstration": False}
+
+
+async def test_another_model_is_told_which_there_are() -> None:
+    async with (
+        served(local=ScriptedLocal()) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused") as client,
+    ):
+        for ask in (
+            lambda: client.models.retrieve(CANARY),
+            lambda: client.chat.completions.create(
+                model=CANARY, messages=[{"role": "user", "content": "hello"}]
+            ),
+        ):
+            with pytest.raises(openai.NotFoundError, match="curtilage") as refused:
+                await ask()
+            assert (refused.value.code, refused.value.param) == (
+                "model_not_found",
+                "model",
+            )
+            assert CANARY not in str(refused.value)
+
+
+async def test_another_path_is_told_which_there_are() -> None:
+    async with (
+        served(local=ScriptedLocal()) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused") as client,
+    ):
+        with pytest.raises(openai.NotFoundError, match="chat/completions") as refused:
+            await client.embeddings.create(model="curtilage", input="hello")
+    assert refused.value.code == "not_found"
+    assert "docs/openai-api.md" in str(refused.value)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("found", [(), ("financial.pan",)])
+async def test_what_was_dropped_is_listed_by_name(
+    found: tuple[str, ...], *, stream: bool
+) -> None:
+    local, enclave = ScriptedLocal(), MemoryEnclave()
+    part = {"type": "text", "text": "hello", "cache_control": {"type": CANARY}}
+    body = {
+        "messages": [{"role": "user", "content": [part], "timestamp": CANARY}],
+        "user": CANARY,
+        "reasoning_effort": CANARY,
+        "metadata": {CANARY: CANARY},
+        "verbosity": None,
+        "stream": stream,
+    }
+    async with (
+        served(*found, local=local, enclave=enclave) as url,
+        http() as session,
+        session.post(f"{url}/v1/chat/completions", json=body) as response,
+    ):
+        assert response.status == 200
+        text = await response.text()
+    listed = response.headers["x-curtilage-dropped"]
+    assert listed == "cache_control, metadata, reasoning_effort, timestamp, user"
+    asked = [*map(repr, local.asked), *(q.payload().decode() for q in local.asked)]
+    assert CANARY not in f"{text} {response.headers} {asked} {enclave.requests}"
+    assert [message.content for query in local.asked for message in query.messages] in (
+        [],
+        ["hello"],
+    )
+
+
+async def test_what_was_dropped_is_listed_with_a_refusal() -> None:
+    async with served("financial.pan") as url, http() as session:
+        body = {"messages": ASK, "user": CANARY}
+        async with session.post(f"{url}/v1/chat/completions", json=body) as response:
+            assert response.status == 503
+            assert response.headers["x-curtilage-dropped"] == "user"
+
+
+async def test_a_question_with_nothing_dropped_has_no_list() -> None:
+    async with (
+        served(local=ScriptedLocal()) as url,
+        http() as session,
+        session.post(f"{url}/v1/chat/completions", json={"messages": ASK}) as response,
+    ):
+        assert "x-curtilage-dropped" not in response.headers
 
 
 async def test_health_names_the_policy() -> None:

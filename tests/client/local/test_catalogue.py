@@ -138,3 +138,7 @@ def test_a_research_licence_is_refused_unless_it_is_accepted() -> None:
             model.require_licence(accepted)
     model.require_licence("qwen-research")
     named(BEST).require_licence(None)
+
+
+def test_the_embedded_model_alone_is_for_demonstration() -> None:
+    assert [each.name for each in catalogue() if each.demonstration] == ["default"]

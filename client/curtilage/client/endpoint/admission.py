@@ -2,9 +2,9 @@
 
 aiohttp's low-level server with the rules of relay and enclave on it: a deadline
 for each request, a cap on connections, our own error page, no log. Any program
-of this machine may connect, so one that keeps connections open without asking
-must not keep others out: there is a bound for those alone, and at it the one
-goes that has been silent for longest. Knows no question and no answer.
+of this machine may connect, served or not, so one that keeps connections open
+without asking must not keep others out: there is a bound for those alone, and at
+it the one goes that has been silent for longest. Knows no question and no answer.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
+from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 from typing_extensions import override
 
 from curtilage.client.fair_queue import Asker
@@ -50,6 +51,14 @@ def page(message: str, *, kind: str = INVALID, code: str | None = None) -> bytes
 
 
 MALFORMED: Final = page("the request is not well-formed HTTP")
+LONG_LINE: Final = page(
+    f"the request line is longer than {MAX_LINE_BYTES} bytes", code="uri_too_long"
+)
+LONG_FIELD: Final = page(
+    f"a header field is longer than {MAX_FIELD_BYTES} bytes, or there are more than "
+    f"{MAX_FIELDS}",
+    code="header_too_large",
+)
 INTERNAL: Final = page("internal error", kind="server_error", code="internal")
 CROWDED: Final = page(
     "too many connections are open; ask again in a while",
@@ -121,6 +130,8 @@ class Connection(web.RequestHandler):
 
     Attributes:
         asker: by whom its questions are counted.
+        account: the account at the other end, once it was looked up; None inside:
+            it is not known.
         speaks: whether something of a request has come that is not whole yet.
     """
 
@@ -142,6 +153,7 @@ class Connection(web.RequestHandler):
         self._unread_timer: asyncio.TimerHandle | None = None
         self._unread_s = UNREAD_S
         self.asker = Asker()
+        self.account: tuple[int | None] | None = None
         self.speaks = False
 
     @override
@@ -217,10 +229,10 @@ class Connection(web.RequestHandler):
             # The program is gone; or half an answer is out, and only cutting
             # it short is honest.
             raise ConnectionResetError from None
-        malformed = isinstance(exc, HttpProcessingError)
+        code, body = _refusal_of(exc)
         response = web.Response(
-            status=400 if malformed else 500,
-            body=MALFORMED if malformed else INTERNAL,
+            status=code,
+            body=body,
             content_type="application/json",
             headers=FIELDS,
         )
@@ -238,6 +250,21 @@ class Connection(web.RequestHandler):
         if self._request_timer is not None:
             self._request_timer.cancel()
             self._request_timer = None
+
+
+def _refusal_of(failure: BaseException | None) -> tuple[int, bytes]:
+    """Return the status and the page of what aiohttp refused."""
+    match failure:
+        # Of both it is one error; the bound that was exceeded says which it was.
+        case LineTooLong(args=(_, limit, *_)):
+            of_line = str(limit) == str(MAX_LINE_BYTES)
+            return (414, LONG_LINE) if of_line else (431, LONG_FIELD)
+        case BadHttpMessage(message="Too many headers received"):
+            return 431, LONG_FIELD
+        case HttpProcessingError():
+            return 400, MALFORMED
+        case _:
+            return 500, INTERNAL
 
 
 def affordable_connections() -> int:

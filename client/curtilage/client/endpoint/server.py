@@ -1,17 +1,33 @@
 """The local gateway: an OpenAI-compatible endpoint on loopback; the door inward.
 
-Any program on this machine may ask it, as any program may read the user's own
-files; nothing else may. A request that a browser's page could have made is
-refused: the Host must name this machine, and an Origin must as well. How many
-may connect, and for how long, ``admission`` decides.
+Programs of the user who started it may ask it, as they may read the user's own
+files, and so may a holder of its token; ``accounts`` says who that is. A request
+that a browser's page could have made is refused: the Host must name this machine,
+and an Origin must as well. How many may connect, and for how long, ``admission``
+decides.
 """
 
 import ipaddress
 import json
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Generator,
+    Mapping,
+    Sequence,
+)
+from contextlib import (
+    AsyncExitStack,
+    ExitStack,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final, TypeAlias, cast
 
 from aiohttp import web
@@ -21,6 +37,7 @@ from curtilage.client import telemetry
 from curtilage.client.answer import Answer, Delta, Progress, SessionEvent
 from curtilage.client.answering.answer_stream import AnswerStream
 from curtilage.client.consent import Outbound
+from curtilage.client.endpoint.accounts import Callers
 from curtilage.client.endpoint.admission import (
     BACKLOG,
     FIELDS,
@@ -36,25 +53,29 @@ from curtilage.client.errors import (
     ConfigError,
     ConsentRequiredError,
     ListenError,
+    ModelNotFoundError,
     NotRoutedError,
     QueuedError,
+    TooLargeError,
     UsageError,
 )
 from curtilage.client.fair_queue import ASKER
+from curtilage.client.files import PRIVATE_FILE, locked, own_place
 from curtilage.client.openai_chat import (
     MAX_REQUEST_BYTES,
-    MODEL_ID,
     TOO_MANY,
     ChatCompletionRequest,
     ChunkBuilder,
     JsonObject,
     completion_object,
     error_object,
+    no_such_model,
     parse_completion_request,
     parse_feedback,
     provenance_headers,
     sse,
 )
+from curtilage.client.openai_fields import DOCUMENT, MODEL_ID, ROUTES
 from curtilage.client.query import Query
 from curtilage.client.session import Session
 
@@ -77,54 +98,104 @@ FEEDBACK_PATH: Final = "/v1/curtilage/feedback"
 HEALTH_PATH: Final = "/healthz"
 QUEUE_PATH: Final = "/v1/curtilage/queue/"
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-NOT_FOUND: Final = page("no such resource")
-NOT_ALLOWED: Final = page("no such method here")
+NOT_FOUND: Final = page(
+    f"no such path; here are {', '.join(ROUTES)} ({DOCUMENT})", code="not_found"
+)
+NOT_ALLOWED: Final = page(f"no such method for this path ({DOCUMENT})")
 NOT_EXPECTED: Final = page("only 100-continue may be expected")
 NOT_OURS: Final = page("this endpoint serves this machine only")
+NO_CALLER: Final = page(
+    "this endpoint answers programs of the account that started it; any other sends "
+    "its token as api_key (Authorization: Bearer TOKEN). The token is in the file "
+    "endpoint-token of that account's state folder (~/.local/state/curtilage, or "
+    "$XDG_STATE_HOME/curtilage), which that account alone can read "
+    "(docs/commands.md, who may ask)",
+    code="invalid_api_key",
+)
 
 
 @asynccontextmanager
-async def serving(session: Session, host: str, port: int) -> AsyncGenerator[int]:
-    """Serve until the block ends; yield the port in use.
+async def serving(
+    session: Session,
+    host: str | None,
+    port: int = 0,
+    *,
+    socket: Path | None = None,
+    callers: Callers | None = None,
+) -> AsyncGenerator[int]:
+    """Serve until the block ends; yield the port in use, or 0.
 
     Args:
         session: answers the requests; the caller closes it.
-        host: a loopback address; anything else is refused.
+        host: a loopback address; anything else is refused. None: no TCP.
         port: 0 picks a free one.
+        socket: a UNIX socket to make and listen on, too.
+        callers: who is served; None: this account, and there is no token.
 
     Raises:
-        ConfigError: not a loopback address.
-        ListenError: the port is taken.
+        ConfigError: not a loopback address, or a socket where others may write.
+        ListenError: the port or the socket is taken.
     """
-    if not _is_loopback(host):
+    if host is not None and not _is_loopback(host):
         raise ConfigError(
             f"{host!r} is not a loopback address: whoever can reach the endpoint can "
             "read the answers, so it serves this machine only"
         )
     telemetry.silence_libraries()
-    endpoint = _Endpoint(session)
+    endpoint = _Endpoint(session, callers or Callers())
     server = Server(endpoint.handle, most=affordable_connections())
     runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_S)
     await runner.setup()
-    try:
-        site = web.TCPSite(runner, host, port, backlog=BACKLOG)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(runner.cleanup)
+        bound = 0
+        if host is not None:
+            site = web.TCPSite(runner, host, port, backlog=BACKLOG)
+            try:
+                await site.start()
+            except OSError as failure:
+                raise ListenError(
+                    f"cannot listen on {host}:{port}: {failure.strerror}; "
+                    "name another port with --port"
+                ) from None
+            bound = runner.addresses[0][1]
+        if socket is not None:
+            place = stack.enter_context(_place_of(socket))
+            try:
+                await web.UnixSite(runner, place, backlog=BACKLOG).start()
+                stack.callback(place.unlink, missing_ok=True)
+                place.chmod(PRIVATE_FILE)
+            except OSError as failure:
+                raise ListenError(
+                    f"cannot listen on unix:{socket}: {failure.strerror or failure}"
+                ) from None
+        yield bound
+
+
+@contextmanager
+def _place_of(socket: Path) -> Generator[Path]:
+    """Hold the place of a socket, where no other account can put one of its own."""
+    place = own_place(socket)
+    with ExitStack() as held:
         try:
-            await site.start()
+            # asyncio replaces a socket that is there already, whether its server has
+            # ended or not; this lock ends with its process.
+            held.enter_context(locked(place.with_name(f".{place.name}.lock"), 0))
+        except TimeoutError:
+            raise ListenError(f"cannot listen on unix:{socket}: it is in use") from None
         except OSError as failure:
             raise ListenError(
-                f"cannot listen on {host}:{port}: {failure.strerror}; "
-                "name another port with --port"
+                f"cannot listen on unix:{socket}: {failure.strerror}"
             ) from None
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
+        yield place
 
 
 class _Endpoint:
     """What is answered to whom."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, callers: Callers) -> None:
         self._session = session
+        self._callers = callers
         self._routes: Mapping[str, Mapping[str, Handler]] = {
             CHAT_PATH: {"POST": self._chat},
             MODELS_PATH: {"GET": self._models, "HEAD": self._models},
@@ -157,9 +228,15 @@ class _Endpoint:
         # nothing by asking, not even what is here.
         if not _is_own(request):
             return _page(NOT_OURS, 403)
+        caller = await self._caller(request, connection)
+        if caller is None:
+            return self._refused(request)
+        connection.asker.caller = caller
         handler = self._handler(request)
         if isinstance(handler, web.StreamResponse):
             return handler
+        if (request.content_length or 0) > MAX_REQUEST_BYTES:
+            raise TooLargeError(f"the request is larger than {MAX_REQUEST_BYTES} bytes")
         expected = request.headers.get("Expect")
         if expected is not None:
             if expected.lower() != "100-continue":
@@ -171,6 +248,30 @@ class _Endpoint:
         body = await _body(request)
         connection.asked()
         return await handler(request, body)
+
+    async def _caller(
+        self, request: web.BaseRequest, connection: Connection
+    ) -> str | None:
+        """Return who asks, or None: nobody that is served."""
+        transport = request.transport
+        if connection.account is None and transport is not None:
+            connection.account = (await self._callers.account(transport),)
+        (uid,) = connection.account or (None,)
+        given = request.headers.getall("Authorization", [])
+        return self._callers.caller(uid, given)
+
+    def _refused(self, request: web.BaseRequest) -> web.Response:
+        """Answer a caller that is not served: only whether the endpoint is well."""
+        if request.rel_url.raw_path == HEALTH_PATH and request.method in {
+            "GET",
+            "HEAD",
+        }:
+            return _json({"status": self._health_object()["status"]})
+        refused = _page(
+            NO_CALLER, 401, {"WWW-Authenticate": 'Bearer realm="curtilage"'}
+        )
+        refused.force_close()
+        return refused
 
     def _handler(self, request: web.BaseRequest) -> Handler | web.Response:
         path = request.rel_url.raw_path
@@ -198,10 +299,11 @@ class _Endpoint:
                 return await _streamed(request, chat, stream, self._refusal)
             async for _ in stream:
                 pass
-            return await _answered(request, stream.answer)
+            return await _answered(request, stream.answer, dropped=chat.dropped)
         except ClientError as error:
             status, body = await self._refusal(chat.query, error)
-            return _json(body, status=status, fields=_again(error))
+            fields = {**_again(error), **_dropped(chat.dropped)}
+            return _json(body, status=status, fields=fields)
         finally:
             await stream.aclose()
 
@@ -235,15 +337,28 @@ class _Endpoint:
         self, request: web.BaseRequest, content: bytes
     ) -> web.StreamResponse:
         del request, content
-        return _json({"object": "list", "data": [_model_object()]})
+        return _json({"object": "list", "data": [self._model_object()]})
 
     async def _model(
         self, request: web.BaseRequest, content: bytes
     ) -> web.StreamResponse:
         del content
         if request.path != f"{MODELS_PATH}/{MODEL_ID}":
-            raise UsageError(f"the only model here is {MODEL_ID!r}", param="model")
-        return _json(_model_object())
+            raise ModelNotFoundError(no_such_model(), param="model")
+        return _json(self._model_object())
+
+    def _model_object(self) -> JsonObject:
+        return {
+            "id": MODEL_ID,
+            "object": "model",
+            "created": 0,
+            "owned_by": "curtilage",
+            # Who answers a question is decided then; this is who answers at home.
+            "curtilage": {
+                "local_model": self._session.local_model,
+                "demonstration": self._session.demonstration,
+            },
+        }
 
     async def _collect(
         self, request: web.BaseRequest, content: bytes
@@ -269,19 +384,20 @@ class _Endpoint:
         self, request: web.BaseRequest, content: bytes
     ) -> web.StreamResponse:
         del request, content
+        return _json(self._health_object())
+
+    def _health_object(self) -> JsonObject:
         # So that an application can ask whether the strong tier is there before it
         # requires it; says nothing of any query.
         tiers = [
             {"id": each.id, "kind": each.kind.value, "available": available}
             for each, available in self._session.tiers()
         ]
-        return _json(
-            {
-                "status": "ok",
-                "policy": self._session.policy.digest,
-                "tiers": cast("object", tiers),
-            }
-        )
+        return {
+            "status": "ok",
+            "policy": self._session.policy.digest,
+            "tiers": cast("object", tiers),
+        }
 
 
 def _require_json(request: web.BaseRequest) -> None:
@@ -300,11 +416,13 @@ async def _body(request: web.BaseRequest) -> bytes:
     async for data in request.content.iter_any():
         body += data
         if len(body) > MAX_REQUEST_BYTES:
-            raise UsageError(f"the request is larger than {MAX_REQUEST_BYTES} bytes")
+            raise TooLargeError(f"the request is larger than {MAX_REQUEST_BYTES} bytes")
     return bytes(body)
 
 
-async def _answered(request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
+async def _answered(
+    request: web.BaseRequest, answer: Answer, *, dropped: Sequence[str] = ()
+) -> web.StreamResponse:
     body = completion_object(answer, answer_id=answer.id, created=_unix_now())
     content = json.dumps(body, ensure_ascii=False).encode()
     # Without a body of its own: the library keeps the response as well.
@@ -312,6 +430,7 @@ async def _answered(request: web.BaseRequest, answer: Answer) -> web.StreamRespo
         headers={
             **FIELDS,
             **provenance_headers(answer.provenance),
+            **_dropped(dropped),
             "Content-Type": "application/json",
         }
     )
@@ -337,6 +456,7 @@ async def _streamed(
             headers={
                 **FIELDS,
                 **({} if provenance is None else provenance_headers(provenance)),
+                **_dropped(chat.dropped),
                 "Content-Type": "text/event-stream; charset=utf-8",
             }
         )
@@ -372,8 +492,8 @@ async def _streamed(
         return response
 
 
-def _model_object() -> JsonObject:
-    return {"id": MODEL_ID, "object": "model", "created": 0, "owned_by": "curtilage"}
+def _dropped(names: Sequence[str]) -> dict[str, str]:
+    return {"x-curtilage-dropped": ", ".join(names)} if names else {}
 
 
 def _is_own(request: web.BaseRequest) -> bool:

@@ -1,0 +1,172 @@
+"""What of OpenAI's API is taken here, dropped and refused: tables, and no request.
+
+``openai_chat`` reads requests by them, the endpoint routes by them, and
+docs/openai-api.md shows them (``tools/openai_api.py`` writes it). A field that is in
+no table is refused by its name.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+DOCUMENT: Final = "docs/openai-api.md"
+MODEL_ID: Final = "curtilage"
+
+USED: Final[Mapping[str, str]] = {
+    "model": f"`{MODEL_ID}`, or left out",
+    "messages": "text: a string, or a list of parts of type `text`; a `name`",
+    "max_tokens": "1 to 32768",
+    "max_completion_tokens": "the same; counts where both are given",
+    "temperature": "0 to 2",
+    "top_p": "0.001 to 1",
+    "seed": "0 to 4294967295",
+    "stop": "a string, or up to 4",
+    "stream": "`true` or `false`",
+    "stream_options": "`include_usage`",
+    "logprobs": "of each token that was chosen",
+    "curtilage": "how to route this request; not in OpenAI's API",
+}
+"""Fields of a request that count, and their values."""
+
+# A value that asks for nothing more than is done anyway. Null does that in any field.
+NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
+    "n": (1,),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "logit_bias": ({},),
+    "response_format": ({"type": "text"},),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "top_logprobs": (0,),
+    "modalities": (["text"],),
+    "audio": (),
+    "prediction": (),
+    "moderation": (),
+    "web_search_options": (),
+}
+"""Fields of OpenAI's that would change the answer, and the values that do not."""
+
+# Each is a name for somebody or something, or a wish that no model here could meet
+# better or worse: without it the answer is the same.
+DROPPED: Final[frozenset[str]] = frozenset(
+    {
+        "cache_control",
+        "cache_prompt",
+        "chat_id",
+        "conversation_id",
+        "id",
+        "message_id",
+        "metadata",
+        "parallel_tool_calls",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "reasoning_effort",
+        "request_id",
+        "safety_identifier",
+        "service_tier",
+        "session_id",
+        "store",
+        "thread_id",
+        "trace_id",
+        "user",
+        "verbosity",
+    }
+)
+"""Fields of a request that are dropped: never forwarded, and not inspected."""
+
+DROPPED_IN_MESSAGES: Final[frozenset[str]] = frozenset(
+    {"annotations", "cache_control", "copilot_cache_control", "id", "timestamp"}
+)
+"""The same of a message."""
+
+DROPPED_IN_PARTS: Final[frozenset[str]] = frozenset(
+    {
+        "annotations",
+        "cache_control",
+        "copilot_cache_control",
+        "prompt_cache_breakpoint",
+    }
+)
+"""The same of a part of a message."""
+
+PARTS: Final[Mapping[str, str]] = {
+    "image_url": "a picture",
+    "input_image": "a picture",
+    "input_audio": "a sound recording",
+    "file": "a file",
+    "input_file": "a file",
+    "refusal": "a refusal",
+    "text": "a text with other fields than type and text",
+}
+"""Types of parts that are refused, in words for their sender. Any other is reported
+without its type, which the sender chose."""
+
+MESSAGE_FIELDS: Final[Mapping[str, str]] = {
+    "tool_calls": "tool calls",
+    "tool_call_id": "the result of a tool call",
+    "function_call": "a function call",
+    "audio": "a sound recording",
+    "refusal": "a refusal",
+}
+"""Fields of a message that are refused unless they are empty. A ``refusal`` of an
+assistant is text like its ``content``."""
+
+ROUTES: Final[Mapping[str, str]] = {
+    "POST /v1/chat/completions": "works as the tables below say",
+    "GET /v1/models": f"one entry, `{MODEL_ID}`; its field `curtilage` names the local "
+    "model, and says whether that is a demonstration model (`demonstration`)",
+    f"GET /v1/models/{MODEL_ID}": "that entry",
+    "POST /v1/curtilage/feedback": "not in OpenAI's API: whether an answer was good",
+    "GET /v1/curtilage/queue/TICKET": "not in OpenAI's API: the answer to a question "
+    "that waited; `DELETE` forgets it",
+    "GET /healthz": "not in OpenAI's API: whether the endpoint is well",
+}
+"""What is answered; every other path is 404."""
+
+OTHERS: Final = (
+    "/v1/audio",
+    "/v1/batches",
+    "/v1/completions",
+    "/v1/embeddings",
+    "/v1/files",
+    "/v1/images",
+    "/v1/moderations",
+    "/v1/responses",
+)
+"""Paths of OpenAI's that applications often ask for, and that are not here."""
+
+REFUSALS: Final[Mapping[tuple[int, str], str]] = {
+    (400, "invalid_request"): "a field has a value that is not possible; `param` names "
+    "it",
+    (400, "unknown_parameter"): "a field is in none of these tables; `param` names it",
+    (400, "unsupported_parameter"): "a field asks for what is not done here (`tools`, "
+    "JSON, `n` above 1); `param` names it",
+    (400, "unsupported_content"): "a message holds a picture, a recording, a file or a "
+    "tool call; `param` names its place",
+    (400, "context_length_exceeded"): "the text is longer than the model reads",
+    (401, "invalid_api_key"): "another account without the token",
+    (403, "blocked_by_policy"): "the policy lets nobody answer it",
+    (404, "model_not_found"): f"another `model` than `{MODEL_ID}`",
+    (404, "not_found"): "another path",
+    (413, "request_too_large"): "the request is larger than 1 MiB",
+    (414, "uri_too_long"): "the request line is longer than 4 KiB",
+    (429, "rate_limit_exceeded"): "too many questions wait, or connections are open",
+    (431, "header_too_large"): "a header field is longer than 8 KiB, or there are more "
+    "than 64",
+}
+"""Status and code of what is refused before anybody is asked, and when."""
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_MOST_NAMED: Final = 5
+
+
+def sayable(names: Iterable[str]) -> tuple[str, ...]:
+    """Return those names of fields that an error may repeat, in order.
+
+    A name is its sender's own text. One that could be an identifier is repeated, so
+    that its sender finds it; anything else may be a part of a question.
+    """
+    return tuple(name for name in names if _NAME.fullmatch(name))[:_MOST_NAMED]
