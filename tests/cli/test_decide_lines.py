@@ -88,6 +88,15 @@ def test_messages_are_inspected_with_their_names() -> None:
     assert line["classes"] == ["identifier.direct.email"]
 
 
+def test_a_line_of_ours_is_no_part_of_an_answer() -> None:
+    """What is decided on is what would be asked: see ``openai_chat``."""
+    turn = {"role": "assistant", "content": "[read 2 of 9 tokens]\n\nYes."}
+    line = json.dumps({"messages": [turn]}).encode()
+    ((_, query),) = bulk.read_lines([line])
+    assert query is not None
+    assert query.messages[0].content == "Yes."
+
+
 def test_parts_are_attachments() -> None:
     messages = [{"role": "user", "content": [{"type": "image_url"}]}]
     (line,) = decided({"id": 1, "messages": messages})

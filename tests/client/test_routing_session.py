@@ -1,6 +1,7 @@
 """A session under a policy with a ``routing:`` section, of in-memory parts."""
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from curtilage.client.errors import (
     NotRoutedError,
     UsageError,
 )
+from curtilage.client.openai_chat import query_from
 from curtilage.client.options import Mode, Require
 from curtilage.client.parts import ClientParts
 from curtilage.client.remote.sealed import FetchOrder
@@ -34,6 +36,8 @@ from support.client_parts import (
     MemoryTrail,
     ScriptedInspector,
     ScriptedLocal,
+    SmallLocal,
+    finding,
     query,
 )
 from support.memory_enclave import Clock, MemoryEnclave, Reply, key_store
@@ -51,12 +55,13 @@ class Bench:
         self,
         *found: str,
         section: str = SECTION,
+        plain: str = PLAIN,
         local: ScriptedLocal | None = None,
         enclave: MemoryEnclave | None = None,
         trace: Callable[[TraceLine], object] | None = None,
         home_model: Callable[[], str] = str,
     ) -> None:
-        policy = load_policy(f"{PLAIN}\n{section}")
+        policy = load_policy(f"{plain}\n{section}")
         self.now = 0.0
         self.router = None
         if policy.routing is not None:
@@ -66,9 +71,10 @@ class Bench:
         self.local = local or ScriptedLocal()
         self.enclave = enclave or MemoryEnclave()
         self.trail = MemoryTrail()
+        self.inspector = ScriptedInspector(*found)
         self.parts = ClientParts(
             policy=policy,
-            inspector=ScriptedInspector(*found),
+            inspector=self.inspector,
             local=self.local,
             transport=self.enclave,
             keys=key_store(policy=policy),
@@ -499,3 +505,80 @@ async def test_what_a_person_agreed_to_once_is_not_asked_for_again() -> None:
     assert answer.provenance.tier == "device"
     assert answer.provenance.fallback is FailureReason.BUSY
     assert (bench.slept, len(bench.enclave.sealed)) == ([], 1)
+
+
+# --- a text that the local model does not hold ------------------------------------
+
+ALL_OF_IT = "What was she given against it? " + "Nothing happened on that day. " * 300
+OBSERVED = SECTION + "  observe: true\n"
+SECTIONS = pytest.mark.parametrize(
+    "section", ["", SECTION, OBSERVED], ids=["no routing", "routing", "observed"]
+)
+
+
+@SECTIONS
+async def test_an_answer_to_a_part_says_so_under_every_policy(section: str) -> None:
+    bench = Bench("financial.pan", section=section, local=SmallLocal())
+    answer = await bench.session.ask(query(ALL_OF_IT))
+    size = len(ALL_OF_IT)
+    assert answer.route is Answerer.LOCAL
+    assert answer.provenance.left_out > size - 3000
+    read, _, rest = answer.text.partition("\n\n")
+    assert re.fullmatch(rf"\[read [0-9,]+ of {size:,} tokens\]", read)
+    assert rest == "At home."
+    assert answer.finished.finish_reason == "length"
+    pieces = [piece.text async for piece in bench.session.stream(query(ALL_OF_IT))]
+    assert pieces == [f"{read}\n\n", "At ", "home."]
+
+
+@SECTIONS
+async def test_what_fits_is_answered_as_it_was(section: str) -> None:
+    bench = Bench("financial.pan", section=section, local=SmallLocal())
+    answer = await bench.session.ask(query("What was she given?"))
+    assert answer.text == "At home."
+    assert answer.finished.finish_reason == "stop"
+
+
+@pytest.mark.parametrize("section", [SECTION, OBSERVED], ids=["routing", "observed"])
+async def test_where_the_policy_refuses_long_texts_no_part_is_read(
+    section: str,
+) -> None:
+    section += "  local: {long_text: refuse}\n"
+    bench = Bench("financial.pan", section=section, local=SmallLocal())
+    with pytest.raises((LocalUnavailableError, NotRoutedError), match="exceeds the"):
+        await bench.session.ask(query(ALL_OF_IT))
+    assert bench.local.asked == []
+
+
+async def test_no_part_is_read_where_another_may_be_asked() -> None:
+    bench = Bench(section="", local=SmallLocal())
+    answer = await bench.session.ask(query(ALL_OF_IT))
+    assert answer.route is Answerer.ENCLAVE
+    assert "[read" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("turn", "route"),
+    [("At home.", Answerer.LOCAL), ("From afar.", Answerer.ENCLAVE)],
+)
+@pytest.mark.parametrize("line", [False, True])
+async def test_an_answer_to_a_part_is_remembered_without_the_line(
+    turn: str, route: Answerer, *, line: bool
+) -> None:
+    """What the model wrote stayed, and keeps a conversation that it turns up in."""
+    plain = PLAIN.replace("sticky: conversation", "sticky: content")
+    assert plain != PLAIN
+    bench = Bench(local=SmallLocal(), plain=plain)
+    assert (await bench.session.ask(query(HARD))).route is Answerer.ENCLAVE
+    bench.inspector.findings = (finding("financial.pan"),)
+    answer = await bench.session.ask(query(ALL_OF_IT))
+    said, _, rest = answer.text.partition("\n\n")
+    assert (said[:6], rest) == ("[read ", "At home.")
+    bench.inspector.findings = ()
+    turns = [
+        {"role": "user", "content": HARD},
+        {"role": "assistant", "content": f"{said}\n\n{turn}" if line else turn},
+        {"role": "user", "content": HARD},
+    ]
+    later = await bench.session.ask(query_from(turns, {}, stream=False))
+    assert later.route is route

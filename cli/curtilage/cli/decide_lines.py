@@ -14,6 +14,7 @@ from itertools import islice, repeat
 from typing import cast
 
 from curtilage.cli.json_lines import LineId, is_id, object_of
+from curtilage.client.answer import without_reading_note
 from curtilage.client.detection.inspection import InspectsMany
 from curtilage.client.query import ROLES, Message, Query
 from curtilage.policy.decision.decide import decide
@@ -149,6 +150,7 @@ def _parse_message(
     if not fields.keys() <= _MESSAGE_FIELDS or not isinstance(name, str | None):
         return None
     if isinstance(content, str):
+        content = without_reading_note(role, content)
         return Message(role=role, content=content, name=name), ()
     # Parts are not looked into here: one may be an image or a file.
     place = Where(message=index, role=role, json_path="content")

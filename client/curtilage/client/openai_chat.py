@@ -12,7 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
-from curtilage.client.answer import Answer, Delta, Finished, Provenance
+from curtilage.client.answer import (
+    Answer,
+    Delta,
+    Finished,
+    Provenance,
+    without_reading_note,
+)
 from curtilage.client.errors import (
     BlockedError,
     BusyError,
@@ -136,6 +142,7 @@ def _message(index: int, value: object) -> tuple[Message, list[Other]]:
     if others and content is None:
         return Message(role=role, content="", name=name), others
     text, parts = _content(index, role, content)
+    text = without_reading_note(role, text)
     return Message(role=role, content=text, name=name), [*others, *parts]
 
 

@@ -47,6 +47,7 @@ from curtilage.inference.protocol import (
     Engine,
     EngineInfo,
     GenerateRequest,
+    Started,
     Token,
 )
 from curtilage.inference.sampling import SamplingSettings
@@ -461,13 +462,17 @@ class LocalModel:
                 self._turns.turn(_cost(query)),
                 aclosing(engine.generate(_request(query, signals))) as events,
             ):
+                prompt_tokens = 0
                 async for event in events:
-                    if isinstance(event, Done):
+                    if isinstance(event, Started):
+                        prompt_tokens = event.prompt_tokens
+                    elif isinstance(event, Done):
                         yield _finished(event)
                     elif isinstance(event, Token) and (
                         delta := _delta(event, query.settings.logprobs)
                     ):
-                        yield delta
+                        yield replace(delta, prompt_tokens=prompt_tokens)
+                        prompt_tokens = 0  # with the first piece alone
         except TurnRefusedError:
             raise LocalModelBusyError(
                 "too many queries wait for the local model"
