@@ -29,6 +29,7 @@ from curtilage.client.session import Session
 from curtilage.policy.decision.classes import CLASSES
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.load import load_policy
+from curtilage.policy.signing import STALE_POLICY
 from support.client_parts import (
     EASY,
     HARD,
@@ -505,6 +506,60 @@ async def test_what_a_person_agreed_to_once_is_not_asked_for_again() -> None:
     assert answer.provenance.tier == "device"
     assert answer.provenance.fallback is FailureReason.BUSY
     assert (bench.slept, len(bench.enclave.sealed)) == ([], 1)
+
+
+# --- what the policy forbids, and what cannot be had just now ----------------------
+
+
+async def refusal_of(bench: Bench, **options: object) -> NotRoutedError:
+    with pytest.raises(NotRoutedError) as refused:
+        await bench.session.ask(query(EASY, **options))
+    return refused.value
+
+
+@pytest.mark.parametrize("section", ["", SECTION], ids=["no routing", "routing"])
+async def test_what_the_policy_forbids_is_final(section: str) -> None:
+    forbidden = Bench("financial.pan", section=section)
+    assert (await refusal_of(forbidden, require=Require.ENCLAVE)).final
+    no_server = Bench(section=section)
+    assert (await refusal_of(no_server, require=Require.HOUSE)).final
+
+
+@pytest.mark.parametrize("section", ["", SECTION], ids=["no routing", "routing"])
+async def test_what_cannot_be_had_just_now_is_not_final(section: str) -> None:
+    down = MemoryEnclave()
+    down.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+    for _ in range(2):  # also once the breaker is open
+        bench = Bench(section=section, enclave=down)
+        assert not (await refusal_of(bench, require=Require.ENCLAVE)).final
+
+
+@pytest.mark.parametrize("section", ["", SECTION], ids=["no routing", "routing"])
+@pytest.mark.parametrize(
+    "passing",
+    ["uncertain.timeout", "uncertain.waited", "uncertain.error", STALE_POLICY],
+)
+async def test_what_could_not_be_looked_at_is_not_final(
+    section: str, passing: str
+) -> None:
+    bench = Bench(passing, section=section)
+    assert not (await refusal_of(bench, require=Require.ENCLAVE)).final
+    both = Bench(passing, "financial.pan", section=section)
+    assert not (await refusal_of(both, require=Require.ENCLAVE)).final
+
+
+async def test_what_nobody_may_answer_at_home_is_final() -> None:
+    section = SECTION + "  classes: {public: {tiers: [enclave]}}\n"
+    assert (await refusal_of(Bench(section=section), mode=Mode.HOME)).final
+
+
+async def test_consent_that_nobody_can_give_is_final() -> None:
+    section = SECTION + "  classes: {public: {consent: required}}\n"
+    bench = Bench(section=section)
+    assert (await refusal_of(bench, require=Require.ENCLAVE)).final
+    asked = replace(bench.parts, consents=lambda _: False)
+    bench.session = Session(asked)
+    assert not (await refusal_of(bench, require=Require.ENCLAVE)).final
 
 
 # --- a text that the local model does not hold ------------------------------------

@@ -123,11 +123,13 @@ async def _ask_lines(arguments: argparse.Namespace) -> int:
         questions = tuple(read_questions(file, usual, system=_system(arguments)))
     config = config_from(arguments)
     with results(Path(arguments.out)) as lines:
-        before = sum(each.id in lines.known for each in questions)
+        known = [lines.known[each.id] for each in questions if each.id in lines.known]
+        before, refused = len(known), sum(known)
         if before:
-            err(f"{before} of {len(questions)} have an answer already")
+            also = f", {refused} of them refused" if refused else ""
+            err(f"{before} of {len(questions)} have a line already{also}")
         if before == len(questions):
-            return DONE
+            return REFUSED if refused else DONE
         tally = await _asked(
             config, questions, lines, parallel=arguments.parallel or PARALLEL
         )
@@ -135,7 +137,7 @@ async def _ask_lines(arguments: argparse.Namespace) -> int:
     if tally.failed:
         err("ask the rest with the same command")
         return COULD_NOT
-    return REFUSED if tally.refused else DONE
+    return REFUSED if tally.refused or refused else DONE
 
 
 async def _asked(

@@ -87,6 +87,41 @@ def test_what_must_stay_has_one_tier_and_the_other_a_reason() -> None:
     assert lines[-1] == "choice    local: the policy permits no other"
 
 
+BLOCKING = """\
+version: 1
+default: {decision: enclave}
+rules:
+- {id: any-uncertain, when: "uncertain.*", then: local}
+- {id: block-cards, when: "financial.pan", then: block, reason: No cards here.}
+"""
+WITH_TIERS = """\
+routing:
+  tiers: [{id: device, kind: in_process}, {id: enclave, kind: attested}]
+"""
+
+
+@pytest.mark.parametrize("routing", ["", WITH_TIERS], ids=["no routing", "routing"])
+def test_of_a_blocked_text_the_rule_is_named_and_no_tier(routing: str) -> None:
+    used = load_policy(BLOCKING + routing)
+    lines, told, _ = explained(used, HARD, found="financial.pan")
+    assert lines == [
+        "policy    route block",
+        "choice    none: a rule blocks it: block-cards (No cards here.)",
+    ]
+    assert (told["choice"], told["refusal"]) == (None, "blocked")
+    assert (told["rule"], told["denied"]) == ("block-cards", {})
+    lines, told, _ = explained(used, HARD, found="org.confidential")
+    assert "refusal" not in told or told["refusal"] is None
+    assert not any("blocks" in line for line in lines)
+
+
+def test_a_default_that_blocks_is_named_as_one() -> None:
+    used = load_policy(BLOCKING.replace("decision: enclave", "decision: block"))
+    lines, told, _ = explained(used, HARD)
+    assert lines[-1] == "choice    none: the policy's default blocks it"
+    assert told["refusal"] == "blocked"
+
+
 def test_a_policy_that_observes_says_so() -> None:
     lines, told, _ = explained(
         policy(

@@ -21,6 +21,7 @@ from curtilage.client.routing.router import CHOSEN, WHY_NOT, Routed, Router
 from curtilage.client.routing.utility import Reason
 from curtilage.policy.decision.decide import Decision, decide
 from curtilage.policy.decision.routes import Route
+from curtilage.policy.decision.rules import DEFAULT
 from curtilage.policy.document.model import Policy
 from curtilage.policy.explain.decision import NO_ENCLAVE
 from curtilage.policy.explain.routing import ABSENT, OBSERVES
@@ -67,6 +68,11 @@ def words_of(
     """Yield in lines what is permitted, what is expected, and what would be chosen."""
     permitted = decision.permitted
     kind = permitted.routing_class.value
+    if decision.route is Route.BLOCK:
+        # Of tiers there is nothing to say: no reason of theirs keeps it from them.
+        yield f"policy    route {decision.route.value}"
+        yield f"choice    none: {_blocked_by(decision)}"
+        return
     yield f"policy    route {decision.route.value}, class {kind}"
     if decision.route is Route.DEIDENTIFY:
         yield "          what it becomes without its names is decided anew"
@@ -74,13 +80,7 @@ def words_of(
         yield from _unrouted(decision, query)
         return
     found, choice = routed.estimate, routed.choice
-    views = router.views()
-    for tier, score in zip(choice.order, choice.scores, strict=True):
-        yield f"permitted {tier.id} ({tier.kind.value}): {score:+.3f}"
-        terms = _terms(views[tier.id], found.prompt_tokens, found.answer_tokens)
-        yield f"          {terms}"
-    for name, denial in choice.denied:
-        yield f"not       {name}: {WHY_NOT[denial]}"
+    yield from _permitted(router, routed)
     yield from _expected(estimator_of(router.plan), query, found)
     if choice.refusal is not None:
         yield f"choice    nobody: {router.remedy(routed)}"
@@ -90,6 +90,24 @@ def words_of(
         yield "          (at the lower end of the gain another would not be better)"
     if router.plan.observe:
         yield f"          the policy observes: {OBSERVES}"
+
+
+def _permitted(router: Router, routed: Routed) -> Iterator[str]:
+    found, choice = routed.estimate, routed.choice
+    views = router.views()
+    for tier, score in zip(choice.order, choice.scores, strict=True):
+        yield f"permitted {tier.id} ({tier.kind.value}): {score:+.3f}"
+        terms = _terms(views[tier.id], found.prompt_tokens, found.answer_tokens)
+        yield f"          {terms}"
+    for name, denial in choice.denied:
+        yield f"not       {name}: {WHY_NOT[denial]}"
+
+
+def _blocked_by(decision: Decision) -> str:
+    if decision.rule == DEFAULT:
+        return "the policy's default blocks it"
+    reason = decision.reason.strip()
+    return f"a rule blocks it: {decision.rule}{f' ({reason})' if reason else ''}"
 
 
 def _unrouted(decision: Decision, query: Query) -> Iterator[str]:
@@ -142,6 +160,9 @@ def object_of(
         "denied": {name: denial.value for name, denial in permitted.denied},
         "choice": None,
     }
+    if decision.route is Route.BLOCK:
+        # No reason of a tier: whichever was asked, the rule would block it.
+        return said | {"denied": {}, "refusal": "blocked", "rule": decision.rule}
     if routed is None or router is None:
         return said
     found, choice = routed.estimate, routed.choice
