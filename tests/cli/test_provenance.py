@@ -43,3 +43,31 @@ def test_the_local_model_has_no_evidence() -> None:
 def test_that_another_was_asked_as_well_is_said() -> None:
     line = _line(Answerer.LOCAL, None, beside=True)
     assert line.startswith("[answered here, by the local model, and another was asked")
+
+
+def _stayed(reason: str, *uncertain: str) -> str:
+    return provenance_line(
+        Provenance(
+            route=Answerer.LOCAL,
+            model="m",
+            classes=(),
+            uncertain=uncertain,
+            rule="any-uncertain",
+            reason=reason,
+            policy_digest="sha256:00",
+            recorded=True,
+        )
+    )
+
+
+def test_a_policy_that_is_not_in_force_is_called_so() -> None:
+    line = _stayed("", "uncertain.stale_policy")
+    assert "rule any-uncertain; the policy is not signed, or its signature" in line
+    assert "`curtilage policy verify`" in line
+    assert "signature" not in _stayed("", "uncertain.timeout")
+
+
+@pytest.mark.parametrize("reason", ["", " \n"])
+def test_a_rule_without_a_reason_has_none(reason: str) -> None:
+    assert _stayed(reason).endswith("; rule any-uncertain]")
+    assert _stayed("Because.").endswith("; rule any-uncertain: Because]")

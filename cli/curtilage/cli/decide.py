@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from curtilage.cli.decide_lines import decide_lines
-from curtilage.cli.start import config_from
+from curtilage.cli.start import config_from, warn_of_signature
 from curtilage.cli.terminal import (
     DONE,
     err,
@@ -24,6 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("say --jsonl: lines of JSON on standard input")
     config = config_from(arguments)
     policy = config.policy
+    warn_of_signature(config.currency)
     with progress("starting detectors"):
         inspector = inspectors_from(config)
     if inspector.advice is not None:

@@ -8,6 +8,7 @@ machine.
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from curtilage.cli.start import warn_of_signature
 from curtilage.cli.terminal import HowFar, err, progress
 from curtilage.client.assemble import inspector_for
 from curtilage.client.detection.inspection import CheckedInspector, InspectsMany
@@ -29,6 +30,7 @@ def start_detectors(
         currency: the signature that it must bear, or None where none is
             demanded; while it does not, everything stays, here as in use.
     """
+    warn_of_signature(currency)
     with progress("starting detectors"):
         detectors = inspector_for(full_scan(policy))
     if detectors.advice is not None:

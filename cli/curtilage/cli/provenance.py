@@ -1,36 +1,52 @@
 """How it is told where an answer comes from: in a line for people, as an object."""
 
+from collections.abc import Iterator
+
 from curtilage.client.answer import Answer, Answerer, Provenance
 from curtilage.client.boundary.ladder import BOUNDARY
 from curtilage.client.errors import EXPLAINED, FailureReason
 from curtilage.client.pseudonyms.obstacles import WHY_NOT_REPLACED
 from curtilage.client.routing.router import CHOSEN
 from curtilage.client.routing.utility import Reason
+from curtilage.policy.explain.decision import NOT_IN_FORCE
+from curtilage.policy.signing import STALE_POLICY
 
 
 def provenance_line(provenance: Provenance) -> str:
     """Say in one line who answers and why."""
     found = ", ".join(provenance.classes + provenance.uncertain) or "nothing"
-    why = f"rule {provenance.rule}: {provenance.reason.rstrip('.')}"
+    why = "; ".join(_why(provenance))
+    return f"[{_who(provenance)}; found: {found}; {why}]"
+
+
+def _why(provenance: Provenance) -> Iterator[str]:
+    # A policy may give no reason of a rule.
+    reason = provenance.reason.strip().rstrip(".")
+    yield f"rule {provenance.rule}{f': {reason}' if reason else ''}"
+    if STALE_POLICY in provenance.uncertain:
+        yield NOT_IN_FORCE
     if provenance.why:
-        why += f"; {provenance.tier} was chosen: {CHOSEN[Reason(provenance.why)]}"
+        yield f"{provenance.tier} was chosen: {CHOSEN[Reason(provenance.why)]}"
     if provenance.fallback is not None:
-        why += f"; {_might(provenance.fallback)}, but {EXPLAINED[provenance.fallback]}"
+        yield f"{_might(provenance.fallback)}, but {EXPLAINED[provenance.fallback]}"
+    yield from _of_its_text(provenance)
+    if not provenance.recorded:
+        yield "NOT in the audit trail, which cannot be written"
+
+
+def _of_its_text(provenance: Provenance) -> Iterator[str]:
     if provenance.deidentified:
         many = sum(count for _, count in provenance.deidentified)
-        why += f"; {many} left as pseudonyms only"
+        yield f"{many} left as pseudonyms only"
     if provenance.obstacle is not None:
-        why += f"; it did not leave: {WHY_NOT_REPLACED[provenance.obstacle]}"
+        yield f"it did not leave: {WHY_NOT_REPLACED[provenance.obstacle]}"
     if provenance.boundary:
-        why += f"; {BOUNDARY[provenance.boundary]}"
+        yield BOUNDARY[provenance.boundary]
     if provenance.left_out:
-        why += (
-            f"; the text is too long for the local model, and {provenance.left_out:,} "
+        yield (
+            f"the text is too long for the local model, and {provenance.left_out:,} "
             "characters of it were NOT read"
         )
-    if not provenance.recorded:
-        why += "; NOT in the audit trail, which cannot be written"
-    return f"[{_who(provenance)}; found: {found}; {why}]"
 
 
 def _might(reason: FailureReason) -> str:

@@ -15,7 +15,9 @@ from curtilage.policy.decision.decide import Decision
 from curtilage.policy.decision.tiers import Denial
 from curtilage.policy.document.load import load_policy, profile_text
 from curtilage.policy.document.model import Policy
+from curtilage.policy.explain.decision import NOT_IN_FORCE
 from curtilage.policy.explain.routing import decided_alone
+from curtilage.policy.signing import STALE_POLICY
 
 EASY = single_query("Classify this mail as spam or not: you have won a prize")
 HARD = single_query(
@@ -113,6 +115,12 @@ def test_of_a_blocked_text_the_rule_is_named_and_no_tier(routing: str) -> None:
     lines, told, _ = explained(used, HARD, found="org.confidential")
     assert "refusal" not in told or told["refusal"] is None
     assert not any("blocks" in line for line in lines)
+
+
+def test_a_policy_that_is_not_in_force_is_called_so() -> None:
+    lines, _, _ = explained(policy(), HARD, found=STALE_POLICY)
+    assert lines[1].strip() == NOT_IN_FORCE
+    assert NOT_IN_FORCE not in str(explained(policy(), HARD)[0])
 
 
 def test_a_default_that_blocks_is_named_as_one() -> None:

@@ -18,10 +18,12 @@ from curtilage.policy.explain.counterfactual import Absent, Change
 from curtilage.policy.explain.decision import (
     MAX_SHOWN,
     NO_REASON,
+    NOT_IN_FORCE,
     change_in_words,
     explain,
     explain_json,
 )
+from curtilage.policy.signing import STALE_POLICY
 
 POLICY = load_policy(
     """\
@@ -374,3 +376,12 @@ def test_the_smallest_change_never_asks_for_what_is_approved() -> None:
     decision = decide(APPROVING.rulebook, CONVERSATION)
     answer = json.loads(explain_json(APPROVING, decision, CONVERSATION))
     assert [each["message"] for each in answer["change"]["without"]] == [1]
+
+
+def test_a_policy_that_is_not_in_force_is_called_so() -> None:
+    for name, said in ((STALE_POLICY, True), ("uncertain.timeout", False)):
+        inspection = Inspection(
+            findings=(found(name),), payload_digest=bytes(32), messages=1
+        )
+        told = explain(POLICY, decide(POLICY.rulebook, inspection), inspection)
+        assert (f"Not in force: {NOT_IN_FORCE}" in told) is said

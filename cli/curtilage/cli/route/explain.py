@@ -23,8 +23,9 @@ from curtilage.policy.decision.decide import Decision, decide
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import DEFAULT
 from curtilage.policy.document.model import Policy
-from curtilage.policy.explain.decision import NO_ENCLAVE
+from curtilage.policy.explain.decision import NO_ENCLAVE, NOT_IN_FORCE
 from curtilage.policy.explain.routing import ABSENT, OBSERVES
+from curtilage.policy.signing import STALE_POLICY
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -74,6 +75,8 @@ def words_of(
         yield f"choice    none: {_blocked_by(decision)}"
         return
     yield f"policy    route {decision.route.value}, class {kind}"
+    if STALE_POLICY in decision.uncertain:
+        yield f"          {NOT_IN_FORCE}"
     if decision.route is Route.DEIDENTIFY:
         yield "          what it becomes without its names is decided anew"
     if routed is None or router is None:

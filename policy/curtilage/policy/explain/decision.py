@@ -27,6 +27,7 @@ from curtilage.policy.explain.counterfactual import (
     class_of,
     smallest_change,
 )
+from curtilage.policy.signing import STALE_POLICY
 
 NO_REASON: Final = "the policy gives no reason"
 MAX_SHOWN: Final = 20
@@ -39,6 +40,10 @@ OUTCOMES: Final = {
     ),
     Route.ENCLAVE: "This query may leave, sealed to an enclave that was verified.",
 }
+NOT_IN_FORCE: Final = (
+    "the policy is not signed, or its signature does not hold any more (`curtilage "
+    "policy verify` says which)"
+)
 NO_ENCLAVE: Final = (
     "The policy names no enclave (attestation:), so it stays all the same."
 )
@@ -82,6 +87,8 @@ def explain(
     lines.append(f"Found: {classes or 'nothing that a rule names'}.")
     if decision.uncertain:
         lines.append(f"Could not be known: {', '.join(decision.uncertain)}.")
+    if STALE_POLICY in decision.uncertain:
+        lines.append(f"Not in force: {NOT_IN_FORCE}; nothing is sent to an enclave.")
     if inspection is not None:
         lines += _places(policy, inspection)
         lines += _approvals(policy, inspection)
