@@ -123,6 +123,7 @@ class Outcome:
     first_s: float = 0.0
     total_s: float = 0.0
     text: str = field(default="", repr=False)
+    cut: bool = False
 
     @property
     def route(self) -> str:
@@ -300,13 +301,15 @@ def _ask(stack: Stack, question: Question) -> Outcome:
             reason = FailureReason(said["fallback"])
             out(f"  but    {EXPLAINED[reason]}")
         column = 0
-        for piece in _pieces(events):
-            if not outcome.text:
+        for choice in _choices(events):
+            if (piece := choice["delta"].get("content")) and not outcome.text:
                 outcome.first_s = time.monotonic() - asked
-            outcome.text += piece
-            column = _flow(piece, column)
+            outcome.text += piece or ""
+            column = _flow(piece or "", column)
+            outcome.cut = choice["finish_reason"] == "length"
     outcome.total_s = time.monotonic() - asked
-    out(f"\n  [first token {outcome.first_s:.2f} s, all {outcome.total_s:.2f} s]")
+    cut = f"; the answer was cut at {MAX_TOKENS} tokens" if outcome.cut else ""
+    out(f"\n  [first token {outcome.first_s:.2f} s, all {outcome.total_s:.2f} s{cut}]")
     return outcome
 
 
@@ -337,12 +340,9 @@ def _events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
         yield event
 
 
-def _pieces(events: Iterator[dict[str, Any]]) -> Iterator[str]:
+def _choices(events: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for event in events:
-        for choice in event["choices"]:
-            text = choice["delta"].get("content")
-            if text:
-                yield text
+        yield from event["choices"]
 
 
 def _show_views(stack: Stack, *, asked: Sequence[str]) -> None:

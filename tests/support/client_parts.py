@@ -116,10 +116,15 @@ class ScriptedLocal:
     )
 
     def __init__(
-        self, words: Sequence[str] = ("At ", "home."), *, broken: bool = False
+        self,
+        words: Sequence[str] = ("At ", "home."),
+        *,
+        broken: bool = False,
+        finish_reason: str = "stop",
     ) -> None:
         self.words = words
         self.broken = broken
+        self.finish_reason = finish_reason
         self.sure = TokenSignal(logprob=-0.5, margin=0.5)
         self.asked: list[Query] = []
         self.stopped = 0
@@ -141,7 +146,9 @@ class ScriptedLocal:
         finally:
             self.stopped += 1
         yield Finished(
-            finish_reason="stop", prompt_tokens=3, completion_tokens=len(self.words)
+            finish_reason=self.finish_reason,
+            prompt_tokens=3,
+            completion_tokens=len(self.words),
         )
 
     async def close(self) -> None:

@@ -1,15 +1,37 @@
 """How it is told where an answer comes from: in a line for people, as an object."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from curtilage.client.answer import Answer, Answerer, Provenance
 from curtilage.client.boundary.ladder import BOUNDARY
 from curtilage.client.errors import EXPLAINED, FailureReason
+from curtilage.client.local.model import EMBEDDED_ID
 from curtilage.client.pseudonyms.obstacles import WHY_NOT_REPLACED
 from curtilage.client.routing.router import CHOSEN
 from curtilage.client.routing.utility import Reason
 from curtilage.policy.explain.decision import NOT_IN_FORCE
 from curtilage.policy.signing import STALE_POLICY
+
+DEMONSTRATION: Final = (
+    "the embedded DEMONSTRATION model, whose answers are often wrong (`curtilage "
+    "models recommend` names better ones)"
+)
+
+
+def demonstrates(provenance: Provenance) -> bool:
+    """Tell whether the embedded model answered, which only shows that all works."""
+    return provenance.route is Answerer.LOCAL and provenance.model == EMBEDDED_ID
+
+
+def was_cut(answer: Answer, max_tokens: int) -> bool:
+    """Tell whether an answer ends where its limit of tokens was reached."""
+    finished = answer.finished
+    if finished.finish_reason != "length":
+        return False
+    # Of an answer to a part of a text this is the reason whatever its length.
+    part = answer.provenance.left_out > 0
+    return not part or finished.completion_tokens >= max_tokens
 
 
 def provenance_line(provenance: Provenance) -> str:
@@ -60,6 +82,8 @@ def _might(reason: FailureReason) -> str:
 
 def _who(provenance: Provenance) -> str:
     also = ", and another was asked as well" if provenance.beside else ""
+    if demonstrates(provenance):
+        return f"answered here, by {DEMONSTRATION}{also}"
     if provenance.route is Answerer.LOCAL:
         return f"answered here, by the local model{also}"
     if provenance.route is Answerer.HOUSE:
@@ -79,6 +103,7 @@ def answer_object(answer: Answer) -> dict[str, object]:
         "tier": provenance.tier,
         "why": provenance.why or None,
         "model": provenance.model,
+        "demonstration": demonstrates(provenance),
         "classes": list(provenance.classes),
         "uncertain": list(provenance.uncertain),
         "rule": provenance.rule,

@@ -26,6 +26,7 @@ from curtilage.client.audit.trail import AuditTrail
 from curtilage.client.consent import Outbound, Stays
 from curtilage.client.conversation.pinned import PinnedConversations
 from curtilage.client.errors import EnclaveError, FailureReason, UsageError
+from curtilage.client.local.catalogue import by_digest
 from curtilage.client.parts import ClientParts, UnavailableLocal
 from curtilage.client.pseudonyms.vault import ConversationKeys
 from curtilage.client.query import Query
@@ -138,6 +139,18 @@ class Session:
     def policy(self) -> Policy:
         """The policy in force."""
         return self._parts.policy
+
+    @property
+    def local_model(self) -> str:
+        """The local model's name for people."""
+        return self._parts.local.model_id
+
+    @property
+    def demonstration(self) -> bool:
+        """Whether the local model only shows that the path works."""
+        digests = self._parts.local.digests
+        known = None if digests is None else by_digest(digests[0])
+        return known is not None and known.demonstration
 
     @property
     def queue(self) -> Deferring:

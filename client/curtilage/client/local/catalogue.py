@@ -21,6 +21,9 @@ TASKS: Final = (
 )  # fmt: skip
 """What a model may be good for; the words of routing's intents."""
 
+EMBEDDED: Final = "default"
+"""What the model is called that is installed with us."""
+
 USUAL_CONTEXT: Final = 4096
 """The context that a model is judged by: a letter of five pages, and an answer."""
 
@@ -60,6 +63,14 @@ class KnownModel:
     shape: ModelShape
     good_for: frozenset[str]
     solved: int | None = None
+
+    @property
+    def demonstration(self) -> bool:
+        """Whether it is the embedded model, which shows that the path works.
+
+        Its answers are no advice, so wherever they appear they are marked.
+        """
+        return self.name == EMBEDDED
 
     @property
     def memory_bytes(self) -> int:
