@@ -297,7 +297,7 @@ async def test_where_nothing_can_be_written_nothing_more_is_asked(
         await ask_lines(
             read(*THREE),
             ask,
-            Results(descriptor, set()),
+            Results(descriptor, {}),
             parallel=1,
             told=lambda _: None,
         )

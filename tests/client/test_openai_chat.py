@@ -130,7 +130,7 @@ TURNS: dict[str, dict[str, object]] = {
 
 def test_a_line_of_ours_is_no_part_of_an_answer_that_comes_back() -> None:
     said = "[read 2,604 of 6,500 tokens]\n\nYes."
-    turns = [
+    turns: list[dict[str, object]] = [
         {"role": "user", "content": said},
         {"role": "assistant", "content": said},
         {"role": "assistant", "content": [{"type": "text", "text": said}]},

@@ -26,10 +26,9 @@ from curtilage.client.routing.estimate import RulesEstimator
 from curtilage.client.routing.router import Device, Router
 from curtilage.client.routing.trace import TraceLine
 from curtilage.client.session import Session
-from curtilage.policy.decision.classes import CLASSES
+from curtilage.policy.decision.classes import CLASSES, STALE_POLICY
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.load import load_policy
-from curtilage.policy.signing import STALE_POLICY
 from support.client_parts import (
     EASY,
     HARD,

@@ -110,7 +110,7 @@ class ScriptedLocal:
 
     model_id = "scripted"
     context_tokens: int | None = None
-    digests: tuple[str, str] | None = (
+    digests: tuple[str, str | None] | None = (
         SCRIPTED_INFO.model_sha256,
         SCRIPTED_INFO.template_sha256,
     )

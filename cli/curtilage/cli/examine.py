@@ -6,9 +6,9 @@ machine.
 """
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
-from curtilage.cli.start import warn_of_signature
 from curtilage.cli.terminal import HowFar, err, progress
 from curtilage.client.assemble import inspector_for
 from curtilage.client.detection.inspection import CheckedInspector, InspectsMany
@@ -30,7 +30,8 @@ def start_detectors(
         currency: the signature that it must bear, or None where none is
             demanded; while it does not, everything stays, here as in use.
     """
-    warn_of_signature(currency)
+    if currency is not None and (warning := currency.warning(datetime.now(UTC))):
+        err(f"warning: {warning}")
     with progress("starting detectors"):
         detectors = inspector_for(full_scan(policy))
     if detectors.advice is not None:

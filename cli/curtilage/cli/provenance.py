@@ -10,8 +10,8 @@ from curtilage.client.local.model import EMBEDDED_ID
 from curtilage.client.pseudonyms.obstacles import WHY_NOT_REPLACED
 from curtilage.client.routing.router import CHOSEN
 from curtilage.client.routing.utility import Reason
+from curtilage.policy.decision.classes import STALE_POLICY
 from curtilage.policy.explain.decision import NOT_IN_FORCE
-from curtilage.policy.signing import STALE_POLICY
 
 DEMONSTRATION: Final = (
     "the embedded DEMONSTRATION model, whose answers are often wrong (`curtilage "

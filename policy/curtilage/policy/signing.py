@@ -40,6 +40,7 @@ from curtilage.attest.encoding.strict_json import (
     parse_object,
 )
 from curtilage.attest.errors import RefusedError
+from curtilage.policy.decision.classes import STALE_POLICY
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 
 FORMAT: Final = "curtilage/policy-signature/v1"
@@ -51,7 +52,6 @@ MAX_TIME: Final = 253_402_300_799  # the end of the year 9999
 WARNED_BEFORE: Final = timedelta(days=14)
 """So long before a signature ends, a person is warned."""
 NOTHING: Final = "nothing is sent to an enclave"
-STALE_POLICY: Final = "uncertain.stale_policy"
 
 _LABEL: Final = FORMAT.encode() + b"\0"
 _KEY_ID_HEX: Final = 16

@@ -11,13 +11,13 @@ from curtilage.client.assemble import router_for
 from curtilage.client.parts import UnavailableLocal
 from curtilage.client.query import Query, single_query
 from curtilage.client.routing.router import WHY_NOT
+from curtilage.policy.decision.classes import STALE_POLICY
 from curtilage.policy.decision.decide import Decision
 from curtilage.policy.decision.tiers import Denial
 from curtilage.policy.document.load import load_policy, profile_text
 from curtilage.policy.document.model import Policy
 from curtilage.policy.explain.decision import NOT_IN_FORCE
 from curtilage.policy.explain.routing import decided_alone
-from curtilage.policy.signing import STALE_POLICY
 
 EASY = single_query("Classify this mail as spam or not: you have won a prize")
 HARD = single_query(

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from curtilage.policy.decision.classes import STALE_POLICY
 from curtilage.policy.decision.decide import Decision, Inspection, decide
 from curtilage.policy.decision.findings import (
     Approved,
@@ -23,7 +24,6 @@ from curtilage.policy.explain.decision import (
     explain,
     explain_json,
 )
-from curtilage.policy.signing import STALE_POLICY
 
 POLICY = load_policy(
     """\

@@ -19,13 +19,13 @@ from curtilage.client.routing.explain import explain_text
 from curtilage.client.routing.health import TierView
 from curtilage.client.routing.router import CHOSEN, WHY_NOT, Routed, Router
 from curtilage.client.routing.utility import Reason
+from curtilage.policy.decision.classes import STALE_POLICY
 from curtilage.policy.decision.decide import Decision, decide
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import DEFAULT
 from curtilage.policy.document.model import Policy
 from curtilage.policy.explain.decision import NO_ENCLAVE, NOT_IN_FORCE
 from curtilage.policy.explain.routing import ABSENT, OBSERVES
-from curtilage.policy.signing import STALE_POLICY
 
 
 def run(arguments: argparse.Namespace) -> int:

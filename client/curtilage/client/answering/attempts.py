@@ -60,11 +60,10 @@ from curtilage.client.routing.speculate import SPECULATIVE, Speculation
 from curtilage.client.routing.trace import TraceLine
 from curtilage.client.routing.tracing import Tracing
 from curtilage.client.routing.utility import Refusal
-from curtilage.policy.decision.classes import UNFINISHED
+from curtilage.policy.decision.classes import STALE_POLICY, UNFINISHED
 from curtilage.policy.decision.decide import Decision
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.tiers import Denial, RoutingClass, Tier, TierKind
-from curtilage.policy.signing import STALE_POLICY
 
 UNCHOSEN: Final = "usual"
 """Stands in the trace for a reason where nobody chose."""

@@ -470,9 +470,7 @@ class LocalModel:
                         prompt_tokens = event.prompt_tokens
                     elif isinstance(event, Done):
                         yield _finished(event)
-                    elif isinstance(event, Token) and (
-                        delta := _delta(event, query.settings.logprobs)
-                    ):
+                    elif delta := _delta(event, query.settings.logprobs):
                         yield replace(delta, prompt_tokens=prompt_tokens)
                         prompt_tokens = 0  # with the first piece alone
         except TurnRefusedError:

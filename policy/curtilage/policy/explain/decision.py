@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from curtilage.policy.decision.classes import is_uncertain
+from curtilage.policy.decision.classes import STALE_POLICY, is_uncertain
 from curtilage.policy.decision.decide import Decision, Inspection
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
@@ -27,7 +27,6 @@ from curtilage.policy.explain.counterfactual import (
     class_of,
     smallest_change,
 )
-from curtilage.policy.signing import STALE_POLICY
 
 NO_REASON: Final = "the policy gives no reason"
 MAX_SHOWN: Final = 20
