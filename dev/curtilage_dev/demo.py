@@ -197,7 +197,7 @@ def _run(stack: Stack, questions: Sequence[Question]) -> int:
     _show_checks(stack)
     _title("Questions")
     out(_wrapped(_price(stack.transport), ""))
-    outcomes = [_ask(stack, question) for question in questions]
+    outcomes = [ask(stack, question) for question in questions]
     if questions is DAY:
         outcomes += _unrouted(stack)
     asked = [each.question.text for each in outcomes if each.route == "enclave"]
@@ -232,7 +232,7 @@ def _unrouted(stack: Stack) -> list[Outcome]:
     )
     with _timed("another client"):
         other.start_client("--policy", str(policy), name="unrouted-client")
-    outcome = _ask(other, replace(EASY, expected="enclave"))
+    outcome = ask(other, replace(EASY, expected="enclave"))
     with _timed("it ends"):
         other.running["unrouted-client"].stop()
     return [outcome]
@@ -243,9 +243,9 @@ def _without_enclave(stack: Stack) -> list[Outcome]:
     _title("The enclave dies")
     stack.running["enclave"].kill()
     question = replace(HARD, expected="local")
-    first = _ask(stack, question)
+    first = ask(stack, question)
     out("  The next one need not find out again: the circuit breaker is open.")
-    return [first, _ask(stack, question)]
+    return [first, ask(stack, question)]
 
 
 def _price(transport: TransportParameters) -> str:
@@ -276,7 +276,7 @@ def _show_checks(stack: Stack) -> None:
         raise ProcessError(f"the evidence was refused: {done.stderr.strip()}")
 
 
-def _ask(stack: Stack, question: Question) -> Outcome:
+def ask(stack: Stack, question: Question) -> Outcome:
     """Ask the client's endpoint, as any OpenAI client would, and show it."""
     out(f"\n[{question.desk}]")
     out(_wrapped(question.text, "  > "))

@@ -40,6 +40,8 @@ SHOWN: dict[Tee, dict[str, str]] = {
     Tee.AZURE_TDX: {**TDX, **HOST, **{f"pcr{n}": S256 for n in range(24)}},
     Tee.TPM: {f"pcr{n}": S256 for n in range(24)},
 }
+NOTHING: dict[str, str] = {}
+NONE: list[dict[str, str]] = []
 GENUINE = [tee for tee in Tee if not tee.emulated]
 
 
@@ -97,9 +99,17 @@ def test_a_refusal_shows_the_accepted_value_and_the_first_difference(
 @pytest.mark.parametrize(
     ("registers", "accepted", "said"),
     [
-        ({"launch": S384}, [], "none is accepted"),
-        ({"launch": S384}, [{}], "what is accepted matches nothing: it names no la"),
-        ({}, [{"launch": S384}], f"accepted: launch {S384}; the evidence has no lau"),
+        ({"launch": S384}, NONE, "none is accepted"),
+        (
+            {"launch": S384},
+            [NOTHING],
+            "what is accepted matches nothing: it names no la",
+        ),
+        (
+            NOTHING,
+            [{"launch": S384}],
+            f"accepted: launch {S384}; the evidence has no lau",
+        ),
         ({"launch": S384}, [{"launch": S384[:-2]}], "it launch is not 96 hex digits"),
     ],
 )

@@ -552,11 +552,15 @@ async def test_what_nobody_may_answer_at_home_is_final() -> None:
     assert (await refusal_of(Bench(section=section), mode=Mode.HOME)).final
 
 
+def nobody_agrees(_shown: Outbound) -> bool:
+    return False
+
+
 async def test_consent_that_nobody_can_give_is_final() -> None:
     section = SECTION + "  classes: {public: {consent: required}}\n"
     bench = Bench(section=section)
     assert (await refusal_of(bench, require=Require.ENCLAVE)).final
-    asked = replace(bench.parts, consents=lambda _: False)
+    asked = replace(bench.parts, consents=nobody_agrees)
     bench.session = Session(asked)
     assert not (await refusal_of(bench, require=Require.ENCLAVE)).final
 

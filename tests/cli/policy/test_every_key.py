@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from html import unescape
 from pathlib import Path
-from typing import Final, get_args
+from typing import Any, Final, cast, get_args
 
 import pytest
 
@@ -58,7 +58,7 @@ REQUIREMENTS: Final = [
     "policy_current",
     "within_limits",
 ]
-LOG: Final = EVIDENCE["releases"]["log"]  # type: ignore[index]
+RELEASES: Final = cast("dict[str, Any]", EVIDENCE["releases"])
 FILES: Final = {
     "words.txt": b"osprey\n",
     "table.exact": edm_entry("osprey and heron", salt=bytes(16)).encode() + b"\n",
@@ -87,8 +87,8 @@ def own_detector(**more: object) -> Tree:
 
 
 def attestation(**more: object) -> Tree:
-    base = {**EVIDENCE, "trust_anchors": [], "required_cpu_tees": []}
-    return {"attestation": base | more}
+    none: dict[str, object] = {"trust_anchors": (), "required_cpu_tees": ()}
+    return {"attestation": {**EVIDENCE, **none, **more}}
 
 
 def routing(**more: object) -> Tree:
@@ -200,7 +200,7 @@ EXAMPLES: Final[Sequence[Tree]] = (
             "max_crl_age_s": 9_000_000,
             "host_data": [SHA256],
         },
-        releases={**EVIDENCE["releases"], "denied": ["curtilage-enclave 1.0"]},  # type: ignore[dict-item]
+        releases={**RELEASES, "denied": ["curtilage-enclave 1.0"]},
         sandbox=[SHA256],
         platforms={"deny": ["ab" * 64], "allow": ["cd" * 64]},
         classes=[
@@ -320,7 +320,7 @@ EXAMPLES: Final[Sequence[Tree]] = (
         )
         for mode in ("off", "verify", "race")
     ),
-    routing(rollout={"name": "home", "log": LOG}),
+    routing(rollout={"name": "home", "log": RELEASES["log"]}),
 )
 
 
@@ -348,7 +348,7 @@ def keys_set(value: object, place: str = "") -> Iterator[str]:
             yield path
             yield from keys_set(getattr(value, name), f"{path}.")
     elif isinstance(value, tuple):
-        for each in value:
+        for each in cast("tuple[object, ...]", value):
             yield from keys_set(each, place)
 
 

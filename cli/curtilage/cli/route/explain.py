@@ -165,7 +165,8 @@ def object_of(
     }
     if decision.route is Route.BLOCK:
         # No reason of a tier: whichever was asked, the rule would block it.
-        return said | {"denied": {}, "refusal": "blocked", "rule": decision.rule}
+        said["denied"] = dict[str, str]()
+        return said | {"refusal": "blocked", "rule": decision.rule}
     if routed is None or router is None:
         return said
     found, choice = routed.estimate, routed.choice
