@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from curtilage.cli import decide, examine, start
 from curtilage.cli import main as cli
+from curtilage.cli import start
+from curtilage.client import assemble
+from curtilage.client.detection.inspection import Inspector
 from curtilage.client.errors import UsageError
 from curtilage.policy.document.load import load_policy
 from curtilage.policy.signing import generate_key, public_pem, sign_policy
@@ -48,9 +50,9 @@ def never(*_arguments: object, **_more: object) -> None:
 @pytest.fixture(autouse=True)
 def nothing_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(start, "assemble", never)
-    monkeypatch.setattr(examine, "inspector_for", never)
-    monkeypatch.setattr(decide, "inspectors_from", never)
+    monkeypatch.setattr(assemble, "assemble", never)
+    monkeypatch.setattr(start, "assemble", never, raising=False)
+    monkeypatch.setattr(Inspector, "start", never)
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)

@@ -69,7 +69,11 @@ def run(arguments: argparse.Namespace) -> int:
     written = path.is_file() and not (refused or known or arguments.print)
     if written:
         policy = _write(path, config.policy, entry)
-        decision = decide(policy.rulebook, inspection)
+    elif refused:
+        # Explained as it stands: with the approval that it does not get, the first
+        # thing said would be that the text may leave.
+        policy = config.policy
+    decision = decide(policy.rulebook, inspection)
     if arguments.json:
         out_json(
             {
