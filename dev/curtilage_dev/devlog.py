@@ -246,7 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not read.measurement:
         parser.error("create needs at least one --measurement")
     if (read.out / PRIVATE).exists() and not read.replace_keys:
-        # Whoever trusts that log would refuse all that comes after it.
+        # Every policy that names that log would refuse what comes after it.
         parser.error(f"{read.out} holds a log with keys; --replace-keys makes new ones")
     release = ReleaseArguments(
         version=read.version,

@@ -303,7 +303,7 @@ def test_ask_as_json() -> None:
 @pytest.mark.model
 def test_ask_goes_on_with_a_file_of_questions(tmp_path: Path) -> None:
     questions, answers = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    # Nobody may be asked what the second one wants, and nobody can just now the third.
+    # The policy forbids what the second requires; the third cannot be had just now.
     lines = [
         {"id": "a", "text": "What is HIV?", "seed": 1},
         {"id": 7, "text": "my card is 4111 1111 1111 1111", "require": "enclave"},

@@ -547,20 +547,20 @@ async def test_what_could_not_be_looked_at_is_not_final(
     assert not (await refusal_of(both, require=Require.ENCLAVE)).final
 
 
-async def test_what_nobody_may_answer_at_home_is_final() -> None:
+async def test_home_where_no_tier_may_answer_is_final() -> None:
     section = SECTION + "  classes: {public: {tiers: [enclave]}}\n"
     assert (await refusal_of(Bench(section=section), mode=Mode.HOME)).final
 
 
-def nobody_agrees(_shown: Outbound) -> bool:
+def disagrees(_shown: Outbound) -> bool:
     return False
 
 
-async def test_consent_that_nobody_can_give_is_final() -> None:
+async def test_consent_that_no_person_can_give_is_final() -> None:
     section = SECTION + "  classes: {public: {consent: required}}\n"
     bench = Bench(section=section)
     assert (await refusal_of(bench, require=Require.ENCLAVE)).final
-    asked = replace(bench.parts, consents=nobody_agrees)
+    asked = replace(bench.parts, consents=disagrees)
     bench.session = Session(asked)
     assert not (await refusal_of(bench, require=Require.ENCLAVE)).final
 

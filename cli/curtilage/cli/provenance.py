@@ -20,12 +20,12 @@ DEMONSTRATION: Final = (
 
 
 def demonstrates(provenance: Provenance) -> bool:
-    """Tell whether the embedded model answered, which only shows that all works."""
+    """Return whether the embedded model answered, which is for demonstration."""
     return provenance.route is Answerer.LOCAL and provenance.model == EMBEDDED_ID
 
 
 def was_cut(answer: Answer, max_tokens: int) -> bool:
-    """Tell whether an answer ends where its limit of tokens was reached."""
+    """Return whether an answer ends where its limit of tokens was reached."""
     finished = answer.finished
     if finished.finish_reason != "length":
         return False

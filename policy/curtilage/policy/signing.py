@@ -124,7 +124,7 @@ class Currency:
     def span(self) -> tuple[datetime, datetime] | None:
         """Return from when to when the signature is valid, or None without one.
 
-        The file says so; where ``problem`` is None, so does whoever signed it.
+        The file says so; it is the signer's word only where ``problem`` is None.
         """
         if self.signature is None:
             return None

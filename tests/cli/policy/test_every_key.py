@@ -96,7 +96,7 @@ def routing(**more: object) -> Tree:
 
 
 def classes(name: str, **entry: object) -> Tree:
-    # What is said of turns counts only where turns that were kept may be told of.
+    # ``history`` has an effect only where ``restricted`` has an entry of its own.
     kept = {} if name == "restricted" else {"restricted": {"history": "never"}}
     return routing(classes={name: entry, **kept}, queue={"store": "memory"})
 

@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         for line in _words(old.policy, new.policy, found):
             out(line)
-    # What was compared is told all the same; but it is not all that was asked.
+    # What was compared is shown all the same, but it is not the whole corpus.
     return COULD_NOT if unread else DONE
 
 

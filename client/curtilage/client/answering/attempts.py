@@ -300,7 +300,7 @@ class Attempts:
         return error
 
     def _forbidden(self, asked: "_Asked") -> bool:
-        """Tell whether the policy, and not a failure, leaves nobody to be asked."""
+        """Return whether the policy, and not a failure, is why no tier can be asked."""
         # What could not be looked at, or not under a policy in force, may be another
         # time: what is found then may permit what was asked for.
         if not _PASSING.isdisjoint(asked.recorder.decision.uncertain):
@@ -313,7 +313,7 @@ class Attempts:
             tiers = tuple(each for each in tiers if each.kind is not TierKind.ATTESTED)
         if not tiers:
             return True
-        # Where no person can be asked, nobody ever agrees.
+        # Consent that no person can be asked for is never given.
         unmet = FailureReason.UNMET_CONSENT
         return self._parts.consents is None and any(
             each.reason is unmet for each in asked.failures
