@@ -1,17 +1,24 @@
-"""What a person is warned of before detectors or a model are started."""
+"""What a person is warned of when a command starts."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from curtilage.cli import main as cli
-from curtilage.cli import start
+from curtilage.cli import serve, start
 from curtilage.client import assemble
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.errors import UsageError
-from curtilage.policy.document.load import load_policy
+from curtilage.client.parts import ClientParts
+from curtilage.client.session import Session
+from curtilage.inference.default_model import DEFAULT_SHA256
+from curtilage.policy.document.load import load_policy, load_profile
 from curtilage.policy.signing import generate_key, public_pem, sign_policy
+from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
+from support.memory_enclave import key_store
 
 POLICY = """\
 version: 1
@@ -99,3 +106,40 @@ def test_where_no_signature_is_asked_for_nothing_is_said(
     signed_for(-1)
     assert cli.main(["explain", "--policy", "mine.yaml", "What is HIV?"]) == 2
     assert "warning" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("embedded", [True, False])
+def test_the_embedded_model_is_said_to_be_for_demonstration(
+    *,
+    embedded: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    local = ScriptedLocal()
+    if embedded:
+        local.digests = (DEFAULT_SHA256, None)
+    parts = ClientParts(
+        policy=load_profile("default"),
+        inspector=ScriptedInspector(),
+        local=local,
+        transport=None,
+        keys=key_store(),
+        audit=MemoryTrail(),
+    )
+
+    @asynccontextmanager
+    async def session_from(
+        *_config: object, **_more: object
+    ) -> AsyncGenerator[Session]:
+        async with Session(parts) as session:
+            yield session
+
+    async def at_once(*_stop: object) -> bool:
+        return True
+
+    monkeypatch.setattr(serve, "session_from", session_from)
+    monkeypatch.setattr(serve, "_stopped", at_once)
+    assert cli.main(["serve", "--port", "0"]) == 0
+    shown = capsys.readouterr()
+    assert '"ready": true' in shown.out
+    assert ("answered by the embedded DEMONSTRATION model" in shown.err) is embedded
