@@ -9,17 +9,24 @@ that names the log's keys. Development only: the evidence is emulated. Files in
     release/         what the enclave reads: manifest, proof, checkpoint
     enclave.toml     deploy/enclave.toml, completed with the log's public keys
 
+Where a log is there already, it and its keys are kept, and the rest is written
+anew: a client's policy names these keys. ``--replace-keys`` makes new ones.
 ``--refresh`` cosigns the same log at the present time, which a running enclave
-picks up; ``--policy ROOT_PEM`` writes policy.yaml, which a client needs.
+picks up; ``--policy ROOT_PEM`` writes policy.yaml, which a client needs;
+``--print-measurement`` prints the measurement that the release names, which is
+what the emulator has to report (``--measurement``).
 """
 
 import argparse
+import shlex
 import shutil
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+USUAL = ROOT / "deploy" / "run"
+WRONG_USE = 2
 sys.path.insert(0, str(ROOT / "dev"))
 
 from curtilage.attest.log.manifest import parse_manifest  # noqa: E402
@@ -33,34 +40,119 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, default=ROOT / "deploy" / "run")
+    parser.add_argument("--out", type=Path, default=USUAL)
     parser.add_argument("--refresh", action="store_true", help="cosign again")
     parser.add_argument("--policy", type=Path, metavar="ROOT_PEM", help="write policy")
+    parser.add_argument(
+        "--replace-keys",
+        action="store_true",
+        help="make a new log with new keys in the place of the one that is there; "
+        "enclaves and clients that know the old one refuse it",
+    )
+    parser.add_argument(
+        "--print-measurement", action="store_true", help="print it, and make nothing"
+    )
     options = parser.parse_args(arguments)
     out: Path = options.out
-    if options.policy is not None:
-        _write_policy(out, options.policy)
-    elif options.refresh:
-        devlog.refresh(out / "log", now=datetime.now(UTC))
-        _publish(out)
-    else:
-        _create(out)
+    try:
+        if options.print_measurement:
+            _say(MEASUREMENT.hex())
+        elif options.policy is not None:
+            _write_policy(out, options.policy)
+        elif options.refresh:
+            _refresh(out)
+        else:
+            _create(out, replace_keys=options.replace_keys)
+    except OSError as failure:
+        sys.stderr.write(f"{failure.filename}: {failure.strerror}\n")
+        return WRONG_USE
+    except MissingError as missing:
+        sys.stderr.write(f"{missing}\n")
+        return WRONG_USE
     return 0
 
 
-def _create(out: Path) -> None:
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+class MissingError(Exception):
+    """A file is missing that an earlier step makes; says which step."""
+
+
+def _create(out: Path, *, replace_keys: bool) -> None:
+    log = out / "log"
+    there = (log / devlog.PRIVATE).exists()
+    if there and not replace_keys:
+        _require_log(out)
+        _say(f"{log}: kept, with its keys (--replace-keys makes new ones)")
+    else:
+        _make_log(log)
+        what = "a new log, the old keys are gone" if there else "a new log"
+        _say(f"{log}: {what}; its private keys are in {log / devlog.PRIVATE}")
+    template = (ROOT / "deploy" / "enclave.toml").read_text("utf-8")
+    table = devlog.log_table(log)
+    (out / "enclave.toml").write_text(f"{template}\n{table}", "utf-8")
+    _say(f"{out / 'enclave.toml'}: the enclave's configuration")
+    _publish(out)
+    _say(f"measurement of the release (--print-measurement): {MEASUREMENT.hex()}")
+    _say(
+        "next: start the emulator, the enclave and the relay, such as by\n"
+        "  docker compose --profile development up --build --wait\n"
+        f"then write the policy of a client:\n{_policy_steps(out)}\n"
+        "the checkpoint is accepted for a day: --refresh cosigns it again"
+    )
+
+
+def _make_log(log: Path) -> None:
     release = devlog.ReleaseArguments(
         version="0.1.0",
         source="development",
         measurements=(MEASUREMENT.hex(),),
         models=(DEFAULT_SHA256,),
     )
-    (out / "log").mkdir(parents=True, exist_ok=True)
-    devlog.create(out / "log", release, now=datetime.now(UTC))
-    template = (ROOT / "deploy" / "enclave.toml").read_text("utf-8")
-    table = devlog.log_table(out / "log")
-    (out / "enclave.toml").write_text(f"{template}\n{table}", "utf-8")
+    log.mkdir(parents=True, exist_ok=True)
+    devlog.create(log, release, now=datetime.now(UTC))
+
+
+def _refresh(out: Path) -> None:
+    _require_log(out)
+    devlog.refresh(out / "log", now=datetime.now(UTC))
     _publish(out)
+    _say("a running enclave picks it up; nothing has to be restarted")
+
+
+def _require_log(out: Path) -> None:
+    """Refuse where there is no whole log.
+
+    Raises:
+        MissingError: says what makes one.
+    """
+    log = out / "log"
+    names = (*devlog.PUBLIC_FILES, devlog.LOG_FILE, devlog.PRIVATE, devlog.SERVED)
+    missing = [name for name in names if not (log / name).exists()]
+    if len(missing) == len(names):
+        raise MissingError(
+            f"{log}: there is no log; `{_command(out)}` makes one, and must run first"
+        )
+    if missing:
+        raise MissingError(
+            f"{log}: {', '.join(missing)} is missing, so the log cannot be used; "
+            f"`{_command(out)} --replace-keys` makes a new one"
+        )
+
+
+def _command(out: Path) -> str:
+    place = "" if out == USUAL else f" --out {shlex.quote(str(out))}"
+    return f"python deploy/prepare.py{place}"
+
+
+def _policy_steps(out: Path) -> str:
+    root = shlex.quote(str(out / "root.pem"))
+    return (
+        "  docker compose exec -T emulator cat /run/evidence/root.pem > "
+        f"{root}\n  {_command(out)} --policy {root}"
+    )
 
 
 def _publish(out: Path) -> None:
@@ -68,9 +160,16 @@ def _publish(out: Path) -> None:
     (out / "release").mkdir(exist_ok=True)
     for name in devlog.PUBLIC_FILES:
         shutil.copyfile(out / "log" / name, out / "release" / name)
+    _say(f"{out / 'release'}: what the enclave reads of the log")
 
 
 def _write_policy(out: Path, root_pem: Path) -> None:
+    _require_log(out)
+    if not root_pem.is_file():
+        raise MissingError(
+            f"{root_pem}: no such file; it is the root of the emulated evidence, which "
+            f"the emulator writes when it starts:\n{_policy_steps(out)}"
+        )
     text = policy.development_policy(
         machine=policy.Emulated(root_pem=root_pem.read_bytes()),
         log=(out / "log" / devlog.LOG_FILE).read_bytes(),
@@ -78,7 +177,10 @@ def _write_policy(out: Path, root_pem: Path) -> None:
             (out / "log" / devlog.MANIFEST_FILE).read_bytes()
         ).transport,
     )
-    (out / "policy.yaml").write_text(text, "utf-8")
+    path = out / "policy.yaml"
+    path.write_text(text, "utf-8")
+    _say(f"{path}: a client's policy for this deployment; ask it with")
+    _say(f"  curtilage ask --policy {path} --relay http://127.0.0.1:8080/demo")
 
 
 if __name__ == "__main__":

@@ -123,6 +123,7 @@ class Outcome:
     first_s: float = 0.0
     total_s: float = 0.0
     text: str = field(default="", repr=False)
+    cut: bool = False
 
     @property
     def route(self) -> str:
@@ -196,7 +197,7 @@ def _run(stack: Stack, questions: Sequence[Question]) -> int:
     _show_checks(stack)
     _title("Questions")
     out(_wrapped(_price(stack.transport), ""))
-    outcomes = [_ask(stack, question) for question in questions]
+    outcomes = [ask(stack, question) for question in questions]
     if questions is DAY:
         outcomes += _unrouted(stack)
     asked = [each.question.text for each in outcomes if each.route == "enclave"]
@@ -231,7 +232,7 @@ def _unrouted(stack: Stack) -> list[Outcome]:
     )
     with _timed("another client"):
         other.start_client("--policy", str(policy), name="unrouted-client")
-    outcome = _ask(other, replace(EASY, expected="enclave"))
+    outcome = ask(other, replace(EASY, expected="enclave"))
     with _timed("it ends"):
         other.running["unrouted-client"].stop()
     return [outcome]
@@ -242,9 +243,9 @@ def _without_enclave(stack: Stack) -> list[Outcome]:
     _title("The enclave dies")
     stack.running["enclave"].kill()
     question = replace(HARD, expected="local")
-    first = _ask(stack, question)
+    first = ask(stack, question)
     out("  The next one need not find out again: the circuit breaker is open.")
-    return [first, _ask(stack, question)]
+    return [first, ask(stack, question)]
 
 
 def _price(transport: TransportParameters) -> str:
@@ -275,7 +276,7 @@ def _show_checks(stack: Stack) -> None:
         raise ProcessError(f"the evidence was refused: {done.stderr.strip()}")
 
 
-def _ask(stack: Stack, question: Question) -> Outcome:
+def ask(stack: Stack, question: Question) -> Outcome:
     """Ask the client's endpoint, as an OpenAI client does, and show it."""
     out(f"\n[{question.desk}]")
     out(_wrapped(question.text, "  > "))
@@ -300,13 +301,15 @@ def _ask(stack: Stack, question: Question) -> Outcome:
             reason = FailureReason(said["fallback"])
             out(f"  but    {EXPLAINED[reason]}")
         column = 0
-        for piece in _pieces(events):
-            if not outcome.text:
+        for choice in _choices(events):
+            if (piece := choice["delta"].get("content")) and not outcome.text:
                 outcome.first_s = time.monotonic() - asked
-            outcome.text += piece
-            column = _flow(piece, column)
+            outcome.text += piece or ""
+            column = _flow(piece or "", column)
+            outcome.cut = choice["finish_reason"] == "length"
     outcome.total_s = time.monotonic() - asked
-    out(f"\n  [first token {outcome.first_s:.2f} s, all {outcome.total_s:.2f} s]")
+    cut = f"; the answer was cut at {MAX_TOKENS} tokens" if outcome.cut else ""
+    out(f"\n  [first token {outcome.first_s:.2f} s, all {outcome.total_s:.2f} s{cut}]")
     return outcome
 
 
@@ -337,12 +340,9 @@ def _events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
         yield event
 
 
-def _pieces(events: Iterator[dict[str, Any]]) -> Iterator[str]:
+def _choices(events: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for event in events:
-        for choice in event["choices"]:
-            text = choice["delta"].get("content")
-            if text:
-                yield text
+        yield from event["choices"]
 
 
 def _show_views(stack: Stack, *, asked: Sequence[str]) -> None:

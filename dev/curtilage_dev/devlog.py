@@ -204,6 +204,7 @@ class _Arguments(argparse.Namespace):
     source: str
     unsafe_unpadded: bool
     tee: Tee
+    replace_keys: bool
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -228,6 +229,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--tee", default=Tee.EMULATED_SEV_SNP, type=Tee, choices=list(KINDS)
     )
     parser.add_argument(
+        "--replace-keys",
+        action="store_true",
+        help="make a new log in the place of the one that is there",
+    )
+    parser.add_argument(
         "--unsafe-unpadded",
         action="store_true",
         help="a release whose answers show their lengths and their pace",
@@ -239,6 +245,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if not read.measurement:
         parser.error("create needs at least one --measurement")
+    if (read.out / PRIVATE).exists() and not read.replace_keys:
+        # Every policy that names that log would refuse what comes after it.
+        parser.error(f"{read.out} holds a log with keys; --replace-keys makes new ones")
     release = ReleaseArguments(
         version=read.version,
         source=read.source,

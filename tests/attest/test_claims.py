@@ -10,6 +10,8 @@ from curtilage.attest.claims import (
     REQUIRED_REGISTERS,
     CpuClaims,
     DeviceClaims,
+    difference,
+    first_difference,
     measurement_matches,
     measurement_problem,
     require_measurement,
@@ -38,6 +40,8 @@ SHOWN: dict[Tee, dict[str, str]] = {
     Tee.AZURE_TDX: {**TDX, **HOST, **{f"pcr{n}": S256 for n in range(24)}},
     Tee.TPM: {f"pcr{n}": S256 for n in range(24)},
 }
+NOTHING: dict[str, str] = {}
+NONE: list[dict[str, str]] = []
 GENUINE = [tee for tee in Tee if not tee.emulated]
 
 
@@ -56,11 +60,77 @@ def test_a_refused_measurement_is_told_whole(tee: Tee) -> None:
     with pytest.raises(RefusedError) as refused:
         require_measurement(shown, [], tee)
     assert refused.value.code is RefusalCode.MEASUREMENT_NOT_ALLOWED
+    detail, _, rest = refused.value.detail.partition("; ")
+    assert rest == "none is accepted"
     told = dict(
-        entry.split(" ")
-        for entry in refused.value.detail.removeprefix("not accepted: ").split(", ")
+        entry.split(" ") for entry in detail.removeprefix("not accepted: ").split(", ")
     )
     assert told == {name: value for name, value in shown.items() if value.strip("0")}
+
+
+def with_digit(value: str, at: int, digit: str) -> str:
+    return f"{value[:at]}{digit}{value[at + 1 :]}"
+
+
+@pytest.mark.parametrize(
+    ("tee", "name"), [(tee, name) for tee in GENUINE for name in MEASURED[tee]]
+)
+@pytest.mark.parametrize("at", [0, 5, 40, -1])
+def test_a_refusal_shows_the_accepted_value_and_the_first_difference(
+    tee: Tee, name: str, at: int
+) -> None:
+    """A wrong digit among 96 is not seen by eye."""
+    accepted = MEASURED[tee]
+    value = accepted[name]
+    at %= len(value)
+    shown = {**HOST, **SHOWN[tee], name: with_digit(value, at, "7")}
+    far = {key: "1" * len(each) for key, each in accepted.items()}
+    with pytest.raises(RefusedError) as refused:
+        require_measurement(shown, [far, accepted, far], tee)
+    detail = refused.value.detail
+    assert f"accepted (the closest of 3): {name} {value}; " in detail
+    assert f"they differ from digit {at + 1} on: " in detail
+    measured, _, other = detail.rpartition(" on: ")[2].partition(", not ")
+    before, after = value[max(at - 8, 0) : at], value[at + 1 : at + 9]
+    assert measured.strip("…") == f"{before}[7]{after}"
+    assert other.strip("…") == f"{before}[{value[at]}]{after}"
+
+
+@pytest.mark.parametrize(
+    ("registers", "accepted", "said"),
+    [
+        ({"launch": S384}, NONE, "none is accepted"),
+        (
+            {"launch": S384},
+            [NOTHING],
+            "what is accepted matches nothing: it names no la",
+        ),
+        (
+            NOTHING,
+            [{"launch": S384}],
+            f"accepted: launch {S384}; the evidence has no lau",
+        ),
+        ({"launch": S384}, [{"launch": S384[:-2]}], "it launch is not 96 hex digits"),
+    ],
+)
+def test_what_nothing_could_match_is_said(
+    registers: dict[str, str], accepted: list[dict[str, str]], said: str
+) -> None:
+    assert said in difference(registers, accepted, Tee.SEV_SNP)
+
+
+@pytest.mark.parametrize("name", HOST)
+def test_what_a_host_set_is_said(name: str) -> None:
+    shown = {**SHOWN[Tee.TDX], name: S384}
+    said = difference(shown, [TDX], Tee.TDX)
+    assert said == f"accepted: {name} of zeros alone"
+
+
+@given(st.text("0123456789abcdef", max_size=99), st.text("0123456789abcdef"))
+def test_any_two_values_can_be_compared(one: str, other: str) -> None:
+    said = first_difference(one, other)
+    assert said.count("[") == 2
+    assert len(said) < 120
 
 
 @pytest.mark.parametrize("tee", GENUINE)

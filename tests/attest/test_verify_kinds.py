@@ -525,12 +525,14 @@ def test_pinned_measurements_must_hold_as_well(case: Case) -> None:
     (measurement,) = released
     name, value = next(iter(measurement.items()))
     other = {**measurement, name: "0" * len(value)}
-    for accepted in ((other,), ()):
+    for accepted, said in (((other,), f"accepted: {name} 000"), ((), "none is acc")):
         error = case.refused(case.bundle(), case.rules(measurements={tee: accepted}))
         assert (error.code, error.step) == (
             RefusalCode.MEASUREMENT_NOT_ALLOWED,
             "pinned measurement",
         )
+        assert error.detail.startswith("released, but the policy pins others; ")
+        assert said in error.detail
 
 
 # --- machines -----------------------------------------------------------------

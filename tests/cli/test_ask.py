@@ -1,12 +1,83 @@
-"""What ``ask`` says while nothing of an answer can be shown."""
+"""What ``ask`` says of an answer, and while nothing of one can be shown."""
 
 import pytest
 
+from curtilage.cli import ask
 from curtilage.cli.ask import WAITING
 from curtilage.client.answer import Phase
+from curtilage.client.parts import ClientParts
+from curtilage.client.session import Session
+from curtilage.inference.default_model import DEFAULT_MODEL_ID
+from curtilage.policy.document.load import load_profile
+from support.client_parts import (
+    MemoryTrail,
+    ScriptedInspector,
+    ScriptedLocal,
+    SmallLocal,
+    query,
+)
+from support.memory_enclave import key_store
+
+DEMONSTRATION = "answered here, by the embedded DEMONSTRATION model"
 
 
 @pytest.mark.parametrize("phase", Phase)
 def test_whatever_is_waited_for_has_words(phase: Phase) -> None:
     """Else an answer that is only late would end the program."""
     assert WAITING[phase]
+
+
+async def shown(
+    local: ScriptedLocal,
+    text: str,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    max_tokens: int = 512,
+) -> tuple[str, str]:
+    parts = ClientParts(
+        policy=load_profile("default"),
+        inspector=ScriptedInspector("financial.pan"),
+        local=local,
+        transport=None,
+        keys=key_store(),
+        audit=MemoryTrail(),
+    )
+    async with Session(parts) as session:
+        await ask.show(session.stream(query(text)), max_tokens)
+    said = capsys.readouterr()
+    return said.out, said.err
+
+
+async def test_an_answer_that_was_cut_says_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cut = ScriptedLocal(("So ", "much"), finish_reason="length")
+    text, said = await shown(cut, "Why?", capsys)
+    assert text == "So much\n"
+    assert "the answer was CUT at its limit of tokens: --max-tokens" in said
+    _, said = await shown(ScriptedLocal(), "Why?", capsys)
+    assert "CUT" not in said
+
+
+@pytest.mark.parametrize("max_tokens", [2, 512])
+async def test_an_answer_to_a_part_is_cut_only_where_its_limit_was_reached(
+    max_tokens: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local = SmallLocal(("At ", "home."))
+    text, said = await shown(
+        local, "Nothing happened. " * 300, capsys, max_tokens=max_tokens
+    )
+    assert text.startswith("[read ")
+    assert "were NOT read" in said
+    assert ("CUT" in said) is (max_tokens == 2)
+
+
+async def test_the_embedded_model_is_said_to_be_for_demonstration(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    local = ScriptedLocal()
+    _, said = await shown(local, "Why?", capsys)
+    assert DEMONSTRATION not in said
+    local.model_id = DEFAULT_MODEL_ID
+    _, said = await shown(local, "Why?", capsys)
+    assert DEMONSTRATION in said

@@ -21,6 +21,7 @@ from curtilage.client.errors import (
     ConfigError,
     EnclaveError,
     FailureReason,
+    NotRoutedError,
     UsageError,
 )
 from curtilage.client.openai_chat import MAX_REQUEST_BYTES
@@ -189,6 +190,30 @@ async def test_what_is_refused_says_so_and_is_not_asked_again(tmp_path: Path) ->
     assert again.seen == []
 
 
+def unmet(*, final: bool) -> NotRoutedError:
+    error = NotRoutedError("required_unmet", "an enclave was required")
+    error.final = final
+    return error
+
+
+async def test_what_the_policy_forbids_is_final_and_a_failure_is_not(
+    tmp_path: Path,
+) -> None:
+    fails: dict[str, Exception] = {"q1": unmet(final=True), "q2": unmet(final=False)}
+    tally = await asked(tmp_path / "out", read(*THREE), Asked(fails))
+    assert tally.told() == (
+        "1 answered (1 by device); 1 refused; 1 without an answer (required_unmet: 1)"
+    )
+    error = written(tmp_path / "out")[1]["error"]
+    assert isinstance(error, dict)
+    assert error["code"] == "required_unmet"
+    again = Asked()
+    await asked(tmp_path / "out", read(*THREE), again)
+    assert again.seen == ["q2"]
+    with results(tmp_path / "out") as out:
+        assert out.known == {1: True, 2: False, 3: False}
+
+
 async def test_what_has_no_answer_is_asked_again_and_nothing_else(
     tmp_path: Path,
 ) -> None:
@@ -272,7 +297,7 @@ async def test_where_nothing_can_be_written_nothing_more_is_asked(
         await ask_lines(
             read(*THREE),
             ask,
-            Results(descriptor, set()),
+            Results(descriptor, {}),
             parallel=1,
             told=lambda _: None,
         )

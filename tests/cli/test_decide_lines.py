@@ -88,6 +88,15 @@ def test_messages_are_inspected_with_their_names() -> None:
     assert line["classes"] == ["identifier.direct.email"]
 
 
+def test_a_line_of_ours_is_no_part_of_an_answer() -> None:
+    """What is decided on is what would be asked: see ``openai_chat``."""
+    turn = {"role": "assistant", "content": "[read 2 of 9 tokens]\n\nYes."}
+    line = json.dumps({"messages": [turn]}).encode()
+    ((_, query),) = bulk.read_lines([line])
+    assert query is not None
+    assert query.messages[0].content == "Yes."
+
+
 def test_parts_are_attachments() -> None:
     messages = [{"role": "user", "content": [{"type": "image_url"}]}]
     (line,) = decided({"id": 1, "messages": messages})
@@ -129,6 +138,45 @@ def test_a_bad_line_stays_home(line: object, line_id: object) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"{", "it is no JSON object in UTF-8, or has a key twice"),
+        (b'{"id": 1, "id": 2, "text": "x"}', "or has a key twice"),
+        ({"id": 1, "text": "x", CANARY: 1}, "it has a key that is not read; there ar"),
+        ({"id": 1}, "it has 'text' or 'messages', and one of them"),
+        ({"id": 1, "text": [CANARY]}, "'text' is no text"),
+        (
+            {"id": 1, "messages": [{"role": CANARY, "content": "x"}]},
+            "a 'role' that is ",
+        ),
+        (b"\n", "it is blank"),
+    ],
+)
+def test_what_is_wrong_with_a_line_is_said_with_its_number(
+    line: object, said: str
+) -> None:
+    raw = line if isinstance(line, bytes) else json.dumps(line).encode()
+    good, told = b'{"id": 0, "text": "hello"}', list[tuple[int, str]]()
+
+    def unread(number: int, problem: str) -> None:
+        told.append((number, problem))
+
+    lines = [good] * BATCH_LINES + [raw, good]
+    list(decide_lines(lines, POLICY, InProcess(), unread=unread))
+    ((number, problem),) = told
+    assert number == BATCH_LINES + 1
+    assert said in problem
+    assert CANARY not in problem
+
+
+@pytest.mark.parametrize(("line", "_id"), BAD)
+def test_of_every_bad_line_something_is_said(line: object, _id: object) -> None:
+    raw = line if isinstance(line, bytes) else json.dumps(line).encode()
+    assert bulk.problem_of(raw)
+    assert CANARY not in bulk.problem_of(raw)
+
+
 def test_a_message_without_text_is_no_message() -> None:
     (line,) = decided({"id": "a", "messages": [{"role": "user"}]})
     assert line["route"] == "local"
@@ -138,6 +186,7 @@ def test_a_line_too_long_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "MAX_LINE_BYTES", 10)
     (line,) = decided({"id": "a", "text": "hello"})
     assert line["uncertain"] == ["uncertain.undecodable"]
+    assert bulk.problem_of(b'{"id": "a", "text": "x"}') == "it has more than 10 bytes"
 
 
 def test_bad_lines_do_not_shift_their_neighbours() -> None:

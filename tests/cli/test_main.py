@@ -322,21 +322,28 @@ def test_ask_as_json() -> None:
 @pytest.mark.model
 def test_ask_goes_on_with_a_file_of_questions(tmp_path: Path) -> None:
     questions, answers = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    # The policy forbids what the second requires; the third cannot be had just now.
     lines = [
         {"id": "a", "text": "What is HIV?", "seed": 1},
         {"id": 7, "text": "my card is 4111 1111 1111 1111", "require": "enclave"},
+        {"id": 8, "text": "What is HIV?", "require": "enclave"},
     ]
     questions.write_text("\n".join(map(json.dumps, lines)), "utf-8")
     command = ("ask", "--max-tokens", "4", "--jsonl", str(questions))
     assert run(*command).returncode == 2, "without --out"
-    for told in ("", "1 of 2 have an answer already"):
+    for told in ("", "2 of 3 have a line already, 1 of them refused"):
         done = run(*command, "--out", str(answers))
-        # What a card may not be sent to is not asked of anybody else.
         assert done.returncode == 3, done.stderr
         assert "without an answer (required_unmet: 1)" in done.stderr
         assert told in done.stderr
-        (line,) = [json.loads(each) for each in answers.read_text().splitlines()]
-        assert (line["id"], line["answer"]["route"]) == ("a", "local")
+        found = [json.loads(each) for each in answers.read_text().splitlines()]
+        by_id = {each["id"]: each for each in found}
+        assert by_id.keys() == {"a", 7}
+        assert by_id["a"]["answer"]["route"] == "local"
+        assert by_id[7]["error"]["code"] == "required_unmet"
+    # Without the open one the policy's refusal is what the exit code says.
+    questions.write_text("\n".join(map(json.dumps, lines[:2])), "utf-8")
+    assert run(*command, "--out", str(answers)).returncode == 1
 
 
 def test_nothing_is_started_for_questions_that_have_an_answer(tmp_path: Path) -> None:
@@ -346,7 +353,7 @@ def test_nothing_is_started_for_questions_that_have_an_answer(tmp_path: Path) ->
     missing = ("--model", str(tmp_path / "missing.gguf"), "--model-sha256", "0" * 64)
     done = run("ask", *missing, "--jsonl", str(questions), "--out", str(answers))
     assert done.returncode == 0, done.stderr
-    assert done.stderr == "1 of 1 have an answer already\n"
+    assert done.stderr == "1 of 1 have a line already\n"
 
 
 @pytest.mark.model

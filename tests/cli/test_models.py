@@ -16,7 +16,7 @@ from support.fakes import returns
 from support.model_hub import FILE, REPOSITORY, REVISION, FakeHub, serving
 
 OFFICE_TASKS = Path(__file__).resolve().parents[2] / "docs/examples/office-tasks.jsonl"
-BEST, RESEARCH = "qwen2.5-coder-1.5b", "qwen2.5-3b"
+BEST, RESEARCH = "qwen2.5-1.5b", "qwen2.5-3b"
 ACCEPTED = ("--accept-licence", "qwen-research")
 
 
@@ -106,6 +106,29 @@ def test_the_best_comes_with_the_commands_to_type(
 
 
 @pytest.mark.usefixtures("large")
+@pytest.mark.parametrize(
+    ("task", "said_of_it"),
+    [
+        ((), "best: qwen2.5-1.5b, the first that will do here for general work; not"),
+        (("--task", "code"), "best: qwen2.5-coder-1.5b, the first that will do here "),
+    ],
+)
+def test_what_was_measured_is_said_and_on_what(
+    task: tuple[str, ...], said_of_it: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = (
+        "measured: qwen2.5-coder-1.5b (4 of 6), default (0 of 6), on 6 office tasks in "
+        "English (docs/costs.md); the others were not"
+    )
+    assert cli.main(["models", "recommend", *task]) == 0
+    shown = said(capsys)
+    assert said_of_it in shown
+    assert measured in shown.splitlines()
+    assert cli.main(["models", "recommend", "--json", *task]) == 0
+    assert json.loads(capsys.readouterr().out)["measured"] == measured
+
+
+@pytest.mark.usefixtures("large")
 def test_an_accepted_licence_is_repeated_in_the_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -127,7 +150,7 @@ def test_what_is_said_for_programs_has_every_reason(
     assert {each["name"]: each["against"] for each in told["models"]} == {
         RESEARCH: ["memory", "licence qwen-research"],
         BEST: ["memory"],
-        "qwen2.5-1.5b": ["memory"],
+        "qwen2.5-coder-1.5b": ["memory"],
         "qwen2.5-0.5b": [],
         "default": [],
     }
@@ -225,9 +248,9 @@ def test_a_file_that_is_gone_is_listed_as_unknown(
         (["tiny", "{whole}"], "--sha256"),
         (["tiny", "--from", "{whole}"], "--sha256"),
         (["tiny", "{whole}", "--from", "{whole}", "--sha256", "{digest}"], "one FILE"),
-        ([BEST, "{whole}"], "not cc324af070c2ecbf"),
-        ([BEST, "--from", "{whole}"], "not 1117320768"),
-        ([BEST, "{whole}", "--sha256", "{digest}"], "stands for sha256:cc324af070c2"),
+        ([BEST, "{whole}"], "not 6a1a2eb6d15622bf"),
+        ([BEST, "--from", "{whole}"], "not 1117320736"),
+        ([BEST, "{whole}", "--sha256", "{digest}"], "stands for sha256:6a1a2eb6d156"),
         (["default", "{whole}"], "stands for the embedded model"),
         (["../tiny", "{whole}", "--sha256", "{digest}"], "a model's name is"),
         (["../tiny", "--from", "{whole}", "--sha256", "{digest}"], "a model's name is"),

@@ -2,8 +2,9 @@
 
 import pytest
 
-from curtilage.cli.provenance import provenance_line
-from curtilage.client.answer import Answerer, Provenance
+from curtilage.cli.provenance import answer_object, provenance_line
+from curtilage.client.answer import Answer, Answerer, Finished, Provenance
+from curtilage.inference.default_model import DEFAULT_MODEL_ID
 
 
 def _line(route: Answerer, evidence: str | None, *, beside: bool = False) -> str:
@@ -43,3 +44,53 @@ def test_the_local_model_has_no_evidence() -> None:
 def test_that_another_was_asked_as_well_is_said() -> None:
     line = _line(Answerer.LOCAL, None, beside=True)
     assert line.startswith("[answered here, by the local model, and another was asked")
+
+
+def _stayed(reason: str, *uncertain: str) -> str:
+    return provenance_line(
+        Provenance(
+            route=Answerer.LOCAL,
+            model="m",
+            classes=(),
+            uncertain=uncertain,
+            rule="any-uncertain",
+            reason=reason,
+            policy_digest="sha256:00",
+            recorded=True,
+        )
+    )
+
+
+def test_a_policy_that_is_not_in_force_is_called_so() -> None:
+    line = _stayed("", "uncertain.stale_policy")
+    assert "rule any-uncertain; the policy is not signed, or its signature" in line
+    assert "`curtilage policy verify`" in line
+    assert "signature" not in _stayed("", "uncertain.timeout")
+
+
+@pytest.mark.parametrize("reason", ["", " \n"])
+def test_a_rule_without_a_reason_has_none(reason: str) -> None:
+    assert _stayed(reason).endswith("; rule any-uncertain]")
+    assert _stayed("Because.").endswith("; rule any-uncertain: Because]")
+
+
+@pytest.mark.parametrize("route", Answerer)
+@pytest.mark.parametrize("model", ["m", DEFAULT_MODEL_ID])
+def test_the_embedded_model_is_marked_where_it_answers_here(
+    route: Answerer, model: str
+) -> None:
+    """A server of the organisation may run the same model; that is its own affair."""
+    provenance = Provenance(
+        route=route,
+        model=model,
+        classes=(),
+        rule="default",
+        reason="because",
+        policy_digest="sha256:00",
+        recorded=True,
+    )
+    marked = route is Answerer.LOCAL and model == DEFAULT_MODEL_ID
+    assert ("DEMONSTRATION" in provenance_line(provenance)) is marked
+    finished = Finished(finish_reason="stop", prompt_tokens=1, completion_tokens=1)
+    answer = Answer(text="", provenance=provenance, finished=finished)
+    assert answer_object(answer)["demonstration"] is marked

@@ -221,6 +221,17 @@ TURNS: dict[str, dict[str, object]] = {
 }
 
 
+def test_a_line_of_ours_is_no_part_of_an_answer_that_comes_back() -> None:
+    said = "[read 2,604 of 6,500 tokens]\n\nYes."
+    turns: list[dict[str, object]] = [
+        {"role": "user", "content": said},
+        {"role": "assistant", "content": said},
+        {"role": "assistant", "content": [{"type": "text", "text": said}]},
+    ]
+    asked = query_from(turns, {}, stream=False)
+    assert [each.content for each in asked.messages] == [said, "Yes.", "Yes."]
+
+
 @pytest.mark.parametrize(("words", "part"), PARTS.items(), ids=PARTS.keys())
 def test_a_part_that_is_not_text_is_refused_by_name(words: str, part: object) -> None:
     text = {"type": "text", "text": "what is on it?"}

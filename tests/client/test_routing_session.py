@@ -1,6 +1,7 @@
 """A session under a policy with a ``routing:`` section, of in-memory parts."""
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from curtilage.client.errors import (
     NotRoutedError,
     UsageError,
 )
+from curtilage.client.openai_chat import query_from
 from curtilage.client.options import Mode, Require
 from curtilage.client.parts import ClientParts
 from curtilage.client.pseudonyms.vault import ConversationKeys
@@ -31,7 +33,7 @@ from curtilage.client.routing.estimate import (
 from curtilage.client.routing.router import Device, Router
 from curtilage.client.routing.trace import TraceLine
 from curtilage.client.session import Session
-from curtilage.policy.decision.classes import CLASSES
+from curtilage.policy.decision.classes import CLASSES, STALE_POLICY
 from curtilage.policy.decision.tiers import Permitted, RoutingClass
 from curtilage.policy.document.load import load_policy
 from curtilage.policy.document.routing_plan import Preference
@@ -42,7 +44,9 @@ from support.client_parts import (
     MemoryTrail,
     ScriptedInspector,
     ScriptedLocal,
+    SmallLocal,
     WordInspector,
+    finding,
     query,
 )
 from support.memory_enclave import Clock, MemoryEnclave, Reply, key_store
@@ -60,13 +64,14 @@ class Bench:
         self,
         *found: str,
         section: str = SECTION,
+        plain: str = PLAIN,
         local: ScriptedLocal | None = None,
         enclave: MemoryEnclave | None = None,
         trace: Callable[[TraceLine], object] | None = None,
         home_model: Callable[[], str] = str,
         estimator: Estimator | None = None,
     ) -> None:
-        policy = load_policy(f"{PLAIN}\n{section}")
+        policy = load_policy(f"{plain}\n{section}")
         self.now = 0.0
         self.router = None
         if policy.routing is not None:
@@ -76,9 +81,10 @@ class Bench:
         self.local = local or ScriptedLocal()
         self.enclave = enclave or MemoryEnclave()
         self.trail = MemoryTrail()
+        self.inspector = ScriptedInspector(*found)
         self.parts = ClientParts(
             policy=policy,
-            inspector=ScriptedInspector(*found),
+            inspector=self.inspector,
             local=self.local,
             transport=self.enclave,
             keys=key_store(policy=policy),
@@ -598,3 +604,138 @@ async def test_what_a_person_agreed_to_once_is_not_asked_for_again() -> None:
     assert answer.provenance.tier == "device"
     assert answer.provenance.fallback is FailureReason.BUSY
     assert (bench.slept, len(bench.enclave.sealed)) == ([], 1)
+
+
+# --- what the policy forbids, and what cannot be had just now ----------------------
+
+
+async def refusal_of(bench: Bench, **options: object) -> NotRoutedError:
+    with pytest.raises(NotRoutedError) as refused:
+        await bench.session.ask(query(EASY, **options))
+    return refused.value
+
+
+@pytest.mark.parametrize("section", ["", SECTION], ids=["no routing", "routing"])
+async def test_what_the_policy_forbids_is_final(section: str) -> None:
+    forbidden = Bench("financial.pan", section=section)
+    assert (await refusal_of(forbidden, require=Require.ENCLAVE)).final
+    no_server = Bench(section=section)
+    assert (await refusal_of(no_server, require=Require.HOUSE)).final
+
+
+@pytest.mark.parametrize("section", ["", SECTION], ids=["no routing", "routing"])
+async def test_what_cannot_be_had_just_now_is_not_final(section: str) -> None:
+    down = MemoryEnclave()
+    down.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+    for _ in range(2):  # also once the breaker is open
+        bench = Bench(section=section, enclave=down)
+        assert not (await refusal_of(bench, require=Require.ENCLAVE)).final
+
+
+@pytest.mark.parametrize("section", ["", SECTION], ids=["no routing", "routing"])
+@pytest.mark.parametrize(
+    "passing",
+    ["uncertain.timeout", "uncertain.waited", "uncertain.error", STALE_POLICY],
+)
+async def test_what_could_not_be_looked_at_is_not_final(
+    section: str, passing: str
+) -> None:
+    bench = Bench(passing, section=section)
+    assert not (await refusal_of(bench, require=Require.ENCLAVE)).final
+    both = Bench(passing, "financial.pan", section=section)
+    assert not (await refusal_of(both, require=Require.ENCLAVE)).final
+
+
+async def test_home_where_no_tier_may_answer_is_final() -> None:
+    section = SECTION + "  classes: {public: {tiers: [enclave]}}\n"
+    assert (await refusal_of(Bench(section=section), mode=Mode.HOME)).final
+
+
+def disagrees(_shown: Outbound) -> bool:
+    return False
+
+
+async def test_consent_that_no_person_can_give_is_final() -> None:
+    section = SECTION + "  classes: {public: {consent: required}}\n"
+    bench = Bench(section=section)
+    assert (await refusal_of(bench, require=Require.ENCLAVE)).final
+    asked = replace(bench.parts, consents=disagrees)
+    bench.session = Session(asked)
+    assert not (await refusal_of(bench, require=Require.ENCLAVE)).final
+
+
+# --- a text that the local model does not hold ------------------------------------
+
+ALL_OF_IT = "What was she given against it? " + "Nothing happened on that day. " * 300
+OBSERVED = SECTION + "  observe: true\n"
+SECTIONS = pytest.mark.parametrize(
+    "section", ["", SECTION, OBSERVED], ids=["no routing", "routing", "observed"]
+)
+
+
+@SECTIONS
+async def test_an_answer_to_a_part_says_so_under_every_policy(section: str) -> None:
+    bench = Bench("financial.pan", section=section, local=SmallLocal())
+    answer = await bench.session.ask(query(ALL_OF_IT))
+    size = len(ALL_OF_IT)
+    assert answer.route is Answerer.LOCAL
+    assert answer.provenance.left_out > size - 3000
+    read, _, rest = answer.text.partition("\n\n")
+    assert re.fullmatch(rf"\[read [0-9,]+ of {size:,} tokens\]", read)
+    assert rest == "At home."
+    assert answer.finished.finish_reason == "length"
+    pieces = [piece.text async for piece in bench.session.stream(query(ALL_OF_IT))]
+    assert pieces == [f"{read}\n\n", "At ", "home."]
+
+
+@SECTIONS
+async def test_what_fits_is_answered_as_it_was(section: str) -> None:
+    bench = Bench("financial.pan", section=section, local=SmallLocal())
+    answer = await bench.session.ask(query("What was she given?"))
+    assert answer.text == "At home."
+    assert answer.finished.finish_reason == "stop"
+
+
+@pytest.mark.parametrize("section", [SECTION, OBSERVED], ids=["routing", "observed"])
+async def test_where_the_policy_refuses_long_texts_no_part_is_read(
+    section: str,
+) -> None:
+    section += "  local: {long_text: refuse}\n"
+    bench = Bench("financial.pan", section=section, local=SmallLocal())
+    with pytest.raises((LocalUnavailableError, NotRoutedError), match="exceeds the"):
+        await bench.session.ask(query(ALL_OF_IT))
+    assert bench.local.asked == []
+
+
+async def test_no_part_is_read_where_another_may_be_asked() -> None:
+    bench = Bench(section="", local=SmallLocal())
+    answer = await bench.session.ask(query(ALL_OF_IT))
+    assert answer.route is Answerer.ENCLAVE
+    assert "[read" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("turn", "route"),
+    [("At home.", Answerer.LOCAL), ("From afar.", Answerer.ENCLAVE)],
+)
+@pytest.mark.parametrize("line", [False, True])
+async def test_an_answer_to_a_part_is_remembered_without_the_line(
+    turn: str, route: Answerer, *, line: bool
+) -> None:
+    """What the model wrote stayed, and keeps a conversation that it turns up in."""
+    plain = PLAIN.replace("sticky: conversation", "sticky: content")
+    assert plain != PLAIN
+    bench = Bench(local=SmallLocal(), plain=plain)
+    assert (await bench.session.ask(query(HARD))).route is Answerer.ENCLAVE
+    bench.inspector.findings = (finding("financial.pan"),)
+    answer = await bench.session.ask(query(ALL_OF_IT))
+    said, _, rest = answer.text.partition("\n\n")
+    assert (said[:6], rest) == ("[read ", "At home.")
+    bench.inspector.findings = ()
+    turns = [
+        {"role": "user", "content": HARD},
+        {"role": "assistant", "content": f"{said}\n\n{turn}" if line else turn},
+        {"role": "user", "content": HARD},
+    ]
+    later = await bench.session.ask(query_from(turns, {}, stream=False))
+    assert later.route is route

@@ -131,7 +131,13 @@ def test_command_creates_and_refreshes(
     assert (tmp_path / "manifest.json").read_bytes() == before
     assert parse_manifest(before).transport == PADDED
     arguments = ["--out", str(tmp_path), "--measurement", "ab" * 48]
-    assert main([*arguments, "--unsafe-unpadded"]) == 0
+    keys = (tmp_path / "private" / "log.pem").read_bytes()
+    with pytest.raises(SystemExit):
+        main([*arguments, "--unsafe-unpadded"])
+    assert "--replace-keys makes new ones" in capsys.readouterr().err
+    assert (tmp_path / "private" / "log.pem").read_bytes() == keys
+    assert main([*arguments, "--unsafe-unpadded", "--replace-keys"]) == 0
+    assert (tmp_path / "private" / "log.pem").read_bytes() != keys
     unsafe = parse_manifest((tmp_path / "manifest.json").read_bytes())
     assert unsafe.transport == UNPADDED
     with pytest.raises(SystemExit):

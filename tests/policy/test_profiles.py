@@ -274,3 +274,11 @@ def test_the_server_that_a_profile_shows_can_be_named(name: str) -> None:
     policy = load_policy(text, files=lambda _: pem)
     assert [each.id for each in policy.tiering.tiers] == ["local", "house", "enclave"]
     assert policy.tiering.tiers[1].trusted == policy.tiering.known
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_clinic_and_a_law_firm_refuse_what_is_too_long(name: str) -> None:
+    """A letter of which a part was read is a hazard there; elsewhere it is said."""
+    routing = LOADED[name].routing
+    assert routing is not None
+    assert routing.local.shortens is (name not in {"clinic", "law-firm"})

@@ -171,6 +171,49 @@ def test_currency_ends_while_it_is_held() -> None:
     assert "expired" in str(held.problem(at(END) + timedelta(seconds=2)))
 
 
+def of_days(days: float) -> tuple[Currency, datetime]:
+    """Return what is signed for so many days more, and the time."""
+    end = int(at(START).timestamp() + days * 86_400)
+    signed = sign_policy(DIGEST, KEY, not_before=START - 1, not_after=end).encode()
+    held = Currency(policy_digest=DIGEST, signature=signed, public_key=PUBLIC)
+    return held, at(START)
+
+
+@pytest.mark.parametrize(
+    ("days", "when"),
+    [(13.9, "in 13 days"), (2, "in 2 days"), (1.5, "in 1 day,"), (0.1, "within a day")],
+)
+def test_a_signature_that_ends_soon_is_warned_of(days: float, when: str) -> None:
+    held, now = of_days(days)
+    assert held.problem(now) is None
+    warning = str(held.warning(now))
+    assert when in warning
+    end = now + timedelta(days=days)
+    assert end.strftime("%Y-%m-%d %H:%M UTC") in warning
+
+
+@pytest.mark.parametrize("days", [14, 90])
+def test_a_signature_that_ends_later_is_not(days: float) -> None:
+    held, now = of_days(days)
+    assert held.warning(now) is None
+
+
+@pytest.mark.parametrize("signature", [None, b"none", changed(not_after=END + 1)])
+def test_what_is_not_current_is_warned_of(signature: bytes | None) -> None:
+    held = Currency(policy_digest=DIGEST, signature=signature, public_key=PUBLIC)
+    why = held.problem(SOON)
+    assert why is not None
+    assert str(held.warning(SOON)).startswith(f"{why}; ")
+
+
+def test_the_span_is_what_the_file_says() -> None:
+    held = Currency(policy_digest=DIGEST, signature=SIGNATURE, public_key=PUBLIC)
+    assert held.span() == (at(START), at(END))
+    for signature in (None, b"none"):
+        none = Currency(policy_digest=DIGEST, signature=signature, public_key=PUBLIC)
+        assert none.span() is None
+
+
 def test_a_stale_policy_keeps_every_query_home() -> None:
     policy = load_profile("default")
     inspection = inspection_of(

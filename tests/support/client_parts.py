@@ -5,9 +5,12 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from typing_extensions import override
+
 from curtilage.client.answer import AnswerEvent, Delta, Finished, TokenSignal
 from curtilage.client.audit.record import AuditEntry, ReceiptEntry, receipt_secret
 from curtilage.client.errors import AuditError, LocalUnavailableError
+from curtilage.client.local.model import LocalContextTooLongError
 from curtilage.client.options import RoutingOptions
 from curtilage.client.query import Message, Query
 from curtilage.inference.scripted import SCRIPTED_INFO
@@ -108,16 +111,21 @@ class ScriptedLocal:
 
     model_id = "scripted"
     context_tokens: int | None = None
-    digests: tuple[str, str] | None = (
+    digests: tuple[str, str | None] | None = (
         SCRIPTED_INFO.model_sha256,
         SCRIPTED_INFO.template_sha256,
     )
 
     def __init__(
-        self, words: Sequence[str] = ("At ", "home."), *, broken: bool = False
+        self,
+        words: Sequence[str] = ("At ", "home."),
+        *,
+        broken: bool = False,
+        finish_reason: str = "stop",
     ) -> None:
         self.words = words
         self.broken = broken
+        self.finish_reason = finish_reason
         self.sure = TokenSignal(logprob=-0.5, margin=0.5)
         self.asked: list[Query] = []
         self.stopped = 0
@@ -139,11 +147,34 @@ class ScriptedLocal:
         finally:
             self.stopped += 1
         yield Finished(
-            finish_reason="stop", prompt_tokens=3, completion_tokens=len(self.words)
+            finish_reason=self.finish_reason,
+            prompt_tokens=3,
+            completion_tokens=len(self.words),
         )
 
     async def close(self) -> None:
         self.closed = True
+
+
+class SmallLocal(ScriptedLocal):
+    """Holds 3,000 characters, each a token."""
+
+    @override
+    async def generate(
+        self, query: Query, *, signals: bool = False
+    ) -> AsyncGenerator[AnswerEvent]:
+        size = sum(len(each.content) for each in query.messages)
+        if size + query.settings.max_tokens > 3000:
+            raise LocalContextTooLongError(
+                prompt_tokens=size,
+                max_tokens=query.settings.max_tokens,
+                context_tokens=3000,
+            )
+        async for event in super().generate(query, signals=signals):
+            if isinstance(event, Delta) and event.text == self.words[0]:
+                yield replace(event, prompt_tokens=size)
+            else:
+                yield event
 
 
 class MemoryTrail:

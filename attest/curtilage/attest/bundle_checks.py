@@ -17,7 +17,12 @@ from curtilage.attest.binding import (
     qualifying_data_v2,
     report_data_v2,
 )
-from curtilage.attest.claims import CpuClaims, DeviceClaims, measurement_matches
+from curtilage.attest.claims import (
+    CpuClaims,
+    DeviceClaims,
+    difference,
+    measurement_matches,
+)
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import DeviceKind, EvidenceBundle, Tee
 from curtilage.attest.evidence_json import parse_bundle
@@ -284,7 +289,9 @@ def check_pinned(claims: CpuClaims, setting: Setting) -> None:
     setting.log.begin(Check.PINNED_MEASUREMENT)
     if not measurement_matches(claims.registers, pinned, claims.tee):
         raise RefusedError(
-            RefusalCode.MEASUREMENT_NOT_ALLOWED, "released, but the policy pins others"
+            RefusalCode.MEASUREMENT_NOT_ALLOWED,
+            "released, but the policy pins others; "
+            f"{difference(claims.registers, pinned, claims.tee)}",
         )
     setting.log.passed(f"one of {len(pinned)} that the policy pins")
 

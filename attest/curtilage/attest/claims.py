@@ -5,7 +5,7 @@ measured at its start; a measurement is a set of registers that will do.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -51,6 +51,7 @@ systemd-stub (UAPI Group, Linux TPM PCR Registry). 0 to 3 and 7 say which firmwa
 and whose signatures, alike for every tenant; software in the guest may reset 16 and
 23 and extend them to what it likes; 17 to 22 need a dynamic launch to change."""
 
+_SHOWN_DIGITS: Final = 8
 _SHA384_HEX: Final = 96
 _SHA256_HEX: Final = 64
 _TPM_PCRS: Final = frozenset(f"pcr{number}" for number in range(24))
@@ -227,12 +228,13 @@ def require_measurement(
     """Refuse registers that ``measurement_matches`` does not find accepted.
 
     The refusal has whole values, of all that are not zero: there an operator
-    reads what to publish in a release, or to pin.
+    reads what to publish in a release, or to pin. Next to them it has the accepted
+    measurement that is closest, and where the two differ first.
 
     Raises:
         RefusedError: ``measurement_not_allowed``.
     """
-    if measurement_matches(registers, accepted, tee):
+    if measurement_matches(registers, accepted := list(accepted), tee):
         return
     measured = ", ".join(
         f"{name} {value}"
@@ -241,7 +243,62 @@ def require_measurement(
         # owner publishes it.
         if not _ZEROS.fullmatch(value)
     )
-    raise RefusedError(RefusalCode.MEASUREMENT_NOT_ALLOWED, f"not accepted: {measured}")
+    raise RefusedError(
+        RefusalCode.MEASUREMENT_NOT_ALLOWED,
+        f"not accepted: {measured}; {difference(registers, accepted, tee)}",
+    )
+
+
+def difference(
+    registers: Mapping[str, str], accepted: Sequence[Measurement], tee: Tee
+) -> str:
+    """Say for people which accepted measurement is closest, and where it differs.
+
+    Args:
+        registers: which none of ``accepted`` matches.
+        accepted: the measurements.
+        tee: the kind of evidence.
+    """
+    if not accepted:
+        return "none is accepted"
+    closest = max(
+        accepted,
+        key=lambda each: sum(
+            a == b
+            for name, value in each.items()
+            for a, b in zip(registers.get(name, ""), value, strict=False)
+        ),
+    )
+    if (problem := measurement_problem(closest, tee)) is not None:
+        return f"what is accepted matches nothing: it {problem}"
+    # Zeros, where a measurement does not name what a host may set.
+    wanted = dict.fromkeys(ZERO_UNLESS_NAMED & set(registers), "") | dict(closest)
+    for name, value in sorted(wanted.items()):
+        measured = registers.get(name)
+        if measured is None:
+            return f"accepted: {name} {value}; the evidence has no {name}"
+        if not value and not _ZEROS.fullmatch(measured):
+            return f"accepted: {name} of zeros alone"
+        if value and measured != value:
+            of = f" (the closest of {len(accepted)})" if len(accepted) > 1 else ""
+            return f"accepted{of}: {name} {value}; {first_difference(measured, value)}"
+    return "accepted: no such kind of evidence"
+
+
+def first_difference(measured: str, accepted: str) -> str:
+    """Say where two values differ first: that digit in brackets, a few around it."""
+    pairs = enumerate(zip(measured, accepted, strict=False))
+    shorter = min(len(measured), len(accepted))
+    at = next((at for at, (one, other) in pairs if one != other), shorter)
+    first, last = max(at - _SHOWN_DIGITS, 0), at + 1 + _SHOWN_DIGITS
+
+    def shown(value: str) -> str:
+        text = f"{value[first:at]}[{value[at : at + 1]}]{value[at + 1 : last]}"
+        return f"{'…' if first else ''}{text}{'…' if value[last:] else ''}"
+
+    return (
+        f"they differ from digit {at + 1} on: {shown(measured)}, not {shown(accepted)}"
+    )
 
 
 def _matches(registers: Mapping[str, str], measurement: Measurement) -> bool:

@@ -20,7 +20,7 @@ from curtilage.cli.ask_lines import (
     results,
 )
 from curtilage.cli.options import text_from
-from curtilage.cli.provenance import answer_object, provenance_line
+from curtilage.cli.provenance import answer_object, provenance_line, was_cut
 from curtilage.cli.start import config_from, session_from
 from curtilage.cli.terminal import (
     COULD_NOT,
@@ -123,11 +123,13 @@ async def _ask_lines(arguments: argparse.Namespace) -> int:
         questions = tuple(read_questions(file, usual, system=_system(arguments)))
     config = config_from(arguments)
     with results(Path(arguments.out)) as lines:
-        before = sum(each.id in lines.known for each in questions)
+        known = [lines.known[each.id] for each in questions if each.id in lines.known]
+        before, refused = len(known), sum(known)
         if before:
-            err(f"{before} of {len(questions)} have an answer already")
+            also = f", {refused} of them refused" if refused else ""
+            err(f"{before} of {len(questions)} have a line already{also}")
         if before == len(questions):
-            return DONE
+            return REFUSED if refused else DONE
         tally = await _asked(
             config, questions, lines, parallel=arguments.parallel or PARALLEL
         )
@@ -135,7 +137,7 @@ async def _ask_lines(arguments: argparse.Namespace) -> int:
     if tally.failed:
         err("ask the rest with the same command")
         return COULD_NOT
-    return REFUSED if tally.refused else DONE
+    return REFUSED if tally.refused or refused else DONE
 
 
 async def _asked(
@@ -205,10 +207,10 @@ async def _ask(
         if as_json:
             out_json(answer_object(await session.ask(query)))
             return
-        await _show(session.stream(query))
+        await show(session.stream(query), query.settings.max_tokens)
 
 
-async def _show(stream: AnswerStream) -> None:
+async def show(stream: AnswerStream, max_tokens: int) -> None:
     """Write an answer as it comes: who gives it first, and what is waited for."""
     started, first_s, waited = monotonic(), 0.0, set[Phase]()
     # What was written cannot be taken back, so text waits until it is settled.
@@ -227,9 +229,12 @@ async def _show(stream: AnswerStream) -> None:
                 out(event.text, end="")
     out("")
     tokens = stream.answer.finished.completion_tokens
+    cut = ""
+    if was_cut(stream.answer, max_tokens):
+        cut = "; the answer was CUT at its limit of tokens: --max-tokens sets another"
     err(
         f"[{tokens} {plural(tokens, 'token')}, "
-        f"first after {first_s:.2f} s, all after {monotonic() - started:.2f} s]"
+        f"first after {first_s:.2f} s, all after {monotonic() - started:.2f} s{cut}]"
     )
 
 

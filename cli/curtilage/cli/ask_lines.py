@@ -4,8 +4,8 @@ A line in is an object with ``id`` (text or integer, once), either ``text`` (one
 message) or ``messages``, and options as the library's ``chat`` has them. A line out has
 the id and either ``answer`` or ``error``, that of a question which is refused however
 often it is asked. Lines out stand in the order in which the answers came. A question
-that nobody could answer has no line: asked again with the same file, it and those that
-were never asked are asked, and no other.
+that nobody could answer just now has no line: asked again with the same file, it and
+those that were never asked are asked, and no other.
 """
 
 import asyncio
@@ -33,6 +33,7 @@ from curtilage.client.errors import (
     BlockedError,
     ClientError,
     ConfigError,
+    NotRoutedError,
     UsageError,
 )
 from curtilage.client.files import locked, open_private
@@ -159,10 +160,10 @@ class Results:
     """The file of the lines out, of one process at a time; ``results`` opens it.
 
     Attributes:
-        known: the ids that have a line.
+        known: the ids that have a line, each with whether it was refused.
     """
 
-    def __init__(self, descriptor: int, known: set[LineId]) -> None:
+    def __init__(self, descriptor: int, known: dict[LineId, bool]) -> None:
         self._descriptor = descriptor
         self.known = known
 
@@ -204,8 +205,8 @@ def results(path: Path) -> Generator[Results]:
         yield opened
 
 
-def _known(path: Path, descriptor: int) -> set[LineId]:
-    known = set[LineId]()
+def _known(path: Path, descriptor: int) -> dict[LineId, bool]:
+    known = dict[LineId, bool]()
     whole = 0
     with os.fdopen(os.dup(descriptor), "rb") as file:
         file.seek(0)
@@ -219,7 +220,7 @@ def _known(path: Path, descriptor: int) -> set[LineId]:
                     f"{path}: line {number} is no answer of `ask --jsonl`; name "
                     "another file, or move this one away"
                 )
-            known.add(cast("LineId", fields["id"]))
+            known[cast("LineId", fields["id"])] = "error" in fields
             whole += len(line)
         else:
             return known
@@ -236,6 +237,12 @@ def _begins_like_ours(descriptor: int) -> bool:
 
 
 _START: Final = b'{"id": '
+
+
+def _is_final(error: ClientError) -> bool:
+    if isinstance(error, NotRoutedError):
+        return error.final
+    return isinstance(error, BlockedError | UsageError)
 
 
 async def ask_lines(
@@ -267,14 +274,16 @@ async def ask_lines(
         for question in waiting:
             try:
                 answer = await ask(question.query)
-            except (BlockedError, UsageError) as refused:
-                _, body = error_object(refused)
-                out.append({"id": question.id, **body})
-                tally.refused += 1
             except ClientError as failed:
                 _, body = error_object(failed)
-                error = cast("Mapping[str, object]", body["error"])
-                tally.failed[str(error["code"])] += 1
+                # What the policy forbids stays forbidden: asked again with the same
+                # command, it would be asked for ever.
+                if _is_final(failed):
+                    out.append({"id": question.id, **body})
+                    tally.refused += 1
+                else:
+                    error = cast("Mapping[str, object]", body["error"])
+                    tally.failed[str(error["code"])] += 1
             else:
                 out.append({"id": question.id, "answer": answer_object(answer)})
                 tally.by[answer.provenance.tier or answer.route.value] += 1

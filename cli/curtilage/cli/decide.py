@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from curtilage.cli.decide_lines import decide_lines
-from curtilage.cli.start import config_from
+from curtilage.cli.start import config_from, warn_of_signature
 from curtilage.cli.terminal import (
     DONE,
     err,
@@ -16,6 +16,7 @@ from curtilage.client.assemble import inspectors_from
 from curtilage.client.errors import UsageError
 
 TOLD_EVERY = 1000
+MOST_UNREAD = 20
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -24,20 +25,41 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("say --jsonl: lines of JSON on standard input")
     config = config_from(arguments)
     policy = config.policy
+    warn_of_signature(config.currency)
     with progress("starting detectors"):
         inspector = inspectors_from(config)
     if inspector.advice is not None:
         err(inspector.advice)
     # Where the lines themselves go to a terminal, they show how far it is.
     shown = sys.stderr.isatty() and not sys.stdout.isatty()
+    unread = _Unread()
     try:
-        decided = decide_lines(sys.stdin.buffer, policy, inspector)
+        decided = decide_lines(sys.stdin.buffer, policy, inspector, unread=unread.tell)
         for number, line in enumerate(decided, start=1):
             out_bytes(line)
             if shown and number % TOLD_EVERY == 0:
                 err_again(f"{number} lines")
         if shown:
             err("")
+        unread.end()
     finally:
         inspector.close()
     return DONE
+
+
+class _Unread:
+    """Says which lines cannot be read; of many, how many."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def tell(self, number: int, problem: str) -> None:
+        """Say it of one line."""
+        self._count += 1
+        if self._count <= MOST_UNREAD:
+            err(f"line {number}: {problem}; it stays here (uncertain.undecodable)")
+
+    def end(self) -> None:
+        """Say it of those that were not named."""
+        if self._count > MOST_UNREAD:
+            err(f"{self._count} lines could not be read, and stay here")

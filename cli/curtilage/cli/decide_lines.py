@@ -8,12 +8,13 @@ stays home; blank lines at the end are no lines.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, repeat
+from itertools import count, islice, repeat
 from typing import cast
 
 from curtilage.cli.json_lines import LineId, is_id, object_of
+from curtilage.client.answer import without_reading_note
 from curtilage.client.detection.checked import InspectsMany
 from curtilage.client.query import ROLES, Message, Query
 from curtilage.policy.decision.decide import assess
@@ -31,10 +32,15 @@ _MESSAGE_FIELDS = frozenset({"role", "content", "name"})
 class _Line:
     id: LineId | None
     query: Query | None
+    problem: str = ""
 
 
 def decide_lines(
-    lines: Iterable[bytes], policy: Policy, inspector: InspectsMany
+    lines: Iterable[bytes],
+    policy: Policy,
+    inspector: InspectsMany,
+    *,
+    unread: Callable[[int, str], None] = lambda _number, _problem: None,
 ) -> Iterator[bytes]:
     """Yield one decision for each line, newline included, in step with them.
 
@@ -42,14 +48,19 @@ def decide_lines(
         lines: JSON objects in UTF-8; read in batches, never all at once.
         policy: decides.
         inspector: looks.
+        unread: is given the number of each line that cannot be read, from 1, and
+            what is wrong with it, without a word of it.
     """
+    numbers = count(1)
     waiting = (_parse_line(line) for line in _without_trailing(lines))
     while batch := list(islice(waiting, BATCH_LINES)):
         queries = [line.query for line in batch if line.query is not None]
         inspections = iter(list(inspector.inspect_many(queries)))
         for line in batch:
+            number = next(numbers)
             # What cannot be read stays home, as it does when it is asked.
             if line.query is None:
+                unread(number, line.problem)
                 yield _encode(
                     line.id,
                     route=Route.LOCAL,
@@ -109,9 +120,42 @@ def _parse_line(line: bytes) -> _Line:
     """Read a line; a line that is wrong keeps its id where it has one."""
     fields = object_of(line) if len(line) <= MAX_LINE_BYTES else None
     if fields is None:
-        return _Line(id=None, query=None)
-    line_id = fields.get("id")
-    return _Line(id=line_id if is_id(line_id) else None, query=_parse_query(fields))
+        return _Line(id=None, query=None, problem=problem_of(line))
+    line_id, query = fields.get("id"), _parse_query(fields)
+    return _Line(
+        id=line_id if is_id(line_id) else None,
+        query=query,
+        problem="" if query is not None else problem_of(line),
+    )
+
+
+def problem_of(line: bytes) -> str:
+    """Say what is wrong with a line that cannot be read, without a word of it."""
+    fields = object_of(line) if len(line) <= MAX_LINE_BYTES else {}
+    if not line.strip():
+        return "it is blank"
+    if len(line) > MAX_LINE_BYTES:
+        return f"it has more than {MAX_LINE_BYTES:,} bytes"
+    if fields is None:
+        return "it is no JSON object in UTF-8, or has a key twice"
+    return _problem_in(fields)
+
+
+def _problem_in(fields: Mapping[str, object]) -> str:
+    if not fields.keys() <= _LINE_FIELDS:
+        return f"it has a key that is not read; there are {_listed(_LINE_FIELDS)}"
+    if ("text" in fields) == ("messages" in fields):
+        return "it has 'text' or 'messages', and one of them"
+    if "text" in fields:
+        return "'text' is no text"
+    return (
+        "'messages' is no list of messages, each with a 'role' that is known, "
+        "'content' and, if any, 'name'"
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, sorted(names)))
 
 
 def _parse_query(fields: Mapping[str, object]) -> Query | None:
@@ -149,6 +193,7 @@ def _parse_message(
     if not fields.keys() <= _MESSAGE_FIELDS or not isinstance(name, str | None):
         return None
     if isinstance(content, str):
+        content = without_reading_note(role, content)
         return Message(role=role, content=content, name=name), ()
     # Parts are not looked into here: one may be an image or a file.
     place = Where(message=index, role=role, json_path="content")

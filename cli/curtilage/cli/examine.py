@@ -6,6 +6,7 @@ machine.
 """
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 from curtilage.cli.terminal import HowFar, err, progress
@@ -29,6 +30,8 @@ def start_detectors(
         currency: the signature that it must bear, or None where none is
             demanded; while it does not, everything stays, here as in use.
     """
+    if currency is not None and (warning := currency.warning(datetime.now(UTC))):
+        err(f"warning: {warning}")
     with progress("starting detectors"):
         detectors = inspector_for(full_scan(policy))
     if detectors.advice is not None:

@@ -23,6 +23,7 @@ from curtilage.client.local.catalogue import (
     KnownModel,
     advise,
     by_digest,
+    catalogue,
     known,
 )
 from curtilage.client.local.download import Agree, PullRequest, pull
@@ -122,6 +123,7 @@ def run_recommend(arguments: argparse.Namespace) -> int:
                 "machine": asdict(machine),
                 "models": [_advice_row(each) for each in advice],
                 "best": best and best.model.name,
+                "measured": _measured(),
                 "commands": [] if best is None else _commands(best, registered),
             }
         )
@@ -142,10 +144,29 @@ def run_recommend(arguments: argparse.Namespace) -> int:
     if best is None:
         out("none of these will do here")
         return COULD_NOT
-    out(f"\nbest: {best.model.name}, the first of them that will do\nnext:")
+    out(f"\nbest: {best.model.name}, {_why_best(best, arguments.task)}\n{_measured()}")
+    out("next:")
     for command in _commands(best, registered):
         out(f"    {command}")
     return DONE
+
+
+def _why_best(best: Advice, task: str | None) -> str:
+    work = f"for {task}" if task else "for general work"
+    measured = "" if best.model.solved is not None else "; not measured by us"
+    return f"the first that will do here {work}{measured}"
+
+
+def _measured() -> str:
+    tried = ", ".join(
+        f"{each.name} ({each.solved} of {TASKS_TRIED})"
+        for each in catalogue()
+        if each.solved is not None
+    )
+    return (
+        f"measured: {tried}, on {TASKS_TRIED} office tasks in English "
+        "(docs/costs.md); the others were not"
+    )
 
 
 def _advice_row(advice: Advice) -> dict[str, object]:
@@ -173,7 +194,7 @@ def _advice_text(advice: Advice) -> str:
     tried = (
         "not measured by us"
         if model.solved is None
-        else f"solved {model.solved} of {TASKS_TRIED} office tasks"
+        else f"measured: solved {model.solved} of {TASKS_TRIED} office tasks"
     )
     fetch = "" if advice.here else " to fetch"
     verdict = f"no: {', '.join(advice.against)}" if advice.against else "will do"

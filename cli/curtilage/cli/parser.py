@@ -216,7 +216,8 @@ def _add_ask(commands: "Commands[argparse.ArgumentParser]") -> None:
         metavar="FILE",
         help='ask each line, {"id", "text"} or {"id", "messages"} with options such '
         "as max_tokens or floor; `-` reads standard input. Exit 3: some have no answer "
-        "yet; the same command goes on with them",
+        "yet; the same command goes on with them. Exit 1: all have a line, and the "
+        "policy refuses some",
     )
     many.add_argument(
         "--out",

@@ -1,36 +1,74 @@
 """How it is told where an answer comes from: in a line for people, as an object."""
 
+from collections.abc import Iterator
+from typing import Final
+
 from curtilage.client.answer import Answer, Answerer, Provenance
 from curtilage.client.boundary.ladder import BOUNDARY
 from curtilage.client.errors import EXPLAINED, FailureReason
+from curtilage.client.local.model import EMBEDDED_ID
 from curtilage.client.pseudonyms.obstacles import WHY_NOT_REPLACED
 from curtilage.client.routing.router import CHOSEN
 from curtilage.client.routing.utility import Reason
+from curtilage.policy.decision.classes import STALE_POLICY
+from curtilage.policy.explain.decision import NOT_IN_FORCE
+
+DEMONSTRATION: Final = (
+    "the embedded DEMONSTRATION model, whose answers are often wrong (`curtilage "
+    "models recommend` names better ones)"
+)
+
+
+def demonstrates(provenance: Provenance) -> bool:
+    """Return whether the embedded model answered, which is for demonstration."""
+    return provenance.route is Answerer.LOCAL and provenance.model == EMBEDDED_ID
+
+
+def was_cut(answer: Answer, max_tokens: int) -> bool:
+    """Return whether an answer ends where its limit of tokens was reached."""
+    finished = answer.finished
+    if finished.finish_reason != "length":
+        return False
+    # Of an answer to a part of a text this is the reason whatever its length.
+    part = answer.provenance.left_out > 0
+    return not part or finished.completion_tokens >= max_tokens
 
 
 def provenance_line(provenance: Provenance) -> str:
     """Say in one line who answers and why."""
     found = ", ".join(provenance.classes + provenance.uncertain) or "nothing"
-    why = f"rule {provenance.rule}: {provenance.reason.rstrip('.')}"
+    why = "; ".join(_why(provenance))
+    return f"[{_who(provenance)}; found: {found}; {why}]"
+
+
+def _why(provenance: Provenance) -> Iterator[str]:
+    # A policy may give no reason of a rule.
+    reason = provenance.reason.strip().rstrip(".")
+    yield f"rule {provenance.rule}{f': {reason}' if reason else ''}"
+    if STALE_POLICY in provenance.uncertain:
+        yield NOT_IN_FORCE
     if provenance.why:
-        why += f"; {provenance.tier} was chosen: {CHOSEN[Reason(provenance.why)]}"
+        yield f"{provenance.tier} was chosen: {CHOSEN[Reason(provenance.why)]}"
     if provenance.fallback is not None:
-        why += f"; {_might(provenance.fallback)}, but {EXPLAINED[provenance.fallback]}"
+        yield f"{_might(provenance.fallback)}, but {EXPLAINED[provenance.fallback]}"
+    yield from _of_its_text(provenance)
+    if not provenance.recorded:
+        yield "NOT in the audit trail, which cannot be written"
+
+
+def _of_its_text(provenance: Provenance) -> Iterator[str]:
     if provenance.deidentified:
         many = sum(count for _, count in provenance.deidentified)
-        why += f"; {many} left as pseudonyms only"
+        yield f"{many} left as pseudonyms only"
     if provenance.obstacle is not None:
-        why += f"; it did not leave: {WHY_NOT_REPLACED[provenance.obstacle]}"
+        yield f"it did not leave: {WHY_NOT_REPLACED[provenance.obstacle]}"
     if provenance.boundary:
-        why += f"; {BOUNDARY[provenance.boundary]}"
+        yield BOUNDARY[provenance.boundary]
     if provenance.left_out:
-        why += (
-            f"; the text is too long for the local model, and {provenance.left_out:,} "
+        yield (
+            f"the text is too long for the local model, and {provenance.left_out:,} "
             "characters of it were NOT read"
         )
-    if not provenance.recorded:
-        why += "; NOT in the audit trail, which cannot be written"
-    return f"[{_who(provenance)}; found: {found}; {why}]"
 
 
 def _might(reason: FailureReason) -> str:
@@ -44,6 +82,8 @@ def _might(reason: FailureReason) -> str:
 
 def _who(provenance: Provenance) -> str:
     also = ", and another was asked as well" if provenance.beside else ""
+    if demonstrates(provenance):
+        return f"answered here, by {DEMONSTRATION}{also}"
     if provenance.route is Answerer.LOCAL:
         return f"answered here, by the local model{also}"
     if provenance.route is Answerer.HOUSE:
@@ -63,6 +103,7 @@ def answer_object(answer: Answer) -> dict[str, object]:
         "tier": provenance.tier,
         "why": provenance.why or None,
         "model": provenance.model,
+        "demonstration": demonstrates(provenance),
         "classes": list(provenance.classes),
         "uncertain": list(provenance.uncertain),
         "rule": provenance.rule,

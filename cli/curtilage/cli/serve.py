@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
+from curtilage.cli.provenance import DEMONSTRATION
 from curtilage.cli.start import config_from, session_from
 from curtilage.cli.terminal import (
     DONE,
@@ -107,6 +108,8 @@ async def _serve_until(
         if session.absent is not None:
             reason = EXPLAINED[session.absent]
             err(f"{reason}: no question leaves this machine or the house's servers")
+        if session.demonstration:
+            err(f"what is answered on this machine is answered by {DEMONSTRATION}")
         plan = config.policy.routing
         queue = None
         if plan is not None and plan.queue.store != "none":

@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,7 @@ from curtilage.client.config import ClientConfig, Flags, read_config
 from curtilage.client.consent import Consents
 from curtilage.client.local.registry import Registry, data_directory
 from curtilage.client.session import Session
+from curtilage.policy.signing import Currency
 
 TOLD_AFTER_S: Final = 2.0
 WAITING: Final = (
@@ -58,6 +60,7 @@ async def session_from(
     consents: Consents | None = None,
 ) -> AsyncGenerator[Session]:
     """Start a client and stop it at the end; ``spare`` as for ``assemble``."""
+    warn_of_signature(config.currency)
     with progress("starting detectors and local model"):
         parts = await assemble(config, spare=spare, notify=err)
     if parts.audit.problem is not None:
@@ -71,6 +74,13 @@ async def session_from(
         yield session
     finally:
         await asyncio.shield(close_told(session))
+
+
+def warn_of_signature(currency: Currency | None) -> None:
+    """Say that the policy is not in force, or will soon not be any more."""
+    # Everything is answered all the same, here, and looks as if all was well.
+    if currency is not None and (warning := currency.warning(datetime.now(UTC))):
+        err(f"warning: {warning}")
 
 
 async def close_told(session: Session, *, after_s: float = TOLD_AFTER_S) -> None:

@@ -3,8 +3,10 @@
 Knows neither how the pieces are made nor what they say.
 """
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum, unique
+from typing import Final
 
 from curtilage.client.errors import FailureReason
 
@@ -56,12 +58,42 @@ class Delta:
         logprobs: (token text, log-probability) of each token; empty unless asked.
         tentative: it may be taken back: a draft that was not looked at whole.
         signals: of each token, for who judges a draft; empty unless it is one.
+        prompt_tokens: tokens of the question, with the first piece of an answer of
+            the local model; 0: not known yet.
+        note: the client wrote it, and no model: a line about the answer.
     """
 
     text: str = field(repr=False)
     logprobs: tuple[tuple[str, float], ...] = field(default=(), repr=False)
     tentative: bool = False
     signals: tuple[TokenSignal, ...] = field(default=(), repr=False)
+    prompt_tokens: int = 0
+    note: bool = False
+
+
+_READING_NOTE: Final = re.compile(
+    r"\s*\[read (?:about )?[0-9,]+ of (?:about )?[0-9,]+ tokens\]\s*"
+)
+
+
+def reading_note(*, read: str, whole: str) -> Delta:
+    """Return the line that begins an answer to a part of a question.
+
+    Args:
+        read: how many tokens of the question were read.
+        whole: how many it has.
+    """
+    return Delta(text=f"[read {read} of {whole} tokens]\n\n", note=True)
+
+
+def without_reading_note(role: str, text: str) -> str:
+    """Return a turn as the model wrote it: an answer without such a line.
+
+    It is not part of the conversation. A model would imitate it, the detectors
+    would judge it, and an answer that stayed would not be known again.
+    """
+    note = _READING_NOTE.match(text) if role == "assistant" else None
+    return text if note is None else text[note.end() :]
 
 
 @unique
@@ -130,7 +162,8 @@ class Finished:
     """The end of a complete answer.
 
     Attributes:
-        finish_reason: ``stop`` or ``length``.
+        finish_reason: ``stop``, or ``length`` where the answer was cut at its token
+            limit or only a part of the question was read.
         prompt_tokens: tokens of the question.
         completion_tokens: tokens of the answer.
         unknown_tokens: pseudonyms in the answer that were not sent; they stand in

@@ -303,9 +303,11 @@ class NotRoutedError(ClientError):
     Attributes:
         http_status: how the local endpoint tells it.
         code: why, from a closed set.
+        final: the policy forbids it: asked again, the same query is refused again.
     """
 
     http_status = 503
+    final = False
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

@@ -13,7 +13,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
-from curtilage.client.answer import Answer, Delta, Finished, Provenance
+from curtilage.client.answer import (
+    Answer,
+    Delta,
+    Finished,
+    Provenance,
+    without_reading_note,
+)
 from curtilage.client.errors import (
     BlockedError,
     BusyError,
@@ -147,6 +153,7 @@ def _message(index: int, value: object) -> tuple[Message, list[Other]]:
         text, parts = _content(index, role, content)
     if isinstance(refusal, str) and refusal:
         text = f"{text}\n{refusal}" if text else refusal
+    text = without_reading_note(role, text)
     return Message(role=role, content=text, name=name), [*others, *parts]
 
 

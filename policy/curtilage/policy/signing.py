@@ -17,7 +17,7 @@ import secrets
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -40,6 +40,7 @@ from curtilage.attest.encoding.strict_json import (
     parse_object,
 )
 from curtilage.attest.errors import RefusedError
+from curtilage.policy.decision.classes import STALE_POLICY
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 
 FORMAT: Final = "curtilage/policy-signature/v1"
@@ -48,7 +49,9 @@ KEY_LIMIT_BYTES: Final = 4096
 SIGNATURE_BYTES: Final = 64
 SEED_BYTES: Final = 32
 MAX_TIME: Final = 253_402_300_799  # the end of the year 9999
-STALE_POLICY: Final = "uncertain.stale_policy"
+WARNED_BEFORE: Final = timedelta(days=14)
+"""So long before a signature ends, a person is warned."""
+NOTHING: Final = "nothing is sent to an enclave"
 
 _LABEL: Final = FORMAT.encode() + b"\0"
 _KEY_ID_HEX: Final = 16
@@ -116,6 +119,39 @@ class Currency:
         """Return why the policy is not current at ``now``, or None if it is."""
         return signature_problem(
             self.policy_digest, self.signature, self.public_key, now
+        )
+
+    def span(self) -> tuple[datetime, datetime] | None:
+        """Return from when to when the signature is valid, or None without one.
+
+        The file says so; it is the signer's word only where ``problem`` is None.
+        """
+        if self.signature is None:
+            return None
+        try:
+            signed = parse_signature(self.signature)
+        except SigningError:
+            return None
+        first, last = signed.not_before, signed.not_after
+        return datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC)
+
+    def warning(self, now: datetime) -> str | None:
+        """Return what a person should know of the signature, or None: all is well.
+
+        A policy that is not current keeps every query here, and so does one whose
+        signature ends unnoticed: from ``WARNED_BEFORE`` its end on, that is said.
+        """
+        problem, span = self.problem(now), self.span()
+        if problem is not None:
+            return f"{problem}; until it is signed (`curtilage policy sign`), {NOTHING}"
+        if span is None or span[1] - now >= WARNED_BEFORE:
+            return None
+        days = (span[1] - now).days
+        when = f"in {days} {'day' if days == 1 else 'days'}" if days else "within a day"
+        end = span[1].strftime("%Y-%m-%d %H:%M UTC")
+        return (
+            f"the policy's signature ends {when}, on {end}; from then on, until it is "
+            f"signed anew (`curtilage policy sign`), {NOTHING}"
         )
 
 

@@ -127,6 +127,9 @@ def test_a_prompt_that_names_somebody_is_approved_only_if_that_is_meant(
     assert status == 1, shown
     assert "--with-people" in shown
     assert "Berger" not in shown
+    # What is said of it is of the policy as it is, which does not approve it.
+    assert "does not decide" not in shown
+    assert "does not count" not in shown
     assert Path("mine.yaml").read_text("utf-8") == POLICY
     meant = ("prompt.txt", "--policy", "mine.yaml", "--with-people")
     assert ran(*meant, capsys=capsys)[0] == 0

@@ -245,16 +245,19 @@ def test_diff_names_lines_routes_and_rules_and_no_text(
     corpus("token", f"{CANARY} mark", "nothing")
     arguments = ("diff", "mine.yaml", "stricter.yaml", "--corpus", "corpus.jsonl")
     status, shown = ran(*arguments, capsys=capsys)
-    assert status == 0
-    assert shown.splitlines()[2:] == [
+    assert status == 3, "not all was compared"
+    *told, unread = shown.splitlines()
+    assert told[2:] == [
         "  q1: enclave (default) -> block (mark)",
         "1 of 3 queries change route (1 unreadable)",
         "       1  enclave -> block",
         "       1  by mark",
     ]
+    assert unread.startswith("corpus.jsonl: line 4: it ")
+    assert unread.endswith("; it was not compared")
     assert Words.started == 1, "the same detectors look once"
     status, shown = ran(*arguments, "--json", capsys=capsys)
-    value = json.loads(shown)
+    value = json.loads(shown.splitlines()[0])
     assert value["moves"][0]["line"] == 2
     assert (value["queries"], value["unreadable"]) == (3, 1)
     assert value["totals"] == [{"before": "enclave", "after": "block", "queries": 1}]
@@ -268,7 +271,7 @@ def test_diff_looks_again_where_the_detectors_differ(
     Path("cards.yaml").write_text(POLICY + "packs: [pci]\n", "utf-8")
     arguments = ("diff", "mine.yaml", "cards.yaml", "--corpus", "corpus.jsonl")
     status, shown = ran(*arguments, capsys=capsys)
-    assert status == 0
+    assert status == 3, "a line of the corpus is none"
     assert "0 of 1 queries change route" in shown
     assert Words.started == 2
 

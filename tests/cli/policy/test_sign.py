@@ -81,6 +81,25 @@ def test_a_signed_policy_verifies_until_it_changes(
     assert not Path("mine.yaml.sig.new").exists()
 
 
+def test_verify_says_until_when_and_warns_before(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ran("keygen", "key.pem", capsys=capsys)
+    verify = ("verify", "--key", "key.pub.pem", "mine.yaml")
+    assert json.loads(ran(*verify, "--json", capsys=capsys)[1])["valid_until"] is None
+    for days, warned in ((90, False), (13, True)):
+        sign = ("sign", "--key", "key.pem", "--valid-days", str(days), "mine.yaml")
+        _, shown = ran(*sign, capsys=capsys)
+        (valid,) = [line for line in shown.splitlines() if "valid   " in line]
+        status, shown = ran(*verify, capsys=capsys)
+        assert status == 0
+        assert valid in shown.splitlines()
+        assert ("warning: the policy's signature ends in 12 days" in shown) is warned
+        told = json.loads(ran(*verify, "--json", capsys=capsys)[1])
+        until = valid.rpartition(" to ")[2].replace(" ", "T")
+        assert told["valid_until"] == until
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -11,10 +11,12 @@ from curtilage.client.assemble import router_for
 from curtilage.client.parts import UnavailableLocal
 from curtilage.client.query import Query, single_query
 from curtilage.client.routing.router import WHY_NOT
+from curtilage.policy.decision.classes import STALE_POLICY
 from curtilage.policy.decision.decide import Assessment
 from curtilage.policy.decision.tiers import Denial
 from curtilage.policy.document.load import load_policy, profile_text
 from curtilage.policy.document.model import Policy
+from curtilage.policy.explain.decision import NOT_IN_FORCE
 from curtilage.policy.explain.routing import decided_alone
 
 EASY = single_query("Classify this mail as spam or not: you have won a prize")
@@ -88,6 +90,47 @@ def test_what_must_stay_has_one_tier_and_the_other_a_reason() -> None:
     estimate = told["estimate"]
     assert isinstance(estimate, dict)
     assert (estimate["source"], estimate["intent"]) == ("unread", "unknown")
+
+
+BLOCKING = """\
+version: 1
+default: {decision: enclave}
+rules:
+- {id: any-uncertain, when: "uncertain.*", then: local}
+- {id: block-cards, when: "financial.pan", then: block, reason: No cards here.}
+"""
+WITH_TIERS = """\
+routing:
+  tiers: [{id: device, kind: in_process}, {id: enclave, kind: attested}]
+"""
+
+
+@pytest.mark.parametrize("routing", ["", WITH_TIERS], ids=["no routing", "routing"])
+def test_of_a_blocked_text_the_rule_is_named_and_no_tier(routing: str) -> None:
+    used = load_policy(BLOCKING + routing)
+    lines, told, _ = explained(used, HARD, found="financial.pan")
+    assert lines == [
+        "policy    route block",
+        "choice    none: a rule blocks it: block-cards (No cards here.)",
+    ]
+    assert (told["choice"], told["refusal"]) == (None, "blocked")
+    assert (told["rule"], told["denied"]) == ("block-cards", {})
+    lines, told, _ = explained(used, HARD, found="org.confidential")
+    assert "refusal" not in told or told["refusal"] is None
+    assert not any("blocks" in line for line in lines)
+
+
+def test_a_policy_that_is_not_in_force_is_called_so() -> None:
+    lines, _, _ = explained(policy(), HARD, found=STALE_POLICY)
+    assert lines[1].strip() == NOT_IN_FORCE
+    assert NOT_IN_FORCE not in str(explained(policy(), HARD)[0])
+
+
+def test_a_default_that_blocks_is_named_as_one() -> None:
+    used = load_policy(BLOCKING.replace("decision: enclave", "decision: block"))
+    lines, told, _ = explained(used, HARD)
+    assert lines[-1] == "choice    none: the policy's default blocks it"
+    assert told["refusal"] == "blocked"
 
 
 def test_a_policy_that_observes_says_so() -> None:

@@ -1,6 +1,7 @@
 import asyncio
 import io
 import json
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -22,7 +23,12 @@ from curtilage.client.parts import (
 from curtilage.client.query import Query
 from curtilage.client.session import Session
 from curtilage.policy.document.load import load_profile
-from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
+from support.client_parts import (
+    MemoryTrail,
+    ScriptedInspector,
+    ScriptedLocal,
+    SmallLocal,
+)
 from support.counts import Counts
 from support.memory_enclave import Clock, MemoryEnclave, Reply, chunk, key_store, sse
 
@@ -109,6 +115,29 @@ async def test_the_openai_package_streams() -> None:
     text = "".join(e.choices[0].delta.content or "" for e in events if e.choices)
     assert text == "At home."
     assert events[-1].usage is not None
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_to_a_part_of_a_text_says_so(*, stream: bool) -> None:
+    text = "What was she given against it? " + "Nothing happened on that day. " * 300
+    async with (
+        served("financial.pan", local=SmallLocal()) as url,
+        http() as client,
+        client.post(
+            f"{url}/v1/chat/completions",
+            json={"messages": [{"role": "user", "content": text}], "stream": stream},
+        ) as response,
+    ):
+        body = await response.text()
+    if stream:
+        events = [line[6:] for line in body.split("\n\n") if line.startswith("data: {")]
+        choices = [json.loads(each)["choices"][0] for each in events]
+        said = "".join(each["delta"].get("content") or "" for each in choices)
+    else:
+        choices = json.loads(body)["choices"]
+        said = choices[0]["message"]["content"]
+    assert re.fullmatch(rf"\[read [0-9,]+ of {len(text):,} tokens\]\n\nAt home\.", said)
+    assert choices[-1]["finish_reason"] == "length"
 
 
 async def test_a_picture_is_refused_in_the_openai_package() -> None:

@@ -24,7 +24,7 @@ from curtilage.inference.default_model import (
 
 GIB = 1 << 30
 LARGE = Machine(memory_bytes=64 * GIB, cpus=8, room_bytes=64 * GIB, metered=None)
-RESEARCH, BEST, SMALL = "qwen2.5-3b", "qwen2.5-coder-1.5b", "qwen2.5-0.5b"
+RESEARCH, BEST, SMALL = "qwen2.5-3b", "qwen2.5-1.5b", "qwen2.5-0.5b"
 
 
 def best(advice: tuple[Advice, ...]) -> str | None:
@@ -85,6 +85,15 @@ def test_the_first_that_fits_and_may_be_used_is_the_best() -> None:
     assert advice[0].against == ("licence qwen-research",)
 
 
+@pytest.mark.parametrize("task", [None, *TASKS])
+def test_a_model_that_was_made_for_code_is_best_for_code_alone(
+    task: str | None,
+) -> None:
+    for memory in (1 << 30, 3 << 30, 64 << 30):
+        chosen = best(advise(LARGE, here=(), memory_bytes=memory, task=task))
+        assert ("coder" in (chosen or "")) is (task == "code" and memory > 1 << 30)
+
+
 def test_an_accepted_licence_is_no_reason_any_more() -> None:
     assert best(advise(LARGE, here=(), accepted="qwen-research")) == RESEARCH
     assert best(advise(LARGE, here=(), accepted="Apache-2.0")) == BEST
@@ -123,8 +132,8 @@ def test_what_is_unknown_is_no_reason_against_a_model() -> None:
 
 
 def test_a_task_narrows_to_models_that_are_good_for_it() -> None:
-    assert best(advise(LARGE, here=(), task="code")) == BEST
-    assert best(advise(LARGE, here=(), task="reasoning")) == "qwen2.5-1.5b"
+    assert best(advise(LARGE, here=(), task="code")) == "qwen2.5-coder-1.5b"
+    assert best(advise(LARGE, here=(), task="reasoning")) == BEST
     against = {
         each.model.name: each.against for each in advise(LARGE, here=(), task="code")
     }

@@ -1,4 +1,5 @@
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from itertools import pairwise
@@ -7,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.client.answer import AnswerEvent, Delta, Finished
+from curtilage.client.answer import (
+    AnswerEvent,
+    Delta,
+    Finished,
+    without_reading_note,
+)
 from curtilage.client.local.ladder import (
     GAP,
     LEAST_ROOM_TOKENS,
@@ -48,8 +54,9 @@ class Model:
     One that is absurdly long is refused before it is counted (``decoding``).
     """
 
-    def __init__(self, context_tokens: int) -> None:
+    def __init__(self, context_tokens: int, *, says: bool = True) -> None:
         self.context_tokens = context_tokens
+        self.says = says  # with its first piece how many tokens it read
         self.asked: list[Query] = []
 
     async def generate(self, query: Query) -> AsyncGenerator[AnswerEvent]:
@@ -62,18 +69,22 @@ class Model:
                 max_tokens=query.settings.max_tokens,
                 context_tokens=self.context_tokens,
             )
-        yield Delta(text=query.messages[-1].content)
+        yield Delta(text=query.messages[-1].content, prompt_tokens=self.says * size)
         yield Finished(finish_reason="stop", prompt_tokens=size, completion_tokens=1)
 
 
-async def told(model: Model, query: Query) -> tuple[str, list[int]]:
+async def events_of(model: Model, query: Query) -> tuple[list[AnswerEvent], list[int]]:
     left: list[int] = []
-    text = ""
     answer = shortened_to_fit(model.generate, query, left.append)
     async with aclosing(answer) as events:
-        async for event in events:
-            text += event.text if isinstance(event, Delta) else ""
-    return text, left
+        return [event async for event in events], left
+
+
+async def told(model: Model, query: Query) -> tuple[str, list[int]]:
+    """Return what the model wrote; the client's line about it is no part of that."""
+    events, left = await events_of(model, query)
+    pieces = [each for each in events if isinstance(each, Delta) and not each.note]
+    return "".join(each.text for each in pieces), left
 
 
 async def test_what_fits_is_asked_as_it_is() -> None:
@@ -101,6 +112,70 @@ async def test_a_text_that_was_not_counted_is_shortened_again() -> None:
     assert TOLD in text
     assert len(model.asked) > 2
     assert left == sorted(left)
+
+
+async def test_an_answer_to_a_part_begins_with_how_much_was_read() -> None:
+    query = long(TOLD)
+    events, _ = await events_of(model := Model(3000), query)
+    read, whole = (
+        sum(len(each.content) for each in asked.messages)
+        for asked in (model.asked[-1], query)
+    )
+    assert read < 3000 < whole
+    first, *_, last = events
+    said = f"[read {read:,} of {whole:,} tokens]\n\n"
+    assert first == Delta(text=said, note=True)
+    assert isinstance(last, Finished)
+    assert (last.finish_reason, last.prompt_tokens) == ("length", read)
+
+
+async def test_an_answer_to_all_of_it_has_no_such_line() -> None:
+    events, _ = await events_of(Model(4096), conversation(ASKED))
+    assert not any(isinstance(each, Delta) and each.note for each in events)
+    assert isinstance(events[-1], Finished)
+    assert events[-1].finish_reason == "stop"
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        # A text that is absurdly long is not counted: of it a lower bound is known.
+        (Model(1500), r"\[read [0-9,]+ of about (2[6-9],[0-9]{3}) tokens\]\n\n"),
+        (
+            Model(3000, says=False),
+            r"\[read about 2,[0-9]{3} of 28,[0-9]{3} tokens\]\n\n",
+        ),
+    ],
+    ids=["not counted", "does not say"],
+)
+async def test_what_is_estimated_is_called_so(model: Model, said: str) -> None:
+    events, _ = await events_of(model, long(TOLD))
+    assert isinstance(events[0], Delta)
+    assert re.fullmatch(said, events[0].text), events[0].text
+
+
+async def test_an_answer_without_a_word_says_it_as_well() -> None:
+    async def silent(query: Query) -> AsyncGenerator[AnswerEvent]:
+        async for event in Model(3000).generate(query):
+            if isinstance(event, Finished):
+                yield event
+
+    answer = shortened_to_fit(silent, long(TOLD), lambda _: None)
+    first, last = [event async for event in answer]
+    assert isinstance(first, Delta)
+    assert first.note
+    assert isinstance(last, Finished)
+
+
+@pytest.mark.parametrize("says", [True, False])
+async def test_the_line_is_taken_off_where_the_answer_comes_back(says: bool) -> None:
+    events, _ = await events_of(Model(3000, says=says), long(TOLD))
+    assert isinstance(events[0], Delta)
+    for text in (f"{events[0].text}Yes.", f"  {events[0].text.strip()} Yes."):
+        assert without_reading_note("assistant", text) == "Yes."
+        assert without_reading_note("user", text) == text
+    for text in ("Yes.", "[read it] Yes.", "Yes. [read 2 of 3 tokens]"):
+        assert without_reading_note("assistant", text) == text
 
 
 async def test_the_end_of_a_conversation_remains_before_its_beginning() -> None:

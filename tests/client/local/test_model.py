@@ -401,7 +401,7 @@ async def test_an_engine_that_memory_ended_is_started_again_later(
 async def test_answer_comes_in_pieces() -> None:
     model, engine = await scripted(Script(pieces=("a", "", "b"), prompt_tokens=5))
     assert await collect(model) == [
-        Delta(text="a"),
+        Delta(text="a", prompt_tokens=5),
         Delta(text="b"),
         Finished(finish_reason="stop", prompt_tokens=5, completion_tokens=3),
     ]

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from curtilage.policy.decision.classes import STALE_POLICY
 from curtilage.policy.decision.decide import Decision, Inspection, decide
 from curtilage.policy.decision.findings import (
     Approved,
@@ -18,6 +19,7 @@ from curtilage.policy.explain.counterfactual import Absent, Change
 from curtilage.policy.explain.decision import (
     MAX_SHOWN,
     NO_REASON,
+    NOT_IN_FORCE,
     change_in_words,
     explain,
     explain_json,
@@ -375,3 +377,12 @@ def test_the_smallest_change_never_asks_for_what_is_approved() -> None:
     decision = decide(APPROVING.rulebook, CONVERSATION)
     answer = json.loads(explain_json(APPROVING, decision, CONVERSATION))
     assert [each["message"] for each in answer["change"]["without"]] == [1]
+
+
+def test_a_policy_that_is_not_in_force_is_called_so() -> None:
+    for name, said in ((STALE_POLICY, True), ("uncertain.timeout", False)):
+        inspection = Inspection(
+            findings=(found(name),), payload_digest=bytes(32), messages=1
+        )
+        told = explain(POLICY, decide(POLICY.rulebook, inspection), inspection)
+        assert (f"Not in force: {NOT_IN_FORCE}" in told) is said

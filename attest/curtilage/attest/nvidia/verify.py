@@ -186,12 +186,16 @@ def verify_gpu(
     driver, vbios = driver_version(report), vbios_version(report)
     if driver not in rules.expectations.drivers:
         raise RefusedError(
-            RefusalCode.MEASUREMENT_NOT_ALLOWED, f"driver {driver} is not accepted"
+            RefusalCode.MEASUREMENT_NOT_ALLOWED,
+            f"driver {driver} is not accepted; accepted: "
+            f"{', '.join(sorted(rules.expectations.drivers)) or 'none'}",
         )
     # NVIDIA writes the same version in capitals and in small letters.
     if vbios not in {accepted.lower() for accepted in rules.expectations.vbioses}:
         raise RefusedError(
-            RefusalCode.MEASUREMENT_NOT_ALLOWED, f"VBIOS {vbios} is not accepted"
+            RefusalCode.MEASUREMENT_NOT_ALLOWED,
+            f"VBIOS {vbios} is not accepted; accepted: "
+            f"{', '.join(sorted(rules.expectations.vbioses)) or 'none'}",
         )
     log.passed(f"driver {driver}, VBIOS {vbios}")
     # 8. The whole record at once, see the module's text.
@@ -202,7 +206,9 @@ def verify_gpu(
     if golden not in rules.expectations.golden:
         # Whole, for this is where an operator reads what to put into a policy.
         raise RefusedError(
-            RefusalCode.MEASUREMENT_NOT_ALLOWED, f"golden {golden} is not accepted"
+            RefusalCode.MEASUREMENT_NOT_ALLOWED,
+            f"golden {golden} is not accepted; accepted: "
+            f"{', '.join(sorted(rules.expectations.golden)) or 'none'}",
         )
     log.passed(f"golden digest {golden[:16]}…")
     return DeviceClaims(

@@ -67,9 +67,12 @@ def run(arguments: argparse.Namespace) -> int:
     refused = kept or personal
     # A shipped profile is nobody's to write to: its entry is printed.
     written = path.is_file() and not (refused or known or arguments.print)
+    # Where it is refused, explained as it is: with the approval that it does not get,
+    # the first thing said would be that the text may leave.
+    policy = config.policy if refused else policy
     if written:
         policy = _write(path, config.policy, entry)
-        decision = assess(policy.rulebook, inspection)
+    decision = assess(policy.rulebook, inspection)
     if arguments.json:
         out_json(
             {

@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from curtilage.cli.decide_lines import read_lines
+from curtilage.cli.decide_lines import problem_of, read_lines
 from curtilage.cli.examine import inspect_all, start_detectors
 from curtilage.cli.json_lines import LineId
 from curtilage.cli.terminal import (
+    COULD_NOT,
     DONE,
+    err,
     out,
     out_json,
 )
@@ -37,16 +39,24 @@ def run(arguments: argparse.Namespace) -> int:
     corpus = Path(arguments.corpus)
     try:
         with corpus.open("rb") as file:
-            lines = list(read_lines(file))
+            data = file.readlines()
     except OSError as failure:
         raise ConfigError(f"{corpus}: {failure.strerror}") from None
+    lines = list(read_lines(data))
+    unread = [
+        number for number, (_, query) in enumerate(lines, start=1) if query is None
+    ]
+    for number in unread[:MAX_SHOWN]:
+        problem = problem_of(data[number - 1])
+        err(f"{corpus}: line {number}: {problem}; it was not compared")
     found = difference(compared(old, new, lines))
     if arguments.json:
         out_json(_fields(old.policy, new.policy, found))
     else:
         for line in _words(old.policy, new.policy, found):
             out(line)
-    return DONE
+    # What was compared is shown all the same, but it is not the whole corpus.
+    return COULD_NOT if unread else DONE
 
 
 def compared(

@@ -10,8 +10,10 @@ from curtilage.cli.policy.parser import MAX_DAYS
 from curtilage.cli.terminal import (
     DONE,
     REFUSED,
+    err,
     out,
     out_json,
+    time_text,
 )
 from curtilage.client.config import (
     SIGNATURE_SUFFIX,
@@ -86,8 +88,11 @@ def run_verify(arguments: argparse.Namespace) -> int:
     """Verify; exit 1 where the policy is not current."""
     path = _existing(arguments.file)
     policy, _ = read_policy(arguments.file)
-    currency = read_currency(policy, arguments.file, Path(arguments.key))
-    problem = currency.problem(datetime.now(UTC))
+    currency, now = (
+        read_currency(policy, arguments.file, Path(arguments.key)),
+        datetime.now(UTC),
+    )
+    problem, span = currency.problem(now), currency.span()
     if arguments.json:
         out_json(
             {
@@ -95,12 +100,19 @@ def run_verify(arguments: argparse.Namespace) -> int:
                 "problem": problem,
                 "digest": policy.digest,
                 "key": key_id(currency.public_key),
+                "valid_from": None if span is None else time_text(span[0]),
+                "valid_until": None if span is None else time_text(span[1]),
             }
         )
     else:
         out(f"{path}: {problem or 'signed and current'}")
         out(f"  policy  {policy.digest}")
         out(f"  key     {key_id(currency.public_key)}")
+        if span is not None:
+            # Of a signature that does not hold, these are only what its file says.
+            out(f"  valid   {_iso(span[0])} to {_iso(span[1])}")
+        if problem is None and (warning := currency.warning(now)) is not None:
+            err(f"warning: {warning}")
     return DONE if problem is None else REFUSED
 
 

@@ -6,7 +6,7 @@ evaluation; every text is escaped.
 What the page says of a class is asked of ``decide``, not of the policy's prose.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -91,8 +91,13 @@ _ROUTING: Final = {
     "place": "Demand",
     "intent": "Preference",
     "observes": "Observing",
+    "consent": "Consent",
+    "history": "Earlier turns",
+    "drafts": "Drafts",
     "hardness": "How hard it is",
     "breaker": "After failures",
+    "queue": "Waiting questions",
+    "model": "Which local model",
 }
 _ATTESTATION: Final = {
     "enclaves": "Enclaves",
@@ -194,7 +199,7 @@ def render(report: Report) -> str:
             each.id for each in policy.tiering.tiers if each.kind is TierKind.HOUSE
         ],
         places=[
-            (_ROUTING[label], f"{sentence[0].upper()}{sentence[1:]}.")
+            (_heading(_ROUTING, label), f"{sentence[0].upper()}{sentence[1:]}.")
             for label, sentence in routing_in_words(policy)
             if label != "found"
         ],
@@ -203,6 +208,13 @@ def render(report: Report) -> str:
         measured=measured,
         **({} if measured is None else measurements(measured)),
     )
+
+
+def _heading(headings: Mapping[str, str], label: str) -> str:
+    """Return the heading of what ``policy check`` calls so."""
+    # A label that is new there gets a plain heading here: a page without it would
+    # leave out what the policy does, and an error would leave out everything.
+    return headings.get(label, f"{label[0].upper()}{label[1:]}")
 
 
 def _tiles(report: Report) -> list[tuple[str, str]]:
@@ -357,7 +369,7 @@ def _setting_words(policy: Policy) -> Iterator[tuple[str, str]]:
         )
     yield from _enclaves(policy)
     for label, sentence in transport_in_words(policy.transport):
-        yield _TRANSPORT[label], f"{sentence[0].upper()}{sentence[1:]}."
+        yield _heading(_TRANSPORT, label), f"{sentence[0].upper()}{sentence[1:]}."
 
 
 def _topics(policy: Policy) -> str:
@@ -396,4 +408,4 @@ def _enclaves(policy: Policy) -> Iterator[tuple[str, str]]:
         first = sentence.partition(" ")[0].rstrip(",;")
         named = label in {"releases", "pinned"} or "-" in first
         begun = sentence if named else f"{sentence[0].upper()}{sentence[1:]}"
-        yield _ATTESTATION[label], f"{begun}."
+        yield _heading(_ATTESTATION, label), f"{begun}."

@@ -20,10 +20,12 @@ from curtilage.client.routing.explain import explain_text
 from curtilage.client.routing.health import TierView
 from curtilage.client.routing.router import CHOSEN, WHY_NOT, Routed, Router
 from curtilage.client.routing.utility import Reason
+from curtilage.policy.decision.classes import STALE_POLICY
 from curtilage.policy.decision.decide import Assessment, assess
 from curtilage.policy.decision.routes import Route
+from curtilage.policy.decision.rules import DEFAULT
 from curtilage.policy.document.model import Policy
-from curtilage.policy.explain.decision import NO_ENCLAVE
+from curtilage.policy.explain.decision import NO_ENCLAVE, NOT_IN_FORCE
 from curtilage.policy.explain.routing import ABSENT, OBSERVES
 
 UNREAD: Final = "read      not for what it asks: there is nothing to choose"
@@ -81,20 +83,21 @@ def words_of(
     """Yield in lines what is permitted, what is expected, and what would be chosen."""
     permitted = decision.permitted
     kind = permitted.routing_class.value
+    if decision.route is Route.BLOCK:
+        # Of tiers there is nothing to say: no reason of theirs keeps it from them.
+        yield f"policy    route {decision.route.value}"
+        yield f"choice    none: {_blocked_by(decision)}"
+        return
     yield f"policy    route {decision.route.value}, class {kind}"
+    if STALE_POLICY in decision.uncertain:
+        yield f"          {NOT_IN_FORCE}"
     if decision.route is Route.DEIDENTIFY:
         yield "          what it becomes without its names is decided anew"
     if routed is None or router is None:
         yield from _unrouted(decision, query)
         return
     found, choice = routed.estimate, routed.choice
-    views = router.views()
-    for tier, score in zip(choice.order, choice.scores, strict=True):
-        yield f"permitted {tier.id} ({tier.kind.value}): {score:+.3f}"
-        terms = _terms(views[tier.id], found.prompt_tokens, found.answer_tokens)
-        yield f"          {terms}"
-    for name, denial in choice.denied:
-        yield f"not       {name}: {WHY_NOT[denial]}"
+    yield from _permitted(router, routed)
     yield from _expected(estimator_of(router.plan), query, found)
     if choice.refusal is not None:
         yield f"choice    nobody: {router.remedy(routed)}"
@@ -104,6 +107,24 @@ def words_of(
         yield "          (at the lower end of the gain another would not be better)"
     if router.plan.observe:
         yield f"          the policy observes: {OBSERVES}"
+
+
+def _permitted(router: Router, routed: Routed) -> Iterator[str]:
+    found, choice = routed.estimate, routed.choice
+    views = router.views()
+    for tier, score in zip(choice.order, choice.scores, strict=True):
+        yield f"permitted {tier.id} ({tier.kind.value}): {score:+.3f}"
+        terms = _terms(views[tier.id], found.prompt_tokens, found.answer_tokens)
+        yield f"          {terms}"
+    for name, denial in choice.denied:
+        yield f"not       {name}: {WHY_NOT[denial]}"
+
+
+def _blocked_by(decision: Assessment) -> str:
+    if decision.rule == DEFAULT:
+        return "the policy's default blocks it"
+    reason = decision.reason.strip()
+    return f"a rule blocks it: {decision.rule}{f' ({reason})' if reason else ''}"
 
 
 def _unrouted(decision: Assessment, query: Query) -> Iterator[str]:
@@ -160,6 +181,10 @@ def object_of(
         "denied": {name: denial.value for name, denial in permitted.denied},
         "choice": None,
     }
+    if decision.route is Route.BLOCK:
+        # No reason of a tier: whichever was asked, the rule would block it.
+        said["denied"] = dict[str, str]()
+        return said | {"refusal": "blocked", "rule": decision.rule}
     if routed is None or router is None:
         return said
     found, choice = routed.estimate, routed.choice

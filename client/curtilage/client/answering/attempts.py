@@ -41,7 +41,7 @@ from curtilage.client.errors import (
     QueuedError,
     UsageError,
 )
-from curtilage.client.options import Require, RoutingOptions
+from curtilage.client.options import Mode, Require, RoutingOptions
 from curtilage.client.parts import ClientParts
 from curtilage.client.pseudonyms.vault import ConversationKeys
 from curtilage.client.query import Query
@@ -60,15 +60,17 @@ from curtilage.client.routing.speculate import SPECULATIVE, Speculation
 from curtilage.client.routing.trace import TraceLine
 from curtilage.client.routing.tracing import Tracing
 from curtilage.client.routing.utility import Refusal
+from curtilage.policy.decision.classes import STALE_POLICY, UNFINISHED
 from curtilage.policy.decision.decide import Decision
 from curtilage.policy.decision.routes import Route
-from curtilage.policy.decision.tiers import Denial, RoutingClass, Tier
+from curtilage.policy.decision.tiers import Denial, RoutingClass, Tier, TierKind
 
 UNCHOSEN: Final = "usual"
 """Stands in the trace for a reason where nobody chose."""
 _TRIED_ANYWAY: Final = frozenset(
     {Refusal.REQUIRED_UNMET, Refusal.HOME_UNAVAILABLE, Refusal.UNAVAILABLE}
 )
+_PASSING: Final = UNFINISHED | {STALE_POLICY}
 _JITTER: Final = 1000
 _LIMITS: Final = frozenset({Denial.COST, Denial.SLO})
 """Not what a model lacks: what its asker would not have."""
@@ -289,8 +291,31 @@ class Attempts:
             self._doors.cover_unless_sent(asked.query, recorder.decision, failures)
         if (queued := await self._put_by(asked)) is not None:
             return queued
-        return _unanswered(
+        error = _unanswered(
             recorder.decision, failures, asked.plan, asked.query.options.require
+        )
+        if isinstance(error, NotRoutedError):
+            error.final = self._forbidden(asked)
+        return error
+
+    def _forbidden(self, asked: "_Asked") -> bool:
+        """Return whether the policy, and not a failure, is why no tier can be asked."""
+        # What could not be looked at, or not under a policy in force, may be another
+        # time: what is found then may permit what was asked for.
+        if not _PASSING.isdisjoint(asked.recorder.decision.uncertain):
+            return False
+        options, tiers = asked.query.options, asked.ways.permitted.tiers
+        if options.require is not None:
+            kind = options.require.kind
+            tiers = tuple(each for each in tiers if each.kind is kind)
+        elif options.mode is Mode.HOME:
+            tiers = tuple(each for each in tiers if each.kind is not TierKind.ATTESTED)
+        if not tiers:
+            return True
+        # Consent that no person can be asked for is never given.
+        unmet = FailureReason.UNMET_CONSENT
+        return self._parts.consents is None and any(
+            each.reason is unmet for each in asked.failures
         )
 
     async def _put_by(self, asked: "_Asked") -> QueuedError | None:

@@ -198,7 +198,9 @@ class Doors:
         try:
             async with aclosing(answer) as events:
                 async for event in events:
-                    if isinstance(event, Delta):
+                    # A note of ours is no part of the turn: it is taken off again
+                    # where the answer comes back as one.
+                    if isinstance(event, Delta) and not event.note:
                         said.append(event.text)
                     yield event
         finally:
@@ -440,15 +442,17 @@ class Doors:
     ) -> AsyncGenerator[AnswerEvent]:
         """Have the local model answer; where it is the last one, as far as it can."""
         generate, router = self._parts.local.generate, self._router
-        if router is None or router.plan.observe:
-            return generate(query)
-        local, estimate = router.plan.local, chosen.plan.estimate
+        estimate = chosen.plan.estimate
         if chosen.draft:
             return generate(query, signals=True)
-        if not chosen.last and estimate is not None:
-            first_s = local.stall_s + router.begins_s(chosen.tier, estimate)
+        if not chosen.last:
+            if router is None or router.plan.observe or estimate is None:
+                return generate(query)
+            first_s = router.plan.local.stall_s + router.begins_s(chosen.tier, estimate)
             return begun_within(first_s, generate(query))
-        if not local.shortens:
+        # Alike with and without a section ``routing``, and while it only observes.
+        plan = self._parts.policy.routing
+        if plan is not None and not plan.local.shortens:
             return generate(query)
 
         def left_out(count: int) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final
 
-from curtilage.client.answer import AnswerEvent
+from curtilage.client.answer import AnswerEvent, Delta, Finished, reading_note
 from curtilage.client.local.model import (
     LocalContextTooLongError,
     LocalModelSlowError,
@@ -33,6 +33,8 @@ ROUNDS: Final = 4
 """How often to shorten: how long a text is in tokens is known once it was refused."""
 _MOST_CHARS_PER_TOKEN: Final = 3.5
 _CAREFUL: Final = 0.9
+_UNCOUNTED_BYTES: Final = 12
+"""No tokenizer takes so many bytes for a token, over a whole text."""
 _PROMPTS: Final = frozenset({"system", "developer"})
 _PASSAGE: Final = re.compile(
     rf".{{{PASSAGE_CHARS // 4},{PASSAGE_CHARS}}}?(?:[.!?]\s|\n)|.{{1,{PASSAGE_CHARS}}}",
@@ -74,6 +76,10 @@ async def shortened_to_fit(
 ) -> AsyncGenerator[AnswerEvent]:
     """Answer a query here; one that does not fit, from the part that does.
 
+    Such an answer begins with a line that says how much was read, and its
+    ``finish_reason`` is ``length``: who reads it must not take it for an answer to
+    the whole text.
+
     Args:
         generate: the local model's; it refuses what is too long before the first piece.
         query: what is asked.
@@ -83,10 +89,13 @@ async def shortened_to_fit(
         LocalContextTooLongError: there is no room for a question.
         LocalUnavailableError: as ``generate``.
     """
-    asked = query
+    asked, whole_tokens = query, 0
     for rounds in count(1):
+        answer = generate(asked)
+        if asked is not query:
+            answer = _of_a_part(answer, query, asked, whole_tokens)
         try:
-            async with aclosing(generate(asked)) as events:
+            async with aclosing(answer) as events:
                 async for event in events:
                     yield event
         except LocalContextTooLongError as problem:
@@ -97,10 +106,49 @@ async def shortened_to_fit(
             )
             if shorter is None or rounds > ROUNDS:
                 raise
+            whole_tokens = whole_tokens or problem.prompt_tokens
             asked = shorter
             left_out(_chars(query) - _chars(asked))
         else:
             return
+
+
+async def _of_a_part(
+    answer: AsyncGenerator[AnswerEvent], query: Query, asked: Query, whole_tokens: int
+) -> AsyncGenerator[AnswerEvent]:
+    """Yield an answer to a part of a query, which says so in its text and its end."""
+    async with aclosing(answer) as events:
+        said = False
+        async for event in events:
+            if not said:
+                yield _how_much(query, asked, event, whole_tokens)
+                said = True
+            if isinstance(event, Finished):
+                event = replace(event, finish_reason="length")  # noqa: PLW2901
+            yield event
+
+
+def _how_much(
+    query: Query, asked: Query, first: AnswerEvent, whole_tokens: int
+) -> Delta:
+    """Return the line that says how much of a query was read.
+
+    Args:
+        query: what was to be read.
+        asked: what was.
+        first: what comes first of the answer.
+        whole_tokens: how long the query was said to be.
+    """
+    share = _chars(asked) / max(_chars(query), 1)
+    whole, read = f"{whole_tokens:,}", first.prompt_tokens
+    size = sum(len(each.encoded()) for each in query.messages)
+    # Of a text that is too long to be counted the engine names a lower bound, by which
+    # nearly all of it would seem to be read.
+    if read and whole_tokens * _UNCOUNTED_BYTES <= size:
+        whole = f"about {round(read / share):,}"
+    if read:
+        return reading_note(read=f"{read:,}", whole=whole)
+    return reading_note(read=f"about {round(whole_tokens * share):,}", whole=whole)
 
 
 def shortened(query: Query, *, prompt_tokens: int, context_tokens: int) -> Query | None:

@@ -47,11 +47,14 @@ from curtilage.inference.protocol import (
     Engine,
     EngineInfo,
     GenerateRequest,
+    Started,
     Token,
 )
 from curtilage.inference.sampling import SamplingSettings
 
 DEFAULT_NAME: Final = "default"
+EMBEDDED_ID: Final = DEFAULT_MODEL_ID
+"""Who is said to have answered where the embedded model did."""
 DEFAULT_CONTEXT_TOKENS: Final = 4096
 """More must be asked for: two busy processors took 90 s to read 3,519 tokens, and a
 context is overwritten and made anew after each answer (docs/costs.md)."""
@@ -461,13 +464,15 @@ class LocalModel:
                 self._turns.turn(_cost(query)),
                 aclosing(engine.generate(_request(query, signals))) as events,
             ):
+                prompt_tokens = 0
                 async for event in events:
-                    if isinstance(event, Done):
+                    if isinstance(event, Started):
+                        prompt_tokens = event.prompt_tokens
+                    elif isinstance(event, Done):
                         yield _finished(event)
-                    elif isinstance(event, Token) and (
-                        delta := _delta(event, query.settings.logprobs)
-                    ):
-                        yield delta
+                    elif delta := _delta(event, query.settings.logprobs):
+                        yield replace(delta, prompt_tokens=prompt_tokens)
+                        prompt_tokens = 0  # with the first piece alone
         except TurnRefusedError:
             raise LocalModelBusyError(
                 "too many queries wait for the local model"

@@ -65,6 +65,7 @@ CLASSES: Final[frozenset[str]] = frozenset(
     f"{parent}.{leaf}" for parent, leaves in _LEAVES.items() for leaf in leaves.split()
 )
 UNCERTAIN_ERROR: Final = "uncertain.error"
+STALE_POLICY: Final = "uncertain.stale_policy"
 # The detectors did not finish: at another time they may.
 UNFINISHED: Final = frozenset(
     {UNCERTAIN_ERROR, "uncertain.timeout", "uncertain.waited"}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from curtilage.policy.decision.classes import is_uncertain
+from curtilage.policy.decision.classes import STALE_POLICY, is_uncertain
 from curtilage.policy.decision.decide import Assessment, WhatIf
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
@@ -39,6 +39,10 @@ OUTCOMES: Final = {
     ),
     Route.ENCLAVE: "This query may leave, sealed to an enclave that was verified.",
 }
+NOT_IN_FORCE: Final = (
+    "the policy is not signed, or its signature does not hold any more (`curtilage "
+    "policy verify` says which)"
+)
 NO_ENCLAVE: Final = (
     "The policy names no enclave (attestation:), so it stays all the same."
 )
@@ -82,6 +86,8 @@ def explain(
     lines.append(f"Found: {classes or 'nothing that a rule names'}.")
     if decision.uncertain:
         lines.append(f"Could not be known: {', '.join(decision.uncertain)}.")
+    if STALE_POLICY in decision.uncertain:
+        lines.append(f"Not in force: {NOT_IN_FORCE}; nothing is sent to an enclave.")
     if inspection is not None:
         lines += _places(policy, inspection)
         lines += _approvals(policy, inspection)
