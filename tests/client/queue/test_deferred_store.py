@@ -157,6 +157,12 @@ def test_only_its_owner_can_read_it(file: Path) -> None:
         assert each.stat().st_mode & 0o077 == 0
 
 
+def test_the_folders_that_it_makes_are_private(tmp_path: Path) -> None:
+    open_at(tmp_path / "state" / "curtilage" / "queue.db").close()
+    for made in (tmp_path / "state", tmp_path / "state" / "curtilage"):
+        assert made.stat().st_mode & 0o777 == 0o700
+
+
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "queue.db").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ConfigError):

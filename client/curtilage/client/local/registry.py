@@ -17,7 +17,12 @@ from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 from curtilage.client.errors import ClientError, ConfigError
-from curtilage.client.files import locked, open_private, write_private_atomically
+from curtilage.client.files import (
+    locked,
+    make_private_folder,
+    open_private,
+    write_private_atomically,
+)
 from curtilage.client.local.machine import free_room
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -364,6 +369,6 @@ def make_private(folder: Path) -> None:
         ModelRegistryError: it cannot be made.
     """
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(folder)
     except OSError as problem:
         raise ModelRegistryError(f"{folder}: {problem.strerror}") from None

@@ -26,7 +26,12 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from curtilage.client.errors import ClientError, ConfigError, NotRoutedError
-from curtilage.client.files import locked, open_ordinary, open_private
+from curtilage.client.files import (
+    locked,
+    make_private_folder,
+    open_ordinary,
+    open_private,
+)
 from curtilage.client.queue.deferred import Deferred, State
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.routing_plan import QueuePlan
@@ -148,7 +153,7 @@ class DeferredStore:
         self._draining = False
         try:
             if path is not None:
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_private_folder(path.parent)
                 # Before SQLite makes it, for everybody; its journals are as this is.
                 os.close(open_private(path, os.O_RDWR | os.O_CREAT))
             self._table = sqlite3.connect(
