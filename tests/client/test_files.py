@@ -48,7 +48,7 @@ def test_every_folder_that_is_made_is_for_its_owner_alone(tmp_path: Path) -> Non
 
 def test_a_file_in_the_place_of_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state").write_bytes(b"")
-    with pytest.raises(OSError, match="exists|directory"):
+    with pytest.raises(OSError, match=r"exists|directory"):
         make_private_folder(tmp_path / "state")
     with pytest.raises(OSError, match="directory"):
         make_private_folder(tmp_path / "state" / "curtilage")

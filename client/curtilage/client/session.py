@@ -106,6 +106,7 @@ class Session:
                 sleep=parts.sleep,
                 below=parts.below,
                 way_out=self._enclave is not None,
+                notify=parts.notify,
             )
         self._attempts = Attempts(
             parts, self._doors, self._enclave, keys, observer, queue=self._queue
