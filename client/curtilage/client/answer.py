@@ -183,6 +183,8 @@ class Provenance:
         home_model: where a rolled-out model of this machine answers, its tag in the
             trace (``routing.trace.model_tag``), by which grades are told apart.
         beside: another tier was asked beside this one, and may have the question too.
+        floor: what the sender of this request declared (``RoutingClass``), where it
+            raised anything: it holds for one request, so the next repeats it.
     """
 
     route: Answerer
@@ -204,6 +206,7 @@ class Provenance:
     left_out: int = 0
     home_model: str = ""
     beside: bool = False
+    floor: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

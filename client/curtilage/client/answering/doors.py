@@ -33,6 +33,7 @@ from curtilage.client.errors import (
     HouseUnavailableError,
 )
 from curtilage.client.local.ladder import begun_within, shortened_to_fit
+from curtilage.client.options import Mode, Require
 from curtilage.client.parts import ClientParts
 from curtilage.client.pseudonyms.restore import AnswerRestorer
 from curtilage.client.pseudonyms.vault import ConversationKeys
@@ -120,6 +121,7 @@ class Chosen:
         decision: Decision,
         *,
         model: str,
+        floor: RoutingClass,
         key: VerifiedKey | None = None,
         recorded: bool,
         home_model: str = "",
@@ -145,6 +147,7 @@ class Chosen:
             tier=self.tier.id,
             why=self._why,
             home_model=home_model,
+            floor="" if floor is RoutingClass.PUBLIC else floor.value,
         )
 
 
@@ -191,24 +194,29 @@ class Doors:
             await house.close()
 
     async def _noted(
-        self, query: Query, answer: AsyncGenerator[AnswerEvent], *, here: bool | None
+        self, query: Query, answer: AsyncGenerator[AnswerEvent], chosen: Chosen
     ) -> AsyncGenerator[AnswerEvent]:
-        """Yield an answer, and remember it: it may come back as a turn.
-
-        ``here`` says of what: of a query that had to stay, or that may leave; None of
-        neither.
-        """
+        """Yield an answer, and remember it: it may come back as a turn."""
+        way, here = chosen.way, chosen.ways.here
+        left = isinstance(way, AskEnclave)
+        if isinstance(way, AskEnclave):
+            # Restored, an answer holds what was replaced on the way.
+            here = None if way.rewritten is not None else False
+        clears = chosen.ways.here is not True and not _was_kept_home(query, chosen)
         said: list[str] = []
         try:
             async with aclosing(answer) as events:
                 async for event in events:
+                    if clears:
+                        self._pinned.clears(query)
+                        clears = False
                     if isinstance(event, Delta):
                         said.append(event.text)
                     yield event
         finally:
             # Whoever stops reading has read what came.
             if here is not None:
-                self._pinned.answered(query, "".join(said), here=here)
+                self._pinned.answered(query, "".join(said), here=here, left=left)
 
     async def answered(
         self,
@@ -218,13 +226,10 @@ class Doors:
         tells: Tells,
     ) -> AsyncGenerator[AnswerEvent]:
         """Ask the one that was chosen, and remember its answer as a turn."""
-        here = chosen.ways.here
         tells.phase = chosen.phase
         match chosen.way:
             case AskEnclave() as way:
                 answer = self._from_enclave(recorder, chosen, way, query, tells)
-                # Restored, an answer holds what was replaced on the way.
-                here = None if way.rewritten is not None else False
             case AskHouse() as way:
                 answer = self._in_house(recorder, chosen, way, query, tells)
             case AskLocal():
@@ -235,7 +240,7 @@ class Doors:
         )
         answering = self._observer.asks(chosen.tier)
         with following or nullcontext():
-            async with aclosing(self._noted(query, answer, here=here)) as events:
+            async with aclosing(self._noted(query, answer, chosen)) as events:
                 async for event in events:
                     if following is not None:
                         following.saw(event)
@@ -287,6 +292,8 @@ class Doors:
                     # have been renewed while he thought.
                     if agreed is not None and agreed != release_of(key):
                         raise EnclaveError(FailureReason.UNMET_CONSENT)
+                    # Not before: what was only decided, shown or refused has not left.
+                    self._pinned.leaves(sent, step.allowed.routing_class)
                     if self._router is not None:
                         shape = key.transport
                         self._router.ready(
@@ -302,6 +309,7 @@ class Doors:
                         chosen.provenance(
                             recorder.decision,
                             model=release_of(key),
+                            floor=query.options.floor,
                             key=key,
                             recorded=True,
                         )
@@ -386,7 +394,12 @@ class Doors:
         # machine that was told.
         await recorder.told_in_house(way.allowed)
         tells.tell(
-            chosen.provenance(recorder.decision, model=house.model_id, recorded=True)
+            chosen.provenance(
+                recorder.decision,
+                model=house.model_id,
+                floor=query.options.floor,
+                recorded=True,
+            )
         )
         self.cover_unless_sent(query, recorder.decision, chosen.failures)
         try:
@@ -429,6 +442,7 @@ class Doors:
             chosen.provenance(
                 recorder.decision,
                 model=self._parts.local.model_id,
+                floor=query.options.floor,
                 recorded=recorded,
                 home_model=self._parts.home_model(),
             )
@@ -485,6 +499,16 @@ class Doors:
         if self._cover is not None and self._enclave is not None:
             with suppress(EnclaveError, UnicodeError):
                 self._cover.answered_here(self._enclave.size_class(query))
+
+
+def _was_kept_home(query: Query, chosen: Chosen) -> bool:
+    """Tell whether who asked did not want a query to leave that might have left."""
+    asked = query.options
+    return (
+        asked.mode is Mode.HOME
+        or asked.require not in {None, Require.ENCLAVE}
+        or any(each.reason is FailureReason.UNMET_CONSENT for each in chosen.failures)
+    )
 
 
 def release_of(key: VerifiedKey) -> str:

@@ -6,6 +6,7 @@ refused: the Host must name this machine, and an Origin must as well. How many
 may connect, and for how long, ``admission`` decides.
 """
 
+import hashlib
 import ipaddress
 import json
 import re
@@ -40,7 +41,7 @@ from curtilage.client.errors import (
     QueuedError,
     UsageError,
 )
-from curtilage.client.fair_queue import ASKER
+from curtilage.client.fair_queue import ASKER, CALLER
 from curtilage.client.openai_chat import (
     MAX_REQUEST_BYTES,
     MODEL_ID,
@@ -136,6 +137,7 @@ class _Endpoint:
         """Answer; every failure as JSON, without a word of the request."""
         connection = cast("Connection", request.protocol)
         ASKER.set(connection.asker)
+        CALLER.set(caller_of(request))
         try:
             return await self._checked(request, connection)
         except ClientError as error:
@@ -374,6 +376,18 @@ async def _streamed(
 
 def _model_object() -> JsonObject:
     return {"id": MODEL_ID, "object": "model", "created": 0, "owned_by": "curtilage"}
+
+
+def caller_of(request: web.BaseRequest) -> bytes | None:
+    """Return which program asks, or None where it does not say.
+
+    By its API key, of which only a digest is kept. That is no proof of who it is: it
+    keeps apart what is remembered of programs whose keys the others do not know.
+    """
+    keys = request.headers.getall("Authorization", [])
+    if len(keys) != 1 or not keys[0].strip():
+        return None
+    return hashlib.sha256(keys[0].strip().encode("utf-8", "surrogateescape")).digest()
 
 
 def _is_own(request: web.BaseRequest) -> bool:
