@@ -1,9 +1,20 @@
 """What a person is told of where an answer comes from."""
 
+from collections.abc import AsyncGenerator
+
 import pytest
 
-from curtilage.cli.provenance import provenance_line
-from curtilage.client.answer import Answerer, Provenance
+from curtilage.cli import ask
+from curtilage.cli.provenance import answer_object, provenance_line
+from curtilage.client.answer import (
+    Answer,
+    Answerer,
+    Delta,
+    Finished,
+    Provenance,
+    SessionEvent,
+)
+from curtilage.client.answering.answer_stream import AnswerStream
 
 
 def _line(route: Answerer, evidence: str | None, *, beside: bool = False) -> str:
@@ -43,3 +54,40 @@ def test_the_local_model_has_no_evidence() -> None:
 def test_that_another_was_asked_as_well_is_said() -> None:
     line = _line(Answerer.LOCAL, None, beside=True)
     assert line.startswith("[answered here, by the local model, and another was asked")
+
+
+PLACED = Provenance(
+    route=Answerer.ENCLAVE,
+    model="m",
+    classes=(),
+    rule="default",
+    reason="because",
+    policy_digest="sha256:00",
+    floor="internal",
+)
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(0, ""), (1, "[1 placeholder stands in"), (2, "[2 placeholders stand in")],
+)
+async def test_ask_says_how_many_placeholders_are_left(
+    capsys: pytest.CaptureFixture[str], count: int, said: str
+) -> None:
+    finished = Finished(
+        finish_reason="stop", prompt_tokens=1, completion_tokens=1, unrestored=count
+    )
+
+    async def run(stream: AnswerStream) -> AsyncGenerator[SessionEvent]:
+        stream.tell(PLACED)
+        yield Delta(text="MY_PERSON_1")
+        yield finished
+
+    await vars(ask)["_show"](AnswerStream(run, answer_id="id"))
+    told = capsys.readouterr()
+    assert told.out == "MY_PERSON_1\n"
+    assert said in told.err
+    assert ("placeholder" in told.err) is (count > 0)
+    answer = Answer(text="", provenance=PLACED, finished=finished)
+    assert answer_object(answer)["unrestored"] == count
+    assert answer_object(answer)["floor"] == "internal"

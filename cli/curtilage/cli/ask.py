@@ -20,7 +20,11 @@ from curtilage.cli.ask_lines import (
     results,
 )
 from curtilage.cli.options import text_from
-from curtilage.cli.provenance import answer_object, provenance_line
+from curtilage.cli.provenance import (
+    answer_object,
+    placeholders_line,
+    provenance_line,
+)
 from curtilage.cli.start import config_from, session_from
 from curtilage.cli.terminal import (
     COULD_NOT,
@@ -227,6 +231,8 @@ async def _show(stream: AnswerStream) -> None:
                 out(event.text, end="")
     out("")
     tokens = stream.answer.finished.completion_tokens
+    if unrestored := stream.answer.finished.unrestored:
+        err(placeholders_line(unrestored))
     err(
         f"[{tokens} {plural(tokens, 'token')}, "
         f"first after {first_s:.2f} s, all after {monotonic() - started:.2f} s]"

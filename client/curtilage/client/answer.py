@@ -136,6 +136,8 @@ class Finished:
         unknown_tokens: pseudonyms in the answer that were not sent; they stand in
             it as they came.
         receipted: the enclave signed a receipt for it, which was verified.
+        unrestored: placeholders that stand in the answer where a value was to be, since
+            they were not sent, are a part of another word or would be in an address.
     """
 
     finish_reason: str
@@ -143,6 +145,7 @@ class Finished:
     completion_tokens: int
     unknown_tokens: int = 0
     receipted: bool = False
+    unrestored: int = 0
 
 
 AnswerEvent = Delta | Finished

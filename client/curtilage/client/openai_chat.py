@@ -344,6 +344,7 @@ def completion_object(answer: Answer, *, answer_id: str, created: int) -> JsonOb
         **_answerer(answer.provenance),
         "choices": [choice],
         "usage": _usage(answer.finished),
+        **_placeholders(answer.finished),
     }
 
 
@@ -376,7 +377,9 @@ class ChunkBuilder:
 
     def last(self, finished: Finished, *, include_usage: bool) -> Iterator[bytes]:
         """Build what ends a complete stream."""
-        yield self._event({}, finished.finish_reason, ())
+        # Only now is it known; the headers left long ago.
+        left = _placeholders(finished)
+        yield self._event({}, finished.finish_reason, (), **left)
         if include_usage:
             yield sse({**self._head(), "choices": [], "usage": _usage(finished)})
         yield b"data: [DONE]\n\n"
@@ -577,6 +580,12 @@ def _logprobs(pairs: tuple[tuple[str, float], ...]) -> JsonObject | None:
         ],
         "refusal": None,
     }
+
+
+def _placeholders(finished: Finished) -> JsonObject:
+    """Say how many placeholders of an answer hide a value, where any do."""
+    count = finished.unrestored
+    return {"curtilage": {"unrestored": count}} if count else {}
 
 
 def _usage(finished: Finished) -> JsonObject:
