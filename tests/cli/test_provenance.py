@@ -1,9 +1,20 @@
 """What a person is told of where an answer comes from."""
 
+from collections.abc import AsyncGenerator
+
 import pytest
 
+from curtilage.cli import ask
 from curtilage.cli.provenance import answer_object, provenance_line
-from curtilage.client.answer import Answer, Answerer, Finished, Provenance
+from curtilage.client.answer import (
+    Answer,
+    Answerer,
+    Delta,
+    Finished,
+    Provenance,
+    SessionEvent,
+)
+from curtilage.client.answering.answer_stream import AnswerStream
 from curtilage.inference.default_model import DEFAULT_MODEL_ID
 
 
@@ -94,3 +105,40 @@ def test_the_embedded_model_is_marked_where_it_answers_here(
     finished = Finished(finish_reason="stop", prompt_tokens=1, completion_tokens=1)
     answer = Answer(text="", provenance=provenance, finished=finished)
     assert answer_object(answer)["demonstration"] is marked
+
+
+PLACED = Provenance(
+    route=Answerer.ENCLAVE,
+    model="m",
+    classes=(),
+    rule="default",
+    reason="because",
+    policy_digest="sha256:00",
+    floor="internal",
+)
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(0, ""), (1, "[1 placeholder stands in"), (2, "[2 placeholders stand in")],
+)
+async def test_ask_says_how_many_placeholders_are_left(
+    capsys: pytest.CaptureFixture[str], count: int, said: str
+) -> None:
+    finished = Finished(
+        finish_reason="stop", prompt_tokens=1, completion_tokens=1, unrestored=count
+    )
+
+    async def run(stream: AnswerStream) -> AsyncGenerator[SessionEvent]:
+        stream.tell(PLACED)
+        yield Delta(text="MY_PERSON_1")
+        yield finished
+
+    await ask.show(AnswerStream(run, answer_id="id"), 256)
+    told = capsys.readouterr()
+    assert told.out == "MY_PERSON_1\n"
+    assert said in told.err
+    assert ("placeholder" in told.err) is (count > 0)
+    answer = Answer(text="", provenance=PLACED, finished=finished)
+    assert answer_object(answer)["unrestored"] == count
+    assert answer_object(answer)["floor"] == "internal"

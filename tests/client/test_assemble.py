@@ -21,13 +21,15 @@ from curtilage.cli import start as shared
 from curtilage.client import assemble as assembling
 from curtilage.client.assemble import house_keys, inspector_for, inspector_from
 from curtilage.client.config import Flags, read_config
+from curtilage.client.conversation.kept import LOST, TABLE_NAME
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.errors import ConfigError
 from curtilage.client.local.model import LocalModel
-from curtilage.client.parts import ClientParts, UnavailableLocal
+from curtilage.client.parts import AnswersLocally, ClientParts, UnavailableLocal
 from curtilage.client.query import Query
 from curtilage.client.routing.thresholds import packed
 from curtilage.client.routing.trace import model_tag
+from curtilage.client.session import Session
 from curtilage.inference.errors import ModelFileError
 from curtilage.inference.scripted import ScriptedEngine
 from curtilage.policy.decision.decide import Inspection
@@ -118,6 +120,41 @@ async def test_a_client_keeps_a_spare_if_it_is_told_so(
     await assembling.assemble(config)
     assert started[-1], "the library's client runs for long"
     await parts.audit.close()
+
+
+@pytest.mark.usefixtures("started")
+async def test_what_stayed_is_known_after_a_restart(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The client of the product has files for it, and says where they are lost."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    async def no_model(config: object) -> AnswersLocally:
+        del config
+        return UnavailableLocal("there is none")
+
+    monkeypatch.setattr(assembling, "local_model", no_model)
+
+    async def start() -> ClientParts:
+        return await assembling.assemble(read_config(Flags(policy="mine.yaml"), {}))
+
+    parts = await start()
+    assert parts.kept is not None
+    assert LOST not in (parts.advice or "")
+    parts.kept.add(b"", bytes(32))
+    await Session(parts).close()  # saves what is not on the disk, and closes
+    table = tmp_path / "curtilage" / TABLE_NAME
+    assert table.stat().st_mode & 0o777 == 0o600
+    parts = await start()
+    assert parts.kept is not None
+    assert parts.kept.holds([bytes(32)])
+    await Session(parts).close()
+    table.unlink()
+    parts = await start()
+    assert parts.kept is not None
+    assert parts.kept.forgot(b"")
+    assert LOST in (parts.advice or "")
+    await Session(parts).close()
 
 
 @pytest.mark.usefixtures("started")

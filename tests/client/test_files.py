@@ -12,6 +12,7 @@ from curtilage.client.errors import ConfigError
 from curtilage.client.files import (
     folder_digest,
     locked,
+    make_private_folder,
     open_private,
     write_private_atomically,
 )
@@ -24,6 +25,33 @@ def test_a_file_is_there_for_its_owner_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == b"secret"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert list(tmp_path.iterdir()) == [path]
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_every_folder_that_is_made_is_for_its_owner_alone(tmp_path: Path) -> None:
+    there = tmp_path / "home"
+    there.mkdir()
+    there.chmod(0o755)
+    made = [there / ".local", there / ".local/state", there / ".local/state/curtilage"]
+    before = os.umask(0o022)
+    try:
+        make_private_folder(made[-1])
+        make_private_folder(made[-1])
+    finally:
+        os.umask(before)
+    assert [mode_of(each) for each in made] == [0o700] * 3
+    assert mode_of(there) == 0o755
+
+
+def test_a_file_in_the_place_of_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "state").write_bytes(b"")
+    with pytest.raises(OSError, match=r"exists|directory"):
+        make_private_folder(tmp_path / "state")
+    with pytest.raises(OSError, match="directory"):
+        make_private_folder(tmp_path / "state" / "curtilage")
 
 
 def write_half(path: Path) -> None:

@@ -465,6 +465,21 @@ def test_chunks_end_with_the_end_mark() -> None:
     assert parsed[3]["usage"]["completion_tokens"] == 3
 
 
+@pytest.mark.parametrize("count", [0, 2])
+def test_how_many_placeholders_are_left_is_said_where_any_are(count: int) -> None:
+    """In the body, and of a stream in the event that says how it ended."""
+    finished = replace(FINISHED, unrestored=count)
+    said: object = {"unrestored": count} if count else None
+    answer = Answer(text="hi", provenance=PROVENANCE, finished=finished)
+    value = completion_object(answer, answer_id="id", created=7)
+    assert value.get("curtilage") == said
+    chunks = ChunkBuilder(answer_id="id", created=7, provenance=PROVENANCE)
+    (end, _) = chunks.last(finished, include_usage=False)
+    parsed = json.loads(end.removeprefix(b"data: "))
+    assert parsed["choices"][0]["finish_reason"] == "stop"
+    assert parsed.get("curtilage") == said
+
+
 @pytest.mark.parametrize(
     ("error", "status"),
     [

@@ -20,7 +20,12 @@ from curtilage.cli.ask_lines import (
     results,
 )
 from curtilage.cli.options import text_from
-from curtilage.cli.provenance import answer_object, provenance_line, was_cut
+from curtilage.cli.provenance import (
+    answer_object,
+    placeholders_line,
+    provenance_line,
+    was_cut,
+)
 from curtilage.cli.start import config_from, session_from
 from curtilage.cli.terminal import (
     COULD_NOT,
@@ -229,6 +234,8 @@ async def show(stream: AnswerStream, max_tokens: int) -> None:
                 out(event.text, end="")
     out("")
     tokens = stream.answer.finished.completion_tokens
+    if unrestored := stream.answer.finished.unrestored:
+        err(placeholders_line(unrestored))
     cut = ""
     if was_cut(stream.answer, max_tokens):
         cut = "; the answer was CUT at its limit of tokens: --max-tokens sets another"

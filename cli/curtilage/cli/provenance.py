@@ -93,6 +93,15 @@ def _who(provenance: Provenance) -> str:
     return "answered by the attested enclave"
 
 
+def placeholders_line(count: int) -> str:
+    """Say that placeholders are left in an answer, in brackets, for people."""
+    stand = "placeholder stands" if count == 1 else "placeholders stand"
+    return (
+        f"[{count} {stand} in the answer in the place of a value: not sent, or a part "
+        "of another word or of an address]"
+    )
+
+
 def answer_object(answer: Answer) -> dict[str, object]:
     """Build the JSON object of an answer."""
     provenance = answer.provenance
@@ -118,6 +127,8 @@ def answer_object(answer: Answer) -> dict[str, object]:
         "obstacle": None if obstacle is None else obstacle.value,
         "left_out": provenance.left_out,
         "beside": provenance.beside,
+        "floor": provenance.floor or None,
+        "unrestored": answer.finished.unrestored,
         "receipt": answer.finished.receipted,
         "finish_reason": answer.finished.finish_reason,
         "usage": {

@@ -96,7 +96,7 @@ async def _serve_until(
         secrets.token_bytes(KEY_BYTES), secrets.token_bytes, _monotonic_ms
     )
     async with (
-        session_from(config, spare=True, consents=consents) as session,
+        session_from(config, spare=True, consents=consents, serves=True) as session,
         gateway.serving(
             session,
             listen.host,

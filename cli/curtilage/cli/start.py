@@ -58,8 +58,12 @@ async def session_from(
     spare: bool = False,
     save_transcript: SaveTranscript | None = None,
     consents: Consents | None = None,
+    serves: bool = False,
 ) -> AsyncGenerator[Session]:
-    """Start a client and stop it at the end; ``spare`` as for ``assemble``."""
+    """Start a client and stop it at the end; ``spare`` as for ``assemble``.
+
+    ``serves``: programs ask it, and go on with their conversations after a restart.
+    """
     warn_of_signature(config.currency)
     with progress("starting detectors and local model"):
         parts = await assemble(config, spare=spare, notify=err)
@@ -67,6 +71,8 @@ async def session_from(
         err(f"{parts.audit.problem}\nwhile the audit trail fails, nothing leaves")
     if parts.advice is not None:
         err(parts.advice)
+    if parts.kept is not None:
+        parts.kept.lasting = serves
     session = Session(
         replace(parts, save_transcript=save_transcript, consents=consents)
     )

@@ -169,6 +169,8 @@ class Finished:
         unknown_tokens: pseudonyms in the answer that were not sent; they stand in
             it as they came.
         receipted: the enclave signed a receipt for it, which was verified.
+        unrestored: placeholders that stand in the answer where a value was to be, since
+            they were not sent, are a part of another word or would be in an address.
     """
 
     finish_reason: str
@@ -176,6 +178,7 @@ class Finished:
     completion_tokens: int
     unknown_tokens: int = 0
     receipted: bool = False
+    unrestored: int = 0
 
 
 AnswerEvent = Delta | Finished
@@ -216,6 +219,8 @@ class Provenance:
         home_model: where a rolled-out model of this machine answers, its tag in the
             trace (``routing.trace.model_tag``), by which grades are told apart.
         beside: another tier was asked beside this one, and may have the question too.
+        floor: what the sender of this request declared (``RoutingClass``), where it
+            raised anything: it holds for one request, so the next repeats it.
     """
 
     route: Answerer
@@ -237,6 +242,7 @@ class Provenance:
     left_out: int = 0
     home_model: str = ""
     beside: bool = False
+    floor: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from curtilage.client.audit.directory import state_directory
 from curtilage.client.audit.trail import DiskAuditTrail
 from curtilage.client.audit.writer import AuditLog
 from curtilage.client.config import ClientConfig
+from curtilage.client.conversation.kept import KeptConversations
 from curtilage.client.detection.checked import CheckedInspector
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.detection.side_by_side import SideBySide, cores
@@ -102,6 +103,9 @@ async def assemble(
         if each.readable_by_others is not None
     ]
     queue = await asyncio.to_thread(queue_of, config.policy)
+    kept = await asyncio.to_thread(
+        KeptConversations, state_directory(os.environ, Path.home()).parent
+    )
     audit = audit_trail(config)
     inspector, local, _ = await asyncio.gather(
         asyncio.to_thread(inspector_from, config, spare=spare),
@@ -132,12 +136,19 @@ async def assemble(
         advice="\n".join(
             filter(
                 None,
-                (ways.advice, *readable, inspector.advice, undrafted(router)),
+                (
+                    ways.advice,
+                    *readable,
+                    kept.advice,
+                    inspector.advice,
+                    undrafted(router),
+                ),
             )
         )
         or None,
         parameters=parameters_of(local),
         queue=queue,
+        kept=kept,
         home_model=lambda: local.tag if isinstance(local, RolledOutModel) else "",
         notify=notify,
     )

@@ -40,6 +40,10 @@ ASKER: Final[ContextVar[Asker | None]] = ContextVar("asker", default=None)
 """Who asks, in this task; without one, every query is somebody else's."""
 
 
+CALLER: Final[ContextVar[bytes | None]] = ContextVar("caller", default=b"")
+"""Which program asks, in this task: empty, this one; None, one that gave no name."""
+
+
 class TurnRefusedError(Exception):
     """Too many wait already, and all of them come first."""
 

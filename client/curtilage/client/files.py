@@ -23,6 +23,7 @@ from typing import BinaryIO, Final
 from curtilage.client.errors import ConfigError
 
 PRIVATE_FILE: Final = 0o600
+PRIVATE_FOLDER: Final = 0o700
 _FIRST_PAUSE_S: Final = 0.0002
 _LONGEST_PAUSE_S: Final = 0.01
 
@@ -127,6 +128,23 @@ def own_place(path: Path) -> Path:
     except OSError as failure:
         raise ConfigError(f"{path.parent}: {failure.strerror}") from None
     return folder / path.name
+
+
+def make_private_folder(path: Path) -> None:
+    """Make a folder and every missing folder above it, each for its owner alone.
+
+    A folder that is already there keeps its permissions.
+
+    Raises:
+        OSError: it cannot be made, or something else has its name.
+    """
+    # Not ``mkdir(parents=True)``: it gives the folders above the mode of the umask, and
+    # their listing shows other accounts the names, sizes and times of our files.
+    missing = [path]
+    while not missing[-1].parent.exists():
+        missing.append(missing[-1].parent)
+    for folder in reversed(missing):
+        folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
 
 
 @contextmanager

@@ -368,6 +368,7 @@ def completion_object(answer: Answer, *, answer_id: str, created: int) -> JsonOb
         **_answerer(answer.provenance),
         "choices": [choice],
         "usage": _usage(answer.finished),
+        **_placeholders(answer.finished),
     }
 
 
@@ -400,7 +401,9 @@ class ChunkBuilder:
 
     def last(self, finished: Finished, *, include_usage: bool) -> Iterator[bytes]:
         """Build what ends a complete stream."""
-        yield self._event({}, finished.finish_reason, ())
+        # Only now is it known; the headers left long ago.
+        left = _placeholders(finished)
+        yield self._event({}, finished.finish_reason, (), **left)
         if include_usage:
             yield sse({**self._head(), "choices": [], "usage": _usage(finished)})
         yield b"data: [DONE]\n\n"
@@ -515,6 +518,7 @@ def provenance_fields(provenance: Provenance) -> dict[str, str]:
         "obstacle": None if obstacle is None else obstacle.value,
         "left-out": str(provenance.left_out or ""),
         "beside": "yes" if provenance.beside else "",
+        "floor": provenance.floor,
     }
     return fields | {name: value for name, value in some.items() if value}
 
@@ -603,6 +607,12 @@ def _logprobs(pairs: tuple[tuple[str, float], ...]) -> JsonObject | None:
         ],
         "refusal": None,
     }
+
+
+def _placeholders(finished: Finished) -> JsonObject:
+    """Say how many placeholders of an answer hide a value, where any do."""
+    count = finished.unrestored
+    return {"curtilage": {"unrestored": count}} if count else {}
 
 
 def _usage(finished: Finished) -> JsonObject:

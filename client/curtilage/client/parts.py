@@ -15,6 +15,7 @@ from curtilage.client.answer import AnswerEvent, Delta
 from curtilage.client.audit.recorder import SaveTranscript
 from curtilage.client.audit.trail import AuditTrail
 from curtilage.client.consent import Consents
+from curtilage.client.conversation.kept import KeptConversations
 from curtilage.client.errors import FailureReason, LocalUnavailableError
 from curtilage.client.query import Query
 from curtilage.client.queue.deferred_store import DeferredStore
@@ -184,6 +185,8 @@ class ClientParts:
             ``Provenance``; empty: none is rolled out.
         consents: asks a person what the policy wants asked; None: nobody can be.
         queue: where questions wait that nobody can answer just now, if any may.
+        kept: where the conversations that stayed are known after a restart; None: they
+            are not. The session closes it.
     """
 
     policy: Policy
@@ -211,3 +214,4 @@ class ClientParts:
     home_model: Callable[[], str] = str
     consents: Consents | None = None
     queue: DeferredStore | None = None
+    kept: KeptConversations | None = None

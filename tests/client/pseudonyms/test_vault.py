@@ -36,6 +36,23 @@ def test_a_name_in_any_spelling_has_one_token(written: str) -> None:
     assert one.stand_in(PERSON, "Smith") == one.stand_in(PERSON, written)
 
 
+@pytest.mark.parametrize("said", ["PERSON_1", "person_1", "Person\\_1", "xPERSON_1"])
+def test_a_number_that_the_source_says_is_given_to_nobody(said: str) -> None:
+    one = vault(f"The field {said} and PERSON_3.")
+    given = [one.stand_in(PERSON, name) for name in ("Smith", "Jones", "Brown")]
+    numbers = [each.strip("\u27e6\u27e7") for each in given]
+    first = "PERSON_1" if said.startswith("x") else "PERSON_2"
+    assert numbers[0] == first
+    assert "PERSON_3" not in numbers
+    assert len(set(numbers)) == len(numbers)
+
+
+def test_a_source_that_says_all_numbers_leaves_none() -> None:
+    said = " ".join(f"PERSON_{number}" for number in range(1, MAX_NUMBER + 1))
+    with pytest.raises(VaultError):
+        vault(said).stand_in(PERSON, "Smith")
+
+
 def test_two_names_have_two_tokens() -> None:
     one = vault()
     names = ["Smith", "John Smith", "Smyth", "Jones", "Ann Lee", "Anne Lee"]

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from curtilage.client.errors import ConfigError
-from curtilage.client.queue.deferred import Deferred, State
+from curtilage.client.queue.deferred import Deferred, State, refused_as
 from curtilage.client.queue.deferred_store import (
+    DAMAGED,
     EPOCH_MS,
     KEY_BYTES,
     DeferredStore,
@@ -157,6 +158,12 @@ def test_only_its_owner_can_read_it(file: Path) -> None:
         assert each.stat().st_mode & 0o077 == 0
 
 
+def test_the_folders_that_it_makes_are_private(tmp_path: Path) -> None:
+    open_at(tmp_path / "state" / "curtilage" / "queue.db").close()
+    for made in (tmp_path / "state", tmp_path / "state" / "curtilage"):
+        assert made.stat().st_mode & 0o777 == 0o700
+
+
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "queue.db").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ConfigError):
@@ -209,8 +216,54 @@ def test_a_key_that_was_changed_in_the_file_opens_nothing(file: Path) -> None:
         table.execute("UPDATE epochs SET key = zeroblob(60)")
     with pytest.raises(QueueDamagedError, match="not what was put there"):
         store.content(item(1))
-    with pytest.raises(QueueDamagedError, match="none of ours"):
-        store.put(item(2), SECRET, "")
+    # What comes later lies under a key of its own, and is not lost with it.
+    store.put(item(2), SECRET, "")
+    assert store.content(item(2)) == SECRET
+    store.settle(item(1), State.REFUSED, b"{}", now_ms=2000)
+    store.close()
+    assert open_at(file).content(item(2)) == SECRET
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "class = 'xx'",
+        "cause = 'xx'",
+        "state = 'xx'",
+        "put_ms = -1",
+        "until_ms = 9223372036854775807",
+        "put_ms = until_ms + 1",
+    ],
+)
+def test_a_row_that_cannot_be_read_is_settled_and_the_others_go_on(
+    file: Path, change: str
+) -> None:
+    store = open_at(file)
+    store.put(item(1), SECRET, "")
+    store.put(item(2), b"other", "")
+    with sqlite3.connect(file) as table:
+        table.execute(f"UPDATE items SET {change} WHERE ticket = ?", (item(1).ticket,))  # noqa: S608
+    by_ticket = {each.ticket: each for each in store.items(1001)}
+    assert by_ticket[item(2).ticket] == item(2)
+    settled = by_ticket[item(1).ticket]
+    assert settled.state is State.REFUSED
+    assert settled.routing_class is RoutingClass.RESTRICTED
+    assert refused_as(store.content(settled)) == ("queue_damaged", DAMAGED)
+    assert b"Quux" not in everything(file)
+    assert (store.damaged(), store.damaged()) == (1, 0)
+    # It was settled: a second look finds nothing that is damaged.
+    assert store.item(item(1).ticket, 1002) == settled
+    assert store.damaged() == 0
+    assert store.items(1000 + 99 * HOUR) == ()
+
+
+def test_a_row_that_cannot_be_read_is_forgotten_in_its_time(file: Path) -> None:
+    store = open_at(file)
+    store.put(item(1), SECRET, "")
+    with sqlite3.connect(file) as table:
+        table.execute("UPDATE items SET class = 'xx'")
+    store.put(item(2, put_ms=1000 + 9 * HOUR), b"other", "")
+    assert [each.ticket for each in store.items(1001 + 9 * HOUR)] == [item(2).ticket]
 
 
 def test_one_content_does_not_open_in_the_place_of_another(file: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import multiprocessing
 import os
 import signal
+import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
@@ -36,11 +37,19 @@ from curtilage.client.queue.deferred_store import (
     QueueFullError,
     QueueStoreError,
 )
-from curtilage.client.queue.deferring import LONGEST_PAUSE_S, Drained
+from curtilage.client.queue.deferring import (
+    BROKE,
+    FAILING,
+    LONGEST_PAUSE_S,
+    UNREADABLE,
+    WORKS,
+    Drained,
+)
 from curtilage.client.routing.estimate import RulesEstimator
 from curtilage.client.routing.router import Router
 from curtilage.client.routing.trace import TraceLine, TraceOutcome
 from curtilage.client.session import Session
+from curtilage.policy.decision.decide import Decision
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.load import load_policy
 from support import client_parts
@@ -103,6 +112,7 @@ class Bench:
         trail: MemoryTrail | None = None,
         way_out: bool = True,
     ) -> None:
+        self.said: list[str] = []
         policy = load_policy(f"{BLOCKING}\n{SECTION}")
         assert policy.routing is not None
         self.now = NOW
@@ -134,6 +144,7 @@ class Bench:
                 trace=self.traced.append,
                 sleep=self.sleep,
                 below=lambda most: most // 2,
+                notify=self.said.append,
             )
         )
 
@@ -233,6 +244,72 @@ async def test_it_is_asked_again_beside_the_questions_until_none_waits() -> None
     await _until(lambda: bench.store.items(0)[0].state is State.ANSWERED)
     assert (await bench.session.queue.collect(told.ticket)).text == "From afar."
     assert len(bench.slept) == 3
+    await bench.session.close()
+
+
+async def test_one_unreadable_row_holds_up_no_other(tmp_path: Path) -> None:
+    file = tmp_path / "queue.db"
+    store = DeferredStore(file, bytes(KEY_BYTES), max_items=9, max_bytes=100_000)
+    bench = Bench(store=store)
+    lost, kept = await bench.queued(), await bench.queued(query("What is a vaccine?"))
+    with sqlite3.connect(file) as table:
+        table.execute("UPDATE items SET class = 'xx' WHERE ticket = ?", (lost.ticket,))
+    await bench.back()
+    assert (await bench.session.queue.drain()).answered == 1
+    assert (await bench.session.queue.collect(kept.ticket)).text == "From afar."
+    with pytest.raises(TicketError) as told:
+        await bench.session.queue.collect(lost.ticket)
+    assert told.value.code == "queue_damaged"
+    assert [each for each in bench.said if "queue" in each] == [
+        f"the queue: 1 {UNREADABLE}"
+    ]
+    await bench.session.close()
+
+
+async def test_a_question_that_breaks_the_loop_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    first, second = await bench.queued(), await bench.queued()
+    await bench.back()
+    asks, broken = bench.session.decide, set[int]()
+
+    async def breaks(asked: Query) -> Decision:
+        if not broken:
+            broken.add(1)
+            raise RuntimeError(TEXT)
+        return await asks(asked)
+
+    monkeypatch.setattr(bench.session, "decide", breaks)
+    drained = await bench.session.queue.drain()
+    assert (drained.answered, drained.waiting) == (1, 1)
+    assert bench.said[-1] == BROKE
+    monkeypatch.undo()
+    assert (await bench.session.queue.drain()).answered == 1
+    for each in (first, second):
+        assert (await bench.session.queue.collect(each.ticket)).text == "From afar."
+
+
+async def test_that_the_queue_fails_and_works_again_is_said_once_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    await bench.queued()
+    await _until(lambda: len(bench.slept) == 1)
+
+    def fails(now_ms: int) -> tuple[Deferred, ...]:
+        raise QueueStoreError(f"the queue: disk I/O error at {now_ms > 0}")
+
+    monkeypatch.setattr(bench.store, "items", fails)
+    bench.awake.set()
+    await _until(lambda: len(bench.slept) == 2)
+    bench.awake.set()
+    await _until(lambda: len(bench.slept) == 3)
+    assert bench.said == [f"the queue: disk I/O error at True; {FAILING}"]
+    monkeypatch.undo()
+    bench.awake.set()
+    await _until(lambda: len(bench.slept) == 4)
+    assert bench.said[1:] == [WORKS]
     await bench.session.close()
 
 

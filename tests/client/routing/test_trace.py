@@ -187,13 +187,14 @@ def test_a_lacking_field_is_missed() -> None:
 
 
 def test_a_trace_is_there_for_its_owner_alone(tmp_path: Path) -> None:
-    path = tmp_path / "state" / "routing.jsonl"
+    path = tmp_path / "state" / "curtilage" / "routing.jsonl"
     trace = TraceFile(path)
     assert trace.append(LINE)
     assert trace.append(replace(LINE, tier="device"))
     assert [each.tier for each in read_trace_file(path)] == ["enclave", "device"]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    for folder in (path.parent, path.parent.parent):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
 def test_a_trace_keeps_to_its_bound_and_loses_the_oldest(tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 Whatever comes later chooses among these ways and can add none.
 """
 
+import asyncio
 from dataclasses import replace
 
 from curtilage.client import telemetry
 from curtilage.client.answer import Obstacle
 from curtilage.client.audit.recorder import QueryRecorder
+from curtilage.client.conversation.kept import UNSAVED
 from curtilage.client.conversation.narrowing import Narrowing
 from curtilage.client.conversation.pinned import Found, PinnedConversations
 from curtilage.client.parts import ClientParts
@@ -51,6 +53,7 @@ class Decider:
         self._pinned = pinned
         self._keys = keys
         self._way_out = way_out
+        self._saves = True
         self._narrowing = Narrowing(
             parts.policy,
             parts.inspector.ainspect,
@@ -59,8 +62,16 @@ class Decider:
             parameters=parts.parameters,
         )
 
-    async def decided(self, query: Query) -> tuple[QueryRecorder, Ways]:
-        """Inspect, decide, and where the policy asks for it rewrite and do so again."""
+    async def decided(
+        self, query: Query, *, remember: bool = False
+    ) -> tuple[QueryRecorder, Ways]:
+        """Inspect, decide, and where the policy asks for it rewrite and do so again.
+
+        Args:
+            query: what is asked.
+            remember: it is really asked, so that what stays is known later; a question
+                of where something might go leaves no trace.
+        """
         policy = self._parts.policy
         # First, and whole: nobody is asked anything before all of it was looked at. A
         # detector that fails or is too slow is a finding, which keeps the query home.
@@ -93,17 +104,18 @@ class Decider:
         if decision.route is Route.LOCAL and self._way_out:
             taint = self._pinned.taint(query, seen)
             step = await self._narrowing.step(query, taint, inspection.floor)
-            if isinstance(step, AskEnclave):
-                # Of the conversation, which stays, the question is what leaves.
-                last = Query(messages=query.messages[-1:])
-                self._pinned.leaves(last, step.allowed.routing_class)
         # Before anybody answers: a caller that goes on at once is held to it as well.
-        if pins(policy.rulebook, inspection, decided):
+        # What left is remembered where it is sealed (``doors``).
+        if remember and pins(policy.rulebook, inspection, decided):
             own = [hit for hit in decision.rules if hit.id != STICKY]
             alone = any(hit.route in {Route.BLOCK, Route.LOCAL} for hit in own)
-            self._pinned.add(query, seen, own=alone or not inspection.pinned)
-        elif isinstance(step, AskEnclave):
-            self._pinned.leaves(query, step.allowed.routing_class)
+            self._pinned.add(
+                query,
+                seen,
+                own=alone or not inspection.pinned,
+                apart=isinstance(step, AskEnclave),
+            )
+            await self._save()
         telemetry.decided(decision.route)
         recorder = QueryRecorder(
             self._parts.audit,
@@ -114,3 +126,11 @@ class Decider:
         )
         tiering = policy.rulebook.tiering
         return recorder, ways(tiering, decision, step, conversation=conversation)
+
+    async def _save(self) -> None:
+        """Put on the disk what has to stay; says once where that fails."""
+        # What cannot be written now is written with the next one, or at the end.
+        saved = await asyncio.to_thread(self._pinned.save)
+        if not saved and self._saves and self._parts.notify is not None:
+            self._parts.notify(UNSAVED)
+        self._saves = saved

@@ -33,6 +33,7 @@ from curtilage.client.errors import (
     HouseUnavailableError,
 )
 from curtilage.client.local.ladder import begun_within, shortened_to_fit
+from curtilage.client.options import Mode, Require
 from curtilage.client.parts import ClientParts
 from curtilage.client.pseudonyms.restore import AnswerRestorer
 from curtilage.client.query import Query
@@ -119,6 +120,7 @@ class Chosen:
         decision: Decision,
         *,
         model: str,
+        floor: RoutingClass,
         key: VerifiedKey | None = None,
         recorded: bool,
         home_model: str = "",
@@ -144,6 +146,7 @@ class Chosen:
             tier=self.tier.id,
             why=self._why,
             home_model=home_model,
+            floor="" if floor is RoutingClass.PUBLIC else floor.value,
         )
 
 
@@ -187,17 +190,22 @@ class Doors:
             await house.close()
 
     async def _noted(
-        self, query: Query, answer: AsyncGenerator[AnswerEvent], *, here: bool | None
+        self, query: Query, answer: AsyncGenerator[AnswerEvent], chosen: Chosen
     ) -> AsyncGenerator[AnswerEvent]:
-        """Yield an answer, and remember it: it may come back as a turn.
-
-        ``here`` says of what: of a query that had to stay, or that may leave; None of
-        neither.
-        """
+        """Yield an answer, and remember it: it may come back as a turn."""
+        way, here = chosen.way, chosen.ways.here
+        left = isinstance(way, AskEnclave)
+        if isinstance(way, AskEnclave):
+            # Restored, an answer holds what was replaced on the way.
+            here = None if way.rewritten is not None else False
+        clears = chosen.ways.here is not True and not _was_kept_home(query, chosen)
         said: list[str] = []
         try:
             async with aclosing(answer) as events:
                 async for event in events:
+                    if clears:
+                        self._pinned.clears(query)
+                        clears = False
                     # A note of ours is no part of the turn: it is taken off again
                     # where the answer comes back as one.
                     if isinstance(event, Delta) and not event.note:
@@ -206,7 +214,7 @@ class Doors:
         finally:
             # Whoever stops reading has read what came.
             if here is not None:
-                self._pinned.answered(query, "".join(said), here=here)
+                self._pinned.answered(query, "".join(said), here=here, left=left)
 
     async def answered(
         self,
@@ -216,13 +224,10 @@ class Doors:
         tells: Tells,
     ) -> AsyncGenerator[AnswerEvent]:
         """Ask the one that was chosen, and remember its answer as a turn."""
-        here = chosen.ways.here
         tells.phase = chosen.phase
         match chosen.way:
             case AskEnclave() as way:
                 answer = self._from_enclave(recorder, chosen, way, query, tells)
-                # Restored, an answer holds what was replaced on the way.
-                here = None if way.rewritten is not None else False
             case AskHouse() as way:
                 answer = self._in_house(recorder, chosen, way, query, tells)
             case AskLocal():
@@ -233,7 +238,7 @@ class Doors:
         )
         answering = self._observer.asks(chosen.tier)
         with following or nullcontext():
-            async with aclosing(self._noted(query, answer, here=here)) as events:
+            async with aclosing(self._noted(query, answer, chosen)) as events:
                 async for event in events:
                     if following is not None:
                         following.saw(event)
@@ -285,6 +290,8 @@ class Doors:
                     # have been renewed while he thought.
                     if agreed is not None and agreed != release_of(key):
                         raise EnclaveError(FailureReason.UNMET_CONSENT)
+                    # Not before: what was only decided, shown or refused has not left.
+                    self._pinned.leaves(sent, step.allowed.routing_class)
                     if self._router is not None:
                         shape = key.transport
                         self._router.ready(
@@ -300,6 +307,7 @@ class Doors:
                         chosen.provenance(
                             recorder.decision,
                             model=release_of(key),
+                            floor=query.options.floor,
                             key=key,
                             recorded=True,
                         )
@@ -384,7 +392,12 @@ class Doors:
         # machine that was told.
         await recorder.told_in_house(way.allowed)
         tells.tell(
-            chosen.provenance(recorder.decision, model=house.model_id, recorded=True)
+            chosen.provenance(
+                recorder.decision,
+                model=house.model_id,
+                floor=query.options.floor,
+                recorded=True,
+            )
         )
         self.cover_unless_sent(query, recorder.decision, chosen.failures)
         try:
@@ -427,6 +440,7 @@ class Doors:
             chosen.provenance(
                 recorder.decision,
                 model=self._parts.local.model_id,
+                floor=query.options.floor,
                 recorded=recorded,
                 home_model=self._parts.home_model(),
             )
@@ -487,6 +501,16 @@ class Doors:
             with suppress(EnclaveError, UnicodeError):
                 length = len(query.payload().content)
                 self._cover.answered_here(self._enclave.size_class(length))
+
+
+def _was_kept_home(query: Query, chosen: Chosen) -> bool:
+    """Tell whether who asked did not want a query to leave that might have left."""
+    asked = query.options
+    return (
+        asked.mode is Mode.HOME
+        or asked.require not in {None, Require.ENCLAVE}
+        or any(each.reason is FailureReason.UNMET_CONSENT for each in chosen.failures)
+    )
 
 
 def release_of(key: VerifiedKey) -> str:

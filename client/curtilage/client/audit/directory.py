@@ -49,6 +49,7 @@ from curtilage.client.audit.verify import lines_of
 from curtilage.client.errors import AuditError
 from curtilage.client.files import (
     locked,
+    make_private_folder,
     open_ordinary,
     open_private,
     write_private_atomically,
@@ -65,7 +66,6 @@ SIGNATURE_MARK: Final = "\u2014 ".encode()
 MAX_KEY_FILE_BYTES: Final = 4096
 CHUNK_BYTES: Final = 1 << 20
 LOG_ID_BYTES: Final = 8
-PRIVATE_FOLDER: Final = 0o700
 _OTHERS: Final = 0o077
 _SEGMENT: Final = re.compile(r"([0-9]{6})\.jsonl", re.ASCII)
 _HEX_KEY: Final = re.compile(r"[0-9a-f]{64}\n?", re.ASCII)
@@ -148,7 +148,7 @@ class AuditDirectory:
             AuditError: it cannot be made, or holds a log without keys.
         """
         with as_audit_error(self.path):
-            self.path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+            make_private_folder(self.path)
         with self.locked(10.0):
             if self.made:
                 return

@@ -1,20 +1,22 @@
 """Which conversations stayed home once, so that they stay there.
 
 Chats send their whole history again with every turn. A conversation is known
-again by its first turns, as HMACs under a key of this process: no text is kept,
-and the set is bounded. Where the policy says ``sticky: content``, the turns that
-stayed and their words are known again one by one, likewise; and where a part of
-such a conversation may leave, the turns that left. Decides nothing;
+again by its first turns, as keyed digests: no text is kept, and the set is
+bounded. It outlives this process where ``kept`` has files; what was forgotten
+counts as kept. Where the policy says ``sticky: content``, the turns that stayed
+and their words are known again one by one, likewise; and where a part of such a
+conversation may leave, the turns that left. These are in memory, each caller's
+apart: one must not learn what another said by asking. Decides nothing;
 ``policy.decision.decide`` does.
 """
 
 import hmac
-import secrets
+import time
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from typing_extensions import override
 
@@ -24,6 +26,12 @@ from curtilage.client.conversation.everyday import (
     subject_traces,
     traces_of,
 )
+from curtilage.client.conversation.kept import (
+    MAX_CALLERS,
+    MAX_KEPT,
+    KeptConversations,
+)
+from curtilage.client.fair_queue import ASKER, CALLER, Asker
 from curtilage.client.query import Message, Query
 from curtilage.client.repetition import stands_alone, words_of
 from curtilage.policy.decision.classes import UNFINISHED
@@ -32,8 +40,10 @@ from curtilage.policy.decision.rules import Rulebook, unapproved
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.dictionaries import folded
 
-MAX_PINS: Final = 4096
-MAX_TURNS: Final = 4096  # that left, so that they are known as such
+MAX_TURNS: Final = 4096  # that left or might have, so that they are known as such
+MAX_KEPT_TURNS: Final = 65_536  # of one caller, that did not
+LOST_S: Final = 12 * 3600
+"""For so long, a conversation may go on whose words were lost with a process."""
 MAX_WORDS: Final = 8192  # of one conversation; of English, 20,000 characters have 5,000
 MAX_CONTENTS: Final = 32
 # A request without any turn that is known may go on with any conversation. It is held
@@ -49,6 +59,7 @@ _UNREAD: Final = UNFINISHED | {
     )
 }
 _SHORT_BYTES: Final = 16
+_NO_CONNECTION: Final = Asker()
 ENGLISH: Final = ("en",)
 
 
@@ -64,6 +75,12 @@ class _Content:
     words: set[bytes] = field(repr=False)
     unread: bool = False  # nobody knows what it was that stayed
     full: bool = False  # not all its words are there
+
+    @property
+    def size(self) -> int:
+        """How many digests it has, but for those of words."""
+        sets = (self.asked, self.first, self.turns, self.kept, self.prompts)
+        return sum(map(len, sets))
 
     def take(self, other: "_Content") -> None:
         """Make what is known of another a part of this."""
@@ -83,6 +100,21 @@ class _Content:
             self.words, self.full = set(), True
 
 
+@dataclass(slots=True)
+class _Memory:
+    """What is known of one caller's conversations; keyed digests."""
+
+    contents: list[_Content]  # that stayed; the one that stayed last, last
+    asked: OrderedDict[bytes, None]  # whole queries that might have left
+    free: OrderedDict[bytes, None]  # turns of these
+    left: OrderedDict[bytes, RoutingClass]  # turns that were sealed
+    before_s: int = 0  # when another process kept contents of its, Unix time
+
+    @classmethod
+    def empty(cls, before_s: int) -> "_Memory":
+        return cls([], OrderedDict(), OrderedDict(), OrderedDict(), before_s)
+
+
 class PinnedConversations:
     """The conversations that stayed home.
 
@@ -92,7 +124,9 @@ class PinnedConversations:
         languages: in which a text may leave, as ISO 639-1. Where there are more than
             English, a conversation may change them, and words be no repetition though
             they mean the same: what leaves is of everyday subjects alone.
-        limit: how many are remembered; the oldest is forgotten first.
+        limit: how many of one caller are remembered; the oldest is forgotten first.
+        kept: where they outlive this process; None: they do not.
+        now_s: Unix time.
     """
 
     def __init__(
@@ -101,9 +135,13 @@ class PinnedConversations:
         by_content: bool = False,
         by_message: bool = False,
         languages: Collection[str] = ENGLISH,
-        limit: int = MAX_PINS,
+        limit: int = MAX_KEPT,
+        kept: KeptConversations | None = None,
+        now_s: Callable[[], float] = time.time,
     ) -> None:
-        self._key = secrets.token_bytes(32)
+        self._kept = KeptConversations(share=limit) if kept is None else kept
+        self._key = self._kept.key
+        self._now_s = now_s
         self._by_content = by_content
         self._by_message = by_message or by_content
         self._languages = tuple(languages)
@@ -111,18 +149,31 @@ class PinnedConversations:
         if by_content and not self._in_english:
             # Read at the start: over a question it is too late to miss a file.
             read_all(self._languages)
-        self._limit = limit
-        self._held: OrderedDict[bytes, None] = OrderedDict()
-        self._contents: list[_Content] = []  # the one that stayed last, last
-        self._left: OrderedDict[bytes, RoutingClass] = OrderedDict()
+        self._memories: OrderedDict[bytes, _Memory] = OrderedDict()
+        # Of callers without a name, by their connection.
+        self._unnamed: WeakKeyDictionary[Asker, _Memory] = WeakKeyDictionary()
+        self._unnamed_kept_s = self._kept.content_before(None)
 
     @override
     def __repr__(self) -> str:
         """Tell how many; a digest could confirm a guess."""
-        return f"<PinnedConversations: {len(self._held)}>"
+        return f"<PinnedConversations: {self._kept.count()}>"
+
+    def close(self) -> None:
+        """Close the files, if there are any."""
+        self._kept.close()
+
+    def save(self) -> bool:
+        """Put on the disk what ``add`` was called with; tell whether it is there."""
+        return self._kept.save()
 
     def add(
-        self, query: Query, found: "Found | None" = None, *, own: bool = True
+        self,
+        query: Query,
+        found: "Found | None" = None,
+        *,
+        own: bool = True,
+        apart: bool = False,
     ) -> None:
         """Remember the conversation as it stands now.
 
@@ -130,46 +181,119 @@ class PinnedConversations:
             query: it stayed.
             found: what was found in it; only where contents count.
             own: it would have stayed without what was before.
+            apart: its last turn may leave by itself.
         """
         # The whole of it alone: its earlier turns were judged by themselves, and what
         # begins like it need not be about the same.
-        for digest in islice(
-            self._digests(query), max(len(query.messages) - 1, 0), None
-        ):
-            self._held[digest] = None
-            self._held.move_to_end(digest)
-        if len(self._held) > self._limit:
-            self._held.popitem(last=False)
-        if self._by_content and found is not None:
-            self._remember(query, found, own=own)
+        *_, whole = (b"", *self._digests(query))
+        if not whole:
+            return
+        caller, memory = self._caller()
+        self._kept.add(caller, whole)
+        memory.asked.pop(whole, None)
+        if not self._by_content or found is None:
+            return
+        if own:
+            self._kept.kept_content(caller, int(self._now_s()))
+        if caller is not None:
+            self._remember(query, found, memory, own=own, apart=apart)
+        elif own:
+            self._unnamed_kept_s = int(self._now_s())
 
     def holds(self, query: Query, found: "Found | None" = None) -> bool:
         """Tell whether this goes on with a conversation that stayed home.
 
         The same turns once more are no continuation: asking again is inspected
-        afresh, or one failed detector would keep a question home for good.
+        afresh, or one failed detector would keep a question home for good. What was
+        forgotten counts as kept: then only what goes on with a query that might have
+        left is known to go on with no other.
 
         Where contents count, it also goes on with one of which it holds a turn that
         never left; and with one of which it holds another turn, or with one of the
         last where it holds no turn that is known to be of another, unless what it
         says for the first time stands by itself.
         """
-        earlier = islice(self._digests(query), max(len(query.messages) - 1, 0))
-        if any(digest in self._held for digest in earlier):
+        digests = list(self._digests(query))
+        # Of all callers: a program may have another key than an hour ago. Whole
+        # conversations, letter by letter, so that nobody learns a word by asking.
+        if self._kept.holds(digests[:-1]):
+            return True
+        caller, memory = self._caller()
+        if self._may_go_on(query, digests, memory) and self._kept.forgot(caller):
             return True
         if not self._by_content or found is None:
             return False
+        # What another process knew of the words is gone. Of callers without a name,
+        # any may go on with what any other of them began.
+        before_s = self._unnamed_kept_s if caller is None else memory.before_s
+        if before_s and self._now_s() < before_s + LOST_S:
+            return True
         return any(
-            self._goes_on(query, found, content, last=number <= LAST)
-            for number, content in enumerate(reversed(self._contents), start=1)
+            self._goes_on(query, found, content, memory, last=number <= LAST)
+            for number, content in enumerate(reversed(memory.contents), start=1)
         )
 
-    def leaves(
-        self, query: Query, routing_class: RoutingClass = RoutingClass.CONFIDENTIAL
-    ) -> None:
-        """Remember the turns of a query that may leave: they are no secret of it."""
+    def clears(self, query: Query) -> None:
+        """Remember a query that was asked and might leave: it is no secret."""
+        *_, whole = (b"", *self._digests(query))
+        # What stayed when it was asked before, and then was forgotten, must not be
+        # known as what may leave.
+        if not whole or self._kept.holds((whole,)):
+            return
+        _, memory = self._caller()
+        _note(memory.asked, whole)
         for message in query.messages if self._by_message else ():
-            self._let_go(message.content, routing_class)
+            _note(memory.free, self._turn(message.content))
+
+    def leaves(
+        self, sealed: Query, routing_class: RoutingClass = RoutingClass.CONFIDENTIAL
+    ) -> None:
+        """Remember the turns of what is about to be sealed: they have left."""
+        _, memory = self._caller()
+        for message in sealed.messages if self._by_message else ():
+            self._let_go(message.content, routing_class, memory)
+
+    def _caller(self) -> tuple[bytes | None, _Memory]:
+        """Return who asks in this task, and what is known of it.
+
+        Where there is no room for one more, it counts as one without a name.
+        """
+        caller = CALLER.get()
+        if caller is not None:
+            memory = self._memories.get(caller)
+            if memory is None and self._made_room():
+                memory = _Memory.empty(self._kept.content_before(caller))
+                self._memories[caller] = memory
+            if memory is not None:
+                self._memories.move_to_end(caller)
+                return caller, memory
+        asker = ASKER.get() or _NO_CONNECTION
+        return None, self._unnamed.setdefault(asker, _Memory.empty(0))
+
+    def _made_room(self) -> bool:
+        """Tell whether one more caller may be known; the oldest may be forgotten.
+
+        None of which something stayed: one must not be forgotten for another's sake.
+        """
+        if len(self._memories) < MAX_CALLERS:
+            return True
+        idle = (name for name, each in self._memories.items() if not each.contents)
+        oldest = next(idle, None)
+        if oldest is None:
+            return False
+        del self._memories[oldest]
+        return True
+
+    @staticmethod
+    def _may_go_on(query: Query, digests: list[bytes], memory: _Memory) -> bool:
+        """Tell whether a query may go on with one that is not known any more."""
+        earlier = query.messages[:-1]
+        if all(map(_is_prompt, earlier)):
+            return False
+        # The request before this one: all but the answer to it and the new turn. What
+        # goes on with a query that stayed stays, so this was none that went on with it.
+        before = digests[: -2 if earlier[-1].role == "assistant" else -1]
+        return not before or before[-1] not in memory.asked
 
     def taint(self, query: Query, found: "Found") -> tuple[RoutingClass, ...]:
         """Return of each message the class under which it left or, the last, might.
@@ -178,10 +302,11 @@ class PinnedConversations:
         was forgotten is not known.
         """
         last = len(query.messages) - 1
+        _, memory = self._caller()
         return tuple(
             RoutingClass.RESTRICTED
             if any(_counts(name) for name in found.classes_in({index}))
-            else self._left.get(
+            else memory.left.get(
                 self._turn(message.content),
                 # What is asked now was never asked; it is judged by itself.
                 RoutingClass.PUBLIC if index == last else RoutingClass.RESTRICTED,
@@ -189,30 +314,43 @@ class PinnedConversations:
             for index, message in enumerate(query.messages)
         )
 
-    def answered(self, query: Query, text: str, *, here: bool) -> None:
+    def answered(
+        self, query: Query, text: str, *, here: bool, left: bool = False
+    ) -> None:
         """Remember an answer: applications send it again as a turn.
 
         Args:
             query: what was asked.
             text: what was answered.
             here: by the local model, to a query that had to stay.
+            left: by an enclave, which knows it.
         """
+        caller, memory = self._caller()
+        turn = self._turn(text)
         if not here and query.messages and self._by_message:
-            asked = self._turn(query.messages[-1].content)
-            self._let_go(text, self._left.get(asked, RoutingClass.CONFIDENTIAL))
-        if not here or not self._by_content:
+            _note(memory.free, turn)
+            if left:
+                asked = self._turn(query.messages[-1].content)
+                of = memory.left.get(asked, RoutingClass.CONFIDENTIAL)
+                self._let_go(text, of, memory)
+        if not here or not self._by_content or caller is None:
             return
         # It was made of what stayed, whatever words it uses.
         whole = tuple(self._digests(query))[-1:]
-        for content in self._contents:
+        for content in memory.contents:
             if content.asked.issuperset(whole):
-                turn = self._turn(text)
                 content.turns.add(turn)
                 content.kept.add(turn)
                 content.learn(self._keyed(self._words_of(text)))
 
     def _goes_on(
-        self, query: Query, found: "Found", content: _Content, *, last: bool
+        self,
+        query: Query,
+        found: "Found",
+        content: _Content,
+        memory: _Memory,
+        *,
+        last: bool,
     ) -> bool:
         *_, whole = (b"", *self._digests(query))
         if whole in content.first:
@@ -221,17 +359,17 @@ class PinnedConversations:
         if not content.kept.isdisjoint(turns):
             return True
         shared = not content.turns.isdisjoint(turns)
-        if not shared and not (last and self._is_of_no_other(query, turns)):
+        if not shared and not (last and self._is_of_no_other(query, turns, memory)):
             return False
         if content.full or (shared and content.unread):
             return True
-        # What left before was judged by itself, and did; a prompt that was there before
+        # What might leave before was judged by itself; a prompt that was there before
         # is looked at each time. The last turn is new in any case.
         end = len(query.messages) - 1
         new = {
             index
             for index, turn in enumerate(turns)
-            if index == end or not (turn in self._left or turn in content.prompts)
+            if index == end or not (turn in memory.free or turn in content.prompts)
         }
         return self._says_more(query, found, new, content)
 
@@ -271,14 +409,15 @@ class PinnedConversations:
             return words_of(text)
         return subject_traces(text, self._languages)
 
-    def _is_of_no_other(self, query: Query, turns: list[bytes]) -> bool:
-        """Tell whether nothing says that this goes on with what left."""
+    @staticmethod
+    def _is_of_no_other(query: Query, turns: list[bytes], memory: _Memory) -> bool:
+        """Tell whether nothing says that this goes on with what might leave."""
         earlier = zip(query.messages[:-1], turns, strict=False)
         return not any(
-            turn in self._left for message, turn in earlier if not _is_prompt(message)
+            turn in memory.free for message, turn in earlier if not _is_prompt(message)
         )
 
-    def _content_of(self, query: Query, found: "Found") -> _Content:
+    def _content_of(self, query: Query, found: "Found", memory: _Memory) -> _Content:
         content = _Content(
             asked=set(tuple(self._digests(query))[-1:]),
             first=set(),
@@ -299,40 +438,55 @@ class PinnedConversations:
             # "Thanks" is in many conversations, and carries nothing on.
             elif words:
                 content.turns.add(turn)
-                if turn not in self._left:
+                if turn not in memory.free:
                     content.kept.add(turn)
             told |= words | self._words_of(message.name or "")
         content.learn(self._keyed(told))
         return content
 
-    def _remember(self, query: Query, found: "Found", *, own: bool) -> None:
-        """Join it with what it goes on with, or begin anew; the oldest is forgotten."""
-        new = self._content_of(query, found)
+    def _remember(
+        self, query: Query, found: "Found", memory: _Memory, *, own: bool, apart: bool
+    ) -> None:
+        """Join it with what it goes on with, or begin anew; the oldest are joined."""
+        new = self._content_of(query, found, memory)
+        if apart:
+            new.kept.discard(self._turn(query.messages[-1].content))
         # What stayed by itself is a conversation of its own, unless they share turns.
         joined = [
             content
-            for number, content in enumerate(reversed(self._contents), start=1)
+            for number, content in enumerate(reversed(memory.contents), start=1)
             if not content.turns.isdisjoint(new.turns)
-            or (not own and self._goes_on(query, found, content, last=number <= LAST))
+            or (
+                not own
+                and self._goes_on(query, found, content, memory, last=number <= LAST)
+            )
         ]
         # One that goes on may not be asked again as if it were the first.
         if own and not joined:
             new.first = set(self._digests(query))
         for content in joined:
             new.take(content)
-        self._contents = [
-            each for each in self._contents if all(each is not one for one in joined)
+        contents = [
+            each for each in memory.contents if all(each is not one for one in joined)
         ]
-        self._contents.append(new)
-        del self._contents[:-MAX_CONTENTS]
+        contents.append(new)
+        # None is forgotten: two that are old are known as one.
+        while len(contents) > MAX_CONTENTS:
+            oldest, *contents = contents
+            contents[0].take(oldest)
+        if contents[0].size > MAX_KEPT_TURNS:
+            del contents[0]
+            self._kept.forget(CALLER.get())
+        memory.contents = contents
 
-    def _let_go(self, text: str, routing_class: RoutingClass) -> None:
+    def _let_go(self, text: str, routing_class: RoutingClass, memory: _Memory) -> None:
         turn = self._turn(text)
-        known = self._left.get(turn, routing_class)
-        self._left[turn] = max(known, routing_class, key=lambda each: each.privacy)
-        self._left.move_to_end(turn)
-        if len(self._left) > MAX_TURNS:
-            self._left.popitem(last=False)
+        known = memory.left.get(turn, routing_class)
+        memory.left[turn] = max(known, routing_class, key=lambda each: each.privacy)
+        memory.left.move_to_end(turn)
+        if len(memory.left) > MAX_TURNS:
+            memory.left.popitem(last=False)
+        _note(memory.free, turn)
 
     def _turn(self, text: str) -> bytes:
         # Without its role, and folded: applications trim turns, and hand them on under
@@ -402,3 +556,11 @@ def _counts(name: str) -> bool:
 
 def _is_prompt(message: Message) -> bool:
     return message.role in {"system", "developer"}
+
+
+def _note(known: OrderedDict[bytes, None], digest: bytes) -> None:
+    """Know one more, the last one last; the oldest is forgotten."""
+    known[digest] = None
+    known.move_to_end(digest)
+    if len(known) > MAX_TURNS:
+        known.popitem(last=False)

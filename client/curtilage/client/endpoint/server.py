@@ -7,6 +7,7 @@ and an Origin must as well. How many may connect, and for how long, ``admission`
 decides.
 """
 
+import hashlib
 import ipaddress
 import json
 import re
@@ -59,7 +60,7 @@ from curtilage.client.errors import (
     TooLargeError,
     UsageError,
 )
-from curtilage.client.fair_queue import ASKER
+from curtilage.client.fair_queue import ASKER, CALLER
 from curtilage.client.files import PRIVATE_FILE, locked, own_place
 from curtilage.client.openai_chat import (
     MAX_REQUEST_BYTES,
@@ -207,6 +208,7 @@ class _Endpoint:
         """Answer; every failure as JSON, without a word of the request."""
         connection = cast("Connection", request.protocol)
         ASKER.set(connection.asker)
+        CALLER.set(None)
         try:
             return await self._checked(request, connection)
         except ClientError as error:
@@ -232,6 +234,7 @@ class _Endpoint:
         if caller is None:
             return self._refused(request)
         connection.asker.caller = caller
+        CALLER.set(program_of(request, caller))
         handler = self._handler(request)
         if isinstance(handler, web.StreamResponse):
             return handler
@@ -494,6 +497,19 @@ async def _streamed(
 
 def _dropped(names: Sequence[str]) -> dict[str, str]:
     return {"x-curtilage-dropped": ", ".join(names)} if names else {}
+
+
+def program_of(request: web.BaseRequest, caller: str) -> bytes | None:
+    """Return which program of a caller asks, or None where it does not say.
+
+    By its API key, of which only a digest is kept. That is no proof of which program it
+    is: it keeps apart what is remembered of programs that do not know each other's key.
+    """
+    keys = request.headers.getall("Authorization", [])
+    if len(keys) != 1 or not keys[0].strip():
+        return None
+    key = keys[0].strip().encode("utf-8", "surrogateescape")
+    return hashlib.sha256(caller.encode() + b"\0" + key).digest()
 
 
 def _is_own(request: web.BaseRequest) -> bool:

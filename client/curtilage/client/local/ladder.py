@@ -237,18 +237,25 @@ def _joined(
 ) -> Iterator[Message]:
     """Yield the messages with what is kept of each, from the first user's turn on."""
     texts = [""] * len(query.messages)
-    gaps = [False] * len(query.messages)
+    dropped = [""] * len(query.messages)  # since the last passage that is kept
     for at, passage in enumerate(passages):
         index = passage.message
         if at in kept:
-            texts[index] += (GAP if gaps[index] else "") + passage.text
-        gaps[index] = at not in kept
+            texts[index] += _in_place_of(dropped[index]) + passage.text
+            dropped[index] = ""
+        else:
+            dropped[index] += passage.text
     begun = False
-    for message, text, gap in zip(query.messages, texts, gaps, strict=True):
+    for message, text, rest in zip(query.messages, texts, dropped, strict=True):
         # Templates want a user's turn first, and then the others in turn.
         begun = begun or (message.role == "user" and bool(text))
         if begun or (message.role in _PROMPTS and text):
-            yield replace(message, content=text + (GAP if gap else ""))
+            yield replace(message, content=text + _in_place_of(rest))
+
+
+def _in_place_of(dropped: str) -> str:
+    """Return the mark for what was left out, or that itself where it is no longer."""
+    return GAP if len(dropped) > len(GAP) else dropped
 
 
 def _chars(query: Query) -> int:

@@ -19,6 +19,7 @@ from typing import BinaryIO, Final, cast
 from curtilage.client.errors import ClientError, ConfigError
 from curtilage.client.files import (
     locked,
+    make_private_folder,
     open_ordinary,
     open_private,
     write_private_atomically,
@@ -369,6 +370,6 @@ def make_private(folder: Path) -> None:
         ModelRegistryError: it cannot be made.
     """
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(folder)
     except OSError as problem:
         raise ModelRegistryError(f"{folder}: {problem.strerror}") from None

@@ -9,6 +9,11 @@ Not restored, on purpose, is a stand-in inside an address, or right before the
 rest of a host's name: whoever shows the answer may fetch what it links to, and a
 name put into the address would go out to whom the answer's author chose. Nor is
 one beside a control character. A token nobody sent stays as it is. All are counted.
+
+Small models drop the brackets of a token. ``PERSON_1`` is restored as well where it
+is a word that was sent: in Markdown's emphasis, with its underscore escaped, before
+``'s``, in capitals or with the first letter as one. As a part of a name in a program
+(``MY_PERSON_1``, ``$PERSON_1``, ``PERSON_1.age``, ``person_1``) it stays, and counts.
 """
 
 import re
@@ -21,11 +26,29 @@ from typing_extensions import override
 from curtilage.client.answer import AnswerEvent, Delta, Finished
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.pseudonyms.link_guard import AddressWatch, is_joined
-from curtilage.client.pseudonyms.vault import OPENING, TOKEN
+from curtilage.client.pseudonyms.vault import CLOSING, OPENING, TOKEN
 
 # An answer of 32,768 tokens of the model, five to a stand-in, has fewer.
 MAX_STAND_INS: Final = 10_000
 _MAX_TOKEN_CHARS: Final = 32
+# What before or after a word makes it a part of a name in a program.
+_BEFORE_NAME: Final = r"(?<![\w$@#%.&\\])"
+_AFTER_NAME: Final = r"(?![\w$@(\[=]|\.\w|->)"
+_MAX_EMPHASIS: Final = 3
+# It may still become a part of such a name, or the end of an emphasis.
+_UNDECIDED: Final = re.compile(rf"(?:_{{0,{_MAX_EMPHASIS}}}|s|\.|-)\Z")
+_WORD: Final = r"[A-Za-z]+\\?_[0-9]{1,4}"
+# In German a person's name has an "s" and no apostrophe.
+_AS_WORD: Final = (
+    rf"{_BEFORE_NAME}{_WORD}(?:(?=s(?!\w))|{_AFTER_NAME})",
+    *(
+        rf"(?<={_BEFORE_NAME}{'_' * count}){_WORD}(?={'_' * count}(?!\w))"
+        for count in range(1, _MAX_EMPHASIS + 1)
+    ),
+)
+_EMPHASISED: Final = re.compile(rf"(?<![A-Za-z])({_WORD})_{{1,{_MAX_EMPHASIS}}}\Z")
+# Of any case, and wherever it is: what is not restored is counted.
+_BARE: Final = re.compile(r"(?<![^\W_])([A-Za-z]+)\\?_([0-9]{1,4})(?![0-9])")
 
 
 class Restorer:
@@ -37,28 +60,46 @@ class Restorer:
     Attributes:
         unknown: tokens that nobody sent, so far.
         in_urls: stand-ins left alone because they may be a part of an address.
+        unrestored: what stands in the text in the place of a value, so far: both, and
+            tokens that are a part of another word.
     """
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = dict(values)
-        self._sorted = sorted(values)
-        self._longest = max(map(len, values), default=0)
-        self._first = {each[:1] for each in values}
-        # Longest first, so that none is taken for a shorter one that it begins with. A
-        # date only where it stands alone: as digits of a longer number it is none.
+        self._bare = {
+            spelled: token
+            for token in values
+            if token.startswith(OPENING)
+            for spelled in _spellings(token)
+        }
+        self._sorted = sorted((*values, *self._bare))
+        self._longest = max(map(len, self._sorted), default=0)
+        self._first = {each[:1] for each in self._sorted}
+        # A date only where it stands alone: as digits of a longer number it is none.
+        # Longest first, so that none is taken for a shorter one that it begins with.
+        # Tokens by their form, and then looked up: one by one, each would cost time at
+        # every letter of an answer.
         forms = [
-            re.escape(each)
-            if each.startswith(OPENING)
-            else rf"(?<!\w){re.escape(each)}(?!\w)"
+            rf"(?<!\w){re.escape(each)}(?!\w)"
             for each in sorted(values, key=len, reverse=True)
+            if not each.startswith(OPENING)
         ]
+        if self._bare:
+            forms += (TOKEN.pattern, *_AS_WORD)
         self._known = re.compile("|".join(forms)) if forms else None
         self._before = ""  # the end of what came and was passed on, as it came
         self._watch = AddressWatch()  # of what was told
-        self._held = ""
+        self._held: str = ""
         self._seen = 0
+        self._told = 0  # stand-ins in brackets, or without them
+        self._stood = 0  # of these, restored
         self.unknown = 0
         self.in_urls = 0
+
+    @property
+    def unrestored(self) -> int:
+        """How many stand where a value was to be."""
+        return self.unknown + max(self._told - self._stood, 0)
 
     @override
     def __repr__(self) -> str:
@@ -86,10 +127,18 @@ class Restorer:
         told: list[str] = []
         end = None
         for match in () if self._known is None else self._known.finditer(text, at):
+            bare = match[0] in self._bare
+            if not bare and match[0] not in self._values:
+                continue  # reads like one, and was not sent
             joined = is_joined(text, match.end(), last=last)
-            if joined is None:
-                end = match.start()
+            if joined is None or (
+                bare and not last and _UNDECIDED.match(text, match.end())
+            ):
+                # Without its brackets only if none is about to come.
+                end = min(match.start(), self._first_held(text, at))
                 break
+            if bare and last and _is_cut(text, match):
+                raise EnclaveError(FailureReason.ANSWER_INCOMPLETE)
             told.append(self._passed(text[at : match.start()]))
             told.append(self._passed(self._restored(match, joined=joined)))
             at = match.end()
@@ -98,6 +147,7 @@ class Restorer:
             if last and text.startswith(OPENING, end):
                 raise EnclaveError(FailureReason.ANSWER_INCOMPLETE)
             end = len(text) if last else end
+        self._count(text, end, last=last)
         # Tokens that nobody sent, each where it ends: with as much of what was told
         # before as one can have, since pieces cut where they like.
         start = len(self._before)
@@ -111,14 +161,29 @@ class Restorer:
         self._held = text[end:]
         return "".join(told)
 
+    def _count(self, text: str, end: int, *, last: bool) -> None:
+        """Count what reads like a stand-in that was sent, once more is there.
+
+        With the same beginning as below; what ends where more may follow waits.
+        """
+        start = len(self._before)
+        for match in _BARE.finditer(text, max(start - _MAX_TOKEN_CHARS, 0)):
+            ends = start <= match.end() < end or (last and match.end() == end)
+            token = f"{OPENING}{match[1].upper()}_{match[2]}{CLOSING}"
+            self._told += ends and token in self._values
+
     def _passed(self, text: str) -> str:
         self._watch.push(text)
         return text
 
     def _first_held(self, text: str, start: int) -> int:
         """Return where the longest end begins that could become a stand-in."""
+        tail = max(len(text) - self._longest - _MAX_EMPHASIS, start)
+        undecided = _EMPHASISED.search(text, tail) if self._bare else None
+        if undecided is not None and undecided[1] in self._bare:
+            return undecided.start()
         for at in range(max(len(text) - self._longest, start), len(text)):
-            if text[at] not in self._first:
+            if text[at] not in self._first or (at and text[at - 1 : at + 1].isalnum()):
                 continue
             # Sorted: what begins with an end stands right behind its place.
             end = text[at:]
@@ -135,10 +200,13 @@ class Restorer:
             raise EnclaveError(FailureReason.ANSWER_BROKEN)
         # An address that the answer's author chose, with the name in it, would be
         # fetched by whatever shows the answer (the module's head says more).
+        token = self._bare.get(match[0], match[0])
         if joined or self._watch.inside:
             self.in_urls += 1
+            self._told += not token.startswith(OPENING)
             return match[0]
-        return self._values[match[0]]
+        self._stood += token.startswith(OPENING)
+        return self._values[token]
 
 
 class AnswerRestorer:
@@ -166,7 +234,22 @@ class AnswerRestorer:
             prompt_tokens=event.prompt_tokens,
             completion_tokens=event.completion_tokens,
             unknown_tokens=self._restorer.unknown,
+            unrestored=self._restorer.unrestored,
         )
+
+
+def _is_cut(text: str, match: re.Match[str]) -> bool:
+    """Tell whether a text ends inside a token."""
+    opened = text[max(match.start() - 1, 0) : match.start()] == OPENING
+    return opened and match.end() == len(text)
+
+
+def _spellings(token: str) -> Iterator[str]:
+    """Yield how models write a token without its brackets."""
+    word, _, number = token[len(OPENING) : -len(CLOSING)].rpartition("_")
+    for spelled in (word, word.capitalize()):
+        yield f"{spelled}_{number}"
+        yield f"{spelled}\\_{number}"  # as Markdown escapes it
 
 
 def _shown(text: str) -> Iterator[Delta]:

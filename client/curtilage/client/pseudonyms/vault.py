@@ -30,6 +30,7 @@ from curtilage.client.query import Query
 OPENING: Final = "\u27e6"
 CLOSING: Final = "\u27e7"
 TOKEN: Final = re.compile(rf"{OPENING}[A-Z]+_[0-9]{{1,4}}{CLOSING}")
+_LIKE_TOKEN: Final = re.compile(r"(?<![A-Za-z])[A-Za-z]+\\?_[0-9]{1,4}")
 MAX_NUMBER: Final = 9999  # of one kind; the grammar has four digits
 KEY_BYTES: Final = 32
 _MAX_WEEKS: Final = 52
@@ -170,7 +171,15 @@ class Vault:
         language: of the texts, in ISO 639-1; stand-ins are worded in it.
     """
 
-    __slots__ = ("_given", "_key", "_kinds", "_language", "_source", "_values")
+    __slots__ = (
+        "_given",
+        "_key",
+        "_kinds",
+        "_language",
+        "_said",
+        "_source",
+        "_values",
+    )
 
     def __init__(self, key: bytes, *, source: str, language: str = ENGLISH) -> None:
         self._key = key
@@ -179,6 +188,9 @@ class Vault:
         self._given: dict[bytes, str] = {}
         self._values: dict[str, str] = {}
         self._kinds: Counter[str] = Counter()
+        self._said = {
+            each.upper().replace("\\", "") for each in _LIKE_TOKEN.findall(source)
+        }
 
     def stand_in(self, data_class: str, written: str) -> str:
         """Return what stands for a value; the same for the same value.
@@ -244,8 +256,12 @@ class Vault:
         return found
 
     def _token(self, kind: str) -> str:
-        self._kinds[kind] += 1
-        if self._kinds[kind] > MAX_NUMBER:
-            raise VaultError("more values than tokens")
         word = worded(kind, self._language)
-        return f"{OPENING}{word}_{self._kinds[kind]}{CLOSING}"
+        while self._kinds[kind] < MAX_NUMBER:
+            self._kinds[kind] += 1
+            bare = f"{word}_{self._kinds[kind]}"
+            # A word of the source must not come back as a value: a token is restored
+            # without its brackets as well.
+            if bare not in self._said:
+                return f"{OPENING}{bare}{CLOSING}"
+        raise VaultError("more values than tokens")

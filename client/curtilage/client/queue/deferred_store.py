@@ -25,15 +25,26 @@ from typing import Any, Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from curtilage.client.errors import ClientError, ConfigError, NotRoutedError
-from curtilage.client.files import locked, open_ordinary, open_private
-from curtilage.client.queue.deferred import Deferred, State
+from curtilage.client.errors import (
+    ClientError,
+    ConfigError,
+    FailureReason,
+    NotRoutedError,
+)
+from curtilage.client.files import (
+    locked,
+    make_private_folder,
+    open_ordinary,
+    open_private,
+)
+from curtilage.client.queue.deferred import Deferred, State, refusal_of
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.routing_plan import QueuePlan
 
 QUEUE_NAME: Final = "queue.db"
 KEY_BYTES: Final = 32
 EPOCH_MS: Final = 3_600_000
+_DAMAGED_LIFE_MS: Final = 24 * EPOCH_MS
 _NONCE_BYTES: Final = 12  # RFC 8439, section 2.8
 _KEY_TEXT_BYTES: Final = 2 * KEY_BYTES
 _BUSY_S: Final = 5.0
@@ -50,6 +61,9 @@ CREATE TABLE IF NOT EXISTS items (
     state TEXT NOT NULL, epoch INTEGER NOT NULL, content BLOB NOT NULL
 ) STRICT;
 """
+_LAST_MS: Final = 253_402_300_799_000
+"""The end of the year 9999: no later time can be shown."""
+DAMAGED: Final = "what waits under this ticket is not what was put there"
 _ITEMS: Final = (
     "SELECT ticket, class, policy, cause, put_ms, until_ms, state FROM items "
 )
@@ -146,9 +160,10 @@ class DeferredStore:
         # SQLite's own lock holds between processes; this one between our threads.
         self._lock = threading.Lock()
         self._draining = False
+        self._damaged = 0
         try:
             if path is not None:
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_private_folder(path.parent)
                 # Before SQLite makes it, for everybody; its journals are as this is.
                 os.close(open_private(path, os.O_RDWR | os.O_CREAT))
             self._table = sqlite3.connect(
@@ -165,17 +180,24 @@ class DeferredStore:
             ):
                 self._table.execute(f"PRAGMA {pragma}")
             self._table.executescript(_TABLES)
-            for (sealed,) in self._table.execute("SELECT key FROM epochs"):
-                self._key(sealed)
+            self._require_key()
         except OSError as failure:
             raise ConfigError(f"{path}: {failure.strerror}") from None
         except sqlite3.Error as failure:
             raise ConfigError(f"{path}: {failure}") from None
-        except InvalidTag:
+
+    def _require_key(self) -> None:
+        """Refuse a file of another key; one key of an hour that is damaged is none."""
+        sealed = self._table.execute("SELECT key FROM epochs").fetchall()
+        for (each,) in sealed:
+            with suppress(InvalidTag):
+                self._key(each)
+                return
+        if sealed:
             raise ConfigError(
-                f"{path}: sealed with another key than routing.queue.key_file holds; "
-                "put that key back, or remove the file and what waits in it"
-            ) from None
+                f"{self._path}: sealed with another key than routing.queue.key_file "
+                "holds; put that key back, or remove the file and what waits in it"
+            )
 
     @property
     def in_memory(self) -> bool:
@@ -224,10 +246,20 @@ class DeferredStore:
     def _found(self, now_ms: int, which: str, *said: str) -> tuple[Deferred, ...]:
         with self._changing() as table:
             forgot = self._forget(now_ms)
-            found = tuple(_item(row) for row in table.execute(_ITEMS + which, said))
+            rows = table.execute(_ITEMS + which, said).fetchall()
+            found = tuple(
+                item if (item := _item(row)) is not None else self._settled(row, now_ms)
+                for row in rows
+            )
         if forgot:
             self._clear_journal()
         return found
+
+    def damaged(self) -> int:
+        """Return how many unreadable rows were settled since this was last asked."""
+        with self._lock:
+            count, self._damaged = self._damaged, 0
+            return count
 
     def content(self, item: Deferred) -> bytes:
         """Return what a question says; once it was settled, what became of it.
@@ -250,9 +282,7 @@ class DeferredStore:
                 opener = ChaCha20Poly1305(self._key(key or b""))
                 return _open(opener, sealed, _LABEL + item.bound())
             except InvalidTag:
-                raise QueueDamagedError(
-                    "what waits under this ticket is not what was put there"
-                ) from None
+                raise QueueDamagedError(DAMAGED) from None
 
     def settle(
         self, item: Deferred, state: State, outcome: bytes, *, now_ms: int
@@ -351,20 +381,36 @@ class DeferredStore:
             ),
         )
 
+    def _settled(self, row: tuple[Any, ...], now_ms: int) -> Deferred:
+        """Put a refusal in the place of a row that cannot be read; the others go on.
+
+        Nothing of the row is believed but its ticket, by which its owner asks.
+        """
+        self._damaged += 1
+        item = Deferred(
+            ticket=row[0],
+            routing_class=RoutingClass.RESTRICTED,
+            policy="",
+            cause=FailureReason.LOCAL_UNAVAILABLE,
+            put_ms=now_ms,
+            until_ms=now_ms + _DAMAGED_LIFE_MS,
+            state=State.REFUSED,
+        )
+        self._table.execute("DELETE FROM items WHERE ticket = ?", (item.ticket,))
+        self._write(item, refusal_of("queue_damaged", DAMAGED), now_ms)
+        self._shred()
+        return item
+
     def _epoch(self, now_ms: int) -> tuple[int, bytes]:
-        """Return the epoch of now and its key; begins one where there is none."""
+        """Return the epoch of now and its key; begins one where none can be used."""
         row = self._table.execute(
             "SELECT id, key FROM epochs WHERE began_ms > ? AND began_ms <= ? "
             "ORDER BY id DESC",
             (now_ms - EPOCH_MS, now_ms),
         ).fetchone()
         if row is not None:
-            try:
+            with suppress(InvalidTag):
                 return row[0], self._key(row[1])
-            except InvalidTag:
-                raise QueueDamagedError(
-                    "the queue holds a key that is none of ours"
-                ) from None
         key, nonce = self._draw(KEY_BYTES), self._draw(_NONCE_BYTES)
         cursor = self._table.execute(
             "INSERT INTO epochs (began_ms, key) VALUES (?, ?)",
@@ -383,8 +429,10 @@ class DeferredStore:
         rows = self._table.execute(_ITEMS + "WHERE until_ms <= ?", (now_ms,)).fetchall()
         for row in rows:
             item = _item(row)
-            self._table.execute("DELETE FROM items WHERE ticket = ?", (item.ticket,))
-            if item.state is State.WAITING:
+            self._table.execute("DELETE FROM items WHERE ticket = ?", (row[0],))
+            if item is None:
+                self._damaged += 1
+            elif item.state is State.WAITING:
                 life_ms = item.until_ms - item.put_ms
                 told = replace(
                     item, state=State.EXPIRED, until_ms=item.until_ms + life_ms
@@ -413,17 +461,20 @@ def _open(key: ChaCha20Poly1305, sealed: bytes, bound: bytes) -> bytes:
     return key.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound)
 
 
-def _item(row: tuple[Any, ...]) -> Deferred:
+def _item(row: tuple[Any, ...]) -> Deferred | None:
+    """Return what a row says, or None where it is none of ours."""
     ticket, routing_class, policy, cause, put_ms, until_ms, state = row
+    if not 0 <= put_ms <= until_ms <= _LAST_MS:
+        return None
     try:
         return Deferred(
             ticket=ticket,
             routing_class=RoutingClass(routing_class),
             policy=policy,
-            cause=cause,
+            cause=FailureReason(cause),
             put_ms=put_ms,
             until_ms=until_ms,
             state=State(state),
         )
     except ValueError:
-        raise QueueDamagedError("the queue holds a row that is none of ours") from None
+        return None

@@ -57,6 +57,10 @@ LONGEST_PAUSE_S: Final = 60.0
 NOT_FOUND: Final = 404
 GONE: Final = 410
 _SPREAD: Final = 1000
+UNREADABLE: Final = "rows could not be read and were settled as refused"
+FAILING: Final = "nothing that waits is asked again until it works"
+WORKS: Final = "the queue works again"
+BROKE: Final = "the queue: one question could not be asked again; it waits on"
 
 
 class Asks(Protocol):
@@ -103,6 +107,7 @@ class Deferring:
         sleep: waits for so many seconds.
         below: randomness, a number below another.
         way_out: an enclave can be asked here. In another process, perhaps.
+        notify: takes a sentence for a person, where the queue fails.
     """
 
     def __init__(
@@ -115,8 +120,11 @@ class Deferring:
         sleep: Callable[[float], Awaitable[None]],
         below: Callable[[int], int] = secrets.randbelow,
         way_out: bool = True,
+        notify: Callable[[str], None] | None = None,
     ) -> None:
         self._way_out = way_out
+        self._notify = notify
+        self._failing = False
         self._store = store
         self._plan = plan
         self._asks = asks
@@ -243,24 +251,56 @@ class Deferring:
             for item in await self.items():
                 if item.state is not State.WAITING:
                     continue
-                state, alike = None, (item.routing_class, item.cause)
-                # Without a way out, what waits for one would be refused for good.
-                here = self._way_out or item.cause not in OUT_THERE
-                if here and alike not in stuck:
-                    # Those before it may have taken minutes: it was dropped meanwhile,
-                    # or its time is over, and it must not leave any more.
-                    if not await self._waits(item):
-                        continue
-                    state = await self._once(item)
+                # Those before it may have taken minutes: it was dropped meanwhile, or
+                # its time is over, and it must not leave any more.
+                if self._may_be_asked(item, stuck) and not await self._waits(item):
+                    continue
+                state = await self._turn(item, stuck)
                 if state is None:
-                    stuck.add(alike)
                     told = replace(told, waiting=told.waiting + 1)
                 elif state is State.ANSWERED:
                     told = replace(told, answered=told.answered + 1)
                 else:
                     told = replace(told, refused=told.refused + 1)
             await self._count()
+            if damaged := self._store.damaged():
+                self._say(f"the queue: {damaged} {UNREADABLE}")
             return told
+
+    def _may_be_asked(
+        self, item: Deferred, stuck: set[tuple[RoutingClass, str]]
+    ) -> bool:
+        # Without a way out, what waits for one would be refused for good.
+        here = self._way_out or item.cause not in OUT_THERE
+        return here and (item.routing_class, item.cause) not in stuck
+
+    async def _turn(
+        self, item: Deferred, stuck: set[tuple[RoutingClass, str]]
+    ) -> State | None:
+        """Ask one again, if its turn is now; None: it waits on.
+
+        Args:
+            item: the question.
+            stuck: what others that wait found nobody for; this one may be added.
+        """
+        if not self._may_be_asked(item, stuck):
+            return None
+        try:
+            state = await self._once(item)
+        except ClientError:
+            raise
+        except Exception:  # noqa: BLE001 - the others must be asked as well
+            # It waits on until its time is over. Its words may be in the exception, so
+            # nothing of that is passed on.
+            self._say(BROKE)
+            return None
+        if state is None:
+            stuck.add((item.routing_class, item.cause))
+        return state
+
+    def _say(self, sentence: str) -> None:
+        if self._notify is not None:
+            self._notify(sentence)
 
     async def _waits(self, item: Deferred) -> bool:
         now = await asyncio.to_thread(self._store.item, item.ticket, self._now_ms())
@@ -310,10 +350,19 @@ class Deferring:
             # Not all at the same moment: many clients lost the same network.
             spread = 0.5 + self._below(_SPREAD) / _SPREAD
             await self._sleep(pause_s * spread)
-            # A disk that is full just now may not be so later; nobody is here to tell.
+            # A disk that is full just now may not be so later.
             drained = Drained(waiting=1)
-            with suppress(QueueStoreError):
+            try:
                 drained = await self.drain()
+            except QueueStoreError as error:
+                # Once, and not at every try, which is every minute.
+                if not self._failing:
+                    self._say(f"{error}; {FAILING}")
+                self._failing = True
+            else:
+                if self._failing:
+                    self._say(WORKS)
+                self._failing = False
             none = not drained.waiting and not drained.elsewhere
             if none and self._store.in_memory:
                 return  # into a file, another process may put one by

@@ -24,7 +24,12 @@ from pathlib import Path
 from typing import Any, Final, Self, cast
 
 from curtilage.client.errors import ConfigError, UsageError
-from curtilage.client.files import locked, open_ordinary, open_private
+from curtilage.client.files import (
+    locked,
+    make_private_folder,
+    open_ordinary,
+    open_private,
+)
 from curtilage.policy.decision.tiers import RoutingClass
 
 VERSION: Final = 1
@@ -376,7 +381,7 @@ class TraceFile:
         """
         data = line.encoded()
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folder(self._path.parent)
             with locked(self._path.with_name(f"{self._path.name}.lock"), _WAIT_S):
                 self._write(data)
         except OSError:

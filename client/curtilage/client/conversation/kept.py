@@ -1,0 +1,381 @@
+"""A table of the conversations that stayed local, which a restart does not lose.
+
+Two files in the client's state folder, 0600: a key, and a SQLite table of digests
+under that key. A row says that some conversation stayed, and in which order; there is
+no text, no time and no name in it. What was lost counts as kept: where one of the two
+files is missing or damaged, or a row had to make room, ``forgot`` says so from then
+on, also after the next restart.
+
+Room is shared: each caller has its own, and takes none of another's.
+"""
+
+import hmac
+import os
+import sqlite3
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from secrets import token_bytes
+from typing import Final
+
+from typing_extensions import override
+
+from curtilage.client.files import (
+    locked,
+    make_private_folder,
+    open_ordinary,
+    open_private,
+    write_private_atomically,
+)
+
+TABLE_NAME: Final = "conversations.db"
+KEY_NAME: Final = "conversations.key"
+MAX_KEPT: Final = 4096
+"""Conversations of one caller."""
+MAX_CALLERS: Final = 64
+"""With a row of their own; all later ones share one."""
+LOST: Final = (
+    "which conversations had to stay local is not known any more (conversations.db or "
+    "conversations.key is missing or damaged): a request with earlier turns is kept "
+    "local unless its conversation began since; to begin anew, remove both files"
+)
+UNSAVED: Final = (
+    "which conversations have to stay local cannot be saved just now; it is known "
+    "until this program ends"
+)
+_KEY_BYTES: Final = 32
+_DIGEST_BYTES: Final = 16
+_LOCK_S: Final = 5.0
+_CHECK: Final = b"curtilage/kept/v1"
+_EVERYBODY: Final = b"*"
+_OTHERS: Final = b"+"
+_DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS checks (digest BLOB NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS callers (
+    name BLOB PRIMARY KEY, forgot INTEGER NOT NULL, content_s INTEGER NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS kept (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, digest BLOB NOT NULL, caller BLOB NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX IF NOT EXISTS by_digest ON kept (digest, caller);
+CREATE INDEX IF NOT EXISTS by_caller ON kept (caller, id);
+"""
+
+
+class _LostError(Exception):
+    """What was kept before is not there as it was."""
+
+
+class KeptConversations:
+    """Digests of conversations that stayed local, by the caller that asked.
+
+    Args:
+        folder: where the files are, made where they are missing; None: in memory.
+        share: how many conversations of one caller are known.
+        draw: randomness, so many bytes of it.
+
+    Attributes:
+        key: of every digest, 32 bytes.
+        advice: what a person should know, or None.
+        lasting: what is kept by content counts after a restart; not of a command, whose
+            next run goes on with nothing.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        share: int = MAX_KEPT,
+        draw: Callable[[int], bytes] = token_bytes,
+    ) -> None:
+        self._share = share
+        self.lasting = True
+        self._lock = threading.Lock()
+        self._unsaved: dict[tuple[bytes, bytes], None] = {}
+        self._contents: dict[bytes, int] = {}
+        self._in_memory = folder is None
+        self._lost = False
+        self.advice: str | None = None
+        self.key = draw(_KEY_BYTES)
+        try:
+            if folder is None:
+                raise FileNotFoundError
+            self._table = self._opened(folder)
+        except (OSError, sqlite3.Error):
+            # Without files it works on until the program ends. Where there are some
+            # that cannot be opened, everything in them is lost to it.
+            self._lost = folder is not None and any(
+                os.path.lexists(folder / each) for each in (KEY_NAME, TABLE_NAME)
+            )
+            self._in_memory = True
+            self._table = _connected(None)
+            _prepare(self._table)
+            self._table.executescript(_TABLES)
+            self.advice = None if folder is None else UNSAVED
+        if self._lost:
+            self.advice = LOST
+        # A table that is not closed warns when it is collected.
+        weakref.finalize(self, self._table.close)
+        last: tuple[int] = self._table.execute(
+            "SELECT COALESCE(MAX(content_s), 0) FROM callers"
+        ).fetchone()
+        self._content_s = last[0]
+
+    @override
+    def __repr__(self) -> str:
+        """Tell how many; a digest could confirm a guess."""
+        return f"<KeptConversations: {self.count()}>"
+
+    def count(self) -> int:
+        """Return how many there are."""
+        with self._lock, suppress(sqlite3.Error):
+            (count,) = self._table.execute("SELECT COUNT(*) FROM kept").fetchone()
+            return int(count) + len(self._unsaved)
+        return len(self._unsaved)
+
+    def add(self, caller: bytes | None, digest: bytes) -> None:
+        """Know a conversation from now on; ``save`` puts it on the disk."""
+        with self._lock:
+            self._unsaved[self._name(caller), digest[:_DIGEST_BYTES]] = None
+            while len(self._unsaved) > self._share:
+                self._unsaved.pop(next(iter(self._unsaved)))
+                self._lost = True
+        if self._in_memory:
+            self.save()
+
+    def holds(self, digests: Iterable[bytes]) -> bool:
+        """Tell whether one of these stayed, whichever caller asked it.
+
+        A table that cannot be read holds all.
+        """
+        with self._lock:
+            unsaved = {digest for _, digest in self._unsaved}
+            try:
+                return any(
+                    short in unsaved
+                    or self._table.execute(
+                        "SELECT 1 FROM kept WHERE digest = ? LIMIT 1", (short,)
+                    ).fetchone()
+                    for short in (each[:_DIGEST_BYTES] for each in digests)
+                )
+            except sqlite3.Error:
+                return True
+
+    def forgot(self, caller: bytes | None) -> bool:
+        """Tell whether a conversation of a caller may be one that was forgotten.
+
+        A caller that is not known may be one that was, under another name.
+        """
+        with self._lock:
+            if self._lost:
+                return True
+            try:
+                rows = dict(self._table.execute("SELECT name, forgot FROM callers"))
+            except sqlite3.Error:
+                return True
+        if _EVERYBODY in rows:
+            return True
+        own = rows.get(self._name(caller))
+        return any(rows.values()) if own is None else bool(own)
+
+    def forget(self, caller: bytes | None) -> None:
+        """Note that something of a caller was forgotten."""
+        with self._lock:
+            try:
+                self._forgot(self._registered(self._name(caller)))
+            except sqlite3.Error:
+                self._lost = True
+
+    def kept_content(self, caller: bytes | None, now_s: int) -> None:
+        """Note when a caller's conversation was last kept by its contents."""
+        if self.lasting:
+            with self._lock:
+                self._contents[self._name(caller)] = now_s
+            if self._in_memory:
+                self.save()
+
+    def content_before(self, caller: bytes | None) -> int:
+        """Return when contents of a caller were last kept before this program ran.
+
+        Unix time; 0: never. Of a caller that is not known, when any were.
+        """
+        if not self.lasting:
+            return 0
+        with self._lock, suppress(sqlite3.Error):
+            row: tuple[int] | None = self._table.execute(
+                "SELECT content_s FROM callers WHERE name = ?", (self._name(caller),)
+            ).fetchone()
+            return self._content_s if row is None else min(row[0], self._content_s)
+        return self._content_s
+
+    def save(self) -> bool:
+        """Write what is not on the disk yet; tell whether it is there now."""
+        with self._lock:
+            if not self._unsaved and not self._contents:
+                return True
+            try:
+                self._table.execute("BEGIN IMMEDIATE")
+                for name, digest in self._unsaved:
+                    self._write(self._registered(name), digest)
+                for name, now_s in self._contents.items():
+                    self._table.execute(
+                        "UPDATE callers SET content_s = ? WHERE name = ?",
+                        (now_s, self._registered(name)),
+                    )
+                self._table.execute("COMMIT")
+            except sqlite3.Error:
+                with suppress(sqlite3.Error):
+                    self._table.execute("ROLLBACK")
+                return False
+            self._unsaved.clear()
+            self._contents.clear()
+            return True
+
+    def close(self) -> bool:
+        """Write what is not on the disk yet, and close; tell whether all is there."""
+        saved = self.save()
+        with self._lock:
+            self._table.close()
+        return saved
+
+    def _name(self, caller: bytes | None) -> bytes:
+        data = b"caller\0" + (b"-" if caller is None else b"+" + caller)
+        return hmac.digest(self.key, data, "sha256")[:_DIGEST_BYTES]
+
+    def _registered(self, name: bytes) -> bytes:
+        """Return under which name a caller's rows are; makes it one if there is room.
+
+        A new caller may be an old one under a new name, and what that forgot it did.
+        """
+        rows = dict(self._table.execute("SELECT name, forgot FROM callers"))
+        if name not in rows:
+            if len(rows) >= MAX_CALLERS:
+                name = _OTHERS
+            self._table.execute(
+                "INSERT OR IGNORE INTO callers VALUES (?, ?, 0)",
+                (name, int(any(rows.values()))),
+            )
+        return name
+
+    def _write(self, name: bytes, digest: bytes) -> None:
+        # The last one last, and each caller's own: one must not be the first to be
+        # forgotten because another asked the same.
+        self._table.execute(
+            "DELETE FROM kept WHERE digest = ? AND caller = ?", (digest, name)
+        )
+        self._table.execute(
+            "INSERT INTO kept (digest, caller) VALUES (?, ?)", (digest, name)
+        )
+        (count,) = self._table.execute(
+            "SELECT COUNT(*) FROM kept WHERE caller = ?", (name,)
+        ).fetchone()
+        if count > self._share:
+            self._table.execute(
+                "DELETE FROM kept WHERE id = "
+                "(SELECT MIN(id) FROM kept WHERE caller = ?)",
+                (name,),
+            )
+            self._forgot(name)
+
+    def _forgot(self, name: bytes) -> None:
+        self._table.execute(
+            "INSERT INTO callers VALUES (?, 1, 0) "
+            "ON CONFLICT (name) DO UPDATE SET forgot = 1",
+            (name,),
+        )
+
+    def _opened(self, folder: Path) -> sqlite3.Connection:
+        """Open the files, or make them; notes where they are not what they were.
+
+        Raises:
+            OSError: they cannot be opened or made.
+            sqlite3.Error: the same.
+        """
+        make_private_folder(folder)
+        key_path, path = folder / KEY_NAME, folder / TABLE_NAME
+        with locked(folder / f"{TABLE_NAME}.lock", _LOCK_S):
+            there = [os.path.lexists(each) for each in (key_path, path)]
+            if any(there):
+                try:
+                    return self._read(key_path, path)
+                except _LostError:
+                    self._lost = True
+            # In this order: wherever it breaks off, one of the two is there and does
+            # not fit the other, so that the next start knows that something was lost.
+            with write_private_atomically(key_path) as file:
+                file.write(self.key.hex().encode())
+            for each in (path, path.with_name(f"{path.name}-journal")):
+                each.unlink(missing_ok=True)
+            os.close(open_private(path, os.O_RDWR | os.O_CREAT))
+            table = _connected(path)
+            _prepare(table)
+            table.executescript(f"BEGIN IMMEDIATE; {_TABLES}")
+            table.execute("INSERT INTO checks VALUES (?)", (self._check(),))
+            if self._lost:
+                table.execute("INSERT INTO callers VALUES (?, 1, 0)", (_EVERYBODY,))
+            table.execute("COMMIT")
+            return table
+
+    def _read(self, key_path: Path, path: Path) -> sqlite3.Connection:
+        try:
+            with open_ordinary(key_path) as file:
+                text = file.read(2 * _KEY_BYTES + 1)
+            key = bytes.fromhex(text.decode("ascii"))
+            os.close(open_private(path, os.O_RDWR))
+        except (FileNotFoundError, ValueError):
+            raise _LostError from None
+        if len(key) != _KEY_BYTES:
+            raise _LostError
+        self.key = key
+        table = _connected(path)
+        with ExitStack() as stack:
+            stack.callback(table.close)
+            if self._fits(table):
+                stack.pop_all()
+                return table
+        raise _LostError
+
+    def _fits(self, table: sqlite3.Connection) -> bool:
+        """Tell whether a table is sound and of this key."""
+        try:
+            _prepare(table)
+            if table.execute("PRAGMA quick_check").fetchall() != [("ok",)]:
+                return False
+            checks = table.execute("SELECT digest FROM checks").fetchall()
+            lost = table.execute(
+                "SELECT 1 FROM callers WHERE name = ?", (_EVERYBODY,)
+            ).fetchone()
+        except sqlite3.Error as failure:
+            # Held by another process, or a disk that fails: it may be sound.
+            damaged = failure.sqlite_errorcode & 0xFF in _DAMAGED
+            if not damaged and failure.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+                raise
+            return False
+        self._lost = lost is not None
+        return checks == [(self._check(),)]
+
+    def _check(self) -> bytes:
+        return hmac.digest(self.key, _CHECK, "sha256")
+
+
+def _connected(path: Path | None) -> sqlite3.Connection:
+    return sqlite3.connect(
+        ":memory:" if path is None else path,
+        timeout=_LOCK_S,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+
+
+def _prepare(table: sqlite3.Connection) -> None:
+    for pragma in (
+        # One file, no other that somebody could remove without its being noticed.
+        "journal_mode=DELETE",
+        "synchronous=FULL",
+        "secure_delete=ON",
+        "temp_store=MEMORY",
+    ):
+        table.execute(f"PRAGMA {pragma}")
