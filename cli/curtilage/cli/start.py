@@ -3,19 +3,21 @@
 import argparse
 import asyncio
 import os
-from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from curtilage.cli.terminal import err, progress
-from curtilage.client.assemble import assemble
-from curtilage.client.audit.recorder import SaveTranscript
 from curtilage.client.config import ClientConfig, Flags, read_config
-from curtilage.client.consent import Consents
 from curtilage.client.local.registry import Registry, data_directory
-from curtilage.client.session import Session
+
+if TYPE_CHECKING:  # a command that only decides loads none of what asks
+    from collections.abc import AsyncGenerator
+
+    from curtilage.client.audit.recorder import SaveTranscript
+    from curtilage.client.consent import Consents
+    from curtilage.client.session import Session
 
 TOLD_AFTER_S: Final = 2.0
 WAITING: Final = (
@@ -54,10 +56,13 @@ async def session_from(
     config: ClientConfig,
     *,
     spare: bool = False,
-    save_transcript: SaveTranscript | None = None,
-    consents: Consents | None = None,
-) -> AsyncGenerator[Session]:
+    save_transcript: "SaveTranscript | None" = None,
+    consents: "Consents | None" = None,
+) -> "AsyncGenerator[Session]":
     """Start a client and stop it at the end; ``spare`` as for ``assemble``."""
+    from curtilage.client.assemble import assemble  # noqa: PLC0415 - see above
+    from curtilage.client.session import Session  # noqa: PLC0415
+
     with progress("starting detectors and local model"):
         parts = await assemble(config, spare=spare, notify=err)
     if parts.audit.problem is not None:
@@ -73,7 +78,7 @@ async def session_from(
         await asyncio.shield(close_told(session))
 
 
-async def close_told(session: Session, *, after_s: float = TOLD_AFTER_S) -> None:
+async def close_told(session: "Session", *, after_s: float = TOLD_AFTER_S) -> None:
     """Close a session; where that takes a while, say what it waits for."""
     closing = asyncio.ensure_future(session.close())
     try:

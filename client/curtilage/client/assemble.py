@@ -21,7 +21,6 @@ from curtilage.client.audit.trail import DiskAuditTrail
 from curtilage.client.audit.writer import AuditLog
 from curtilage.client.config import ClientConfig
 from curtilage.client.detection.inspection import CheckedInspector, Inspector
-from curtilage.client.detection.side_by_side import SideBySide, cores
 from curtilage.client.errors import (
     ConfigError,
     FailureReason,
@@ -178,11 +177,6 @@ def inspector_for(policy: Policy, *, spare: bool = False) -> Inspector:
 def inspector_from(config: ClientConfig, *, spare: bool = False) -> CheckedInspector:
     """Start the detectors, which also ask whether the policy is signed."""
     return CheckedInspector(inspector_for(config.policy, spare=spare), config.currency)
-
-
-def inspectors_from(config: ClientConfig) -> SideBySide:
-    """Start the detectors for many queries at once, on every core."""
-    return SideBySide(lambda: inspector_from(config), count=cores())
 
 
 def audit_trail(config: ClientConfig) -> DiskAuditTrail:
