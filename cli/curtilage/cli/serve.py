@@ -5,6 +5,7 @@ import asyncio
 import secrets
 import signal
 from contextlib import suppress
+from datetime import UTC, datetime
 from time import monotonic
 
 from curtilage.cli.start import config_from, session_from
@@ -19,8 +20,16 @@ from curtilage.client.config import ClientConfig
 from curtilage.client.consent import KEY_BYTES, ConsentDesk
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.errors import EXPLAINED, ClientError
+from curtilage.client.health import WORDS
 from curtilage.client.queue.deferred import State
-from curtilage.client.telemetry import TelemetrySettings, configure, shutdown
+from curtilage.client.telemetry import (
+    LogForm,
+    StateLog,
+    TelemetrySettings,
+    configure,
+    shutdown,
+)
+from curtilage.client.watch import watching
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -31,17 +40,23 @@ def run(arguments: argparse.Namespace) -> int:
         )
     )
     try:
-        asyncio.run(_serve(config_from(arguments), arguments.host, arguments.port))
+        log = StateLog(LogForm(arguments.log), err, words=WORDS, clock=_utc_now)
+        config = config_from(arguments)
+        asyncio.run(_serve(config, arguments.host, arguments.port, log))
     finally:
         shutdown()
     return DONE
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
 
 
 def _monotonic_ms() -> int:
     return int(monotonic() * 1000)
 
 
-async def _serve(config: ClientConfig, host: str, port: int) -> None:
+async def _serve(config: ClientConfig, host: str, port: int, log: StateLog) -> None:
     stop = asyncio.Event()
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
 
@@ -54,7 +69,7 @@ async def _serve(config: ClientConfig, host: str, port: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, told_to_stop)
     try:
-        await _serve_until(stop, config, host, port)
+        await _serve_until(stop, config, host, port, log)
     except asyncio.CancelledError:
         if not stop.is_set():
             raise
@@ -65,7 +80,7 @@ async def _serve(config: ClientConfig, host: str, port: int) -> None:
 
 
 async def _serve_until(
-    stop: asyncio.Event, config: ClientConfig, host: str, port: int
+    stop: asyncio.Event, config: ClientConfig, host: str, port: int, log: StateLog
 ) -> None:
     # Whoever serves others asks none of them here: their applications do.
     consents = ConsentDesk(
@@ -86,8 +101,9 @@ async def _serve_until(
             queue.keep_on()
         shown = f"[{host}]" if ":" in host else host
         out_json({"ready": True, "listen": f"http://{shown}:{bound}/v1"})
-        while not await _stopped(stop, CHECKPOINT_S):
-            await session.audit.checkpoint()
+        async with watching(session, log):
+            while not await _stopped(stop, CHECKPOINT_S):
+                await session.audit.checkpoint()
         err("stopping")
         if queue is not None and queue.in_memory:
             left = [each for each in await queue.items() if each.state is State.WAITING]

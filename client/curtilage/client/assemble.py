@@ -139,6 +139,8 @@ async def assemble(
         or None,
         parameters=parameters_of(local),
         queue=queue,
+        detectors=lambda: inspector.condition,
+        currency=config.currency,
         home_model=lambda: local.tag if isinstance(local, RolledOutModel) else "",
         notify=notify,
     )

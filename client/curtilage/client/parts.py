@@ -16,6 +16,7 @@ from curtilage.client.audit.recorder import SaveTranscript
 from curtilage.client.audit.trail import AuditTrail
 from curtilage.client.consent import Consents
 from curtilage.client.errors import FailureReason, LocalUnavailableError
+from curtilage.client.health import Detectors
 from curtilage.client.query import Query
 from curtilage.client.queue.deferred_store import DeferredStore
 from curtilage.client.remote.cover import CoverSettings
@@ -27,6 +28,7 @@ from curtilage.client.routing.trace import TraceLine
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.permit import HousePermit, PermitDesk
 from curtilage.policy.document.model import Policy
+from curtilage.policy.signing import Currency
 
 
 class Inspects(Protocol):
@@ -184,6 +186,8 @@ class ClientParts:
             ``Provenance``; empty: none is rolled out.
         consents: asks a person what the policy wants asked; None: nobody can be.
         queue: where questions wait that nobody can answer just now, if any may.
+        detectors: says how the detectors' process is.
+        currency: the policy's signature, where one is demanded.
     """
 
     policy: Policy
@@ -211,3 +215,5 @@ class ClientParts:
     home_model: Callable[[], str] = str
     consents: Consents | None = None
     queue: DeferredStore | None = None
+    detectors: Callable[[], Detectors] = Detectors
+    currency: Currency | None = None

@@ -33,6 +33,7 @@ from curtilage.client.detection.worker import (
 from curtilage.client.detection.worker_pool import Workers
 from curtilage.client.errors import BusyError
 from curtilage.client.fair_queue import FairQueue, TurnRefusedError
+from curtilage.client.health import Detectors
 from curtilage.client.query import Leaf, Query
 from curtilage.client.telemetry import RestartCause
 from curtilage.policy.decision.classes import UNFINISHED
@@ -341,6 +342,16 @@ class Inspector:
         return self._workers.current is not None
 
     @property
+    def condition(self) -> Detectors:
+        """How the workers are; one that has died counts at once."""
+        process = self._workers.current
+        return Detectors(
+            ready=process is not None,
+            broken=process is not None and bool(process.broken),
+            restarts=self._workers.restarts,
+        )
+
+    @property
     def worker_pid(self) -> int | None:
         """The worker's process id, or None while there is none."""
         process = self._workers.current
@@ -511,6 +522,16 @@ class CheckedInspector:
     def advice(self) -> str | None:
         """What a person should be told of the detectors, or None."""
         return self._inspector.advice
+
+    @property
+    def condition(self) -> Detectors:
+        """How the detectors' process is."""
+        return self._inspector.condition
+
+    @property
+    def currency(self) -> Currency | None:
+        """The signature that is demanded, or None where none is."""
+        return self._currency
 
     @property
     def problem(self) -> str | None:

@@ -41,6 +41,7 @@ from curtilage.client.errors import (
     UsageError,
 )
 from curtilage.client.fair_queue import ASKER
+from curtilage.client.health import Status
 from curtilage.client.openai_chat import (
     MAX_REQUEST_BYTES,
     MODEL_ID,
@@ -275,12 +276,22 @@ class _Endpoint:
             {"id": each.id, "kind": each.kind.value, "available": available}
             for each, available in self._session.tiers()
         ]
+        health = self._session.health()
+        reasons = [
+            {"part": each.part.value, "reason": each.reason.value}
+            | ({} if each.tier is None else {"tier": each.tier.value})
+            for each in health.reasons
+            if each.reason is not None
+        ]
         return _json(
             {
-                "status": "ok",
+                "status": health.status.value,
+                "reasons": cast("object", reasons),
                 "policy": self._session.policy.digest,
                 "tiers": cast("object", tiers),
-            }
+            },
+            # A monitor that reads no JSON sees that every question is refused.
+            status=503 if health.status is Status.FAILING else 200,
         )
 
 

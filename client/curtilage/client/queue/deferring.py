@@ -95,6 +95,9 @@ class Drained:
 class Deferring:
     """One session's queue.
 
+    Attributes:
+        failing: whether its store could not be read or written the last time.
+
     Args:
         store: where the questions wait.
         plan: for how long.
@@ -125,6 +128,7 @@ class Deferring:
         self._below = below
         self._loop: asyncio.Task[None] | None = None
         self._closed = False
+        self.failing = False
         # What is being asked again has its place already.
         self._ticket: ContextVar[str] = ContextVar("ticket", default="")
 
@@ -193,7 +197,10 @@ class Deferring:
         return None
 
     async def _put(self, item: Deferred, request: bytes, why: str) -> None:
+        # Until it is known to be written: whatever happens instead is a failure.
+        self.failing = True
         await asyncio.to_thread(self._store.put, item, request, why)
+        self.failing = False
         # It waits now, whether or not it can be counted: told that it failed, its
         # sender would have no ticket for what leaves later all the same.
         with suppress(QueueStoreError):
@@ -312,8 +319,12 @@ class Deferring:
             await self._sleep(pause_s * spread)
             # A disk that is full just now may not be so later; nobody is here to tell.
             drained = Drained(waiting=1)
-            with suppress(QueueStoreError):
+            try:
                 drained = await self.drain()
+            except QueueStoreError:
+                self.failing = True
+            else:
+                self.failing = False
             none = not drained.waiting and not drained.elsewhere
             if none and self._store.in_memory:
                 return  # into a file, another process may put one by
