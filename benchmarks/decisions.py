@@ -125,7 +125,10 @@ def measure_detectors(count: int) -> Table:
 
 def _scanner(engine: Literal["none", "embedded"]) -> Scanner:
     plan = load_profile("default").plan
-    return scanner_of(replace(plan, ner=NerPlan(engine=engine), scan="full"))
+    scanner = scanner_of(replace(plan, ner=NerPlan(engine=engine), scan="full"))
+    for preload in scanner.preloads:
+        preload()
+    return scanner
 
 
 def _quantiles(

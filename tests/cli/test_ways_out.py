@@ -128,7 +128,7 @@ async def test_a_key_that_others_can_read_is_told_to_a_person(
             advice=ways.advice,
         )
 
-    monkeypatch.setattr(shared, "assemble", assemble)
+    monkeypatch.setattr(assembling, "assemble", assemble)
     async with shared.session_from(loose):
         pass
     told = capsys.readouterr().err

@@ -17,7 +17,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from curtilage.attest.log.model_manifest import ModelFiles
 from curtilage.cli import examine
 from curtilage.cli import main as cli
-from curtilage.cli import start as shared
 from curtilage.client import assemble as assembling
 from curtilage.client.assemble import house_keys, inspector_for, inspector_from
 from curtilage.client.config import Flags, read_config
@@ -188,7 +187,7 @@ def test_only_a_server_keeps_a_spare(
         asked.append(spare)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(shared, "assemble", assemble)
+    monkeypatch.setattr(assembling, "assemble", assemble)
     with pytest.raises((KeyboardInterrupt, SystemExit)):
         raise SystemExit(cli.main([*arguments, "--policy", "mine.yaml"]))
     assert asked == [spare]

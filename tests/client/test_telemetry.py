@@ -492,3 +492,31 @@ def test_silence_libraries_silences(
     logging.getLogger(name).critical(CANARY)
     output = capfd.readouterr()
     assert CANARY not in output.out + output.err
+
+
+def test_help_lines_say_what_is_counted() -> None:
+    active = telemetry.configure(TelemetrySettings(prometheus_port=0))
+    assert active is not None
+    for event in telemetry.Event:
+        active.count(event, {})
+    for figure in telemetry.Figure:
+        active.measured(figure, 1.0, {})
+    for level in telemetry.Level:
+        active.stands(level, 1.0, {})
+    active.took(Stage.INSPECT, 1.0)
+    active.cost(TIER, 1.0)
+    url = f"http://127.0.0.1:{active.prometheus_port}/metrics"
+    with urllib.request.urlopen(url) as answer:
+        text = answer.read().decode()
+    told = [line for line in text.splitlines() if line.startswith("# HELP ")]
+    assert len(told) == len(telemetry.DESCRIBED)
+    assert all(len(line.split(" ", 3)) == 4 for line in told), told
+
+
+def test_what_ends_is_told_in_minutes(reader: InMemoryMetricReader) -> None:
+    telemetry.expires(telemetry.Level.POLICY_EXPIRES, 3599.0)
+    telemetry.expires(telemetry.Level.EVIDENCE_EXPIRES, -5.0)
+    found = points(reader)
+    (policy,) = found["curtilage.client.policy.expires"]
+    (evidence,) = found["curtilage.client.evidence.expires"]
+    assert (getattr(policy, "value"), getattr(evidence, "value")) == (3540.0, 0.0)  # noqa: B009

@@ -16,6 +16,7 @@ from curtilage.client import telemetry
 from curtilage.client.answer import Answerer
 from curtilage.client.boundary.ladder import Rung
 from curtilage.client.errors import FailureReason
+from curtilage.client.health import Status
 from curtilage.client.routing.breaker import BreakerState
 from curtilage.client.routing.estimate import Intent
 from curtilage.client.routing.utility import Reason, Refusal
@@ -76,6 +77,9 @@ def exported() -> dict[str, set[str]]:
     telemetry.verified(tier, Opinion.BAD)
     telemetry.feedback(tier, Opinion.GOOD)
     telemetry.certified(tier, in_force=True)
+    telemetry.health(Status.OK)
+    telemetry.expires(Level.EVIDENCE_EXPIRES, 60)
+    telemetry.expires(Level.POLICY_EXPIRES, 60)
     telemetry.breaker(tier, BreakerState.OPEN)
     telemetry.retry_budget(Twice.RETRY, 1)
     telemetry.queued(1, 1.0)

@@ -81,8 +81,10 @@ async def test_enclave_serves_what_it_verified(tmp_path: Path) -> None:
         assert json.loads(health.body)["evidence"] == "emulated-sev-snp"
         bundle = await exchange(address, get("/attestation-bundle"))
         assert len(bundle.body) < 256 * 1024
-    assert said.notices[0].startswith("EMULATED EVIDENCE: no hardware protects")
-    assert len(said.notices) == 1
+    honest, loaded, refreshed = said.notices
+    assert honest.startswith("EMULATED EVIDENCE: no hardware protects")
+    assert loaded.endswith("model: loaded: the model is loaded")
+    assert "evidence: refreshed: new evidence is served; until 2" in refreshed
     with pytest.raises(OSError, match="Connect call failed"):
         await exchange(address, get("/healthz"))
 

@@ -1,16 +1,24 @@
 import ast
 import io
+import json
 import logging
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from curtilage.enclave_server import telemetry
-from curtilage.enclave_server.telemetry import Counters, Event
+from curtilage.enclave_server.telemetry import (
+    Counters,
+    Event,
+    LogForm,
+    Reason,
+    StateLog,
+)
 
 CANARY = "canary-4111111111111111"
 
@@ -102,3 +110,51 @@ def test_telemetry_has_no_way_out() -> None:
         "types",
         "typing",
     }
+
+
+# --- lines about changes of state ----------------------------------------------------
+
+AT = datetime(2026, 11, 28, 10, 26, 17, tzinfo=UTC)
+UNTIL = AT + timedelta(hours=2)
+
+
+def test_each_change_has_one_line() -> None:
+    lines: list[str] = []
+    log = StateLog(LogForm.TEXT, lines.append, lambda: AT)
+    log.loaded()
+    log.refreshed(UNTIL)
+    assert [log.failed(Reason.NOT_RENEWED) for _ in range(3)] == [True, False, False]
+    assert [log.failed(Reason.EXPIRED) for _ in range(3)] == [True, False, False]
+    log.refreshed(UNTIL)
+    assert log.failed(Reason.NOT_RENEWED)
+    said = [line.removeprefix("2026-11-28T10:26:17Z ") for line in lines]
+    assert [line.partition(": ")[2].partition(":")[0] for line in said] == [
+        "loaded",
+        "refreshed",
+        "degraded (evidence_not_renewed)",
+        "failing (evidence_expired)",
+        "refreshed",
+        "degraded (evidence_not_renewed)",
+    ]
+    assert said[1].endswith("; until 2026-11-28T12:26:17Z")
+
+
+def test_a_line_may_be_json() -> None:
+    lines: list[str] = []
+    log = StateLog(LogForm.JSON, lines.append, lambda: AT)
+    log.refreshed(UNTIL)
+    log.failed(Reason.NOT_RENEWED)
+    assert [json.loads(line) for line in lines] == [
+        {
+            "time": "2026-11-28T10:26:17Z",
+            "part": "evidence",
+            "state": "refreshed",
+            "until": "2026-11-28T12:26:17Z",
+        },
+        {
+            "time": "2026-11-28T10:26:17Z",
+            "part": "evidence",
+            "state": "degraded",
+            "reason": "evidence_not_renewed",
+        },
+    ]

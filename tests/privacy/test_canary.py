@@ -9,7 +9,7 @@ every byte that left is searched.
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import aiohttp
@@ -18,13 +18,23 @@ from end_to_end.conftest import make_stack
 from end_to_end.conftest import model as model  # noqa: PLC0414 - the fixture
 
 from curtilage_dev.processes import Processes
-from curtilage_dev.stack import Stack
+from curtilage_dev.stack import GATEWAY, Stack
 from support.tap import Tap, listening, tapped
 
 IN_PROMPT = "zanzibarquill"
 IN_HEADER = "headerquokka77"
 IN_PATH = "pathwombat55"
 LOUD = ("client", "relay", "enclave")
+CHANGES = {
+    "client": b"enclave: degraded (enclave_unreachable)",
+    "relay": f"gateway {GATEWAY}: degraded (gateway_unreachable)".encode(),
+    "enclave": b"evidence: refreshed",
+}
+PATIENCE_S = 120
+LEAVES: dict[str, object] = {
+    "messages": [{"role": "user", "content": "What is the capital of France?"}],
+    "max_tokens": 4,
+}
 MAKES_LOUD = """\
 import logging, sys
 logging.basicConfig(level=logging.DEBUG, stream=sys.stderr, force=True)
@@ -155,6 +165,15 @@ async def test_nothing_that_anybody_wrote_holds_a_secret(
         for said in (json.loads(answers[0])["id"], IN_PROMPT):
             word: dict[str, object] = {"id": said, "good": True}
             await ask(stack.client_url, word, headers, path="/curtilage/feedback")
+        # Each party writes a line about what changes while secrets go in.
+        await asyncio.to_thread(stack.running["enclave"].stop)
+        for body in (*bodies(), LEAVES):
+            await ask(stack.client_url, body, headers)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_S):
+                while unchanged(folder / "stack"):  # noqa: ASYNC110 - of processes
+                    await asyncio.sleep(0.1)
+        assert unchanged(folder / "stack") == []
         for name in LOUD:
             await asyncio.to_thread(stack.running[name].stop)
     secrets = [IN_PROMPT, IN_HEADER, IN_PATH]
@@ -168,6 +187,12 @@ async def test_nothing_that_anybody_wrote_holds_a_secret(
     counted = ("answered", "mask.denied", "tier.ttft", "feedback")
     for name in counted:
         assert f"curtilage.client.{name}".encode() in telemetry, name
+
+
+def unchanged(folder: Path) -> list[str]:
+    """Return the processes that have not written which state changed."""
+    logs = {name: (folder / f"{name}.err").read_bytes() for name in LOUD}
+    return [name for name, log in logs.items() if CHANGES[name] not in log]
 
 
 def search(folder: Path, tap: Tap, telemetry: bytes, secrets: list[str]) -> int:

@@ -2,12 +2,14 @@
 
 import asyncio
 import http.server
+import json
 import logging
 import socket
 import sys
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
@@ -18,7 +20,10 @@ from curtilage.relay import telemetry
 from curtilage.relay.errors import StartError
 from curtilage.relay.refusals import Refusal, refusal_body
 from curtilage.relay.telemetry import (
+    HOLD_S,
     Fetch,
+    LogForm,
+    StateLog,
     StatusClass,
     Telemetry,
     TelemetrySettings,
@@ -309,3 +314,155 @@ def test_only_telemetry_imports_logging_or_opentelemetry() -> None:
             text = source.read_text()
             assert "import logging" not in text
             assert "opentelemetry" not in text
+
+
+# --- lines about changes of state ----------------------------------------------------
+
+AT = datetime(2026, 11, 28, 10, 26, 17, tzinfo=UTC)
+
+
+class Log:
+    """A log of two gateways, its lines and its clock."""
+
+    def __init__(self, form: LogForm = LogForm.TEXT) -> None:
+        self.lines: list[str] = []
+        self.now_s = 0.0
+        self.due: list[tuple[float, Callable[[], object]]] = []
+        self.log = StateLog(
+            ("demo", "many/a"),
+            form,
+            write=self.lines.append,
+            clock=lambda: AT,
+            monotonic=lambda: self.now_s,
+            later=lambda wait_s, call: self.due.append((wait_s, call)),
+        )
+
+    def later(self) -> None:
+        """Let the time come at which something was to be called."""
+        (wait_s, call), self.due = self.due[0], []
+        self.now_s += wait_s
+        call()
+
+
+def test_a_gateway_that_cannot_be_reached_has_one_line() -> None:
+    log = Log()
+    for _ in range(9):
+        log.log.gateway("demo", Refusal.GATEWAY_UNREACHABLE)
+    degraded = [log.log.degraded]
+    log.now_s += HOLD_S
+    for _ in range(9):
+        log.log.gateway("demo", None)
+    assert [*degraded, log.log.degraded] == [True, False]
+    first, second = log.lines
+    assert first == (
+        "2026-11-28T10:26:17Z gateway demo: degraded (gateway_unreachable): the "
+        "gateway cannot be reached"
+    )
+    assert second == "2026-11-28T10:26:17Z gateway demo: ok"
+
+
+def test_a_gateway_that_flaps_has_few_lines_and_the_last_is_true() -> None:
+    log = Log()
+    for second in range(300):
+        log.now_s = second
+        refusal = (Refusal.GATEWAY_TIMEOUT, None)[second % 2]
+        log.log.gateway("demo", refusal)
+        if log.due and log.now_s >= HOLD_S * len(log.lines):
+            log.later()
+    assert len(log.lines) <= 300 / HOLD_S + 1
+    log.log.gateway("demo", Refusal.GATEWAY_TIMEOUT)
+    log.log.gateway("demo", None)
+    if log.due:
+        log.later()
+    assert log.lines[-1].endswith("gateway demo: ok")
+
+
+def test_what_was_held_back_is_written_once_the_time_is_over() -> None:
+    log = Log()
+    log.log.gateway("demo", Refusal.GATEWAY_TIMEOUT)
+    log.log.gateway("demo", None)
+    log.log.gateway("demo", Refusal.GATEWAY_UNREACHABLE)
+    assert len(log.lines) == len(log.due) == 1
+    log.later()
+    assert "gateway_unreachable" in log.lines[1]
+    assert len(log.lines) == 2
+
+
+def test_one_line_of_each_gateway() -> None:
+    log = Log()
+    log.log.gateway("demo", Refusal.GATEWAY_TIMEOUT)
+    log.log.gateway("many/a", Refusal.GATEWAY_TIMEOUT)
+    assert ["demo:" in line for line in log.lines] == [True, False]
+
+
+def test_a_line_of_a_relay_may_be_json() -> None:
+    log = Log(LogForm.JSON)
+    log.log.gateway("many/a", Refusal.GATEWAY_TIMEOUT)
+    assert [json.loads(line) for line in log.lines] == [
+        {
+            "time": "2026-11-28T10:26:17Z",
+            "part": "gateway",
+            "name": "many/a",
+            "state": "degraded",
+            "reason": "gateway_timeout",
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    "refusal", [each for each in Refusal if each not in telemetry.WORDS]
+)
+def test_what_is_about_one_request_changes_no_state(refusal: Refusal) -> None:
+    log = Log()
+    log.log.gateway("demo", refusal)
+    degraded = [log.log.degraded]
+    log.log.gateway("demo", Refusal.GATEWAY_TIMEOUT)
+    log.log.gateway("demo", refusal)
+    assert [*degraded, log.log.degraded] == [False, True]
+    assert len(log.lines) == 1
+
+
+def test_a_name_of_no_gateway_is_never_written() -> None:
+    log = Log()
+    with pytest.raises(KeyError):
+        log.log.gateway(CANARY, Refusal.GATEWAY_TIMEOUT)
+    assert log.lines == []
+
+
+async def test_a_relay_says_which_gateway_it_cannot_reach(
+    make_relay: MakeRelay,
+) -> None:
+    relay = await make_relay(gateways={"demo": "http://127.0.0.1:9"})
+    assert (await relay.get("/healthz")).body == b"ok\n"
+    answer = await relay.post("/demo", f"X-Canary: {CANARY}")
+    assert answer.status == 502
+    health = await relay.get("/healthz")
+    # Another relay reaches no other gateway: this one need not be left out.
+    assert (health.status, health.body) == (200, b"degraded\n")
+
+
+async def test_a_gateway_that_is_there_again_shows(
+    make_relay: MakeRelay, gateway: FakeGateway
+) -> None:
+    gateway.script = say(raw_answer())
+    relay = await make_relay()
+    log = relay.relay._log  # pyright: ignore[reportPrivateUsage]
+    log.gateway("demo", Refusal.GATEWAY_UNREACHABLE)
+    assert (await relay.get("/healthz")).body == b"degraded\n"
+    assert (await relay.post()).status == 200
+    assert (await relay.get("/healthz")).body == b"ok\n"
+
+
+def test_help_lines_say_what_is_counted() -> None:
+    active = configure(TelemetrySettings(prometheus_port=0))
+    active.forwarded(StatusClass.SUCCESS)
+    active.rejected(Refusal.BUSY)
+    active.cached_fetch(Fetch.FRESH)
+    active.took(0.1)
+    url = f"http://127.0.0.1:{active.prometheus_port}/metrics"
+    with urllib.request.urlopen(url) as answer:
+        text = answer.read().decode()
+    active.close()
+    told = [line for line in text.splitlines() if line.startswith("# HELP ")]
+    assert len(told) == 4
+    assert all(len(line.split(" ", 3)) == 4 for line in told), told

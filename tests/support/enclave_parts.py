@@ -132,6 +132,7 @@ class StaticBundles:
     """Publishes what it is given."""
 
     current: Published | None
+    failing: bool = False
 
     def published(self, now: datetime) -> Published | None:
         assert now.tzinfo is UTC

@@ -52,6 +52,10 @@ PROCESS: Final[Table] = {
         "test_every_detector_that_hangs_keeps_the_query_home",
         "test_no_socket_is_made_and_no_program_started",
     ),
+    "client/detection/detectors/test_loading.py": (
+        "test_a_text_loads_what_it_needs",
+        "test_what_most_texts_need_can_be_loaded_before_one_comes",
+    ),
     "client/detection/detectors/test_main.py": (),
     "client/detection/test_inspection.py": (),
     "client/detection/test_worker.py": (),

@@ -352,6 +352,12 @@ def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--prometheus-port", type=int, metavar="PORT", help="answer Prometheus here"
     )
+    parser.add_argument(
+        "--log",
+        choices=("text", "json"),
+        default="text",
+        help="how a change of state is written to standard error, a line each",
+    )
 
 
 def _socket(text: str) -> Path:

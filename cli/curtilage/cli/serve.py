@@ -8,6 +8,7 @@ import signal
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 
@@ -26,8 +27,16 @@ from curtilage.client.consent import KEY_BYTES, ConsentDesk
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.endpoint.accounts import TOKEN_NAME, Callers, stored_token
 from curtilage.client.errors import EXPLAINED, ClientError, UsageError
+from curtilage.client.health import WORDS
 from curtilage.client.queue.deferred import State
-from curtilage.client.telemetry import TelemetrySettings, configure, shutdown
+from curtilage.client.telemetry import (
+    LogForm,
+    StateLog,
+    TelemetrySettings,
+    configure,
+    shutdown,
+)
+from curtilage.client.watch import watching
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,17 +63,22 @@ def run(arguments: argparse.Namespace) -> int:
         )
     )
     try:
-        asyncio.run(_serve(config_from(arguments), listen))
+        log = StateLog(LogForm(arguments.log), err, words=WORDS, clock=_utc_now)
+        asyncio.run(_serve(config_from(arguments), listen, log))
     finally:
         shutdown()
     return DONE
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
 
 
 def _monotonic_ms() -> int:
     return int(monotonic() * 1000)
 
 
-async def _serve(config: ClientConfig, listen: _Listen) -> None:
+async def _serve(config: ClientConfig, listen: _Listen, log: StateLog) -> None:
     stop = asyncio.Event()
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
 
@@ -77,7 +91,7 @@ async def _serve(config: ClientConfig, listen: _Listen) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, told_to_stop)
     try:
-        await _serve_until(stop, config, listen)
+        await _serve_until(stop, config, listen, log)
     except asyncio.CancelledError:
         if not stop.is_set():
             raise
@@ -88,7 +102,7 @@ async def _serve(config: ClientConfig, listen: _Listen) -> None:
 
 
 async def _serve_until(
-    stop: asyncio.Event, config: ClientConfig, listen: _Listen
+    stop: asyncio.Event, config: ClientConfig, listen: _Listen, log: StateLog
 ) -> None:
     token, path = kept_token()
     # Whoever serves others asks none of them here: their applications do.
@@ -120,8 +134,9 @@ async def _serve_until(
             announce(token, path)
         kept = None if token is None else str(path)
         out_json({"ready": True, **_shown(listen, bound), "token_file": kept})
-        while not await _stopped(stop, CHECKPOINT_S):
-            await session.audit.checkpoint()
+        async with watching(session, log):
+            while not await _stopped(stop, CHECKPOINT_S):
+                await session.audit.checkpoint()
         err("stopping")
         if queue is not None and queue.in_memory:
             left = [each for each in await queue.items() if each.state is State.WAITING]

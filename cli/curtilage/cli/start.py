@@ -3,21 +3,23 @@
 import argparse
 import asyncio
 import os
-from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from curtilage.cli.terminal import err, progress
-from curtilage.client.assemble import assemble
-from curtilage.client.audit.recorder import SaveTranscript
 from curtilage.client.config import ClientConfig, Flags, read_config
-from curtilage.client.consent import Consents
 from curtilage.client.local.registry import Registry, data_directory
-from curtilage.client.session import Session
-from curtilage.policy.signing import Currency
+
+if TYPE_CHECKING:  # a command that only decides loads none of what asks
+    from collections.abc import AsyncGenerator
+
+    from curtilage.client.audit.recorder import SaveTranscript
+    from curtilage.client.consent import Consents
+    from curtilage.client.session import Session
+    from curtilage.policy.signing import Currency
 
 TOLD_AFTER_S: Final = 2.0
 WAITING: Final = (
@@ -56,14 +58,17 @@ async def session_from(
     config: ClientConfig,
     *,
     spare: bool = False,
-    save_transcript: SaveTranscript | None = None,
-    consents: Consents | None = None,
+    save_transcript: "SaveTranscript | None" = None,
+    consents: "Consents | None" = None,
     serves: bool = False,
-) -> AsyncGenerator[Session]:
+) -> "AsyncGenerator[Session]":
     """Start a client and stop it at the end; ``spare`` as for ``assemble``.
 
     ``serves``: programs ask it, and go on with their conversations after a restart.
     """
+    from curtilage.client.assemble import assemble  # noqa: PLC0415 - see above
+    from curtilage.client.session import Session  # noqa: PLC0415
+
     warn_of_signature(config.currency)
     with progress("starting detectors and local model"):
         parts = await assemble(config, spare=spare, notify=err)
@@ -82,14 +87,14 @@ async def session_from(
         await asyncio.shield(close_told(session))
 
 
-def warn_of_signature(currency: Currency | None) -> None:
+def warn_of_signature(currency: "Currency | None") -> None:
     """Say that the policy is not in force, or will soon not be any more."""
     # Everything is answered all the same, here, and looks as if all was well.
     if currency is not None and (warning := currency.warning(datetime.now(UTC))):
         err(f"warning: {warning}")
 
 
-async def close_told(session: Session, *, after_s: float = TOLD_AFTER_S) -> None:
+async def close_told(session: "Session", *, after_s: float = TOLD_AFTER_S) -> None:
     """Close a session; where that takes a while, say what it waits for."""
     closing = asyncio.ensure_future(session.close())
     try:

@@ -23,7 +23,6 @@ from curtilage.client.config import ClientConfig
 from curtilage.client.conversation.kept import KeptConversations
 from curtilage.client.detection.checked import CheckedInspector
 from curtilage.client.detection.inspection import Inspector
-from curtilage.client.detection.side_by_side import SideBySide, cores
 from curtilage.client.errors import (
     ConfigError,
     FailureReason,
@@ -149,6 +148,8 @@ async def assemble(
         parameters=parameters_of(local),
         queue=queue,
         kept=kept,
+        detectors=lambda: inspector.condition,
+        currency=config.currency,
         home_model=lambda: local.tag if isinstance(local, RolledOutModel) else "",
         notify=notify,
     )
@@ -187,11 +188,6 @@ def inspector_for(policy: Policy, *, spare: bool = False) -> Inspector:
 def inspector_from(config: ClientConfig, *, spare: bool = False) -> CheckedInspector:
     """Start the detectors, which also ask whether the policy is signed."""
     return CheckedInspector(inspector_for(config.policy, spare=spare), config.currency)
-
-
-def inspectors_from(config: ClientConfig) -> SideBySide:
-    """Start the detectors for many queries at once, on every core."""
-    return SideBySide(lambda: inspector_from(config), count=cores())
 
 
 def audit_trail(config: ClientConfig) -> DiskAuditTrail:

@@ -17,6 +17,7 @@ from curtilage.client.audit.trail import AuditTrail
 from curtilage.client.consent import Consents
 from curtilage.client.conversation.kept import KeptConversations
 from curtilage.client.errors import FailureReason, LocalUnavailableError
+from curtilage.client.health import Detectors
 from curtilage.client.query import Query
 from curtilage.client.queue.deferred_store import DeferredStore
 from curtilage.client.remote.cover import CoverSettings
@@ -28,6 +29,7 @@ from curtilage.client.routing.trace import TraceLine
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.permit import HousePermit, PermitDesk
 from curtilage.policy.document.model import Policy
+from curtilage.policy.signing import Currency
 
 
 class Inspects(Protocol):
@@ -187,6 +189,8 @@ class ClientParts:
         queue: where questions wait that nobody can answer just now, if any may.
         kept: where the conversations that stayed are known after a restart; None: they
             are not. The session closes it.
+        detectors: says how the detectors' process is.
+        currency: the policy's signature, where one is demanded.
     """
 
     policy: Policy
@@ -215,3 +219,5 @@ class ClientParts:
     consents: Consents | None = None
     queue: DeferredStore | None = None
     kept: KeptConversations | None = None
+    detectors: Callable[[], Detectors] = Detectors
+    currency: Currency | None = None

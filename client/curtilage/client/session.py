@@ -11,11 +11,14 @@ import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
+from dataclasses import replace
+from datetime import UTC, datetime
 from time import monotonic
 from types import TracebackType
 from typing import Self
 
 from curtilage.attest.verified_key import VerifiedKey
+from curtilage.client import telemetry
 from curtilage.client.answer import Answer, Answerer, SessionEvent
 from curtilage.client.answering.answer_stream import AnswerStream
 from curtilage.client.answering.attempts import Attempts
@@ -27,6 +30,15 @@ from curtilage.client.audit.trail import AuditTrail
 from curtilage.client.consent import Outbound, Stays
 from curtilage.client.conversation.pinned import PinnedConversations
 from curtilage.client.errors import EnclaveError, FailureReason, UsageError
+from curtilage.client.health import (
+    EXPIRES_SOON,
+    PARTS,
+    Condition,
+    Evidence,
+    Health,
+    Part,
+    Reason,
+)
 from curtilage.client.local.catalogue import by_digest
 from curtilage.client.parts import ClientParts, UnavailableLocal
 from curtilage.client.pseudonyms.vault import ConversationKeys
@@ -39,8 +51,9 @@ from curtilage.client.remote.keys import KeySource
 from curtilage.client.route import AskEnclave, AskLocal
 from curtilage.policy.decision.decide import Decision
 from curtilage.policy.decision.permit import KEY_BYTES, PermitDesk
-from curtilage.policy.decision.tiers import Tier
+from curtilage.policy.decision.tiers import Tier, TierKind
 from curtilage.policy.document.model import Policy
+from curtilage.policy.signing import Currency, SigningError, parse_signature
 
 
 class Session:
@@ -114,6 +127,11 @@ class Session:
         self._attempts = Attempts(
             parts, self._doors, self._enclave, keys, observer, queue=self._queue
         )
+        self._observer = observer
+        self._evidence = Evidence()
+        self._tiers = telemetry.names(
+            each.id for each in parts.policy.rulebook.tiering.tiers
+        )
 
     async def __aenter__(self) -> Self:
         """Return the session."""
@@ -176,9 +194,90 @@ class Session:
         absent = {Answerer.ENCLAVE} if self._enclave is None else set[Answerer]()
         if isinstance(self._parts.local, UnavailableLocal):
             absent.add(Answerer.LOCAL)
+        if self._parts.audit.problem is not None:
+            # What cannot be recorded is told to nobody outside this process.
+            absent |= {Answerer.ENCLAVE, Answerer.HOUSE}
+        if self._keeps_local:
+            absent.add(Answerer.ENCLAVE)
+        failing = self._observer.failing
         for tier in self._parts.policy.rulebook.tiering.tiers:
-            there = tier.id not in views or views[tier.id].available
+            # Where somebody chooses, the breaker says when a tier is asked again.
+            there = views[tier.id].available if tier.id in views else True
+            if router is None and tier.kind is not TierKind.IN_PROCESS:
+                there = tier.id not in failing
             yield tier, there and ANSWERERS[tier.kind] not in absent
+
+    @property
+    def _keeps_local(self) -> bool:
+        """Whether every query is kept local, whatever it says."""
+        detectors, now = self._parts.detectors(), self._parts.clock()
+        currency = self._parts.currency
+        stale = currency is not None and currency.problem(now) is not None
+        return stale or detectors.condition.reason is not None
+
+    def health(self) -> Health:
+        """Return how this client is: each of its parts, and whether it can answer."""
+        parts, now = self._parts, self._parts.clock()
+        failing = self._observer.failing
+        audit = None if parts.audit.problem is None else Reason.AUDIT_FAILED
+        queue = self._queue is not None and self._queue.failing
+        return Health(
+            conditions=(
+                *self._elsewhere(now),
+                *(
+                    Condition(
+                        part=Part.ON_PREMISES,
+                        tier=self._tiers[tier.id],
+                        reason=failing.get(tier.id),
+                    )
+                    for tier in parts.policy.rulebook.tiering.tiers
+                    if tier.kind is TierKind.HOUSE
+                ),
+                self._model(),
+                parts.detectors().condition,
+                Condition(part=Part.AUDIT, reason=audit),
+                Condition(
+                    part=Part.QUEUE, reason=Reason.QUEUE_FAILED if queue else None
+                ),
+                _signature(parts.currency, now),
+            ),
+            answers=any(available for _, available in self.tiers()),
+        )
+
+    def _elsewhere(self, now: datetime) -> Iterator[Condition]:
+        """Yield how the way out is: the relay, the enclave, its evidence."""
+        if self._enclave is None:
+            return
+        wrong = {
+            PARTS[self._observer.failing[tier.id]]: self._observer.failing[tier.id]
+            for tier in self._parts.policy.rulebook.tiering.tiers
+            if tier.kind is TierKind.ATTESTED and tier.id in self._observer.failing
+        }
+        for part in (Part.RELAY, Part.ENCLAVE):
+            yield Condition(part=part, reason=wrong.get(part))
+        evidence = self._evidence.condition(self._enclave.evidence_until, now)
+        # That it was refused says more than that it ends.
+        yield replace(evidence, reason=wrong.get(Part.EVIDENCE, evidence.reason))
+
+    def _model(self) -> Condition:
+        local = self._parts.local
+        if isinstance(local, UnavailableLocal):
+            return Condition(part=Part.MODEL, reason=Reason.MODEL_MISSING)
+        failing = self._observer.failing
+        wrong = (
+            failing.get(tier.id)
+            for tier in self._parts.policy.rulebook.tiering.tiers
+            if tier.kind is TierKind.IN_PROCESS
+        )
+        digests = local.digests
+        loaded = digests is not None and digests[1] is not None
+        return Condition(
+            part=Part.MODEL, reason=next(filter(None, wrong), None), mark=int(loaded)
+        )
+
+    async def look(self) -> None:
+        """Find out whether the enclave is there, without any question."""
+        await self._attempts.look()
 
     async def decide(self, query: Query) -> Decision:
         """Inspect a query and decide where it may go.
@@ -309,3 +408,18 @@ class Session:
             self._attempts.close()
             await asyncio.to_thread(self._pinned.close)
             await self._parts.audit.close()
+
+
+def _signature(currency: Currency | None, now: datetime) -> Condition:
+    """Return how the policy's signature is; where none is demanded, all is well."""
+    if currency is None:
+        return Condition(part=Part.POLICY)
+    if currency.problem(now) is not None:
+        return Condition(part=Part.POLICY, reason=Reason.POLICY_NOT_CURRENT)
+    try:
+        signature = parse_signature(currency.signature or b"")
+    except SigningError:
+        return Condition(part=Part.POLICY, reason=Reason.POLICY_NOT_CURRENT)
+    until = datetime.fromtimestamp(signature.not_after, UTC)
+    reason = Reason.POLICY_EXPIRING if until - now < EXPIRES_SOON else None
+    return Condition(part=Part.POLICY, reason=reason, until=until)

@@ -11,14 +11,16 @@ Client, relay and enclave each have such a module: the parties share no code, so
 no change for one of them can open another.
 """
 
+import json
 import logging
 import os
 import re
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import Enum, StrEnum, unique
 from typing import TYPE_CHECKING, Final, cast
 
@@ -132,6 +134,55 @@ class Level(StrEnum):
     QUEUE_DEPTH = "queue.depth"
     QUEUE_AGE = "queue.age"
     CERTIFIED = "verifier.certified"
+    HEALTH = "health"
+    EVIDENCE_EXPIRES = "evidence.expires"
+    POLICY_EXPIRES = "policy.expires"
+
+
+_SECONDS: Final = frozenset(
+    {Level.QUEUE_AGE, Level.EVIDENCE_EXPIRES, Level.POLICY_EXPIRES}
+)
+DESCRIBED: Final[Mapping[str, str]] = {
+    Event.INSPECTED: "Queries that the detectors looked at.",
+    Event.DECIDED: "Decisions, by their route.",
+    Event.ANSWERED: "Complete answers, by who gave them.",
+    Event.FALLBACK: "Tiers that were asked and failed, by reason.",
+    Event.REFUSED: "Queries without a complete answer, by reason.",
+    Event.ATTEST: "Attempts to verify evidence, by outcome.",
+    Event.UNFINISHED: "Queries that the detectors did not finish.",
+    Event.DETECTOR_RESTART: "Replacements of the detectors' process.",
+    Event.COVERED: "Cover requests.",
+    Event.CLOCK_OFF: "Dates that an enclave refused.",
+    Event.ROUTED: "Choices among tiers.",
+    Event.DENIED: "Tiers that may not or cannot answer a query, by reason.",
+    Event.BOUNDARY: "How much of a conversation was sent, or why none of it.",
+    Event.ESCALATED: "Answers that were given up for another tier's.",
+    Event.VERIFIED: "Drafts that were judged, by verdict.",
+    Event.FEEDBACK: "Feedback on answers.",
+    Figure.ROUTE_DURATION: "Time to choose a tier, by its class.",
+    Figure.TTFT: "Time to the first text of an answer, by its class.",
+    Figure.TOKENS_PER_S: "Speed of an answer after its first text, by its class.",
+    Level.LOCAL_SHARE: "Share of the last 1,000 answers that were not an enclave's.",
+    Level.BREAKER: "1 at the state that a tier's breaker has.",
+    Level.RETRY_BUDGET: "Attempts that may be made now besides first ones.",
+    Level.QUEUE_DEPTH: "Questions that wait on this device.",
+    Level.QUEUE_AGE: "How long the oldest of them has waited, by its class.",
+    Level.CERTIFIED: "1 while drafts are judged by certified thresholds.",
+    Level.HEALTH: "1 at the status that /healthz reports.",
+    Level.EVIDENCE_EXPIRES: "Seconds until the verified evidence ends.",
+    Level.POLICY_EXPIRES: "Seconds until the policy's signature ends.",
+    "duration": "Time that a stage took, by its class.",
+    "tier.cost_microusd": "Approximate cost of answers, in millionths of a dollar.",
+}
+"""What each metric counts or measures."""
+
+
+@unique
+class LogForm(StrEnum):
+    """How a line about a change of state is written."""
+
+    TEXT = "text"
+    JSON = "json"
 
 
 @unique
@@ -232,28 +283,38 @@ class Telemetry:
         meter = self._meters.get_meter(SERVICE_NAME)
         self._tracer = self._tracers.get_tracer(SERVICE_NAME)
         self._counters: Mapping[Event, Counter] = {
-            event: meter.create_counter(f"{METRIC_PREFIX}{event}") for event in Event
+            event: meter.create_counter(
+                f"{METRIC_PREFIX}{event}", description=DESCRIBED[event.value]
+            )
+            for event in Event
         }
         self._duration = meter.create_histogram(
             f"{METRIC_PREFIX}duration",
             unit="s",
+            description=DESCRIBED["duration"],
             explicit_bucket_boundaries_advisory=list(BOUNDS_S),
         )
         self._figures: Mapping[Figure, Histogram] = {
             figure: meter.create_histogram(
                 f"{METRIC_PREFIX}{figure}",
                 unit=_UNITS[figure],
+                description=DESCRIBED[figure.value],
                 explicit_bucket_boundaries_advisory=list(EDGES[figure]),
             )
             for figure in Figure
         }
         self._levels = {
             level: meter.create_gauge(
-                f"{METRIC_PREFIX}{level}", unit="s" if level is Level.QUEUE_AGE else ""
+                f"{METRIC_PREFIX}{level}",
+                unit="s" if level in _SECONDS else "",
+                description=DESCRIBED[level.value],
             )
             for level in Level
         }
-        self._cost = meter.create_counter(f"{METRIC_PREFIX}tier.cost_microusd")
+        self._cost = meter.create_counter(
+            f"{METRIC_PREFIX}tier.cost_microusd",
+            description=DESCRIBED["tier.cost_microusd"],
+        )
         self._at_home: deque[bool] = deque(maxlen=SHARE_OF)
         self._closers: list[Callable[[], None]] = []
         self.prometheus_port: int | None = None
@@ -578,6 +639,90 @@ def label(value: object) -> str:
     if not isinstance(word, str) or LABEL.fullmatch(word) is None:
         raise TypeError("telemetry takes members of closed lists only")
     return word
+
+
+class StateLog:
+    """Writes one line for each change of state; never about a query.
+
+    Every word of a line is a member of a closed list, or stands in ``words``.
+
+    Args:
+        form: how a line is written.
+        write: takes a line. That it cannot be written stops nothing.
+        words: what each reason means.
+        clock: the time, aware.
+    """
+
+    def __init__(
+        self,
+        form: LogForm,
+        write: Callable[[str], object],
+        *,
+        words: Mapping[str, str],
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._form = form
+        self._write = write
+        self._words = words
+        self._clock = clock
+
+    def changed(
+        self,
+        part: Enum,
+        state: Enum,
+        *,
+        tier: Enum | None = None,
+        reason: Enum | None = None,
+        until: datetime | None = None,
+    ) -> None:
+        """Write that a part has changed.
+
+        Args:
+            part: which.
+            state: what it is now, or what happened to it.
+            tier: of several of its kind, which.
+            reason: what is wrong.
+            until: when what is in force ends.
+
+        Raises:
+            TypeError: one is no member of a closed list.
+        """
+        fields = {
+            "time": _seconds(self._clock()),
+            "part": label(part),
+            "tier": None if tier is None else label(tier),
+            "state": label(state),
+            "reason": None if reason is None else label(reason),
+            "until": None if until is None else _seconds(until),
+        }
+        told = {name: value for name, value in fields.items() if value is not None}
+        if self._form is LogForm.JSON:
+            line = json.dumps(told)
+        else:
+            which = f" {told['tier']}" if "tier" in told else ""
+            line = f"{told['time']} {told['part']}{which}: {told['state']}"
+            words = self._words.get(told.get("reason", told["state"]))
+            line += f" ({told['reason']})" if "reason" in told else ""
+            line += f": {words}" if words else ""
+            line += f"; until {told['until']}" if "until" in told else ""
+        # A full disk or a reader that is gone must not end what is reported about.
+        with suppress(OSError, ValueError):
+            self._write(line)
+
+
+def health(status: Enum) -> None:
+    """Tell how the client is: 1 at the status that it has, 0 at the others."""
+    for each in type(status):
+        _stands(Level.HEALTH, float(each is status), status=each)
+
+
+def expires(level: Level, seconds: float) -> None:
+    """Tell in how many minutes something ends, as seconds."""
+    _stands(level, max(0.0, seconds // 60 * 60))
+
+
+def _seconds(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def silence_libraries() -> None:

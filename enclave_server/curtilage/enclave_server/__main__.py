@@ -33,6 +33,7 @@ from curtilage.enclave_server.process import (
     version,
 )
 from curtilage.enclave_server.service import Surroundings, serve_until_signalled
+from curtilage.enclave_server.telemetry import LogForm
 
 EXIT_OK: Final = 0
 EXIT_CONFIG: Final = 2
@@ -98,7 +99,8 @@ def _command(options: argparse.Namespace) -> int:
         config = _read_config(path)
         if options.check:
             return _check(config)
-        asyncio.run(serve_until_signalled(config, Surroundings(out=out, notice=notice)))
+        around = Surroundings(out=out, notice=notice, log=LogForm(options.log))
+        asyncio.run(serve_until_signalled(config, around))
     except ConfigError as error:
         for problem in error.problems:
             notice(f"{path}: {problem}")
@@ -129,6 +131,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {version()}")
     parser.add_argument(
         "--config", type=Path, required=True, metavar="FILE", help="TOML file"
+    )
+    parser.add_argument(
+        "--log",
+        choices=[each.value for each in LogForm],
+        default=LogForm.TEXT.value,
+        help="how a change of state is written to standard error (default: text)",
     )
     parser.add_argument(
         "--check",

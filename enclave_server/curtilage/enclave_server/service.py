@@ -35,6 +35,9 @@ from curtilage.enclave_server.process import OutputError
 from curtilage.enclave_server.telemetry import (
     Counters,
     Event,
+    LogForm,
+    Reason,
+    StateLog,
     silence_libraries,
 )
 from curtilage.wire.errors import SelfTestError
@@ -61,6 +64,7 @@ class Surroundings:
         open_model: makes a started model.
         open_evidence: makes the evidence source.
         clock: aware UTC.
+        log: how a change of state is written to ``notice``.
     """
 
     out: Callable[[str], None]
@@ -70,6 +74,7 @@ class Surroundings:
         default=lambda config: SocketEvidenceSource(config.evidence)
     )
     clock: Callable[[], datetime] = _utc_now
+    log: LogForm = LogForm.TEXT
 
 
 async def serve_until_signalled(
@@ -173,7 +178,17 @@ async def running(
         address = await server.start(config.listen, tls)
         # The stack ends them in the other order: first nothing is renewed any more,
         # then answers under way come to their end, and the model goes last.
-        renewing = asyncio.create_task(keeper.run(_unheard(surroundings.notice)))
+        log = StateLog(
+            surroundings.log, _unheard(surroundings.notice), surroundings.clock
+        )
+        log.loaded()
+        log.refreshed(held.verified.expires_at)
+        renewing = asyncio.create_task(
+            keeper.run(
+                _failed(keeper, log, surroundings),
+                renewed=lambda: log.refreshed(keeper.require().verified.expires_at),
+            )
+        )
         stack.push_async_callback(_cancelled, renewing)
         # What is there now stays. Left out of each sweep, one takes less than half a
         # millisecond while eight answers are under way, and 80 ms with it.
@@ -201,6 +216,20 @@ def tell_honestly(held: Held, notice: Callable[[str], None]) -> None:
             "UNSAFE UNPADDED: this release does not shape its answers; whoever is"
             " on the line sees their lengths and their pace."
         )
+
+
+def _failed(
+    keeper: BundleKeeper, log: StateLog, surroundings: Surroundings
+) -> Callable[[str], None]:
+    """Write that evidence was not renewed, where that is a change, and why."""
+    notice = _unheard(surroundings.notice)
+
+    def tell(line: str) -> None:
+        ended = keeper.published(surroundings.clock()) is None
+        if log.failed(Reason.EXPIRED if ended else Reason.NOT_RENEWED):
+            notice(line)
+
+    return tell
 
 
 def _unheard(notice: Callable[[str], None]) -> Callable[[str], None]:

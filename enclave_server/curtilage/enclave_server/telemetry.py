@@ -1,16 +1,19 @@
 """What the enclave counts: events of a closed list, never what they were about.
 
 Numbers only, and no way out: nothing here opens a connection, a file or a log.
-Whoever runs the enclave pulls the counts through the launcher. This is the one
+Whoever runs the enclave pulls the counts through the launcher; ``StateLog`` makes the
+lines about changes of its state, which say nothing of any request. This is the one
 module of the part that may touch ``logging``, and it does so to silence it.
 
 Client, relay and enclave each have such a module: the parties share no code, so that
 no change for one of them can open another.
 """
 
+import json
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from enum import StrEnum, unique
 from types import MappingProxyType
 from typing import Final
@@ -58,6 +61,107 @@ class Event(StrEnum):
     OUTER_REFUSED = "outer_refused"
     REPLAYED = "replayed"
     UNOPENABLE = "unopenable"
+
+
+@unique
+class LogForm(StrEnum):
+    """How a line about a change of state is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@unique
+class State(StrEnum):
+    """What a line says of a part."""
+
+    LOADED = "loaded"
+    REFRESHED = "refreshed"
+    DEGRADED = "degraded"
+    FAILING = "failing"
+
+
+@unique
+class Part(StrEnum):
+    """What a line may be about."""
+
+    MODEL = "model"
+    EVIDENCE = "evidence"
+
+
+@unique
+class Reason(StrEnum):
+    """What is wrong."""
+
+    NOT_RENEWED = "evidence_not_renewed"
+    EXPIRED = "evidence_expired"
+
+
+WORDS: Final[Mapping[Reason | State, str]] = {
+    Reason.NOT_RENEWED: "new evidence could not be had; what is served is valid yet",
+    Reason.EXPIRED: "the evidence has ended: no request is taken",
+    State.LOADED: "the model is loaded",
+    State.REFRESHED: "new evidence is served",
+}
+
+
+class StateLog:
+    """Writes one line for each change of state; never about a request.
+
+    Args:
+        form: how a line is written.
+        write: takes a line.
+        clock: the time, aware.
+    """
+
+    def __init__(
+        self,
+        form: LogForm,
+        write: Callable[[str], object],
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._form = form
+        self._write = write
+        self._clock = clock
+        self._last: dict[Part, Reason | None] = {}
+
+    def loaded(self) -> None:
+        """Write that the model is loaded."""
+        self._line(Part.MODEL, State.LOADED, None, None)
+
+    def refreshed(self, until: datetime) -> None:
+        """Write that new evidence is served; it comes once in a renewal's interval."""
+        self._last[Part.EVIDENCE] = None
+        self._line(Part.EVIDENCE, State.REFRESHED, None, until)
+
+    def failed(self, reason: Reason) -> bool:
+        """Write what is wrong with the evidence, once; tell whether that is new."""
+        if self._last.get(Part.EVIDENCE) is reason:
+            return False
+        self._last[Part.EVIDENCE] = reason
+        state = State.FAILING if reason is Reason.EXPIRED else State.DEGRADED
+        self._line(Part.EVIDENCE, state, reason, None)
+        return True
+
+    def _line(
+        self, part: Part, state: State, reason: Reason | None, until: datetime | None
+    ) -> None:
+        at, words = _seconds(self._clock()), WORDS[state if reason is None else reason]
+        if self._form is LogForm.JSON:
+            fields: dict[str, str] = {"time": at, "part": part, "state": state}
+            if reason is not None:
+                fields["reason"] = reason
+            if until is not None:
+                fields["until"] = _seconds(until)
+            self._write(json.dumps(fields))
+            return
+        why = "" if reason is None else f" ({reason.value})"
+        ends = "" if until is None else f"; until {_seconds(until)}"
+        self._write(f"{at} {part.value}: {state.value}{why}: {words}{ends}")
+
+
+def _seconds(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 class Counters:

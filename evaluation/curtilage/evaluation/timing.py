@@ -83,6 +83,8 @@ class Mode:
 def in_process(policy: Policy) -> Look:
     """Return the detectors of a policy, in this process; takes seconds."""
     scanner = scanner_of(policy.plan)
+    for preload in scanner.preloads:
+        preload()
     return lambda text: scanner.scan((text,))
 
 

@@ -26,7 +26,7 @@ from curtilage.relay.process import (
     say,
     version,
 )
-from curtilage.relay.telemetry import configure
+from curtilage.relay.telemetry import LogForm, StateLog, configure
 from curtilage.relay.tls import make_client_context, make_server_context
 
 EXIT_CONFIG: Final = 2
@@ -44,7 +44,8 @@ Pass sealed requests to gateways, and their sealed answers back.
 
 The relay sees who asks; it cannot see what is asked, since everything is sealed
 to the gateway's key. Three fields pass (Content-Type, the length, Incremental);
-cookies, addresses, queries and everything else stop here. It keeps no log.
+cookies, addresses, queries and everything else stop here. It logs no request:
+standard error gets one line when a gateway can no longer be reached, or can again.
 """
 EPILOG: Final = """\
 example (relay.toml):
@@ -82,7 +83,8 @@ the same without a file, on one machine:
 
 Clients then use http://127.0.0.1:8080/demo: POST /demo for a request,
 GET /demo/keys, GET /demo/bundle (of a pool: POST /many/a for its node a, and
-keys and bundles of all nodes in one list); GET /healthz answers "ok".
+keys and bundles of all nodes in one list). GET /healthz answers "ok"; "degraded",
+also with 200, while a gateway cannot be reached; "draining" with 503.
 
 When it listens, one line of JSON on standard output says where and how: {"ready":
 true, "listen": "...", "transport": "plain", "access": "open"}. A request with
@@ -127,7 +129,7 @@ def _command(options: argparse.Namespace) -> int:
     try:
         config = _load(options)
         if not options.check:
-            return _run(config)
+            return _run(config, LogForm(options.log))
         # What TLS will need is read as the start does; a key must fit its certificate.
         if config.tls is not None:
             make_server_context(config.tls)
@@ -162,6 +164,12 @@ def _parser() -> argparse.ArgumentParser:
         help="development permits plain http to this machine (default: production)",
     )
     parser.add_argument(
+        "--log",
+        choices=[each.value for each in LogForm],
+        default=LogForm.TEXT.value,
+        help="how a change of state is written to standard error (default: text)",
+    )
+    parser.add_argument(
         "--check",
         action="store_true",
         help="validate the configuration and the files of TLS that it names; exit",
@@ -187,7 +195,7 @@ def _load(options: argparse.Namespace) -> RelayConfig:
     return parse_config(text, overrides)
 
 
-def _run(config: RelayConfig) -> int:
+def _run(config: RelayConfig, form: LogForm) -> int:
     if is_exposed(config):
         say(sys.stderr, EXPOSED)
     allow_descriptors(config.limits.max_connections + config.limits.max_upstream)
@@ -197,11 +205,17 @@ def _run(config: RelayConfig) -> int:
 
         make_loop = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=make_loop) as runner:
-        runner.run(_serve(config))
+        runner.run(_serve(config, form))
     return 0
 
 
-async def _serve(config: RelayConfig) -> None:
+def _write(line: str) -> None:
+    # What is reported goes on, also where nobody can read it any more.
+    with contextlib.suppress(OutputError):
+        say(sys.stderr, line + "\n")
+
+
+async def _serve(config: RelayConfig, form: LogForm) -> None:
     stopped, hurry = asyncio.Event(), asyncio.Event()
 
     # The second one means that somebody does not want to wait for answers to end.
@@ -216,7 +230,8 @@ async def _serve(config: RelayConfig) -> None:
         transport = "tls" if config.tls.client_ca is None else "mutual tls"
     access = "keys" if config.keys else "open"
     telemetry = configure(config.telemetry)
-    relay = Relay(config, telemetry=telemetry)
+    log = StateLog(config.gateways, form, write=_write)
+    relay = Relay(config, telemetry=telemetry, log=log)
     try:
         address = await relay.start()
         # Not before it listens: whoever reads the line sends the first request.

@@ -15,7 +15,7 @@ from curtilage.relay.connections import Server
 from curtilage.relay.errors import StartError
 from curtilage.relay.refusals import Refusal
 from curtilage.relay.service import Service
-from curtilage.relay.telemetry import Telemetry, silence_libraries
+from curtilage.relay.telemetry import StateLog, Telemetry, silence_libraries
 from curtilage.relay.tls import TLSListener, bind, make_server_context
 from curtilage.relay.upstream import Upstreams
 
@@ -30,9 +30,17 @@ class Relay:
     Args:
         config: what it does.
         telemetry: where it counts.
+        log: takes a line for each change of state; None: nobody reads any.
     """
 
-    def __init__(self, config: RelayConfig, *, telemetry: Telemetry) -> None:
+    def __init__(
+        self,
+        config: RelayConfig,
+        *,
+        telemetry: Telemetry,
+        log: StateLog | None = None,
+    ) -> None:
+        self._log = log or StateLog(config.gateways)
         self._config = config
         self._telemetry = telemetry
         self._service: Service | None = None
@@ -51,7 +59,10 @@ class Relay:
         try:
             upstreams = Upstreams(self._config)
             self._service = Service(
-                self._config, telemetry=self._telemetry, upstreams=upstreams
+                self._config,
+                telemetry=self._telemetry,
+                upstreams=upstreams,
+                log=self._log,
             )
             return await self._listen(self._service)
         except OSError as error:

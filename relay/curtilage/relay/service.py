@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from curtilage.relay import forward, refusals
 from curtilage.relay.access_keys import AccessKeys
@@ -20,7 +20,7 @@ from curtilage.relay.cache import SharedCopy
 from curtilage.relay.config import RelayConfig
 from curtilage.relay.forward import Action, Passage, RequestHead
 from curtilage.relay.refusals import Refusal, RefusedError
-from curtilage.relay.telemetry import Fetch, StatusClass, Telemetry
+from curtilage.relay.telemetry import Fetch, StateLog, StatusClass, Telemetry
 from curtilage.relay.upstream import UpstreamAnswer, Upstreams
 
 COPIES: Final = {
@@ -37,10 +37,12 @@ LISTS: Final = {
 }
 """Media types of a pool's copies, which hold those of all its nodes."""
 HEALTHY: Final = b"ok\n"
+DEGRADED: Final = b"degraded\n"
 DRAINING: Final = b"draining\n"
 UNAVAILABLE: Final = 503
 
 Fields = list[tuple[str, str]]
+_Got = TypeVar("_Got")
 
 
 class CutError(Exception):
@@ -114,11 +116,18 @@ class Service:
         config: what the relay does.
         telemetry: where it counts.
         upstreams: the gateways.
+        log: is told which of them can be reached.
     """
 
     def __init__(
-        self, config: RelayConfig, *, telemetry: Telemetry, upstreams: Upstreams
+        self,
+        config: RelayConfig,
+        *,
+        telemetry: Telemetry,
+        upstreams: Upstreams,
+        log: StateLog | None = None,
     ) -> None:
+        self._log = log or StateLog(config.gateways)
         self._config = config
         self._limits = config.limits
         self._telemetry = telemetry
@@ -180,7 +189,9 @@ class Service:
             await self._serve_copy(passage, caller)
 
     async def _tell_health(self, caller: Caller) -> None:
-        status, word = forward.OK, HEALTHY
+        # Not 503 where a gateway cannot be reached: another relay reaches no other, and
+        # one that is asked nothing would never learn that it is there again.
+        status, word = forward.OK, DEGRADED if self._log.degraded else HEALTHY
         if self.draining:
             status, word = UNAVAILABLE, DRAINING
         fields = [
@@ -262,7 +273,7 @@ class Service:
         began = time.monotonic()
         try:
             # Closed whatever happens: the connection is another client's next, or ends.
-            with closing(await asked()) as answer:
+            with closing(await self._reached(passage.route.gateway, asked)) as answer:
                 head = answer.head
                 self._telemetry.forwarded(StatusClass(f"{head.status // 100}xx"))
                 ok = head.status == forward.OK
@@ -280,6 +291,18 @@ class Service:
                 await caller.answer(head.status, fields, content)
         finally:
             self._telemetry.took(time.monotonic() - began)
+
+    async def _reached(
+        self, gateway: str, asked: Callable[[], Awaitable[_Got]]
+    ) -> _Got:
+        """Ask a gateway, and note whether it could be reached."""
+        try:
+            got = await asked()
+        except RefusedError as refused:
+            self._log.gateway(gateway, refused.refusal)
+            raise
+        self._log.gateway(gateway, None)
+        return got
 
     async def _pass_pieces_back(
         self, passage: Passage, answer: UpstreamAnswer, caller: Caller
@@ -326,8 +349,11 @@ class Service:
     async def _fetch(self, gateway: str, action: Action) -> bytes:
         path, media_type, max_bytes = COPIES[action]
         try:
-            value = await self._upstreams.fetch(
-                gateway, path=path, media_type=media_type, max_bytes=max_bytes
+            value = await self._reached(
+                gateway,
+                lambda: self._upstreams.fetch(
+                    gateway, path=path, media_type=media_type, max_bytes=max_bytes
+                ),
             )
         except RefusedError:
             self._telemetry.cached_fetch(Fetch.FAILED)

@@ -6,16 +6,24 @@ a span per exchange would be a list of who asked when, and no path, address,
 size or time. Providers are private; nothing is propagated. This is the one
 module of the part that may touch ``logging`` or OpenTelemetry.
 
+``StateLog`` writes a line where a gateway's state changes: which gateway, and what is
+wrong with it. No line is about a request, and none says who asked.
+
 Client, relay and enclave each have such a module: the parties share no code, so that
 no change for one of them can open another.
 """
 
+import asyncio
+import json
 import logging
 import os
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum, unique
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from curtilage.relay.errors import StartError
@@ -55,6 +63,14 @@ class Event(StrEnum):
     CACHED_FETCH = "cached_fetch"
 
 
+DESCRIBED: Final[Mapping[Event, str]] = {
+    Event.FORWARDED: "Answers that came from a gateway, by the class of their status.",
+    Event.REJECTED: "Requests and answers that did not pass, by reason.",
+    Event.CACHED_FETCH: "Copies of keys and evidence that were asked for.",
+}
+"""What each metric counts."""
+
+
 @unique
 class StatusClass(StrEnum):
     """How a gateway answered; the exact status would be a word of its own."""
@@ -71,6 +87,118 @@ class Fetch(StrEnum):
     FRESH = "fresh"
     CACHED = "cached"
     FAILED = "failed"
+
+
+@unique
+class LogForm(StrEnum):
+    """How a line about a change of state is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@unique
+class State(StrEnum):
+    """What a line says of a gateway."""
+
+    OK = "ok"
+    DEGRADED = "degraded"
+
+
+WORDS: Final[Mapping[Refusal, str]] = {
+    Refusal.GATEWAY_UNREACHABLE: "the gateway cannot be reached",
+    Refusal.GATEWAY_TIMEOUT: "the gateway did not answer in time",
+}
+"""What is wrong with a gateway; every other refusal is about one request."""
+HOLD_S: Final = 30.0
+"""After a line about a gateway, the next one about it comes no sooner than this."""
+
+
+class StateLog:
+    """Writes one line for each change of state; never about a request.
+
+    A gateway that flaps has a line every ``HOLD_S`` at most; once the time is over,
+    what is true then is written, if it is not what was written last.
+
+    Args:
+        gateways: their names, as the configuration has them.
+        form: how a line is written.
+        write: takes a line. That it cannot be written stops nothing.
+        clock: the time, aware.
+        monotonic: the time in seconds, of a clock that does not jump.
+        later: calls something after so many seconds.
+    """
+
+    def __init__(
+        self,
+        gateways: Iterable[str],
+        form: LogForm = LogForm.TEXT,
+        *,
+        write: Callable[[str], object] = lambda _: None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        monotonic: Callable[[], float] = time.monotonic,
+        later: Callable[[float, Callable[[], object]], object] | None = None,
+    ) -> None:
+        self._form = form
+        self._write = write
+        self._clock = clock
+        self._monotonic = monotonic
+        self._later = later
+        self._now: dict[str, Refusal | None] = dict.fromkeys(gateways)
+        self._written = dict(self._now)
+        self._written_s: dict[str, float] = {}
+        self._waiting: set[str] = set()
+
+    @property
+    def degraded(self) -> bool:
+        """Whether a gateway failed last."""
+        return any(each is not None for each in self._now.values())
+
+    def gateway(self, name: str, refusal: Refusal | None) -> None:
+        """Note that a gateway answered, or why it did not.
+
+        Raises:
+            KeyError: the configuration names no such gateway.
+        """
+        if refusal is not None and refusal not in WORDS:
+            return
+        if self._now[name] is not refusal:
+            self._now[name] = refusal
+            self._report(name)
+
+    def _report(self, name: str) -> None:
+        refusal = self._now[name]
+        if refusal is self._written[name]:
+            return
+        now_s = self._monotonic()
+        wait_s = self._written_s.get(name, now_s - HOLD_S) + HOLD_S - now_s
+        if wait_s <= 0:
+            self._written[name], self._written_s[name] = refusal, now_s
+            state = State.OK if refusal is None else State.DEGRADED
+            self._line(name, state, refusal)
+        elif name not in self._waiting:
+            self._waiting.add(name)
+            later = self._later or asyncio.get_running_loop().call_later
+            later(wait_s, partial(self._after, name))
+
+    def _after(self, name: str) -> None:
+        self._waiting.discard(name)
+        self._report(name)
+
+    def _line(self, name: str, state: State, refusal: Refusal | None) -> None:
+        time_ = self._clock().astimezone(UTC).isoformat(timespec="seconds")
+        at = time_.replace("+00:00", "Z")
+        if self._form is LogForm.JSON:
+            fields = {"time": at, "part": "gateway", "name": name, "state": state.value}
+            reason = {} if refusal is None else {"reason": refusal.value}
+            line = json.dumps(fields | reason)
+        else:
+            line = f"{at} gateway {name}: {state.value}"
+            if refusal is not None:
+                line += f" ({refusal.value}): {WORDS[refusal]}"
+        # A full disk or a reader that is gone stops no request.
+        with suppress(OSError, ValueError):
+            self._write(line)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,11 +248,15 @@ class Telemetry:
         meter = provider.get_meter(SERVICE_NAME)
         self._closers.append(provider.shutdown)
         self._counters = {
-            event: meter.create_counter(f"{METRIC_PREFIX}{event}") for event in Event
+            event: meter.create_counter(
+                f"{METRIC_PREFIX}{event}", description=DESCRIBED[event]
+            )
+            for event in Event
         }
         self._record = meter.create_histogram(
             f"{METRIC_PREFIX}duration",
             unit="s",
+            description="Time that an exchange took, by its class.",
             explicit_bucket_boundaries_advisory=list(BOUNDS_S),
         ).record
 

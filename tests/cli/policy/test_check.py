@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from curtilage.cli import main as cli
-from curtilage.cli import start as shared
 from curtilage.cli.policy.command import summary
-from curtilage.client import Client, config
+from curtilage.client import Client, assemble, config
 from curtilage.client.errors import UsageError
 from curtilage.client.files import folder_digest
 from curtilage.policy.document.dictionaries import edm_entry
@@ -339,7 +338,7 @@ def in_force(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("words").write_text("\n".join(entries), "utf-8")
     Path("broken.yaml").write_text(BROKEN, "utf-8")
     monkeypatch.setattr(config, "find_spec", only_spacy)
-    monkeypatch.setattr(shared, "assemble", started)
+    monkeypatch.setattr(assemble, "assemble", started)
     assert cli.main(["policy", "keygen", "key.pem"]) == 0
 
 

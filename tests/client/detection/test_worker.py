@@ -33,13 +33,26 @@ from support.fakes import returns
 CANARY = "zq7canary4711"
 # A worker without Presidio, which starts at once; {} is what it may do instead.
 LIGHT = """
-import sys, time, re
+import signal, sys, time, re
 from curtilage.client.detection.detectors import __main__ as worker
 from curtilage.client.detection.detectors.scanner import EVERY_FORM
 from curtilage.client.detection.detectors.all import own_equipment
 from curtilage.client.detection.detectors.scanner import Scanner
 from curtilage.client.detection.detectors.__main__ import refuse_network_and_files
+from curtilage.client.detection.detectors.loading import loading
 from curtilage.sandbox.wall import compute_only
+def spin(seconds):
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        pass
+def load(seconds):
+    with loading():
+        spin(seconds)
+def hang():
+    with loading():
+        time.sleep(600)
+def announce(begins):
+    worker._announce(replies, begins)
 class Faulty:
     id = "faulty"
     def find(self, reading):
@@ -375,3 +388,68 @@ def test_a_worker_that_says_nothing_of_its_wall_is_not_ready(said: str) -> None:
     )
     with pytest.raises(DetectorsError, match="did not start"):
         warmed(DetectorProcess((sys.executable, "-c", code)), limit=LONG)
+
+
+# --- what is loaded at first use ----------------------------------------------------
+
+
+def loads(code: str, *, most: TimeLimit | None = None) -> tuple[object, float]:
+    """Return what became of a query that may compute for 0.3 s, and what loads took."""
+    process = warmed(DetectorProcess(light(code)), limit=LONG)
+    try:
+        process.send([task("warm FAUL"), task("FAULT")])
+        process.receive(LONG)
+        whole = process._loads = most or process._loads
+        try:
+            answer = process.receive(within(0.3))
+        except WorkerError as error:
+            answer = error.cause
+    finally:
+        process.kill()
+    return answer, whole.processor_s - process._loads.processor_s
+
+
+def test_loading_is_not_counted_as_a_query_s_time() -> None:
+    answer, took_s = loads("load(0.8)")
+    assert answer == [[]]
+    assert took_s > 0.7
+
+
+def test_what_follows_loading_is_counted() -> None:
+    answer, _ = loads("load(0.4); spin(60)")
+    assert answer is RestartCause.TIMEOUT
+
+
+def test_what_is_computed_between_two_loadings_is_counted() -> None:
+    answer, _ = loads("[(load(0.1), spin(0.1)) for _ in range(60)]")
+    assert answer is RestartCause.TIMEOUT
+
+
+def test_loading_has_an_end_of_its_own() -> None:
+    answer, _ = loads("load(60)", most=within(0.3))
+    assert answer is RestartCause.TIMEOUT
+
+
+def test_loading_that_hangs_ends_by_the_clock() -> None:
+    answer, _ = loads("hang()", most=within(60.0, 0.4))
+    assert answer is RestartCause.WAITED
+
+
+def test_a_worker_gains_no_time_by_loading_again_and_again() -> None:
+    answer, _ = loads("[load(0.2) for _ in range(99)]", most=within(0.7))
+    assert answer is RestartCause.TIMEOUT
+
+
+def test_a_loading_without_an_end_is_garbage() -> None:
+    answer, _ = loads("[announce(True) for _ in 'ab']")
+    assert answer is RestartCause.GARBAGE
+
+
+def test_an_orphan_that_loads_for_ever_ends_itself() -> None:
+    """Its own alarm holds while it loads, and what was left of it afterwards."""
+    left = "signal.getitimer(signal.ITIMER_PROF)[0]"
+    answer, _ = loads(
+        f"announce(True); assert 30 < {left} < 35; "
+        f"announce(False); assert 60 < {left} < 65"
+    )
+    assert answer == [[]]

@@ -41,6 +41,7 @@ async def served(
     *found: str,
     local: AnswersLocally | None = None,
     enclave: MemoryEnclave | None = None,
+    audit: MemoryTrail | None = None,
 ) -> AsyncGenerator[str]:
     session = Session(
         ClientParts(
@@ -49,7 +50,7 @@ async def served(
             local=local or UnavailableLocal("there is no model"),
             transport=enclave,
             keys=key_store(),
-            audit=MemoryTrail(),
+            audit=audit or MemoryTrail(),
             clock=Clock(),
         )
     )
@@ -488,8 +489,50 @@ async def test_health_names_the_policy() -> None:
         session.get(f"{url}/healthz") as response,
     ):
         health = json.loads(await response.text())
-    assert health["status"] == "ok"
+    assert response.status == 200
+    assert (health["status"], health["reasons"]) == ("ok", [])
     assert health["policy"].startswith("sha256:")
+
+
+@pytest.mark.parametrize(
+    ("local", "enclave", "status", "word", "reasons"),
+    [
+        (True, True, 200, "degraded", [("audit", "audit_failed")]),
+        (
+            False,
+            True,
+            503,
+            "failing",
+            [
+                ("client", "no_tier"),
+                ("model", "model_missing"),
+                ("audit", "audit_failed"),
+            ],
+        ),
+    ],
+)
+async def test_health_says_what_is_wrong(
+    local: bool,
+    enclave: bool,
+    status: int,
+    word: str,
+    reasons: list[tuple[str, str]],
+) -> None:
+    async with (
+        served(
+            local=ScriptedLocal() if local else None,
+            enclave=MemoryEnclave() if enclave else None,
+            audit=MemoryTrail(broken=True),
+        ) as url,
+        http() as session,
+        session.get(f"{url}/healthz") as response,
+    ):
+        health = json.loads(await response.text())
+    assert (response.status, health["status"]) == (status, word)
+    said = [(each["part"], each["reason"]) for each in health["reasons"]]
+    assert said == reasons
+    there = {each["kind"]: each["available"] for each in health["tiers"]}
+    assert there == {"in_process": local, "attested": False}
 
 
 async def test_a_client_that_leaves_stops_the_model() -> None:

@@ -281,12 +281,15 @@ async def test_due_time_comes_sooner_with_an_old_anchor(world: World) -> None:
 async def test_loop_renews_retries_and_tells(world: World) -> None:
     notices: list[str] = []
     slept: list[float] = []
+    seen: list[bool] = []
+    renewed: list[int] = []
     start = world.clock.now
 
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
         world.clock.forward(seconds=seconds)
         gone_s = (world.clock.now - start).total_seconds()
+        seen.append(world.keeper.failing)
         world.evidence.fail = 6 * 3600 - 30 < gone_s < 6 * 3600 + 100
         if gone_s % 3600 < seconds:
             world.publish()
@@ -295,7 +298,11 @@ async def test_loop_renews_retries_and_tells(world: World) -> None:
 
     await world.keeper.renew()
     with pytest.raises(asyncio.CancelledError):
-        await world.keeper.run(notices.append, sleep=sleep)
+        await world.keeper.run(
+            notices.append, renewed=lambda: renewed.append(1), sleep=sleep
+        )
+    assert (seen[0], any(seen), seen[-1]) == (False, True, False)
+    assert renewed == [1]
     assert slept[0] == POLL_S
     assert RETRY_S in slept
     assert set(notices) == {"evidence not renewed: the evidence process did not answer"}

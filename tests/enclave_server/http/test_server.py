@@ -212,6 +212,19 @@ async def test_bundle_and_health_are_served() -> None:
     assert json.loads(health.body) == {"status": "ok", "evidence": "emulated-sev-snp"}
 
 
+async def test_health_says_that_evidence_is_not_renewed() -> None:
+    parts = await make_parts()
+    parts.bundles.failing = True
+    async with serving(parts) as address:
+        health = await exchange(address, get("/healthz"))
+    assert health.status == 200
+    assert json.loads(health.body) == {
+        "status": "degraded",
+        "reasons": ["evidence_not_renewed"],
+        "evidence": "emulated-sev-snp",
+    }
+
+
 @pytest.mark.parametrize(
     "path", ["/ohttp-keys", GATEWAY, "/attestation-bundle", "/healthz"]
 )
@@ -636,6 +649,8 @@ async def test_stop_lets_an_answer_under_way_finish() -> None:
 
 
 class FailingBundles:
+    failing = False
+
     def published(self, now: datetime) -> Published | None:
         raise RuntimeError(f"canary {now}")
 

@@ -65,6 +65,8 @@ from curtilage.policy.decision.decide import Decision
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.tiers import Denial, RoutingClass, Tier, TierKind
 
+LOOK_S: Final = 30.0
+"""Where nobody chooses, a dead enclave is looked for so often."""
 UNCHOSEN: Final = "usual"
 """Stands in the trace for a reason where nobody chose."""
 _TRIED_ANYWAY: Final = frozenset(
@@ -107,6 +109,46 @@ class Attempts:
         self._router = parts.router
         self._running: set[asyncio.Task[object]] = set()
         self._probes: set[asyncio.Task[object]] = set()
+        self._looked_s: float | None = None
+        self._attested = [
+            each.id
+            for each in parts.policy.rulebook.tiering.tiers
+            if each.kind is TierKind.ATTESTED
+        ]
+
+    async def look(self) -> None:
+        """Find out whether the enclave is there, without any question.
+
+        The first time, and then while it fails; never more often than the breaker, or
+        ``LOOK_S``, lets anybody ask.
+        """
+        enclave, first = self._enclave, self._looked_s is None
+        if enclave is None or self._probes:
+            return
+        failing = self._observer.failing
+        if self._router is not None:
+            for probe in self._router.probes(first=first):
+                await self._probed(enclave, probe)
+        elif first or (
+            not failing.keys().isdisjoint(self._attested)
+            and monotonic() - (self._looked_s or 0.0) >= LOOK_S
+        ):
+            with suppress(EnclaveError):
+                await self._found(enclave)
+        else:
+            return
+        self._looked_s = monotonic()
+
+    async def _found(self, enclave: Enclave) -> None:
+        """Ask whether an enclave is there, and note it; raises if it is not."""
+        try:
+            await enclave.probe()
+        except EnclaveError as error:
+            for tier in self._attested:
+                self._observer.missed(tier, error.reason)
+            raise
+        for tier in self._attested:
+            self._observer.there(tier)
 
     def stop_probes(self) -> None:
         """Give up finding out who is there again."""
@@ -469,7 +511,7 @@ class Attempts:
 
     async def _probed(self, enclave: Enclave, probe: Following) -> None:
         with suppress(EnclaveError), probe:
-            await enclave.probe()
+            await self._found(enclave)
             probe.there()
 
     def _beside(self, work: Coroutine[None, None, object]) -> asyncio.Task[object]:

@@ -4,7 +4,7 @@ It sees what passes and changes nothing of it: what it may not tell (a word, an 
 length) it does not keep. A record that it cannot make costs no answer.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
 from curtilage.client import telemetry
@@ -30,6 +30,7 @@ from curtilage.client.errors import (
     IncompleteAnswerError,
     NotRoutedError,
 )
+from curtilage.client.health import Reason, reason_of
 from curtilage.client.route import AskHouse, Ways
 from curtilage.client.routing.router import Routed, Router
 from curtilage.client.routing.trace import TraceLine, minute_of
@@ -63,6 +64,16 @@ class Observer:
         promised = None if router is None else router.certified
         self._alpha = telemetry.names(() if promised is None else (f"{promised:g}",))
         self._gradable = Gradable()
+        self._failing: dict[str, Reason] = {}
+
+    @property
+    def failing(self) -> Mapping[str, Reason]:
+        """What is wrong with each tier that failed last, by its id."""
+        return self._failing
+
+    def there(self, tier: str) -> None:
+        """Note that a tier is there, though it answered nothing."""
+        self._failing.pop(tier, None)
 
     def masked(self, permitted: Permitted) -> None:
         """Count the tiers that the policy denies, where nobody chooses among others."""
@@ -105,8 +116,15 @@ class Observer:
 
     def failed(self, tier: Tier, reason: FailureReason) -> None:
         """Count a tier that was asked and failed; its draft alone is no failure."""
+        self.missed(tier.id, reason)
         if reason is not FailureReason.DRAFT_REJECTED:
             telemetry.fallback(self._names[tier.id], reason)
+
+    def missed(self, tier: str, reason: FailureReason) -> None:
+        """Note what is wrong with a tier, where that says something of it."""
+        lasts = reason_of(reason)
+        if lasts is not None:
+            self._failing[tier] = lasts
 
     def refused(self, error: ClientError) -> None:
         """Count a query without an answer; one that was asked wrongly is none."""
@@ -152,7 +170,9 @@ class Observer:
         self, stream: AnswerStream, recorder: QueryRecorder, *, chosen: bool
     ) -> "Observed":
         """Begin to observe one query; ``chosen``: somebody chose who answers it."""
-        return Observed(self._names, self._tiers, stream, recorder, chosen=chosen)
+        return Observed(
+            self._names, self._tiers, stream, recorder, chosen=chosen, there=self.there
+        )
 
 
 class Observed:
@@ -164,6 +184,7 @@ class Observed:
         stream: tells who answers.
         recorder: where it is recorded what else becomes of it.
         chosen: somebody chose who answers.
+        there: is called with the tier that answered.
     """
 
     def __init__(
@@ -174,7 +195,9 @@ class Observed:
         recorder: QueryRecorder,
         *,
         chosen: bool,
+        there: Callable[[str], None],
     ) -> None:
+        self._there = there
         self._names = names
         self._tiers = tiers
         self._stream = stream
@@ -217,6 +240,7 @@ class Observed:
         self._shown, self._gave_up = False, None
 
     async def _finished(self, told: Provenance) -> None:
+        self._there(told.tier)
         telemetry.answered(
             told.route, home=self._tiers[told.tier].kind is not TierKind.ATTESTED
         )

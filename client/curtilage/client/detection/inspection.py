@@ -36,6 +36,7 @@ from curtilage.client.detection.worker import (
 from curtilage.client.detection.worker_pool import Workers
 from curtilage.client.errors import BusyError
 from curtilage.client.fair_queue import FairQueue, TurnRefusedError
+from curtilage.client.health import Detectors
 from curtilage.client.query import Leaf, Query
 from curtilage.client.telemetry import RestartCause
 from curtilage.policy.decision.classes import UNFINISHED
@@ -276,6 +277,16 @@ class Inspector:
     def ready(self) -> bool:
         """Whether a warm worker is there."""
         return self._workers.current is not None
+
+    @property
+    def condition(self) -> Detectors:
+        """How the workers are; one that has died counts at once."""
+        process = self._workers.current
+        return Detectors(
+            ready=process is not None,
+            broken=process is not None and bool(process.broken),
+            restarts=self._workers.restarts,
+        )
 
     @property
     def worker_pid(self) -> int | None:

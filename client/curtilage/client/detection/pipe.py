@@ -12,8 +12,12 @@ _HEADER: Final = struct.Struct(">I")
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024  # a batch of the longest texts, escaped
 READY: Final = "ready"
 BROKEN: Final = "broken"
+LOADING: Final = "loading"
 GRACE_S: Final = 2.0  # a late answer is awaited so long before the worker is killed
 SPARE: Final = "--spare"
+LOAD_PROCESSOR_S: Final = 30.0
+LOAD_WALL_S: Final = 120.0
+"""What a worker may load at first use, all together, takes no longer than this."""
 
 
 def encode_frame(value: object) -> bytes:

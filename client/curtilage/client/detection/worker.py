@@ -21,6 +21,9 @@ from typing import Final, cast
 
 from curtilage.client.detection.pipe import (
     BROKEN,
+    LOAD_PROCESSOR_S,
+    LOAD_WALL_S,
+    LOADING,
     READY,
     SPARE,
     encode_frame,
@@ -140,6 +143,7 @@ class DetectorProcess:
         self._incoming: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._sent = 0
         self._received = 0
+        self._loads = TimeLimit(processor_s=LOAD_PROCESSOR_S, wall_s=LOAD_WALL_S)
         self._threads = [
             threading.Thread(target=run, daemon=True, name="detectors")
             for run in (self._write_all, self._read_all)
@@ -263,20 +267,35 @@ class DetectorProcess:
         return answer
 
     def _awaited(self, limit: TimeLimit) -> object:
-        """Return the next answer; the clocks are looked at only while there is none."""
+        """Return the next answer; what is loaded meanwhile has a limit of its own."""
+        while True:
+            answer, limit = self._taken(limit)
+            if answer != {LOADING: True}:
+                return answer
+            # The sum is bounded: a worker that says again and again that it loads
+            # something gains no more time than one that loads everything.
+            loaded, self._loads = self._taken(self._loads)
+            if loaded != {LOADING: False}:
+                return (
+                    loaded if isinstance(loaded, RestartCause) else RestartCause.GARBAGE
+                )
+
+    def _taken(self, limit: TimeLimit) -> tuple[object, TimeLimit]:
+        """Return the next frame, and what is left of the limit.
+
+        The clocks are looked at only while there is none.
+        """
         began, used_before = time.monotonic(), self._used_s()
         pause_s = 0.0  # an answer that is there already is no late one
         while True:
-            try:
-                return self._incoming.get(timeout=pause_s)
-            except queue.Empty:
-                pass
-            waited, used = time.monotonic() - began, self._used_s()
-            # Once the process is gone its clock tells no more; the other began at
-            # another time, and must not be compared with it.
-            spent = waited
-            if used is not None and used_before is not None:
-                spent = used - used_before
+            with suppress(queue.Empty):
+                answer = self._incoming.get(timeout=pause_s)
+                waited, spent = self._spent(began, used_before)
+                left = TimeLimit(
+                    processor_s=limit.processor_s - spent, wall_s=limit.wall_s - waited
+                )
+                return answer, left
+            waited, spent = self._spent(began, used_before)
             processor_left_s = limit.processor_s - spent
             if processor_left_s <= 0:
                 raise WorkerError(RestartCause.TIMEOUT)
@@ -287,6 +306,15 @@ class DetectorProcess:
                 max(processor_left_s / _MOST_THREADS, _LEAST_LOOK_S),
                 limit.wall_s - waited,
             )
+
+    def _spent(self, began: float, used_before: float | None) -> tuple[float, float]:
+        """Return how long one waits, and how long the process computed meanwhile."""
+        waited, used = time.monotonic() - began, self._used_s()
+        # Once the process is gone its clock tells no more; the other began at another
+        # time, and must not be compared with it.
+        if used is None or used_before is None:
+            return waited, waited
+        return waited, used - used_before
 
     def _used_s(self) -> float | None:
         """Return the processor time of all its threads; None where none tells."""

@@ -21,7 +21,11 @@ _GRACE: Final = TimeLimit(processor_s=GRACE_S, wall_s=5 * GRACE_S)
 
 
 class Workers:
-    """One worker in use and, if wanted, another that is warm; thread-safe."""
+    """One worker in use and, if wanted, another that is warm; thread-safe.
+
+    Attributes:
+        restarts: how many workers failed and were replaced.
+    """
 
     def __init__(
         self,
@@ -46,6 +50,7 @@ class Workers:
         self._changed = threading.Condition()
         self._current: DetectorProcess | None = None
         self._spare: DetectorProcess | None = None
+        self.restarts = 0
         self._failed: deque[tuple[DetectorProcess, RestartCause]] = deque()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -172,6 +177,7 @@ class Workers:
             return
         process.kill()
         if not self._closed:
+            self.restarts += 1
             telemetry.detector_restart(cause)
 
     def _install(self, process: DetectorProcess) -> None:

@@ -62,6 +62,7 @@ from curtilage.client.errors import (
 )
 from curtilage.client.fair_queue import ASKER, CALLER
 from curtilage.client.files import PRIVATE_FILE, locked, own_place
+from curtilage.client.health import Status
 from curtilage.client.openai_chat import (
     MAX_REQUEST_BYTES,
     TOO_MANY,
@@ -269,7 +270,7 @@ class _Endpoint:
             "GET",
             "HEAD",
         }:
-            return _json({"status": self._health_object()["status"]})
+            return _health_of(self._session.health().status)
         refused = _page(
             NO_CALLER, 401, {"WWW-Authenticate": 'Bearer realm="curtilage"'}
         )
@@ -387,20 +388,31 @@ class _Endpoint:
         self, request: web.BaseRequest, content: bytes
     ) -> web.StreamResponse:
         del request, content
-        return _json(self._health_object())
-
-    def _health_object(self) -> JsonObject:
         # So that an application can ask whether the strong tier is there before it
         # requires it; says nothing of any query.
         tiers = [
             {"id": each.id, "kind": each.kind.value, "available": available}
             for each, available in self._session.tiers()
         ]
-        return {
-            "status": "ok",
-            "policy": self._session.policy.digest,
-            "tiers": cast("object", tiers),
-        }
+        health = self._session.health()
+        reasons = [
+            {"part": each.part.value, "reason": each.reason.value}
+            | ({} if each.tier is None else {"tier": each.tier.value})
+            for each in health.reasons
+            if each.reason is not None
+        ]
+        return _health_of(
+            health.status,
+            reasons=cast("object", reasons),
+            policy=self._session.policy.digest,
+            tiers=cast("object", tiers),
+        )
+
+
+def _health_of(status: Status, **more: object) -> web.Response:
+    # A monitor that reads no JSON sees that every question is refused.
+    code = 503 if status is Status.FAILING else 200
+    return _json({"status": status.value, **more}, status=code)
 
 
 def _require_json(request: web.BaseRequest) -> None:

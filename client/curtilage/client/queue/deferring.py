@@ -99,6 +99,9 @@ class Drained:
 class Deferring:
     """One session's queue.
 
+    Attributes:
+        failing: whether its store could not be read or written the last time.
+
     Args:
         store: where the questions wait.
         plan: for how long.
@@ -133,6 +136,7 @@ class Deferring:
         self._below = below
         self._loop: asyncio.Task[None] | None = None
         self._closed = False
+        self.failing = False
         # What is being asked again has its place already.
         self._ticket: ContextVar[str] = ContextVar("ticket", default="")
 
@@ -201,7 +205,10 @@ class Deferring:
         return None
 
     async def _put(self, item: Deferred, request: bytes, why: str) -> None:
+        # Until it is known to be written: whatever happens instead is a failure.
+        self.failing = True
         await asyncio.to_thread(self._store.put, item, request, why)
+        self.failing = False
         # It waits now, whether or not it can be counted: told that it failed, its
         # sender would have no ticket for what leaves later all the same.
         with suppress(QueueStoreError):
@@ -356,13 +363,13 @@ class Deferring:
                 drained = await self.drain()
             except QueueStoreError as error:
                 # Once, and not at every try, which is every minute.
-                if not self._failing:
+                if not self.failing:
                     self._say(f"{error}; {FAILING}")
-                self._failing = True
+                self.failing = True
             else:
-                if self._failing:
+                if self.failing:
                     self._say(WORKS)
-                self._failing = False
+                self.failing = False
             none = not drained.waiting and not drained.elsewhere
             if none and self._store.in_memory:
                 return  # into a file, another process may put one by

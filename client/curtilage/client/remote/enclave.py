@@ -222,6 +222,12 @@ class Enclave:
         """
         return size_class_of(length, self._keys.known, now=self._clock())
 
+    @property
+    def evidence_until(self) -> datetime | None:
+        """When the evidence ends that was verified last; None: none was."""
+        known = self._keys.known
+        return None if known is None else known.expires_at
+
     async def verified_key(self) -> VerifiedKey:
         """Return a key that is in force, fetching and verifying if need be.
 

@@ -471,17 +471,22 @@ class Router:
         attempt = health.begin(self.now_ms(), prompt_tokens=prompt)
         return Following(self, tier.id, health, attempt)
 
-    def probes(self) -> Iterator["Following"]:
+    def probes(self, *, first: bool = False) -> Iterator["Following"]:
         """Yield an attempt at each enclave that failed and may be there again.
 
         It is to be made beside the questions, by one that is none: what may be dead
         keeps nobody waiting. While it runs, the tier is left alone.
+
+        Args:
+            first: also at one that has not failed, since nothing is known of it yet.
         """
         for tier in self.plan.tiers:
             if tier.kind is not TierKind.ATTESTED:
                 continue
             health = self._health[tier.id]
-            if health.view(self.now_ms()).state is BreakerState.HALF_OPEN:
+            state = health.view(self.now_ms()).state
+            unknown = first and state is BreakerState.CLOSED
+            if unknown or state is BreakerState.HALF_OPEN:
                 attempt = health.begin(self.now_ms(), prompt_tokens=0)
                 if attempt is not None:
                     yield Following(self, tier.id, health, attempt)

@@ -86,6 +86,9 @@ class BundleKeeper:
         keys: the ring that a new key is put into once its bundle verified.
         counters: counts what happens.
         clock: aware UTC.
+
+    Attributes:
+        failing: whether it could not be renewed the last time.
     """
 
     def __init__(
@@ -109,6 +112,7 @@ class BundleKeeper:
         self._held: Held | None = None
         self._bases: list[Held] = []
         self._renewing = asyncio.Lock()
+        self.failing = False
 
     @property
     def held(self) -> Held | None:
@@ -182,9 +186,11 @@ class BundleKeeper:
                 held = await self._make(key, files, now)
             except EvidenceError:
                 self._counters.count(Event.EVIDENCE_FAILED)
+                self.failing = True
                 raise
             except BundleError:
                 self._counters.count(Event.BUNDLE_REFUSED)
+                self.failing = True
                 raise
             # Nothing is awaited from here on: no client is given a key without its
             # bundle, nor seals to one that is not in the ring.
@@ -197,6 +203,7 @@ class BundleKeeper:
             live = [each for each in self._bases if now < each.verified.expires_at]
             self._bases = [*live, held][-MAX_BASES:]
             self._counters.count(Event.BUNDLE_MADE)
+            self.failing = False
 
     def due_in_s(self, now: datetime) -> float:
         """Return the seconds until ``renew`` should be called next.
@@ -218,9 +225,12 @@ class BundleKeeper:
         self,
         notice: Callable[[str], None],
         *,
+        renewed: Callable[[], object] = lambda: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """Renew for ever; ``notice`` gets one line for each failure.
+
+        ``renewed`` is called after each success.
 
         Keys whose window ended are overwritten here as well, since it may be
         long until somebody asks for one.
@@ -240,6 +250,8 @@ class BundleKeeper:
             except (BundleError, EvidenceError) as error:
                 notice(f"evidence not renewed: {error}")
                 await sleep(RETRY_S)
+            else:
+                renewed()
 
     def _key_for(self, now: datetime, files: ReleaseFiles) -> ServerKey:
         current, held = self._keys.current, self._held

@@ -16,7 +16,13 @@ from curtilage.wire.shaping import TransportParameters
 
 
 class PublishesBundle(Protocol):
-    """Holds the current bundle; see ``bundle.BundleKeeper``."""
+    """Holds the current bundle; see ``bundle.BundleKeeper``.
+
+    Attributes:
+        failing: whether it could not be renewed the last time.
+    """
+
+    failing: bool
 
     def published(self, now: datetime) -> Published | None:
         """Return what may be served now; None once it has expired."""

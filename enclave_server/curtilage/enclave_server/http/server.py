@@ -42,7 +42,7 @@ from curtilage.enclave_server.ohttp.inner_requests import CoverRoom
 from curtilage.enclave_server.ohttp.keys import Published
 from curtilage.enclave_server.ohttp.openai_answers import AnswerHead
 from curtilage.enclave_server.ohttp.sealing import PaddedSealer
-from curtilage.enclave_server.telemetry import Event, silent_logger
+from curtilage.enclave_server.telemetry import Event, Reason, silent_logger
 from curtilage.enclave_server.toml_reader import Listen
 from curtilage.wire.media import (
     BUNDLE_PATH,
@@ -320,7 +320,9 @@ class EnclaveServer:
         return _public(self._published().bundle, EVIDENCE_BUNDLE)
 
     async def _health(self, _request: web.BaseRequest) -> web.StreamResponse:
-        body = {"status": "ok", "evidence": self._published().tee}
+        body: dict[str, object] = {"status": "ok", "evidence": self._published().tee}
+        if self._context.bundles.failing:
+            body |= {"status": "degraded", "reasons": [Reason.NOT_RENEWED.value]}
         return _respond(
             OuterAnswer(
                 status=200,

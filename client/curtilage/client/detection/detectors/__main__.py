@@ -9,18 +9,25 @@ when its parent does, and ends itself when a text takes far too long.
 """
 
 import os
+import select
 import signal
 import sys
 import threading
 from base64 import b64decode
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, cast
 
+from curtilage.client.detection.detectors import loading
 from curtilage.client.detection.pipe import (
     BROKEN,
     GRACE_S,
+    LOAD_PROCESSOR_S,
+    LOAD_WALL_S,
+    LOADING,
     READY,
     SPARE,
     encode_frame,
@@ -35,6 +42,8 @@ if TYPE_CHECKING:
     from curtilage.client.detection.detectors.scanner import Scanner
 
 _GIVE_WAY: Final = 19  # the lowest priority that there is
+_IDLE_S: Final = 1.0
+"""After so long without a batch, what most texts will need is loaded."""
 
 
 def main(arguments: Sequence[str] = ()) -> int:
@@ -53,7 +62,8 @@ def main(arguments: Sequence[str] = ()) -> int:
         import resource  # noqa: PLC0415 - not on every system
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    serve(requests, replies, _built(plan, spare=SPARE in arguments), wall)
+    scanner = _built(plan, spare=SPARE in arguments)
+    serve(requests, replies, scanner, wall, idle_s=_IDLE_S)
     return 0
 
 
@@ -99,7 +109,11 @@ def _built(plan: DetectionPlan, *, spare: bool) -> "Scanner":
 
     def build() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _GIVE_WAY)
-        made.append(scanner_of(plan))
+        scanner = scanner_of(plan)
+        for preload in scanner.preloads:
+            with suppress(Exception):  # it fails again where a text needs it
+                preload()
+        made.append(scanner)
 
     thread = threading.Thread(target=build)
     thread.start()
@@ -111,15 +125,62 @@ def _built(plan: DetectionPlan, *, spare: bool) -> "Scanner":
 
 
 def serve(
-    requests: IO[bytes], replies: IO[bytes], scanner: "Scanner", wall: Wall
+    requests: IO[bytes],
+    replies: IO[bytes],
+    scanner: "Scanner",
+    wall: Wall,
+    *,
+    idle_s: float | None = None,
 ) -> None:
-    """Say behind which wall one is ready, then answer every batch, task by task."""
+    """Say behind which wall one is ready, then answer every batch, task by task.
+
+    Args:
+        requests: where batches come from.
+        replies: where answers go.
+        scanner: looks at the texts.
+        wall: behind which this process stands.
+        idle_s: after so long without a batch, what a text would have to wait for is
+            loaded; None: only when a text needs it.
+    """
+    loading.announce_to(partial(_announce, replies))
     told: dict[str, object] = {READY: wall.to_fields()}
     if scanner.broken:
         told[BROKEN] = list(scanner.broken)
     write_frame(replies, encode_frame(told))
-    while _serve_batch(requests, replies, scanner):
-        pass
+    left = [] if idle_s is None or sys.platform == "win32" else [*scanner.preloads]
+    while True:
+        while left and not select.select([requests], [], [], idle_s)[0]:
+            with suppress(Exception):  # it fails again where a text needs it
+                left.pop()()
+        if not _serve_batch(requests, replies, scanner):
+            return
+
+
+def _announce(replies: IO[bytes], begins: bool) -> None:
+    """Say that loading begins or ends, and give it a limit of its own meanwhile."""
+    if begins:
+        _Suspended.left = _alarm_left()
+        # The parent's limit is for all that is loaded; this one is for an orphan.
+        set_alarm(LOAD_PROCESSOR_S + 2 * GRACE_S, LOAD_WALL_S + 2 * GRACE_S)
+        write_frame(replies, encode_frame({LOADING: True}))
+    else:
+        write_frame(replies, encode_frame({LOADING: False}))
+        set_alarm(*_Suspended.left)
+
+
+class _Suspended:
+    """What was left of the alarm when loading began."""
+
+    left: tuple[float, float] = (0.0, 0.0)
+
+
+def _alarm_left() -> tuple[float, float]:
+    if sys.platform == "win32":
+        return 0.0, 0.0
+    return (
+        signal.getitimer(signal.ITIMER_PROF)[0],
+        signal.getitimer(signal.ITIMER_REAL)[0],
+    )
 
 
 def _serve_batch(requests: IO[bytes], replies: IO[bytes], scanner: "Scanner") -> bool:

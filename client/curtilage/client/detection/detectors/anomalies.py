@@ -11,7 +11,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Final
 
-from curtilage.client.detection.detectors.languages.identifier import load_identifier
+from curtilage.client.detection.detectors.languages.identifier import (
+    load_identifier,
+    require_identifier,
+)
 from curtilage.client.detection.detectors.languages.scripts import (
     WORD,
     is_in_another_script,
@@ -53,19 +56,23 @@ class LanguageDetector:
     id = "language"
 
     def __init__(self, languages: Collection[str]) -> None:
-        """Load what tells languages apart.
+        """Check that what tells languages apart is there.
 
         Args:
             languages: that the policy names, as ISO 639-1; every one covered.
 
         Raises:
             ValueError: one of them brings no words to prove it by.
-            Exception: of any kind, where the identifier cannot be loaded.
+            Exception: of any kind, where the identifier is not installed.
         """
         if not VOCABULARIES.keys() >= set(languages):
             raise ValueError("a language that is named is not covered")
         self._languages = frozenset(languages)
-        load_identifier()  # now, not while the first text waits
+        require_identifier()
+
+    def preload(self) -> None:
+        """Load what tells languages apart, which a text of known words never needs."""
+        load_identifier()
 
     def find(self, reading: Reading) -> Iterator[Span]:
         """Yield the words, or else the parts of the text, that are not covered."""

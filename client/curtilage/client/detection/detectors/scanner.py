@@ -6,7 +6,7 @@ never repeats one: no message and no finding holds a word of it.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
@@ -47,6 +47,7 @@ class Detector(Protocol):
     - ``numeric``: it looks at numbers only, and takes its time.
     - ``beyond_ascii``: what it looks for no ASCII text has.
     - ``broken``: it stands for one that could not be built, and always fails.
+    - ``preload``: makes what it makes at first use, so that no text waits for it.
     - ``ahead``: it takes less for several readings in one go; it is given all that
       it will be asked about, and finds nothing yet.
     """
@@ -67,6 +68,15 @@ class LooksAhead(Protocol):
 
     def ahead(self, readings: Sequence[Reading]) -> None:
         """Do what can be done in one go for readings that are about to be found in."""
+        ...
+
+
+@runtime_checkable
+class LoadsAtFirstUse(Protocol):
+    """A detector that makes something when a text first needs it."""
+
+    def preload(self) -> object:
+        """Make it now."""
         ...
 
 
@@ -108,6 +118,11 @@ class Scanner:
         self._broken = tuple(
             each.id for each, _ in (*first, *last) if _says(each, "broken")
         )
+        self._preloads = tuple(
+            each.preload
+            for each, _ in (*first, *last)
+            if isinstance(each, LoadsAtFirstUse)
+        )
         self._exits = frozenset(exits)
         self._cache = FindingsCache(b"", most=0) if cache is None else cache
 
@@ -115,6 +130,11 @@ class Scanner:
     def broken(self) -> tuple[str, ...]:
         """Detectors that could not be built, for which every text is uncertain."""
         return self._broken
+
+    @property
+    def preloads(self) -> tuple[Callable[[], object], ...]:
+        """What may be called to load now what a text would have to wait for."""
+        return self._preloads
 
     def scan(self, texts: Sequence[str]) -> list[tuple[Span, ...]]:
         """Return what all detectors find in each text of one conversation."""

@@ -205,8 +205,10 @@ def test_the_other_model_is_opened_where_another_language_is_named(
 
     monkeypatch.setattr(guard_model, "load_guard", load)
     ((chosen, _),) = ner_detectors(NerPlan(engine="embedded"), languages)
-    assert asked == opened
     assert isinstance(chosen, NerDetector)
+    assert asked == [None]  # the other one when a text needs it
+    chosen.ahead([raw("Wie schreibe ich einen kurzen Brief?")])
+    assert asked == opened
 
 
 @pytest.mark.parametrize("wrong", ["gone", "of another kind"])

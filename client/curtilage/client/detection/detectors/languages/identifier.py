@@ -13,6 +13,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, Final, Protocol, cast
 
+from curtilage.client.detection.detectors.loading import loading
 from curtilage.client.detection.wordlists import words
 
 # What people write in Latin letters. Not Latin itself, in which medicine names half of
@@ -23,6 +24,8 @@ af az br bs ca cs cy da de en eo es et eu fi fo fr fy ga gd gl ha hr ht hu id ig
 it jv ku lb lg ln lt lv mg ms mt nl nn no oc om pl pt qu ro rw sk sl sn so sq st sv
 sw tl tr uz vi xh yo zu
 """)
+_PACKAGE: Final = "py3langid"
+_MODEL: Final = "data/model.npz.xz"
 _TYPE_CODES: Final = {2: "H", 4: "I", 8: "L"}  # of ``array``, by the octets of an item
 
 
@@ -46,6 +49,16 @@ class Identifier:
         return dict(self._model.rank(text.lower()))
 
 
+def require_identifier() -> None:
+    """Raise unless the model is installed; looks, and loads nothing.
+
+    Raises:
+        Exception: of any kind, where the package is missing or not as expected.
+    """
+    if not resources.files(_PACKAGE).joinpath(_MODEL).is_file():
+        raise FileNotFoundError("the identifier's model is not installed")
+
+
 @cache
 def load_identifier() -> Identifier:
     """Load the model, once for a process; takes half a second and about 80 MB.
@@ -53,11 +66,16 @@ def load_identifier() -> Identifier:
     Raises:
         Exception: of any kind, where the package is missing or not as expected.
     """
+    with loading():
+        return _loaded()
+
+
+def _loaded() -> Identifier:
     import numpy as np  # noqa: PLC0415 - needs the extra
     from py3langid import langid  # noqa: PLC0415 # pyright: ignore[reportMissingTypeStubs]
 
     package: Any = langid
-    packed = resources.files("py3langid").joinpath("data/model.npz.xz").read_bytes()
+    packed = resources.files(_PACKAGE).joinpath(_MODEL).read_bytes()
     with np.load(io.BytesIO(lzma.decompress(packed)), allow_pickle=False) as model:
         labels: list[str] = model["classes"].tolist()
         kept = [at for at, label in enumerate(labels) if label in LANGUAGES]

@@ -9,9 +9,11 @@ is replaced by a detector that fails on every text, so that nothing leaves.
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from curtilage.client.detection import wordlists
+from curtilage.client.detection.detectors.loading import OnDemand
 from curtilage.client.detection.detectors.model.entity import (
     Entity,
     NameModel,
@@ -69,9 +71,13 @@ from curtilage.client.detection.wordlists import (
 from curtilage.policy.document.detection_plan import NerPlan
 
 if TYPE_CHECKING:
-    from curtilage.client.detection.detectors.model.embedded import Judgement
+    from curtilage.client.detection.detectors.model.embedded import (
+        GuardModel,
+        Judgement,
+    )
 
 DETECTOR: Final = "ner"
+WARM_UP: Final = "Warm up: a sentence of some words."
 NATIONALITY: Final = "identifier.quasi.nationality"
 AGE: Final = "identifier.quasi.age"
 OLD_AGE: Final = "identifier.quasi.age90"
@@ -182,13 +188,18 @@ def _open(plan: NerPlan, languages: Collection[str]) -> NameModel:
         from curtilage.client.detection.detectors.model import embedded as guard_model  # noqa: PLC0415 - needs the extra
 
         guard, others = guard_model.load_guard(), None
+        _require_classes(guard.manifest.kinds)
         if set(languages) - {ENGLISH}:
-            others = guard_model.load_guard(guard_model.multilingual())
-        for each in filter(None, (guard, others)):
-            if set(each.manifest.kinds[1:]) - CLASSES.keys():
-                raise ValueError("the embedded model has kinds that are no data class")
+            folder = guard_model.multilingual()
+            _require_classes(guard_model.read_manifest(folder).kinds)
+            others = _LoadedAtFirstUse(partial(guard_model.load_guard, folder))
         return EmbeddedModel(guard, recall=plan.recall, others=others)
     return open_operator_model(plan)
+
+
+def _require_classes(kinds: Sequence[str]) -> None:
+    if set(kinds[1:]) - CLASSES.keys():
+        raise ValueError("the embedded model has kinds that are no data class")
 
 
 class MissingModelDetector:
@@ -206,6 +217,29 @@ class _Judge(Protocol):
     def judge_all(
         self, asked: Sequence[Passages], *, recall: int
     ) -> Sequence["Judgement"]: ...
+
+
+class _LoadedAtFirstUse:
+    """The model of the other languages: loaded when a text is in one of them.
+
+    Args:
+        load: loads it. Where it fails, every text that needs it is uncertain.
+    """
+
+    def __init__(self, load: "Callable[[], GuardModel]") -> None:
+        self._load = load
+        self._model = OnDemand(self._warm)
+
+    def judge_all(
+        self, asked: Sequence[Passages], *, recall: int
+    ) -> Sequence["Judgement"]:
+        return self._model.get().judge_all(asked, recall=recall)
+
+    def _warm(self) -> "GuardModel":
+        model = self._load()
+        # Its first run allocates and pages in what every later one finds there.
+        model.judge_all([Passages(text=WARM_UP)], recall=0)
+        return model
 
 
 @dataclass(frozen=True, slots=True)

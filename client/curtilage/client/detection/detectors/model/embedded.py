@@ -366,7 +366,7 @@ def load_guard(folder: Traversable | None = None) -> GuardModel:
             the extra is not installed.
     """
     folder = _shipped() if folder is None else folder
-    manifest = parse_manifest(_read(folder, MANIFEST))
+    manifest = read_manifest(folder)
     network = _verified(folder, NETWORK, manifest)
     vocabulary = _verified(folder, VOCABULARY, manifest)
     try:
@@ -375,6 +375,15 @@ def load_guard(folder: Traversable | None = None) -> GuardModel:
         raise
     except Exception:  # noqa: BLE001 - the libraries raise what they like
         raise GuardModelError("the model's files cannot be opened") from None
+
+
+def read_manifest(folder: Traversable) -> Manifest:
+    """Read what the model in a folder says of itself; load nothing of it.
+
+    Raises:
+        GuardModelError: the file is missing, or not as it should be.
+    """
+    return parse_manifest(_read(folder, MANIFEST))
 
 
 def multilingual() -> Traversable:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from curtilage.client.detection.detectors.loading import loading
 from curtilage.client.detection.detectors.patterns.prefilter import (
     Prefilter,
     Prefilters,
@@ -36,8 +37,19 @@ class _Compiled:
     """A rule, ready to run."""
 
     rule: PatternRule
-    regex: re.Pattern[str] = field(repr=False)
     everywhere: bool
+    compiled: list[re.Pattern[str]] = field(
+        default_factory=list[re.Pattern[str]], repr=False
+    )
+
+    @property
+    def regex(self) -> re.Pattern[str]:
+        """The rule's expression; most rules never start, and are never compiled."""
+        if not self.compiled:
+            flags = re.UNICODE if self.rule.cased else re.IGNORECASE
+            with loading():
+                self.compiled.append(re.compile(self.rule.regex, flags))
+        return self.compiled[0]
 
 
 class _Shown:
@@ -88,6 +100,12 @@ class PatternSet:
         self._prefilters = Prefilters(
             [*read, *(_written(each.rule) for each in self._rules)]
         )
+
+    def preload(self) -> None:
+        """Compile every rule now."""
+        with loading():
+            for each in self._rules:
+                _ = each.regex
 
     def find(self, reading: Reading) -> Iterator[Span]:
         """Yield each match that its check does not refute."""
@@ -140,12 +158,7 @@ def _compiled(rule: PatternRule) -> _Compiled:
         raise ValueError(
             f"rule {rule.id}: a word of its gate is short or no lower case"
         )
-    flags = re.UNICODE if rule.cased else re.IGNORECASE
-    return _Compiled(
-        rule=rule,
-        regex=re.compile(rule.regex, flags),
-        everywhere=rule.everywhere or rule.required,
-    )
+    return _Compiled(rule=rule, everywhere=rule.everywhere or rule.required)
 
 
 def _longest_run(text: str) -> int:

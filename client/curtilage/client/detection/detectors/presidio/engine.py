@@ -10,11 +10,14 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol, cast
 
 from typing_extensions import override
 
 from curtilage.client import telemetry
+from curtilage.client.detection.detectors.loading import OnDemand
 from curtilage.client.detection.detectors.patterns.number_rows import is_article
 from curtilage.client.detection.detectors.patterns.prefilter import (
     Prefilter,
@@ -28,6 +31,7 @@ from curtilage.client.detection.detectors.presidio.catalog import PHONE, RECOGNI
 from curtilage.client.detection.detectors.presidio.phone import windowed_phone
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.spans import Span
+from curtilage.policy.decision.findings import Normalization
 
 if TYPE_CHECKING:
     from presidio_analyzer import (
@@ -46,6 +50,7 @@ VALIDATED_SCORE = 100
 RECOGNIZER_ID = "recognizer_identifier"  # ``RecognizerResult`` names it so
 PHONE_ENTITY = "PHONE_NUMBER"
 _DIGIT = re.compile(r"\d")
+WARM_UP = "Call 1 a@b.example 192.0.2.1 2020-01-01 phone +1 202 555 0100."
 _LONG_TOKEN = re.compile(r"\S{100,}")
 _NO_WORD = re.compile(r"[\W_]")
 
@@ -56,6 +61,58 @@ class HasMemoryZone(Protocol):
     def memory_zone(self) -> AbstractContextManager[object]:
         """Return a zone after which no word is kept of those split in it."""
         ...
+
+
+class PresidioOnDemand:
+    """Presidio's recognizers, loaded when a text with a digit comes.
+
+    Every match of theirs holds one, and loading them takes longer than all else.
+    """
+
+    numeric = True
+    prefilter = Prefilter(digits=1)
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """Check what can be checked without loading them.
+
+        Args:
+            names: as for ``PresidioDetector``.
+
+        Raises:
+            ImportError: Presidio is not installed.
+            ValueError: a name does not stand in the table.
+        """
+        _require_known(names)
+        if find_spec("presidio_analyzer") is None:
+            raise ImportError("Presidio is not installed")
+        self._detector = OnDemand(partial(_warm_detector, names))
+
+    @property
+    def id(self) -> str:
+        """One name for all of Presidio's recognizers."""
+        return PRESIDIO
+
+    def preload(self) -> None:
+        """Load them now."""
+        self._detector.get()
+
+    def find(self, reading: Reading) -> Iterator[Span]:
+        """Yield what ``PresidioDetector`` does.
+
+        Raises:
+            RuntimeError: they could not be loaded.
+        """
+        if _DIGIT.search(reading.text):
+            yield from self._detector.get().find(reading)
+
+
+def _warm_detector(names: Sequence[str]) -> "PresidioDetector":
+    detector = PresidioDetector(names)
+    # Words are split where something was found: that too is slow the first time.
+    warm_up = Reading(normalization=Normalization.RAW, text=WARM_UP)
+    for _ in detector.find(warm_up):
+        pass
+    return detector
 
 
 class PresidioDetector:
@@ -200,8 +257,7 @@ def _recognizers(
 ) -> "tuple[list[EntityRecognizer], dict[str, str]]":
     from presidio_analyzer import predefined_recognizers  # noqa: PLC0415
 
-    if not names or not RECOGNIZERS.keys() >= set(names):
-        raise ValueError("a recognizer does not stand in the table")
+    _require_known(names)
     # Recognizers are filtered by language, and a Polish number is one in an
     # English text too; so all of them claim to be English.
     chosen: list[EntityRecognizer] = []
@@ -215,6 +271,11 @@ def _recognizers(
         chosen.append(strict_recognizer(made))
         classes[made.supported_entities[0]] = RECOGNIZERS[name]
     return chosen, classes
+
+
+def _require_known(names: Sequence[str]) -> None:
+    if not names or not RECOGNIZERS.keys() >= set(names):
+        raise ValueError("a recognizer does not stand in the table")
 
 
 class _Pattern(Protocol):

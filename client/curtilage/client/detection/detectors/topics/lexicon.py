@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import cast
 
+from curtilage.client.detection.detectors.loading import loading
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.topics.phrases import phrases_in
 from curtilage.client.detection.packs import PACKS, one_of
@@ -126,7 +127,9 @@ _LEXICONS = {
 
 @cache
 def _phrases_of(code: str) -> Mapping[str, re.Pattern[str]]:
-    return {name: one_of(each) for name, each in PACKS[code].phrases.items()}
+    # A text in this language is the first that needs them.
+    with loading():
+        return {name: one_of(each) for name, each in PACKS[code].phrases.items()}
 
 
 def class_in(code: str, word: str) -> str | None:
@@ -178,14 +181,6 @@ class LexiconDetector:
     """Find words of health, special categories, finance, law and work."""
 
     id = "lexicon"
-
-    def __init__(self, languages: Iterable[str] = ()) -> None:
-        """Compile the rules of these languages now, not while the first text waits.
-
-        Those of the others, where a text may be in one, are compiled when it comes.
-        """
-        for code in PACKS.keys() & set(languages):
-            _phrases_of(code)
 
     def find(self, reading: Reading) -> Iterable[Span]:
         """Yield each listed word, whole or cut at a hyphen, and what is internal."""

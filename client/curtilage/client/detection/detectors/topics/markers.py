@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Final
 
+from curtilage.client.detection.detectors.loading import loading
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.topics.lexicon import (
     LexiconDetector,
@@ -661,18 +662,14 @@ class _PackRules:
 
 @cache
 def _rules_of(code: str) -> _PackRules:
-    return _PackRules(PACKS[code])
+    with loading():
+        return _PackRules(PACKS[code])
 
 
 class PersonMarkerDetector:
     """Find words by which a text is about somebody: a speaker, a third, a case."""
 
     id = "person-marker"
-
-    def __init__(self, languages: Iterable[str] = ()) -> None:
-        """Compile the rules of these languages now, as ``LexiconDetector`` does."""
-        for code in PACKS.keys() & set(languages):
-            _rules_of(code)
 
     def find(self, reading: Reading) -> Iterable[Span]:
         """Return each marker outside of what is about nobody."""

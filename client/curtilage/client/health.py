@@ -1,0 +1,339 @@
+"""In what condition a running client is, in words of closed lists.
+
+``/healthz`` answers with it, and ``serve`` writes a line where it changes. Knows no
+query, no text and no address: parts of the client, reasons, and times. Pure: what is
+observed and the time are arguments.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import Enum, StrEnum, unique
+from typing import Final
+
+from curtilage.client.errors import EXPLAINED, FailureReason
+
+HOLD_S: Final = 30.0
+"""After a line about a part, the next one about it comes no sooner than this."""
+EXPIRES_SOON: Final = timedelta(days=14)
+"""A policy's signature is reported from then on before it ends."""
+LAST_SHARE: Final = 0.1
+"""Evidence that was not renewed is reported in the last tenth of its life."""
+
+
+@unique
+class Part(StrEnum):
+    """What may be in a condition of its own."""
+
+    CLIENT = "client"
+    RELAY = "relay"
+    ENCLAVE = "enclave"
+    EVIDENCE = "evidence"
+    ON_PREMISES = "on_premises"
+    MODEL = "model"
+    DETECTORS = "detectors"
+    AUDIT = "audit"
+    QUEUE = "queue"
+    POLICY = "policy"
+
+
+@unique
+class Status(StrEnum):
+    """How the whole client is.
+
+    ``DEGRADED``: some part has a reason, and questions are answered. ``FAILING``: no
+    tier can answer, so every question is refused.
+    """
+
+    OK = "ok"
+    DEGRADED = "degraded"
+    FAILING = "failing"
+
+
+@unique
+class Note(StrEnum):
+    """What happened to a part that is in order."""
+
+    RECOVERED = "ok"
+    LOADED = "loaded"
+    REFRESHED = "refreshed"
+    RESTARTED = "restarted"
+
+
+@unique
+class Reason(StrEnum):
+    """What is wrong with a part."""
+
+    RELAY_UNREACHABLE = "relay_unreachable"
+    RELAY_UNTRUSTED = "relay_untrusted"
+    RELAY_TLS_FAILED = "relay_tls_failed"
+    RELAY_WANTS_CERTIFICATE = "relay_wants_certificate"
+    RELAY_HUNG_UP = "relay_hung_up"
+    RELAY_KNOWS_NO_SUCH = "relay_knows_no_such"
+    RELAY_DENIED = "relay_denied"
+    ENCLAVE_UNREACHABLE = "enclave_unreachable"
+    KEY_UNKNOWN = "key_unknown"
+    ANSWER_BROKEN = "answer_broken"
+    ANSWER_INCOMPLETE = "answer_incomplete"
+    ANSWER_LATE = "answer_late"
+    TIMEOUT = "timeout"
+    RECEIPT_INVALID = "receipt_invalid"
+    EVIDENCE_REFUSED = "evidence_refused"
+    MIRROR_UNREACHABLE = "mirror_unreachable"
+    TOO_FEW_NODES = "too_few_nodes"
+    EVIDENCE_EXPIRING = "evidence_expiring"
+    EVIDENCE_EXPIRED = "evidence_expired"
+    HOUSE_UNREACHABLE = "house_unreachable"
+    HOUSE_UNTRUSTED = "house_untrusted"
+    HOUSE_TLS_FAILED = "house_tls_failed"
+    HOUSE_DENIED = "house_denied"
+    HOUSE_MODEL_MISSING = "house_model_missing"
+    HOUSE_FAILED = "house_failed"
+    HOUSE_ANSWER_BROKEN = "house_answer_broken"
+    HOUSE_ANSWER_INCOMPLETE = "house_answer_incomplete"
+    HOUSE_LATE = "house_late"
+    LOCAL_UNAVAILABLE = "local_unavailable"
+    LOCAL_OUT_OF_MEMORY = "local_out_of_memory"
+    LOCAL_SLOW = "local_slow"
+    MODEL_MISSING = "model_missing"
+    DETECTORS_ABSENT = "detectors_absent"
+    DETECTORS_BROKEN = "detectors_broken"
+    AUDIT_FAILED = "audit_failed"
+    QUEUE_FAILED = "queue_failed"
+    POLICY_NOT_CURRENT = "policy_not_current"
+    POLICY_EXPIRING = "policy_expiring"
+    NO_TIER = "no_tier"
+
+
+PARTS: Final[Mapping[Reason, Part]] = {
+    **{each: Part.RELAY for each in Reason if each.value.startswith("relay_")},
+    **{each: Part.ON_PREMISES for each in Reason if each.value.startswith("house_")},
+    **{each: Part.MODEL for each in Reason if each.value.startswith("local_")},
+    **dict.fromkeys(
+        (
+            Reason.ENCLAVE_UNREACHABLE,
+            Reason.KEY_UNKNOWN,
+            Reason.ANSWER_BROKEN,
+            Reason.ANSWER_INCOMPLETE,
+            Reason.ANSWER_LATE,
+            Reason.TIMEOUT,
+            Reason.RECEIPT_INVALID,
+        ),
+        Part.ENCLAVE,
+    ),
+    **dict.fromkeys(
+        (
+            Reason.EVIDENCE_REFUSED,
+            Reason.MIRROR_UNREACHABLE,
+            Reason.TOO_FEW_NODES,
+            Reason.EVIDENCE_EXPIRING,
+            Reason.EVIDENCE_EXPIRED,
+        ),
+        Part.EVIDENCE,
+    ),
+    Reason.MODEL_MISSING: Part.MODEL,
+    Reason.DETECTORS_ABSENT: Part.DETECTORS,
+    Reason.DETECTORS_BROKEN: Part.DETECTORS,
+    Reason.AUDIT_FAILED: Part.AUDIT,
+    Reason.QUEUE_FAILED: Part.QUEUE,
+    Reason.POLICY_NOT_CURRENT: Part.POLICY,
+    Reason.POLICY_EXPIRING: Part.POLICY,
+    Reason.NO_TIER: Part.CLIENT,
+}
+"""Which part each reason is about."""
+
+PASSING: Final = frozenset(
+    {
+        FailureReason.BUSY,
+        FailureReason.TOO_MANY_RUNNING,
+        FailureReason.LOCAL_BUSY,
+        FailureReason.HOUSE_BUSY,
+    }
+)
+"""What passes by itself within seconds, and is no change of state."""
+_REASONS: Final[Mapping[FailureReason, Reason]] = {
+    FailureReason(each.value): each
+    for each in Reason
+    # The audit trail says of itself how it is.
+    if each.value in set(FailureReason) and each is not Reason.AUDIT_FAILED
+}
+WORDS: Final[Mapping[str, str]] = {
+    **{each.value: EXPLAINED[failure] for failure, each in _REASONS.items()},
+    Reason.EVIDENCE_EXPIRING: "the enclave's evidence was not renewed and ends soon",
+    Reason.EVIDENCE_EXPIRED: "the enclave's evidence has ended and was not renewed",
+    Reason.MODEL_MISSING: "there is no local model: what must stay on this machine is "
+    "refused",
+    Reason.DETECTORS_ABSENT: "the detectors' process is not running: every query is "
+    "kept local until it is",
+    Reason.DETECTORS_BROKEN: "a detector of the policy could not be built: every query "
+    "is kept local",
+    Reason.AUDIT_FAILED: "the audit trail cannot be written: nothing is sent",
+    Reason.QUEUE_FAILED: "the queue cannot be read or written",
+    Reason.POLICY_NOT_CURRENT: "the policy's signature is missing, wrong or out of "
+    "date: every query is kept local",
+    Reason.POLICY_EXPIRING: "the policy's signature ends soon: sign it again",
+    Reason.NO_TIER: "no tier can answer: every question is refused",
+    Note.LOADED: "the local model is loaded",
+    Note.REFRESHED: "the enclave's evidence was verified",
+    Note.RESTARTED: "the detectors' process was replaced",
+}
+"""What each word of a line means."""
+
+
+def reason_of(failure: FailureReason) -> Reason | None:
+    """Return what a failed attempt says of a tier; None: nothing that lasts."""
+    return _REASONS.get(failure)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """How one part is.
+
+    Attributes:
+        part: which.
+        tier: of several of its kind, the policy's name for it; None: there is one.
+        reason: what is wrong; None: nothing.
+        mark: changes where something happened that is worth a line, though all is well.
+        until: when what is in force ends.
+    """
+
+    part: Part
+    tier: Enum | None = None
+    reason: Reason | None = None
+    mark: int = 0
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detectors:
+    """How the detectors' process is.
+
+    Attributes:
+        ready: one is warm.
+        broken: it could not build all that the policy names.
+        restarts: how many of them were replaced.
+    """
+
+    ready: bool = True
+    broken: bool = False
+    restarts: int = 0
+
+    @property
+    def condition(self) -> Condition:
+        """The same as a condition."""
+        reason = Reason.DETECTORS_BROKEN if self.broken else None
+        if not self.ready:
+            reason = Reason.DETECTORS_ABSENT
+        return Condition(part=Part.DETECTORS, reason=reason, mark=self.restarts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """How the whole client is.
+
+    Attributes:
+        conditions: of each part.
+        answers: whether any tier can be asked.
+    """
+
+    conditions: tuple[Condition, ...]
+    answers: bool
+
+    @property
+    def status(self) -> Status:
+        """The worst of it."""
+        if not self.answers:
+            return Status.FAILING
+        wrong = any(each.reason is not None for each in self.conditions)
+        return Status.DEGRADED if wrong else Status.OK
+
+    @property
+    def whole(self) -> Condition:
+        """The client itself, as one more condition."""
+        reason = None if self.answers else Reason.NO_TIER
+        return Condition(part=Part.CLIENT, reason=reason)
+
+    @property
+    def reasons(self) -> tuple[Condition, ...]:
+        """What is wrong."""
+        every = (self.whole, *self.conditions)
+        return tuple(each for each in every if each.reason is not None)
+
+
+@dataclass(slots=True)
+class Evidence:
+    """Since when the evidence in force is known, and so how long its life is."""
+
+    _until: datetime | None = None
+    _since: datetime | None = None
+
+    def condition(self, until: datetime | None, now: datetime) -> Condition:
+        """Return how evidence is that is in force until then; None: there is none."""
+        if until != self._until:
+            self._until, self._since = until, now
+        if until is None or self._since is None:
+            return Condition(part=Part.EVIDENCE)
+        reason = None
+        if now >= until:
+            reason = Reason.EVIDENCE_EXPIRED
+        elif until - now < LAST_SHARE * (until - self._since):
+            reason = Reason.EVIDENCE_EXPIRING
+        mark = int(until.timestamp())
+        return Condition(part=Part.EVIDENCE, reason=reason, mark=mark, until=until)
+
+
+_NOTES: Final[Mapping[Part, Note]] = {
+    Part.MODEL: Note.LOADED,
+    Part.EVIDENCE: Note.REFRESHED,
+    Part.DETECTORS: Note.RESTARTED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """What a line is about.
+
+    Attributes:
+        condition: of which part.
+        note: what happened, where nothing is wrong.
+    """
+
+    condition: Condition
+    note: Note | None
+
+
+@dataclass(slots=True)
+class Changes:
+    """Which conditions are news; a part that flaps is news every ``HOLD_S`` at most.
+
+    What changed meanwhile is not lost: once the time is over, a part whose condition is
+    not the one that was reported last is reported.
+    """
+
+    _reported: dict[tuple[Part, Enum | None], Condition] = field(
+        default_factory=dict[tuple[Part, Enum | None], Condition]
+    )
+    _at_s: dict[tuple[Part, Enum | None], float] = field(
+        default_factory=dict[tuple[Part, Enum | None], float]
+    )
+
+    def news(self, conditions: Iterable[Condition], now_s: float) -> Iterator[News]:
+        """Yield what is to be reported now, and take it for reported.
+
+        Args:
+            conditions: of every part.
+            now_s: the time, of a clock that does not jump.
+        """
+        for condition in conditions:
+            at = (condition.part, condition.tier)
+            # A client begins in order; what is not is reported at once.
+            before = self._reported.get(at, Condition(part=at[0], tier=at[1]))
+            same = condition.reason is before.reason and condition.mark == before.mark
+            if same or now_s < self._at_s.get(at, now_s) + HOLD_S * (at in self._at_s):
+                continue
+            self._reported[at], self._at_s[at] = condition, now_s
+            note = None
+            if condition.reason is None:
+                happened = condition.mark != before.mark and before.reason is None
+                note = _NOTES[condition.part] if happened else Note.RECOVERED
+            yield News(condition=condition, note=note)

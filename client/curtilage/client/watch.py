@@ -1,0 +1,83 @@
+"""Watches a running client, and reports each change of its state.
+
+It looks again and again at what the parts say of themselves; no question is part of it
+and none waits for it. So a line never says that or when somebody asked something.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from time import monotonic
+from typing import Final
+
+from curtilage.client import telemetry
+from curtilage.client.health import Changes, Part, Status
+from curtilage.client.session import Session
+from curtilage.client.telemetry import Level, StateLog
+
+TICK_S: Final = 2.0
+
+
+@asynccontextmanager
+async def watching(
+    session: Session, log: StateLog, *, tick_s: float = TICK_S
+) -> AsyncGenerator[None]:
+    """Report what changes until the block ends."""
+    work = (_reporting(session, log, tick_s), _looking(session, tick_s))
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _reporting(session: Session, log: StateLog, tick_s: float) -> None:
+    changes = Changes()
+    while True:
+        # Whatever fails now is looked at the next time; a report that ends for good
+        # would look like a client in order.
+        with suppress(Exception):
+            report(session, log, changes, now_s=monotonic())
+        await asyncio.sleep(tick_s)
+
+
+async def _looking(session: Session, tick_s: float) -> None:
+    while True:
+        with suppress(Exception):
+            await session.look()
+        await asyncio.sleep(tick_s)
+
+
+def report(
+    session: Session,
+    log: StateLog,
+    changes: Changes,
+    *,
+    now_s: float,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> None:
+    """Write a line for each part whose state is another than the one reported last."""
+    health = session.health()
+    telemetry.health(health.status)
+    for level, part in (
+        (Level.EVIDENCE_EXPIRES, Part.EVIDENCE),
+        (Level.POLICY_EXPIRES, Part.POLICY),
+    ):
+        for each in health.conditions:
+            if each.part is part and each.until is not None:
+                telemetry.expires(level, (each.until - clock()).total_seconds())
+    for news in changes.news((*health.conditions, health.whole), now_s):
+        condition = news.condition
+        state = Status.DEGRADED
+        if condition.part is Part.CLIENT:
+            state = health.status
+        log.changed(
+            condition.part,
+            state if news.note is None else news.note,
+            tier=condition.tier,
+            reason=condition.reason,
+            until=condition.until,
+        )
