@@ -211,6 +211,7 @@ def test_a_star_between_blanks_is_no_markdown() -> None:
         ("one two garland three four five", "12-345"),
         ("three sevens oh o one", "777001"),
         ("first 200 then 350 then 400", "first 200 then 350 then 400"),
+        ("times of 25, 15, 5, 3, and 2", "times of 25, 15, 5, 3, and 2"),
         ("twenty people and thirty chairs", "20 people and 30 chairs"),
         ("double the seven, oh", "77, 0"),
         ("five hundred", "500"),

@@ -77,7 +77,7 @@ _SPELLED_WORD = re.compile(
     re.IGNORECASE,
 )
 # Marks and pauses that are dictated between digits. Between written numbers "then" and
-# "next" are a list's, so those count between spoken or single digits only.
+# "next" are a list's, so those count between spoken digits, or single ones, only.
 _PAUSE = (
     r"dash|hyphen|um+|uh+|erm?|\(?pause\)?|bindestrich|tiret|gui[oó]n|trattino|"
     r"streepje|tra[cç]o|h[ií]fen|bindestreck|my[śs]lnik|ähm?|euh|spaces?|gap|blank|"
@@ -90,9 +90,9 @@ _THEN = (
 _TOLD_MARK = re.compile(
     rf"([\d{_MARK}])(?:[ ,.]{{1,4}}(?:(?:an? |the )?(?:{_PAUSE})(?!\w))){{1,3}}"
     rf"[ ,.]{{1,4}}(?=[\d{_MARK}])|"
-    rf"([{_MARK}]|(?<![\w.,])\d)(?:[ ,.]{{1,4}}(?:(?:an? |the )?"
-    rf"(?:{_PAUSE}|{_THEN})(?!\w))){{1,3}}[ ,.]{{1,4}}"
-    rf"(?=[{_MARK}]|\d(?![\w]|[.,]\d))|"
+    rf"([{_MARK}])(?:[ ,.]{{1,4}}(?:(?:an? |the )?(?:{_PAUSE}|{_THEN})(?!\w))){{1,3}}"
+    rf"[ ,.]{{1,4}}(?=[{_MARK}])|"
+    rf"((?<![\w.,])\d) {{1,3}}(?:then|next|new ?line) {{1,3}}(?=\d(?![\w]|[.,]\d))|"
     # Between two spoken digits and two more, any word or two is a pause.
     rf"(?<=[{_MARK}][ ,.\-])([{_MARK}])(?:[ ,.]{{1,4}}[^\W\d_]{{1,14}}){{1,2}}"
     rf"[ ,.]{{1,4}}(?=[{_MARK}][ ,.\-]{{1,3}}[{_MARK}])",
@@ -176,7 +176,7 @@ def compact(text: str) -> str:
         text = _mended(text)
     if dotted:
         text = _GLUED_IP.sub(
-            lambda match: f" {match[1] or match[2] or match[3]} ", text
+            lambda match: f" {match[1] or match[2] or match[3] or match[4]} ", text
         )
     return text
 
@@ -221,7 +221,7 @@ def _made_of(text: str) -> str:
 
 def _joined_at_mark(match: re.Match[str]) -> str:
     """Return the digit before a mark that was told, as made, and a dash."""
-    digit = match[1] or match[2] or match[3]
+    digit = match[1] or match[2] or match[3] or match[4]
     return f"{_made(digit) if digit.isdecimal() else digit}-"
 
 
