@@ -524,8 +524,13 @@ _NO_KEY = (
 )
 # A letter, and a digit or a mark inside it, as no word has.
 _KEY_VALUE = (
-    r"(?=[^\s\"'`,;]{0,60}[a-z])(?=[^\s\"'`,;<>]{0,60}\d|[a-z]{2,20}[!#$%&*+~_][a-z])"
-    r"[^\s\"'`<>(){}\[\],;]{5,80}"
+    r"(?=[^\s\"'`,;]{0,60}[a-z])(?=[^\s\"'`,;<>]{0,60}\d|[a-z]{2,20}"
+    r"(?:[!#$%&*+~_]|-[a-z]{2,20}-)[a-z])[^\s\"'`<>(){}\[\],;]{5,80}"
+)
+# Behind a colon a word alone as well.
+_KEY_WORD = (
+    r"(?:(?<=[:=])|(?<=[:=] )|(?<=[:=][\"'])|(?<=[:=] [\"']))[^\W\d_]{6,40}"
+    r"(?=[\"']?\s{0,4}(?:\Z|[\n.,;]))"
 )
 _SAYS = (
     r"(?:\s{1,3}(?:is|was|ist|war|lautet|hei(?:ß|ss)t|est|c['\u2019]est|es|era|[èé]|luidt)"
@@ -557,7 +562,7 @@ NAMED_KEYS = (
         rf"(?:{_SURE}){_NEAR}(?:{_OWNER})|"
         rf"(?:{_OWNER})s?[ _\-]?(?:{_STEM})|(?:{_STEM}){_NEAR}(?:{_OWNER})|"
         rf"(?:{_NETWORK}){_NEAR}(?:{_STEM}))(?![^\W_]){_SAYS}{_NO_KEY}{_NO_VALUE}"
-        rf"{_NO_LITERAL}({_KEY_VALUE})",
+        rf"{_NO_LITERAL}({_KEY_VALUE}|{_KEY_WORD})",
         score=80,
         group=1,
         words=_KEY_WORDS,
