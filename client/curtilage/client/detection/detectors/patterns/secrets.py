@@ -530,7 +530,7 @@ _KEY_VALUE = (
 # Behind a colon a word alone as well.
 _KEY_WORD = (
     r"(?:(?<=[:=])|(?<=[:=] )|(?<=[:=][\"'])|(?<=[:=] [\"']))[^\W\d_]{6,40}"
-    r"(?=[\"']?\s{0,4}(?:\Z|[\n.,;]))"
+    r"(?=[\"']?\s{0,4}(?:\Z|[\n.,;]|(?:and|und|et|y|e|en)\s))"
 )
 _SAYS = (
     r"(?:\s{1,3}(?:is|was|ist|war|lautet|hei(?:ß|ss)t|est|c['\u2019]est|es|era|[èé]|luidt)"
