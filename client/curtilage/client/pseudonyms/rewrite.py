@@ -24,6 +24,8 @@ from curtilage.client.pseudonyms.replacements import (
     Place,
     apart,
     fitted,
+    is_alone,
+    is_rare,
     is_word,
     require_gone,
 )
@@ -157,7 +159,14 @@ def _rewrite(query: Query, findings: Sequence[Finding], key: bytes) -> Deidentif
                 raise KeptHomeError(
                     Obstacle.STOP_STRING if stop else Obstacle.NOT_CONTENT
                 )
-            stand_in = vault.stand_in(place.data_class, place.of(leaf.text))
+            stand_in = vault.stand_in(
+                place.data_class,
+                place.of(leaf.text),
+                alone=is_alone(leaf.text, place)
+                and (
+                    place in found.get(leaf.where, ()) or is_rare(place.of(leaf.text))
+                ),
+            )
             texts[leaf.where].replace(place, stand_in)
             values.add((place.data_class, stand_in))
     # A stop string that is a part of a stand-in would cut it in two, and half of one
@@ -239,8 +248,8 @@ def _found_places(
         # stands in the one that would be sent.
         if finding.normalization is not Normalization.RAW:
             raise KeptHomeError(Obstacle.OTHER_VIEW)
-        place = fitted(texts[finding.where], finding)
-        places.setdefault(finding.where, []).append(place)
+        found = fitted(texts[finding.where], finding)
+        places.setdefault(finding.where, []).extend(found)
     if not places:
         raise KeptHomeError(Obstacle.NOTHING_FOUND)
     return {
@@ -263,7 +272,7 @@ def _without_genitive(
         for place in each
         if kind_of(place.data_class) == PERSON
         for whole in (place.of(texts[where]).casefold(),)
-        for name in (whole, *whole.split()[-1:])
+        for name in (whole, *whole.split()[:1], *whole.split()[-1:])
     }
     return {
         where: [
