@@ -51,3 +51,33 @@ def test_figures_of_a_household_are_somebodys_money(text: str) -> None:
 )
 def test_sums_of_nobody_are_none(text: str) -> None:
     assert found(text) == set()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "our quarter comes out on Monday, 9 % down, write a calm note",
+        "unser Umsatz sinkt um 8 %, schreib dem Team",
+        "unsere Zahlen fürs Q2 gehen raus, 14 % unter Plan",
+        "nos résultats du trimestre sortent lundi, moins 7 %",
+        "nuestras cifras del trimestre salen el lunes, un 6 % menos",
+        "il nostro fatturato cala del 5 per cento",
+        "onze omzet valt 11 % lager uit",
+        "os nossos números do trimestre saem segunda, menos 9 %",
+    ],
+)
+def test_a_companys_own_figures_are_inside_knowledge(text: str) -> None:
+    assert found(text) == {"org.confidential"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Our results show 93 % accuracy on the test set.",
+        "What did the company's revenue of 12 % growth mean?",
+        "nos résultats montrent 12 % d'erreur",
+        "our team of five",
+    ],
+)
+def test_figures_of_research_or_of_others_are_none(text: str) -> None:
+    assert found(text) == set()

@@ -1,4 +1,4 @@
-"""Find the figures of a household, where nobody is spoken of.
+"""Find the figures of a household, where nobody is spoken of, and of a company.
 
 "Take-home 1,870, rent 1,240: what first?" names no person and is somebody's. So are a
 balance below zero beside another sum or a word of debts, and the rows of debtors who
@@ -71,15 +71,44 @@ _ROW: Final = re.compile(
 )
 
 
+_CONFIDENTIAL: Final = "org.confidential"
+_COMPANY: Final = _DATA["company"]
+_OWNERS: Final = _entries(_COMPANY["owners"])
+_NEAR: Final = _entries(_COMPANY["near"])
+
+
+def _stems(text: str) -> str:
+    words = sorted(_entries(text), key=len, reverse=True)
+    return "|".join(
+        re.escape(each[:-1]) + r"[^\W_]{0,24}" if each[-1] == "*" else re.escape(each)
+        for each in words
+    )
+
+
+_SHARE: Final = (
+    r"[^\n]{0,120}?(?<![\d.,])\d{1,3}(?:[.,]\d{1,2})? ?"
+    r"(?:%|percent|per cent|prozent|pour cent|por ciento|per cento|procent|por cento)"
+)
+_FIGURE: Final = re.compile(
+    rf"(?<!\w)(?:{'|'.join(_OWNERS)}) (?:[\w'\u2019\-]{{1,20}} ){{0,4}}?"
+    rf"(?:(?P<sure>{_stems(_COMPANY['sure'])})|{_stems(_COMPANY['others'])})(?!\w)"
+    rf"{_SHARE}"
+)
+
+
 class HouseholdDetector:
     """Find sums that belong to a household, or to somebody in a list of debtors."""
 
     id = "household"
 
     def find(self, reading: Reading) -> Iterator[Span]:
-        """Yield the sums as money, and once that somebody is told of."""
+        """Yield the sums as money and once that somebody is told of, then figures."""
         text = lowered(reading.text)
         here = bag(text)
+        if not _OWNERS.isdisjoint(here):
+            for match in _FIGURE.finditer(text):
+                if match["sure"] or not _NEAR.isdisjoint(here):
+                    yield self._span(_CONFIDENTIAL, *match.span())
         if _HEADS.isdisjoint(here) and _HEADS.isdisjoint(map(unaccented, here)):
             return
         places = list(_places(text))
