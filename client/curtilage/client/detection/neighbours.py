@@ -111,6 +111,7 @@ def is_unknown(word: str) -> bool:
         len(word) >= _MIN_CHARS
         and not is_known(word)
         and not is_term(word)
+        and bare(word) not in wordlists.BESIDE
         and bare(word) not in wordlists.PLACES
         and bare(word) not in wordlists.ORGANISATIONS
         and not bare(word).endswith(wordlists.ENDINGS)

@@ -52,6 +52,17 @@ UNSURE_ENDINGS: Final = tuple(words(_NOBODY["unsure_endings"]))
 _TERMS: Final = words(_NOBODY["terms"])
 _TERM_ENDINGS: Final = tuple(words(_NOBODY["term_endings"]))
 
+# Verbs, greetings and headings next to a name, of which none is anybody's name.
+BESIDE: Final = frozenset[str]().union(
+    *map(
+        words,
+        cast(
+            "Mapping[str, str]",
+            read_data("curtilage.client.detection", "beside_names.toml"),
+        ).values(),
+    )
+)
+
 MIN_NAME_CHARS = 2
 ACRONYM_CHARS: Final = 5  # at most; longer ones in capitals may be a name
 _INFLECTIONS = (

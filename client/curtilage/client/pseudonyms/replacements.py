@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from curtilage.client.answer import Obstacle
-from curtilage.client.detection.wordlists import COMMON, words
+from curtilage.client.detection.wordlists import BESIDE, COMMON, words
 from curtilage.client.pseudonyms.obstacles import KeptHomeError
 from curtilage.client.pseudonyms.vault import POSSESSIVE, TITLES, TOKEN, kind_of
 from curtilage.policy.decision.findings import Finding
@@ -29,6 +29,7 @@ _PARTICLES: Final = words(
 # Of two letters: "De Luca", "St John"; not those that are given names as well.
 _SHORT_PARTICLES: Final = words("de di da du la el st jr sr dr mr ms ii iv of")
 _JOINERS: Final = "-'\u2019"
+_GLUE: Final = tuple("/_.@#-\\")  # between the parts of an address or a file's name
 _WORD_CHAR: Final = re.compile(r"\w")
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
 # Letters with a stroke and the like, which Unicode does not take apart.
@@ -59,8 +60,11 @@ class Place:
         return text[self.start : self.end]
 
 
-def fitted(text: str, finding: Finding) -> Place:
+def fitted(text: str, finding: Finding) -> tuple[Place, ...]:
     """Return the words of a finding: whole ones, without titles and marks.
+
+    A name ends with its line and its sentence: what a detector took for one across
+    such an end is one place on each side of it.
 
     Raises:
         KeptHomeError: it lies outside the text, or holds no letter or digit.
@@ -68,15 +72,74 @@ def fitted(text: str, finding: Finding) -> Place:
     if not 0 <= finding.start < finding.end <= len(text):
         raise KeptHomeError(Obstacle.NO_STAND_IN)
     start, end = _whole_words(text, finding.start, finding.end)
+    handle = _handle_at(text, start, end)
+    ends = [handle or (start, end)]
     if kind_of(finding.data_class) == PERSON:
-        start, end = _bare_name(text, *_joined_name(text, start, end))
-    if not text[start:end].strip():
+        ends = (
+            [_bare_name(text, *handle)]
+            if handle
+            else _names(text, *_joined_name(text, start, end))
+        )
+    if not ends or not all(text[start:end].strip() for start, end in ends):
         raise KeptHomeError(Obstacle.NO_STAND_IN)
     # Whoever is replaced beside a person is one: their places may be one name's.
     figure = finding.data_class == FIGURE
-    return Place(
-        start=start, end=end, data_class=PERSON_CLASS if figure else finding.data_class
-    )
+    data_class = PERSON_CLASS if figure else finding.data_class
+    return tuple(Place(start=a, end=b, data_class=data_class) for a, b in ends)
+
+
+# The end of a line, of a sentence or of a heading, which no name goes over; an initial
+# and a title have a full stop as well.
+_BREAK: Final = re.compile(
+    r"\s*[\r\n\x1e]\s*(?:[-*\u2022>]\s+)?|(?<=[^\W\d_]{3}[.!?])[\"'\u00bb\u201d)]*\s+|"
+    r"\s*[:;]\s+"
+)
+_HANDLE: Final = re.compile(r"\w[\w\-]*(?:\.[\w\-]+)*")
+_OPTION: Final = re.compile(r"(?<!\S)--?[a-z][a-z\-]*[= ]?")
+
+
+def _handle_at(text: str, start: int, end: int) -> tuple[int, int] | None:
+    """Return the whole of a handle of which a place is a part: "@some.body"."""
+    at = start + 1 if text[start : start + 1] == "@" else start
+    match = _HANDLE.match(text, at) if at and text[at - 1] == "@" else None
+    if match is None or match.end() < end:
+        return None
+    return start, match.end()
+
+
+def _names(text: str, start: int, end: int) -> list[tuple[int, int]]:
+    """Return the names of what was found to be one: none goes over a break."""
+    pieces: list[tuple[int, int]] = []
+    at = start
+    for match in _BREAK.finditer(text, start, end):
+        last = text[at : match.start()].split()[-1:]
+        if not last or TITLES.match(f"{last[0]} x") is None:
+            pieces.append((at, match.start()))
+            at = match.end()
+    pieces = [_bare_name(text, *place) for place in (*pieces, (at, end))]
+    pieces = [place for place in pieces if any(map(is_word, text[slice(*place)]))]
+    # Words beside a name are none of it, as long as a name is left.
+    named = [place for place in pieces if not _is_beside(text[slice(*place)])]
+    return [_without_beside(text, *place) for place in named] or pieces
+
+
+def _is_beside(found: str) -> bool:
+    return all(each.lower() in BESIDE for each in _LETTERS.findall(found))
+
+
+def _without_beside(text: str, start: int, end: int) -> tuple[int, int]:
+    """Leave a verb, a greeting, a heading or an option at the edges outside a name."""
+    if option := _OPTION.match(text, start, end):
+        start = option.end() if option.end() < end else start
+    found = list(_LETTERS.finditer(text, start, end))
+    while len(found) > 1 and found[0][0].lower() in BESIDE:
+        found.pop(0)
+        start = found[0].start()
+    # In small letters only: behind a capital a name may be an ordinary word.
+    while len(found) > 1 and found[-1][0].islower() and found[-1][0] in BESIDE:
+        found.pop()
+        end = found[-1].end()
+    return _bare_name(text, start, end)
 
 
 def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:
@@ -107,6 +170,23 @@ def _word_end(text: str, at: int) -> int:
 def is_word(char: str) -> bool:
     """Tell whether a character belongs to a word; an empty text is none."""
     return _WORD_CHAR.fullmatch(char) is not None
+
+
+def is_alone(text: str, place: Place) -> bool:
+    """Tell whether a place is words of a sentence, and no part of a longer form.
+
+    Not so in "Berg_rent", "berg2024.pdf", "x.example/berg/", "the Bergs".
+    """
+    around = (
+        text[max(place.start - 1, 0) : place.start],
+        text[place.end : place.end + 2],
+    )
+    return not (
+        around[0] in _GLUE
+        or is_word(around[0])
+        or is_word(around[1][:1])
+        or (around[1][:1] in _GLUE and is_word(around[1][1:]))
+    )
 
 
 def _joined_name(text: str, start: int, end: int) -> tuple[int, int]:
@@ -184,7 +264,7 @@ class Occurrences:
             _Forms(_all_spaced(others), _WHOLE, flags=re.IGNORECASE),
             _Forms(_all_spaced(people), _NAME, flags=re.IGNORECASE),
             _Forms(
-                {re.escape(part): name for part, name in parts if _is_rare(part)},
+                {re.escape(part): name for part, name in parts if is_rare(part)},
                 _NAME,
                 flags=re.IGNORECASE,
             ),
@@ -192,7 +272,7 @@ class Occurrences:
                 {
                     re.escape(form): name
                     for part, name in parts
-                    if not _is_rare(part)
+                    if not is_rare(part)
                     for form in (part, part.capitalize(), part.upper())
                 },
                 _NAME,
@@ -252,7 +332,7 @@ def _is_part(part: str) -> bool:
     return len(part) >= _MIN_PART_CHARS and part.lower() not in _PARTICLES
 
 
-def _is_rare(part: str) -> bool:
+def is_rare(part: str) -> bool:
     """Tell whether a part of a name is one in small letters as well."""
     return len(part) >= _MIN_PART_CHARS and part.lower() not in COMMON
 

@@ -28,6 +28,8 @@ from curtilage.client.pseudonyms.replacements import (
     Place,
     apart,
     fitted,
+    is_alone,
+    is_rare,
     require_gone,
 )
 from curtilage.client.pseudonyms.vault import (
@@ -119,7 +121,9 @@ def _rewrite(query: Query, findings: Sequence[Finding], key: bytes) -> Deidentif
                 raise KeptHomeError(
                     Obstacle.STOP_STRING if stop else Obstacle.NOT_CONTENT
                 )
-            stand_in = texts[leaf.where].replace(place)
+            own = place in found.get(leaf.where, ())
+            alone = is_alone(leaf.text, place) and (own or is_rare(place.of(leaf.text)))
+            stand_in = texts[leaf.where].replace(place, alone=alone)
             values.add((place.data_class, stand_in))
     # A stop string that is a part of a stand-in would cut it in two, and half of one
     # cannot be restored.
@@ -168,8 +172,8 @@ def _found_places(
         # stands in the one that would be sent.
         if finding.normalization is not Normalization.RAW:
             raise KeptHomeError(Obstacle.OTHER_VIEW)
-        place = fitted(texts[finding.where], finding)
-        places.setdefault(finding.where, []).append(place)
+        found = fitted(texts[finding.where], finding)
+        places.setdefault(finding.where, []).extend(found)
     if not places:
         raise KeptHomeError(Obstacle.NOTHING_FOUND)
     return {
@@ -192,7 +196,7 @@ def _without_genitive(
         for place in each
         if kind_of(place.data_class) == PERSON
         for whole in (place.of(texts[where]).casefold(),)
-        for name in (whole, *whole.split()[-1:])
+        for name in (whole, *whole.split()[:1], *whole.split()[-1:])
     }
     return {
         where: [

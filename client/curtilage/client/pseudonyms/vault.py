@@ -8,8 +8,12 @@ so the same history gives the same stand-ins with every turn.
 Normalisation, by which two spellings are one value: NFKC, case folded, runs of
 white space as one space. Of a person also without titles (``Dr.``), without a
 possessive ``'s``, and without full stops and commas: "Dr. Smith", "smith" and
-"SMITH's" are one. Of numbers and codes also without separators. "John Smith"
-and "Smith" are two: nothing says that there is only one Smith.
+"SMITH's" are one. Of numbers and codes also without separators.
+
+A single name is that of the one person whose first or last name it was before:
+"Annika Solheim" and later "Annika" have one token. Where two were called so before,
+nothing says which of them is meant, and it has a token of its own. Names that follow
+change nothing, so that a conversation keeps its tokens with every turn.
 """
 
 import hmac
@@ -172,6 +176,7 @@ class Vault:
     """
 
     __slots__ = (
+        "_called",
         "_given",
         "_key",
         "_kinds",
@@ -191,8 +196,10 @@ class Vault:
         self._said = {
             each.upper().replace("\\", "") for each in _LIKE_TOKEN.findall(source)
         }
+        # Who is called by a single name: digests of it, and the tokens of people.
+        self._called: dict[bytes, set[str]] = {}
 
-    def stand_in(self, data_class: str, written: str) -> str:
+    def stand_in(self, data_class: str, written: str, *, alone: bool = True) -> str:
         """Return what stands for a value; the same for the same value.
 
         A token, or for a date that can be read a date moved by whole weeks.
@@ -200,6 +207,8 @@ class Vault:
         Args:
             data_class: what the value is.
             written: the value as it stands in the text, without title.
+            alone: it is a word of a sentence, and no part of an address or a file's
+                name, where the whole name cannot come back for a part of it.
 
         Raises:
             VaultError: its class cannot be replaced, nothing is left of it but
@@ -213,10 +222,19 @@ class Vault:
             raise VaultError("a value without letters or digits")
         # A date's spelling is part of it: it comes back as it was written.
         told = written if kind == "DATE" else plain
-        digest = hmac.digest(self._key, f"{kind}|{told}".encode(), "sha256")
+        digest = self._digest(kind, told)
+        if not alone and digest in self._called:
+            digest = self._digest(kind, f"|{told}")
         if digest not in self._given:
-            self._given[digest] = self._moved(kind, written) or self._token(kind)
+            called = self._called.get(digest, set())
+            self._given[digest] = (
+                next(iter(called))
+                if len(called) == 1
+                else self._moved(kind, written) or self._token(kind)
+            )
         found = self._given[digest]
+        if kind in _NAMES:
+            self._call(kind, plain, found)
         # The first spelling comes back; one with capitals is better than none.
         known = self._values.get(found)
         if known is None or (known.islower() and not written.islower()):
@@ -237,6 +255,20 @@ class Vault:
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Refuse to be copied or pickled: it dies with its query."""
         raise TypeError("a Vault cannot be copied")
+
+    def _call(self, kind: str, plain: str, token: str) -> None:
+        """Note who is called by the first and the last word of a name."""
+        parts = plain.split()
+        for part in {parts[0], parts[-1]} if len(parts) > 1 else ():
+            digest = self._digest(kind, part)
+            called = self._called.setdefault(digest, set())
+            called.add(token)
+            # What stood alone is somebody's of several from now on.
+            if len(called) > 1 and self._given.get(digest) in called:
+                del self._given[digest]
+
+    def _digest(self, kind: str, told: str) -> bytes:
+        return hmac.digest(self._key, f"{kind}|{told}".encode(), "sha256")
 
     def _moved(self, kind: str, written: str) -> str | None:
         if kind != "DATE":

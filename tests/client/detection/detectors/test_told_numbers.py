@@ -72,6 +72,35 @@ def test_numbers_that_are_nobodys_stay_words(text: str) -> None:
     assert shown(text) == text
 
 
+@pytest.mark.parametrize(
+    ("text", "digits"),
+    [
+        ("vier neun Leerzeichen drei drei zwei neue Zeile sieben acht", "4933278"),
+        ("un trois à la ligne neuf quatre trait d'union huit deux six", "1394826"),
+        ("uno tres nueva línea nueve cuatro guion ocho dos seis", "1394826"),
+        ("uno tre a capo nove quattro trattino otto due sei", "1394826"),
+        ("een drie nieuwe regel negen vier koppelteken acht twee zes", "1394826"),
+        ("um três nova linha nove quatro hífen oito dois seis", "1394826"),
+        # A word that no list has, between two numbers and two more.
+        ("vier neun Girlande drei drei Girlande sieben acht eins", "49337" + "81"),
+        ("vier doppel neun Girlande drei dreimal acht Girlande zwo eins", "499388821"),
+    ],
+)
+def test_a_row_goes_on_behind_a_pause(text: str, digits: str) -> None:
+    assert shown(text) == f"<{digits}>"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "drei Eier zwei Tassen Mehl vier Löffel Zucker fünf Minuten acht Teller",
+        "deux chats trois chiens quatre vaches cinq poules huit canards",
+    ],
+)
+def test_one_number_before_each_thing_is_no_row(text: str) -> None:
+    assert shown(text) == text
+
+
 def test_what_stands_around_a_row_is_kept() -> None:
     told = "Ruf an: null sechs zwölf, dann achtunddreißig, neun. Danke, und eins!"
     assert shown(told) == "Ruf an: <0612389>. Danke, und eins!"

@@ -156,6 +156,7 @@ class NumberRunDetector:
     prefilter = prefilter_of(number_rows.NUMBER_RUN)
     _run = re.compile(number_rows.NUMBER_RUN)
     _harmless = re.compile(number_rows.HARMLESS_RUN)
+    _public = re.compile(number_rows.PUBLIC)
     _social = re.compile(number_rows.SSN_LABEL, re.IGNORECASE)
     _label = re.compile(
         rf"{number_rows.NUMBER_LABEL}|(?<!\w)(?:{NATIONAL_LABEL})(?!\w)", re.IGNORECASE
@@ -164,9 +165,10 @@ class NumberRunDetector:
     def find(self, reading: Reading) -> Iterator[Span]:
         """Yield each run that is a number, by its look or by a label near it."""
         compact = reading.normalization is Normalization.COMPACT
-        digests = _digests(reading.text)
+        public = [each.span() for each in self._public.finditer(reading.text)]
+        public += _digests(reading.text)
         for match in self._run.finditer(reading.text):
-            if any(low <= match.start() and match.end() <= up for low, up in digests):
+            if any(low <= match.start() and match.end() <= up for low, up in public):
                 continue
             made = not reading.made.isdisjoint(range(*match.span()))
             if (made or not compact) and self._is_number(reading.text, match, made):

@@ -23,7 +23,7 @@ _UNITS: Final = {
     name: str(number)
     for number, names in enumerate(
         (
-            "zero oh nought",
+            "zero oh nought naught",
             "one",
             "two",
             "three",
@@ -61,21 +61,46 @@ _TENS: Final = {
     )
 }
 _TIMES: Final = {"double": 2, "triple": 3, "treble": 3, "quadruple": 4}
+# "two sevens", "a pair of nines".
+_SEVERAL: Final = {"two": 2, "three": 3, "four": 4, "five": 5, "a pair of": 2}
+_PLURALS: Final = {"zeroes": "0", "sixes": "6"} | {
+    f"{name}s": digit for name, digit in _UNITS.items()
+}
 _SPELLED: Final = _UNITS | _TEENS
 _WORDS = "|".join([*_SPELLED, *_TENS, *_TIMES])
 _SPELLED_WORD = re.compile(
-    rf"(?<!\w)(?:(?P<ten>{'|'.join(_TENS)})"
+    rf"(?<!\w)(?:(?P<several>{'|'.join(_SEVERAL)}) (?P<many>{'|'.join(_PLURALS)})|"
+    rf"(?P<ten>{'|'.join(_TENS)})"
     rf"(?:[ \-]?(?P<unit>{'|'.join(name for name in _UNITS if name != 'oh')})(?!\w))?|"
-    rf"(?:(?P<times>{'|'.join(_TIMES)}) )?(?P<one>{'|'.join(_SPELLED)}|\d)"
-    r"(?P<hundred> hundred)?)(?!\w)",
+    rf"(?:(?P<times>{'|'.join(_TIMES)}),? (?:the )?)?"
+    rf"(?P<one>{'|'.join(_SPELLED)}|\d)(?P<hundred> hundred)?)(?!\w)",
     re.IGNORECASE,
 )
-# Marks and pauses that are told between digits.
+# Marks and pauses that are dictated between digits. Between written numbers "then" and
+# "next" are a list's, so those count between spoken digits, or single ones, only.
+_PAUSE = (
+    r"dash|hyphen|um+|uh+|erm?|\(?pause\)?|bindestrich|tiret|gui[oó]n|trattino|"
+    r"streepje|tra[cç]o|h[ií]fen|bindestreck|my[śs]lnik|ähm?|euh|spaces?|gap|blank|"
+    r"leerzeichen|espace|espacio|spazio|spatie|espaço"
+)
+_THEN = (
+    r"then|next|and|now|again|(?:a )?new ?line|line break|followed by|after that|dot|"
+    r"point|period|full stop|stop|slash|minus|underscore|break"
+)
 _TOLD_MARK = re.compile(
-    rf"([\d{_MARK}])[ ,.]{{1,4}}(?:dash|hyphen|um+|uh+|erm?|\(?pause\)?|bindestrich|"
-    r"tiret|gui[oó]n|trattino|streepje|tra[cç]o|h[ií]fen|bindestreck|my[śs]lnik|"
-    rf"ähm?|euh)[ ,.]{{1,4}}(?=[\d{_MARK}])",
+    rf"([\d{_MARK}])(?:[ ,.]{{1,4}}(?:(?:an? |the )?(?:{_PAUSE})(?!\w))){{1,3}}"
+    rf"[ ,.]{{1,4}}(?=[\d{_MARK}])|"
+    rf"([{_MARK}])(?:[ ,.]{{1,4}}(?:(?:an? |the )?(?:{_PAUSE}|{_THEN})(?!\w))){{1,3}}"
+    rf"[ ,.]{{1,4}}(?=[{_MARK}])|"
+    rf"((?<![\w.,])\d) {{1,3}}(?:then|next|new ?line) {{1,3}}(?=\d(?![\w]|[.,]\d))|"
+    # Between two spoken digits and two more, any word or two is a pause.
+    rf"(?<=[{_MARK}][ ,.\-])([{_MARK}])(?:[ ,.]{{1,4}}[^\W\d_]{{1,14}}){{1,2}}"
+    rf"[ ,.]{{1,4}}(?=[{_MARK}][ ,.\-]{{1,3}}[{_MARK}])",
     re.IGNORECASE,
+)
+# "o" is a zero between spoken digits alone.
+_LETTER_ZERO = re.compile(
+    rf"(?<=[{_MARK}])([ ,.]{{1,3}})o(?=[ ,.]{{1,3}}[{_MARK}])", re.IGNORECASE
 )
 _NUMBER_WORDS: Final = frozenset({*_SPELLED, *_TENS})
 _LETTERS_ROW = re.compile(r"[a-z]+")
@@ -140,6 +165,7 @@ def compact(text: str) -> str:
         text = _SPELLED_WORD.sub(_digits_of, text)
     dotted = text.count(".") >= _DOTS
     if dotted or _DIGIT.search(text) or _ANY_MADE.search(text):
+        text = _LETTER_ZERO.sub(lambda match: match[1] + _made("0"), text)
         text = _TOLD_MARK.sub(_joined_at_mark, text)
         text = _OTHER_IP.sub(_as_address, _without_slips(text))
     text = _with_marks(text, lower)
@@ -149,7 +175,9 @@ def compact(text: str) -> str:
     if "\n" in text or _JOINT in text:
         text = _mended(text)
     if dotted:
-        text = _GLUED_IP.sub(lambda match: f" {match[1] or match[2]} ", text)
+        text = _GLUED_IP.sub(
+            lambda match: f" {match[1] or match[2] or match[3] or match[4]} ", text
+        )
     return text
 
 
@@ -176,6 +204,9 @@ def _digits_of(match: re.Match[str]) -> str:
         unit = match["unit"]
         last = "0" if unit is None else _UNITS[unit.lower()]
         return _made(_TENS[match["ten"].lower()] + last)
+    if match["several"]:
+        digit = _PLURALS[match["many"].lower()]
+        return _made(digit * _SEVERAL[match["several"].lower()])
     word = match["one"].lower()
     more = _made("00") if match["hundred"] else ""
     if match["times"] is None:
@@ -190,7 +221,8 @@ def _made_of(text: str) -> str:
 
 def _joined_at_mark(match: re.Match[str]) -> str:
     """Return the digit before a mark that was told, as made, and a dash."""
-    return f"{_made(match[1]) if match[1].isdecimal() else match[1]}-"
+    digit = match[1] or match[2] or match[3] or match[4]
+    return f"{_made(digit) if digit.isdecimal() else digit}-"
 
 
 def _without_slips(text: str) -> str:

@@ -206,7 +206,19 @@ _THEN: Final = frozenset(
             "dann danach puis ensuite luego después poi dan daarna depois nochmal und "
             "et y e en i strich bindestrich tiret guión trattino streepje traço hífen "
             "bindestreck myślnik pause pausa ähm äh euh eh ehm espace espacio spazio "
-            "spatie espaço leerzeichen"
+            "spatie espaço leerzeichen "
+            # What is dictated between two groups: a gap, a mark, the end of a line.
+            "lücke luecke abstand leer leerstelle leertaste leerschritt als frei "
+            "weiter nächste naechste nächstes naechstes anschließend schließlich "
+            "wieder jetzt nun neue zeile absatz umbruch gedankenstrich schrägstrich "
+            "schraegstrich punkt minus blanc vide suivant suivante après apres "
+            "encore maintenant nouvelle à la ligne retour trait d union barre slash "
+            "point blanco vacío hueco siguiente próximo entonces ahora nueva línea "
+            "linea salto de raya guion punto vuoto dopo avanti bianco quindi "
+            "successivo prossimo ancora adesso nuova riga a capo barra trattini "
+            "lineetta leeg pauze wit ruimte tussenruimte volgende vervolgens nog nu "
+            "nieuwe regel liggend koppelteken schuine punt vazio branco seguinte "
+            "então agora nova linha quebra travessão hifen ponto seguida seguir em"
         )
     )
 )
@@ -230,7 +242,9 @@ _FOLD: Final = {
     for word in unaccented(words).split()
 }
 _ARTICLES: Final = frozenset(_list("die der das le la el il lo de het o a l"))
-_LONGEST_THEN: Final = 2  # "und dann"
+_LONGEST_THEN: Final = 4  # "und dann", "à la ligne", "trait d'union puis"
+
+_LONGEST_PAUSE: Final = 2  # "em seguida"
 
 _WORD: Final = re.compile(r"[^\W\d_]+|\d+")
 _WITHIN: Final = frozenset((" ", "-"))
@@ -276,7 +290,7 @@ def _row(
 ) -> tuple[list[str], int, int]:
     """Return the numbers of a row, one past its last word, how many are told."""
     numbers: list[str] = []
-    told, at, after = 0, first, first
+    told, together, at, after = 0, 0, first, first
     while at < len(words):
         found = _number(text, words, low, at)
         if found is None:
@@ -284,13 +298,38 @@ def _row(
         digits, at = found
         told += not low[at - 1].isdigit()
         numbers.append(digits)
+        together += 1
         after = at
         for _ in range(_LONGEST_THEN):
             if at < len(words) and low[at] in _THEN and _follows(text, words, at):
                 at += 1
+        if together > 1 and low[after - 1] in _SIGNS:
+            at = _past_a_word(text, words, low, at)
+        together = together if at == after else 0
         if at < len(words) and not _follows(text, words, at):
             break
     return numbers, after, told
+
+
+def _past_a_word(text: str, words: _Words, low: Sequence[str], at: int) -> int:
+    """Return where a row goes on behind a word or two that no list has.
+
+    Between "eight one four" and "two two seven" any word is a pause: two numbers on
+    each side of it are no prose.
+    """
+    for past in range(at, min(at + _LONGEST_PAUSE + 1, len(words))):
+        if not _follows(text, words, past):
+            break
+        found = _number(text, words, low, past)
+        if found is not None:
+            after = found[1]
+            pair = (
+                after < len(words)
+                and _follows(text, words, after)
+                and _number(text, words, low, after) is not None
+            )
+            return past if pair else at
+    return at
 
 
 def _follows(text: str, words: _Words, at: int) -> bool:

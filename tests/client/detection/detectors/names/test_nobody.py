@@ -188,3 +188,18 @@ def test_time_grows_with_the_length_only() -> None:
         return seconds_of(judge)
 
     assert grows_at_most(cost, lengths=(200, 1600), factor=12)
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "option"),
+    [
+        ('git commit --author "A" --amend', "amend", True),
+        ("run it --quiet", "quiet", True),
+        # A signature, a given name, and a word that is no program's by itself.
+        ("thanks\n--oyelaran --shell", "oyelaran", False),
+        ("x --anna --shell", "anna", False),
+        ("thanks --oyelaran", "oyelaran", False),
+    ],
+)
+def test_a_programs_option_is_nobody(text: str, word: str, option: bool) -> None:
+    assert is_nobody(text, *place(text, word)) is option

@@ -47,6 +47,9 @@ LISTS = [
     "2024-06-01 12:34:56,789 INFO started",
     "opened 2024-06-01T12:34:56 closed 2024-06-02",
     "timestamp: 1696118400",
+    "What is CVE-2019-11510 about?",
+    "between ISO/IEC 27001:2013 and 27001:2022",
+    "so:\n04/17 09:31:45 WARN reconnecting",
     "at 36.57861, -118.29210",
     "from 20000-30000 a month",
     "about 12345678 people live there",
@@ -80,6 +83,21 @@ KEPT = [
     "BSN 123,456,789", "account number: 12, 345, 67", "numer konta 12, 345, 67",
     "Kundennummer 12; 345; 67", "my card number | 4111 | 1111 | 1111 | 1112",
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # Like a form that is public, and none.
+        "my number is CVE-1985-123456789",
+        "call ISO 0316555014",
+        "call 03/22 08:51:06",
+        "\n03/22 08:51:06",
+        "\n31/22 08:51:06 INFO",
+    ],
+)
+def test_a_number_in_the_dress_of_a_public_one_is_found(text: str) -> None:
+    assert "uncertain.number_run" in classes(text)
 
 
 @pytest.mark.parametrize("text", LISTS)

@@ -92,6 +92,14 @@ def test_context_words_raise_scores(presidio: detect.PresidioDetector) -> None:
     assert licence in {name for name, _ in spans(presidio, "driver license D1234567")}
 
 
+def test_an_address_of_no_machine_is_nobodys(presidio: detect.PresidioDetector) -> None:
+    told = "bind 127.0.0.1 and 0.0.0.0 with 255.255.255.0"
+    assert not {name for name, _ in spans(presidio, told)} & {"identifier.direct.ip"}
+    assert "identifier.direct.ip" in {
+        name for name, _ in spans(presidio, "bind 203.0.113.7")
+    }
+
+
 def test_every_class_of_the_map_is_in_the_tree() -> None:
     assert [name for name in RECOGNIZERS.values() if not is_class(name)] == []
 

@@ -45,6 +45,7 @@ def test_every_lexicon_class_is_in_the_tree() -> None:
         ("hiv", "health.condition"),
         ("insulin", "health.medication"),
         ("chemotherapy", "health.procedure"),
+        ("rhinoplasty", "health.procedure"),
         ("lesbian", "special.orientation"),
         ("orthodox", None),
         ("table", None),

@@ -83,7 +83,7 @@ def is_nobody(text: str, start: int, end: int) -> bool:
     # "Mr Parkinson", "Ana Wilson": whose illness it is, not what it is called.
     if last.lower().rstrip(".") in _TITLES or _is_given(last):
         return False
-    if _SINGLE.fullmatch(found) and is_term(found):
+    if (_SINGLE.fullmatch(found) and is_term(found)) or _is_option(text, found):
         return True
     species = _INITIAL_SPECIES.fullmatch(found)
     if species is not None and species[1] in wordlists.SPECIES:
@@ -95,6 +95,23 @@ def is_nobody(text: str, start: int, end: int) -> bool:
     if _CODED.fullmatch(found) or _CITED.match(text, end):
         return True
     return _is_eponym(text, start, end, asked=last.lower() in _ASKING)
+
+
+# "--author", which no capital begins.
+_OPTION = re.compile(r"--[a-z]{2,}(?:-[a-z]+)*")
+_ANY_OPTION = re.compile(r"(?<=[\w\"'=/.] )--[a-z]{2,}(?:-[a-z]+)*(?![\w])")
+
+
+def _is_option(text: str, found: str) -> bool:
+    """Tell whether a word behind two dashes is a program's, and no signature.
+
+    It is of ordinary words, or it is not the only one and stands within a line.
+    """
+    parts = found.strip("-").split("-")
+    if not _OPTION.fullmatch(found) or not wordlists.GIVEN.isdisjoint(parts):
+        return False
+    options = {match[0] for match in _ANY_OPTION.finditer(text)}
+    return all(map(is_known, parts)) or (found in options and len(options) > 1)
 
 
 def _is_given(word: str) -> bool:

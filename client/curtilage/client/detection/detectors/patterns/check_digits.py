@@ -338,6 +338,15 @@ def ip_address(text: str) -> bool:
     )
 
 
+def is_no_machine(text: str) -> bool:
+    """Tell whether a text is an address, and one that names no machine."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return not ip_address(text)
+
+
 # What a policy's own detectors may name under ``validate``.
 NAMED: Mapping[str, Callable[[str], bool]] = MappingProxyType(
     {

@@ -192,6 +192,36 @@ ACCOUNTS = (
         score=45,
         gate="@",
     ),
+    # "@some.body" in a chat. Where a line begins it is a decorator's name, unless a
+    # colon follows.
+    PatternRule(
+        id="handle-dotted",
+        data_class="identifier.direct.username",
+        regex=r"@(?<![\w@/.]@)(?:(?<=[^\s]\s@)(?<!\n@)|(?<=[\]>()]@)|"
+        r"(?=[\w.\-]{3,40}:\s))"
+        r"[a-z][\w\-]{0,30}(?:\.[\w\-]{1,30}){1,3}(?![\w(/])(?!\.[\w(])",
+        score=45,
+        gate="@",
+    ),
+    # Who speaks in an export of a chat: "[10:32] some_body7: ...", "U02AB3CD4 [10:32]".
+    PatternRule(
+        id="chat-speaker",
+        data_class="identifier.direct.username",
+        regex=r"(?:\A|(?<=\n))[ \t]{0,8}[\[(]?\d{1,2}:\d{2}[\])]?[ \t]{1,3}(?:- )?<?"
+        r"@?((?=[\w.\-]{0,31}[\d_.])[a-z][\w.\-]{1,31})>?: ",
+        score=45,
+        group=1,
+        digits=3,
+    ),
+    PatternRule(
+        id="chat-member",
+        data_class="identifier.direct.username",
+        regex=r"(?:\A|(?<=\n))[UW](?=[A-Z0-9]{0,10}\d)[A-Z0-9]{8,10}"
+        r"(?=:|[ \t]{1,3}[\[(]?\d{1,2}:\d{2})",
+        score=45,
+        cased=True,
+        digits=1,
+    ),
     PatternRule(
         id="profile-link",
         data_class="identifier.direct.url_personal",

@@ -52,6 +52,18 @@ NUMBER_LABEL: Final = (
 )
 LABEL_REACH: Final = 40  # characters
 
+# Numbers of what is public, by their very form: a vulnerability, a standard with its
+# year, and a day with the time to the second, as a log has them.
+PUBLIC: Final = (
+    r"(?<![\w\-])(?:CVE-(?:19|20)\d{2}-\d{4,7}|"
+    r"(?:ISO|IEC|DIN|EN)(?:[ /](?:ISO|IEC|EN|TS|TR)){0,3} \d{3,5}(?:-\d{1,2})?:"
+    r"(?:19|20)\d{2}(?: ?(?:,|and|und|et|y|e|en|or|oder|to) \d{3,5}:(?:19|20)\d{2})?)"
+    r"(?![\w\-])|"
+    r"(?:(?<=\n)|\A)(?:(?:0[1-9]|1[0-2])/(?:0[1-9]|[12]\d|3[01])|"
+    r"(?:0[1-9]|[12]\d|3[01])/(?:0[1-9]|1[0-2])) "
+    r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?=[.,]\d{3} | [A-Z\[])"
+)
+
 # Signs that part the numbers of a list. Alone they decide; a colon or a plus does
 # with blanks around, since "+49" and "12:30" have them too.
 _PARTS = ",;|\t=<>^%$\u20ac\u00a3\u00a5\u20b9*\u00d7\u00f7"

@@ -4,12 +4,15 @@ What is told of a key or a password, in code and in a sentence; the shapes that
 vendors publish stand in ``vendor_tokens``. Names no real key; runs nothing.
 """
 
+import re
+
 from curtilage.client.detection.detectors.patterns.rule import (
     ANY_DIGIT,
     PatternRule,
     listed,
 )
 from curtilage.client.detection.detectors.patterns.vendor_tokens import VENDOR_KEYS
+from curtilage.client.detection.wordlists import read_data
 
 _ASSIGN = r"[\"']?\s{0,3}(?:[:=]|=>|:=)\s{0,3}[\"']?"
 # Words after "password is" that are none.
@@ -501,7 +504,86 @@ SETTINGS = (
     ),
 )
 
-SECRETS = (*VENDOR_KEYS, *KEYS, *PASSWORDS, *SETTINGS)
+_NAMES = read_data("curtilage.client.detection.detectors.patterns", "key_names.toml")
+
+
+def _any_of(text: str) -> str:
+    # A blank in an entry stands in brackets, so that entries are split at others.
+    return "|".join(re.split(r"\s(?!\])", text.strip()))
+
+
+_SURE = _any_of(_NAMES["stems"]["sure"])
+_STEM = f"{_SURE}|{_any_of(_NAMES['stems']['others'])}"
+_OWNER = _any_of(_NAMES["owners"]["names"])
+_NETWORK = _any_of(_NAMES["owners"]["networks"])
+# What is said of a key, and is none: WPA2, base64, an iPhone 14.
+_NO_KEY = (
+    r"(?!(?:wpa|802|aes|rsa|ed25519|x25519|oauth|uuid|http|base\d|sha|md5|hmac|utf|v\d{1,2}(?!\w)|"
+    r"iphone|ipad|ios|android|windows|win\d|macos|galaxy|version|\d+-?(?:bit|stellig|"
+    r"chars?|caract|zeichen|digits?))|\d+(?:st|nd|rd|th|er|e|h|min|ghz|mhz|px|x)(?!\w))"
+)
+# A letter, and a digit or a mark inside it, as no word has.
+_KEY_VALUE = (
+    r"(?=[^\s\"'`,;]{0,60}[a-z])(?=[^\s\"'`,;<>]{0,60}\d|[a-z]{2,20}"
+    r"(?:[!#$%&*+~_]|-[a-z]{2,20}-)[a-z])[^\s\"'`<>(){}\[\],;]{5,80}"
+)
+# Behind a colon a word alone as well.
+_KEY_WORD = (
+    r"(?:(?<=[:=])|(?<=[:=] )|(?<=[:=][\"'])|(?<=[:=] [\"']))[^\W\d_]{6,40}"
+    r"(?=[\"']?\s{0,4}(?:\Z|[\n.,;]|(?:and|und|et|y|e|en)\s))"
+)
+_SAYS = (
+    r"(?:\s{1,3}(?:is|was|ist|war|lautet|hei(?:ß|ss)t|est|c['\u2019]est|es|era|[èé]|luidt)"
+    r"(?:\s(?:now|still|jetzt|nun|maintenant|ahora|adesso|nu|agora))?\s{1,3}|"
+    r"\s{0,2}(?:[:=]|=>|->)\s{0,3}|\s{1,3})[\"'`\u201c\u201e\u00ab\u2018]?"
+)
+_NEAR = r"(?:[ _\-'\u2019]{1,2}[^\W\d_]{1,10}){0,3}?[ _\-'\u2019]{0,2}"
+_KEY_WORDS = (
+    *(
+        "pass",
+        "kennwort",
+        "zugang",
+        "schlüssel",
+        "schluessel",
+        "schlussel",
+        "geheimnis",
+    ),
+    *("mdp", "code", "secret", "contrase", "wachtwoord", "toegang", "senha", "palavra"),
+    *("parola", "sleutel", "clé", "cle", "clave", "llave", "chiave", "chave", "key"),
+    *("token", "código", "codigo", "codice", "pwd", "psk"),
+)
+
+NAMED_KEYS = (
+    # WLAN-Schlüssel ist …, clé du wifi : …, the key for the guest network is …
+    PatternRule(
+        id="key-of-network",
+        data_class="secret.password",
+        regex=rf"(?<![^\W_])[^\W\d_]{{0,12}}?(?:(?:{_OWNER})s?{_NEAR}(?:{_SURE})|"
+        rf"(?:{_SURE}){_NEAR}(?:{_OWNER})|"
+        rf"(?:{_OWNER})s?[ _\-]?(?:{_STEM})|(?:{_STEM}){_NEAR}(?:{_OWNER})|"
+        rf"(?:{_NETWORK}){_NEAR}(?:{_STEM}))(?![^\W_]){_SAYS}{_NO_KEY}{_NO_VALUE}"
+        rf"{_NO_LITERAL}({_KEY_VALUE}|{_KEY_WORD})",
+        score=80,
+        group=1,
+        words=_KEY_WORDS,
+    ),
+    # wifi_sleutel = "…", claveApi: …, "mot-de-passe-app": "…", SECRET_CLIENT=…
+    PatternRule(
+        id="key-by-name",
+        data_class="secret.password",
+        regex=rf"(?<![^\W_])(?:[a-z0-9]{{1,20}}[_.\-]){{0,3}}?(?:"
+        rf"(?:[a-z0-9]{{0,20}}?[_\-]?)(?:{_SURE})(?:[_\-]?[a-z0-9]{{1,20}}){{0,3}}?|"
+        rf"[a-z0-9]{{0,20}}?(?:(?:{_OWNER})s?[_\-]?(?:{_STEM})|"
+        rf"(?:{_STEM})[_\-]?(?:{_OWNER}))(?:[_\-]?[a-z0-9]{{1,20}})?)"
+        rf"{_SETS}[\"'`]?{_NO_LITERAL}{_NO_KEY}({_KEY_VALUE})",
+        score=80,
+        group=1,
+        gate=":=",
+        words=_KEY_WORDS,
+    ),
+)
+
+SECRETS = (*VENDOR_KEYS, *KEYS, *PASSWORDS, *SETTINGS, *NAMED_KEYS)
 
 OPAQUE_TOKEN = r"[A-Za-z0-9+/_\-]{24,}={0,2}"  # noqa: S105 - a pattern
 HEX_TOKEN = r"(?<![0-9a-zA-Z])[0-9a-f]{32,}(?![0-9a-zA-Z])"  # noqa: S105 - a pattern

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from typing_extensions import override
 
 from curtilage.client import telemetry
 from curtilage.client.detection.detectors.loading import OnDemand
+from curtilage.client.detection.detectors.patterns.check_digits import is_no_machine
 from curtilage.client.detection.detectors.patterns.number_rows import is_article
 from curtilage.client.detection.detectors.patterns.prefilter import (
     Prefilter,
@@ -61,6 +62,9 @@ class HasMemoryZone(Protocol):
     def memory_zone(self) -> AbstractContextManager[object]:
         """Return a zone after which no word is kept of those split in it."""
         ...
+
+
+_IP: Final = "identifier.direct.ip"
 
 
 class PresidioOnDemand:
@@ -172,8 +176,13 @@ class PresidioDetector:
         if _DIGIT.search(reading.text):
             for span in self.spans_of(self._analyze(reading.text)):
                 # Thirteen digits are a person's somewhere; called an EAN, a thing's.
-                if not is_article(reading.text, span.start, span.end):
-                    yield span
+                if is_article(reading.text, span.start, span.end):
+                    continue
+                # This very machine, or any: 127.0.0.1, 0.0.0.0.
+                named = reading.text[span.start : span.end]
+                if span.data_class == _IP and is_no_machine(named):
+                    continue
+                yield span
 
     def spans_of(self, results: "Iterable[RecognizerResult]") -> Iterator[Span]:
         """Yield the results that count, in this project's classes."""

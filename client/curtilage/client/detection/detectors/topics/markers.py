@@ -22,6 +22,7 @@ from curtilage.client.detection.detectors.topics.lexicon import (
     LexiconDetector,
     class_of,
 )
+from curtilage.client.detection.detectors.topics.mixed import family_in
 from curtilage.client.detection.packs import PACKS, Pack, one_of
 from curtilage.client.detection.spans import Span
 from curtilage.client.detection.wordlists import bag, lowered, words
@@ -696,7 +697,18 @@ def _markers(reading: Reading) -> tuple[Span, ...]:
         for code in reading.packs
         for data_class, start, end in _rules_of(code).markers(text, unlisted)
     ]
-    return (*packed, *(_english_markers(reading, text) if reading.english else ()))
+    mixed = [
+        Span(
+            data_class=SOMEBODY,
+            detector=PersonMarkerDetector.id,
+            start=start,
+            end=end,
+            score=_SCORE,
+        )
+        for start, end in family_in(text)
+    ]
+    english = _english_markers(reading, text) if reading.english else ()
+    return (*packed, *mixed, *english)
 
 
 def _english_markers(reading: Reading, text: str) -> tuple[Span, ...]:

@@ -1,0 +1,61 @@
+"""Find pictures (emoji) that name an illness, a treatment or a person.
+
+"👵 💉 again" says what "grandma had an injection again" says. The pictures are data
+(``data/pictures.toml``).
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from curtilage.client.detection.detectors.readings import Reading
+from curtilage.client.detection.spans import Span
+from curtilage.client.detection.wordlists import read_data
+
+_DATA: Final = read_data("curtilage.client.detection.detectors.topics", "pictures.toml")
+_HEALTH: Final = "health.condition"
+_SOMEBODY: Final = "marker.first_person"
+_SCORE: Final = 60
+_JOINER: Final = "\u200d"
+
+
+def _one_of(text: str) -> re.Pattern[str]:
+    longest = sorted(text.split(), key=len, reverse=True)
+    # A picture that another one is joined to is a third: a person at a computer.
+    return re.compile(
+        rf"(?<!{_JOINER})(?:{'|'.join(longest)})[\U0001f3fb-\U0001f3ff]?"
+        rf"(?:{_JOINER}[\u2640\u2642])?\ufe0f?(?!{_JOINER})"
+    )
+
+
+_SURE: Final = _one_of(_DATA["health"]["sure"])
+_OTHERS: Final = _one_of(_DATA["health"]["others"])
+_PEOPLE: Final = _one_of(_DATA["people"]["all"])
+
+
+class PictureDetector:
+    """Find pictures of an illness or a treatment, and of people next to them."""
+
+    id = "picture"
+    beyond_ascii = True
+
+    def find(self, reading: Reading) -> Iterator[Span]:
+        """Yield each of them; a person only where one of health is there as well."""
+        text = reading.text
+        if text.isascii():
+            return
+        people = [match.span() for match in _PEOPLE.finditer(text)]
+        health = [match.span() for match in _SURE.finditer(text)]
+        others = [match.span() for match in _OTHERS.finditer(text)]
+        if health or (others and people):
+            health += others
+        for start, end in health:
+            yield self._span(_HEALTH, start, end)
+        for start, end in people:
+            if any((start, end) != place for place in health):
+                yield self._span(_SOMEBODY, start, end)
+
+    def _span(self, name: str, start: int, end: int) -> Span:
+        return Span(
+            data_class=name, detector=self.id, start=start, end=end, score=_SCORE
+        )

@@ -1,0 +1,30 @@
+import pytest
+
+from curtilage.client.detection.detectors.readings import Reading
+from curtilage.client.detection.detectors.topics.pictures import PictureDetector
+from curtilage.policy.decision.findings import Normalization
+
+
+def found(text: str) -> set[str]:
+    reading = Reading(normalization=Normalization.RAW, text=text)
+    return {span.data_class for span in PictureDetector().find(reading)}
+
+
+@pytest.mark.parametrize(
+    ("text", "classes"),
+    [
+        ("me and 💉 again", {"health.condition"}),
+        ("🎗️ stage 2, was jetzt", {"health.condition"}),
+        ("👵🏽 💊 again, what now", {"health.condition", "marker.first_person"}),
+        ("👩‍⚕️ says 🩸", {"health.condition", "marker.first_person"}),
+        # Annoyance, unless it is somebody's.
+        ("this code 🤮", set()),
+        ("👶 🤮 since Monday", {"health.condition", "marker.first_person"}),
+        # Of nobody.
+        ("👩‍💻 ships it 🚀", set()),
+        ("a family 👨‍👩‍👧 at the beach 👶", set()),
+        ("plain text", set()),
+    ],
+)
+def test_pictures_of_health_and_people(text: str, classes: set[str]) -> None:
+    assert found(text) == classes
