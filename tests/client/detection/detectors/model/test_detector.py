@@ -748,3 +748,39 @@ def test_the_shipped_model_takes_time_in_proportion() -> None:
         return time.process_time() - began
 
     assert grows_at_most(cost, lengths=(250, 1000), factor=8)
+
+
+# --- names that go on, in every language ---------------------------------------
+
+JOINED_IN = {
+    "de": ("Die Rede hält heute Karoline am Löffel aus Spaß.", "Karoline am Löffel"),
+    "en": ("Write to Peter of the Glen today.", "Peter of the Glen"),
+    "es": ("Felicita a Ana de la Torre.", "Ana de la Torre"),
+    "fr": ("Félicite Claire du Moulin-Blanc.", "Claire du Moulin-Blanc"),
+    "it": ("Ringrazia Luca dal Ponte.", "Luca dal Ponte"),
+    "nl": ("Feliciteer Kees uit den Bogaard.", "Kees uit den Bogaard"),
+    "pt": ("Convida a Rosa dos Anjos.", "Rosa dos Anjos"),
+}
+
+
+@pytest.fixture(scope="module")
+def of_all_languages() -> NerDetector:
+    others = guard_model.load_guard(guard_model.multilingual())
+    guard = guard_model.load_guard()
+    return NerDetector(EmbeddedModel(guard, recall=100, others=others))
+
+
+@pytest.mark.parametrize("code", JOINED_IN)
+def test_what_particles_join_is_one_name(
+    of_all_languages: NerDetector, code: str
+) -> None:
+    text, name = JOINED_IN[code]
+    assert any(name in each for each in people_in(of_all_languages, text))
+
+
+def test_a_town_behind_a_title_is_a_person_whatever_the_model_says(
+    of_all_languages: NerDetector,
+) -> None:
+    assert "Nantes-Quor" in people_in(
+        of_all_languages, "Rédige une invitation pour Madame de Nantes-Quor."
+    )

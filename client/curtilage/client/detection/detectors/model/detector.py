@@ -47,6 +47,7 @@ from curtilage.client.detection.detectors.names.nobody import (
     is_thing,
     unknown_words,
 )
+from curtilage.client.detection.detectors.names.titles import UNSURE_TITLE, titled
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.scanner import AS_WRITTEN, Equipment
 from curtilage.client.detection.detectors.topics.lexicon import class_of
@@ -54,7 +55,7 @@ from curtilage.client.detection.detectors.topics.markers import (
     tells_of_any_man,
     tells_of_nobody,
 )
-from curtilage.client.detection.neighbours import neighbours
+from curtilage.client.detection.neighbours import carried, neighbours
 from curtilage.client.detection.packs import ENGLISH
 from curtilage.client.detection.spans import Span
 from curtilage.client.detection.wordlists import (
@@ -309,6 +310,7 @@ class NerDetector:
             for start, end in neighbours(text, places)
             if not is_nobody(text, start, end) and not _is_health(text[start:end])
         )
+        named += self._carried(text, places, opinion)
         yield from with_figures(reading, joined(text, named))
         for topic, score in opinion.topics.items():
             if score >= LEAST_TOPIC:
@@ -320,16 +322,37 @@ class NerDetector:
             marker = CASE if tells_of_any_man(reading) else MARKER
             yield self._whole(marker, text, SURE_TOPIC)
 
+    def _naming(self, start: int, end: int, opinion: Opinion) -> int:
+        return sum(
+            opinion.likelihood(kind, start, end)
+            for kind, name in self._model.classes.items()
+            if name in NAMING
+        )
+
+    def _carried(
+        self, text: str, places: Sequence[tuple[int, int]], opinion: Opinion
+    ) -> Iterator[Span]:
+        """Yield ordinary words that a particle joins to a name, if a model agrees."""
+        for (start, end), surely in carried(text, places):
+            likely = opinion.likelihood(self._model.person, start, end)
+            if not surely and likely >= LEAST_CARRIED:
+                yield _person("name-beside", start, end, BESIDE_SCORE)
+
     def _unseen(self, reading: Reading, opinion: Opinion) -> Iterator[Span]:
         """Yield people whom rules and lists see, whether or not the model does."""
         text = reading.text
-        for span in (*people(text), *people_in(reading)):
+        for span in (*people(text), *people_in(reading), *titled(reading)):
             if self._holds(reading, span, opinion):
                 yield span
         for suspect in suspects(reading):
             yield from self._weighed(text, suspect, opinion)
-        if isinstance(opinion, PlainOpinion) or not reading.english:
+        if isinstance(opinion, PlainOpinion):
             return  # it clears nothing, and every unknown word would be somebody
+        if reading.english:
+            yield from self._asked(text, opinion)
+
+    def _asked(self, text: str, opinion: Opinion) -> Iterator[Span]:
+        """Yield unknown words where English sentences name somebody."""
         for start, end, surely in asked(text):
             likely = self._likely(text, start, end, opinion)
             least = LEAST_ASKED if surely else LEAST_LINKED
@@ -441,23 +464,23 @@ class NerDetector:
         A surname that stands alone is taken for a place or a company, so those count
         as well where it has no marks of one.
         """
-        kinds: Iterable[str] = (self._model.person,)
         if not is_place_or_company(text, start, end):
-            kinds = (
-                kind for kind, name in self._model.classes.items() if name in NAMING
-            )
-        return sum(opinion.likelihood(kind, start, end) for kind in kinds)
+            return self._naming(start, end, opinion)
+        return opinion.likelihood(self._model.person, start, end)
 
     def _holds(self, reading: Reading, span: Span, opinion: Opinion) -> bool:
         """Tell whether a name that one word alone announced is one for the model."""
         text = reading.text
-        if span.detector not in (ROLE, KEYED) or isinstance(opinion, PlainOpinion):
+        if span.detector not in LEAST_ANNOUNCED or isinstance(opinion, PlainOpinion):
             return True
         if is_nobody(text, span.start, span.end) or is_thing(
             reading, span.start, span.end
         ):
             return False
-        return self._likely(text, span.start, span.end, opinion) >= LEAST_ANNOUNCED
+        return (
+            self._likely(text, span.start, span.end, opinion)
+            >= (LEAST_ANNOUNCED[span.detector])
+        )
 
 
 # --- tuned on the developers' parts; docs/detection.md has the figures of the others
@@ -480,7 +503,9 @@ LEAST_OF_THING: Final = 300  # the same for a person whose name ends like a subs
 LEAST_ASKED: Final = 30  # the same of a word in small letters behind "ask" or "pay"
 LEAST_ADDRESSED: Final = 3  # of one with a capital there
 LEAST_LINKED: Final = 200  # and of one behind "to" or "from", or before "has"
-LEAST_ANNOUNCED: Final = 100  # the same behind "tenant", "nurse" or "name ="
+LEAST_CARRIED: Final = 4  # the same of an ordinary word behind "von der" or "am"
+# the same behind "tenant", "name =", and behind a title that is as often none
+LEAST_ANNOUNCED: Final[Mapping[str, int]] = {ROLE: 100, KEYED: 100, UNSURE_TITLE: 20}
 SHORT_CHARS: Final = 3
 ACRONYM_CHARS: Final = 6  # what is longer and in capitals may be shouted
 ASKED_SCORE: Final = 60
