@@ -47,6 +47,10 @@ from curtilage.client.detection.detectors.names.nobody import (
     is_thing,
     unknown_words,
 )
+from curtilage.client.detection.detectors.names.small_letters import (
+    Looks,
+    unknown_small,
+)
 from curtilage.client.detection.detectors.names.titles import UNSURE_TITLE, titled
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.scanner import AS_WRITTEN, Equipment
@@ -152,6 +156,7 @@ _COUNT = re.compile(
     re.IGNORECASE,
 )
 _BEFORE: Final = 48  # characters that are looked at before an address
+AROUND: Final = 300  # characters on either side of a word that is judged by itself
 _LONGEST_DATE = 40  # characters; the model takes half a page of a history for one
 _PLACE_NAME = re.compile(r"(?<![\w.])[^\W\d_]{3,}(?!\w)")
 _CELL = re.compile(r"[\t|\n]")
@@ -227,6 +232,28 @@ class EmbeddedModel:
         """Judge one text, and by itself what is said of somebody in it."""
         judged = [reading.once(judge) for judge in self._judges(reading)]
         return judged[0] if len(judged) == 1 else _Joined(judged)
+
+    def with_capitals(
+        self, text: str, places: Sequence[tuple[int, int]]
+    ) -> Sequence[tuple[Opinion, int]]:
+        """Judge words with a capital instead of a small letter, each where it is.
+
+        Returns:
+            For each place what is said of a part of the text around it, and where in
+            that part the place begins.
+        """
+        asked: list[tuple[Passages, int]] = []
+        for start, end in places:
+            first = text.rfind(" ", 0, max(0, start - AROUND)) + 1
+            last = text.find(" ", end + AROUND)
+            behind = text[end:] if last < 0 else text[end:last]
+            passage = text[first:start] + text[start:end].title() + behind
+            asked.append((Passages(text=passage), start - first))
+        if not asked:
+            return ()
+        guard = self.others or self.guard
+        judged = guard.judge_all([each for each, _ in asked], recall=self.recall)
+        return [(each, at) for each, (_, at) in zip(judged, asked, strict=True)]
 
     def ahead(self, readings: Sequence[Reading]) -> None:
         """Judge several texts in one go, and keep with each what was said of it."""
@@ -322,6 +349,33 @@ class NerDetector:
             marker = CASE if tells_of_any_man(reading) else MARKER
             yield self._whole(marker, text, SURE_TOPIC)
 
+    def _small(self, reading: Reading, opinion: Opinion) -> Iterator[Span]:
+        """Yield unknown words in small letters that the model takes for names.
+
+        It trusts capitals, and so is asked again with one where it has any doubt.
+        """
+        if not isinstance(self._model, EmbeddedModel):
+            return
+        text = reading.text
+        doubted = [
+            (start, end, looks)
+            for start, end, looks in unknown_small(reading)
+            if self._names(opinion, start, end, LEAST_SMALL[looks])
+            and not is_nobody(text, start, end)
+            and not is_thing(reading, start, end)
+            and not _is_health(text[start:end])
+        ]
+        again = self._model.with_capitals(text, [place[:2] for place in doubted])
+        for (start, end, looks), (judged, at) in zip(doubted, again, strict=True):
+            if self._names(judged, at, at + end - start, LEAST_WITH_CAPITAL[looks]):
+                yield _person(f"name-{looks}", start, end, SMALL_SCORE)
+
+    def _names(self, opinion: Opinion, start: int, end: int, least: "Least") -> bool:
+        return (
+            opinion.likelihood(self._model.person, start, end) >= least.person
+            and self._naming(start, end, opinion) >= least.named
+        )
+
     def _naming(self, start: int, end: int, opinion: Opinion) -> int:
         return sum(
             opinion.likelihood(kind, start, end)
@@ -348,6 +402,7 @@ class NerDetector:
             yield from self._weighed(text, suspect, opinion)
         if isinstance(opinion, PlainOpinion):
             return  # it clears nothing, and every unknown word would be somebody
+        yield from self._small(reading, opinion)
         if reading.english:
             yield from self._asked(text, opinion)
 
@@ -506,6 +561,30 @@ LEAST_LINKED: Final = 200  # and of one behind "to" or "from", or before "has"
 LEAST_CARRIED: Final = 4  # the same of an ordinary word behind "von der" or "am"
 # the same behind "tenant", "name =", and behind a title that is as often none
 LEAST_ANNOUNCED: Final[Mapping[str, int]] = {ROLE: 100, KEYED: 100, UNSURE_TITLE: 20}
+SMALL_SCORE: Final = 45
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """How likely a word must be a person, and a person, a place or a company."""
+
+    person: int
+    named: int
+
+
+# Of an unknown word in small letters, and of the same once it has a capital.
+LEAST_SMALL: Final[Mapping[Looks, Least]] = {
+    Looks.FOREIGN: Least(person=0, named=1),
+    Looks.FOREIGN_NOUN: Least(person=0, named=4),
+    Looks.NATIVE: Least(person=3, named=3),
+    Looks.NATIVE_NOUN: Least(person=20, named=20),
+}
+LEAST_WITH_CAPITAL: Final[Mapping[Looks, Least]] = {
+    Looks.FOREIGN: Least(person=20, named=40),
+    Looks.FOREIGN_NOUN: Least(person=150, named=150),
+    Looks.NATIVE: Least(person=150, named=150),
+    Looks.NATIVE_NOUN: Least(person=200, named=200),
+}
 SHORT_CHARS: Final = 3
 ACRONYM_CHARS: Final = 6  # what is longer and in capitals may be shouted
 ASKED_SCORE: Final = 60
