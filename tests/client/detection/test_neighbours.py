@@ -1,6 +1,6 @@
 import pytest
 
-from curtilage.client.detection.neighbours import neighbours
+from curtilage.client.detection.neighbours import carried, neighbours
 
 
 def beside(text: str, *names: str) -> list[str]:
@@ -54,3 +54,68 @@ def test_nobody_has_no_neighbours() -> None:
 def test_a_list_of_every_length_is_followed() -> None:
     names = [f"zork{chr(97 + i % 26)}{chr(97 + i // 26)}" for i in range(400)]
     assert beside(", ".join(names), names[0]) == names[1:]
+
+
+def more(text: str, name: str) -> list[tuple[str, bool]]:
+    place = (text.index(name), text.index(name) + len(name))
+    return [
+        (text[start:end], surely) for (start, end), surely in carried(text, [place])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "rest"),
+    [
+        ("Lade heute Anna von der Osten-Quor ein.", "Anna", ["von der Osten-Quor"]),
+        ("Lade heute Anna von und zu Quorbach ein.", "Anna", ["von und zu Quorbach"]),
+        ("Ist denn Peter am Ende schon da?", "Peter", ["am Ende"]),
+        ("Ist denn Pia in der Au schon da?", "Pia", ["in der Au"]),
+        ("Schick Hans vor dem Esche die Liste.", "Hans", ["vor dem Esche"]),
+        ("Schick Ida von Berg und Quortal die Liste.", "Ida", ["von Berg", "Quortal"]),
+        ("Schick Klaus zum Felde die Liste.", "Klaus", ["zum Felde"]),
+        ("Stuur Jan op de Beek de lijst.", "Jan", ["op de Beek"]),
+        ("Stuur Mia in 't Veld de lijst.", "Mia", ["in 't Veld"]),
+        ("Stuur Kees uit den Bogaard de lijst.", "Kees", ["uit den Bogaard"]),
+        ("Envoie la liste à Luc du Quorlin-Blanc.", "Luc", ["du Quorlin-Blanc"]),
+        ("Envoie la liste à Anne d'Orimel.", "Anne", ["d'Orimel"]),
+        (
+            "Envía la lista a Ana de la Torre del Mar.",
+            "Ana",
+            ["de la Torre", "del Mar"],
+        ),
+        ("Envía la lista a Luis del Monte y Sol.", "Luis", ["del Monte", "Sol"]),
+        ("Manda la lista a Luca dal Ponte.", "Luca", ["dal Ponte"]),
+        ("Envia a lista a Rosa dos Anjos.", "Rosa", ["dos Anjos"]),
+        ("Send Peter of the Glen the list.", "Peter", ["of the Glen"]),
+        ("Send Ben ap Rice the list.", "Ben", ["ap Rice"]),
+        ("Send Omar bin Quorshidi the list.", "Omar", ["bin Quorshidi"]),
+        ("Schick Anna von der Quor die Liste.", "Quor", ["Anna von der "]),
+    ],
+)
+def test_what_a_particle_joins_belongs_to_the_name(
+    text: str, name: str, rest: list[str]
+) -> None:
+    assert more(text, name) == [(each, True) for each in rest]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Lade heute Anna zum Geburtstag ein.", "Anna"),
+        ("Ist denn Peter am Montag im Büro?", "Peter"),
+        ("Frag doch Anna aus der Buchhaltung.", "Anna"),
+        ("Ask Anna on Monday in the kitchen.", "Anna"),
+        ("Fragt okafor von der Liste weg.", "okafor"),
+        ("Invite Ana de manhã e Rosa à tarde.", "Ana"),
+    ],
+)
+def test_a_time_a_department_or_a_small_letter_is_no_part_of_a_name(
+    text: str, name: str
+) -> None:
+    assert more(text, name) == []
+
+
+def test_what_ends_like_an_occasion_is_left_to_the_model() -> None:
+    assert more("Lade heute Anna zum Waldfest ein.", "Anna") == [
+        ("zum Waldfest", False)
+    ]

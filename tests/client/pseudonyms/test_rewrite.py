@@ -605,6 +605,24 @@ def test_names_of_services_are_no_people(text: str) -> None:
 # --- neighbours ---------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Lade heute Anna von der Quorheide ein.",
+        "Ist denn Anna im Quorhof schon da?",
+        "Envoie la liste à Anna du Quorlin.",
+        "Escribe hoy a Anna de la Quorra.",
+        "Scrivi oggi a Anna della Quorra.",
+        "Stuur Anna in 't Quorveld de lijst.",
+        "Escreve hoje a Anna dos Quorjos.",
+        "Send Anna of the Quorglen the list.",
+    ],
+)
+def test_half_a_name_behind_a_particle_keeps_the_query_home(text: str) -> None:
+    query = chat(text)
+    assert deidentify(query, [found(query, "Anna")], key=KEY) is Obstacle.STILL_FOUND
+
+
 def test_an_unknown_word_beside_a_name_keeps_the_query_home() -> None:
     # Found in the first text; in the second its neighbour was seen by nobody.
     query = chat("Ask Okafor to pay", "{'okafor': 2, 'haugland': 1}")

@@ -10,8 +10,17 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from curtilage.client.detection import wordlists
-from curtilage.client.detection.packs import PACKS
-from curtilage.client.detection.wordlists import ACRONYM_CHARS, bare, is_known, is_term
+from curtilage.client.detection.packs import PACKS, TITLES
+from curtilage.client.detection.wordlists import (
+    ACRONYM_CHARS,
+    PARTICLES,
+    PARTICLES_MORE,
+    PARTICLES_OF_PLACES,
+    bare,
+    is_known,
+    is_term,
+    lowered,
+)
 
 _MIN_CHARS: Final = 3
 _NEAR: Final = 4
@@ -35,6 +44,34 @@ _QUOTES = frozenset("'\"`")
 _ENDS = frozenset(".!?")
 
 Place = tuple[int, int]
+
+
+def _any_of(phrases: Iterable[str]) -> str:
+    longest_first = sorted(phrases, key=len, reverse=True)
+    return "|".join(map(re.escape, longest_first)).replace("'", "['\u2019]")
+
+
+# "von der", "op de", "d'": what joins two words of one name; for text in small letters.
+_SPACE: Final = r"[ \t\u00a0]{1,2}"
+_CHAIN: Final = (
+    rf"(?:(?:(?:{_any_of(PARTICLES)})(?:{_SPACE}(?:{_any_of(PARTICLES_MORE)})){{0,3}}|"
+    rf"{_any_of(PARTICLES_OF_PLACES)}){_SPACE}|(?=(?:d|l|dell|o)['\u2019]))"
+)
+_WHOLE_WORD: Final = r"[^\W\d_]\w*(?:['\u2019\-][^\W\d_]\w*)*"
+_CARRIED: Final = re.compile(rf"{_SPACE}{_CHAIN}(?P<word>{_WHOLE_WORD})")
+_CARRYING: Final = re.compile(rf"(?<![\w.])(?P<word>{_WHOLE_WORD}){_SPACE}{_CHAIN}$")
+_FURTHER: Final = re.compile(rf"{_SPACE}(?P<word>{_WHOLE_WORD})")
+_JOINT: Final = re.compile(r"['\u2019\-]")
+_REACH: Final = 60  # characters before a name in which another word of it may stand
+_NOT_NAMES: Final = frozenset[str]().union(
+    *(each.not_names for each in TITLES.values())
+)
+_NOT_NAME_HEADS: Final = tuple(
+    head for each in TITLES.values() for head in each.not_name_heads
+)
+_AND: Final = re.compile(
+    rf"{_SPACE}(?:und|y|e|i|et|en|and){_SPACE}(?P<word>{_WHOLE_WORD})"
+)
 
 
 def neighbours(text: str, names: Iterable[Place]) -> Iterator[Place]:
@@ -62,6 +99,108 @@ def neighbours(text: str, names: Iterable[Place]) -> Iterator[Place]:
         known = acronym or word.lower() in ordinary
         if not inside[at] and not known and is_unknown(word):
             yield words[at]
+    yield from (place for place, surely in carried(text, taken) if surely)
+
+
+def carried(text: str, names: Iterable[Place]) -> Iterator[tuple[Place, bool]]:
+    """Yield what belongs to a name beside it, and whether it surely does.
+
+    "Anna ⟦von der Osten-Sackheim⟧", "Peter ⟦am Ende⟧", "⟦Otto von⟧ Lindqvist": with
+    the particles, so that the whole becomes one name. Where it is not sure, a model
+    has to say so as well.
+
+    Args:
+        text: any text.
+        names: where in it people were found.
+    """
+    taken = sorted(names)
+    if not taken:
+        return
+    parts = _Parts(text, taken)
+    for start, end in taken:
+        # What follows a name in small letters tells nothing: "döring Montag".
+        if not text[start:end].islower():
+            yield from parts.behind(start, end)
+            yield from parts.before(start)
+
+
+class _Parts:
+    """Looks for more of a name in one text, right behind and right before it."""
+
+    def __init__(self, text: str, taken: Collection[Place]) -> None:
+        self._text = text
+        self._plain = lowered(text)
+        self._taken = taken
+        words = {match[0] for match in _LETTERS.finditer(self._plain)}
+        self._ordinary = _ordinary(words)
+        # Where every noun has a capital, one is no mark of a name.
+        self._nouns = any(not PACKS[code].capitals for code in _languages(words))
+
+    def behind(self, start: int, end: int) -> Iterator[tuple[Place, bool]]:
+        """Yield what follows a name: words with a capital, and what particles join."""
+        at, carries = end, self._joined_to(start) is not None
+        for place, surely in self._further(at, surely=False):
+            yield (at + 1, place[1]), surely
+            at = place[1]
+        while (joined := self._word(_CARRIED, at)) is not None:
+            carries = True
+            surely = not (self._nouns and self._in(joined).endswith(_NOT_NAME_HEADS))
+            yield (at + 1, joined[1]), surely
+            at = joined[1]
+            for place, _ in self._further(at, surely=True):
+                yield (at + 1, place[1]), True
+                at = place[1]
+        # "von Berg und Thal", "Ana y Sol": of one name, or of two. A place by itself.
+        other = self._word(_AND, at) if carries or not self._nouns else None
+        if other is not None:
+            yield other, carries or self._goes_on(other)
+
+    def before(self, start: int) -> Iterator[tuple[Place, bool]]:
+        """Yield what a particle joins to the beginning of a name."""
+        found = self._joined_to(start)
+        if found is None or not self._text[found.start("word")].isupper():
+            return
+        first = bare(found["word"])
+        before = self._text[: found.start("word")].rstrip()
+        begins = not before or before[-1] in _ENDS
+        ordinary = first in self._ordinary or first in _NOT_NAMES
+        if first in wordlists.GIVEN or not (self._nouns or begins or ordinary):
+            yield (found.start("word"), start), True
+
+    def _joined_to(self, start: int) -> re.Match[str] | None:
+        """Return the word that a particle joins to what begins here."""
+        return _CARRYING.search(self._plain, max(0, start - _REACH), start)
+
+    def _further(self, at: int, *, surely: bool) -> Iterator[tuple[Place, bool]]:
+        """Yield the words with a capital that follow; only sure ones, if asked."""
+        while (place := self._word(_FURTHER, at)) is not None:
+            goes_on = self._goes_on(place)
+            if surely and not goes_on:
+                return
+            yield place, goes_on
+            at = place[1]
+
+    def _word(self, pattern: re.Pattern[str], at: int) -> Place | None:
+        """Return the word of a pattern, if it is written like a name and is free."""
+        found = pattern.match(self._plain, at)
+        if found is None:
+            return None
+        place = found.span("word")
+        parts = _JOINT.split(self._text[slice(*place)])
+        capital = any(part[:1].isupper() for part in parts[:2])
+        free = not any(
+            each[0] < place[1] and place[0] < each[1] for each in self._taken
+        )
+        named = capital and free and self._in(place) not in _NOT_NAMES
+        return place if named else None
+
+    def _goes_on(self, place: Place) -> bool:
+        """Tell whether a word with a capital is surely no next noun."""
+        word = self._in(place)
+        return not self._nouns or (is_unknown(word) and word not in self._ordinary)
+
+    def _in(self, place: Place) -> str:
+        return self._plain[slice(*place)]
 
 
 def _ordinary(words: Collection[str]) -> frozenset[str]:
@@ -69,11 +208,15 @@ def _ordinary(words: Collection[str]) -> frozenset[str]:
 
     Nobody else says here which language it is in: this runs where no identifier is.
     """
-    every = frozenset[str]()
-    for pack in PACKS.values():
-        if 2 * len(pack.words.intersection(words)) >= len(words):
-            every |= pack.words
-    return every
+    return frozenset[str]().union(*(PACKS[code].words for code in _languages(words)))
+
+
+def _languages(words: Collection[str]) -> list[str]:
+    return [
+        code
+        for code, pack in PACKS.items()
+        if 2 * len(pack.words.intersection(words)) >= len(words)
+    ]
 
 
 def _framed(text: str, words: list[Place], names: list[Place]) -> set[int]:

@@ -13,11 +13,39 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
 
-from curtilage.client.detection.wordlists import read_data, words
+from curtilage.client.detection.wordlists import ENGLISH_TITLES, read_data, words
 
 _PACKAGE: Final = "curtilage.client.detection"
 _FOLDER: Final = "languages"
 ENGLISH: Final = "en"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Titles:
+    """The words of one language that announce a person, all in lower case.
+
+    An abbreviation stands with its full stop, and without where people leave it out.
+
+    Attributes:
+        honorifics: behind which any word with a capital is a name, particles as well.
+        roles: kin, ranks, offices and trades; the same, but for ``not_names``.
+        unsure: of these, the ones that mean something else as often ("general"). An
+            ordinary word behind them is a name only if a model says so.
+        heads: by which a longer word that ends so is a role: "Klassenlehrerin".
+        articles: words before "Frau" that make a woman of it, and no title.
+        not_names: what stands with a capital behind a role and names nobody.
+        not_name_heads: by which a longer word is most likely one of these, too.
+        things: a title and a word that together name nobody: "uncle sam".
+    """
+
+    honorifics: frozenset[str]
+    roles: frozenset[str]
+    unsure: frozenset[str]
+    heads: tuple[str, ...]
+    articles: frozenset[str]
+    not_names: frozenset[str]
+    not_name_heads: tuple[str, ...]
+    things: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +55,9 @@ class Pack:
     Attributes:
         capitals: whether a capital inside a sentence is the mark of a name.
         words: its most frequent forms; they prove it, and are nobody's names.
+        everyday: more of its words, which prove nothing and are nobody's names either.
+        determiners: behind which an unknown word in small letters is hardly a name.
+        inflections: how forms of its words end, which say the same of them.
         excludes: words that tell of a language near it.
         endings: by which its learned words are known, of which no list has all.
         near: languages that no pack covers, by ISO 639-1, that are so near that only
@@ -42,10 +73,14 @@ class Pack:
         names: patterns of ``introduced``, ``greeted`` and ``closed``, which stand
             before a name, and of ``things_before`` and ``things_after``, which stand
             beside a name that is nobody's.
+        titles: what announces a person.
     """
 
     capitals: bool
     words: frozenset[str]
+    everyday: frozenset[str]
+    determiners: frozenset[str]
+    inflections: tuple[str, ...]
     excludes: frozenset[str]
     endings: tuple[str, ...]
     near: frozenset[str]
@@ -54,6 +89,7 @@ class Pack:
     lists: Mapping[str, frozenset[str]]
     phrases: Mapping[str, tuple[str, ...]]
     names: Mapping[str, tuple[str, ...]]
+    titles: Titles
 
 
 def one_of(patterns: Iterable[str]) -> re.Pattern[str]:
@@ -65,6 +101,19 @@ def one_of(patterns: Iterable[str]) -> re.Pattern[str]:
 
 
 _PART: Final = re.compile(r"<([a-z]+)>")
+
+
+def _titles(data: Mapping[str, Any]) -> Titles:
+    return Titles(
+        honorifics=words(data["honorifics"]),
+        roles=words(data["roles"]),
+        unsure=words(data.get("unsure", "")),
+        heads=tuple(words(data.get("heads", ""))),
+        articles=words(data.get("articles", "")),
+        not_names=words(data["not_names"]),
+        not_name_heads=tuple(words(data.get("not_name_heads", ""))),
+        things=frozenset(data["things"]),
+    )
 
 
 def _read(code: str) -> Pack:
@@ -80,6 +129,9 @@ def _read(code: str) -> Pack:
     return Pack(
         capitals=data["capitals"],
         words=words(data["words"]),
+        everyday=words(data["everyday"]),
+        determiners=words(data["determiners"]),
+        inflections=tuple(words(data["inflections"])),
         excludes=words(data["excludes"]),
         endings=tuple(data.get("endings", "").split()),
         near=words(data.get("near", "")),
@@ -88,6 +140,7 @@ def _read(code: str) -> Pack:
         lists={name: words(each) for name, each in data["lists"].items()},
         phrases={name: whole(each) for name, each in data["phrases"].items()},
         names={name: whole(each) for name, each in data["names"].items()},
+        titles=_titles(data["titles"]),
     )
 
 
@@ -98,4 +151,10 @@ PACKS: Final[Mapping[str, Pack]] = {
         file.name.removesuffix(".toml")
         for file in resources.files(_PACKAGE).joinpath("data", _FOLDER).iterdir()
     )
+}
+
+# English among them: it has titles, if no pack.
+TITLES: Final[Mapping[str, Titles]] = {
+    ENGLISH: _titles(ENGLISH_TITLES),
+    **{code: pack.titles for code, pack in PACKS.items()},
 }

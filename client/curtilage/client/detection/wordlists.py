@@ -7,7 +7,7 @@ Whoever is not listed is found by a capital, by a model, or not at all.
 import re
 import tomllib
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any, Final, cast
 
@@ -23,9 +23,9 @@ def read_data(package: str, name: str) -> Mapping[str, Any]:
     return tomllib.loads(file.read_text("utf-8"))
 
 
-_LISTS: Final = cast(
-    "Mapping[str, str]", read_data("curtilage.client.detection", "words.toml")
-)
+_WORDS: Final = read_data("curtilage.client.detection", "words.toml")
+_LISTS: Final = cast("Mapping[str, str]", _WORDS)
+ENGLISH_TITLES: Final = cast("Mapping[str, Any]", _WORDS["titles"])
 COMMON: Final = words(_LISTS["common"])
 ACRONYMS: Final = words(_LISTS["acronyms"])
 PROPER: Final = words(_LISTS["proper"])
@@ -33,6 +33,10 @@ GIVEN: Final = words(_LISTS["given"])
 AMBIGUOUS: Final = words(_LISTS["ambiguous"])
 NOT_IN_LOWER_CASE: Final = words(_LISTS["not_in_lower_case"])
 ENDINGS: Final = tuple(words(_LISTS["endings"]))
+LOANS: Final = words(_LISTS["loans"])
+PARTICLES: Final = words(_LISTS["particles"])
+PARTICLES_MORE: Final = words(_LISTS["particles_more"])
+PARTICLES_OF_PLACES: Final = cast("Sequence[str]", _WORDS["particles_of_places"])
 
 _NOBODY: Final = cast(
     "Mapping[str, str]", read_data("curtilage.client.detection", "nobody.toml")

@@ -750,3 +750,88 @@ def test_the_shipped_model_takes_time_in_proportion() -> None:
         return time.process_time() - began
 
     assert grows_at_most(cost, lengths=(250, 1000), factor=8)
+
+
+# --- surnames in small letters, and names that go on, in every language -------
+
+BESIDE_IN = {
+    "de": ("Wir treffen uns am Montag.", "Bitte schreibe eine kurze Erinnerung."),
+    "es": ("Nos vemos el lunes.", "Escribe un recordatorio breve."),
+    "fr": ("On se voit lundi.", "Rédige un petit rappel."),
+    "it": ("Ci vediamo lunedì.", "Scrivi un breve promemoria."),
+    "nl": ("We zien elkaar maandag.", "Schrijf een korte herinnering."),
+    "pt": ("Vemo-nos na segunda.", "Escreve um lembrete breve."),
+}
+SMALL_IN = {
+    "de": "Die zweite Miete von {} ist noch offen.",
+    "es": "Creo que {} olvidó las llaves de la oficina.",
+    "fr": "Selon {} la réunion est reportée.",
+    "it": "La macchina della vicina {} blocca il cortile.",
+    "nl": "Volgens {} is het overleg verschoven.",
+    "pt": "O contrato com {} continua aberto.",
+}
+JOINED_IN = {
+    "de": ("Die Rede hält heute Karoline am Löffel aus Spaß.", "Karoline am Löffel"),
+    "en": ("Write to Peter of the Glen today.", "Peter of the Glen"),
+    "es": ("Felicita a Ana de la Torre.", "Ana de la Torre"),
+    "fr": ("Félicite Claire du Moulin-Blanc.", "Claire du Moulin-Blanc"),
+    "it": ("Ringrazia Luca dal Ponte.", "Luca dal Ponte"),
+    "nl": ("Feliciteer Kees uit den Bogaard.", "Kees uit den Bogaard"),
+    "pt": ("Convida a Rosa dos Anjos.", "Rosa dos Anjos"),
+}
+
+
+@pytest.fixture(scope="module")
+def of_all_languages() -> NerDetector:
+    others = guard_model.load_guard(guard_model.multilingual())
+    guard = guard_model.load_guard()
+    return NerDetector(EmbeddedModel(guard, recall=100, others=others))
+
+
+@pytest.mark.parametrize("code", SMALL_IN)
+def test_a_surname_in_small_letters_between_ordinary_sentences_is_a_person(
+    of_all_languages: NerDetector, code: str
+) -> None:
+    before, behind = BESIDE_IN[code]
+    missed = [
+        name
+        for name in ("hakobyan", "iwasaki", "uwimana", "schimmelpfennig", "quorimel")
+        if name
+        not in people_in(
+            of_all_languages, f"{before} {SMALL_IN[code].format(name)} {behind}"
+        )
+    ]
+    assert missed == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Nos vemos el lunes. Pon el sacacorchos junto a la mermelada. Gracias.",
+        "On se voit lundi. Range le tire-bouchon avec la confiture. Merci.",
+        "Ci vediamo lunedì. Metti il cavatappi vicino alla marmellata. Grazie.",
+        "We zien elkaar maandag. Leg de kurkentrekker bij de jam. Bedankt.",
+        "Vemo-nos na segunda. Põe o saca-rolhas junto da compota. Obrigado.",
+        "Wir sehen uns am Montag. Lege den Zettel bitte griffbereit hin. Danke.",
+    ],
+)
+def test_an_ordinary_word_that_no_list_has_is_nobody(
+    of_all_languages: NerDetector, text: str
+) -> None:
+    assert people_in(of_all_languages, text) == set()
+
+
+@pytest.mark.parametrize("code", JOINED_IN)
+def test_what_particles_join_is_one_name(
+    of_all_languages: NerDetector, code: str
+) -> None:
+    text, name = JOINED_IN[code]
+    assert any(name in each for each in people_in(of_all_languages, text))
+
+
+def test_a_town_behind_a_title_is_a_person_whatever_the_model_says(
+    of_all_languages: NerDetector,
+) -> None:
+    assert "Nantes-Quor" in people_in(
+        of_all_languages, "Rédige une invitation pour Madame de Nantes-Quor."
+    )

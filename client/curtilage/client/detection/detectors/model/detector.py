@@ -49,6 +49,11 @@ from curtilage.client.detection.detectors.names.nobody import (
     is_thing,
     unknown_words,
 )
+from curtilage.client.detection.detectors.names.small_letters import (
+    Looks,
+    unknown_small,
+)
+from curtilage.client.detection.detectors.names.titles import UNSURE_TITLE, titled
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.scanner import AS_WRITTEN, Equipment
 from curtilage.client.detection.detectors.topics.lexicon import class_of
@@ -56,7 +61,7 @@ from curtilage.client.detection.detectors.topics.markers import (
     tells_of_any_man,
     tells_of_nobody,
 )
-from curtilage.client.detection.neighbours import neighbours
+from curtilage.client.detection.neighbours import carried, neighbours
 from curtilage.client.detection.packs import ENGLISH
 from curtilage.client.detection.spans import Span
 from curtilage.client.detection.wordlists import (
@@ -157,6 +162,7 @@ _COUNT = re.compile(
     re.IGNORECASE,
 )
 _BEFORE: Final = 48  # characters that are looked at before an address
+AROUND: Final = 300  # characters on either side of a word that is judged by itself
 _LONGEST_DATE = 40  # characters; the model takes half a page of a history for one
 _PLACE_NAME = re.compile(r"(?<![\w.])[^\W\d_]{3,}(?!\w)")
 _CELL = re.compile(r"[\t|\n]")
@@ -261,6 +267,28 @@ class EmbeddedModel:
         judged = [reading.once(judge) for judge in self._judges(reading)]
         return judged[0] if len(judged) == 1 else _Joined(judged)
 
+    def with_capitals(
+        self, text: str, places: Sequence[tuple[int, int]]
+    ) -> Sequence[tuple[Opinion, int]]:
+        """Judge words with a capital instead of a small letter, each where it is.
+
+        Returns:
+            For each place what is said of a part of the text around it, and where in
+            that part the place begins.
+        """
+        asked: list[tuple[Passages, int]] = []
+        for start, end in places:
+            first = text.rfind(" ", 0, max(0, start - AROUND)) + 1
+            last = text.find(" ", end + AROUND)
+            behind = text[end:] if last < 0 else text[end:last]
+            passage = text[first:start] + text[start:end].title() + behind
+            asked.append((Passages(text=passage), start - first))
+        if not asked:
+            return ()
+        guard = self.others or self.guard
+        judged = guard.judge_all([each for each, _ in asked], recall=self.recall)
+        return [(each, at) for each, (_, at) in zip(judged, asked, strict=True)]
+
     def ahead(self, readings: Sequence[Reading]) -> None:
         """Judge several texts in one go, and keep with each what was said of it."""
         for guard, judge in ((self.guard, self._english), (self.others, self._other)):
@@ -343,6 +371,7 @@ class NerDetector:
             for start, end in neighbours(text, places)
             if not is_nobody(text, start, end) and not _is_health(text[start:end])
         )
+        named += self._carried(text, places, opinion)
         yield from with_figures(reading, joined(text, named))
         for topic, score in opinion.topics.items():
             if score >= LEAST_TOPIC:
@@ -354,16 +383,65 @@ class NerDetector:
             marker = CASE if tells_of_any_man(reading) else MARKER
             yield self._whole(marker, text, SURE_TOPIC)
 
+    def _small(self, reading: Reading, opinion: Opinion) -> Iterator[Span]:
+        """Yield unknown words in small letters that the model takes for names.
+
+        It trusts capitals, and so is asked again with one where it has any doubt.
+        """
+        if not isinstance(self._model, EmbeddedModel):
+            return
+        text = reading.text
+        doubted = [
+            (start, end, looks)
+            for start, end, looks in unknown_small(reading)
+            if self._names(opinion, start, end, LEAST_SMALL[looks])
+            and not is_nobody(text, start, end)
+            and not is_thing(reading, start, end)
+            and not _is_health(text[start:end])
+        ]
+        again = self._model.with_capitals(text, [place[:2] for place in doubted])
+        for (start, end, looks), (judged, at) in zip(doubted, again, strict=True):
+            if self._names(judged, at, at + end - start, LEAST_WITH_CAPITAL[looks]):
+                yield _person(f"name-{looks}", start, end, SMALL_SCORE)
+
+    def _names(self, opinion: Opinion, start: int, end: int, least: "Least") -> bool:
+        return (
+            opinion.likelihood(self._model.person, start, end) >= least.person
+            and self._naming(start, end, opinion) >= least.named
+        )
+
+    def _naming(self, start: int, end: int, opinion: Opinion) -> int:
+        return sum(
+            opinion.likelihood(kind, start, end)
+            for kind, name in self._model.classes.items()
+            if name in NAMING
+        )
+
+    def _carried(
+        self, text: str, places: Sequence[tuple[int, int]], opinion: Opinion
+    ) -> Iterator[Span]:
+        """Yield ordinary words that a particle joins to a name, if a model agrees."""
+        for (start, end), surely in carried(text, places):
+            likely = opinion.likelihood(self._model.person, start, end)
+            if not surely and likely >= LEAST_CARRIED:
+                yield _person("name-beside", start, end, BESIDE_SCORE)
+
     def _unseen(self, reading: Reading, opinion: Opinion) -> Iterator[Span]:
         """Yield people whom rules and lists see, whether or not the model does."""
         text = reading.text
-        for span in (*people(text), *people_in(reading)):
+        for span in (*people(text), *people_in(reading), *titled(reading)):
             if self._holds(reading, span, opinion):
                 yield span
         for suspect in suspects(reading):
             yield from self._weighed(text, suspect, opinion)
-        if isinstance(opinion, PlainOpinion) or not reading.english:
+        if isinstance(opinion, PlainOpinion):
             return  # it clears nothing, and every unknown word would be somebody
+        yield from self._small(reading, opinion)
+        if reading.english:
+            yield from self._asked(text, opinion)
+
+    def _asked(self, text: str, opinion: Opinion) -> Iterator[Span]:
+        """Yield unknown words where English sentences name somebody."""
         for start, end, surely in asked(text):
             likely = self._likely(text, start, end, opinion)
             least = LEAST_ASKED if surely else LEAST_LINKED
@@ -475,23 +553,23 @@ class NerDetector:
         A surname that stands alone is taken for a place or a company, so those count
         as well where it has no marks of one.
         """
-        kinds: Iterable[str] = (self._model.person,)
         if not is_place_or_company(text, start, end):
-            kinds = (
-                kind for kind, name in self._model.classes.items() if name in NAMING
-            )
-        return sum(opinion.likelihood(kind, start, end) for kind in kinds)
+            return self._naming(start, end, opinion)
+        return opinion.likelihood(self._model.person, start, end)
 
     def _holds(self, reading: Reading, span: Span, opinion: Opinion) -> bool:
         """Tell whether a name that one word alone announced is one for the model."""
         text = reading.text
-        if span.detector not in (ROLE, KEYED) or isinstance(opinion, PlainOpinion):
+        if span.detector not in LEAST_ANNOUNCED or isinstance(opinion, PlainOpinion):
             return True
         if is_nobody(text, span.start, span.end) or is_thing(
             reading, span.start, span.end
         ):
             return False
-        return self._likely(text, span.start, span.end, opinion) >= LEAST_ANNOUNCED
+        return (
+            self._likely(text, span.start, span.end, opinion)
+            >= (LEAST_ANNOUNCED[span.detector])
+        )
 
 
 # --- tuned on the developers' parts; docs/detection.md has the figures of the others
@@ -514,7 +592,33 @@ LEAST_OF_THING: Final = 300  # the same for a person whose name ends like a subs
 LEAST_ASKED: Final = 30  # the same of a word in small letters behind "ask" or "pay"
 LEAST_ADDRESSED: Final = 3  # of one with a capital there
 LEAST_LINKED: Final = 200  # and of one behind "to" or "from", or before "has"
-LEAST_ANNOUNCED: Final = 100  # the same behind "tenant", "nurse" or "name ="
+LEAST_CARRIED: Final = 4  # the same of an ordinary word behind "von der" or "am"
+# the same behind "tenant", "name =", and behind a title that is as often none
+LEAST_ANNOUNCED: Final[Mapping[str, int]] = {ROLE: 100, KEYED: 100, UNSURE_TITLE: 20}
+SMALL_SCORE: Final = 45
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """How likely a word must be a person, and a person, a place or a company."""
+
+    person: int
+    named: int
+
+
+# Of an unknown word in small letters, and of the same once it has a capital.
+LEAST_SMALL: Final[Mapping[Looks, Least]] = {
+    Looks.FOREIGN: Least(person=0, named=1),
+    Looks.FOREIGN_NOUN: Least(person=0, named=4),
+    Looks.NATIVE: Least(person=3, named=3),
+    Looks.NATIVE_NOUN: Least(person=20, named=20),
+}
+LEAST_WITH_CAPITAL: Final[Mapping[Looks, Least]] = {
+    Looks.FOREIGN: Least(person=20, named=40),
+    Looks.FOREIGN_NOUN: Least(person=150, named=150),
+    Looks.NATIVE: Least(person=150, named=150),
+    Looks.NATIVE_NOUN: Least(person=200, named=200),
+}
 SHORT_CHARS: Final = 3
 ACRONYM_CHARS: Final = 6  # what is longer and in capitals may be shouted
 ASKED_SCORE: Final = 60

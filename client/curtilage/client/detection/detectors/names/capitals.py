@@ -19,6 +19,7 @@ from curtilage.client.detection.detectors.names.nobody import (
     is_nobody,
     is_thing,
 )
+from curtilage.client.detection.detectors.names.titles import titled
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.packs import PACKS
 from curtilage.client.detection.spans import Span
@@ -111,6 +112,7 @@ class NameDetector:
         """Yield people and suspects; one word is one span."""
         yield from people(reading.text)
         yield from people_in(reading)
+        yield from titled(reading)
         for each in suspects(reading):
             yield Span(
                 data_class=UNSURE,

@@ -1,0 +1,162 @@
+"""Find surnames that are written in small letters, by what no vocabulary has.
+
+"La segunda renta de iwasaki": a word of no covered language, where a name can stand, is
+perhaps one. How much a model has to agree depends on how much the word looks like one
+of the text's language, and on whether an article or the like stands before it. Pure
+functions of a text; English has rules of its own (``cues.asked``).
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from functools import cache
+from typing import Final
+
+from curtilage.client.detection.detectors.languages.vocabulary import VOCABULARIES
+from curtilage.client.detection.detectors.readings import Reading
+from curtilage.client.detection.packs import ENGLISH, PACKS
+from curtilage.client.detection.wordlists import LOANS, is_term, words
+
+_WORD = re.compile(r"[^\W\d_]+(?:['\u2019\-][^\W\d_]+)*")
+_ELIDED = re.compile(r"([^\W\d_]{1,7})['\u2019](?=.{3})")
+_BEFORE = re.compile(r"([^\W\d_]+|'t)[ \t]{1,2}$")
+_REACH: Final = 24  # characters before a word in which the one before it stands
+# Tuples: an empty text, where a text begins or ends, is none of them.
+_CODE_BEFORE: Final = tuple(r"_$@#\%&</=({[.>")
+_CODE_AFTER: Final = tuple(r"_(=\@/[{")
+_MIN_CHARS: Final = 4
+_STEM_CHARS: Final = 4
+_ENDING_CHARS: Final = 4  # at most, by which two forms of one word differ
+_GRAM: Final = 4
+_NATIVE_SHARE: Final = 0.7  # of its rows of letters that the language's words have
+_FORMED_CHARS: Final = 5
+_COMPOUNDING: Final = frozenset(("de", "nl"))
+_PART_CHARS: Final = 3
+# Behind these elided words a noun or a verb follows; behind d' and qu' anybody.
+_ELIDED_DETERMINERS: Final = words(
+    "l s m t n c j un dell all dall nell sull quest quell"
+)
+
+
+class Looks(StrEnum):
+    """What an unknown word in small letters looks like."""
+
+    FOREIGN = "small-foreign"  # no word of this language is written like it
+    FOREIGN_NOUN = "small-foreign-noun"  # the same behind an article
+    NATIVE = "small-native"  # it may be a word that no list has
+    NATIVE_NOUN = "small-native-noun"  # the same behind an article, or with its ending
+
+
+def unknown_small(reading: Reading) -> Iterator[tuple[int, int, Looks]]:
+    """Yield each word in small letters that no vocabulary has, and its looks."""
+    codes = reading.packs
+    for match in _WORD.finditer(reading.text) if codes else ():
+        if not match[0].islower() or _is_code(reading.text, *match.span()):
+            continue
+        elided = _ELIDED.match(match[0])
+        at = 0 if elided is None else elided.end()
+        word = match[0][at:]
+        if len(word) < _MIN_CHARS or _is_known(word, codes, english=reading.english):
+            continue
+        noun = (
+            _is_determined(reading.text, match.start(), codes)
+            if elided is None
+            else elided[1] in _ELIDED_DETERMINERS
+        )
+        yield match.start() + at, match.end(), _looks(word, codes, noun=noun)
+
+
+def _looks(word: str, codes: Sequence[str], *, noun: bool) -> Looks:
+    native = any(_is_native(word, code) for code in codes)
+    formed = any(_is_formed(word, code) for code in codes)
+    if native and (noun or formed):
+        return Looks.NATIVE_NOUN
+    if native or formed:
+        return Looks.NATIVE
+    return Looks.FOREIGN_NOUN if noun else Looks.FOREIGN
+
+
+def _is_code(text: str, start: int, end: int) -> bool:
+    if text[max(0, start - 1) : start] in _CODE_BEFORE:
+        return True
+    after = text[end : end + 1]
+    glued = after == "." and text[end + 1 : end + 2].isalnum()
+    return glued or after in _CODE_AFTER
+
+
+def _is_determined(text: str, start: int, codes: Sequence[str]) -> bool:
+    before = _BEFORE.search(text, max(0, start - _REACH), start)
+    return before is not None and any(
+        before[1].lower() in PACKS[code].determiners for code in codes
+    )
+
+
+def _is_known(word: str, codes: Sequence[str], *, english: bool) -> bool:
+    if word in _every_word() or is_term(word):
+        return True
+    here = (*codes, ENGLISH) if english else codes
+    if any(VOCABULARIES[code].knows(word) for code in here):
+        return True
+    parts = word.split("-")
+    return len(parts) > 1 and any(
+        _is_listed(part, code) for part in parts for code in codes
+    )
+
+
+@cache
+def _every_word() -> frozenset[str]:
+    """Return the words of all covered languages, as they are listed."""
+    return frozenset[str]().union(
+        LOANS,
+        VOCABULARIES[ENGLISH].listed,
+        *(pack.words | pack.everyday for pack in PACKS.values()),
+    )
+
+
+def _is_native(word: str, code: str) -> bool:
+    """Tell whether a word could be one of a language, by how it is written."""
+    if any(stem in _stems(code) for stem in _stems_of(word)):
+        return True
+    grams = _grams_of(word)
+    return sum(gram in _grams(code) for gram in grams) > _NATIVE_SHARE * len(grams)
+
+
+def _is_formed(word: str, code: str) -> bool:
+    """Tell whether a word ends like a form of an ordinary one, or is made of two."""
+    pack = PACKS[code]
+    if len(word) >= _FORMED_CHARS and word.endswith(pack.inflections):
+        return True
+    return code in _COMPOUNDING and any(
+        _is_listed(word[:at], code) and _is_listed(word[at:].removeprefix("s"), code)
+        for at in range(_PART_CHARS, len(word) - _PART_CHARS + 1)
+    )
+
+
+def _is_listed(word: str, code: str) -> bool:
+    return word in PACKS[code].words or word in PACKS[code].everyday
+
+
+def _stems_of(word: str) -> Iterator[str]:
+    for length in range(max(_STEM_CHARS, len(word) - _ENDING_CHARS), len(word) + 1):
+        yield word[:length]
+
+
+def _grams_of(word: str) -> list[str]:
+    marked = f" {word} "
+    return [marked[at : at + _GRAM] for at in range(len(marked) - _GRAM + 1)]
+
+
+@cache
+def _stems(code: str) -> frozenset[str]:
+    pack = PACKS[code]
+    return frozenset(
+        stem for word in pack.words | pack.everyday for stem in _stems_of(word)
+    )
+
+
+@cache
+def _grams(code: str) -> frozenset[str]:
+    pack = PACKS[code]
+    return frozenset(
+        gram for word in pack.words | pack.everyday for gram in _grams_of(word)
+    )

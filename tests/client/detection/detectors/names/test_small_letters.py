@@ -1,0 +1,64 @@
+"""Unknown words in small letters, where a surname may stand."""
+
+import pytest
+
+from curtilage.client.detection.detectors.names.small_letters import (
+    Looks,
+    unknown_small,
+)
+from support.equipment import as_written
+
+SENTENCES = {
+    "de": "Die zweite Miete von {} ist noch offen.",
+    "es": "La segunda renta de {} está pendiente.",
+    "fr": "Le deuxième loyer de {} est encore en attente.",
+    "it": "Il secondo affitto di {} è ancora in sospeso.",
+    "nl": "De tweede huur van {} staat nog open.",
+    "pt": "A segunda renda de {} está em atraso.",
+}
+
+
+def looks(text: str) -> dict[str, Looks]:
+    return {
+        text[start:end]: each for start, end, each in unknown_small(as_written(text))
+    }
+
+
+@pytest.mark.parametrize("code", SENTENCES)
+def test_a_word_of_no_vocabulary_is_looked_at(code: str) -> None:
+    for name in ("hakobyan", "quorimel", "iwasaki-nwosu"):
+        assert looks(SENTENCES[code].format(name))[name] is Looks.FOREIGN
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "like"),
+    [
+        ("Die zweite Miete von der quorwix ist offen.", "quorwix", Looks.FOREIGN_NOUN),
+        ("El contrato de la quorwix está abierto.", "quorwix", Looks.FOREIGN_NOUN),
+        ("El contrato de quorwixamente está abierto.", "quorwixamente", Looks.NATIVE),
+        ("Le loyer d'okwonjo est encore en attente.", "okwonjo", Looks.FOREIGN),
+        (
+            "Le loyer et l'okwonjo sont encore en attente.",
+            "okwonjo",
+            Looks.FOREIGN_NOUN,
+        ),
+    ],
+)
+def test_what_looks_like_the_language_needs_more(
+    text: str, word: str, like: Looks
+) -> None:
+    assert looks(text)[word] is like
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "La manzana y el destornillador están en la cocina de la casa.",
+        "Les carottes et le tournevis sont dans la cuisine de la maison.",
+        "De appel en de schroevendraaier liggen in de keuken.",
+        "Die Miete steht in miete.xlsx und in get_quorwix(x) und im Haus.",
+        "The second rent of quorwix is late.",
+    ],
+)
+def test_ordinary_words_code_and_english_are_left_out(text: str) -> None:
+    assert looks(text) == {}
