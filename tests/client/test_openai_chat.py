@@ -311,7 +311,7 @@ def test_an_assistants_turn_may_be_empty_or_a_refusal(
     ]
     chat = parse_completion_request(json.dumps({"messages": messages}).encode())
     assert [leaf.text for leaf in chat.query.leaves()] == ["hello", text, "hello"]
-    sent = json.loads(chat.query.payload())["messages"][1]
+    sent = json.loads(chat.query.payload().content)["messages"][1]
     assert sent == {"role": "assistant", "content": text}
 
 

@@ -457,7 +457,8 @@ async def test_what_was_dropped_is_listed_by_name(
         text = await response.text()
     listed = response.headers["x-curtilage-dropped"]
     assert listed == "cache_control, metadata, reasoning_effort, timestamp, user"
-    asked = [*map(repr, local.asked), *(q.payload().decode() for q in local.asked)]
+    contents = [query.payload().content.decode() for query in local.asked]
+    asked = [*map(repr, local.asked), *contents]
     assert CANARY not in f"{text} {response.headers} {asked} {enclave.requests}"
     assert [message.content for query in local.asked for message in query.messages] in (
         [],

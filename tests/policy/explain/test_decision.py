@@ -381,8 +381,6 @@ def test_the_smallest_change_never_asks_for_what_is_approved() -> None:
 
 def test_a_policy_that_is_not_in_force_is_called_so() -> None:
     for name, said in ((STALE_POLICY, True), ("uncertain.timeout", False)):
-        inspection = Inspection(
-            findings=(found(name),), payload_digest=bytes(32), messages=1
-        )
+        inspection = inspected(found(name))
         told = explain(POLICY, decide(POLICY.rulebook, inspection), inspection)
         assert (f"Not in force: {NOT_IN_FORCE}" in told) is said

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from curtilage.client.detection.inspection import Inspector
+from curtilage.client.health import Detectors
 from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.signing import Currency, stale_finding
@@ -49,6 +50,16 @@ class CheckedInspector:
     def advice(self) -> str | None:
         """What a person should be told of the detectors, or None."""
         return self._inspector.advice
+
+    @property
+    def condition(self) -> Detectors:
+        """How the detectors' process is."""
+        return self._inspector.condition
+
+    @property
+    def currency(self) -> Currency | None:
+        """The signature that is demanded, or None where none is."""
+        return self._currency
 
     @property
     def problem(self) -> str | None:

@@ -22,11 +22,15 @@ from pathlib import Path
 from typing import Final, cast
 
 from curtilage.client.errors import ConfigError
-from curtilage.client.files import locked, open_private, write_private_atomically
+from curtilage.client.files import (
+    locked,
+    make_private_folder,
+    open_private,
+    write_private_atomically,
+)
 
 TOKEN_NAME: Final = "endpoint-token"  # noqa: S105 - the name of its file
 TOKEN_BYTES: Final = 32
-PRIVATE_FOLDER: Final = 0o700
 BY_TOKEN: Final = "token"  # noqa: S105 - a name
 """The caller of which nothing but the token is known."""
 TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
@@ -67,7 +71,7 @@ def stored_token(folder: Path, random: Callable[[int], str]) -> str:
         OSError: it cannot be read or made.
     """
     path = folder / TOKEN_NAME
-    folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+    make_private_folder(folder)
     status = folder.stat()
     if status.st_uid != os.geteuid() or status.st_mode & _OTHERS_WRITE:
         raise ConfigError(f"{folder}: a folder that other accounts may write to")
