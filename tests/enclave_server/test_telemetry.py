@@ -106,7 +106,9 @@ def test_telemetry_has_no_way_out() -> None:
         "logging",
         "collections",
         "collections.abc",
+        "datetime",
         "enum",
+        "json",
         "types",
         "typing",
     }

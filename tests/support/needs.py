@@ -160,10 +160,10 @@ PROCESS: Final[Table] = {
     "inference/test_engine.py": (),
     "inference/test_forgetting.py": (),
     "inference/test_native.py": (
-        "test_the_packages_disk_cache_is_never_imported",
         "test_an_application_keeps_its_own_disk_cache",
         "test_library_logs_nothing",
         "test_runtime_settings_are_made_before_the_library_loads",
+        "test_the_packages_disk_cache_is_never_imported",
     ),
     "privacy": (),
     "relay/test_access_keys.py": (

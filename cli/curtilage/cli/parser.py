@@ -58,6 +58,7 @@ GROUPS: Final = (
     "redteam",
     "told",
     "surname",
+    "shapes",
     "national",
     "own",
     "latency",

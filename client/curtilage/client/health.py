@@ -79,6 +79,7 @@ class Reason(StrEnum):
     TIMEOUT = "timeout"
     RECEIPT_INVALID = "receipt_invalid"
     EVIDENCE_REFUSED = "evidence_refused"
+    CLOCK_SUSPECTED = "clock_suspected"
     MIRROR_UNREACHABLE = "mirror_unreachable"
     TOO_FEW_NODES = "too_few_nodes"
     EVIDENCE_EXPIRING = "evidence_expiring"
@@ -124,6 +125,7 @@ PARTS: Final[Mapping[Reason, Part]] = {
     **dict.fromkeys(
         (
             Reason.EVIDENCE_REFUSED,
+            Reason.CLOCK_SUSPECTED,
             Reason.MIRROR_UNREACHABLE,
             Reason.TOO_FEW_NODES,
             Reason.EVIDENCE_EXPIRING,

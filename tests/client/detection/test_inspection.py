@@ -421,7 +421,7 @@ def test_a_hung_worker_is_replaced() -> None:
     try:
         first = inspector.worker_pid
         inspector.inspect(ask("FAULT"))
-        assert not inspector.ready
+        assert not inspector.condition.ready
         meanwhile = inspector.inspect(ask("hello"))
         assert classes(meanwhile) == {"uncertain.error"}
         assert inspector.wait_ready(60)
@@ -456,7 +456,7 @@ def test_texts_of_single_signs_cost_no_worker() -> None:
         for _ in range(2):
             found = classes(inspector.inspect(ask("FAULT" + "1/" * 29_997)))
             assert found == {"uncertain.oversize"}
-            assert inspector.ready
+            assert inspector.condition.ready
         assert inspector.worker_pid == first
         assert classes(inspector.inspect(ask("hello"))) == set()
     finally:
@@ -519,7 +519,7 @@ def test_a_closed_inspector_keeps_everything_home() -> None:
     inspector.close()
     inspector.close()
     assert classes(inspector.inspect(ask("hello"))) == {"uncertain.error"}
-    assert not inspector.ready
+    assert not inspector.condition.ready
 
 
 def test_start_fails_without_presidio(monkeypatch: pytest.MonkeyPatch) -> None:

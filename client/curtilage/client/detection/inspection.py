@@ -274,19 +274,9 @@ class Inspector:
         return None if process is None else advice_on(process.wall, process.broken)
 
     @property
-    def ready(self) -> bool:
-        """Whether a warm worker is there."""
-        return self._workers.current is not None
-
-    @property
     def condition(self) -> Detectors:
-        """How the workers are; one that has died counts at once."""
-        process = self._workers.current
-        return Detectors(
-            ready=process is not None,
-            broken=process is not None and bool(process.broken),
-            restarts=self._workers.restarts,
-        )
+        """How the workers are."""
+        return self._workers.condition
 
     @property
     def worker_pid(self) -> int | None:

@@ -14,6 +14,7 @@ from curtilage.client import telemetry
 from curtilage.client.detection.pipe import GRACE_S
 from curtilage.client.detection.worker import DetectorProcess, TimeLimit, warmed
 from curtilage.client.errors import DetectorsError
+from curtilage.client.health import Detectors
 from curtilage.client.telemetry import RestartCause
 
 _JOIN_S: Final = 60.0
@@ -70,6 +71,16 @@ class Workers:
         if current is not None and current.ended:
             self.failed(current, RestartCause.CRASH)
         return self._current
+
+    @property
+    def condition(self) -> Detectors:
+        """How the workers are; one that has died counts at once."""
+        process = self.current
+        return Detectors(
+            ready=process is not None,
+            broken=process is not None and bool(process.broken),
+            restarts=self.restarts,
+        )
 
     @property
     def spare(self) -> DetectorProcess | None:

@@ -39,17 +39,11 @@ class RewrittenText:
         self._read = ""
 
     def replace(self, place: Place, *, alone: bool = True) -> str:
-        """Replace what stands at a place, behind all places before; return by what.
-
-        Args:
-            place: what is replaced.
-            alone: as for ``Vault.stand_in``.
-        """
+        """Replace what is at a place, behind all places before; return by what."""
         # From the vault and nowhere else: the detectors read a plain word there, so
         # what stands there in the text that is sent is not looked at again.
-        stand_in = self._vault.stand_in(
-            place.data_class, place.of(self._text), alone=alone
-        )
+        value = place.of(self._text)
+        stand_in = self._vault.stand_in(place.data_class, value, alone=alone)
         kept = self._text[self._at : place.start]
         self._outgoing += kept + stand_in
         # Glued to a bracket, a word of the source would be read as code.
