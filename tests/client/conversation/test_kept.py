@@ -1,5 +1,6 @@
 """The table of kept conversations: private, and closed where anything is lost."""
 
+import errno
 import os
 import sqlite3
 import stat
@@ -173,6 +174,24 @@ def test_files_that_cannot_be_opened_count_as_lost(tmp_path: Path) -> None:
     assert table.advice == LOST
     table.add(b"ward", ONE)
     assert table.holds([ONE])
+
+
+def test_a_folder_that_is_closed_to_us_counts_as_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = filled(tmp_path / "state")
+
+    # As another account's folder, or a disk that fails: also for the superuser.
+    def closed(path: object, *_: object, **__: object) -> None:
+        del path
+        raise PermissionError(errno.EACCES, "closed")
+
+    monkeypatch.setattr(module, "make_private_folder", closed)
+    monkeypatch.setattr(Path, "lstat", closed)
+    table = KeptConversations(folder)
+    monkeypatch.undo()
+    assert table.advice == LOST
+    assert table.forgot(b"ward")
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:

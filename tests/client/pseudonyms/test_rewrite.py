@@ -239,6 +239,14 @@ ONE_NAME = {
     "an option": ("x --name Obern -v", "--name Obern", "x --name 1 -v"),
     "a handle": ("ask @obern.i: now", "@obern", "ask @1: now"),
     "only such words": ("Greet her", "Greet", "1 her"),
+    "who is called so": ("An Obern is in", "An Obern", "1 is in"),
+    "who is called like a greeting": (
+        "a card for Dag Obern",
+        "Dag Obern",
+        "a card for 1",
+    ),
+    "a greeting within": ("write to Liebe Obern", "Liebe Obern", "write to 1"),
+    "a greeting behind a colon": ("reply: Dear Obern", "Dear Obern", "reply: Dear 1"),
 }
 
 

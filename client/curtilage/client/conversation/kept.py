@@ -108,7 +108,7 @@ class KeptConversations:
             # Without files it works on until the program ends. Where there are some
             # that cannot be opened, everything in them is lost to it.
             self._lost = folder is not None and any(
-                os.path.lexists(folder / each) for each in (KEY_NAME, TABLE_NAME)
+                _may_be_there(folder / each) for each in (KEY_NAME, TABLE_NAME)
             )
             self._in_memory = True
             self._table = _connected(None)
@@ -359,6 +359,20 @@ class KeptConversations:
 
     def _check(self) -> bytes:
         return hmac.digest(self.key, _CHECK, "sha256")
+
+
+def _may_be_there(path: Path) -> bool:
+    """Tell whether a file is there, or nobody can tell: a folder that is closed to us.
+
+    ``os.path.lexists`` would say that it is not.
+    """
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _connected(path: Path | None) -> sqlite3.Connection:

@@ -132,7 +132,11 @@ def _without_beside(text: str, start: int, end: int) -> tuple[int, int]:
     if option := _OPTION.match(text, start, end):
         start = option.end() if option.end() < end else start
     found = list(_LETTERS.finditer(text, start, end))
-    while len(found) > 1 and found[0][0].lower() in BESIDE:
+    while (
+        len(found) > 1
+        and found[0][0].lower() in BESIDE
+        and not _is_called_so(text, found[0])
+    ):
         found.pop(0)
         start = found[0].start()
     # In small letters only: behind a capital a name may be an ordinary word.
@@ -140,6 +144,19 @@ def _without_beside(text: str, start: int, end: int) -> tuple[int, int]:
         found.pop()
         end = found[-1].end()
     return _bare_name(text, start, end)
+
+
+# A capital within a sentence, where such a word has none: "for Dag Kuipers".
+_WITHIN: Final = re.compile(r"[\w,)\]][^\S\r\n]+\Z")
+
+
+def _is_called_so(text: str, word: re.Match[str]) -> bool:
+    """Tell whether a word beside a name may be a name: nothing else says that it is.
+
+    "Dag", "Bel" and "Liebe" are greetings and verbs, and people are called so.
+    """
+    before = text[max(word.start() - 8, 0) : word.start()]
+    return word[0][0].isupper() and _WITHIN.search(before) is not None
 
 
 def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:

@@ -587,6 +587,23 @@ FOUND: dict[str, str] = {
         Geheimzahl: 4821
         Türcode 4821
         digicode 4821B
+        Der Türcode vom Serverraum ist 4471
+        Der Code für die Alarmanlage ist 4471
+        El código de la puerta del servidor es 4471
+        Il codice del cancello è 4471
+        Il codice della porta del server è 4471
+        O código do portão é 4471
+        Le code de la porte du serveur est 4471
+        Le code de l'alarme est 4471
+        De code van het alarm is 4471
+        De deurcode van de serverruimte is 4471
+        the combination of the safe is 44-71-09
+        die PIN lautet neun drei eins sieben
+        el pin es nueve tres uno siete
+        le code pin est neuf trois un sept
+        il pin è nove tre uno sette
+        de pincode is negen drie een zeven
+        o pin é nove três um sete
         mein WLAN-Passwort ist Sommer2023
     """,
     "uncertain.number_run": """

@@ -201,6 +201,22 @@ DATES = (
         group=1,
         words=("nac", "nasc"),
     ),
+    # The day in a word, the year in figures: "née le trois mai 1981".
+    PatternRule(
+        id="dob-day-in-words",
+        data_class="identifier.quasi.dob",
+        regex=r"(?<!\w)(?:(?:born|birth ?date|date of birth|birthday|née|né\(e\)|"
+        r"naissance|nat[oa]|nascita|geboren|geb\.|geboortedatum|geburts(?:datum|tag))"
+        r"(?: (?:is|was|est|è|ist)|:)? (?:on the|the|le|il|op|am|der)|né le) "
+        r"[^\W\d_]{2,20}(?:[ \-][^\W\d_]{2,9}){0,2} (?:of |de |di )?"
+        rf"(?:{_MONTH}|{'|'.join(_FOREIGN_MONTHS)}),? {_YEAR}(?!\d)",
+        score=90,
+        digits=4,
+        words=(
+            *("born", "birth", "née", "né le", "né(e)", "naissance", "nato", "nata"),
+            *("nascita", "geboren", "geb.", "geboorte", "geburt"),
+        ),
+    ),
     # A whole date near such a word: "your date of birth. It's 3/11/1995".
     PatternRule(
         id="dob-near",

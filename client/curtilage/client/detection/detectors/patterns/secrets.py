@@ -211,8 +211,59 @@ _PINS = (
     r"(?:tür|zugangs|toegangs)-?code|code secret|code d['\u2019](?:accès|entrée)|"
     r"digicode|codice (?:pin|di accesso|segreto)|c[oó]digo de (?:acceso|accesso|acesso)"
 )
+# What a code opens, in the covered languages, as it stands behind or before the word.
+_DOORS = (
+    r"doors?|gates?|alarms?|safe|vault|lock|entrance|"
+    r"puerta|portal|port[aã]o|verja|alarma|caja fuerte|candado|"
+    r"cofre|cadeado|porte|portail|portillon|alarme|coffre(?:-fort)?|immeuble|cadenas|"
+    r"porta|portone|cancello|allarme|cassaforte|lucchetto|"
+    r"(?:haus|garten)?t[üu]r|tor|alarmanlage|safe|tresor|(?:zahlen)?schloss|"
+    r"(?:voor)?deur|poort|alarm|kluis|slot"
+)
+_DOOR_WORDS = (
+    "code", "codice", "código", "codigo", "combination", "combinaci",
+    "combinaison", "combinazione", "combina", "kombination", "combinatie",
+)  # fmt: skip
+# Digits as they are told one by one: four of them are a row of a code alone.
+_TOLD_DIGIT = "|".join(
+    listed("""
+    null ein eins eine zwei zwo drei vier fünf sechs sieben acht neun
+    nul een één twee drie vijf zes zeven negen
+    zero uno una due tre quattro cinque sei sette otto nove
+    zéro un une deux trois quatre cinq six sept huit neuf
+    cero dos tres cuatro cinco seis siete ocho nueve
+    um uma dois duas três quatro meia sete oito
+    """)
+)
 
 PASSWORDS = (
+    PatternRule(
+        id="door-code",
+        data_class="secret.password",
+        regex=r"(?<!\w)(?:code|codice|c[oó]digo|combination|combinaci[oó]n|"
+        r"combinaison|combinazione|combina[cç][aã]o|kombination|combinatie)\s"
+        r"(?<!error code )(?<!status code )(?:\w{1,5}['\s\u2019]){1,3}"
+        rf"(?:{_DOORS})(?!\w)(?:\s[\w'\-]{{1,20}}){{0,4}}?"
+        r"(?:\s(?:is|was|ist|lautet|est|es|è|é)\s|\s?[:=]\s?)"
+        r"\d(?:[ .\-]?\d){3,7}(?![\w%]|\s(?:lines|bytes|bits|edition)\b)|"
+        r"(?<!\w)(?:(?:haus|garten)?tür|tor|alarm|safe|tresor|(?:voor)?deur|poort|kluis)"
+        r"-?code(?:\s[\w'\-]{1,20}){0,4}?"
+        r"(?:\s(?:is|was|ist|lautet)\s|\s?[:=]\s?)\d(?:[ .\-]?\d){3,7}(?![\w%])",
+        score=80,
+        digits=4,
+        spoken=True,
+        words=_DOOR_WORDS,
+    ),
+    PatternRule(
+        id="pin-in-words",
+        data_class="secret.password",
+        regex=r"(?<!\w)(?:pin|pin-?code|pincode|code pin|c[oó]digo pin|codice pin|"
+        r"geheimzahl)(?:[ \-](?:nummer|code|nummers))?"
+        r"(?:\s(?:is|ist|lautet|est|es|è|é)|\s?[:=])\s{1,2}"
+        rf"(?:(?:{_TOLD_DIGIT})[ ,\-]{{1,3}}){{3,7}}(?:{_TOLD_DIGIT})(?!\w)",
+        score=75,
+        words=("pin", "geheimzahl"),
+    ),
     PatternRule(
         id="password-told",
         data_class="secret.password",
