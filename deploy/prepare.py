@@ -29,6 +29,8 @@ USUAL = ROOT / "deploy" / "run"
 WRONG_USE = 2
 sys.path.insert(0, str(ROOT / "dev"))
 
+from cryptography import x509  # noqa: E402
+
 from curtilage.attest.log.manifest import parse_manifest  # noqa: E402
 from curtilage.inference.default_model import DEFAULT_SHA256  # noqa: E402
 from curtilage_dev import devlog, policy  # noqa: E402
@@ -170,8 +172,16 @@ def _write_policy(out: Path, root_pem: Path) -> None:
             f"{root_pem}: no such file; it is the root of the emulated evidence, which "
             f"the emulator writes when it starts:\n{_policy_steps(out)}"
         )
+    pem = root_pem.read_bytes()
+    try:
+        x509.load_pem_x509_certificate(pem)
+    except ValueError:
+        raise MissingError(
+            f"{root_pem}: holds no certificate in PEM; the emulator writes it when it "
+            f"starts:\n{_policy_steps(out)}"
+        ) from None
     text = policy.development_policy(
-        machine=policy.Emulated(root_pem=root_pem.read_bytes()),
+        machine=policy.Emulated(root_pem=pem),
         log=(out / "log" / devlog.LOG_FILE).read_bytes(),
         transport=parse_manifest(
             (out / "log" / devlog.MANIFEST_FILE).read_bytes()

@@ -9,7 +9,13 @@ from tools import openai_api
 
 from curtilage.client.endpoint import admission
 from curtilage.client.endpoint import server as gateway
-from curtilage.client.errors import BlockedError, BusyError, ClientError, UsageError
+from curtilage.client.errors import (
+    BlockedError,
+    BusyError,
+    ClientError,
+    TooLongError,
+    UsageError,
+)
 from curtilage.client.local.model import LocalContextTooLongError
 from curtilage.client.openai_chat import error_object
 from curtilage.client.openai_fields import DROPPED, NEUTRAL, REFUSALS, ROUTES, USED
@@ -60,6 +66,7 @@ def test_every_refusal_is_in_the_document() -> None:
     raised += [
         BlockedError(rule="r", reason="x", classes=(), policy_digest=""),
         BusyError("x"),
+        TooLongError("context_too_long", "x"),
         LocalContextTooLongError(
             prompt_tokens=9, max_tokens=2, context_tokens=10
         ).told_as("y"),

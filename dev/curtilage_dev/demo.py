@@ -15,7 +15,7 @@ import tempfile
 import textwrap
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.client import HTTPResponse
@@ -48,7 +48,7 @@ HEARTBEAT_S: Final = 5.0
 # A question's line goes on to the end of its bucket after the answer was shown.
 RECORD_S: Final = 60.0
 WHERE: Final = {
-    "local": "LOCAL    answered on this machine; nothing was sent",
+    "local": "LOCAL    answered on this machine",
     "enclave": "ENCLAVE  sealed, through the relay, to the attested enclave",
 }
 STAND_INS: Final = """\
@@ -292,7 +292,7 @@ def ask(stack: Stack, question: Question) -> Outcome:
         if uncertain:
             found += f"; could not be known: {uncertain.replace(',', ', ')}"
         out(f"  found  {found}")
-        out(f"  route  {WHERE[said['route']]}")
+        out(f"  route  {where(said)}")
         out(f"  rule   {said['rule']}")
         if "why" in said:
             why = CHOSEN[Reason(said["why"])]
@@ -311,6 +311,15 @@ def ask(stack: Stack, question: Question) -> Outcome:
     cut = f"; the answer was cut at {MAX_TOKENS} tokens" if outcome.cut else ""
     out(f"\n  [first token {outcome.first_s:.2f} s, all {outcome.total_s:.2f} s{cut}]")
     return outcome
+
+
+def where(said: Mapping[str, str]) -> str:
+    """Say where a question was answered, and that nothing left where that is so.
+
+    An answer of this machine in the place of another may come after a sealed attempt.
+    """
+    home = said["route"] == "local" and "fallback" not in said
+    return WHERE[said["route"]] + ("; nothing was sent" if home else "")
 
 
 def _flow(piece: str, column: int) -> int:
@@ -382,8 +391,9 @@ def _show_views(stack: Stack, *, asked: Sequence[str]) -> None:
     out(
         "\n  Both hops are TLS: the line shows less than the relay sees.\n"
         "  On one machine every address is this machine's; between machines the\n"
-        "  enclave sees the relay's address only. Questions that stayed home appear\n"
-        "  in neither list."
+        "  enclave sees the relay's address only. Questions that had to stay\n"
+        "  appear in neither list; one that was sealed and sent while the enclave was\n"
+        "  dead appears in the relay's alone."
     )
 
 

@@ -16,9 +16,10 @@ from curtilage.client.errors import (
     FailureReason,
     LocalUnavailableError,
     NotRoutedError,
+    TooLongError,
     UsageError,
 )
-from curtilage.client.openai_chat import query_from
+from curtilage.client.openai_chat import error_object, query_from
 from curtilage.client.options import Mode, Require
 from curtilage.client.parts import ClientParts
 from curtilage.client.pseudonyms.vault import ConversationKeys
@@ -70,13 +71,17 @@ class Bench:
         trace: Callable[[TraceLine], object] | None = None,
         home_model: Callable[[], str] = str,
         estimator: Estimator | None = None,
+        home_tokens: int | None = None,
     ) -> None:
         policy = load_policy(f"{plain}\n{section}")
         self.now = 0.0
         self.router = None
         if policy.routing is not None:
             self.router = Router(
-                policy.routing, estimator or RulesEstimator(), clock=lambda: self.now
+                policy.routing,
+                estimator or RulesEstimator(),
+                clock=lambda: self.now,
+                home_tokens=lambda: home_tokens,
             )
         self.local = local or ScriptedLocal()
         self.enclave = enclave or MemoryEnclave()
@@ -705,6 +710,17 @@ async def test_where_the_policy_refuses_long_texts_no_part_is_read(
     with pytest.raises((LocalUnavailableError, NotRoutedError), match="exceeds the"):
         await bench.session.ask(query(ALL_OF_IT))
     assert bench.local.asked == []
+
+
+async def test_a_text_that_nobody_reads_whole_is_wrong_use() -> None:
+    """With 503, OpenAI's clients and a balancer would take the service for ill."""
+    section = SECTION + "  local: {long_text: refuse}\n"
+    bench = Bench("financial.pan", section=section, home_tokens=40)
+    with pytest.raises(TooLongError) as refused:
+        await bench.session.ask(query(ALL_OF_IT))
+    status, body = error_object(refused.value)
+    assert status == 400
+    assert "'code': 'context_length_exceeded'" in str(body)
 
 
 async def test_no_part_is_read_where_another_may_be_asked() -> None:

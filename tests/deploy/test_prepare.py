@@ -93,6 +93,17 @@ def test_a_root_that_is_missing_is_said_with_the_step_that_makes_it(
     assert not (tmp_path / "policy.yaml").exists()
 
 
+def test_a_root_that_is_no_certificate_is_said_without_a_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepare.main(["--out", str(tmp_path)])
+    root = tmp_path / "root.pem"
+    root.write_text("no certificate\n", "ascii")
+    assert prepare.main(["--out", str(tmp_path), "--policy", str(root)]) == 2
+    assert f"{root}: holds no certificate" in capsys.readouterr().err
+    assert not (tmp_path / "policy.yaml").exists()
+
+
 def test_what_cannot_be_written_is_said_without_a_traceback(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

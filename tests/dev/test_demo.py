@@ -36,3 +36,9 @@ def test_an_answer_that_was_cut_says_so(
     assert (outcome.text, outcome.cut) == ("So much", cut)
     said = f"the answer was cut at {MAX_TOKENS} tokens" in capsys.readouterr().out
     assert said is cut
+
+
+def test_only_what_nobody_else_was_asked_is_said_not_to_have_been_sent() -> None:
+    assert demo.where({"route": "local"}).endswith("; nothing was sent")
+    tried = {"route": "local", "fallback": "enclave_unreachable"}
+    assert "nothing was sent" not in demo.where(tried)

@@ -314,6 +314,12 @@ class NotRoutedError(ClientError):
         self.code = code
 
 
+class TooLongError(NotRoutedError):
+    """A query is longer than anybody reads who may answer it."""
+
+    http_status = 400
+
+
 class ConsentRequiredError(NotRoutedError):
     """A query may leave once a person agreed to it, and nobody did yet.
 

@@ -437,6 +437,9 @@ def sse(value: JsonObject) -> bytes:
     return b"data: " + json.dumps(value, ensure_ascii=False).encode() + b"\n\n"
 
 
+_NAMED_AS_OPENAI: Final = {"context_too_long": "context_length_exceeded"}
+
+
 def error_object(error: ClientError) -> tuple[int, JsonObject]:
     """Return the HTTP status and the OpenAI-style body that tell an error."""
     param = error.param if isinstance(error, UsageError) else None
@@ -450,7 +453,8 @@ def error_object(error: ClientError) -> tuple[int, JsonObject]:
             status, kind = TOO_MANY, "rate_limit_error"
             code = "rate_limit_exceeded"
         case LocalUnavailableError() | NotRoutedError():
-            status, kind, code = error.http_status, "unavailable_error", error.code
+            status, kind = error.http_status, "unavailable_error"
+            code = _NAMED_AS_OPENAI.get(error.code, error.code)
             if status == TOO_MANY:
                 kind = "rate_limit_error"
             elif status < SERVER_ERROR:

@@ -276,6 +276,20 @@ def test_diff_looks_again_where_the_detectors_differ(
     assert Words.started == 2
 
 
+def test_diff_names_what_of_routing_no_route_shows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    corpus("nothing")
+    tiers = "[{id: device, kind: in_process}, {id: enclave, kind: attested}]"
+    for name, entry in (("asks", "{consent: required}"), ("leaves", "{}")):
+        section = f"routing: {{tiers: {tiers}, classes: {{public: {entry}}}}}\n"
+        Path(f"{name}.yaml").write_text(POLICY + section, "utf-8")
+    arguments = ("diff", "asks.yaml", "leaves.yaml", "--corpus", "corpus.jsonl")
+    _, shown = ran(*arguments, capsys=capsys)
+    assert "said of the old one only: consent public, or more private" in shown
+    assert "0 of 1 queries change route" in shown
+
+
 def test_diff_shows_a_number_of_moves_and_no_control_characters(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

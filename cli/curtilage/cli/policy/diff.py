@@ -26,6 +26,7 @@ from curtilage.policy.explain.diff import (
     Difference,
     difference,
 )
+from curtilage.policy.explain.routing import routing_in_words
 
 MAX_SHOWN: Final = 200
 
@@ -118,6 +119,7 @@ def _words(old: Policy, new: Policy, found: Difference) -> Iterator[str]:
     for only, one, other in (("old", old, new), ("new", new, old)):
         for role, digest in sorted(one.rulebook.approved - other.rulebook.approved):
             yield f"  approved by the {only} one only: {role} sha256:{digest}"
+    yield from _beside_routes(old, new)
     for move in found.moves[:MAX_SHOWN]:
         name = f"line {move.line}" if move.id is None else f"{move.id}"
         # An id is the corpus's: in ASCII it cannot end the line or draw over it.
@@ -134,6 +136,22 @@ def _words(old: Policy, new: Policy, found: Difference) -> Iterator[str]:
         yield f"  {count:>6}  {before} -> {after}"
     for rule, count in found.rules().items():
         yield f"  {count:>6}  by {rule}"
+
+
+def _beside_routes(old: Policy, new: Policy) -> Iterator[str]:
+    """Yield what `policy check` says of the routing of one alone, as of consent."""
+    told = [
+        [
+            f"{label} {said}"
+            for label, said in routing_in_words(each)
+            if label != "found"
+        ]
+        for each in (old, new)
+    ]
+    for only, one, other in (("old", *told), ("new", *reversed(told))):
+        for sentence in one:
+            if sentence not in other:
+                yield f"  said of the {only} one only: {sentence}"
 
 
 def _fields(old: Policy, new: Policy, found: Difference) -> dict[str, object]:

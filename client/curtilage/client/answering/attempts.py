@@ -39,6 +39,7 @@ from curtilage.client.errors import (
     LocalUnavailableError,
     NotRoutedError,
     QueuedError,
+    TooLongError,
     UsageError,
 )
 from curtilage.client.options import Mode, Require, RoutingOptions
@@ -573,6 +574,7 @@ class Attempts:
                 and dict(choice.denied).get(each.id) not in _LIMITS
             )
         refusal = choice.refusal
+        refused = TooLongError if too_long else NotRoutedError
         return Plan(
             tiers=tiers,
             draft=(
@@ -587,7 +589,7 @@ class Attempts:
             refusal=(
                 None
                 if refusal is None
-                else NotRoutedError(
+                else refused(
                     refusal.value, router.remedy(routed, query.options.require)
                 )
             ),

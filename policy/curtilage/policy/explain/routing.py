@@ -29,13 +29,15 @@ _PREFERENCES: Final = {
     Preference.ONLY_HOME: "in the house alone",
 }
 _QUEUES: Final = {
-    "memory": "who asks to wait (defer) waits in memory, until the process ends",
-    "file": "who asks to wait (defer) waits in a sealed file on this machine",
+    "memory": "what is asked with defer waits in memory, until the process ends",
+    "file": "what is asked with defer waits in a sealed file on this machine",
 }
 _HISTORIES: Final = {
     "never": "nothing of them goes along with a later question",
-    "redacted_extract": "redacted they may, where they left before",
-    "safe_summary": "a summary that the local model makes may, or what is redacted",
+    "redacted_extract": "redacted, they may go along with a later question, where they "
+    "left before",
+    "safe_summary": "a summary that the local model makes, or what is redacted, may go "
+    "along with a later question",
 }
 _DRAFTS: Final = {
     Speculating.VERIFY: "the local model writes one where an enclave may be asked; if "
