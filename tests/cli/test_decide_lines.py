@@ -177,6 +177,17 @@ def test_of_every_bad_line_something_is_said(line: object, _id: object) -> None:
     assert CANARY not in bulk.problem_of(raw)
 
 
+@pytest.mark.parametrize("turn", [{}, {"content": None}], ids=["absent", "null"])
+def test_an_assistants_turn_may_have_no_content(turn: dict[str, object]) -> None:
+    messages = [
+        {"role": "user", "content": "What is a tariff?"},
+        {"role": "assistant", **turn},
+        {"role": "user", "content": "And a quota?"},
+    ]
+    (line,) = decided({"id": 1, "messages": messages})
+    assert (line["route"], line["uncertain"]) == ("enclave", [])
+
+
 def test_a_message_without_text_is_no_message() -> None:
     (line,) = decided({"id": "a", "messages": [{"role": "user"}]})
     assert line["route"] == "local"

@@ -192,6 +192,9 @@ def _parse_message(
         return None
     if not fields.keys() <= _MESSAGE_FIELDS or not isinstance(name, str | None):
         return None
+    # As the endpoint reads it: an assistant's turn may have no content.
+    if content is None and role == "assistant":
+        content = ""
     if isinstance(content, str):
         content = without_reading_note(role, content)
         return Message(role=role, content=content, name=name), ()

@@ -1,7 +1,8 @@
 """Watches a running client, and reports each change of its state.
 
-It looks again and again at what the parts say of themselves; no question is part of it
-and none waits for it. So a line never says that or when somebody asked something.
+It polls what the parts report about themselves. No question is part of it and none
+waits for it. A failure that only a question can meet (an on-premises server, a full
+disk) is reported within one poll, so the time of that line shows that somebody asked.
 """
 
 import asyncio

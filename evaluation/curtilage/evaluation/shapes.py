@@ -80,16 +80,27 @@ def _lower(source: _Source, draw: Draw) -> tuple[str, tuple[Gold, ...]]:
 
 
 def _dictated(source: _Source, draw: Draw) -> tuple[str, tuple[Gold, ...]]:
+    number = _said(source, draw, _LENGTHS[draw(len(_LENGTHS))])
+    return filled(source.one("number_frames", draw), {"number": number})
+
+
+def _code(source: _Source, draw: Draw) -> tuple[str, tuple[Gold, ...]]:
+    number = _said(source, draw, 3 + draw(4))
+    return filled(source.one("code_frames", draw), {"number": number})
+
+
+def _said(source: _Source, draw: Draw, digits: int) -> str:
+    """Return a number in words, with a word for the pauses in it."""
     words, twice = source.all("digits"), text_at(source.fields, "twice")
     gap = source.one("gaps", draw)
     said: list[str] = []
-    for at in range(_LENGTHS[draw(len(_LENGTHS))]):
+    for at in range(digits):
         if at and at % (2 + draw(3)) == 0:
             said.append(gap)
         if not draw(_TWICE):
             said.append(twice)
         said.append(words[draw(len(words))])
-    return filled(source.one("number_frames", draw), {"number": " ".join(said)})
+    return " ".join(said)
 
 
 def _secret(source: _Source, draw: Draw) -> tuple[str, tuple[Gold, ...]]:
@@ -141,6 +152,7 @@ _SHAPES: Final[Mapping[str, tuple[str, Make, Wanted]]] = MappingProxyType(
         "particle": ("a surname behind a particle", _particle, Wanted.NAMELESS),
         "lower": ("a surname in small letters", _lower, Wanted.NAMELESS),
         "dictated": ("a dictated number", _dictated, Wanted.NAMELESS),
+        "code": ("a dictated PIN or door code", _code, Wanted.NAMELESS),
         "secret": ("a secret under another label", _secret, Wanted.NAMELESS),
         "budget": ("a household's figures", _budget, Wanted.CAUGHT),
         "kin": ("somebody's health, with words of two languages", _kin, Wanted.CAUGHT),
