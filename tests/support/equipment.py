@@ -13,8 +13,8 @@ from curtilage.policy.decision.findings import Normalization
 
 OWN_IDS: Final = (
     *("undecodable", "obfuscation", "invisible", "language", "number-run"),
-    *("told-number", "patterns", "opaque", "lexicon", "household", "picture"),
-    *("person-marker", "name"),
+    *("told-number", "patterns", "opaque", "lexicon", "household", "mixed"),
+    *("picture", "person-marker", "name"),
 )
 """Each detector's id, in order, for tests that try them one by one."""
 

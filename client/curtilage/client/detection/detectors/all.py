@@ -47,6 +47,7 @@ from curtilage.client.detection.detectors.scanner import (
 from curtilage.client.detection.detectors.topics.household import HouseholdDetector
 from curtilage.client.detection.detectors.topics.lexicon import LexiconDetector
 from curtilage.client.detection.detectors.topics.markers import PersonMarkerDetector
+from curtilage.client.detection.detectors.topics.mixed import MixedDetector
 from curtilage.client.detection.detectors.topics.pictures import PictureDetector
 from curtilage.policy.decision.findings import Normalization
 from curtilage.policy.document.detection_plan import DetectionPlan, PresidioPlan
@@ -123,6 +124,7 @@ def _own_but_names(languages: Sequence[str]) -> Equipment:
         (OpaqueDetector(), AS_WRITTEN),
         (LexiconDetector(), NOT_COMPACT),
         (HouseholdDetector(), NOT_COMPACT),
+        (MixedDetector(), NOT_COMPACT),
         (PictureDetector(), AS_WRITTEN),
         (PersonMarkerDetector(), NOT_COMPACT),
     )

@@ -20,6 +20,7 @@ def found(text: str) -> set[str]:
         "alquiler 640, guardería 190, ¿llega?",
         "affitto 590, bollette 120: basta?",
         "huur 870, kinderopvang 310, welke eerst?",
+        "lening 240, opvang 310, uitkering 870: welke eerst?",
         "renda 610, creche 240, o que pago primeiro",
         "1.150 € for rent, 300 groceries",
         # Two that a company has as well, one right behind the other.

@@ -20,6 +20,15 @@ def found(text: str) -> set[str]:
         # Annoyance, unless it is somebody's.
         ("this code 🤮", set()),
         ("👶 🤮 since Monday", {"health.condition", "marker.first_person"}),
+        # Words say whose it is.
+        ("mein Schwager ist 🤢 seit Sonntag", {"health.condition"}),
+        ("vandaag alweer 🤢, bij mij", {"health.condition"}),
+        ("Befund da: 🦠", {"health.condition", "marker.first_person"}),
+        ("uitslag: 🧠, wat nu", {"health.condition", "marker.first_person"}),
+        ("¿resultado? 🚀", set()),
+        ("the results are in the log and they are 🤮", set()),
+        ("works for me 🤯", set()),
+        ("again 🤮 a failing build", set()),
         # Of nobody.
         ("👩‍💻 ships it 🚀", set()),
         ("a family 👨‍👩‍👧 at the beach 👶", set()),

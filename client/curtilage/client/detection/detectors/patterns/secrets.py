@@ -565,11 +565,14 @@ def _any_of(text: str) -> str:
 
 _SURE = _any_of(_NAMES["stems"]["sure"])
 _STEM = f"{_SURE}|{_any_of(_NAMES['stems']['others'])}"
+_GIVEN = _any_of(_NAMES["stems"]["given"])
+_GIVEN_WORDS = ("log", "daten", "identifiants", "creden", "gegevens")
 _OWNER = _any_of(_NAMES["owners"]["names"])
 _NETWORK = _any_of(_NAMES["owners"]["networks"])
 # What is said of a key, and is none: WPA2, base64, an iPhone 14.
 _NO_KEY = (
     r"(?!(?:wpa|802|aes|rsa|ed25519|x25519|oauth|uuid|http|base\d|sha|md5|hmac|utf|v\d{1,2}(?!\w)|"
+    r"(?:python|html|css|es|php|java|node|react|vue|angular|django)\d|"
     r"iphone|ipad|ios|android|windows|win\d|macos|galaxy|version|\d+-?(?:bit|stellig|"
     r"chars?|caract|zeichen|digits?))|\d+(?:st|nd|rd|th|er|e|h|min|ghz|mhz|px|x)(?!\w))"
 )
@@ -583,12 +586,27 @@ _KEY_WORD = (
     r"(?:(?<=[:=])|(?<=[:=] )|(?<=[:=][\"'])|(?<=[:=] [\"']))[^\W\d_]{6,40}"
     r"(?=[\"']?\s{0,4}(?:\Z|[\n.,;]|(?:and|und|et|y|e|en)\s))"
 )
+# A bracket or a pronoun may stand before the verb: "(it is", "c'est", "das ist".
 _SAYS = (
-    r"(?:\s{1,3}(?:is|was|ist|war|lautet|hei(?:ß|ss)t|est|c['\u2019]est|es|era|[èé]|luidt)"
+    r"(?:\s{1,3}\(?(?:(?:it|this|that|es|das|het|dit|dat|ce|ça)\s)?"
+    r"(?:it['\u2019]s|is|was|ist|war|lautet|hei(?:ß|ss)t|c['\u2019]est|est|es|era|[èé]|luidt)"
     r"(?:\s(?:now|still|jetzt|nun|maintenant|ahora|adesso|nu|agora))?\s{1,3}|"
-    r"\s{0,2}(?:[:=]|=>|->)\s{0,3}|\s{1,3})[\"'`\u201c\u201e\u00ab\u2018]?"
+    r"\s{0,2}(?:[:=]|=>|->|\u2192)\s{0,3}|\s{1,3}\(?)[\"'`\u201c\u201e\u00ab\u2018]?"
 )
-_NEAR = r"(?:[ _\-'\u2019]{1,2}[^\W\d_]{1,10}){0,3}?[ _\-'\u2019]{0,2}"
+# A code of these is no key: Fehlercode, source code.
+_NO_NUMBER = (
+    r"(?<![^\W_])(?<!error )(?<!status )(?<!source )(?<!zip )(?<!qr )"
+    r"(?!fehler|status|quell|post|farb)"
+)
+_NEAR = r"(?:[ _\-'\u2019]{1,2}[^\W\d_]{1,10}){0,4}?[ _\-'\u2019]{0,2}"
+# Words joined by a mark, with digits: made up for a key. A dash or a dot joins parts of
+# names as well, so that the digits have to be at the end.
+_MADE_UP = (
+    r"(?<![\w./@:\-])(?:(?=\S{0,60}\d)(?=\S{0,60}[a-z])[^\W_]{2,20}"
+    r"(?:[!#$%&*+~][^\W_]{1,20}){1,3}|[^\W\d_]{3,20}[_.\-][^\W\d_]{3,20}\d{2,5})"
+    r"[!?#$%&*+]?(?![\w(/@\-]|[.:]\w)"
+)
+_BETWEEN = r"[^\n.?!]{0,60}?"
 _KEY_WORDS = (
     *(
         "pass",
@@ -601,7 +619,8 @@ _KEY_WORDS = (
     ),
     *("mdp", "code", "secret", "contrase", "wachtwoord", "toegang", "senha", "palavra"),
     *("parola", "sleutel", "clé", "cle", "clave", "llave", "chiave", "chave", "key"),
-    *("token", "código", "codigo", "codice", "pwd", "psk"),
+    *("token", "código", "codigo", "codice", "pwd", "psk", "pin", "phrase", "frase"),
+    *("geheim", "wachtzin"),
 )
 
 NAMED_KEYS = (
@@ -609,7 +628,7 @@ NAMED_KEYS = (
     PatternRule(
         id="key-of-network",
         data_class="secret.password",
-        regex=rf"(?<![^\W_])[^\W\d_]{{0,12}}?(?:(?:{_OWNER})s?{_NEAR}(?:{_SURE})|"
+        regex=rf"{_NO_NUMBER}[^\W\d_]{{0,12}}?(?:(?:{_OWNER})s?{_NEAR}(?:{_SURE})|"
         rf"(?:{_SURE}){_NEAR}(?:{_OWNER})|"
         rf"(?:{_OWNER})s?[ _\-]?(?:{_STEM})|(?:{_STEM}){_NEAR}(?:{_OWNER})|"
         rf"(?:{_NETWORK}){_NEAR}(?:{_STEM}))(?![^\W_]){_SAYS}{_NO_KEY}{_NO_VALUE}"
@@ -617,6 +636,21 @@ NAMED_KEYS = (
         score=80,
         group=1,
         words=_KEY_WORDS,
+    ),
+    # der Code fürs WLAN im Ferienhaus lautet …; mot de passe (wifi) : …; wifi: …
+    PatternRule(
+        id="key-near-network",
+        data_class="secret.password",
+        regex=rf"{_NO_NUMBER}[^\W\d_]{{0,12}}?(?:"
+        rf"(?:{_SURE}|{_STEM}|{_GIVEN})(?![^\W_]){_BETWEEN}(?<![^\W_])[^\W\d_]{{0,12}}?"
+        rf"(?:{_NETWORK}){_BETWEEN}|"
+        rf"(?:{_NETWORK})(?:{_BETWEEN}(?<![^\W_])|[^\W\d_]{{0,12}}?)"
+        rf"(?:{_SURE}|{_STEM}|{_GIVEN})(?![^\W_]){_BETWEEN}|"
+        rf"(?:w-?lan|wi-?fi|hotspot)(?![^\W_]){_SAYS})({_MADE_UP})",
+        score=80,
+        group=1,
+        gate=ANY_DIGIT,
+        words=(*_KEY_WORDS, *_GIVEN_WORDS, "lan", "wifi", "wi-fi", "hotspot"),
     ),
     # wifi_sleutel = "…", claveApi: …, "mot-de-passe-app": "…", SECRET_CLIENT=…
     PatternRule(

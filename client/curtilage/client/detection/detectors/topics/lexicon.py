@@ -186,7 +186,7 @@ class LexiconDetector:
         """Yield each listed word, whole or cut at a hyphen, and what is internal."""
         text = lowered(reading.text)
         for code in reading.packs:
-            yield from self._in_pack(text, code)
+            yield from self.in_pack(text, code)
         if reading.english:
             for span in self._in_english(text):
                 if reading.in_english(span.start, span.end):
@@ -201,7 +201,13 @@ class LexiconDetector:
         for name, match in _ENGLISH.find(text, _WORD):
             yield self._span(name, match, _COMMON_SCORES.get(match[0], _WORD_SCORE))
 
-    def _in_pack(self, text: str, code: str) -> Iterable[Span]:
+    def in_pack(self, text: str, code: str) -> Iterable[Span]:
+        """Yield each word and phrase that is listed in a language that has a pack.
+
+        Args:
+            text: in lower case.
+            code: of the language.
+        """
         common = PACKS[code].lists["common"]
         for name, match in _LEXICONS[code].find(text, _ANY_WORD):
             score = _COMMON_SCORE if match[0] in common else _WORD_SCORE

@@ -1,21 +1,32 @@
 """Find one's family in a sentence of two languages.
 
 "My abuela tiene azúcar again": no rule of either language reads it, for each of them
-is asked of a part that is in its language. The words are data (``data/mixed.toml``).
+is asked of a part that is in its language. What is said of health there is looked for
+in the family word's own language as well. The words are data (``data/mixed.toml``).
 """
 
 import re
 from collections.abc import Iterator
 from typing import Final
 
+from curtilage.client.detection.detectors.readings import Reading
+from curtilage.client.detection.detectors.topics.lexicon import (
+    LexiconDetector,
+    class_of,
+)
 from curtilage.client.detection.packs import PACKS
-from curtilage.client.detection.wordlists import COMMON, read_data, words
+from curtilage.client.detection.spans import Span
+from curtilage.client.detection.wordlists import COMMON, lowered, read_data, words
 
 _DATA: Final = read_data("curtilage.client.detection.detectors.topics", "mixed.toml")
 _KIN: Final = {code: words(text) for code, text in _DATA["kin"].items()}
-_ANY_KIN: Final = frozenset[str]().union(*_KIN.values())
+ANY_KIN: Final = frozenset[str]().union(*_KIN.values())
 _SMALL: Final = {code: words(text) for code, text in _DATA["small"].items()}
+_BEFORE: Final = {code: words(text) for code, text in _DATA["before"].items()}
 _WORD: Final = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
+_LEXICON: Final = LexiconDetector()
+_HEALTH: Final = "health."
+_SCORE: Final = 60
 _LEAST: Final = 2  # small words of another language; one may be a name's
 _AROUND: Final = 150  # characters on either side, in which they are
 
@@ -33,16 +44,69 @@ def family_in(text: str) -> Iterator[tuple[int, int]]:
     Args:
         text: in lower case.
     """
+    for match, _ in _families(text):
+        yield match.span()
+
+
+def health_in(text: str) -> Iterator[Span]:
+    """Yield words of health near such a word, in the languages that it is of.
+
+    Args:
+        text: in lower case.
+    """
+    for match, own in _families(text):
+        first, end = max(match.start() - _AROUND, 0), match.end() + _AROUND
+        for code in own:
+            yield from (
+                span
+                for span in _listed(text, code)
+                if span.data_class.startswith(_HEALTH)
+                and first <= span.start
+                and span.end <= end
+            )
+
+
+def _listed(text: str, code: str) -> Iterator[Span]:
+    if code in PACKS:
+        yield from _LEXICON.in_pack(text, code)
+        return
     for match in _WORD.finditer(text):
-        if match[0] not in _ANY_KIN:
+        name = class_of(match[0])
+        if name is not None:
+            yield Span(
+                data_class=name,
+                detector=_LEXICON.id,
+                start=match.start(),
+                end=match.end(),
+                score=_SCORE,
+            )
+
+
+def _families(text: str) -> Iterator[tuple[re.Match[str], list[str]]]:
+    before = ""
+    for match in _WORD.finditer(text):
+        said, before = before, match[0]
+        if match[0] not in ANY_KIN:
             continue
-        around = text[max(match.start() - _AROUND, 0) : match.end() + _AROUND]
-        here = {each[0] for each in _WORD.finditer(around)}
         own = [code for code, each in _KIN.items() if match[0] in each]
         # A word of the kin's own language tells of no other one.
         known = frozenset[str]().union(*(_KNOWN[code] for code in own))
+        usual = frozenset[str]().union(*(_BEFORE[code] for code in own))
+        others = [code for code in _SMALL if match[0] not in _KNOWN[code]]
+        around = text[max(match.start() - _AROUND, 0) : match.end() + _AROUND]
+        here = {each[0] for each in _WORD.finditer(around)} - known
         if any(
-            len((here & small) - known) >= _LEAST and match[0] not in _KNOWN[code]
-            for code, small in _SMALL.items()
+            len(here & _SMALL[code]) >= _LEAST or said in _BEFORE[code] - usual
+            for code in others
         ):
-            yield match.span()
+            yield match, own
+
+
+class MixedDetector:
+    """Find words of health that a family word's own language has for them."""
+
+    id = "mixed"
+
+    def find(self, reading: Reading) -> Iterator[Span]:
+        """Yield words of health near one's family, in a sentence of two languages."""
+        yield from health_in(lowered(reading.text))

@@ -1,7 +1,7 @@
 """Find pictures (emoji) that name an illness, a treatment or a person.
 
-"👵 💉 again" says what "grandma had an injection again" says. The pictures are data
-(``data/pictures.toml``).
+"👵 💉 again" says what "grandma had an injection again" says, and so does "result: 🩸".
+The pictures and words are data (``data/pictures.toml``).
 """
 
 import re
@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from curtilage.client.detection.detectors.readings import Reading
+from curtilage.client.detection.detectors.topics.mixed import ANY_KIN
 from curtilage.client.detection.spans import Span
-from curtilage.client.detection.wordlists import read_data
+from curtilage.client.detection.wordlists import bag, lowered, read_data
 
 _DATA: Final = read_data("curtilage.client.detection.detectors.topics", "pictures.toml")
 _HEALTH: Final = "health.condition"
@@ -33,6 +34,20 @@ _OTHERS: Final = _one_of(_DATA["health"]["others"])
 _PEOPLE: Final = _one_of(_DATA["people"]["all"])
 
 
+def _words(text: str) -> str:
+    entries = (re.escape(each).replace(r"\|", " ") for each in text.split())
+    return rf"(?<![^\W_])(?:{'|'.join(entries)})(?![^\W_])"
+
+
+# A word or two may stand between: "Ergebnis da: 🩸".
+_RESULT: Final = re.compile(
+    rf"{_words(_DATA['words']['results'])}(?: [^\W_]{{1,10}}){{0,2}} ?[:=]? {{0,2}}"
+    rf"(?={_SURE.pattern}|{_OTHERS.pattern})"
+)
+_OWN: Final = re.compile(_words(_DATA["words"]["own"]))
+_TIMES: Final = re.compile(_words(_DATA["words"]["times"]))
+
+
 class PictureDetector:
     """Find pictures of an illness or a treatment, and of people next to them."""
 
@@ -47,8 +62,12 @@ class PictureDetector:
         people = [match.span() for match in _PEOPLE.finditer(text)]
         health = [match.span() for match in _SURE.finditer(text)]
         others = [match.span() for match in _OTHERS.finditer(text)]
-        if health or (others and people):
-            health += others
+        if others or health:
+            words = lowered(text)
+            results = [match.span() for match in _RESULT.finditer(words)]
+            people += results
+            if health or (others and (people or _about_somebody(words))):
+                health += others
         for start, end in health:
             yield self._span(_HEALTH, start, end)
         for start, end in people:
@@ -59,3 +78,10 @@ class PictureDetector:
         return Span(
             data_class=name, detector=self.id, start=start, end=end, score=_SCORE
         )
+
+
+def _about_somebody(text: str) -> bool:
+    """Return whether words say whom a picture is about."""
+    if not ANY_KIN.isdisjoint(bag(text)):
+        return True
+    return _OWN.search(text) is not None and _TIMES.search(text) is not None
