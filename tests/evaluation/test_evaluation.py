@@ -545,7 +545,7 @@ class Distrustful(Foreseeable):
 
     @override
     def inspect(self, query: Query) -> Inspection:
-        text = query.messages[0].content.replace("[name]", "diagnosed")
+        text = query.messages[0].content.replace("[x]", "diagnosed")
         inspection = Foreseeable(self.policy).inspect(single_query(text))
         return changed(inspection, payload_digest=query.payload_digest())
 

@@ -322,8 +322,8 @@ def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
         "endpoint-token of the state folder. The response headers\nx-curtilage-route, "
         "x-curtilage-class and x-curtilage-policy say where an answer comes\nfrom. "
         "Prints one JSON line when ready. /v1/curtilage/feedback takes what somebody\n"
-        "thinks of an answer. When stopped, it waits until open connections to the relay "
-        "have\nthe length that every answer has.",
+        "thinks of an answer. When stopped, it waits until open connections to the "
+        "relay have\nthe length that every answer has.",
         example="curtilage serve --relay https://relay.example/ward\n"
         "OPENAI_BASE_URL=http://127.0.0.1:8642/v1 OPENAI_API_KEY=unused my-app",
     )

@@ -1,6 +1,6 @@
 import pytest
 
-from curtilage.client.detection.neighbours import carried, neighbours
+from curtilage.client.detection.neighbours import carried, is_carried_on, neighbours
 
 
 def beside(text: str, *names: str) -> list[str]:
@@ -113,6 +113,21 @@ def test_a_time_a_department_or_a_small_letter_is_no_part_of_a_name(
     text: str, name: str
 ) -> None:
     assert more(text, name) == []
+
+
+def test_a_small_word_that_ends_a_found_name_is_no_part_of_it() -> None:
+    text = "Frage Friederike aus dem Bach, ob die Stühle da sind."
+    taken = [(6, 6 + len("Friederike aus"))]
+    (((start, end), _),) = carried(text, taken)
+    assert text[start:end] == "aus dem Bach"
+
+
+@pytest.mark.parametrize(
+    ("text", "carries"),
+    [("Malte von Felde", True), ("Malte von hier", False), ("Malte und Anna", False)],
+)
+def test_a_particle_carries_a_name_on_to_a_capital(text: str, carries: bool) -> None:
+    assert is_carried_on(text, len("Malte")) is carries
 
 
 def test_what_ends_like_an_occasion_is_left_to_the_model() -> None:

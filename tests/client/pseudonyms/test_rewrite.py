@@ -515,7 +515,7 @@ def test_the_word_of_a_token_is_no_name_that_was_left() -> None:
 
 def test_the_inspection_is_about_the_reading_and_no_other_query() -> None:
     result = rewritten(PLAIN, found(PLAIN, "Ann"))
-    assert read_texts(result) == ["Ask [name] now"]
+    assert read_texts(result) == ["Ask [x] now"]
     about = inspection_of(
         findings=(), payload_digest=result.reading.payload_digest(), messages=1
     )
@@ -524,6 +524,23 @@ def test_the_inspection_is_about_the_reading_and_no_other_query() -> None:
         foreign = changed(about, payload_digest=other.payload_digest())
         with pytest.raises(ValueError, match="another query"):
             result.inspected(foreign)
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("What is the address of Ann?", "What is the address of [name]?"),
+        ("Pregunta a Ann por la caja de las sillas.", "Pregunta a [x] por la caja"),
+        ("Erinnere Ann an die Stühle für das Fest.", "Erinnere [x] an die Stühle"),
+        ("Relance Ann vendredi.", "Relance [x] vendredi."),
+    ],
+)
+def test_each_model_reads_a_stand_in_that_it_takes_for_nobody(
+    text: str, read: str
+) -> None:
+    query = chat(text)
+    (found_there,) = read_texts(rewritten(query, found(query, "Ann")))
+    assert read in found_there
 
 
 def test_only_a_rewriting_says_that_two_texts_are_one() -> None:

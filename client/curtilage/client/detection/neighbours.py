@@ -61,6 +61,8 @@ _WHOLE_WORD: Final = r"[^\W\d_]\w*(?:['\u2019\-][^\W\d_]\w*)*"
 _CARRIED: Final = re.compile(rf"{_SPACE}{_CHAIN}(?P<word>{_WHOLE_WORD})")
 _CARRYING: Final = re.compile(rf"(?<![\w.])(?P<word>{_WHOLE_WORD}){_SPACE}{_CHAIN}$")
 _FURTHER: Final = re.compile(rf"{_SPACE}(?P<word>{_WHOLE_WORD})")
+# A model takes the first word of "aus dem Bach" for the end of the name before it.
+_SMALL_END: Final = re.compile(rf"(?:{_SPACE}[a-zà-ÿ'\u2019]{{1,6}}){{1,3}}$")
 _JOINT: Final = re.compile(r"['\u2019\-]")
 _REACH: Final = 60  # characters before a name in which another word of it may stand
 _NOT_NAMES: Final = frozenset[str]().union(
@@ -120,8 +122,14 @@ def carried(text: str, names: Iterable[Place]) -> Iterator[tuple[Place, bool]]:
     for start, end in taken:
         # What follows a name in small letters tells nothing: "döring Montag".
         if not text[start:end].islower():
-            yield from parts.behind(start, end)
+            yield from parts.behind(start, parts.without_particles(start, end))
             yield from parts.before(start)
+
+
+def is_carried_on(text: str, end: int) -> bool:
+    """Tell whether a particle joins a word with a capital to one that ends here."""
+    found = _CARRIED.match(text, end)
+    return found is not None and found["word"][:1].isupper()
 
 
 class _Parts:
@@ -135,6 +143,11 @@ class _Parts:
         self._ordinary = _ordinary(words)
         # Where every noun has a capital, one is no mark of a name.
         self._nouns = any(not PACKS[code].capitals for code in _languages(words))
+
+    def without_particles(self, start: int, end: int) -> int:
+        """Return where a found name ends without small words: "Friederike aus"."""
+        small = _SMALL_END.search(self._text, start, end)
+        return end if small is None else small.start()
 
     def behind(self, start: int, end: int) -> Iterator[tuple[Place, bool]]:
         """Yield what follows a name: words with a capital, and what particles join."""

@@ -16,9 +16,11 @@ from curtilage.policy.decision.findings import Where
 
 # What the detectors read where a stand-in stands: a plain word, in brackets so
 # that it is no one's name after "my name is". A made-up word such as a token
-# looks like a name to whatever looks for names. Of 23 words and marks, this one
-# and "[-]" made the embedded model see the least that is not there.
+# looks like a name to whatever looks for names. The English model has learnt this one.
 _READ_AS: Final = "[name]"
+# The model of the other languages has not, and reads the words around it as people.
+# Of 17 words and marks, "[x]" made it see the least that is not there.
+_READ_AS_ELSEWHERE: Final = "[x]"
 # Made when the process starts and never handed out.
 _BRAND: Final = object()
 
@@ -29,11 +31,13 @@ class RewrittenText:
     Args:
         text: of the source.
         vault: gives the stand-ins.
+        english: whether it is surely English.
     """
 
-    def __init__(self, text: str, vault: Vault) -> None:
+    def __init__(self, text: str, vault: Vault, *, english: bool = True) -> None:
         self._text = text
         self._vault = vault
+        self._read_as = _READ_AS if english else _READ_AS_ELSEWHERE
         self._at = 0
         self._outgoing = ""
         self._read = ""
@@ -49,7 +53,7 @@ class RewrittenText:
         # Glued to a bracket, a word of the source would be read as code.
         before = " " if is_word(kept[-1:]) else ""
         after = " " if is_word(self._text[place.end : place.end + 1]) else ""
-        self._read += kept + before + _READ_AS + after
+        self._read += kept + before + self._read_as + after
         self._at = place.end
         return stand_in
 

@@ -39,7 +39,7 @@ from curtilage.client.pseudonyms.vault import (
     VaultError,
     kind_of,
 )
-from curtilage.client.pseudonyms.wording import language_of
+from curtilage.client.pseudonyms.wording import ENGLISH, language_of
 from curtilage.client.query import Leaf, Query
 from curtilage.policy.decision.decide import Assessment, WhatIf
 from curtilage.policy.decision.findings import Finding, Normalization, Where
@@ -105,12 +105,16 @@ def _rewrite(query: Query, findings: Sequence[Finding], key: bytes) -> Deidentif
         leaf.where: apart((*found.get(leaf.where, ()), *again.places(leaf.text)))
         for leaf in leaves
     }
+    language = language_of(leaf.text for leaf in leaves if leaf.where.role == "user")
     vault = Vault(
         key,
         source="\n".join(leaf.text for leaf in leaves),
-        language=language_of(leaf.text for leaf in leaves if leaf.where.role == "user"),
+        language=language or ENGLISH,
     )
-    texts = {leaf.where: RewrittenText(leaf.text, vault) for leaf in leaves}
+    english = language == ENGLISH
+    texts = {
+        leaf.where: RewrittenText(leaf.text, vault, english=english) for leaf in leaves
+    }
     values: set[tuple[str, str]] = set()
     for leaf in leaves:
         for place in places[leaf.where]:

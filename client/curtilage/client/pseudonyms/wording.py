@@ -18,13 +18,25 @@ _SMALL_WORDS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
             "the and is are was of to in for with that what how my he she it on"
         ),
         "de": words(
-            "der die das und ist nicht ein eine mit für auf ich zu den dem von im"
+            "der die das und ist nicht ein eine mit für auf ich zu den dem von im "
+            "an am zum mein meine bitte einen"
         ),
-        "fr": words("le la les et est une des pour dans que qui avec du au je pas sur"),
-        "es": words("el los las y es una del para que con por se su la en no al"),
-        "it": words("lo gli e è una di del della per che con non sono la il ha nel"),
-        "nl": words("de het een en is niet van voor met dat op te zijn ik heeft bij"),
-        "pt": words("o os as e é uma do da dos das para que com não em no na"),
+        "fr": words(
+            "le la les et est une des pour dans que qui avec du au je pas sur "
+            "un mon ma à"
+        ),
+        "es": words("el los las y es una del para que con por se su la en no al un mi"),
+        "it": words(
+            "lo gli e è una di del della per che con non sono la il ha nel "
+            "un mio mia al dal"
+        ),
+        "nl": words(
+            "de het een en is niet van voor met dat op te zijn ik heeft bij "
+            "mijn aan om naar"
+        ),
+        "pt": words(
+            "o os as e é uma do da dos das para que com não em no na um ao meu minha"
+        ),
     }
 )
 _LEAST: Final = 2  # small words; one may be a name's
@@ -51,8 +63,8 @@ _WORDINGS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 )
 
 
-def language_of(texts: Iterable[str]) -> str:
-    """Return the language of the first text that tells it, in ISO 639-1.
+def language_of(texts: Iterable[str]) -> str | None:
+    """Return the language of the first text that tells it, in ISO 639-1, or None.
 
     The first and not all, so that a conversation keeps its tokens with every turn.
     """
@@ -62,7 +74,7 @@ def language_of(texts: Iterable[str]) -> str:
         best = max(counts, key=counts.__getitem__)
         if counts[best] >= _LEAST and list(counts.values()).count(counts[best]) == 1:
             return best
-    return ENGLISH
+    return None
 
 
 def worded(kind: str, language: str) -> str:

@@ -821,6 +821,41 @@ def test_an_ordinary_word_that_no_list_has_is_nobody(
     assert people_in(of_all_languages, text) == set()
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        # No model doubts the word itself: only a capital makes a name of it.
+        ("Das Licht geht nicht. Ich habe wendler eine Antwort versprochen.", "wendler"),
+        ("La luz no va. La segunda factura de tarregui sigue pendiente.", "tarregui"),
+        ("La lumière est éteinte. Hier bravoux a apporté le classeur.", "bravoux"),
+        ("La luce è spenta. Ieri fioroni ha portato la cartella.", "fioroni"),
+        ("Het licht is uit. Iemand moet buitekoop naar de kist vragen.", "buitekoop"),
+        ("A luz apagou. A fatura de figarenha ainda está por pagar.", "figarenha"),
+    ],
+)
+def test_a_surname_that_looks_like_a_word_is_a_person(
+    of_all_languages: NerDetector, text: str, name: str
+) -> None:
+    assert name in people_in(of_all_languages, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (
+            "Reserviere zwei Plätze für Malte von Felde und einen für den Fahrer.",
+            "Malte von Felde",
+        ),
+        ("Prenota due posti per Ginevra dal Monte.", "Ginevra dal Monte"),
+        ("Traduce mi nota a Fermín del Quintivar al inglés.", "Fermín del Quintivar"),
+    ],
+)
+def test_a_name_that_reads_like_a_verb_a_town_or_a_citation_is_one(
+    of_all_languages: NerDetector, text: str, name: str
+) -> None:
+    assert any(name in each for each in people_in(of_all_languages, text))
+
+
 @pytest.mark.parametrize("code", JOINED_IN)
 def test_what_particles_join_is_one_name(
     of_all_languages: NerDetector, code: str

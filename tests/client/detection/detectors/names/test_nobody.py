@@ -2,6 +2,7 @@ import pytest
 
 from curtilage.client.detection.detectors.names.nobody import (
     is_identifier,
+    is_joined_name,
     is_nobody,
     is_place_or_company,
     is_spoken_of,
@@ -88,6 +89,8 @@ def test_what_is_called_after_somebody_is_nobody(text: str, name: str) -> None:
         ("Foley was admitted last night", "Foley"),
         ("I wrote to Foley", "Foley"),
         ("Okafor et al. v. Haugland", "Okafor"),
+        ("Llama a Zubieta al mediodía", "Zubieta"),
+        ("Porta Gasparoni al mare", "Gasparoni"),
     ],
 )
 def test_who_has_the_name_of_a_thing_is_somebody(text: str, name: str) -> None:
@@ -155,6 +158,24 @@ def test_companies_that_everybody_knows_are_spoken_of(
     text: str, words: str, *, spoken_of: bool
 ) -> None:
     assert is_spoken_of(text, text.index(words), words) is spoken_of
+
+
+@pytest.mark.parametrize(
+    ("found", "joined"),
+    [
+        ("Fulvio dal Colle", True),
+        ("Rosa dos Montes", True),
+        ("Palma de Mallorca", False),
+        ("Fulvio Colle", False),
+        ("Fulvio dal mare", False),
+        ("dal Colle", False),
+        (" ", False),
+    ],
+)
+def test_a_given_name_and_a_particle_make_a_person_of_a_place(
+    found: str, joined: bool
+) -> None:
+    assert is_joined_name(found) is joined
 
 
 def test_several_names_in_one_are_told_apart() -> None:

@@ -42,6 +42,7 @@ from curtilage.client.detection.detectors.names.cues import (
 from curtilage.client.detection.detectors.names.figures import with_figures
 from curtilage.client.detection.detectors.names.nobody import (
     is_identifier,
+    is_joined_name,
     is_nobody,
     is_ordinary,
     is_place_or_company,
@@ -61,8 +62,8 @@ from curtilage.client.detection.detectors.topics.markers import (
     tells_of_any_man,
     tells_of_nobody,
 )
-from curtilage.client.detection.neighbours import carried, neighbours
-from curtilage.client.detection.packs import ENGLISH
+from curtilage.client.detection.neighbours import carried, is_carried_on, neighbours
+from curtilage.client.detection.packs import ENGLISH, PACKS
 from curtilage.client.detection.spans import Span
 from curtilage.client.detection.wordlists import (
     ACRONYMS,
@@ -163,6 +164,7 @@ _COUNT = re.compile(
 )
 _BEFORE: Final = 48  # characters that are looked at before an address
 AROUND: Final = 300  # characters on either side of a word that is judged by itself
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|\n\s*")
 _LONGEST_DATE = 40  # characters; the model takes half a page of a history for one
 _PLACE_NAME = re.compile(r"(?<![\w.])[^\W\d_]{3,}(?!\w)")
 _CELL = re.compile(r"[\t|\n]")
@@ -268,9 +270,14 @@ class EmbeddedModel:
         return judged[0] if len(judged) == 1 else _Joined(judged)
 
     def with_capitals(
-        self, text: str, places: Sequence[tuple[int, int]]
+        self, text: str, places: Sequence[tuple[int, int]], *, alone: bool = False
     ) -> Sequence[tuple[Opinion, int]]:
         """Judge words with a capital instead of a small letter, each where it is.
+
+        Args:
+            text: a text.
+            places: of the words in it.
+            alone: judge the word's sentence without the others.
 
         Returns:
             For each place what is said of a part of the text around it, and where in
@@ -280,8 +287,12 @@ class EmbeddedModel:
         for start, end in places:
             first = text.rfind(" ", 0, max(0, start - AROUND)) + 1
             last = text.find(" ", end + AROUND)
-            behind = text[end:] if last < 0 else text[end:last]
-            passage = text[first:start] + text[start:end].title() + behind
+            before, behind = text[first:start], text[end : last if last >= 0 else None]
+            if alone:
+                before = _SENTENCE_END.split(before)[-1]
+                behind = _SENTENCE_END.split(behind)[0]
+                first = start - len(before)
+            passage = before + text[start:end].title() + behind
             asked.append((Passages(text=passage), start - first))
         if not asked:
             return ()
@@ -391,18 +402,37 @@ class NerDetector:
         if not isinstance(self._model, EmbeddedModel):
             return
         text = reading.text
-        doubted = [
+        unknown = [
             (start, end, looks)
             for start, end, looks in unknown_small(reading)
-            if self._names(opinion, start, end, LEAST_SMALL[looks])
-            and not is_nobody(text, start, end)
+            if not is_nobody(text, start, end)
             and not is_thing(reading, start, end)
             and not _is_health(text[start:end])
         ]
-        again = self._model.with_capitals(text, [place[:2] for place in doubted])
-        for (start, end, looks), (judged, at) in zip(doubted, again, strict=True):
-            if self._names(judged, at, at + end - start, LEAST_WITH_CAPITAL[looks]):
-                yield _person(f"name-{looks}", start, end, SMALL_SCORE)
+        # Of a text full of them, only those are asked about that it doubts itself.
+        left = [
+            (each, doubted)
+            for each in unknown
+            for doubted in (self._names(opinion, *each[:2], LEAST_SMALL[each[2]]),)
+            if doubted or len(unknown) <= MOST_UNKNOWN
+        ]
+        nouns = all(not PACKS[code].capitals for code in reading.packs)
+        for alone in (False, True):
+            again = self._model.with_capitals(
+                text, [place[:2] for place, _ in left], alone=alone
+            )
+            asked, left = left, []
+            for (place, doubted), (judged, at) in zip(asked, again, strict=True):
+                start, end, looks = place
+                here = (at, at + end - start)
+                surely = (LEAST_BETWEEN_NOUNS if nouns else LEAST_SURELY)[looks]
+                placed = is_place_or_company(text, start, end)  # "in plovdiv"
+                if (not placed and self._names(judged, *here, surely)) or (
+                    doubted and self._names(judged, *here, LEAST_WITH_CAPITAL[looks])
+                ):
+                    yield _person(f"name-{looks}", start, end, SMALL_SCORE)
+                else:
+                    left.append((place, doubted))
 
     def _names(self, opinion: Opinion, start: int, end: int, least: "Least") -> bool:
         return (
@@ -455,11 +485,7 @@ class NerDetector:
     ) -> Iterator[Span]:
         text = reading.text
         found = text[entity.start : entity.end]
-        data_class = finer_class(
-            self._model.classes[entity.kind],
-            found,
-            text[max(entity.start - _BEFORE, 0) : entity.start],
-        )
+        data_class = self._class_of(text, entity)
         if data_class in NAMING and (
             is_nobody(text, entity.start, entity.end)
             or _is_health(found)
@@ -487,7 +513,12 @@ class NerDetector:
             return
         if data_class == PERSON and (
             _is_no_name(text, entity)
-            or (entity.score < SURE_WORD and is_ordinary(reading, found))
+            or (
+                entity.score < SURE_WORD
+                and is_ordinary(reading, found)
+                # "Malte" is a verb, and somebody in "Malte von Felde".
+                and not (found[0].isupper() and is_carried_on(text, entity.end))
+            )
         ):
             return
         if data_class is not None:
@@ -498,6 +529,14 @@ class NerDetector:
                 end=entity.end,
                 score=entity.score,
             )
+
+    def _class_of(self, text: str, entity: Entity) -> str | None:
+        """Return the class of an entity by its words and those before it."""
+        found = text[entity.start : entity.end]
+        before = text[max(entity.start - _BEFORE, 0) : entity.start]
+        data_class = finer_class(self._model.classes[entity.kind], found, before)
+        joined_name = data_class in (CITY, EMPLOYER) and is_joined_name(found)
+        return PERSON if joined_name else data_class
 
     def _whole(self, name: str, text: str, score: int) -> Span:
         return Span(
@@ -612,13 +651,29 @@ LEAST_SMALL: Final[Mapping[Looks, Least]] = {
     Looks.FOREIGN_NOUN: Least(person=0, named=4),
     Looks.NATIVE: Least(person=3, named=3),
     Looks.NATIVE_NOUN: Least(person=20, named=20),
+    Looks.FORMED: Least(person=20, named=20),
 }
 LEAST_WITH_CAPITAL: Final[Mapping[Looks, Least]] = {
     Looks.FOREIGN: Least(person=20, named=40),
     Looks.FOREIGN_NOUN: Least(person=150, named=150),
     Looks.NATIVE: Least(person=150, named=150),
     Looks.NATIVE_NOUN: Least(person=200, named=200),
+    Looks.FORMED: Least(person=200, named=200),
 }
+# The same with a capital, where the word in small letters raised no doubt.
+LEAST_SURELY: Final[Mapping[Looks, Least]] = {
+    Looks.FOREIGN: Least(person=15, named=700),
+    Looks.FOREIGN_NOUN: Least(person=700, named=900),
+    Looks.NATIVE: Least(person=15, named=700),
+    Looks.NATIVE_NOUN: Least(person=700, named=900),
+    Looks.FORMED: Least(person=300, named=800),
+}
+# Where every noun has a capital, a model takes few other words for names.
+LEAST_BETWEEN_NOUNS: Final[Mapping[Looks, Least]] = {
+    each: Least(person=0, named=150 if each.startswith("small-foreign") else 400)
+    for each in Looks
+}
+MOST_UNKNOWN: Final = 24  # words in small letters; in more, the text is no prose
 SHORT_CHARS: Final = 3
 ACRONYM_CHARS: Final = 6  # what is longer and in capitals may be shouted
 ASKED_SCORE: Final = 60

@@ -21,6 +21,7 @@ from curtilage.client.detection.detectors.names.nobody import (
 )
 from curtilage.client.detection.detectors.names.titles import titled
 from curtilage.client.detection.detectors.readings import Reading
+from curtilage.client.detection.neighbours import is_carried_on
 from curtilage.client.detection.packs import PACKS
 from curtilage.client.detection.spans import Span
 from curtilage.client.detection.wordlists import (
@@ -140,7 +141,11 @@ def suspects(reading: Reading) -> Iterator[Suspect]:
         last, before = before, match
         if plain_words and match[0].islower():
             continue
-        if ordinary and any(match[0].lower() in each for each in ordinary):
+        if (
+            ordinary
+            and any(match[0].lower() in each for each in ordinary)
+            and not _begins_name(text, match)
+        ):
             continue
         found = _suspicion(text, match, last, shouted=shouted, in_code=in_code)
         if found is not None and not (
@@ -195,6 +200,18 @@ def _capital_suspicion(
     if is_known(word) or plain.endswith(ENDINGS):
         return None
     return Why.CAPITAL, _UNLISTED
+
+
+def _begins_name(text: str, match: re.Match[str]) -> bool:
+    """Tell whether an ordinary word with a capital may be a given name: "Malte von".
+
+    "malte" is a verb, which has no capital inside a sentence.
+    """
+    return (
+        match[0][0].isupper()
+        and is_carried_on(text, match.end())
+        and not _begins_sentence(text, match)
+    )
 
 
 def _in_heading(before: re.Match[str] | None) -> bool:

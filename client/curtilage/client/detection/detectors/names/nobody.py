@@ -55,8 +55,9 @@ _INITIAL_SPECIES = re.compile(r"[A-Z][a-z]{0,3}\.? ?([a-z]{3,})")
 _INITIAL_BEFORE = re.compile(r"(?<!\w)[A-Z](?:[a-z]{0,3}\.|[a-z]{2,}) $")
 # T2a, CYP2D6, IL-6: letters and digits mixed; GGATCC: a sequence.
 _CODED = re.compile(r"[A-Z][A-Za-z]{0,2}\d[\w\-]*|[A-Z0-9\-]*\d[A-Z0-9\-]*|[ACGTU]{6,}")
-# "Lenke et al.": what is cited is published; a case is not ("Okafor et al. v.").
-_CITED = re.compile(r"(?: et)? al\b(?!\.? v)")
+# "Lenke et al.": what is cited is published; a case is not ("Okafor et al. v."). "al"
+# alone is a word of Spanish and Italian: "llama a Zubieta al mediodía".
+_CITED = re.compile(r" (?:et al\b|al\.)(?!\.? v)")
 # The trial, score or group that capitals inside a sentence are the name of.
 _NAMED_IN_CAPITALS = re.compile(
     r"(?:[\-\u2013 ]\w+)?[\-\u2013 ](?:trials?|stud(?:y|ies)|scores?|scales?|criteria|"
@@ -228,6 +229,20 @@ def is_place_or_company(text: str, start: int, end: int) -> bool:
     ):
         return True
     return bool(_TO_PLACE.search(text[max(0, start - _REACH) : start]))
+
+
+def is_joined_name(found: str) -> bool:
+    """Tell whether a given name and a particle begin what a model calls a place.
+
+    "Ginevra dal Monte", "Rosália dos Rio"; "Palma" in "Palma de Mallorca" is none.
+    """
+    parts = found.split()
+    return (
+        len(parts) > 2  # noqa: PLR2004 - given name, particle, surname
+        and _is_given(parts[0])
+        and bare(parts[1]) in wordlists.PARTICLES
+        and parts[-1][0].isupper()
+    )
 
 
 _OF_SOMEBODY = re.compile(

@@ -44,7 +44,8 @@ class Looks(StrEnum):
     FOREIGN = "small-foreign"  # no word of this language is written like it
     FOREIGN_NOUN = "small-foreign-noun"  # the same behind an article
     NATIVE = "small-native"  # it may be a word that no list has
-    NATIVE_NOUN = "small-native-noun"  # the same behind an article, or with its ending
+    NATIVE_NOUN = "small-native-noun"  # the same behind an article
+    FORMED = "small-formed"  # the same with an ending, or made of two words
 
 
 def unknown_small(reading: Reading) -> Iterator[tuple[int, int, Looks]]:
@@ -70,7 +71,7 @@ def _looks(word: str, codes: Sequence[str], *, noun: bool) -> Looks:
     native = any(_is_native(word, code) for code in codes)
     formed = any(_is_formed(word, code) for code in codes)
     if native and (noun or formed):
-        return Looks.NATIVE_NOUN
+        return Looks.NATIVE_NOUN if noun else Looks.FORMED
     if native or formed:
         return Looks.NATIVE
     return Looks.FOREIGN_NOUN if noun else Looks.FOREIGN
