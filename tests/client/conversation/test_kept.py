@@ -232,6 +232,7 @@ def test_a_table_that_cannot_be_read_holds_all(tmp_path: Path) -> None:
     vars(table)["_table"].close()
     assert table.holds([ONE])
     assert table.forgot(b"ward")
+    assert table.content_before(b"ward") > 1e12
 
 
 def test_room_is_bounded(tmp_path: Path) -> None:
@@ -264,6 +265,73 @@ def test_when_contents_were_kept_is_known_after_a_restart(tmp_path: Path) -> Non
     command.kept_content(b"ward", 1_900_000_000)
     command.close()
     assert KeptConversations(tmp_path).content_before(b"ward") == 1_700_000_000
+
+
+def test_what_a_running_process_keeps_is_known_to_the_other(tmp_path: Path) -> None:
+    """Both keep in turn, also in one second: neither value hides the other."""
+    one, other = KeptConversations(tmp_path), KeptConversations(tmp_path)
+    now_s = 1_700_000_000
+
+    def keep(table: KeptConversations, when_s: int) -> None:
+        table.kept_content(b"ward", when_s)
+        assert table.save()
+
+    keep(one, now_s)
+    assert one.content_before(b"ward") == 0
+    assert other.content_before(b"ward") == now_s
+    # Of another caller nothing was kept, by either.
+    assert not any(each.content_before(b"new") for each in (one, other))
+    keep(other, now_s)
+    assert now_s <= one.content_before(b"ward") <= now_s + 1
+    keep(one, now_s + 100)
+    assert now_s <= one.content_before(b"ward") <= now_s + 1
+    assert other.content_before(b"ward") == now_s + 100
+    keep(other, now_s + 200)
+    assert other.content_before(b"ward") == now_s + 100
+    assert one.content_before(b"ward") == now_s + 200
+
+
+def test_the_other_value_is_not_lowered_and_does_not_run_ahead(tmp_path: Path) -> None:
+    tables = [KeptConversations(tmp_path) for _ in range(3)]
+    now_s = 1_700_000_000
+    for each in tables * 5:
+        each.kept_content(b"ward", now_s)
+        assert each.save()
+    for each in tables:
+        assert now_s <= each.content_before(b"ward") <= now_s + 1
+    # A clock that was set back by an hour.
+    tables[0].kept_content(b"ward", now_s - 3600)
+    assert tables[0].save()
+    assert KeptConversations(tmp_path).content_before(b"ward") >= now_s
+
+
+def test_callers_that_share_a_row_are_seen_from_another_process(tmp_path: Path) -> None:
+    one, other = KeptConversations(tmp_path), KeptConversations(tmp_path)
+    for caller in range(MAX_CALLERS):
+        one.add(str(caller).encode(), ONE)
+    one.kept_content(b"late", 1_700_000_000)
+    assert one.save()
+    assert one.content_before(b"late") == 0
+    assert other.content_before(b"late") == 1_700_000_000
+    assert other.content_before(b"0") == 0
+
+
+def test_what_was_forgotten_unwritten_is_written_later(tmp_path: Path) -> None:
+    """A table that was locked for long: the other process learns of the loss."""
+    table, other = KeptConversations(tmp_path, share=1), KeptConversations(tmp_path)
+    vars(table)["_table"].execute("PRAGMA busy_timeout = 1")
+    holder = sqlite3.connect(tmp_path / TABLE_NAME, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    table.add(b"ward", ONE)
+    table.add(b"ward", OTHER)
+    table.forget(b"shop")
+    assert not table.save()
+    assert not any(map(other.forgot, (b"ward", b"shop")))
+    holder.execute("ROLLBACK")
+    holder.close()
+    assert table.save()
+    assert all(map(other.forgot, (b"ward", b"shop")))
+    assert all(map(KeptConversations(tmp_path).forgot, (b"ward", b"shop")))
 
 
 def test_it_shows_nothing() -> None:

@@ -551,3 +551,28 @@ def test_after_a_restart_words_are_lost_so_all_of_it_stays_for_a_while(
     now[0] += 1
     for caller in (b"one", b"two", None):
         assert not asked(caller, lambda: pins.holds(chat(OTHER), NOTHING))
+
+
+def test_what_another_running_process_keeps_stays_for_a_while(tmp_path: Path) -> None:
+    """It is not known which words it was, to the process that did not keep it."""
+    now = [1e9]
+    one, other = (
+        PinnedConversations(
+            by_content=True, kept=KeptConversations(tmp_path), now_s=lambda: now[0]
+        )
+        for _ in range(2)
+    )
+    for caller in (b"one", b"two", None):
+        asked(caller, lambda: other.clears(chat(OTHER)))
+        assert not asked(caller, lambda: other.holds(chat(OTHER), NOTHING))
+    for caller in (b"one", None):
+        asked(caller, lambda: one.add(chat(SAID), NOTHING))
+    assert one.save()
+    for caller in (b"one", None):
+        assert asked(caller, lambda: other.holds(chat(OTHER), NOTHING))
+    # What is harmless is held for that caller alone, and not where the words are known.
+    assert not asked(b"two", lambda: other.holds(chat(OTHER), NOTHING))
+    assert not asked(b"one", lambda: one.holds(chat(OTHER), NOTHING))
+    now[0] += LOST_S
+    for caller in (b"one", None):
+        assert not asked(caller, lambda: other.holds(chat(OTHER), NOTHING))

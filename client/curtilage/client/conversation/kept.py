@@ -12,6 +12,7 @@ Room is shared: each caller has its own, and takes none of another's.
 import hmac
 import os
 import sqlite3
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable
@@ -96,6 +97,8 @@ class KeptConversations:
         self._lock = threading.Lock()
         self._unsaved: dict[tuple[bytes, bytes], None] = {}
         self._contents: dict[bytes, int] = {}
+        self._forgotten: set[bytes] = set()  # callers; not on the disk yet
+        self._wrote: dict[bytes, int] = {}  # content_s of rows, by this object
         self._in_memory = folder is None
         self._lost = False
         self.advice: str | None = None
@@ -119,10 +122,11 @@ class KeptConversations:
             self.advice = LOST
         # A table that is not closed warns when it is collected.
         weakref.finalize(self, self._table.close)
-        last: tuple[int] = self._table.execute(
-            "SELECT COALESCE(MAX(content_s), 0) FROM callers"
-        ).fetchone()
-        self._content_s = last[0]
+        # content_s of rows, by others; of a caller without one, the last of any caller.
+        self._before: dict[bytes, int] = dict(
+            self._table.execute("SELECT name, content_s FROM callers")
+        )
+        self._content_s = max(self._before.values(), default=0)
 
     @override
     def __repr__(self) -> str:
@@ -141,7 +145,9 @@ class KeptConversations:
         with self._lock:
             self._unsaved[self._name(caller), digest[:_DIGEST_BYTES]] = None
             while len(self._unsaved) > self._share:
-                self._unsaved.pop(next(iter(self._unsaved)))
+                name, _ = oldest = next(iter(self._unsaved))
+                del self._unsaved[oldest]
+                self._forgotten.add(name)
                 self._lost = True
         if self._in_memory:
             self.save()
@@ -187,6 +193,7 @@ class KeptConversations:
             try:
                 self._forgot(self._registered(self._name(caller)))
             except sqlite3.Error:
+                self._forgotten.add(self._name(caller))
                 self._lost = True
 
     def kept_content(self, caller: bytes | None, now_s: int) -> None:
@@ -198,33 +205,46 @@ class KeptConversations:
                 self.save()
 
     def content_before(self, caller: bytes | None) -> int:
-        """Return when contents of a caller were last kept before this program ran.
+        """Return when another process last kept contents of a caller.
 
-        Unix time; 0: never. Of a caller that is not known, when any were.
+        One that ran before, or one that runs now. Unix time, to a second or two; 0:
+        never. Of a caller that was not known at the start, not before any contents
+        were kept until then. A table that cannot be read says that it was just now.
         """
         if not self.lasting:
             return 0
-        with self._lock, suppress(sqlite3.Error):
-            row: tuple[int] | None = self._table.execute(
-                "SELECT content_s FROM callers WHERE name = ?", (self._name(caller),)
-            ).fetchone()
-            return self._content_s if row is None else min(row[0], self._content_s)
-        return self._content_s
+        name = self._name(caller)
+        with self._lock:
+            try:
+                rows: dict[bytes, int] = dict(
+                    self._table.execute(
+                        "SELECT name, content_s FROM callers WHERE name IN (?, ?)",
+                        (name, _OTHERS),
+                    )
+                )
+            except sqlite3.Error:
+                return sys.maxsize
+            before = self._before.get(name, self._content_s)
+            if name not in rows:
+                name = _OTHERS
+                before = max(before, self._before.get(name, 0))
+            row_s = rows.get(name, 0)
+            return before if row_s == self._wrote.get(name) else max(before, row_s)
 
     def save(self) -> bool:
         """Write what is not on the disk yet; tell whether it is there now."""
         with self._lock:
-            if not self._unsaved and not self._contents:
+            if not (self._unsaved or self._contents or self._forgotten):
                 return True
+            wrote = dict(self._wrote)
             try:
                 self._table.execute("BEGIN IMMEDIATE")
                 for name, digest in self._unsaved:
                     self._write(self._registered(name), digest)
                 for name, now_s in self._contents.items():
-                    self._table.execute(
-                        "UPDATE callers SET content_s = ? WHERE name = ?",
-                        (now_s, self._registered(name)),
-                    )
+                    self._write_content(self._registered(name), now_s, wrote)
+                for name in self._forgotten:
+                    self._forgot(self._registered(name))
                 self._table.execute("COMMIT")
             except sqlite3.Error:
                 with suppress(sqlite3.Error):
@@ -232,6 +252,8 @@ class KeptConversations:
                 return False
             self._unsaved.clear()
             self._contents.clear()
+            self._forgotten.clear()
+            self._wrote = wrote
             return True
 
     def close(self) -> bool:
@@ -279,6 +301,28 @@ class KeptConversations:
                 (name,),
             )
             self._forgot(name)
+
+    def _write_content(self, name: bytes, now_s: int, wrote: dict[bytes, int]) -> None:
+        """Write when contents were kept; notes what another process wrote there."""
+        row_s: int
+        (row_s,) = self._table.execute(
+            "SELECT content_s FROM callers WHERE name = ?", (name,)
+        ).fetchone()
+        if row_s == wrote.get(name, 0):
+            now_s = max(now_s, row_s)
+        else:
+            # After this write the row does not show it any more.
+            self._before[name] = max(self._before.get(name, self._content_s), row_s)
+            if row_s == now_s + 1:
+                # Moved on, as below, from what a third process wrote in this second:
+                # each of them knows of another. A row stays within a second of now.
+                return
+            # Never the same value: the other process would take it for its own.
+            now_s = max(now_s, row_s + 1)
+        self._table.execute(
+            "UPDATE callers SET content_s = ? WHERE name = ?", (now_s, name)
+        )
+        wrote[name] = now_s
 
     def _forgot(self, name: bytes) -> None:
         self._table.execute(

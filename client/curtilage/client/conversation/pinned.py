@@ -108,11 +108,10 @@ class _Memory:
     asked: OrderedDict[bytes, None]  # whole queries that might have left
     free: OrderedDict[bytes, None]  # turns of these
     left: OrderedDict[bytes, RoutingClass]  # turns that were sealed
-    before_s: int = 0  # when another process kept contents of its, Unix time
 
     @classmethod
-    def empty(cls, before_s: int) -> "_Memory":
-        return cls([], OrderedDict(), OrderedDict(), OrderedDict(), before_s)
+    def empty(cls) -> "_Memory":
+        return cls([], OrderedDict(), OrderedDict(), OrderedDict())
 
 
 class PinnedConversations:
@@ -152,7 +151,7 @@ class PinnedConversations:
         self._memories: OrderedDict[bytes, _Memory] = OrderedDict()
         # Of callers without a name, by their connection.
         self._unnamed: WeakKeyDictionary[Asker, _Memory] = WeakKeyDictionary()
-        self._unnamed_kept_s = self._kept.content_before(None)
+        self._unnamed_kept_s = 0
 
     @override
     def __repr__(self) -> str:
@@ -223,9 +222,12 @@ class PinnedConversations:
             return True
         if not self._by_content or found is None:
             return False
-        # What another process knew of the words is gone. Of callers without a name,
-        # any may go on with what any other of them began.
-        before_s = self._unnamed_kept_s if caller is None else memory.before_s
+        # The words are known to the process that kept them alone. It may run now, so
+        # ask each time. Of callers without a name, any may go on with what any other
+        # of them began.
+        before_s = self._kept.content_before(caller)
+        if caller is None:
+            before_s = max(before_s, self._unnamed_kept_s)
         if before_s and self._now_s() < before_s + LOST_S:
             return True
         return any(
@@ -262,13 +264,13 @@ class PinnedConversations:
         if caller is not None:
             memory = self._memories.get(caller)
             if memory is None and self._made_room():
-                memory = _Memory.empty(self._kept.content_before(caller))
+                memory = _Memory.empty()
                 self._memories[caller] = memory
             if memory is not None:
                 self._memories.move_to_end(caller)
                 return caller, memory
         asker = ASKER.get() or _NO_CONNECTION
-        return None, self._unnamed.setdefault(asker, _Memory.empty(0))
+        return None, self._unnamed.setdefault(asker, _Memory.empty())
 
     def _made_room(self) -> bool:
         """Tell whether one more caller may be known; the oldest may be forgotten.

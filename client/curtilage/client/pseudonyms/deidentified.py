@@ -14,12 +14,10 @@ from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.findings import Where
 
-# What the detectors read where a stand-in stands: a plain word, in brackets so
-# that it is no one's name after "my name is". A made-up word such as a token
-# looks like a name to whatever looks for names. The English model has learnt this one.
+# What the detectors read in place of a stand-in. A token looks like a name to whatever
+# looks for names. The English model has learnt the first of these; the other model reads
+# the words around that as people, and least of all those around the second (of 17).
 _READ_AS: Final = "[name]"
-# The model of the other languages has not, and reads the words around it as people.
-# Of 17 words and marks, "[x]" made it see the least that is not there.
 _READ_AS_ELSEWHERE: Final = "[x]"
 # Made when the process starts and never handed out.
 _BRAND: Final = object()
@@ -46,8 +44,8 @@ class RewrittenText:
         """Replace what is at a place, behind all places before; return by what."""
         # From the vault and nowhere else: the detectors read a plain word there, so
         # what stands there in the text that is sent is not looked at again.
-        value = place.of(self._text)
-        stand_in = self._vault.stand_in(place.data_class, value, alone=alone)
+        whom = self._vault.stand_in
+        stand_in = whom(place.data_class, place.of(self._text), alone=alone)
         kept = self._text[self._at : place.start]
         self._outgoing += kept + stand_in
         # Glued to a bracket, a word of the source would be read as code.
