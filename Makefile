@@ -60,7 +60,7 @@ format: setup-dev ## Format the code
 	@$(BIN)/ruff check --fix $(CODE)
 
 bench: setup-dev ## Measure everything, or ARGS="wire attest relay starve added memory path decisions egress routing routing_trace boundary"
-	@PYTHONPATH=dev $(BIN)/python -m benchmarks $(ARGS)
+	@PYTHONPATH=dev:tests $(BIN)/python -m benchmarks $(ARGS)
 
 train-guard: ## Train the model that finds names and topics again (an hour; needs the data sets; ARGS=--multilingual)
 	@PYTHON=$(PYTHON) evaluation/training/train.sh $(ARGS)

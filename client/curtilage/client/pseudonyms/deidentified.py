@@ -15,8 +15,8 @@ from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.findings import Where
 
 # What the detectors read in place of a stand-in. A token looks like a name to whatever
-# looks for names. The English model has learnt the first of these; the other model reads
-# the words around that as people, and least of all those around the second (of 17).
+# looks for names. The English model has learnt the first; the other model reads the
+# words around that as people, and least those around the second, of 17 tried.
 _READ_AS: Final = "[name]"
 _READ_AS_ELSEWHERE: Final = "[x]"
 # Made when the process starts and never handed out.

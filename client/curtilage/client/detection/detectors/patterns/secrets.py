@@ -224,9 +224,10 @@ _DOOR_WORDS = (
     "code", "codice", "código", "codigo", "combination", "combinaci",
     "combinaison", "combinazione", "combina", "kombination", "combinatie",
 )  # fmt: skip
-# Digits as they are told one by one: four of them are a row of a code alone.
+# Digits dictated one by one: behind the name of a code, three are one.
 _TOLD_DIGIT = "|".join(
     listed("""
+    oh zero one two three four five six seven eight nine
     null ein eins eine zwei zwo drei vier fünf sechs sieben acht neun
     nul een één twee drie vijf zes zeven negen
     zero uno una due tre quattro cinque sei sette otto nove
@@ -234,6 +235,27 @@ _TOLD_DIGIT = "|".join(
     cero dos tres cuatro cinco seis siete ocho nueve
     um uma dois duas três quatro meia sete oito
     """)
+)
+# What such a row is dictated for.
+_CODES = (
+    r"pin|pin-?code|pincode|geheimzahl|cvc|cvv|(?:t[üu]r|alarm|safe|tresor|zugangs|deur|"
+    r"poort|kluis|door|gate|pass)-?code|code|c[oó]digo|codice"
+)
+# What a program does, with words behind it that may be numbers.
+_PROGRAM = (
+    r"\s(?:that|which|to|with|has|prints?|shows?|qui|affiche|avec|che|con|que|com|"
+    r"imprime|stampa|zeigt|der|das|mit|hat|dat|met|toont)\s"
+)
+_TIMES = (
+    "double|triple|doppelt?e?|zweimal|deux fois|doble|dos veces|doppio|dubbele?|duplo"
+)
+_PAUSES = (
+    r"spaces?|gap|blank|then|next|dash|hyphen|pause|new line|leerzeichen|lücke|abstand|"
+    r"dann|danach|strich|bindestrich|weiter|neue zeile|espace|tiret|puis|ensuite|blanc|"
+    r"à la ligne|espacio|gui[oó]n|(?:y )?luego|después|hueco|nueva línea|spazio|"
+    r"trattino|poi|quindi|dopo|vuoto|a capo|spatie|streepje|(?:en )?dan|daarna|"
+    r"nieuwe regel|"
+    r"espaço|traço|(?:e )?depois|a seguir|nova linha"
 )
 
 PASSWORDS = (
@@ -248,7 +270,7 @@ PASSWORDS = (
         r"\d(?:[ .\-]?\d){3,7}(?![\w%]|\s(?:lines|bytes|bits|edition)\b)|"
         r"(?<!\w)(?:(?:haus|garten)?tür|tor|alarm|safe|tresor|(?:voor)?deur|poort|kluis)"
         r"-?code(?:\s[\w'\-]{1,20}){0,4}?"
-        r"(?:\s(?:is|was|ist|lautet)\s|\s?[:=]\s?)\d(?:[ .\-]?\d){3,7}(?![\w%])",
+        r"(?:\s(?:is|was|ist|lautet)\s|\s?[:=]\s?|\s)\d(?:[ .\-]?\d){3,7}(?![\w%])",
         score=80,
         digits=4,
         spoken=True,
@@ -257,12 +279,13 @@ PASSWORDS = (
     PatternRule(
         id="pin-in-words",
         data_class="secret.password",
-        regex=r"(?<!\w)(?:pin|pin-?code|pincode|code pin|c[oó]digo pin|codice pin|"
-        r"geheimzahl)(?:[ \-](?:nummer|code|nummers))?"
-        r"(?:\s(?:is|ist|lautet|est|es|è|é)|\s?[:=])\s{1,2}"
-        rf"(?:(?:{_TOLD_DIGIT})[ ,\-]{{1,3}}){{3,7}}(?:{_TOLD_DIGIT})(?!\w)",
+        regex=rf"(?<!\w)(?:{_CODES})(?!\w|{_PROGRAM})"
+        rf"(?:[ ,:=\-]{{1,3}}[\w'\u2019]{{1,16}}){{0,6}}?"
+        rf"[ ,:=\-]{{1,3}}(?:(?:{_TIMES}) )?(?:{_TOLD_DIGIT})"
+        rf"(?:[ ,\-]{{1,3}}(?:(?:{_PAUSES})[ ,]{{1,3}}){{0,2}}"
+        rf"(?:(?:{_TIMES}) )?(?:{_TOLD_DIGIT})){{2,8}}(?!\w)",
         score=75,
-        words=("pin", "geheimzahl"),
+        words=("pin", "geheimzahl", "cvc", "cvv", "code", "código", "codigo", "codice"),
     ),
     PatternRule(
         id="password-told",

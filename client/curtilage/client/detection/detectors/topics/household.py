@@ -33,6 +33,7 @@ def _entries(text: str) -> frozenset[str]:
 _OWN: Final = _entries(_DATA["nouns"]["own"])
 _SHARED: Final = _entries(_DATA["nouns"]["shared"])
 _ACCOUNTS: Final = _entries(_DATA["nouns"]["accounts"])
+_FLAT: Final = _entries(_DATA["nouns"]["flat"])
 _DEBTS: Final = _entries(_DATA["debts"]["words"])
 _ROWS: Final = _entries(_DATA["people"]["rows"])
 _HEADS: Final = frozenset(
@@ -134,6 +135,9 @@ def _places(text: str) -> Iterator[tuple[int, int]]:
         nouns = {each["noun"] or each["thing"] for each in (one, other)}
         apart = other.start() - one.end()
         near = apart <= (_NEXT if nouns.isdisjoint(_OWN) else _REACH)
+        # What a flat costs is in every advertisement of one.
+        if nouns <= _FLAT:
+            continue
         if near and len(nouns) > 1:
             yield one.span()
             yield other.span()
