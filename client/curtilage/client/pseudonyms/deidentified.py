@@ -14,9 +14,8 @@ from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.findings import Where
 
-# What the detectors read in place of a stand-in. A token looks like a name to whatever
-# looks for names. The English model has learnt the first; the other model reads the
-# words around that as people, and least those around the second, of 17 tried.
+# What the detectors read for a stand-in: a token looks like a name to them. The English
+# model learnt the first. Near the second, of 17, the other model sees fewest names.
 _READ_AS: Final = "[name]"
 _READ_AS_ELSEWHERE: Final = "[x]"
 # Made when the process starts and never handed out.
@@ -37,8 +36,7 @@ class RewrittenText:
         self._vault = vault
         self._read_as = _READ_AS if english else _READ_AS_ELSEWHERE
         self._at = 0
-        self._outgoing = ""
-        self._read = ""
+        self._outgoing = self._read = ""
 
     def replace(self, place: Place, *, alone: bool = True) -> str:
         """Replace what is at a place, behind all places before; return by what."""
