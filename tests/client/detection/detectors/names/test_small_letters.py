@@ -58,6 +58,13 @@ def test_what_looks_like_the_language_needs_more(
         "De appel en de schroevendraaier liggen in de keuken.",
         "Die Miete steht in miete.xlsx und in get_quorwix(x) und im Haus.",
         "The second rent of quorwix is late.",
+        # Everyday words that no list of frequent words has, one for each language.
+        "Come si fa un nodo con le noci nella credenza della casa?",
+        "Welke knoop en welke moer passen op de boot van het huis?",
+        "Quel nœud et quelle ficelle pour le bateau de la maison ?",
+        "Quantos algarismos e que baralho estão na casa da escola?",
+        "Wo liegt der tacker neben der tür und dem fenster im haus?",
+        "¿Qué cifras y qué baraja están en la casa de la escuela?",
     ],
 )
 def test_ordinary_words_code_and_english_are_left_out(text: str) -> None:
