@@ -394,7 +394,10 @@ def test_the_body_names_who_answered() -> None:
         ({"messages": [CANARY]}, "messages[0]"),
         ({"messages": [{"role": CANARY, "content": ""}]}, "messages[0].role"),
         ({"messages": [{"role": "user", "content": 1}]}, "messages[0].content"),
-        ({"messages": [{"role": "user", "content": []}]}, "messages[0].content"),
+        (
+            {"messages": [{"role": "user", "content": list[object]()}]},
+            "messages[0].content",
+        ),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         (
             {"messages": [{"role": "user", "content": "", "name": 1}]},

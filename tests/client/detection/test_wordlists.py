@@ -35,7 +35,7 @@ def test_places_stay_places_without_accents(text: str) -> None:
 def test_given_names_of_other_languages_are_no_words_or_places() -> None:
     listed = read_data("curtilage.client.detection", "words.toml")
     names = words(listed["given_more"])
-    ordinary = frozenset().union(
+    ordinary = frozenset[str]().union(
         *(each.words | each.everyday for each in PACKS.values())
     )
     assert names

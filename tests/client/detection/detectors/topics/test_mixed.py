@@ -53,9 +53,9 @@ def test_family_in_one_language_is_left_to_its_rules(text: str) -> None:
         ("ma suegra a encore son ictus", {"ictus"}),
         ("meine nephew hat wieder asthma", {"asthma"}),
         # In one language only, or with no illness of the family word's own.
-        ("mi cuñada tiene otra vez asma", set()),
-        ("meine suegra hat wieder Zeit", set()),
-        ("Was ist ein Schlaganfall?", set()),
+        ("mi cuñada tiene otra vez asma", set[str]()),
+        ("meine suegra hat wieder Zeit", set[str]()),
+        ("Was ist ein Schlaganfall?", set[str]()),
     ],
 )
 def test_health_in_the_language_of_the_family_word(text: str, words: set[str]) -> None:

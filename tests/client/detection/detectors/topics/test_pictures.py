@@ -18,21 +18,21 @@ def found(text: str) -> set[str]:
         ("👵🏽 💊 again, what now", {"health.condition", "marker.first_person"}),
         ("👩‍⚕️ says 🩸", {"health.condition", "marker.first_person"}),
         # Annoyance, unless it is somebody's.
-        ("this code 🤮", set()),
+        ("this code 🤮", set[str]()),
         ("👶 🤮 since Monday", {"health.condition", "marker.first_person"}),
         # Words say whose it is.
         ("mein Schwager ist 🤢 seit Sonntag", {"health.condition"}),
         ("vandaag alweer 🤢, bij mij", {"health.condition"}),
         ("Befund da: 🦠", {"health.condition", "marker.first_person"}),
         ("uitslag: 🧠, wat nu", {"health.condition", "marker.first_person"}),
-        ("¿resultado? 🚀", set()),
-        ("the results are in the log and they are 🤮", set()),
-        ("works for me 🤯", set()),
-        ("again 🤮 a failing build", set()),
+        ("¿resultado? 🚀", set[str]()),
+        ("the results are in the log and they are 🤮", set[str]()),
+        ("works for me 🤯", set[str]()),
+        ("again 🤮 a failing build", set[str]()),
         # Of nobody.
-        ("👩‍💻 ships it 🚀", set()),
-        ("a family 👨‍👩‍👧 at the beach 👶", set()),
-        ("plain text", set()),
+        ("👩‍💻 ships it 🚀", set[str]()),
+        ("a family 👨‍👩‍👧 at the beach 👶", set[str]()),
+        ("plain text", set[str]()),
     ],
 )
 def test_pictures_of_health_and_people(text: str, classes: set[str]) -> None:

@@ -421,7 +421,7 @@ class NerDetector:
             again = self._model.with_capitals(
                 text, [place[:2] for place, _ in left], alone=alone
             )
-            asked, left = left, []
+            asked, left = left, list[tuple[tuple[int, int, Looks], bool]]()
             for (place, doubted), (judged, at) in zip(asked, again, strict=True):
                 start, end, looks = place
                 here = (at, at + end - start)
