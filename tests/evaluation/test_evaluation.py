@@ -162,7 +162,8 @@ def write_sets(data: Path) -> None:
     )
     labels = {"labels": {"pii": {"exemplars": ["my records"]}}}
     put("vllm-sr-privacy/labels.json", json.dumps(labels))
-    put("pupa/PUPA_New.csv", "user_query,pii_units\nAna Ruiz of Lima,ana ruiz||lima\n")
+    asked = "Ana Ruiz asked about Lima,ana ruiz||lima"
+    put("pupa/PUPA_New.csv", f"user_query,pii_units\n{asked}\n")
     put("pii-masking-bias/templates.csv", "Hi {{Name}}\n")
     names = ["Ana Ruiz,Ana,HA,F", "Bo Li,Bo,AS,M", "Dot Orr,Dot,WO,F", "Cy Oba,Cy,AF,M"]
     head = "full_name,first_name,race_ethnic_group,gender"

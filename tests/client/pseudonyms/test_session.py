@@ -129,7 +129,7 @@ async def test_the_detectors_look_at_what_would_leave_before_it_does() -> None:
     bench = Bench()
     await bench.session.ask(ask(QUESTION))
     looked_at = [query.messages[0].content for query in bench.inspector.seen]
-    assert looked_at == [QUESTION, "Is [name] older than [name]?"]
+    assert looked_at == [QUESTION, "Is [x] older than [x]?"]
 
 
 async def test_the_audit_record_is_about_what_left() -> None:
