@@ -15,7 +15,7 @@ from typing import Final
 from curtilage.client.detection.detectors.languages.vocabulary import VOCABULARIES
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.packs import ENGLISH, PACKS
-from curtilage.client.detection.wordlists import LOANS, is_term, read_data, words
+from curtilage.client.detection.wordlists import is_term, read_data, words
 
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019\-][^\W\d_]+)*")
 _ELIDED = re.compile(r"([^\W\d_]{1,7})['\u2019](?=.{3})")
@@ -108,7 +108,6 @@ def _is_known(word: str, codes: Sequence[str], *, english: bool) -> bool:
 def _every_word() -> frozenset[str]:
     """Return the words of all covered languages, as they are listed."""
     return frozenset[str]().union(
-        LOANS,
         VOCABULARIES[ENGLISH].listed,
         *(pack.words | pack.everyday for pack in PACKS.values()),
         # These say nothing about how a language writes its words: many are loans.
