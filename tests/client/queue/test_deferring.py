@@ -290,12 +290,15 @@ async def test_a_question_that_breaks_the_loop_holds_up_no_other(
         assert (await bench.session.queue.collect(each.ticket)).text == "From afar."
 
 
+@pytest.mark.parametrize("before", [False, True], ids=["", "a question failed first"])
 async def test_that_the_queue_fails_and_works_again_is_said_once_each(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, *, before: bool
 ) -> None:
     bench = Bench()
     await bench.queued()
     await _until(lambda: len(bench.slept) == 1)
+    assert bench.session.queue is not None
+    bench.session.queue.failing = before
 
     def fails(now_ms: int) -> tuple[Deferred, ...]:
         raise QueueStoreError(f"the queue: disk I/O error at {now_ms > 0}")
@@ -310,6 +313,19 @@ async def test_that_the_queue_fails_and_works_again_is_said_once_each(
     bench.awake.set()
     await _until(lambda: len(bench.slept) == 4)
     assert bench.said[1:] == [WORKS]
+    await bench.session.close()
+
+
+async def test_that_it_works_is_not_said_where_nothing_else_was() -> None:
+    bench = Bench()
+    await bench.queued()
+    await _until(lambda: len(bench.slept) == 1)
+    assert bench.session.queue is not None
+    bench.session.queue.failing = True
+    bench.awake.set()
+    await _until(lambda: len(bench.slept) == 2)
+    assert not bench.said
+    assert not bench.session.queue.failing
     await bench.session.close()
 
 

@@ -127,7 +127,7 @@ class Deferring:
     ) -> None:
         self._way_out = way_out
         self._notify = notify
-        self._failing = False
+        self._announced = False  # that it fails
         self._store = store
         self._plan = plan
         self._asks = asks
@@ -362,14 +362,16 @@ class Deferring:
             try:
                 drained = await self.drain()
             except QueueStoreError as error:
-                # Once, and not at every try, which is every minute.
-                if not self.failing:
-                    self._say(f"{error}; {FAILING}")
                 self.failing = True
+                # Once, and not at every try, which is every minute.
+                if not self._announced:
+                    self._say(f"{error}; {FAILING}")
+                self._announced = True
             else:
-                if self.failing:
-                    self._say(WORKS)
                 self.failing = False
+                if self._announced:
+                    self._say(WORKS)
+                self._announced = False
             none = not drained.waiting and not drained.elsewhere
             if none and self._store.in_memory:
                 return  # into a file, another process may put one by
