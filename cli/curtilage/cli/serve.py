@@ -21,7 +21,7 @@ from curtilage.cli.terminal import (
     plural,
 )
 from curtilage.client.audit.checkpoint import CHECKPOINT_S
-from curtilage.client.audit.directory import state_directory
+from curtilage.client.audit.directory import state_folder
 from curtilage.client.config import ClientConfig
 from curtilage.client.consent import KEY_BYTES, ConsentDesk
 from curtilage.client.endpoint import server as gateway
@@ -152,7 +152,7 @@ def kept_token() -> tuple[str | None, Path]:
     Raises:
         ConfigError: the file is not what it should be, or others could read it.
     """
-    folder = state_directory(os.environ, Path.home()).parent
+    folder = state_folder(os.environ, Path.home())
     path = folder / TOKEN_NAME
     try:
         return stored_token(folder, secrets.token_urlsafe), path

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from curtilage.client.audit.directory import state_directory
+from curtilage.client.audit.directory import state_directory, state_folder
 from curtilage.client.audit.trail import DiskAuditTrail
 from curtilage.client.audit.writer import AuditLog
 from curtilage.client.config import ClientConfig
@@ -103,7 +103,7 @@ async def assemble(
     ]
     queue = await asyncio.to_thread(queue_of, config.policy)
     kept = await asyncio.to_thread(
-        KeptConversations, state_directory(os.environ, Path.home()).parent
+        KeptConversations, state_folder(os.environ, Path.home())
     )
     audit = audit_trail(config)
     inspector, local, _ = await asyncio.gather(
@@ -129,9 +129,7 @@ async def assemble(
         cover=cover_settings(config.policy),
         houses={tier: partial(HouseServer, each) for tier, each in houses.items()},
         router=router,
-        trace=TraceFile(
-            state_directory(os.environ, Path.home()).with_name(TRACE_NAME)
-        ).append,
+        trace=TraceFile(state_folder(os.environ, Path.home()) / TRACE_NAME).append,
         advice="\n".join(
             filter(
                 None,
@@ -163,7 +161,7 @@ def queue_of(policy: Policy) -> DeferredStore | None:
     """
     if policy.routing is None or policy.routing.queue.store == "none":
         return None
-    directory = state_directory(os.environ, Path.home()).parent
+    directory = state_folder(os.environ, Path.home())
     return queue_store(policy.routing.queue, directory)
 
 
@@ -235,7 +233,7 @@ def rollout_for(plan: RolloutPlan) -> Rollout:
         plan,
         folder=data / "rollouts",
         registry=Registry(data),
-        trace=state_directory(os.environ, Path.home()).with_name(TRACE_NAME),
+        trace=state_folder(os.environ, Path.home()) / TRACE_NAME,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from curtilage.cli.start import config_from
 from curtilage.cli.terminal import DONE, out, out_json, plural
-from curtilage.client.audit.directory import state_directory
+from curtilage.client.audit.directory import state_folder
 from curtilage.client.errors import EXPLAINED, UsageError
 from curtilage.client.routing.advise import TierFigures
 from curtilage.client.routing.health import PRIORS
@@ -110,7 +110,7 @@ def trace_path(given: str | None) -> Path:
     """Return the trace that was named, or the user's own."""
     if given is not None:
         return Path(given)
-    return state_directory(os.environ, Path.home()).with_name(TRACE_NAME)
+    return state_folder(os.environ, Path.home()) / TRACE_NAME
 
 
 def read_named(given: str | None) -> tuple[TraceLine, ...]:

@@ -103,11 +103,16 @@ class AuditKeys:
 
 
 def state_directory(environ: Mapping[str, str], home: Path) -> Path:
-    """Return where a user's audit log is unless told otherwise (XDG)."""
+    """Return where a user's audit log is, unless another folder is named."""
+    return state_folder(environ, home) / "audit"
+
+
+def state_folder(environ: Mapping[str, str], home: Path) -> Path:
+    """Return the folder of what a client keeps for itself (XDG)."""
     # The specification: a relative path is to be ignored.
     named = Path(environ.get("XDG_STATE_HOME", ""))
     base = named if named.is_absolute() else home / ".local" / "state"
-    return base / "curtilage" / "audit"
+    return base / "curtilage"
 
 
 class AuditDirectory:
