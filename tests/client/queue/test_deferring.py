@@ -27,6 +27,7 @@ from curtilage.client.errors import (
     TicketError,
     UsageError,
 )
+from curtilage.client.fair_queue import CALLER
 from curtilage.client.options import Mode, Require
 from curtilage.client.parts import ClientParts
 from curtilage.client.query import Query
@@ -431,6 +432,31 @@ async def test_so_many_may_wait() -> None:
     with pytest.raises(QueueFullError) as full:
         await bench.session.ask(query())
     assert full.value.code == "queue_full"
+    # A full queue is one that can be read and written.
+    assert bench.session.queue is not None
+    assert not bench.session.queue.failing
+
+
+async def test_what_waits_is_asked_for_nobody_in_particular(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The program whose question started the loop is not who asks the others'."""
+    bench = Bench()
+    callers: list[bytes | None] = []
+
+    async def drains() -> Drained:
+        callers.append(CALLER.get())
+        return Drained(waiting=1)
+
+    assert bench.session.queue is not None
+    monkeypatch.setattr(bench.session.queue, "drain", drains)
+    CALLER.set(b"the first")
+    await bench.queued()
+    await _until(lambda: len(bench.slept) == 1)
+    bench.awake.set()
+    await _until(lambda: len(callers) == 1)
+    assert callers == [b""]
+    await bench.session.close()
 
 
 async def test_what_waits_too_long_is_told_so() -> None:

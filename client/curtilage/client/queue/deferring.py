@@ -9,7 +9,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -46,6 +46,7 @@ from curtilage.client.queue.deferred import (
 from curtilage.client.queue.deferred_store import (
     DeferredStore,
     QueueDamagedError,
+    QueueFullError,
     QueueStoreError,
 )
 from curtilage.policy.decision.decide import Decision
@@ -205,9 +206,13 @@ class Deferring:
         return None
 
     async def _put(self, item: Deferred, request: bytes, why: str) -> None:
-        # Until it is known to be written: whatever happens instead is a failure.
-        self.failing = True
-        await asyncio.to_thread(self._store.put, item, request, why)
+        try:
+            await asyncio.to_thread(self._store.put, item, request, why)
+        except QueueFullError:
+            raise  # it can be read and written
+        except Exception:
+            self.failing = True
+            raise
         self.failing = False
         # It waits now, whether or not it can be counted: told that it failed, its
         # sender would have no ticket for what leaves later all the same.
@@ -349,7 +354,11 @@ class Deferring:
     def keep_on(self) -> None:
         """Ask again and again, beside the questions, while something may wait."""
         if not self._closed and (self._loop is None or self._loop.done()):
-            self._loop = asyncio.ensure_future(self._again_and_again())
+            # In a context of its own: it asks for everybody, and not for the program
+            # whose question happened to start it.
+            self._loop = asyncio.get_running_loop().create_task(
+                self._again_and_again(), context=Context()
+            )
 
     async def _again_and_again(self) -> None:
         pause_s = FIRST_PAUSE_S
