@@ -13,7 +13,6 @@ from curtilage.client.errors import ClientError, EnclaveError, FailureReason
 from curtilage.client.health import (
     HOLD_S,
     PARTS,
-    PASSING,
     WORDS,
     Changes,
     Condition,
@@ -54,6 +53,13 @@ OF_THE_QUERY = {
     FailureReason.NOT_PERMITTED,
     FailureReason.REFUSED,
     FailureReason.TOO_LARGE,
+}
+# What passes by itself within seconds, and is no change of state.
+PASSING = {
+    FailureReason.BUSY,
+    FailureReason.TOO_MANY_RUNNING,
+    FailureReason.LOCAL_BUSY,
+    FailureReason.HOUSE_BUSY,
 }
 CONFIGURED = {FailureReason.NOT_CONFIGURED, FailureReason.NO_ENCLAVE_NAMED}
 KEY = Ed25519PrivateKey.from_private_bytes(bytes([5]) * 32)

@@ -7,7 +7,7 @@ observed and the time are arguments.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import Enum, StrEnum, unique
 from typing import Final
 
@@ -15,8 +15,6 @@ from curtilage.client.errors import EXPLAINED, FailureReason
 
 HOLD_S: Final = 30.0
 """After a line about a part, the next one about it comes no sooner than this."""
-EXPIRES_SOON: Final = timedelta(days=14)
-"""A policy's signature is reported from then on before it ends."""
 LAST_SHARE: Final = 0.1
 """Evidence that was not renewed is reported in the last tenth of its life."""
 
@@ -144,15 +142,6 @@ PARTS: Final[Mapping[Reason, Part]] = {
 }
 """Which part each reason is about."""
 
-PASSING: Final = frozenset(
-    {
-        FailureReason.BUSY,
-        FailureReason.TOO_MANY_RUNNING,
-        FailureReason.LOCAL_BUSY,
-        FailureReason.HOUSE_BUSY,
-    }
-)
-"""What passes by itself within seconds, and is no change of state."""
 _REASONS: Final[Mapping[FailureReason, Reason]] = {
     FailureReason(each.value): each
     for each in Reason

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from time import monotonic
 from types import TracebackType
 from typing import Self
@@ -28,10 +28,10 @@ from curtilage.client.answering.observer import Observer
 from curtilage.client.audit.recorder import CoverRecorder
 from curtilage.client.audit.trail import AuditTrail
 from curtilage.client.consent import Outbound, Stays
+from curtilage.client.conversation.kept import UNSAVED_AT_END
 from curtilage.client.conversation.pinned import PinnedConversations
 from curtilage.client.errors import EnclaveError, FailureReason, UsageError
 from curtilage.client.health import (
-    EXPIRES_SOON,
     PARTS,
     Condition,
     Evidence,
@@ -53,7 +53,7 @@ from curtilage.policy.decision.decide import Decision
 from curtilage.policy.decision.permit import KEY_BYTES, PermitDesk
 from curtilage.policy.decision.tiers import Tier, TierKind
 from curtilage.policy.document.model import Policy
-from curtilage.policy.signing import Currency, SigningError, parse_signature
+from curtilage.policy.signing import WARNED_BEFORE, Currency
 
 
 class Session:
@@ -406,7 +406,9 @@ class Session:
             if self._enclave is not None:
                 await self._enclave.close()
             self._attempts.close()
-            await asyncio.to_thread(self._pinned.close)
+            saved = await asyncio.to_thread(self._pinned.close)
+            if not saved and self._parts.notify is not None:
+                self._parts.notify(UNSAVED_AT_END)
             await self._parts.audit.close()
 
 
@@ -414,12 +416,9 @@ def _signature(currency: Currency | None, now: datetime) -> Condition:
     """Return how the policy's signature is; where none is demanded, all is well."""
     if currency is None:
         return Condition(part=Part.POLICY)
-    if currency.problem(now) is not None:
+    span = currency.span()
+    if span is None or currency.problem(now) is not None:
         return Condition(part=Part.POLICY, reason=Reason.POLICY_NOT_CURRENT)
-    try:
-        signature = parse_signature(currency.signature or b"")
-    except SigningError:
-        return Condition(part=Part.POLICY, reason=Reason.POLICY_NOT_CURRENT)
-    until = datetime.fromtimestamp(signature.not_after, UTC)
-    reason = Reason.POLICY_EXPIRING if until - now < EXPIRES_SOON else None
+    until = span[1]
+    reason = Reason.POLICY_EXPIRING if until - now < WARNED_BEFORE else None
     return Condition(part=Part.POLICY, reason=reason, until=until)

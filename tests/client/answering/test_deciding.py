@@ -13,7 +13,12 @@ import pytest
 
 from curtilage.client.answer import Answer, Answerer
 from curtilage.client.consent import Outbound
-from curtilage.client.conversation.kept import LOST, UNSAVED, KeptConversations
+from curtilage.client.conversation.kept import (
+    LOST,
+    UNSAVED,
+    UNSAVED_AT_END,
+    KeptConversations,
+)
 from curtilage.client.errors import ClientError
 from curtilage.client.fair_queue import ASKER, CALLER, Asker
 from curtilage.client.options import Mode, Require, RoutingOptions
@@ -305,6 +310,16 @@ async def test_a_disk_that_fails_is_said_once(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.undo()
     await bench.session.ask(chat(CARD))
     assert kept.count() == 3
+
+
+async def test_a_disk_that_fails_at_the_end_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = KeptConversations()
+    bench = Bench(kept=kept)
+    monkeypatch.setattr(kept, "save", lambda: False)
+    await bench.session.close()
+    assert bench.said == [UNSAVED_AT_END]
 
 
 # --- by content, of several programs ----------------------------------------------

@@ -46,6 +46,10 @@ UNSAVED: Final = (
     "which conversations have to stay local cannot be saved just now; it is known "
     "until this program ends"
 )
+UNSAVED_AT_END: Final = (
+    "which conversations have to stay local could not be saved: after a restart, one "
+    "whose later turns do not show it may be sent"
+)
 _KEY_BYTES: Final = 32
 _DIGEST_BYTES: Final = 16
 _LOCK_S: Final = 5.0

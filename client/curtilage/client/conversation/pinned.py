@@ -158,9 +158,9 @@ class PinnedConversations:
         """Tell how many; a digest could confirm a guess."""
         return f"<PinnedConversations: {self._kept.count()}>"
 
-    def close(self) -> None:
-        """Close the files, if there are any."""
-        self._kept.close()
+    def close(self) -> bool:
+        """Close the files, if there are any; tell whether all is in them."""
+        return self._kept.close()
 
     def save(self) -> bool:
         """Put on the disk what ``add`` was called with; tell whether it is there."""
