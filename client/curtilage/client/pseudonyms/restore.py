@@ -26,7 +26,7 @@ from typing_extensions import override
 from curtilage.client.answer import AnswerEvent, Delta, Finished
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.pseudonyms.link_guard import AddressWatch, is_joined
-from curtilage.client.pseudonyms.vault import CLOSING, OPENING, TOKEN
+from curtilage.client.pseudonyms.vault import BARE_FORM, CLOSING, OPENING, TOKEN
 
 # An answer of 32,768 tokens of the model, five to a stand-in, has fewer.
 MAX_STAND_INS: Final = 10_000
@@ -37,16 +37,15 @@ _AFTER_NAME: Final = r"(?![\w$@(\[=]|\.\w|->)"
 _MAX_EMPHASIS: Final = 3
 # It may still become a part of such a name, or the end of an emphasis.
 _UNDECIDED: Final = re.compile(rf"(?:_{{0,{_MAX_EMPHASIS}}}|s|\.|-)\Z")
-_WORD: Final = r"[A-Za-z]+\\?_[0-9]{1,4}"
 # In German a person's name has an "s" and no apostrophe.
 _AS_WORD: Final = (
-    rf"{_BEFORE_NAME}{_WORD}(?:(?=s(?!\w))|{_AFTER_NAME})",
+    rf"{_BEFORE_NAME}{BARE_FORM}(?:(?=s(?!\w))|{_AFTER_NAME})",
     *(
-        rf"(?<={_BEFORE_NAME}{'_' * count}){_WORD}(?={'_' * count}(?!\w))"
+        rf"(?<={_BEFORE_NAME}{'_' * count}){BARE_FORM}(?={'_' * count}(?!\w))"
         for count in range(1, _MAX_EMPHASIS + 1)
     ),
 )
-_EMPHASISED: Final = re.compile(rf"(?<![A-Za-z])({_WORD})_{{1,{_MAX_EMPHASIS}}}\Z")
+_EMPHASISED: Final = re.compile(rf"(?<![A-Za-z])({BARE_FORM})_{{1,{_MAX_EMPHASIS}}}\Z")
 # Of any case, and wherever it is: what is not restored is counted.
 _BARE: Final = re.compile(r"(?<![^\W_])([A-Za-z]+)\\?_([0-9]{1,4})(?![0-9])")
 

@@ -34,7 +34,10 @@ from curtilage.client.query import Query
 OPENING: Final = "\u27e6"
 CLOSING: Final = "\u27e7"
 TOKEN: Final = re.compile(rf"{OPENING}[A-Z]+_[0-9]{{1,4}}{CLOSING}")
-_LIKE_TOKEN: Final = re.compile(r"(?<![A-Za-z])[A-Za-z]+\\?_[0-9]{1,4}")
+BARE_FORM: Final = r"[A-Za-z]+\\?_[0-9]{1,4}"
+"""A token without its brackets, as a model may write it: what a source holds of this
+form is never given out, and what an answer holds of it may be restored."""
+_LIKE_TOKEN: Final = re.compile(rf"(?<![A-Za-z]){BARE_FORM}")
 MAX_NUMBER: Final = 9999  # of one kind; the grammar has four digits
 KEY_BYTES: Final = 32
 _MAX_WEEKS: Final = 52
