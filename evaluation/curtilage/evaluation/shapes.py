@@ -8,6 +8,7 @@ id alone, so every run has the same texts. No training reads them.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 from typing import Final
 
@@ -42,6 +43,12 @@ class _Source:
     def one(self, column: str, draw: Draw) -> str:
         values = self.all(column)
         return values[draw(len(values))]
+
+
+@cache
+def _sources() -> tuple[_Source, ...]:
+    """Return each language's, read once: thousands of texts are made of them."""
+    return tuple(map(_Source, texts("shapes")))
 
 
 Make = Callable[[_Source, Draw], tuple[str, tuple[Gold, ...]]]
@@ -132,8 +139,8 @@ def _budget(source: _Source, draw: Draw) -> tuple[str, tuple[Gold, ...]]:
 
 
 def _kin(source: _Source, draw: Draw) -> tuple[str, tuple[Gold, ...]]:
-    others = [_Source(each) for each in texts("shapes")]
-    other = others[draw(len(others))]
+    sources = _sources()
+    other = sources[draw(len(sources))]
     ill = source if draw(2) else other
     values = {"kin": other.one("kin", draw), "ill": ill.one("ill", draw)}
     return source.one("kin_frames", draw).format(**values), ()
@@ -163,8 +170,8 @@ _SHAPES: Final[Mapping[str, tuple[str, Make, Wanted]]] = MappingProxyType(
 
 def made(shape: str, lang: str, limit: int) -> tuple[Row, ...]:
     """Return different texts of one shape and language; fewer if there are no more."""
-    (fields,) = texts("shapes", lang)
-    source, make = _Source(fields), _SHAPES[shape][1]
+    (source,) = [each for each in _sources() if each.lang == lang]
+    make = _SHAPES[shape][1]
     rows: dict[str, Row] = {}
     for at in range(4 * limit):
         name = f"shapes:{shape}:{lang}:{at}"
@@ -177,7 +184,7 @@ def made(shape: str, lang: str, limit: int) -> tuple[Row, ...]:
 
 def shapes(bench: Bench) -> Iterator[Figure]:
     """Yield, for each shape and language, how many texts keep what must not leave."""
-    sources = [_Source(fields) for fields in texts("shapes")]
+    sources = _sources()
     for shape, (title, _, wanted) in _SHAPES.items():
         for source in sources:
             rows = made(shape, source.lang, min(bench.limit, MADE))
