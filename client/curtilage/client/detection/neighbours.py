@@ -92,7 +92,8 @@ def neighbours(text: str, names: Iterable[Place]) -> Iterator[Place]:
         if match[0].lower() not in _LINKING
     ]
     inside = _inside(words, taken)
-    ordinary = _ordinary({text[slice(*place)].lower() for place in words})
+    said = {text[slice(*place)].lower() for place in words}
+    ordinary = _ordinary(_languages(said))
     found = _framed(text, words, taken) | _linked(text, words, inside)
     shouted = any(text[start:end].isupper() for start, end in taken)
     for at in sorted(found):
@@ -140,9 +141,10 @@ class _Parts:
         self._plain = lowered(text)
         self._taken = taken
         words = {match[0] for match in _LETTERS.finditer(self._plain)}
-        self._ordinary = _ordinary(words)
+        codes = _languages(words)
+        self._ordinary = _ordinary(codes)
         # Where every noun has a capital, one is no mark of a name.
-        self._nouns = any(not PACKS[code].capitals for code in _languages(words))
+        self._nouns = any(not PACKS[code].capitals for code in codes)
 
     def without_particles(self, start: int, end: int) -> int:
         """Return where a found name ends without small words: "Friederike aus"."""
@@ -216,15 +218,15 @@ class _Parts:
         return self._plain[slice(*place)]
 
 
-def _ordinary(words: Collection[str]) -> frozenset[str]:
-    """Return the words of the languages that know half of a text's words.
-
-    Nobody else says here which language it is in: this runs where no identifier is.
-    """
-    return frozenset[str]().union(*(PACKS[code].words for code in _languages(words)))
+def _ordinary(codes: Iterable[str]) -> frozenset[str]:
+    return frozenset[str]().union(*(PACKS[code].words for code in codes))
 
 
 def _languages(words: Collection[str]) -> list[str]:
+    """Return the languages that know half of a text's words.
+
+    Nothing else says here which language it is in: this runs where no identifier is.
+    """
     return [
         code
         for code, pack in PACKS.items()

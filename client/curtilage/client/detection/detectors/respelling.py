@@ -175,9 +175,7 @@ def compact(text: str) -> str:
     if "\n" in text or _JOINT in text:
         text = _mended(text)
     if dotted:
-        text = _GLUED_IP.sub(
-            lambda match: f" {match[1] or match[2] or match[3] or match[4]} ", text
-        )
+        text = _GLUED_IP.sub(lambda match: f" {match[1] or match[2]} ", text)
     return text
 
 

@@ -283,22 +283,17 @@ class EmbeddedModel:
             For each place what is said of a part of the text around it, and where in
             that part the place begins.
         """
-        asked: list[tuple[Passages, int]] = []
-        for start, end in places:
-            first = text.rfind(" ", 0, max(0, start - AROUND)) + 1
-            last = text.find(" ", end + AROUND)
-            before, behind = text[first:start], text[end : last if last >= 0 else None]
-            if alone:
-                before = _SENTENCE_END.split(before)[-1]
-                behind = _SENTENCE_END.split(behind)[0]
-                first = start - len(before)
-            passage = before + text[start:end].title() + behind
-            asked.append((Passages(text=passage), start - first))
-        if not asked:
+        if not places:
             return ()
+        asked: list[Passages] = []
+        offsets: list[int] = []
+        for start, end in places:
+            before, behind = _around(text, start, end, alone=alone)
+            asked.append(Passages(text=before + text[start:end].title() + behind))
+            offsets.append(len(before))
         guard = self.others or self.guard
-        judged = guard.judge_all([each for each, _ in asked], recall=self.recall)
-        return [(each, at) for each, (_, at) in zip(judged, asked, strict=True)]
+        judged = guard.judge_all(asked, recall=self.recall)
+        return list(zip(judged, offsets, strict=True))
 
     def ahead(self, readings: Sequence[Reading]) -> None:
         """Judge several texts in one go, and keep with each what was said of it."""
@@ -326,6 +321,16 @@ class EmbeddedModel:
     def _judged(self, guard: _Judge, reading: Reading) -> "Judgement":
         asked = Passages(text=reading.text, beside=excerpts(reading))
         return guard.judge_all([asked], recall=self.recall)[0]
+
+
+def _around(text: str, start: int, end: int, *, alone: bool) -> tuple[str, str]:
+    """Return what is before and behind a word, or of its sentence alone."""
+    first = text.rfind(" ", 0, max(0, start - AROUND)) + 1
+    last = text.find(" ", end + AROUND)
+    before, behind = text[first:start], text[end : last if last >= 0 else None]
+    if alone:
+        return _SENTENCE_END.split(before)[-1], _SENTENCE_END.split(behind)[0]
+    return before, behind
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,6 +423,14 @@ class NerDetector:
         ]
         nouns = all(not PACKS[code].capitals for code in reading.packs)
         for alone in (False, True):
+            if alone:
+                # A word whose sentence is all that was read gets the same answer.
+                left = [
+                    each
+                    for each in left
+                    if _around(text, *each[0][:2], alone=True)
+                    != _around(text, *each[0][:2], alone=False)
+                ]
             again = self._model.with_capitals(
                 text, [place[:2] for place, _ in left], alone=alone
             )

@@ -13,10 +13,12 @@ from functools import cache
 from typing import Final
 
 from curtilage.client.detection.detectors.languages.vocabulary import VOCABULARIES
+from curtilage.client.detection.detectors.loading import loading
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.packs import ENGLISH, PACKS
 from curtilage.client.detection.wordlists import is_term, read_data, words
 
+_DATA: Final = "curtilage.client.detection"
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019\-][^\W\d_]+)*")
 _ELIDED = re.compile(r"([^\W\d_]{1,7})['\u2019](?=.{3})")
 _BEFORE = re.compile(r"([^\W\d_]+|'t)[ \t]{1,2}$")
@@ -107,12 +109,13 @@ def _is_known(word: str, codes: Sequence[str], *, english: bool) -> bool:
 @cache
 def _every_word() -> frozenset[str]:
     """Return the words of all covered languages, as they are listed."""
-    return frozenset[str]().union(
-        VOCABULARIES[ENGLISH].listed,
-        *(pack.words | pack.everyday for pack in PACKS.values()),
-        # These say nothing about how a language writes its words: many are loans.
-        *map(words, read_data("curtilage.client.detection", "everyday.toml").values()),
-    )
+    with loading():
+        return frozenset[str]().union(
+            VOCABULARIES[ENGLISH].listed,
+            *(pack.words | pack.everyday for pack in PACKS.values()),
+            # These say nothing about how a language writes its words: many are loans.
+            *map(words, read_data(_DATA, "everyday.toml").values()),
+        )
 
 
 def _is_native(word: str, code: str) -> bool:
@@ -151,14 +154,16 @@ def _grams_of(word: str) -> list[str]:
 @cache
 def _stems(code: str) -> frozenset[str]:
     pack = PACKS[code]
-    return frozenset(
-        stem for word in pack.words | pack.everyday for stem in _stems_of(word)
-    )
+    with loading():
+        return frozenset(
+            stem for word in pack.words | pack.everyday for stem in _stems_of(word)
+        )
 
 
 @cache
 def _grams(code: str) -> frozenset[str]:
     pack = PACKS[code]
-    return frozenset(
-        gram for word in pack.words | pack.everyday for gram in _grams_of(word)
-    )
+    with loading():
+        return frozenset(
+            gram for word in pack.words | pack.everyday for gram in _grams_of(word)
+        )

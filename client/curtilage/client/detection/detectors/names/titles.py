@@ -114,7 +114,7 @@ def _listed(plain: str, codes: Sequence[str]) -> _Title | None:
     for code in codes:
         titles = TITLES[code]
         if plain in titles.honorifics:
-            return _Title(code, honorific=True, unsure=plain in titles.unsure)
+            return _Title(code, honorific=True, unsure=False)
         if plain in titles.roles:
             return _Title(code, honorific=False, unsure=plain in titles.unsure)
         if titles.heads and any(
@@ -122,18 +122,19 @@ def _listed(plain: str, codes: Sequence[str]) -> _Title | None:
             for head in titles.heads
         ):
             return _Title(code, honorific=False, unsure=False)
-    if len(plain) < _MIN_FOREIGN_CHARS or any(
-        is_ordinary(plain, code) for code in codes
-    ):
-        return None
     # "Write to Frau Döring": a title of another language than the text's.
-    for code, titles in TITLES.items():
-        if code not in codes and plain in titles.honorifics:
-            return _Title(code, honorific=True, unsure=False)
-    return None
+    abroad = (
+        code
+        for code, titles in TITLES.items()
+        if code not in codes and plain in titles.honorifics
+    )
+    other = next(abroad, None) if len(plain) >= _MIN_FOREIGN_CHARS else None
+    if other is None or any(_is_ordinary(plain, code) for code in codes):
+        return None
+    return _Title(other, honorific=True, unsure=False)
 
 
-def is_ordinary(plain: str, code: str) -> bool:
+def _is_ordinary(plain: str, code: str) -> bool:
     """Tell whether a word in small letters is in the vocabulary of a language."""
     if code == ENGLISH:
         return plain in COMMON or is_known(plain)
@@ -207,7 +208,7 @@ def _is_doubtful(
     # "of Major Butter" in a sentence, and not "the General Terms".
     if codes == (ENGLISH,) and at and tokens[at - 1].raw.islower():
         marked = marked or tokens[at - 1].plain not in _ARTICLES
-    return not marked and any(is_ordinary(bare(name.word), code) for code in codes)
+    return not marked and any(_is_ordinary(bare(name.word), code) for code in codes)
 
 
 def _follows(text: str, tokens: Sequence[_Token], at: int) -> bool:
@@ -258,7 +259,7 @@ def _last(text: str, tokens: Sequence[_Token], at: int, codes: Sequence[str]) ->
         if (
             _has_nouns(codes)
             and not given
-            and any(is_ordinary(plain, code) for code in codes)
+            and any(_is_ordinary(plain, code) for code in codes)
         ):
             break
         at += 1

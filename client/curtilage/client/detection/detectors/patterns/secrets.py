@@ -665,10 +665,10 @@ NAMED_KEYS = (
         id="key-near-network",
         data_class="secret.password",
         regex=rf"{_NO_NUMBER}[^\W\d_]{{0,12}}?(?:"
-        rf"(?:{_SURE}|{_STEM}|{_GIVEN})(?![^\W_]){_BETWEEN}(?<![^\W_])[^\W\d_]{{0,12}}?"
+        rf"(?:{_STEM}|{_GIVEN})(?![^\W_]){_BETWEEN}(?<![^\W_])[^\W\d_]{{0,12}}?"
         rf"(?:{_NETWORK}){_BETWEEN}|"
         rf"(?:{_NETWORK})(?:{_BETWEEN}(?<![^\W_])|[^\W\d_]{{0,12}}?)"
-        rf"(?:{_SURE}|{_STEM}|{_GIVEN})(?![^\W_]){_BETWEEN}|"
+        rf"(?:{_STEM}|{_GIVEN})(?![^\W_]){_BETWEEN}|"
         rf"(?:w-?lan|wi-?fi|hotspot)(?![^\W_]){_SAYS})({_MADE_UP})",
         score=80,
         group=1,

@@ -6,7 +6,7 @@ in the family word's own language as well. The words are data (``data/mixed.toml
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from curtilage.client.detection.detectors.readings import Reading
@@ -54,16 +54,19 @@ def health_in(text: str) -> Iterator[Span]:
     Args:
         text: in lower case.
     """
+    found: dict[str, Sequence[Span]] = {}
     for match, own in _families(text):
         first, end = max(match.start() - _AROUND, 0), match.end() + _AROUND
         for code in own:
+            if code not in found:
+                found[code] = tuple(_health_words(text, code))
             yield from (
-                span
-                for span in _listed(text, code)
-                if span.data_class.startswith(_HEALTH)
-                and first <= span.start
-                and span.end <= end
+                span for span in found[code] if first <= span.start and span.end <= end
             )
+
+
+def _health_words(text: str, code: str) -> Iterator[Span]:
+    return (span for span in _listed(text, code) if span.data_class.startswith(_HEALTH))
 
 
 def _listed(text: str, code: str) -> Iterator[Span]:
@@ -89,14 +92,15 @@ def _families(text: str) -> Iterator[tuple[re.Match[str], list[str]]]:
         if match[0] not in ANY_KIN:
             continue
         own = [code for code, each in _KIN.items() if match[0] in each]
-        # A word of the kin's own language tells of no other one.
-        known = frozenset[str]().union(*(_KNOWN[code] for code in own))
-        usual = frozenset[str]().union(*(_BEFORE[code] for code in own))
+        usual = any(said in _BEFORE[code] for code in own)
         others = [code for code in _SMALL if match[0] not in _KNOWN[code]]
         around = text[max(match.start() - _AROUND, 0) : match.end() + _AROUND]
-        here = {each[0] for each in _WORD.finditer(around)} - known
+        # A word of the kin's own language shows no other one.
+        here = {each[0] for each in _WORD.finditer(around)}.difference(
+            *(_KNOWN[code] for code in own)
+        )
         if any(
-            len(here & _SMALL[code]) >= _LEAST or said in _BEFORE[code] - usual
+            len(here & _SMALL[code]) >= _LEAST or (not usual and said in _BEFORE[code])
             for code in others
         ):
             yield match, own
