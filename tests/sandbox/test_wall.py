@@ -199,16 +199,25 @@ def test_the_root_folder_holds_by_itself(tmp_path: Path) -> None:
 
 
 @LINUX
-@pytest.mark.parametrize("call", ["pivot_root", "umount", "mount"])
+@pytest.mark.parametrize(
+    ("call", "failure", "why"),
+    [
+        ("pivot_root", "OSError(1, 'refused')", "refused"),
+        ("umount", "OSError(1, 'refused')", "refused"),
+        ("mount", "OSError(1, 'refused')", "refused"),
+        # A processor whose numbers of calls are not known.
+        ("pivot_root", "KeyError('m68k')", ""),
+    ],
+)
 def test_a_root_folder_that_cannot_be_had_changes_nothing(
-    call: str, tmp_path: Path
+    call: str, failure: str, why: str, tmp_path: Path
 ) -> None:
     # As in a container, or under a security module, that forbids one of the calls.
     refused = (
         "from curtilage.sandbox import kernel\n"
         "def refuse(*given):\n"
         f"    if given[0] != 'none' or {call != 'mount'}:\n"
-        f"        raise OSError(1, 'refused')\n"
+        f"        raise {failure}\n"
         f"    return done(*given)\n"
         f"done, kernel.{call} = kernel.{call}, refuse\n"
     )
@@ -216,7 +225,7 @@ def test_a_root_folder_that_cannot_be_had_changes_nothing(
     stands, said = probe("compute_only", tmp_path, code=code)
     require(stands, Layer.SECCOMP)
     assert Promise.LOOKUPS in stands.gaps
-    assert f"{Layer.FOLDERS}: refused" in stands.missing
+    assert any(each.startswith(f"{Layer.FOLDERS}: {why}") for each in stands.missing)
     if call != "umount":
         assert said["read"] == said["system file"] == said["lookup"] == "done"
 

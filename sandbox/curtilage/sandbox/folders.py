@@ -65,6 +65,7 @@ def enter(reads: Sequence[Path]) -> None:
 
     Raises:
         OSError: the kernel refuses; the process keeps the root folder that it had.
+        KeyError: a machine whose call numbers are not known; the same.
     """
     # No mount made here reaches the machine's own namespace, and none made there later
     # comes here: an automounter must not follow.
@@ -84,7 +85,7 @@ def enter(reads: Sequence[Path]) -> None:
             # Both names mean the same folder: the old root comes to lie on the new one
             # and is taken off it. Then only open files lead out.
             kernel.pivot_root(".", ".")
-        except OSError:
+        except (OSError, KeyError):
             os.chdir("/")
             kernel.umount(root, kernel.MNT_DETACH)
             raise
@@ -94,7 +95,7 @@ def enter(reads: Sequence[Path]) -> None:
 
 def _opened(wanted: Iterable[Path], opened: ExitStack) -> Iterable[_Source]:
     # By length: a folder comes before what is mounted inside of it.
-    for path in sorted(set(wanted), key=lambda each: (len(each.parts), each)):
+    for path in sorted(wanted, key=lambda each: (len(each.parts), each)):
         try:
             descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:
@@ -106,9 +107,10 @@ def _opened(wanted: Iterable[Path], opened: ExitStack) -> Iterable[_Source]:
 def _bind(source: _Source, root: Path) -> None:
     at = root / source.path.relative_to("/")
     given = os.fstat(source.descriptor)
-    if at.exists() and os.path.samestat(at.stat(), given):
+    there = at.exists()
+    if there and os.path.samestat(at.stat(), given):
         return  # it lies in a folder that is there already
-    if not at.exists():
+    if not there:
         at.parent.mkdir(parents=True, exist_ok=True)
         if stat.S_ISDIR(given.st_mode):
             at.mkdir()
