@@ -111,8 +111,7 @@ def read_certificate(encoded: bytes) -> Certificate:
 
 
 def _values(parsed: x509.Certificate, encoded: bytes) -> Certificate:
-    _refuse_second_algorithm(parsed, encoded)
-    _refuse_unused_bits(encoded, parsed.signature)
+    _refuse_other_encodings(encoded, parsed.signature)
     key = parsed.public_key()
     names = parsed.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     # Absent means "no": a certificate without basicConstraints is no authority
@@ -154,30 +153,16 @@ def _values(parsed: x509.Certificate, encoded: bytes) -> Certificate:
     )
 
 
-def _refuse_second_algorithm(parsed: x509.Certificate, encoded: bytes) -> None:
-    """Refuse an outer signature algorithm that is not the signed one.
+def _refuse_other_encodings(encoded: bytes, signature: bytes) -> None:
+    """Refuse what would give one certificate several encodings, and so fingerprints.
 
-    It stands twice (RFC 5280, section 4.1.1.2), and nothing signs the outer
-    copy: parameters changed there would give the same certificate another
-    fingerprint. The library compares less than all of it.
+    The signature's algorithm is written twice (RFC 5280, section 4.1.1.2), and nothing
+    signs the outer copy. The library compares less than all of it, and it drops the
+    numbers of unused bits: nothing signs that of the signature, either.
     """
-    signed = parsed.tbs_certificate_bytes
-    # Behind the signed part stand the outer algorithm, and the signature as a BIT
-    # STRING: tag, length of one to three bytes, number of unused bits, content.
-    content = len(parsed.signature) + 1
-    header = 2 + (content > 0x7F) + (content > 0xFF)  # noqa: PLR2004 - DER lengths
-    start = encoded.index(signed) + len(signed)
-    if encoded[start : len(encoded) - header - content] not in signed:
+    signed, algorithm, signed_by = der.elements(der.only_element(encoded).content)
+    if algorithm.encoded not in signed.encoded:
         raise ValueError("the outer signature algorithm is another one")
-
-
-def _refuse_unused_bits(encoded: bytes, signature: bytes) -> None:
-    """Refuse a key, a signature or a unique identifier that has unused bits.
-
-    The library drops their number. No signature covers that of the signature, so a
-    certificate would have as many fingerprints as there are numbers.
-    """
-    signed, _, signed_by = der.elements(der.only_element(encoded).content)
     fields = list(der.elements(der.content_of(signed, der.SEQUENCE)))
     # RFC 5280, section 4.1: the version may be left out; the key is the sixth field
     # behind it, and the identifiers are [1] and [2] behind the key.
