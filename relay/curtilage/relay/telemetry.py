@@ -171,7 +171,8 @@ class StateLog:
         if refusal is self._written[name]:
             return
         now_s = self._monotonic()
-        wait_s = self._written_s.get(name, now_s - HOLD_S) + HOLD_S - now_s
+        last_s = self._written_s.get(name)
+        wait_s = 0.0 if last_s is None else last_s + HOLD_S - now_s
         if wait_s <= 0:
             self._written[name], self._written_s[name] = refusal, now_s
             state = State.OK if refusal is None else State.DEGRADED

@@ -29,10 +29,11 @@ def run_verify(arguments: argparse.Namespace) -> int:
     policy, _ = read_policy(arguments.policy)
     now = time_of(arguments.at)
     bundle = read_start(Path(arguments.bundle), MAX_FILE_BYTES)
+    expectations = expectations_from(policy)
     try:
-        key = verify(bundle, expectations_from(policy), now=now)
+        key = verify(bundle, expectations, now=now)
     except RefusedError as refused:
-        refusal = suspect_clock(refused, bundle, expectations_from(policy), now=now)
+        refusal = suspect_clock(refused, bundle, expectations, now=now)
         tell_refusal("bundle", refusal, at=now, as_json=arguments.json)
         return REFUSED
     if arguments.json:

@@ -34,7 +34,7 @@ from curtilage.policy.decision.tiers import RoutingClass
 
 VERSION: Final = 1
 TRACE_NAME: Final = "routing.jsonl"
-"""Of a user's own trace, beside the audit log of ``state_directory``."""
+"""Of a user's own trace, in the client's ``state_folder``."""
 MAX_BYTES: Final = 16 * 1024 * 1024
 MAX_LINE_BYTES: Final = 8192
 LENGTHS: Final = tuple(4**power for power in range(3, 13))  # 64 to 16 Mi characters

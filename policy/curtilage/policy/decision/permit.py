@@ -15,11 +15,8 @@ from typing_extensions import override
 
 from curtilage.policy.decision.decide import AllowedInHouse, require_allowed_in_house
 from curtilage.policy.decision.egress_permit import (
-    ID_BYTES,
     KEY_BYTES,
-    LAST_ATTEMPT,
     LIFE_MS,
-    MOST_USED,
     EgressDesk,
     EgressPermit,
     Permit,
@@ -37,7 +34,7 @@ from curtilage.policy.decision.egress_permit import (
 from curtilage.policy.decision.tiers import RoutingClass
 
 __all__ = [
-    "ID_BYTES", "KEY_BYTES", "LAST_ATTEMPT", "LIFE_MS", "MOST_USED",
+    "KEY_BYTES", "LIFE_MS",
     "ChallengePermit", "CoverPermit", "EgressPermit", "FetchPermit", "HousePermit",
     "Party", "PermitDesk", "PermitRefusal", "PermitRefusedError", "WireException",
     "time_ms",
