@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from curtilage.client.answering.attempts import LOOK_S
 from curtilage.client.errors import ClientError, EnclaveError, FailureReason
 from curtilage.client.health import (
     HOLD_S,
@@ -317,6 +318,55 @@ async def test_a_relay_that_fails_and_comes_back_shows(
         await session.look()
         assert running.wrong == set()
         assert running.enclave_is_available()
+
+
+@pytest.mark.parametrize("policy", [PLAINLY, CHOOSES])
+async def test_a_failure_that_opens_no_breaker_is_looked_at_again(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = Running(policy=policy)
+    monkeypatch.setattr(
+        "curtilage.client.answering.attempts.monotonic", lambda: running.time_s
+    )
+    async with running.session as session:
+        await session.look()
+        running.enclave.fails = EnclaveError(FailureReason.RECEIPT_INVALID)
+        with pytest.raises(ClientError):
+            await session.ask(ASKED)
+        running.enclave.fails = None
+        assert running.wrong == {Reason.RECEIPT_INVALID}
+        fetched = running.enclave.fetched
+        running.time_s += LOOK_S - 1
+        await session.look()
+        assert running.enclave.fetched == fetched
+        assert running.wrong == {Reason.RECEIPT_INVALID}
+        running.time_s += 1
+        await session.look()
+        assert running.wrong == set()
+        fetched = running.enclave.fetched
+        running.time_s += LOOK_S
+        await session.look()
+        assert running.enclave.fetched == fetched
+
+
+@pytest.mark.parametrize("policy", [PLAINLY, CHOOSES])
+async def test_what_still_fails_is_looked_for_every_half_minute(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = Running(policy=policy)
+    monkeypatch.setattr(
+        "curtilage.client.answering.attempts.monotonic", lambda: running.time_s
+    )
+    looks: list[float] = []
+    async with running.session as session:
+        running.enclave.fetch_fails = dead()
+        for _ in range(200):
+            before = running.enclave.fetched
+            await session.look()
+            if running.enclave.fetched > before:
+                looks.append(running.time_s)
+            running.time_s += 1
+    assert 200 / LOOK_S <= len(looks) <= 2 * 200 / LOOK_S
 
 
 async def test_an_answer_says_that_the_enclave_is_there_again() -> None:

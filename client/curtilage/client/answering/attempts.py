@@ -67,7 +67,7 @@ from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.tiers import Denial, RoutingClass, Tier, TierKind
 
 LOOK_S: Final = 30.0
-"""Where nobody chooses, a dead enclave is looked for so often."""
+"""Seconds between two looks for an enclave that fails, where no breaker is open."""
 UNCHOSEN: Final = "usual"
 """Stands in the trace for a reason where nobody chose."""
 _TRIED_ANYWAY: Final = frozenset(
@@ -120,25 +120,25 @@ class Attempts:
     async def look(self) -> None:
         """Find out whether the enclave is there, without any question.
 
-        The first time, and then while it fails; never more often than the breaker, or
-        ``LOOK_S``, lets anybody ask.
+        The first time, and then while it fails: every ``LOOK_S``, and as soon as its
+        breaker lets one try.
         """
-        enclave, first = self._enclave, self._looked_s is None
+        enclave = self._enclave
         if enclave is None or self._probes:
             return
-        failing = self._observer.failing
+        # A broken answer is shown as a failure, but by itself opens no breaker, so
+        # that a breaker alone would never have the enclave looked for.
+        failing = not self._observer.failing.keys().isdisjoint(self._attested)
+        looked_s = self._looked_s
+        due = looked_s is None or (failing and monotonic() - looked_s >= LOOK_S)
         if self._router is not None:
-            for probe in self._router.probes(first=first):
+            for probe in self._router.probes(first=due):
                 await self._probed(enclave, probe)
-        elif first or (
-            not failing.keys().isdisjoint(self._attested)
-            and monotonic() - (self._looked_s or 0.0) >= LOOK_S
-        ):
+        elif due:
             with suppress(EnclaveError):
                 await self._found(enclave)
-        else:
-            return
-        self._looked_s = monotonic()
+        if due:
+            self._looked_s = monotonic()
 
     async def _found(self, enclave: Enclave) -> None:
         """Ask whether an enclave is there, and note it; raises if it is not."""
