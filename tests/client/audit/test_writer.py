@@ -580,6 +580,60 @@ async def test_a_trail_tells_its_problem_and_goes_on_when_it_is_mended(
     assert verified(folder).records == 1
 
 
+async def test_a_failed_checkpoint_is_made_up_for_by_the_next(folder: Path) -> None:
+    disk = Failing("write")
+    disk.broken = False
+    trail = DiskAuditTrail(log_at(folder, disk))
+    await trail.append(ENTRY)
+    disk.broken = True
+    await trail.checkpoint()
+    await trail.checkpoint()  # which must not pass for one: nothing is signed yet
+    assert "No space left" in str(trail.problem)
+    disk.broken = False
+    await trail.checkpoint()
+    assert trail.problem is None
+    log = verified(folder)
+    assert log.signed == log.size
+    await trail.append(ENTRY)
+    await trail.close()
+
+
+async def test_a_record_that_is_written_makes_up_for_a_checkpoint(folder: Path) -> None:
+    disk = Failing("write")
+    disk.broken = False
+    trail = DiskAuditTrail(log_at(folder, disk))
+    await trail.append(ENTRY)
+    disk.broken = True
+    await trail.checkpoint()
+    with pytest.raises(AuditError):  # fails closed as long as nothing can be signed
+        await trail.append(ENTRY)
+    disk.broken = False
+    await mended(trail)
+
+
+async def test_what_kept_the_trail_from_its_start_is_tried_again(folder: Path) -> None:
+    disk = Failing("write")
+    trail = DiskAuditTrail(log_at(folder, disk))
+    await trail.prepare()
+    await trail.checkpoint()
+    assert trail.problem is not None
+    disk.broken = False
+    await trail.checkpoint()
+    assert trail.problem is None
+    await trail.close()
+
+
+async def test_a_checkpoint_makes_up_for_no_record(folder: Path) -> None:
+    trail = DiskAuditTrail(log_at(folder))
+    with pytest.raises(AuditError):
+        await trail.append(dataclasses.replace(ENTRY, rule="out of bounds"))
+    problem = trail.problem
+    assert "out of bounds" in str(problem)
+    await trail.checkpoint()
+    assert trail.problem == problem
+    await mended(trail)
+
+
 async def mended(trail: DiskAuditTrail) -> None:
     await trail.append(ENTRY)
     assert trail.problem is None

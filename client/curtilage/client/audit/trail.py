@@ -17,7 +17,7 @@ class AuditTrail(Protocol):
 
     @property
     def problem(self) -> str | None:
-        """Why the last record could not be written, or None."""
+        """Why nothing could be written or signed when last tried, or None."""
         ...
 
     async def append(self, entry: AuditEntry) -> None:
@@ -57,16 +57,21 @@ class DiskAuditTrail:
 
     def __init__(self, log: AuditLog) -> None:
         self._log = log
-        self._problem: str | None = None
+        self._unwritten: str | None = None
+        self._unsigned: str | None = None
 
     @property
     def problem(self) -> str | None:
-        """Why the last record could not be written, or None."""
-        return self._problem
+        """Why nothing could be written or signed when last tried, or None.
+
+        What a record failed of ends with the next record that is written: a
+        checkpoint may succeed where there is no room for a line.
+        """
+        return self._unwritten or self._unsigned
 
     async def prepare(self) -> None:
         """Find out now whether it can be written; if not, it is a ``problem``."""
-        await self._quietly(self._log.prepare)
+        await self._signed(self._log.prepare)
 
     async def append(self, entry: AuditEntry) -> None:
         """Return once the entry is on the disk.
@@ -78,23 +83,24 @@ class DiskAuditTrail:
         try:
             await asyncio.to_thread(self._log.append, entry)
         except AuditError as error:
-            self._problem = str(error)
+            self._unwritten = str(error)
             raise
         # What could be free text is no field of a record. Nor is it told here.
         except ValueError:
-            self._problem = "a record could not be written: a field is out of bounds"
-            raise AuditError(self._problem) from None
-        self._problem = None
+            self._unwritten = "a record could not be written: a field is out of bounds"
+            raise AuditError(self._unwritten) from None
+        # After a failed checkpoint no record is written before it is made up for.
+        self._unwritten = self._unsigned = None
 
     async def append_receipt(self, entry: ReceiptEntry) -> bool:
         """Keep a receipt; a failure is a ``problem``."""
         try:
             await asyncio.to_thread(self._log.append_receipt, entry)
         except AuditError as error:
-            self._problem = str(error)
+            self._unwritten = str(error)
             return False
         except ValueError:
-            self._problem = "a receipt could not be written: a field is out of bounds"
+            self._unwritten = "a receipt could not be written: a field is out of bounds"
             return False
         return True
 
@@ -103,19 +109,22 @@ class DiskAuditTrail:
         try:
             return await asyncio.to_thread(self._log.receipt_secret, receipt_id)
         except AuditError as error:
-            self._problem = str(error)
+            self._unwritten = str(error)
             return None
 
     async def checkpoint(self) -> None:
-        """Sign what was written; a failure is a ``problem``."""
-        await self._quietly(self._log.checkpoint)
+        """Sign what was written; a failure is a ``problem`` until one succeeds."""
+        await self._signed(self._log.checkpoint)
 
     async def close(self) -> None:
         """Sign what was written and let go of the files."""
-        await self._quietly(self._log.close)
+        await self._signed(self._log.close)
 
-    async def _quietly(self, step: Callable[[], None]) -> None:
+    async def _signed(self, step: Callable[[], None]) -> None:
+        """Take a step after which all that was written is signed."""
         try:
             await asyncio.to_thread(step)
         except AuditError as error:
-            self._problem = str(error)
+            self._unsigned = str(error)
+        else:
+            self._unsigned = None

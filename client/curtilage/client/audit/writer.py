@@ -185,6 +185,7 @@ class AuditLog:
         self._open: _Open | None = None
         self._signed: AuditHead | None = None
         self._seen: Seen | None = None
+        self._failed = False
 
     def append(self, entry: AuditEntry) -> None:
         """Write one record and wait until it is on the medium.
@@ -231,12 +232,14 @@ class AuditLog:
     def checkpoint(self) -> None:
         """Sign the log as it is, unless nothing was written since.
 
+        After any failure the log is read again, and what is unsigned in it is signed.
+
         Raises:
             AuditError: the signature could not be written.
         """
         current, signed = self._open, self._signed
-        unsigned = current is not None and (
-            signed is None or signed.size < current.tail.size
+        unsigned = self._failed or (
+            current is not None and (signed is None or signed.size < current.tail.size)
         )
         if not unsigned:
             return
@@ -273,6 +276,7 @@ class AuditLog:
     def _writing(self) -> Generator[tuple[AuditKeys, _Open]]:
         """Hold the lock over a state that agrees with the disk."""
         with self._mutex:
+            self._failed = True  # until the end is reached
             if self._keys is None:
                 self._keys = self._read_keys()
             with self._files.locked(self._limits.lock_s):
@@ -286,6 +290,7 @@ class AuditLog:
                     # What is on the disk now is read again before the next line.
                     self._let_go()
                     raise
+            self._failed = False
 
     def _read_keys(self) -> AuditKeys:
         if not self._files.made:
