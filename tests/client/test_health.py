@@ -31,7 +31,7 @@ from curtilage.client.parts import AnswersLocally, ClientParts, UnavailableLocal
 from curtilage.client.routing.estimate import RulesEstimator
 from curtilage.client.routing.router import Router
 from curtilage.client.session import Session
-from curtilage.policy.decision.tiers import TierKind
+from curtilage.policy.decision.tiers import Tier, TierKind
 from curtilage.policy.document.load import load_policy
 from curtilage.policy.document.model import Policy
 from curtilage.policy.signing import Currency, public_bytes, sign_policy
@@ -102,7 +102,8 @@ def test_the_whole_is_as_its_worst_part(
     reason: Reason | None, answers: bool, status: Status
 ) -> None:
     condition = Condition(part=Part.AUDIT, reason=reason)
-    health = Health(conditions=(condition,), answers=answers)
+    tiers = ((Tier(id="local", kind=TierKind.IN_PROCESS), answers),)
+    health = Health(conditions=(condition,), tiers=tiers)
     assert health.status is status
     wrong = {each.reason for each in health.reasons}
     assert wrong == {reason, None if answers else Reason.NO_TIER} - {None}
@@ -269,7 +270,9 @@ class Running:
         )
 
     def enclave_is_available(self) -> bool:
-        there = {tier.kind: available for tier, available in self.session.tiers()}
+        there = {
+            tier.kind: available for tier, available in self.session.health().tiers
+        }
         return there[TierKind.ATTESTED]
 
     @property
@@ -477,6 +480,21 @@ async def test_a_signature_is_reported_before_it_ends(
         assert running.enclave_is_available() == (
             reason is not Reason.POLICY_NOT_CURRENT
         )
+
+
+async def test_a_health_report_verifies_the_signature_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    running = Running(currency=signed_until(NOW + timedelta(days=15)))
+    asked: list[datetime] = []
+
+    def problem(_: Currency, now: datetime) -> None:
+        asked.append(now)
+
+    async with running.session as session:
+        monkeypatch.setattr(Currency, "problem", problem)
+        health = session.health()
+        assert (len(health.tiers), len(asked)) == (2, 1)
 
 
 def test_operating_md_names_every_reason_and_its_part() -> None:

@@ -12,6 +12,7 @@ from enum import Enum, StrEnum, unique
 from typing import Final
 
 from curtilage.client.errors import EXPLAINED, FailureReason
+from curtilage.policy.decision.tiers import Tier
 
 HOLD_S: Final = 30.0
 """After a line about a part, the next one about it comes no sooner than this."""
@@ -224,11 +225,16 @@ class Health:
 
     Attributes:
         conditions: of each part.
-        answers: whether any tier can be asked.
+        tiers: the policy's, and whether each may be asked just now.
     """
 
     conditions: tuple[Condition, ...]
-    answers: bool
+    tiers: tuple[tuple[Tier, bool], ...]
+
+    @property
+    def answers(self) -> bool:
+        """Whether any tier can be asked."""
+        return any(available for _, available in self.tiers)
 
     @property
     def status(self) -> Status:

@@ -187,40 +187,26 @@ class Session:
             )
         return self._queue
 
-    def tiers(self) -> Iterator[tuple[Tier, bool]]:
-        """Yield the policy's tiers, and whether each may be asked just now."""
-        router = self._parts.router
-        views = {} if router is None else router.views()
-        absent = {Answerer.ENCLAVE} if self._enclave is None else set[Answerer]()
-        if isinstance(self._parts.local, UnavailableLocal):
-            absent.add(Answerer.LOCAL)
-        if self._parts.audit.problem is not None:
-            # What cannot be recorded is told to nobody outside this process.
-            absent |= {Answerer.ENCLAVE, Answerer.HOUSE}
-        if self._keeps_local:
-            absent.add(Answerer.ENCLAVE)
-        failing = self._observer.failing
-        for tier in self._parts.policy.rulebook.tiering.tiers:
-            # Where somebody chooses, the breaker says when a tier is asked again.
-            there = views[tier.id].available if tier.id in views else True
-            if router is None and tier.kind is not TierKind.IN_PROCESS:
-                there = tier.id not in failing
-            yield tier, there and ANSWERERS[tier.kind] not in absent
-
-    @property
-    def _keeps_local(self) -> bool:
-        """Whether every query is kept local, whatever it says."""
-        detectors, now = self._parts.detectors(), self._parts.clock()
-        currency = self._parts.currency
-        stale = currency is not None and currency.problem(now) is not None
-        return stale or detectors.condition.reason is not None
-
     def health(self) -> Health:
-        """Return how this client is: each of its parts, and whether it can answer."""
+        """Return how this client is: each of its parts, and which tiers can answer."""
         parts, now = self._parts, self._parts.clock()
         failing = self._observer.failing
-        audit = None if parts.audit.problem is None else Reason.AUDIT_FAILED
+        problem = parts.audit.problem
+        audit = Condition(
+            part=Part.AUDIT, reason=None if problem is None else Reason.AUDIT_FAILED
+        )
         queue = self._queue is not None and self._queue.failing
+        detectors = parts.detectors().condition
+        signature = _signature(parts.currency, now)
+        absent = {Answerer.ENCLAVE} if self._enclave is None else set[Answerer]()
+        if isinstance(parts.local, UnavailableLocal):
+            absent.add(Answerer.LOCAL)
+        if audit.reason is not None:
+            # What cannot be recorded is sent to no other machine.
+            absent |= {Answerer.ENCLAVE, Answerer.HOUSE}
+        if detectors.reason or signature.reason is Reason.POLICY_NOT_CURRENT:
+            # Every query is kept local, whatever it says.
+            absent.add(Answerer.ENCLAVE)
         return Health(
             conditions=(
                 *self._elsewhere(now),
@@ -234,15 +220,26 @@ class Session:
                     if tier.kind is TierKind.HOUSE
                 ),
                 self._model(),
-                parts.detectors().condition,
-                Condition(part=Part.AUDIT, reason=audit),
+                detectors,
+                audit,
                 Condition(
                     part=Part.QUEUE, reason=Reason.QUEUE_FAILED if queue else None
                 ),
-                _signature(parts.currency, now),
+                signature,
             ),
-            answers=any(available for _, available in self.tiers()),
+            tiers=tuple(self._available(absent)),
         )
+
+    def _available(self, absent: set[Answerer]) -> Iterator[tuple[Tier, bool]]:
+        """Yield the policy's tiers, and whether each may be asked just now."""
+        router, failing = self._parts.router, self._observer.failing
+        views = {} if router is None else router.views()
+        for tier in self._parts.policy.rulebook.tiering.tiers:
+            # Where somebody chooses, the breaker says when a tier is asked again.
+            there = views[tier.id].available if tier.id in views else True
+            if router is None and tier.kind is not TierKind.IN_PROCESS:
+                there = tier.id not in failing
+            yield tier, there and ANSWERERS[tier.kind] not in absent
 
     def _elsewhere(self, now: datetime) -> Iterator[Condition]:
         """Yield how the way out is: the relay, the enclave, its evidence."""

@@ -390,11 +390,11 @@ class _Endpoint:
         del request, content
         # So that an application can ask whether the strong tier is there before it
         # requires it; says nothing of any query.
+        health = self._session.health()
         tiers = [
             {"id": each.id, "kind": each.kind.value, "available": available}
-            for each, available in self._session.tiers()
+            for each, available in health.tiers
         ]
-        health = self._session.health()
         reasons = [
             {"part": each.part.value, "reason": each.reason.value}
             | ({} if each.tier is None else {"tier": each.tier.value})
