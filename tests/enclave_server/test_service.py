@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
@@ -30,6 +30,7 @@ from curtilage.enclave_server.service import (
     running,
     serve_until_signalled,
 )
+from curtilage.enclave_server.telemetry import LogForm, Reason
 from curtilage.inference.errors import EngineClosedError
 from curtilage.inference.scripted import ScriptedEngine
 from curtilage.wire.hpke import xwing
@@ -211,6 +212,24 @@ async def test_client_of_the_bundle_can_ask(tmp_path: Path) -> None:
         inner = inner_request(fields=dated(now=world.clock.now))
         sealed = seal(config, inner)
         assert sealed.open((await ask(address, sealed)).body).status == 200
+
+
+async def test_a_json_log_has_no_line_of_another_form(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, said = make_world(tmp_path), Said()
+    monkeypatch.setattr("curtilage.enclave_server.telemetry.HOLD_S", 0.0)
+    monkeypatch.setattr("curtilage.enclave_server.evidence.bundle.POLL_S", 0.01)
+    around = replace(surroundings(world, said), log=LogForm.JSON)
+    async with running(world.config, around):
+        started = len(said.notices)
+        world.evidence.fail = True
+        world.clock.forward(hours=6)
+        await until(lambda: len(said.notices) > started)
+    last = json.loads(said.notices[-1])
+    assert last["reason"] in set(Reason)
+    assert last["detail"] == "the evidence process did not answer"
+    assert [json.loads(line)["part"] for line in said.notices[started:]] == ["evidence"]
 
 
 def test_renewing_goes_on_when_notices_cannot_be_written() -> None:

@@ -3,7 +3,7 @@ import io
 import json
 import logging
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +13,7 @@ import pytest
 
 from curtilage.enclave_server import telemetry
 from curtilage.enclave_server.telemetry import (
+    HOLD_S,
     Counters,
     Event,
     LogForm,
@@ -106,6 +107,7 @@ def test_telemetry_has_no_way_out() -> None:
         "logging",
         "collections",
         "collections.abc",
+        "dataclasses",
         "datetime",
         "enum",
         "json",
@@ -120,17 +122,53 @@ AT = datetime(2026, 11, 28, 10, 26, 17, tzinfo=UTC)
 UNTIL = AT + timedelta(hours=2)
 
 
+WHY = "the evidence process did not answer"
+
+
+class Log(StateLog):
+    """A log whose time a test lets pass."""
+
+    def __init__(self, form: LogForm = LogForm.TEXT) -> None:
+        self.lines: list[str] = []
+        self.now_s = 0.0
+        self.due: list[tuple[float, Callable[[], object]]] = []
+        super().__init__(
+            form,
+            self.lines.append,
+            lambda: AT,
+            monotonic=lambda: self.now_s,
+            later=lambda wait_s, call: self.due.append((self.now_s + wait_s, call)),
+        )
+
+    def passes(self, seconds: float) -> None:
+        self.now_s += seconds
+        due, self.due = self.due, []
+        for at_s, call in due:
+            if at_s > self.now_s:
+                self.due.append((at_s, call))
+            else:
+                call()
+
+    @property
+    def states(self) -> list[str]:
+        said = [line.removeprefix("2026-11-28T10:26:17Z ") for line in self.lines]
+        return [line.partition(": ")[2].partition(":")[0] for line in said]
+
+
 def test_each_change_has_one_line() -> None:
-    lines: list[str] = []
-    log = StateLog(LogForm.TEXT, lines.append, lambda: AT)
+    log = Log()
     log.loaded()
     log.refreshed(UNTIL)
-    assert [log.failed(Reason.NOT_RENEWED) for _ in range(3)] == [True, False, False]
-    assert [log.failed(Reason.EXPIRED) for _ in range(3)] == [True, False, False]
+    for reason in (Reason.NOT_RENEWED, Reason.EXPIRED):
+        log.passes(HOLD_S)
+        for _ in range(3):
+            log.failed(reason, WHY)
+            log.passes(1)
+    log.passes(HOLD_S)
     log.refreshed(UNTIL)
-    assert log.failed(Reason.NOT_RENEWED)
-    said = [line.removeprefix("2026-11-28T10:26:17Z ") for line in lines]
-    assert [line.partition(": ")[2].partition(":")[0] for line in said] == [
+    log.passes(HOLD_S)
+    log.failed(Reason.NOT_RENEWED, WHY)
+    assert log.states == [
         "loaded",
         "refreshed",
         "degraded (evidence_not_renewed)",
@@ -138,15 +176,39 @@ def test_each_change_has_one_line() -> None:
         "refreshed",
         "degraded (evidence_not_renewed)",
     ]
-    assert said[1].endswith("; until 2026-11-28T12:26:17Z")
+    assert log.lines[1].endswith("; until 2026-11-28T12:26:17Z")
+    assert log.lines[2].endswith(f": {WHY}")
+
+
+def test_evidence_that_flaps_has_a_line_now_and_then() -> None:
+    log = Log()
+    for second in range(300):
+        log.failed(Reason.NOT_RENEWED, WHY)
+        log.refreshed(UNTIL + timedelta(seconds=second))
+        log.passes(1)
+    assert len(log.lines) <= 300 / HOLD_S + 1
+    log.failed(Reason.EXPIRED, WHY)
+    log.passes(HOLD_S)
+    assert log.states[-1] == "failing (evidence_expired)"
+    log.passes(HOLD_S)
+    assert log.due == []
+
+
+def test_what_is_again_as_it_was_written_has_no_line() -> None:
+    log = Log()
+    log.failed(Reason.NOT_RENEWED, WHY)
+    log.failed(Reason.EXPIRED, WHY)
+    log.failed(Reason.NOT_RENEWED, "for another reason")
+    log.passes(HOLD_S)
+    assert log.states == ["degraded (evidence_not_renewed)"]
 
 
 def test_a_line_may_be_json() -> None:
-    lines: list[str] = []
-    log = StateLog(LogForm.JSON, lines.append, lambda: AT)
+    log = Log(LogForm.JSON)
     log.refreshed(UNTIL)
-    log.failed(Reason.NOT_RENEWED)
-    assert [json.loads(line) for line in lines] == [
+    log.failed(Reason.NOT_RENEWED, WHY)
+    log.passes(HOLD_S)
+    assert [json.loads(line) for line in log.lines] == [
         {
             "time": "2026-11-28T10:26:17Z",
             "part": "evidence",
@@ -158,5 +220,6 @@ def test_a_line_may_be_json() -> None:
             "part": "evidence",
             "state": "degraded",
             "reason": "evidence_not_renewed",
+            "detail": WHY,
         },
     ]

@@ -178,14 +178,19 @@ async def running(
         address = await server.start(config.listen, tls)
         # The stack ends them in the other order: first nothing is renewed any more,
         # then answers under way come to their end, and the model goes last.
+        loop = asyncio.get_running_loop()
         log = StateLog(
-            surroundings.log, _unheard(surroundings.notice), surroundings.clock
+            surroundings.log,
+            _unheard(surroundings.notice),
+            surroundings.clock,
+            monotonic=loop.time,
+            later=loop.call_later,
         )
         log.loaded()
         log.refreshed(held.verified.expires_at)
         renewing = asyncio.create_task(
             keeper.run(
-                _failed(keeper, log, surroundings),
+                _failed(keeper, log, surroundings.clock),
                 renewed=lambda: log.refreshed(keeper.require().verified.expires_at),
             )
         )
@@ -219,17 +224,15 @@ def tell_honestly(held: Held, notice: Callable[[str], None]) -> None:
 
 
 def _failed(
-    keeper: BundleKeeper, log: StateLog, surroundings: Surroundings
+    keeper: BundleKeeper, log: StateLog, clock: Callable[[], datetime]
 ) -> Callable[[str], None]:
-    """Write that evidence was not renewed, where that is a change, and why."""
-    notice = _unheard(surroundings.notice)
+    """Note that evidence was not renewed, and why."""
 
-    def tell(line: str) -> None:
-        ended = keeper.published(surroundings.clock()) is None
-        if log.failed(Reason.EXPIRED if ended else Reason.NOT_RENEWED):
-            notice(line)
+    def note(why: str) -> None:
+        ended = keeper.published(clock()) is None
+        log.failed(Reason.EXPIRED if ended else Reason.NOT_RENEWED, why)
 
-    return tell
+    return note
 
 
 def _unheard(notice: Callable[[str], None]) -> Callable[[str], None]:

@@ -13,6 +13,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum, unique
 from types import MappingProxyType
@@ -105,13 +106,32 @@ WORDS: Final[Mapping[Reason | State, str]] = {
 }
 
 
+HOLD_S: Final = 30.0
+"""After a line about the evidence, the next one about it comes no sooner than this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Evidence:
+    """How the evidence is; ``why`` alone makes no other state of it."""
+
+    state: State
+    reason: Reason | None = None
+    until: datetime | None = None
+    why: str = field(default="", compare=False)
+
+
 class StateLog:
     """Writes one line for each change of state; never about a request.
+
+    Evidence that flaps has a line every ``HOLD_S`` at most; once the time is over,
+    what is true then is written, if it is not what was written last.
 
     Args:
         form: how a line is written.
         write: takes a line.
         clock: the time, aware.
+        monotonic: the time in seconds, of a clock that does not jump.
+        later: calls something after so many seconds.
     """
 
     def __init__(
@@ -119,32 +139,58 @@ class StateLog:
         form: LogForm,
         write: Callable[[str], object],
         clock: Callable[[], datetime],
+        *,
+        monotonic: Callable[[], float],
+        later: Callable[[float, Callable[[], object]], object],
     ) -> None:
         self._form = form
         self._write = write
         self._clock = clock
-        self._last: dict[Part, Reason | None] = {}
+        self._monotonic = monotonic
+        self._later = later
+        self._now: _Evidence | None = None
+        self._written: _Evidence | None = None
+        self._written_s: float | None = None
+        self._waiting = False
 
     def loaded(self) -> None:
         """Write that the model is loaded."""
-        self._line(Part.MODEL, State.LOADED, None, None)
+        self._line(Part.MODEL, State.LOADED)
 
     def refreshed(self, until: datetime) -> None:
-        """Write that new evidence is served; it comes once in a renewal's interval."""
-        self._last[Part.EVIDENCE] = None
-        self._line(Part.EVIDENCE, State.REFRESHED, None, until)
+        """Note that new evidence is served; it comes once in a renewal's interval."""
+        self._note(_Evidence(state=State.REFRESHED, until=until))
 
-    def failed(self, reason: Reason) -> bool:
-        """Write what is wrong with the evidence, once; tell whether that is new."""
-        if self._last.get(Part.EVIDENCE) is reason:
-            return False
-        self._last[Part.EVIDENCE] = reason
+    def failed(self, reason: Reason, why: str) -> None:
+        """Note what is wrong with the evidence, and why; written once."""
         state = State.FAILING if reason is Reason.EXPIRED else State.DEGRADED
-        self._line(Part.EVIDENCE, state, reason, None)
-        return True
+        self._note(_Evidence(state=state, reason=reason, why=why))
+
+    def _note(self, evidence: _Evidence) -> None:
+        self._now = evidence
+        if not self._waiting:
+            self._report()
+
+    def _report(self) -> None:
+        now, now_s = self._now, self._monotonic()
+        self._waiting = False
+        if now is None or now == self._written:
+            return
+        wait_s = 0.0 if self._written_s is None else self._written_s + HOLD_S - now_s
+        if wait_s > 0:
+            self._waiting = True
+            self._later(wait_s, self._report)
+            return
+        self._written, self._written_s = now, now_s
+        self._line(Part.EVIDENCE, now.state, now.reason, now.until, now.why)
 
     def _line(
-        self, part: Part, state: State, reason: Reason | None, until: datetime | None
+        self,
+        part: Part,
+        state: State,
+        reason: Reason | None = None,
+        until: datetime | None = None,
+        why: str = "",
     ) -> None:
         at, words = _seconds(self._clock()), WORDS[state if reason is None else reason]
         if self._form is LogForm.JSON:
@@ -153,11 +199,14 @@ class StateLog:
                 fields["reason"] = reason
             if until is not None:
                 fields["until"] = _seconds(until)
+            if why:
+                fields["detail"] = why
             self._write(json.dumps(fields))
             return
-        why = "" if reason is None else f" ({reason.value})"
+        called = "" if reason is None else f" ({reason.value})"
         ends = "" if until is None else f"; until {_seconds(until)}"
-        self._write(f"{at} {part.value}: {state.value}{why}: {words}{ends}")
+        detail = f": {why}" if why else ""
+        self._write(f"{at} {part.value}: {state.value}{called}: {words}{ends}{detail}")
 
 
 def _seconds(time: datetime) -> str:

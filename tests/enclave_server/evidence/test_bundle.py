@@ -305,7 +305,7 @@ async def test_loop_renews_retries_and_tells(world: World) -> None:
     assert renewed == [1]
     assert slept[0] == POLL_S
     assert RETRY_S in slept
-    assert set(notices) == {"evidence not renewed: the evidence process did not answer"}
+    assert set(notices) == {"the evidence process did not answer"}
     assert counted(world)["bundle_made"] == 2
 
 

@@ -228,7 +228,7 @@ class BundleKeeper:
         renewed: Callable[[], object] = lambda: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Renew for ever; ``notice`` gets one line for each failure.
+        """Renew for ever; ``notice`` gets the reason of each failure.
 
         ``renewed`` is called after each success.
 
@@ -248,7 +248,7 @@ class BundleKeeper:
             try:
                 await self.renew()
             except (BundleError, EvidenceError) as error:
-                notice(f"evidence not renewed: {error}")
+                notice(str(error))
                 await sleep(RETRY_S)
             else:
                 renewed()
