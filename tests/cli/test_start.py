@@ -1,5 +1,6 @@
 """What a person is warned of when a command starts."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -10,6 +11,7 @@ import pytest
 from curtilage.cli import main as cli
 from curtilage.cli import serve, start
 from curtilage.client import assemble
+from curtilage.client.config import ClientConfig
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.errors import UsageError
 from curtilage.client.parts import ClientParts
@@ -29,7 +31,6 @@ rules:
 COMMANDS = {
     "ask": ("ask", "What is HIV?"),
     "ask --json": ("ask", "--json", "What is HIV?"),
-    "serve": ("serve",),
     "decide": ("decide", "--jsonl"),
     "explain": ("explain", "What is HIV?"),
     "policy explain": ("policy", "explain", "What is HIV?"),
@@ -88,6 +89,59 @@ def test_a_signature_that_ends_is_warned_of_before_anything_starts(
     assert ("warning" in shown.err) is bool(warning)
     assert warning in shown.err
     assert shown.out == "", "not where answers go"
+
+
+@pytest.fixture
+def broken_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def parts(config: ClientConfig, **_more: object) -> ClientParts:
+        trail = MemoryTrail(broken=True)
+        return ClientParts(
+            policy=config.policy,
+            inspector=ScriptedInspector(),
+            local=ScriptedLocal(),
+            transport=None,
+            keys=key_store(),
+            audit=trail,
+            currency=config.currency,
+        )
+
+    async def soon(*_stop: object) -> bool:
+        await asyncio.sleep(0)  # the log begins
+        return True
+
+    monkeypatch.setattr(assemble, "assemble", parts)
+    monkeypatch.setattr(serve, "_stopped", soon)
+
+
+@pytest.mark.usefixtures("broken_parts")
+@pytest.mark.parametrize(
+    ("days", "said"),
+    [
+        (
+            -1,
+            {
+                "signature of the policy has expired": 1,
+                "policy: degraded (policy_not_current)": 1,
+            },
+        ),
+        (13.5, {"signature ends": 1, "policy: degraded (policy_expiring)": 1}),
+        (15, {"signature": 0}),
+    ],
+    ids=["expired", "soon", "later"],
+)
+def test_serve_says_once_what_is_wrong(
+    days: float, said: dict[str, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    signed_for(days)
+    given = ("--policy", "mine.yaml", "--policy-key", "key.pub.pem")
+    assert cli.main(["serve", "--port", "0", *given]) == 0
+    shown = capsys.readouterr().err
+    assert {each: shown.count(each) for each in said} == said
+    assert shown.count("the disk is full") == 1, "why, which the log does not say"
+    assert shown.count("audit: degraded (audit_failed)") == 1
+    assert shown.count("nothing is sent") == 1
+    assert "nothing leaves" not in shown
+    assert shown.count("every query is kept local") == (days < 0)
 
 
 def test_a_policy_that_was_changed_is_warned_of(

@@ -36,7 +36,10 @@ PROCESS: Final[Table] = {
         "test_what_is_not_pinned_or_not_permitted_is_not_fetched",
     ),
     "cli/test_parser.py": ("test_help_imports_nothing_slow",),
-    "cli/test_start.py": ("test_the_embedded_model_is_said_to_be_for_demonstration",),
+    "cli/test_start.py": (
+        "test_serve_says_once_what_is_wrong",
+        "test_the_embedded_model_is_said_to_be_for_demonstration",
+    ),
     "client/audit/test_killed.py": (
         "test_processes_that_are_killed_leave_a_log_that_verifies",
     ),

@@ -64,16 +64,19 @@ async def session_from(
 ) -> "AsyncGenerator[Session]":
     """Start a client and stop it at the end; ``spare`` as for ``assemble``.
 
-    ``serves``: programs ask it, and go on with their conversations after a restart.
+    ``serves``: programs ask it, and go on with their conversations after a restart. A
+    log says how it is, so only what that cannot say, the causes, is said here.
     """
     from curtilage.client.assemble import assemble  # noqa: PLC0415 - see above
     from curtilage.client.session import Session  # noqa: PLC0415
 
-    warn_of_signature(config.currency)
+    warn_of_signature(config.currency, logged=serves)
     with progress("starting detectors and local model"):
         parts = await assemble(config, spare=spare, notify=err)
     if parts.audit.problem is not None:
-        err(f"{parts.audit.problem}\nwhile the audit trail fails, nothing leaves")
+        err(parts.audit.problem)
+        if not serves:
+            err("while the audit trail fails, nothing leaves")
     if parts.advice is not None:
         err(parts.advice)
     if parts.kept is not None:
@@ -87,10 +90,16 @@ async def session_from(
         await asyncio.shield(close_told(session))
 
 
-def warn_of_signature(currency: "Currency | None") -> None:
-    """Say that the policy is not in force, or will soon not be any more."""
+def warn_of_signature(currency: "Currency | None", *, logged: bool = False) -> None:
+    """Say that the policy is not in force, or will soon not be any more.
+
+    ``logged``: a log says so as well, and until when, but not why.
+    """
+    if currency is None:
+        return
+    now = datetime.now(UTC)
     # Everything is answered all the same, here, and looks as if all was well.
-    if currency is not None and (warning := currency.warning(datetime.now(UTC))):
+    if warning := currency.problem(now) if logged else currency.warning(now):
         err(f"warning: {warning}")
 
 

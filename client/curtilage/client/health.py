@@ -160,7 +160,8 @@ WORDS: Final[Mapping[str, str]] = {
     Reason.DETECTORS_BROKEN: "a detector of the policy could not be built: every query "
     "is kept local",
     Reason.AUDIT_FAILED: "the audit trail cannot be written: nothing is sent",
-    Reason.QUEUE_FAILED: "the queue cannot be read or written",
+    Reason.QUEUE_FAILED: "the queue cannot be read or written: nothing that waits is "
+    "asked again until it can",
     Reason.POLICY_NOT_CURRENT: "the policy's signature is missing, wrong or out of "
     "date: every query is kept local",
     Reason.POLICY_EXPIRING: "the policy's signature ends soon: sign it again",

@@ -28,6 +28,7 @@ from curtilage.client.errors import (
     UsageError,
 )
 from curtilage.client.fair_queue import CALLER
+from curtilage.client.health import Reason
 from curtilage.client.options import Mode, Require
 from curtilage.client.parts import ClientParts
 from curtilage.client.query import Query
@@ -40,10 +41,8 @@ from curtilage.client.queue.deferred_store import (
 )
 from curtilage.client.queue.deferring import (
     BROKE,
-    FAILING,
     LONGEST_PAUSE_S,
     UNREADABLE,
-    WORKS,
     Drained,
 )
 from curtilage.client.routing.estimate import RulesEstimator
@@ -291,42 +290,28 @@ async def test_a_question_that_breaks_the_loop_holds_up_no_other(
         assert (await bench.session.queue.collect(each.ticket)).text == "From afar."
 
 
-@pytest.mark.parametrize("before", [False, True], ids=["", "a question failed first"])
-async def test_that_the_queue_fails_and_works_again_is_said_once_each(
-    monkeypatch: pytest.MonkeyPatch, *, before: bool
+async def test_that_the_queue_fails_and_works_again_is_in_the_report_alone(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench = Bench()
     await bench.queued()
     await _until(lambda: len(bench.slept) == 1)
-    assert bench.session.queue is not None
-    bench.session.queue.failing = before
 
     def fails(now_ms: int) -> tuple[Deferred, ...]:
         raise QueueStoreError(f"the queue: disk I/O error at {now_ms > 0}")
 
+    def wrong() -> set[Reason | None]:
+        return {each.reason for each in bench.session.health().reasons}
+
     monkeypatch.setattr(bench.store, "items", fails)
     bench.awake.set()
     await _until(lambda: len(bench.slept) == 2)
-    bench.awake.set()
-    await _until(lambda: len(bench.slept) == 3)
-    assert bench.said == [f"the queue: disk I/O error at True; {FAILING}"]
+    assert Reason.QUEUE_FAILED in wrong()
     monkeypatch.undo()
     bench.awake.set()
-    await _until(lambda: len(bench.slept) == 4)
-    assert bench.said[1:] == [WORKS]
-    await bench.session.close()
-
-
-async def test_that_it_works_is_not_said_where_nothing_else_was() -> None:
-    bench = Bench()
-    await bench.queued()
-    await _until(lambda: len(bench.slept) == 1)
-    assert bench.session.queue is not None
-    bench.session.queue.failing = True
-    bench.awake.set()
-    await _until(lambda: len(bench.slept) == 2)
+    await _until(lambda: len(bench.slept) == 3)
+    assert Reason.QUEUE_FAILED not in wrong()
     assert not bench.said
-    assert not bench.session.queue.failing
     await bench.session.close()
 
 

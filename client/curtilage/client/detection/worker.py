@@ -362,7 +362,7 @@ def advice_on(wall: Wall | None, broken: Sequence[str]) -> str | None:
     if broken:
         advice = (
             f"{', '.join(broken)}: could not be built in the detectors' process; "
-            "every query stays home until it can, or the policy no longer names it"
+            "correct what it needs, or take it out of the policy"
         )
     if wall is None or not wall.gaps:
         return advice

@@ -59,8 +59,6 @@ NOT_FOUND: Final = 404
 GONE: Final = 410
 _SPREAD: Final = 1000
 UNREADABLE: Final = "rows could not be read and were settled as refused"
-FAILING: Final = "nothing that waits is asked again until it works"
-WORKS: Final = "the queue works again"
 BROKE: Final = "the queue: one question could not be asked again; it waits on"
 
 
@@ -128,7 +126,6 @@ class Deferring:
     ) -> None:
         self._way_out = way_out
         self._notify = notify
-        self._announced = False  # that it fails
         self._store = store
         self._plan = plan
         self._asks = asks
@@ -370,17 +367,10 @@ class Deferring:
             drained = Drained(waiting=1)
             try:
                 drained = await self.drain()
-            except QueueStoreError as error:
+            except QueueStoreError:
                 self.failing = True
-                # Once, and not at every try, which is every minute.
-                if not self._announced:
-                    self._say(f"{error}; {FAILING}")
-                self._announced = True
             else:
                 self.failing = False
-                if self._announced:
-                    self._say(WORKS)
-                self._announced = False
             none = not drained.waiting and not drained.elsewhere
             if none and self._store.in_memory:
                 return  # into a file, another process may put one by
