@@ -7,7 +7,7 @@ from curtilage.cli.ask import WAITING
 from curtilage.client.answer import Phase
 from curtilage.client.parts import ClientParts
 from curtilage.client.session import Session
-from curtilage.inference.default_model import DEFAULT_MODEL_ID
+from curtilage.inference.default_model import DEFAULT_SHA256
 from curtilage.policy.document.load import load_profile
 from support.client_parts import (
     MemoryTrail,
@@ -78,6 +78,6 @@ async def test_the_embedded_model_is_said_to_be_for_demonstration(
     local = ScriptedLocal()
     _, said = await shown(local, "Why?", capsys)
     assert DEMONSTRATION not in said
-    local.model_id = DEFAULT_MODEL_ID
+    local.digests = (DEFAULT_SHA256, None)
     _, said = await shown(local, "Why?", capsys)
     assert DEMONSTRATION in said

@@ -15,7 +15,6 @@ from curtilage.client.answer import (
     SessionEvent,
 )
 from curtilage.client.answering.answer_stream import AnswerStream
-from curtilage.inference.default_model import DEFAULT_MODEL_ID
 
 
 def _line(route: Answerer, evidence: str | None, *, beside: bool = False) -> str:
@@ -85,26 +84,22 @@ def test_a_rule_without_a_reason_has_none(reason: str) -> None:
     assert _stayed("Because.").endswith("; rule any-uncertain: Because]")
 
 
-@pytest.mark.parametrize("route", Answerer)
-@pytest.mark.parametrize("model", ["m", DEFAULT_MODEL_ID])
-def test_the_embedded_model_is_marked_where_it_answers_here(
-    route: Answerer, model: str
-) -> None:
-    """A server of the organisation may run the same model; that is its own affair."""
+@pytest.mark.parametrize("demonstration", [False, True])
+def test_an_answer_of_the_embedded_model_is_marked(*, demonstration: bool) -> None:
     provenance = Provenance(
-        route=route,
-        model=model,
+        route=Answerer.LOCAL,
+        model="m",
+        demonstration=demonstration,
         classes=(),
         rule="default",
         reason="because",
         policy_digest="sha256:00",
         recorded=True,
     )
-    marked = route is Answerer.LOCAL and model == DEFAULT_MODEL_ID
-    assert ("DEMONSTRATION" in provenance_line(provenance)) is marked
+    assert ("DEMONSTRATION" in provenance_line(provenance)) is demonstration
     finished = Finished(finish_reason="stop", prompt_tokens=1, completion_tokens=1)
     answer = Answer(text="", provenance=provenance, finished=finished)
-    assert answer_object(answer)["demonstration"] is marked
+    assert answer_object(answer)["demonstration"] is demonstration
 
 
 PLACED = Provenance(

@@ -19,6 +19,7 @@ from curtilage.client.query import Message, Query
 from curtilage.client.remote.fetch_order import FetchOrder
 from curtilage.client.remote.sealed import SealedExchange
 from curtilage.client.session import Session
+from curtilage.inference.default_model import DEFAULT_SHA256
 from curtilage.policy.decision.findings import Approved, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_policy, load_profile, profile_text
@@ -91,6 +92,18 @@ async def test_harmless_is_answered_by_the_enclave() -> None:
     assert [piece.text async for piece in stream] == ["From ", "afar."]
     assert stream.answer.finished.completion_tokens == 2
     assert local.asked == []
+
+
+@pytest.mark.parametrize("found", [(), (REGULATED,)])
+async def test_only_an_answer_of_the_embedded_model_is_of_a_demonstration(
+    found: tuple[str, ...],
+) -> None:
+    local = ScriptedLocal()
+    local.digests = (DEFAULT_SHA256, None)  # whatever it is called
+    bench = Bench(*found, local=local, enclave=MemoryEnclave())
+    answer = await bench.session.ask(QUERY)
+    assert answer.provenance.demonstration is (answer.route is Answerer.LOCAL)
+    assert (answer.route is Answerer.LOCAL) is bool(found)
 
 
 async def test_the_key_is_verified_once() -> None:

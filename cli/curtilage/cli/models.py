@@ -18,6 +18,7 @@ from curtilage.cli.terminal import (
 )
 from curtilage.client.errors import ClientError, UsageError
 from curtilage.client.local.catalogue import (
+    DEFAULT_NAME,
     USUAL_CONTEXT,
     Advice,
     KnownModel,
@@ -28,7 +29,7 @@ from curtilage.client.local.catalogue import (
 )
 from curtilage.client.local.download import Agree, PullRequest, pull
 from curtilage.client.local.machine import Machine
-from curtilage.client.local.model import DEFAULT_NAME, resolve, verify_choice
+from curtilage.client.local.model import resolve, verify_choice
 from curtilage.client.local.parts import put_together
 from curtilage.client.local.registry import (
     ModelEntry,

@@ -6,7 +6,6 @@ from typing import Final
 from curtilage.client.answer import Answer, Answerer, Provenance
 from curtilage.client.boundary.ladder import BOUNDARY
 from curtilage.client.errors import EXPLAINED, FailureReason
-from curtilage.client.local.model import EMBEDDED_ID
 from curtilage.client.pseudonyms.obstacles import WHY_NOT_REPLACED
 from curtilage.client.routing.router import CHOSEN
 from curtilage.client.routing.utility import Reason
@@ -17,11 +16,6 @@ DEMONSTRATION: Final = (
     "the embedded DEMONSTRATION model, whose answers are often wrong (`curtilage "
     "models recommend` names better ones)"
 )
-
-
-def demonstrates(provenance: Provenance) -> bool:
-    """Return whether the embedded model answered, which is for demonstration."""
-    return provenance.route is Answerer.LOCAL and provenance.model == EMBEDDED_ID
 
 
 def was_cut(answer: Answer, max_tokens: int) -> bool:
@@ -82,7 +76,7 @@ def _might(reason: FailureReason) -> str:
 
 def _who(provenance: Provenance) -> str:
     also = ", and another was asked as well" if provenance.beside else ""
-    if demonstrates(provenance):
+    if provenance.demonstration:
         return f"answered here, by {DEMONSTRATION}{also}"
     if provenance.route is Answerer.LOCAL:
         return f"answered here, by the local model{also}"
@@ -112,7 +106,7 @@ def answer_object(answer: Answer) -> dict[str, object]:
         "tier": provenance.tier,
         "why": provenance.why or None,
         "model": provenance.model,
-        "demonstration": demonstrates(provenance),
+        "demonstration": provenance.demonstration,
         "classes": list(provenance.classes),
         "uncertain": list(provenance.uncertain),
         "rule": provenance.rule,

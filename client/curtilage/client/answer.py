@@ -221,6 +221,8 @@ class Provenance:
         beside: another tier was asked beside this one, and may have the question too.
         floor: what the sender of this request declared (``RoutingClass``), where it
             raised anything: it holds for one request, so the next repeats it.
+        demonstration: whether the embedded model answers, which only shows that the
+            path works.
     """
 
     route: Answerer
@@ -243,6 +245,7 @@ class Provenance:
     home_model: str = ""
     beside: bool = False
     floor: str = ""
+    demonstration: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from curtilage.client.consent import Consents
 from curtilage.client.conversation.kept import KeptConversations
 from curtilage.client.errors import FailureReason, LocalUnavailableError
 from curtilage.client.health import Detectors
+from curtilage.client.local.catalogue import by_digest
 from curtilage.client.query import Query
 from curtilage.client.queue.deferred_store import DeferredStore
 from curtilage.client.remote.cover import CoverSettings
@@ -221,3 +222,10 @@ class ClientParts:
     kept: KeptConversations | None = None
     detectors: Callable[[], Detectors] = Detectors
     currency: Currency | None = None
+
+    @property
+    def demonstration(self) -> bool:
+        """Whether the local model only shows that the path works."""
+        digests = self.local.digests
+        known = None if digests is None else by_digest(digests[0])
+        return known is not None and known.demonstration

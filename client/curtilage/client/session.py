@@ -39,7 +39,6 @@ from curtilage.client.health import (
     Part,
     Reason,
 )
-from curtilage.client.local.catalogue import by_digest
 from curtilage.client.parts import ClientParts, UnavailableLocal
 from curtilage.client.pseudonyms.vault import ConversationKeys
 from curtilage.client.query import Query
@@ -169,9 +168,7 @@ class Session:
     @property
     def demonstration(self) -> bool:
         """Whether the local model only shows that the path works."""
-        digests = self._parts.local.digests
-        known = None if digests is None else by_digest(digests[0])
-        return known is not None and known.demonstration
+        return self._parts.demonstration
 
     @property
     def queue(self) -> Deferring:

@@ -124,6 +124,7 @@ class Chosen:
         key: VerifiedKey | None = None,
         recorded: bool,
         home_model: str = "",
+        demonstration: bool = False,
     ) -> Provenance:
         """Say where the answer comes from."""
         way = self.way
@@ -146,6 +147,7 @@ class Chosen:
             tier=self.tier.id,
             why=self._why,
             home_model=home_model,
+            demonstration=demonstration,
             floor="" if floor is RoutingClass.PUBLIC else floor.value,
         )
 
@@ -443,6 +445,7 @@ class Doors:
                 floor=query.options.floor,
                 recorded=recorded,
                 home_model=self._parts.home_model(),
+                demonstration=self._parts.demonstration,
             )
         )
         if not chosen.draft:  # of a draft it is not yet known that it answers

@@ -21,7 +21,7 @@ TASKS: Final = (
 )  # fmt: skip
 """What a model may be good for; the words of routing's intents."""
 
-EMBEDDED: Final = "default"
+DEFAULT_NAME: Final = "default"
 """What the model is called that is installed with us."""
 
 USUAL_CONTEXT: Final = 4096
@@ -70,7 +70,7 @@ class KnownModel:
 
         Its answers are no advice, so wherever they appear they are marked.
         """
-        return self.name == EMBEDDED
+        return self.name == DEFAULT_NAME
 
     @property
     def memory_bytes(self) -> int:

@@ -22,6 +22,7 @@ from curtilage.client.errors import (
     UsageError,
 )
 from curtilage.client.fair_queue import FairQueue, TurnRefusedError
+from curtilage.client.local.catalogue import DEFAULT_NAME
 from curtilage.client.local.machine import available_memory
 from curtilage.client.local.registry import ModelEntry, Registry
 from curtilage.client.local.shape import read_shape
@@ -52,9 +53,6 @@ from curtilage.inference.protocol import (
 )
 from curtilage.inference.sampling import SamplingSettings
 
-DEFAULT_NAME: Final = "default"
-EMBEDDED_ID: Final = DEFAULT_MODEL_ID
-"""Who is said to have answered where the embedded model did."""
 DEFAULT_CONTEXT_TOKENS: Final = 4096
 """More must be asked for: two busy processors took 90 s to read 3,519 tokens, and a
 context is overwritten and made anew after each answer (docs/costs.md)."""
