@@ -2,13 +2,17 @@
 
 import json
 from collections.abc import Iterator
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 from tools import openai_api
 
+from curtilage.client import openai_fields
 from curtilage.client.endpoint import admission
 from curtilage.client.endpoint import server as gateway
+from curtilage.client.endpoint.accounts import Callers
 from curtilage.client.errors import (
     BlockedError,
     BusyError,
@@ -19,6 +23,9 @@ from curtilage.client.errors import (
 from curtilage.client.local.model import LocalContextTooLongError
 from curtilage.client.openai_chat import error_object
 from curtilage.client.openai_fields import DROPPED, NEUTRAL, REFUSALS, ROUTES, USED
+
+if TYPE_CHECKING:
+    from curtilage.client.session import Session
 
 DOCUMENT = openai_api.PATH.read_text("utf-8")
 
@@ -42,16 +49,21 @@ def test_no_field_is_in_two_tables() -> None:
     assert not (USED.keys() | NEUTRAL.keys()) & DROPPED
 
 
-def test_every_route_is_in_the_document() -> None:
-    paths = {route.partition(" ")[2] for route in ROUTES}
-    queue = {each for each in paths if each.startswith(gateway.QUEUE_PATH)}
-    model = {each for each in paths if each.startswith(f"{gateway.MODELS_PATH}/")}
-    assert len(queue) == len(model) == 1
-    assert paths - queue - model == {
-        gateway.CHAT_PATH,
-        gateway.MODELS_PATH,
-        gateway.FEEDBACK_PATH,
-        gateway.HEALTH_PATH,
+def test_every_route_is_in_the_document_and_is_answered() -> None:
+    endpoint = gateway._Endpoint(cast("Session", None), Callers())  # pyright: ignore[reportPrivateUsage]
+    listed = {(method, path) for method, path in map(str.split, ROUTES)}
+    for method, path in listed:
+        asked = make_mocked_request(method, path)
+        assert not isinstance(endpoint._handler(asked), web.Response), path  # pyright: ignore[reportPrivateUsage]
+    answered = {
+        (method, path)
+        for path, methods in endpoint._routes.items()  # pyright: ignore[reportPrivateUsage]
+        for method in methods
+        if method != "HEAD"
+    }
+    below = {openai_fields.QUEUE_PATH, f"{openai_fields.MODELS_PATH}/"}
+    assert answered == {
+        (method, path) for method, path in listed if not path.startswith(tuple(below))
     }
 
 

@@ -1,6 +1,6 @@
 """What of OpenAI's API is taken here, dropped and refused: tables, and no request.
 
-``openai_chat`` reads requests by them, the endpoint routes by them, and
+``openai_chat`` reads requests by them, the endpoint answers at their paths, and
 docs/openai-api.md shows them (``tools/openai_api.py`` writes it). A field that is in
 no table is refused by its name.
 """
@@ -11,6 +11,11 @@ from typing import Final
 
 DOCUMENT: Final = "docs/openai-api.md"
 MODEL_ID: Final = "curtilage"
+CHAT_PATH: Final = "/v1/chat/completions"
+MODELS_PATH: Final = "/v1/models"
+FEEDBACK_PATH: Final = "/v1/curtilage/feedback"
+QUEUE_PATH: Final = "/v1/curtilage/queue/"
+HEALTH_PATH: Final = "/healthz"
 
 USED: Final[Mapping[str, str]] = {
     "model": f"`{MODEL_ID}`, or left out",
@@ -115,14 +120,14 @@ MESSAGE_FIELDS: Final[Mapping[str, str]] = {
 assistant is text like its ``content``."""
 
 ROUTES: Final[Mapping[str, str]] = {
-    "POST /v1/chat/completions": "works as the tables below say",
-    "GET /v1/models": f"one entry, `{MODEL_ID}`; its field `curtilage` names the local "
-    "model, and says whether that is a demonstration model (`demonstration`)",
-    f"GET /v1/models/{MODEL_ID}": "that entry",
-    "POST /v1/curtilage/feedback": "not in OpenAI's API: whether an answer was good",
-    "GET /v1/curtilage/queue/TICKET": "not in OpenAI's API: the answer to a question "
+    f"POST {CHAT_PATH}": "works as the tables below say",
+    f"GET {MODELS_PATH}": f"one entry, `{MODEL_ID}`; its field `curtilage` names the "
+    "local model, and says whether that is a demonstration model (`demonstration`)",
+    f"GET {MODELS_PATH}/{MODEL_ID}": "that entry",
+    f"POST {FEEDBACK_PATH}": "not in OpenAI's API: whether an answer was good",
+    f"GET {QUEUE_PATH}TICKET": "not in OpenAI's API: the answer to a question "
     "that waited; `DELETE` forgets it",
-    "GET /healthz": "not in OpenAI's API: whether the endpoint is well",
+    f"GET {HEALTH_PATH}": "not in OpenAI's API: whether the endpoint is well",
 }
 """What is answered; every other path is 404."""
 

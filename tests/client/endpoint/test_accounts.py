@@ -18,6 +18,7 @@ import openai
 import pytest
 from typing_extensions import override
 
+from curtilage.client import openai_fields
 from curtilage.client.answer import AnswerEvent
 from curtilage.client.endpoint import accounts
 from curtilage.client.endpoint import server as gateway
@@ -289,16 +290,16 @@ def test_no_token_is_put_where_others_may_write(tmp_path: Path, mode: int) -> No
 
 
 ROUTES = [
-    ("POST", gateway.CHAT_PATH),
-    ("GET", gateway.MODELS_PATH),
-    ("GET", f"{gateway.MODELS_PATH}/curtilage"),
-    ("POST", gateway.FEEDBACK_PATH),
-    ("GET", f"{gateway.QUEUE_PATH}{'0' * 32}"),
-    ("DELETE", f"{gateway.QUEUE_PATH}{'0' * 32}"),
-    ("POST", gateway.HEALTH_PATH),
+    ("POST", openai_fields.CHAT_PATH),
+    ("GET", openai_fields.MODELS_PATH),
+    ("GET", f"{openai_fields.MODELS_PATH}/curtilage"),
+    ("POST", openai_fields.FEEDBACK_PATH),
+    ("GET", f"{openai_fields.QUEUE_PATH}{'0' * 32}"),
+    ("DELETE", f"{openai_fields.QUEUE_PATH}{'0' * 32}"),
+    ("POST", openai_fields.HEALTH_PATH),
     ("GET", "/"),
     ("GET", "/v1/embeddings"),
-    ("PUT", gateway.CHAT_PATH),
+    ("PUT", openai_fields.CHAT_PATH),
 ]
 
 
@@ -333,7 +334,7 @@ async def test_a_stranger_may_know_whether_the_endpoint_is_well(method: str) -> 
         serving(Callers(TOKEN, own=STRANGER)) as port,
         aiohttp.ClientSession() as client,
     ):
-        url = f"http://127.0.0.1:{port}{gateway.HEALTH_PATH}"
+        url = f"http://127.0.0.1:{port}{openai_fields.HEALTH_PATH}"
         async with client.request(method, url) as answer:
             assert answer.status == 200
             told = await answer.read()
@@ -349,7 +350,7 @@ async def test_a_page_of_a_web_site_is_refused_with_the_token_too() -> None:
         serving(Callers(TOKEN)) as port,
         aiohttp.ClientSession() as client,
         client.get(
-            f"http://127.0.0.1:{port}{gateway.HEALTH_PATH}",
+            f"http://127.0.0.1:{port}{openai_fields.HEALTH_PATH}",
             headers={
                 "Authorization": f"Bearer {TOKEN}",
                 "Origin": "https://evil.example",
@@ -378,7 +379,7 @@ async def test_each_request_of_a_connection_has_to_show_the_token() -> None:
         serving(Callers(TOKEN, own=STRANGER)) as port,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=1)) as client,
     ):
-        url = f"http://127.0.0.1:{port}{gateway.MODELS_PATH}"
+        url = f"http://127.0.0.1:{port}{openai_fields.MODELS_PATH}"
         known = {"Authorization": f"Bearer {TOKEN}"}
         for headers, status in (({}, 401), (known, 200), ({}, 401)):
             async with client.get(url, headers=headers) as answer:
@@ -402,7 +403,7 @@ async def test_a_unix_socket_is_served_too(tmp_path: Path, host: str | None) -> 
     ):
         assert stat.S_IMODE(socket.stat().st_mode) == 0o600
         assert (port == 0) is (host is None)
-        url = f"http://localhost{gateway.CHAT_PATH}"
+        url = f"http://localhost{openai_fields.CHAT_PATH}"
         async with client.post(url, json=ASK) as answer:
             assert answer.status == 200
     assert local.callers == [f"uid:{os.geteuid()}"]
@@ -415,7 +416,7 @@ async def test_another_account_at_the_socket_needs_the_token(tmp_path: Path) -> 
         serving(Callers(TOKEN, own=STRANGER), socket=socket, host=None),
         unix_client(socket) as client,
     ):
-        url = f"http://localhost{gateway.MODELS_PATH}"
+        url = f"http://localhost{openai_fields.MODELS_PATH}"
         for headers, status in (
             ({}, 401),
             ({"Authorization": f"Bearer {TOKEN}"}, 200),
@@ -431,7 +432,7 @@ async def test_a_socket_that_is_in_use_is_not_replaced(tmp_path: Path) -> None:
             async with serving(socket=socket, host=None):
                 pass
         async with unix_client(socket) as client:
-            url = f"http://localhost{gateway.HEALTH_PATH}"
+            url = f"http://localhost{openai_fields.HEALTH_PATH}"
             async with client.get(url) as answer:
                 assert answer.status == 200
 
@@ -445,7 +446,7 @@ async def test_a_socket_that_was_left_behind_is_replaced(tmp_path: Path) -> None
     if not socket.exists():
         os.link(kept, socket)
     async with serving(socket=socket, host=None), unix_client(socket) as client:
-        url = f"http://localhost{gateway.HEALTH_PATH}"
+        url = f"http://localhost{openai_fields.HEALTH_PATH}"
         async with client.get(url) as answer:
             assert answer.status == 200
 
@@ -519,7 +520,7 @@ ROOT_ONLY = pytest.mark.skipif(
 async def as_another(
     uid: int,
     port: int,
-    path: str = gateway.CHAT_PATH,
+    path: str = openai_fields.CHAT_PATH,
     *,
     token: str = "",
     host: str = "127.0.0.1",
@@ -554,10 +555,10 @@ async def test_another_account_is_refused(
         refused = await as_another(uid, port, host=host, family=family)
         assert refused[0] == 401
         assert "endpoint-token" in refused[1]
-        told = await as_another(uid, port, gateway.FEEDBACK_PATH, host=host,
+        told = await as_another(uid, port, openai_fields.FEEDBACK_PATH, host=host,
                                 family=family)  # fmt: skip
         assert told[0] == 401
-        health = await as_another(uid, port, gateway.HEALTH_PATH, host=host,
+        health = await as_another(uid, port, openai_fields.HEALTH_PATH, host=host,
                                   family=family)  # fmt: skip
         assert (health[0], set(json.loads(health[1]))) == (200, {"status"})
         assert local.callers == []

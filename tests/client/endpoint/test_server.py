@@ -10,7 +10,7 @@ import openai
 import pytest
 from typing_extensions import override
 
-from curtilage.client import telemetry
+from curtilage.client import openai_fields, telemetry
 from curtilage.client.answer import AnswerEvent, Delta
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.errors import ConfigError, ListenError
@@ -311,10 +311,10 @@ async def test_what_somebody_thinks_of_an_answer_is_taken_once(*, stream: bool) 
     ):
         answer_id = await _answer_id(chats, stream=stream)
         word = {"id": answer_id, "good": False}
-        said = await client.post(f"{url}{gateway.FEEDBACK_PATH}", json=word)
+        said = await client.post(f"{url}{openai_fields.FEEDBACK_PATH}", json=word)
         assert said.status == 200
         assert await said.json() == {"object": "curtilage.feedback", "good": False}
-        again = await client.post(f"{url}{gateway.FEEDBACK_PATH}", json=word)
+        again = await client.post(f"{url}{openai_fields.FEEDBACK_PATH}", json=word)
         assert again.status == 400
         assert (await again.json())["error"]["param"] == "id"
     telemetry.use(None)
@@ -347,7 +347,7 @@ async def _answer_id(client: openai.AsyncOpenAI, *, stream: bool) -> str:
 )
 async def test_a_wrong_word_is_told(body: object, param: str | None) -> None:
     async with served(enclave=MemoryEnclave()) as url, http() as client:
-        said = await client.post(f"{url}{gateway.FEEDBACK_PATH}", json=body)
+        said = await client.post(f"{url}{openai_fields.FEEDBACK_PATH}", json=body)
         assert said.status == 400
         text = await said.text()
     assert json.loads(text)["error"]["param"] == param
@@ -358,7 +358,7 @@ async def test_a_word_is_json_and_nothing_that_a_page_may_post() -> None:
     async with served(enclave=MemoryEnclave()) as url, http() as client:
         form = {"Content-Type": "text/plain"}
         said = await client.post(
-            f"{url}{gateway.FEEDBACK_PATH}", data=b"{}", headers=form
+            f"{url}{openai_fields.FEEDBACK_PATH}", data=b"{}", headers=form
         )
         assert said.status == 400
         assert "content type" in await said.text()

@@ -77,7 +77,16 @@ from curtilage.client.openai_chat import (
     provenance_headers,
     sse,
 )
-from curtilage.client.openai_fields import DOCUMENT, MODEL_ID, ROUTES
+from curtilage.client.openai_fields import (
+    CHAT_PATH,
+    DOCUMENT,
+    FEEDBACK_PATH,
+    HEALTH_PATH,
+    MODEL_ID,
+    MODELS_PATH,
+    QUEUE_PATH,
+    ROUTES,
+)
 from curtilage.client.query import Query
 from curtilage.client.session import Session
 
@@ -94,11 +103,6 @@ OWN_HOST = re.compile(OWN, re.IGNORECASE)
 OWN_ORIGIN = re.compile(rf"https?://{OWN}", re.IGNORECASE)
 # What a browser says of a page that has another site's is anything else.
 OWN_SITES = frozenset({"none", "same-origin", "same-site"})
-CHAT_PATH: Final = "/v1/chat/completions"
-MODELS_PATH: Final = "/v1/models"
-FEEDBACK_PATH: Final = "/v1/curtilage/feedback"
-HEALTH_PATH: Final = "/healthz"
-QUEUE_PATH: Final = "/v1/curtilage/queue/"
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 NOT_FOUND: Final = page(
     f"no such path; here are {', '.join(ROUTES)} ({DOCUMENT})", code="not_found"
