@@ -116,8 +116,7 @@ async def test_a_key_that_others_can_read_is_told_to_a_person(
     )
     ways = assembling.ways_out(loose)
 
-    async def assemble(config: object, *, spare: bool, notify: object) -> ClientParts:
-        del config, spare, notify
+    async def assemble(_config: object, **_more: object) -> ClientParts:
         return ClientParts(
             policy=mine.policy,
             inspector=ScriptedInspector(),

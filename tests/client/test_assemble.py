@@ -177,20 +177,21 @@ async def test_what_never_leaves_needs_no_hpke(
     [(["ask", "hello"], False), (["serve", "--port", "0"], True)],
 )
 @pytest.mark.usefixtures("started")
-def test_only_a_server_keeps_a_spare(
+def test_only_a_server_keeps_a_spare_and_goes_on_after_a_restart(
     arguments: list[str], spare: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[bool] = []
 
-    async def assemble(config: object, *, spare: bool, notify: object) -> ClientParts:
-        del config, notify
-        asked.append(spare)
+    async def assemble(
+        _config: object, *, spare: bool, lasting: bool, **_more: object
+    ) -> ClientParts:
+        asked.extend((spare, lasting))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(assembling, "assemble", assemble)
     with pytest.raises((KeyboardInterrupt, SystemExit)):
         raise SystemExit(cli.main([*arguments, "--policy", "mine.yaml"]))
-    assert asked == [spare]
+    assert asked == [spare, spare]
 
 
 EXAMINATIONS = [

@@ -72,15 +72,13 @@ async def session_from(
 
     warn_of_signature(config.currency, logged=serves)
     with progress("starting detectors and local model"):
-        parts = await assemble(config, spare=spare, notify=err)
+        parts = await assemble(config, spare=spare, notify=err, lasting=serves)
     if parts.audit.problem is not None:
         err(parts.audit.problem)
         if not serves:
             err("while the audit trail fails, nothing leaves")
     if parts.advice is not None:
         err(parts.advice)
-    if parts.kept is not None:
-        parts.kept.lasting = serves
     session = Session(
         replace(parts, save_transcript=save_transcript, consents=consents)
     )

@@ -72,7 +72,11 @@ PATIENT_S: Final = 5.0
 
 
 async def assemble(
-    config: ClientConfig, *, spare: bool = True, notify: Notify | None = None
+    config: ClientConfig,
+    *,
+    spare: bool = True,
+    notify: Notify | None = None,
+    lasting: bool = True,
 ) -> ClientParts:
     """Start the detectors, the local model and the audit trail, side by side.
 
@@ -81,6 +85,7 @@ async def assemble(
         spare: keep a second worker of the detectors warm; not worth it for one
             question.
         notify: as ``ClientParts``; it is told of the local model's rollout as well.
+        lasting: conversations go on after a restart, as ``KeptConversations``.
 
     Raises:
         ConfigError: an address is not acceptable under the policy, or one of the
@@ -103,7 +108,7 @@ async def assemble(
     ]
     queue = await asyncio.to_thread(queue_of, config.policy)
     kept = await asyncio.to_thread(
-        KeptConversations, state_folder(os.environ, Path.home())
+        KeptConversations, state_folder(os.environ, Path.home()), lasting=lasting
     )
     audit = audit_trail(config)
     inspector, local, _ = await asyncio.gather(

@@ -259,8 +259,7 @@ def test_when_contents_were_kept_is_known_after_a_restart(tmp_path: Path) -> Non
     table.save()
     assert table.content_before(b"other") == 1_700_000_000
     assert table.content_before(b"new") == 1_700_000_000
-    command = KeptConversations(tmp_path)
-    command.lasting = False
+    command = KeptConversations(tmp_path, lasting=False)
     assert command.content_before(b"ward") == 0
     command.kept_content(b"ward", 1_900_000_000)
     command.close()

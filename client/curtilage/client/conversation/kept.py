@@ -80,13 +80,13 @@ class KeptConversations:
     Args:
         folder: where the files are, made where they are missing; None: in memory.
         share: how many conversations of one caller are known.
+        lasting: what is kept by content counts after a restart; not of a command, whose
+            next run goes on with nothing.
         draw: randomness, so many bytes of it.
 
     Attributes:
         key: of every digest, 32 bytes.
         advice: what a person should know, or None.
-        lasting: what is kept by content counts after a restart; not of a command, whose
-            next run goes on with nothing.
     """
 
     def __init__(
@@ -94,10 +94,11 @@ class KeptConversations:
         folder: Path | None = None,
         *,
         share: int = MAX_KEPT,
+        lasting: bool = True,
         draw: Callable[[int], bytes] = token_bytes,
     ) -> None:
         self._share = share
-        self.lasting = True
+        self._lasting = lasting
         self._lock = threading.Lock()
         self._unsaved: dict[tuple[bytes, bytes], None] = {}
         self._contents: dict[bytes, int] = {}
@@ -202,7 +203,7 @@ class KeptConversations:
 
     def kept_content(self, caller: bytes | None, now_s: int) -> None:
         """Note when a caller's conversation was last kept by its contents."""
-        if self.lasting:
+        if self._lasting:
             with self._lock:
                 self._contents[self._name(caller)] = now_s
             if self._in_memory:
@@ -215,7 +216,7 @@ class KeptConversations:
         never. Of a caller that was not known at the start, not before any contents
         were kept until then. A table that cannot be read says that it was just now.
         """
-        if not self.lasting:
+        if not self._lasting:
             return 0
         name = self._name(caller)
         with self._lock:

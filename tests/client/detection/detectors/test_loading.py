@@ -51,10 +51,8 @@ def test_what_is_made_on_demand_is_made_once(said: list[bool]) -> None:
         return 7
 
     wanted = OnDemand(make)
-    before = wanted.is_made
     assert (made, said) == ([], [])
     assert wanted.get() == wanted.get() == 7
-    assert (before, wanted.is_made) == (False, True)
     assert (made, said) == ([1], [True, False])
 
 

@@ -53,11 +53,6 @@ class OnDemand(Generic[_Made]):
         self._made: tuple[_Made] | None = None
         self._failed = False
 
-    @property
-    def is_made(self) -> bool:
-        """Whether it was made, or could not be."""
-        return self._failed or self._made is not None
-
     def get(self) -> _Made:
         """Return it.
 
