@@ -148,7 +148,7 @@ REFUSALS: Final[Mapping[tuple[int, str], str]] = {
     "tool call; `param` names its place",
     (400, "context_length_exceeded"): "the text is longer than the model reads",
     (401, "invalid_api_key"): "another account without the token",
-    (403, "blocked_by_policy"): "the policy lets nobody answer it",
+    (403, "blocked_by_policy"): "the policy blocks it",
     (404, "model_not_found"): f"another `model` than `{MODEL_ID}`",
     (404, "not_found"): "another path",
     (413, "request_too_large"): "the request is larger than 1 MiB",

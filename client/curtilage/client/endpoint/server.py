@@ -256,7 +256,7 @@ class _Endpoint:
     async def _caller(
         self, request: web.BaseRequest, connection: Connection
     ) -> str | None:
-        """Return who asks, or None: nobody that is served."""
+        """Return the caller, or None: it is not served."""
         transport = request.transport
         if connection.account is None and transport is not None:
             connection.account = (await self._callers.account(transport),)
@@ -357,7 +357,7 @@ class _Endpoint:
             "object": "model",
             "created": 0,
             "owned_by": "curtilage",
-            # Who answers a question is decided then; this is who answers at home.
+            # The tier is decided for each question; this describes the local model.
             "curtilage": {
                 "local_model": self._session.local_model,
                 "demonstration": self._session.demonstration,
