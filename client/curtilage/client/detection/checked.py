@@ -12,7 +12,7 @@ from curtilage.policy.signing import Currency, stale_finding
 
 
 class InspectsMany(Protocol):
-    """What whoever looks at many queries needs of the detectors."""
+    """The detectors, as a caller with many queries needs them."""
 
     def inspect_many(self, queries: Sequence[Query]) -> Iterator[Inspection]:
         """Yield one inspection for each query, in order."""
@@ -48,7 +48,7 @@ class CheckedInspector:
 
     @property
     def advice(self) -> str | None:
-        """What a person should be told of the detectors, or None."""
+        """Advice of the detectors for a person, or None."""
         return self._inspector.advice
 
     @property
