@@ -120,7 +120,7 @@ PLACED = Provenance(
 
 @pytest.mark.parametrize(
     ("count", "said"),
-    [(0, ""), (1, "[1 placeholder is in"), (2, "[2 placeholders are in")],
+    [(0, ""), (1, "[1 placeholder is left"), (2, "[2 placeholders are left")],
 )
 async def test_ask_says_how_many_placeholders_are_left(
     capsys: pytest.CaptureFixture[str], count: int, said: str

@@ -97,7 +97,7 @@ def placeholders_line(count: int) -> str:
     """Say that placeholders are left in an answer, in brackets, for people."""
     stand = "placeholder is" if count == 1 else "placeholders are"
     return (
-        f"[{count} {stand} in the answer in the place of a value: not sent, or a part "
+        f"[{count} {stand} left in the answer instead of a value: not sent, or a part "
         "of another word or of an address]"
     )
 
