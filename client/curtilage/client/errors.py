@@ -233,7 +233,7 @@ class UnsupportedFieldError(UsageError):
 
 
 class UnknownFieldError(UsageError):
-    """A field is none that is known."""
+    """A field has an unknown name."""
 
     code = "unknown_parameter"
 

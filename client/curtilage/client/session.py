@@ -195,7 +195,7 @@ class Session:
         if isinstance(self._parts.local, UnavailableLocal):
             absent.add(Answerer.LOCAL)
         if self._parts.audit.problem is not None:
-            # What cannot be recorded is told to nobody outside this process.
+            # What cannot be recorded is not sent out of this process.
             absent |= {Answerer.ENCLAVE, Answerer.HOUSE}
         if self._keeps_local:
             absent.add(Answerer.ENCLAVE)

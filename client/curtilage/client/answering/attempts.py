@@ -67,7 +67,7 @@ from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.tiers import Denial, RoutingClass, Tier, TierKind
 
 LOOK_S: Final = 30.0
-"""Where nobody chooses, a dead enclave is looked for so often."""
+"""How often a dead enclave is looked for where no router is configured."""
 UNCHOSEN: Final = "usual"
 """Stands in the trace for a reason where nobody chose."""
 _TRIED_ANYWAY: Final = frozenset(

@@ -504,7 +504,7 @@ class Doors:
 
 
 def _was_kept_home(query: Query, chosen: Chosen) -> bool:
-    """Tell whether who asked did not want a query to leave that might have left."""
+    """Return whether the caller kept a query local that could have been sent."""
     asked = query.options
     return (
         asked.mode is Mode.HOME

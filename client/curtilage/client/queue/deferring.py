@@ -293,7 +293,7 @@ class Deferring:
 
         Args:
             item: the question.
-            stuck: what others that wait found nobody for; this one may be added.
+            stuck: what no tier could answer for others; this one may be added.
         """
         if not self._may_be_asked(item, stuck):
             return None
