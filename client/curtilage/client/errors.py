@@ -385,6 +385,11 @@ class TicketError(NotRoutedError):
         super().__init__(code, message)
         self.http_status = http_status
 
+    @classmethod
+    def unknown(cls, message: str) -> Self:
+        """Return the error of a ticket under which nothing waits."""
+        return cls("queue_unknown", message, http_status=404)
+
 
 class AnswererError(ClientError):
     """One who might have answered could not; another may.

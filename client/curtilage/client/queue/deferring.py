@@ -55,8 +55,10 @@ from curtilage.policy.document.routing_plan import QueuePlan
 
 FIRST_PAUSE_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 60.0
-NOT_FOUND: Final = 404
 GONE: Final = 410
+UNKNOWN: Final = (
+    "nothing waits under this ticket: it was dropped, or nobody came for its answer"
+)
 _SPREAD: Final = 1000
 UNREADABLE: Final = "rows could not be read and were settled as refused"
 FAILING: Final = "nothing that waits is asked again until it works"
@@ -402,12 +404,7 @@ def collected(store: DeferredStore, ticket: str, now_ms: int) -> Answer:
     """Return the answer that a ticket is for; see ``Deferring.collect``."""
     item = store.item(ticket, now_ms)
     if item is None:
-        raise TicketError(
-            "queue_unknown",
-            "nothing waits under this ticket: it was dropped, or nobody came for "
-            "its answer",
-            http_status=NOT_FOUND,
-        )
+        raise TicketError.unknown(UNKNOWN)
     if item.state is State.WAITING:
         raise QueuedError(ticket, FailureReason(item.cause))
     if item.state is State.EXPIRED:
