@@ -15,6 +15,7 @@ from curtilage.client.answer import (
     SessionEvent,
 )
 from curtilage.client.answering.answer_stream import AnswerStream
+from curtilage.client.errors import FailureReason
 from curtilage.inference.default_model import DEFAULT_MODEL_ID
 
 
@@ -77,6 +78,40 @@ def test_a_policy_that_is_not_in_force_is_called_so() -> None:
     assert "rule any-uncertain; the policy is not signed, or its signature" in line
     assert "`curtilage policy verify`" in line
     assert "signature" not in _stayed("", "uncertain.timeout")
+
+
+@pytest.mark.parametrize(
+    ("fallback", "said"),
+    [
+        (
+            FailureReason.NO_ENCLAVE_NAMED,
+            "another cannot answer; it might have left, but the policy names no",
+        ),
+        (
+            FailureReason.RELAY_UNREACHABLE,
+            "another cannot answer; it might have left, but the relay cannot be",
+        ),
+        (None, "another cannot answer just now]"),
+    ],
+)
+def test_what_lasts_is_not_said_to_be_so_just_now(
+    fallback: FailureReason | None, said: str
+) -> None:
+    line = provenance_line(
+        Provenance(
+            route=Answerer.LOCAL,
+            model="m",
+            classes=(),
+            rule="default",
+            reason="",
+            policy_digest="sha256:00",
+            recorded=True,
+            tier="device",
+            why="unavailable",
+            fallback=fallback,
+        )
+    )
+    assert f"; device was chosen: {said}" in line
 
 
 @pytest.mark.parametrize("reason", ["", " \n"])

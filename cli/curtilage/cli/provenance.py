@@ -48,12 +48,21 @@ def _why(provenance: Provenance) -> Iterator[str]:
     if STALE_POLICY in provenance.uncertain:
         yield NOT_IN_FORCE
     if provenance.why:
-        yield f"{provenance.tier} was chosen: {CHOSEN[Reason(provenance.why)]}"
+        yield f"{provenance.tier} was chosen: {_chosen(provenance)}"
     if provenance.fallback is not None:
         yield f"{_might(provenance.fallback)}, but {EXPLAINED[provenance.fallback]}"
     yield from _of_its_text(provenance)
     if not provenance.recorded:
         yield "NOT in the audit trail, which cannot be written"
+
+
+def _chosen(provenance: Provenance) -> str:
+    why = Reason(provenance.why)
+    # The failure that follows may pass, as a relay's, or last, as a policy's that names
+    # no enclave.
+    if why is Reason.UNAVAILABLE and provenance.fallback is not None:
+        return "another cannot answer"
+    return CHOSEN[why]
 
 
 def _of_its_text(provenance: Provenance) -> Iterator[str]:
