@@ -79,6 +79,18 @@ def test_help_imports_nothing_slow(told: str) -> None:
     assert not loaded & SLOW
 
 
+@pytest.mark.parametrize("module", ["explain", "decide", "policy.approve"])
+def test_what_only_looks_loads_nothing_that_asks(module: str) -> None:
+    """To load what asks takes longer than to look at a text."""
+    program = f"import sys, curtilage.cli.{module}\nprint(*sys.modules, sep='\\n')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.splitlines())
+    assert "curtilage.client.detection.checked" in loaded
+    assert not loaded & {"curtilage.client.assemble", "curtilage.client.session"}
+
+
 @pytest.mark.parametrize("called", CALLED)
 def test_every_command_is_found(called: str) -> None:
     assert callable(command_of(called))
