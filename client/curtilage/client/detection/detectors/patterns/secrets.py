@@ -12,6 +12,7 @@ from curtilage.client.detection.detectors.patterns.rule import (
     listed,
 )
 from curtilage.client.detection.detectors.patterns.vendor_tokens import VENDOR_KEYS
+from curtilage.client.detection.detectors.told_numbers import DIGITS
 from curtilage.client.detection.wordlists import read_data
 
 _ASSIGN = r"[\"']?\s{0,3}(?:[:=]|=>|:=)\s{0,3}[\"']?"
@@ -226,15 +227,13 @@ _DOOR_WORDS = (
 )  # fmt: skip
 # Digits dictated one by one: behind the name of a code, three are one.
 _TOLD_DIGIT = "|".join(
-    listed("""
-    oh zero one two three four five six seven eight nine
-    null ein eins eine zwei zwo drei vier fünf sechs sieben acht neun
-    nul een één twee drie vijf zes zeven negen
-    zero uno una due tre quattro cinque sei sette otto nove
-    zéro un une deux trois quatre cinq six sept huit neuf
-    cero dos tres cuatro cinco seis siete ocho nueve
-    um uma dois duas três quatro meia sete oito
-    """)
+    dict.fromkeys(
+        (
+            *listed("oh zero one two three four five six seven eight nine"),
+            *DIGITS,
+            *listed("eins eine zwo één una une uma duas meia"),
+        )
+    )
 )
 # What such a row is dictated for.
 _CODES = (
