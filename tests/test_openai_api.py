@@ -85,9 +85,13 @@ def test_every_refusal_is_in_the_document() -> None:
     ]
     bodies = [error_object(each) for each in raised]
     pages = {
+        400: admission.MALFORMED,
         401: gateway.NO_CALLER,
+        403: gateway.NOT_OURS,
         404: gateway.NOT_FOUND,
+        405: gateway.NOT_ALLOWED,
         414: admission.LONG_LINE,
+        417: gateway.NOT_EXPECTED,
         429: admission.CROWDED,
         431: admission.LONG_FIELD,
     }

@@ -123,7 +123,7 @@ def files(heading: str) -> dict[str, tuple[File, ...]]:
 
 
 def lines_of(heading: str) -> int:
-    """Return how many lines of code a list has; names in the settings are none."""
+    """Return how many lines of code a list has; names in the settings do not count."""
     return sum(
         each.counted
         for found in files(heading).values()

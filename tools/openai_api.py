@@ -67,7 +67,7 @@ def written(text: str) -> str:
     """Return the document with the tables as they are to be.
 
     Raises:
-        KeyError: it names a table that is none.
+        KeyError: it names an unknown table.
     """
     made = tables()
     return _TABLE.sub(lambda found: found[1] + made[found[2]] + found[3], text)

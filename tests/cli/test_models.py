@@ -109,8 +109,8 @@ def test_the_best_comes_with_the_commands_to_type(
 @pytest.mark.parametrize(
     ("task", "said_of_it"),
     [
-        ((), "best: qwen2.5-1.5b, the first that will do here for general work; not"),
-        (("--task", "code"), "best: qwen2.5-coder-1.5b, the first that will do here "),
+        ((), "best: qwen2.5-1.5b, the first that fits here for general work; not"),
+        (("--task", "code"), "best: qwen2.5-coder-1.5b, the first that fits here "),
     ],
 )
 def test_what_was_measured_is_said_and_on_what(

@@ -4,6 +4,7 @@ import argparse
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -20,6 +21,7 @@ from curtilage.evaluation import run
 from curtilage.evaluation.rows import Part
 from curtilage.transparency import log
 
+ROOT = Path(__file__).resolve().parents[2]
 # One of each kind of what takes long to import, and the client's heart.
 SLOW = {
     "aiohttp",
@@ -77,6 +79,18 @@ def test_help_imports_nothing_slow(told: str) -> None:
     assert not loaded & SLOW
 
 
+@pytest.mark.parametrize("module", ["explain", "decide", "policy.approve"])
+def test_what_only_looks_loads_nothing_that_asks(module: str) -> None:
+    """To load what asks takes longer than to look at a text."""
+    program = f"import sys, curtilage.cli.{module}\nprint(*sys.modules, sep='\\n')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.splitlines())
+    assert "curtilage.client.detection.checked" in loaded
+    assert not loaded & {"curtilage.client.assemble", "curtilage.client.session"}
+
+
 @pytest.mark.parametrize("called", CALLED)
 def test_every_command_is_found(called: str) -> None:
     assert callable(command_of(called))
@@ -93,3 +107,16 @@ def test_names_written_out_are_those_of_the_parts() -> None:
     assert tuple(Part) == PARTS
     assert GROUPS == run.GROUPS
     assert HEAD_SUFFIX == log.HEAD_SUFFIX
+
+
+@pytest.mark.parametrize("option", ["require", "mode", "floor", "preset"])
+def test_every_value_of_a_routing_option_is_in_the_document(option: str) -> None:
+    ask = next(
+        each for each in leaves(build_parser()) if each.get_default("called") == "ask"
+    )
+    action = ask._option_string_actions[f"--{option}"]
+    assert action.choices is not None
+    document = (ROOT / "docs" / "commands.md").read_text("utf-8")
+    rows = document.partition("\n| option | says |\n")[2].splitlines()
+    row = next(each for each in rows if each.startswith(f"| `{option}` | "))
+    assert [each for each in action.choices if f"`{each}`" not in row] == []

@@ -15,6 +15,7 @@ from curtilage.client.answer import (
     SessionEvent,
 )
 from curtilage.client.answering.answer_stream import AnswerStream
+from curtilage.client.errors import FailureReason
 
 
 def _line(route: Answerer, evidence: str | None, *, beside: bool = False) -> str:
@@ -78,6 +79,40 @@ def test_a_policy_that_is_not_in_force_is_called_so() -> None:
     assert "signature" not in _stayed("", "uncertain.timeout")
 
 
+@pytest.mark.parametrize(
+    ("fallback", "said"),
+    [
+        (
+            FailureReason.NO_ENCLAVE_NAMED,
+            "another cannot answer; it might have left, but the policy names no",
+        ),
+        (
+            FailureReason.RELAY_UNREACHABLE,
+            "another cannot answer; it might have left, but the relay cannot be",
+        ),
+        (None, "another cannot answer just now]"),
+    ],
+)
+def test_what_lasts_is_not_said_to_be_so_just_now(
+    fallback: FailureReason | None, said: str
+) -> None:
+    line = provenance_line(
+        Provenance(
+            route=Answerer.LOCAL,
+            model="m",
+            classes=(),
+            rule="default",
+            reason="",
+            policy_digest="sha256:00",
+            recorded=True,
+            tier="device",
+            why="unavailable",
+            fallback=fallback,
+        )
+    )
+    assert f"; device was chosen: {said}" in line
+
+
 @pytest.mark.parametrize("reason", ["", " \n"])
 def test_a_rule_without_a_reason_has_none(reason: str) -> None:
     assert _stayed(reason).endswith("; rule any-uncertain]")
@@ -115,7 +150,7 @@ PLACED = Provenance(
 
 @pytest.mark.parametrize(
     ("count", "said"),
-    [(0, ""), (1, "[1 placeholder is in"), (2, "[2 placeholders are in")],
+    [(0, ""), (1, "[1 placeholder is left"), (2, "[2 placeholders are left")],
 )
 async def test_ask_says_how_many_placeholders_are_left(
     capsys: pytest.CaptureFixture[str], count: int, said: str

@@ -15,10 +15,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from curtilage.attest.log.model_manifest import ModelFiles
-from curtilage.cli import examine
+from curtilage.cli import evaluate, examine
 from curtilage.cli import main as cli
 from curtilage.client import assemble as assembling
-from curtilage.client.assemble import house_keys, inspector_for, inspector_from
+from curtilage.client.assemble import house_keys, inspector_from
 from curtilage.client.config import Flags, read_config
 from curtilage.client.conversation.kept import LOST, TABLE_NAME
 from curtilage.client.detection.inspection import Inspector
@@ -91,7 +91,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[bool]:
 
 def test_no_spare_is_started_unless_it_is_asked_for(started: list[bool]) -> None:
     config = read_config(Flags(policy="mine.yaml"), {})
-    inspector_for(load_profile("default"))
+    evaluate.inspector_for(load_profile("default"))
     inspector_from(config)
     examine.start_detectors(config.policy)
     assert started == [False] * 3

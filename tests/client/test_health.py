@@ -310,7 +310,7 @@ async def test_a_relay_that_fails_and_comes_back_shows(
         assert running.wrong == set()
         fetched = running.enclave.fetched
         await session.look()
-        assert running.enclave.fetched == fetched  # all is well: nobody is asked
+        assert running.enclave.fetched == fetched  # all is well: nothing is asked
         running.enclave.fails = dead()
         for _ in range(3):
             with pytest.raises(ClientError):

@@ -170,7 +170,7 @@ async def test_watching_reports_until_it_ends() -> None:
 
 
 class _Waits:
-    """Keeps lines, and wakes whoever waits for one."""
+    """Keeps lines, and wakes the test that waits for one."""
 
     def __init__(self, written: list[str]) -> None:
         self._written = written

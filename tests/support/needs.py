@@ -35,7 +35,10 @@ PROCESS: Final[Table] = {
         "test_any_other_word_fetches_nothing",
         "test_what_is_not_pinned_or_not_permitted_is_not_fetched",
     ),
-    "cli/test_parser.py": ("test_help_imports_nothing_slow",),
+    "cli/test_parser.py": (
+        "test_help_imports_nothing_slow",
+        "test_what_only_looks_loads_nothing_that_asks",
+    ),
     "cli/test_start.py": (
         "test_serve_says_once_what_is_wrong",
         "test_the_embedded_model_is_said_to_be_for_demonstration",

@@ -249,6 +249,19 @@ def require_measurement(
     )
 
 
+def not_listed(said: str, accepted: Iterable[str]) -> RefusedError:
+    """Return the refusal of a value, with all that would have been accepted.
+
+    Args:
+        said: the value, whole, and that it is not accepted.
+        accepted: what the rules list; an operator compares.
+    """
+    return RefusedError(
+        RefusalCode.MEASUREMENT_NOT_ALLOWED,
+        f"{said}: {', '.join(sorted(accepted)) or 'none'}",
+    )
+
+
 def difference(
     registers: Mapping[str, str], accepted: Sequence[Measurement], tee: Tee
 ) -> str:

@@ -37,7 +37,7 @@ class VerifiedKey:
         not_before: start of the key's window.
         expires_at: when the first thing that this rests on runs out.
         tee: the kind of evidence.
-        emulated: no hardware stands behind this.
+        emulated: no hardware backs the evidence.
         release_name: the release's name.
         release_version: the release's version.
         release_digest: SHA-256 of the release's manifest.

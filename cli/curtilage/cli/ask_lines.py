@@ -3,9 +3,9 @@
 A line in is an object with ``id`` (text or integer, once), either ``text`` (one user
 message) or ``messages``, and options as the library's ``chat`` has them. A line out has
 the id and either ``answer`` or ``error``, that of a question which is refused however
-often it is asked. Lines out stand in the order in which the answers came. A question
-that nobody could answer just now has no line: asked again with the same file, it and
-those that were never asked are asked, and no other.
+often it is asked. Lines out are in the order in which the answers came. A question
+that could not be answered for now has no line: the next run with the same file asks
+it and those that were never asked, and no other.
 """
 
 import asyncio

@@ -13,7 +13,6 @@ from curtilage.cli.terminal import (
     progress,
 )
 from curtilage.client.detection.checked import CheckedInspector
-from curtilage.client.detection.inspection import Inspector
 from curtilage.client.detection.side_by_side import SideBySide, cores
 from curtilage.client.errors import UsageError
 
@@ -30,8 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     warn_of_signature(config.currency)
 
     def start() -> CheckedInspector:
-        # Not by way of ``assemble``: loading what asks takes longer than a decision.
-        return CheckedInspector(Inspector.start(policy, spare=False), config.currency)
+        return CheckedInspector.start(policy, config.currency)
 
     with progress("starting detectors"):
         inspector = SideBySide(start, count=cores())

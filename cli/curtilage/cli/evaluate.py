@@ -20,7 +20,6 @@ from curtilage.cli.terminal import (
     out,
     progress,
 )
-from curtilage.client.assemble import inspector_for
 from curtilage.client.config import read_usable_policy
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.errors import ConfigError, UsageError
@@ -143,6 +142,11 @@ def _policy(wanted: str | None) -> tuple[Policy, str]:
         with suppress(PolicyError, OSError):
             return load_profile(wanted), f"profile {wanted!r}"
     return read_usable_policy(wanted)
+
+
+def inspector_for(policy: Policy) -> Inspector:
+    """Start the detectors, without a spare worker: many texts are looked at."""
+    return Inspector.start(policy, spare=False)
 
 
 @contextmanager

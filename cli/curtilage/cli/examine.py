@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Final
 
 from curtilage.cli.terminal import HowFar, err, progress
-from curtilage.client.assemble import inspector_for
 from curtilage.client.detection.checked import CheckedInspector, InspectsMany
 from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection
@@ -33,10 +32,10 @@ def start_detectors(
     if currency is not None and (warning := currency.warning(datetime.now(UTC))):
         err(f"warning: {warning}")
     with progress("starting detectors"):
-        detectors = inspector_for(full_scan(policy))
+        detectors = CheckedInspector.start(full_scan(policy), currency)
     if detectors.advice is not None:
         err(detectors.advice)
-    return CheckedInspector(detectors, currency)
+    return detectors
 
 
 def inspect_all(

@@ -155,7 +155,7 @@ def run_recommend(arguments: argparse.Namespace) -> int:
 def _why_best(best: Advice, task: str | None) -> str:
     work = f"for {task}" if task else "for general work"
     measured = "" if best.model.solved is not None else "; not measured by us"
-    return f"the first that will do here {work}{measured}"
+    return f"the first that fits here {work}{measured}"
 
 
 def _measured() -> str:

@@ -197,8 +197,9 @@ def _add_ask(commands: "Commands[argparse.ArgumentParser]") -> None:
     routing.add_argument(
         "--floor",
         choices=("restricted", "confidential", "internal", "public"),
-        help="how little it may risk; raises what the policy finds, never lowers it; "
-        "restricted stays home",
+        help="the least private class that this question may have: the policy may find "
+        "a more private one, and never a less private one. restricted is kept local; "
+        "public, the default, changes nothing",
     )
     routing.add_argument(
         "--preset",

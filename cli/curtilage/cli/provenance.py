@@ -42,12 +42,21 @@ def _why(provenance: Provenance) -> Iterator[str]:
     if STALE_POLICY in provenance.uncertain:
         yield NOT_IN_FORCE
     if provenance.why:
-        yield f"{provenance.tier} was chosen: {CHOSEN[Reason(provenance.why)]}"
+        yield f"{provenance.tier} was chosen: {_chosen(provenance)}"
     if provenance.fallback is not None:
         yield f"{_might(provenance.fallback)}, but {EXPLAINED[provenance.fallback]}"
     yield from _of_its_text(provenance)
     if not provenance.recorded:
         yield "NOT in the audit trail, which cannot be written"
+
+
+def _chosen(provenance: Provenance) -> str:
+    why = Reason(provenance.why)
+    # The failure that follows may pass, as a relay's, or last, as a policy's that names
+    # no enclave.
+    if why is Reason.UNAVAILABLE and provenance.fallback is not None:
+        return "another cannot answer"
+    return CHOSEN[why]
 
 
 def _of_its_text(provenance: Provenance) -> Iterator[str]:
@@ -91,7 +100,7 @@ def placeholders_line(count: int) -> str:
     """Say that placeholders are left in an answer, in brackets, for people."""
     stand = "placeholder is" if count == 1 else "placeholders are"
     return (
-        f"[{count} {stand} in the answer in the place of a value: not sent, or a part "
+        f"[{count} {stand} left in the answer instead of a value: not sent, or a part "
         "of another word or of an address]"
     )
 

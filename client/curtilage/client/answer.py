@@ -166,11 +166,11 @@ class Finished:
             limit or only a part of the question was read.
         prompt_tokens: tokens of the question.
         completion_tokens: tokens of the answer.
-        unknown_tokens: pseudonyms in the answer that were not sent; they stand in
-            it as they came.
+        unknown_tokens: pseudonyms in the answer that were not sent; they are left
+            in it as they came.
         receipted: the enclave signed a receipt for it, which was verified.
-        unrestored: placeholders that stand in the answer where a value was to be, since
-            they were not sent, are a part of another word or would be in an address.
+        unrestored: placeholders left in the answer instead of a value, since they
+            were not sent, are a part of another word or would be in an address.
     """
 
     finish_reason: str

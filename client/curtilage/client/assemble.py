@@ -22,7 +22,6 @@ from curtilage.client.audit.writer import AuditLog
 from curtilage.client.config import ClientConfig
 from curtilage.client.conversation.kept import KeptConversations
 from curtilage.client.detection.checked import CheckedInspector
-from curtilage.client.detection.inspection import Inspector
 from curtilage.client.errors import (
     ConfigError,
     FailureReason,
@@ -183,14 +182,9 @@ def parameters_of(local: AnswersLocally) -> int:
     return known.size_bytes * 8 // 5
 
 
-def inspector_for(policy: Policy, *, spare: bool = False) -> Inspector:
-    """Start the detectors; takes a few seconds."""
-    return Inspector.start(policy, spare=spare)
-
-
 def inspector_from(config: ClientConfig, *, spare: bool = False) -> CheckedInspector:
     """Start the detectors, which also ask whether the policy is signed."""
-    return CheckedInspector(inspector_for(config.policy, spare=spare), config.currency)
+    return CheckedInspector.start(config.policy, config.currency, spare=spare)
 
 
 def audit_trail(config: ClientConfig) -> DiskAuditTrail:

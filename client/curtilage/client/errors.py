@@ -233,7 +233,7 @@ class UnsupportedFieldError(UsageError):
 
 
 class UnknownFieldError(UsageError):
-    """A field is none that is known."""
+    """A field has an unknown name."""
 
     code = "unknown_parameter"
 
@@ -384,6 +384,11 @@ class TicketError(NotRoutedError):
     def __init__(self, code: str, message: str, *, http_status: int = 503) -> None:
         super().__init__(code, message)
         self.http_status = http_status
+
+    @classmethod
+    def unknown(cls, message: str) -> Self:
+        """Return the error of a ticket under which nothing waits."""
+        return cls("queue_unknown", message, http_status=404)
 
 
 class AnswererError(ClientError):

@@ -152,12 +152,18 @@ REFUSALS: Final[Mapping[tuple[int, str], str]] = {
     (400, "unsupported_content"): "a message holds a picture, a recording, a file or a "
     "tool call; `param` names its place",
     (400, "context_length_exceeded"): "the text is longer than the model reads",
+    (400, "malformed_http"): "the request is not well-formed HTTP",
     (401, "invalid_api_key"): "another account without the token",
-    (403, "blocked_by_policy"): "the policy lets nobody answer it",
+    (403, "blocked_by_policy"): "the policy blocks it",
+    (403, "not_local"): "`Host`, `Origin` or `Sec-Fetch-Site` names another site than "
+    "this machine",
     (404, "model_not_found"): f"another `model` than `{MODEL_ID}`",
     (404, "not_found"): "another path",
+    (405, "method_not_allowed"): "another method for this path; `Allow` names those "
+    "there are",
     (413, "request_too_large"): "the request is larger than 1 MiB",
     (414, "uri_too_long"): "the request line is longer than 4 KiB",
+    (417, "expectation_failed"): "`Expect` is another than `100-continue`",
     (429, "rate_limit_exceeded"): "too many questions wait, or connections are open",
     (431, "header_too_large"): "a header field is longer than 8 KiB, or there are more "
     "than 64",

@@ -644,7 +644,7 @@ def label(value: object) -> str:
 class StateLog:
     """Writes one line for each change of state; never about a query.
 
-    Every word of a line is a member of a closed list, or stands in ``words``.
+    Every word of a line is a member of a closed list, or is in ``words``.
 
     Args:
         form: how a line is written.
@@ -711,13 +711,13 @@ class StateLog:
 
 
 def health(status: Enum) -> None:
-    """Tell how the client is: 1 at the status that it has, 0 at the others."""
+    """Report the status of the client: 1 for the current one, 0 for the others."""
     for each in type(status):
         _stands(Level.HEALTH, float(each is status), status=each)
 
 
 def expires(level: Level, seconds: float) -> None:
-    """Tell in how many minutes something ends, as seconds."""
+    """Report when something ends: whole minutes from now, in seconds."""
     _stands(level, max(0.0, seconds // 60 * 60))
 
 

@@ -1,7 +1,7 @@
 """What the enclave counts: events of a closed list, never what they were about.
 
 Numbers only, and no way out: nothing here opens a connection, a file or a log.
-Whoever runs the enclave pulls the counts through the launcher; ``StateLog`` makes the
+The enclave's operator pulls the counts through the launcher; ``StateLog`` makes the
 lines about changes of its state, which say nothing of any request. This is the one
 module of the part that may touch ``logging``, and it does so to silence it.
 

@@ -210,7 +210,7 @@ def _run(config: RelayConfig, form: LogForm) -> int:
 
 
 def _write(line: str) -> None:
-    # What is reported goes on, also where nobody can read it any more.
+    # The relay goes on, also where its reports can no longer be read.
     with contextlib.suppress(OutputError):
         say(sys.stderr, line + "\n")
 

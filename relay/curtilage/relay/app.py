@@ -30,7 +30,7 @@ class Relay:
     Args:
         config: what it does.
         telemetry: where it counts.
-        log: takes a line for each change of state; None: nobody reads any.
+        log: takes a line for each change of state; None: they are not written.
     """
 
     def __init__(

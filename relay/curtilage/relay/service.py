@@ -116,7 +116,7 @@ class Service:
         config: what the relay does.
         telemetry: where it counts.
         upstreams: the gateways.
-        log: is told which of them can be reached.
+        log: records which of them can be reached.
     """
 
     def __init__(

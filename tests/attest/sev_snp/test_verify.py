@@ -259,6 +259,16 @@ def test_validly_signed_report_is_refused(
     assert (error.code, error.step) == (code, step)
 
 
+def test_host_data_is_shown_next_to_what_is_accepted(
+    refused: Refused, deployment: Deployment
+) -> None:
+    change, *_ = SIGNED_CASES["host data"]
+    error = refused(deployment.bundle(change))
+    assert error.detail == (
+        f"host data 01{'00' * 31} is not an expected value: {'00' * 32}"
+    )
+
+
 def test_masked_chip_is_accepted_when_allowed(
     deployment: Deployment, expectations: Expectations, now: datetime
 ) -> None:

@@ -64,6 +64,34 @@ def test_init_makes_a_log_and_prints_its_key(
     assert main(["audit", "init", "--dir", path]) == 2, "never a second time"
 
 
+@pytest.mark.parametrize("option", [[], ["--dir"], ["--audit"]])
+def test_every_command_takes_the_folder_as_others_do(
+    option: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a name, like ``release log init``, or as ``--audit``, like ``serve``."""
+    named = [*option, str(tmp_path / "new")]
+    assert main(["audit", "init", *named]) == 0
+    key = out_of(capsys)
+    assert main(["audit", "show-key", *named]) == 0
+    assert out_of(capsys) == key
+    assert main(["audit", "verify", *named]) == 0
+    assert main(["audit", "checkpoint", *named]) == 0
+    assert main(["audit", "prove", *named, "--class", "health", "--route", "cut"]) == 2
+    out = str(tmp_path / "records")
+    assert main(["audit", "export", *named, "--out", out]) == 0
+    assert main(["audit", "receipt", *named, "--query", "0" * 16]) == 2
+    assert "no receipt" in capsys.readouterr().err
+
+
+def test_two_names_of_a_folder_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = str(tmp_path / "one"), str(tmp_path / "other")
+    assert main(["audit", "init", one, "--dir", other]) == 2
+    assert "give one of them" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_init_takes_the_key_of_an_organisation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,7 +2,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -400,6 +400,79 @@ def test_report_says_where_it_cannot_write(capsys: pytest.CaptureFixture[str]) -
 # --- approvals ------------------------------------------------------------------
 
 APPROVAL = f'approved:\n- {{sha256: "{"ab" * 32}", by: A. Weber, date: 2026-11-22}}\n'
+
+
+TWO_TIERS = "[{id: device, kind: in_process}, {id: enclave, kind: attested}]"
+SECTIONS = {
+    "plain": "",
+    "approving": APPROVAL,
+    "routed": f"routing: {{tiers: {TWO_TIERS}}}\n",
+    "asking": (
+        f"routing: {{tiers: {TWO_TIERS}, classes: {{public: {{consent: required}}}}, "
+        "queue: {store: memory}, observe: true}\n"
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("plain", "plain"),
+        ("plain", "approving"),
+        ("approving", "asking"),
+        ("asking", "routed"),
+        ("routed", "plain"),
+        ("asking", "stricter"),
+        ("stricter", "approving"),
+    ],
+)
+def test_diff_says_the_same_in_json(
+    old: str, new: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus("token", f"{CANARY} mark", "nothing")
+    for name, section in SECTIONS.items():
+        Path(f"{name}.yaml").write_text(POLICY + section, "utf-8")
+    arguments = ("diff", f"{old}.yaml", f"{new}.yaml", "--corpus", "corpus.jsonl")
+    _, shown = ran(*arguments, capsys=capsys)
+    _, told = ran(*arguments, "--json", capsys=capsys)
+    lines = shown.splitlines()
+    *said, unread = told.splitlines()
+    assert lines.pop() == unread
+    assert list(diff_in_words(json.loads("".join(said)))) == lines
+
+
+def diff_in_words(value: dict[str, Any]) -> Iterator[str]:
+    """Yield every line of the words from the JSON alone."""
+    both = [(only, value[only]) for only in ("old", "new")]
+    for only, one in both:
+        yield f"{only}: {one['source']}, {one['digest']}"
+    for only, one in both:
+        for each in one["approved_only"]:
+            yield (
+                f"  approved by the {only} one only: {each['role']} "
+                f"sha256:{each['sha256']}"
+            )
+    for only, one in both:
+        for each in one["said_only"]:
+            yield f"  said of the {only} one only: {each['of']} {each['says']}"
+    yield from moves_in_words(value)
+
+
+def moves_in_words(value: dict[str, Any]) -> Iterator[str]:
+    for each in value["moves"]:
+        approved = ", with an approved text" if each["approved"] else ""
+        yield (
+            f"  {each['id']}: {each['before']} ({each['rule_before']}) -> "
+            f"{each['after']} ({each['rule_after']}){approved}"
+        )
+    yield (
+        f"{len(value['moves'])} of {value['queries']} queries change route "
+        f"({value['unreadable']} unreadable)"
+    )
+    for each in value["totals"]:
+        yield f"  {each['queries']:>6}  {each['before']} -> {each['after']}"
+    for rule, count in value["rules"].items():
+        yield f"  {count:>6}  by {rule}"
 
 
 def test_diff_says_who_approves_what_and_looks_again(

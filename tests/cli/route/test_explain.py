@@ -16,7 +16,7 @@ from curtilage.policy.decision.decide import Assessment
 from curtilage.policy.decision.tiers import Denial
 from curtilage.policy.document.load import load_policy, profile_text
 from curtilage.policy.document.model import Policy
-from curtilage.policy.explain.decision import NOT_IN_FORCE
+from curtilage.policy.explain.decision import CONSENT, NOT_IN_FORCE
 from curtilage.policy.explain.routing import decided_alone
 
 EASY = single_query("Classify this mail as spam or not: you have won a prize")
@@ -40,7 +40,7 @@ def explained(
     router = router_for(used, UnavailableLocal("none"))
     routed = None if router is None else routed_by(router, decision, query)
     return (
-        list(words_of(decision, query, router, routed)),
+        list(words_of(used, decision, query, router, routed)),
         object_of(used, decision, router, routed),
         decision,
     )
@@ -124,6 +124,18 @@ def test_a_policy_that_is_not_in_force_is_called_so() -> None:
     lines, _, _ = explained(policy(), HARD, found=STALE_POLICY)
     assert lines[1].strip() == NOT_IN_FORCE
     assert NOT_IN_FORCE not in str(explained(policy(), HARD)[0])
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_a_text_that_a_person_must_agree_to_is_called_so(required: bool) -> None:
+    consent = "public: {consent: required}" if required else ""
+    used = load_policy(BLOCKING + WITH_TIERS + f"  classes: {{{consent}}}\n")
+    lines, told, _ = explained(used, HARD)
+    assert (lines[1].strip() == CONSENT) is required
+    assert told["consent"] is required
+    lines, told, _ = explained(used, HARD, found="uncertain.language")
+    assert CONSENT not in str(lines)
+    assert told["consent"] is False
 
 
 def test_a_default_that_blocks_is_named_as_one() -> None:

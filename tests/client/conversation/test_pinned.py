@@ -123,7 +123,7 @@ def test_one_caller_takes_no_room_of_another() -> None:
             asked(caller, partial(pins.add, conversation(text)))
     assert asked(b"ward", lambda: pins.holds(conversation("mine", "more")))
     assert not asked(b"ward", lambda: pins.holds(conversation("new", "more")))
-    # Whoever filled its own room, and whoever may be that under another name, is held.
+    # A caller that filled its own room is held; so is one that may be the same caller.
     for caller in (b"other", None, b"unheard of"):
         assert asked(caller, lambda: pins.holds(conversation("new", "more")))
 
@@ -471,7 +471,7 @@ def test_no_caller_learns_which_words_another_said(caller: bytes | None) -> None
     }
     assert set(held.values()) == {False}
     said = chat(" ".join(WORDS), ANSWER, OTHER)
-    # A whole conversation is known to all: that is what stays, whoever goes on with it.
+    # A whole conversation is known to all: that is what stays, for every caller.
     assert asked(caller, lambda: pins.holds(said, NOTHING))
 
 
@@ -483,7 +483,7 @@ def test_a_caller_is_held_to_its_own_words() -> None:
 
 
 def test_callers_without_a_name_are_all_held_once_one_of_them_was() -> None:
-    """They cannot be told apart, so nothing is compared: all stays, for a while."""
+    """They cannot be distinguished, so nothing is compared: all stays, for a while."""
     now = [1e9]
     pins = PinnedConversations(by_content=True, now_s=lambda: now[0])
     asked(None, lambda: pins.add(chat(" ".join(WORDS)), NOTHING))

@@ -48,7 +48,7 @@ little = pytest.mark.skipif(sys.byteorder != "little", reason="rows of such a ma
 
 
 class Named(ScriptedLocal):
-    """Notes who asks."""
+    """Notes its callers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ async def serving(
          THERE, HERE, 7),
         # Our own end of it, which we own whatever the other one is.
         ([row(V4[::-1])], THERE, HERE, None),
-        # Its program is gone: the zero is nobody's number.
+        # Its program is gone: the zero is no account's number.
         ([row(V4, uid=0, state="06", inode=0)], THERE, HERE, None),
         ([row(V4, uid=0, state="05", inode=0)], THERE, HERE, None),
         ([row(V4, state="02")], THERE, HERE, None),

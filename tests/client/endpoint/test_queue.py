@@ -105,9 +105,34 @@ async def test_who_has_the_answer_drops_it() -> None:
             assert (response.status, await response.json()) == (200, {"dropped": True})
         async with client.http.delete(path) as response:
             assert response.status == 404
+            assert (await response.json())["error"]["code"] == "queue_unknown"
         async with client.http.get(path) as response:
             assert response.status == 404
             assert (await response.json())["error"]["code"] == "queue_unknown"
+
+
+async def test_without_a_queue_no_ticket_is_known() -> None:
+    session = Session(
+        ClientParts(
+            policy=load_policy(PLAIN),
+            inspector=ScriptedInspector(),
+            local=UnavailableLocal("there is no model"),
+            transport=None,
+            keys=key_store(),
+            audit=MemoryTrail(),
+        )
+    )
+    async with (
+        session,
+        gateway.serving(session, "127.0.0.1", 0) as port,
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
+    ):
+        for method in ("GET", "DELETE"):
+            async with http.request(method, "/v1/curtilage/queue/X") as response:
+                assert response.status == 404
+                error = (await response.json())["error"]
+            assert error["code"] == "queue_unknown"
+            assert "no queue" in error["message"]
 
 
 async def test_tickets_are_not_listed() -> None:

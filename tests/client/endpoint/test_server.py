@@ -15,6 +15,7 @@ from curtilage.client.answer import AnswerEvent, Delta
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.errors import ConfigError, ListenError
 from curtilage.client.local.catalogue import known
+from curtilage.client.openai_fields import REFUSALS
 from curtilage.client.parts import (
     AnswersLocally,
     ClientParts,
@@ -269,7 +270,9 @@ async def test_a_wrong_request_is_told(
             f"{url}/v1/chat/completions", data=io.BytesIO(body), headers=sent
         ) as response:
             assert response.status == status
-            assert (await response.json())["error"]["message"]
+            error = (await response.json())["error"]
+        assert error["message"]
+        assert (status, error["code"]) in REFUSALS
 
 
 async def test_a_local_origin_is_served() -> None:
@@ -372,6 +375,7 @@ async def test_other_paths_and_methods_are_told() -> None:
                 assert (await response.json())["error"]
         async with session.get(f"{url}/v1/chat/completions") as response:
             assert response.status == 405
+            assert (await response.json())["error"]["code"] == "method_not_allowed"
 
 
 @pytest.mark.parametrize("demonstration", [False, True])

@@ -609,7 +609,7 @@ async def test_an_answer_without_end_ends(
 
 
 async def test_a_reader_that_is_slow_costs_the_server_nothing() -> None:
-    """Neither its pause nor its budget runs while nobody waits for it."""
+    """Neither its pause nor its budget runs while no reader waits for it."""
     server = says(SAID, SAID, chunk({}, finish="stop"), DONE)
     async with house(server, stall_s=0.4, total_s=0.1) as asked:
         seen: list[object] = []

@@ -425,7 +425,7 @@ async def test_so_many_may_wait() -> None:
 async def test_what_waits_is_asked_for_nobody_in_particular(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The program whose question started the loop is not who asks the others'."""
+    """What waits is not asked in the name of the program that started the loop."""
     bench = Bench()
     callers: list[bytes | None] = []
 

@@ -62,7 +62,7 @@ def test_a_digest_of_another_length_names_no_payload(length: int) -> None:
 
 
 def shell() -> Inspection:
-    """Return an inspection that nobody built, filled from outside."""
+    """Return an inspection that was never built, only filled from outside."""
     empty = object.__new__(Inspection)
     fields = {"findings": (), "payload_digest": DIGEST, "messages": 1, "pinned": False}
     for name, value in (fields | {"approved": (), "_brand": object()}).items():

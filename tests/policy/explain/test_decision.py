@@ -171,6 +171,7 @@ def test_explain_json_holds_the_decision() -> None:
         "uncertain": [],
         "rules": [{"id": "name", "route": "deidentify", "reason": "A name."}],
         "permitted": {
+            "consent": False,
             "class": "confidential",
             "tiers": ["local"],
             "denied": {"enclave": "route"},

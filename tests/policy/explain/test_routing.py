@@ -11,7 +11,12 @@ from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.load import load_policy
 from curtilage.policy.document.model import Policy
 from curtilage.policy.explain.counterfactual import outcome_of, smallest_change
-from curtilage.policy.explain.decision import change_in_words, explain, explain_json
+from curtilage.policy.explain.decision import (
+    CONSENT,
+    change_in_words,
+    explain,
+    explain_json,
+)
 from curtilage.policy.explain.routing import (
     ABSENT,
     NOT_BELIEVED,
@@ -229,6 +234,43 @@ def test_explain_says_who_may_answer() -> None:
     assert told[1] == "May be answered by: device, ward, enclave."
 
 
+CONSENTING = load_policy(
+    RULES + ROUTING.replace("{tiers: [device]}", "{consent: required}")
+)
+
+
+@pytest.mark.parametrize("floor", [RoutingClass.CONFIDENTIAL, RoutingClass.INTERNAL])
+def test_explain_says_that_a_person_must_agree(floor: RoutingClass) -> None:
+    inspection = inspection_of(floor=floor)
+    asked = floor is RoutingClass.CONFIDENTIAL
+    decision = decide(CONSENTING.rulebook, inspection)
+    assert decision.route is Route.ENCLAVE
+    assert (CONSENT in explain(CONSENTING, decision).splitlines()) is asked
+    answer = json.loads(explain_json(CONSENTING, decision))
+    assert answer["permitted"]["consent"] is asked
+
+
+@pytest.mark.parametrize("tiers", ["enclave", "device"])
+def test_explain_says_it_of_what_leaves_without_its_names(tiers: str) -> None:
+    """The rewritten text is of this class at least, so a person is asked about it."""
+    rules = RULES + '- {id: names, when: "identifier.direct.*", then: deidentify}\n'
+    classes = f"{{tiers: [{tiers}], consent: required}}"
+    policy = load_policy(rules + ROUTING.replace("{tiers: [device]}", classes))
+    decision = decision_on("identifier.direct.person", policy=policy)
+    assert decision.route is Route.DEIDENTIFY
+    asked = tiers == "enclave"
+    assert (CONSENT in explain(policy, decision).splitlines()) is asked
+
+
+def test_explain_asks_nobody_about_what_is_kept_local() -> None:
+    decision = decision_on("health.condition", policy=CONSENTING)
+    assert CONSENTING.routing is not None
+    assert CONSENTING.routing.asks_first(decision.permitted.routing_class)
+    assert CONSENT not in explain(CONSENTING, decision)
+    answer = json.loads(explain_json(CONSENTING, decision))
+    assert answer["permitted"]["consent"] is False
+
+
 def test_explain_says_that_tiers_decided() -> None:
     text = explain(POLICY, decision_on("org.confidential"))
     assert "Decided by the policy's 'routing': " in text
@@ -240,6 +282,7 @@ def test_explain_json_says_who_may_answer() -> None:
         "class": "restricted",
         "tiers": ["device", "ward"],
         "denied": {"enclave": "route"},
+        "consent": False,
     }
 
 

@@ -82,7 +82,7 @@ def whole_bytes(element: Element) -> bytes:
     that a library reads, and gives one object several encodings.
 
     Raises:
-        ValueError: it is none, is empty, or has unused bits.
+        ValueError: it is no BIT STRING, is empty, or has unused bits.
     """
     content = content_of(element, BIT_STRING)
     if content[:1] != b"\0":

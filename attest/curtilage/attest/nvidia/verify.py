@@ -41,7 +41,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import Final
 
-from curtilage.attest.claims import DeviceClaims
+from curtilage.attest.claims import DeviceClaims, not_listed
 from curtilage.attest.encoding.cose import der_signature
 from curtilage.attest.encoding.strict_json import malformed, parse_object, too_large
 from curtilage.attest.errors import RefusalCode, RefusedError
@@ -185,18 +185,12 @@ def verify_gpu(
     log.begin(GpuCheck.VERSIONS)
     driver, vbios = driver_version(report), vbios_version(report)
     if driver not in rules.expectations.drivers:
-        raise RefusedError(
-            RefusalCode.MEASUREMENT_NOT_ALLOWED,
-            f"driver {driver} is not accepted; accepted: "
-            f"{', '.join(sorted(rules.expectations.drivers)) or 'none'}",
-        )
+        said = f"driver {driver} is not accepted; accepted"
+        raise not_listed(said, rules.expectations.drivers)
     # NVIDIA writes the same version in capitals and in small letters.
     if vbios not in {accepted.lower() for accepted in rules.expectations.vbioses}:
-        raise RefusedError(
-            RefusalCode.MEASUREMENT_NOT_ALLOWED,
-            f"VBIOS {vbios} is not accepted; accepted: "
-            f"{', '.join(sorted(rules.expectations.vbioses)) or 'none'}",
-        )
+        said = f"VBIOS {vbios} is not accepted; accepted"
+        raise not_listed(said, rules.expectations.vbioses)
     log.passed(f"driver {driver}, VBIOS {vbios}")
     # 8. The whole record at once, see the module's text.
     log.begin(GpuCheck.MEASUREMENTS)
@@ -205,11 +199,8 @@ def verify_gpu(
     golden = golden_digest(report)
     if golden not in rules.expectations.golden:
         # Whole, for this is where an operator reads what to put into a policy.
-        raise RefusedError(
-            RefusalCode.MEASUREMENT_NOT_ALLOWED,
-            f"golden {golden} is not accepted; accepted: "
-            f"{', '.join(sorted(rules.expectations.golden)) or 'none'}",
-        )
+        said = f"golden {golden} is not accepted; accepted"
+        raise not_listed(said, rules.expectations.golden)
     log.passed(f"golden digest {golden[:16]}…")
     return DeviceClaims(
         kind=evidence.kind,

@@ -20,6 +20,7 @@ from curtilage.attest.claims import (
     Detail,
     Link,
     Measurement,
+    not_listed,
     require_measurement,
 )
 from curtilage.attest.errors import RefusalCode, RefusedError
@@ -188,12 +189,8 @@ def verify_snp_platform(
     # The host writes these 32 bytes at launch, and they are in no measurement: an image
     # that reads its configuration from there would run under the host's orders.
     if report.host_data not in expectations.host_data:
-        accepted = ", ".join(sorted(each.hex() for each in expectations.host_data))
-        raise RefusedError(
-            RefusalCode.MEASUREMENT_NOT_ALLOWED,
-            f"host data {report.host_data.hex()} is not an expected value: "
-            f"{accepted or 'none'}",
-        )
+        said = f"host data {report.host_data.hex()} is not an expected value"
+        raise not_listed(said, (each.hex() for each in expectations.host_data))
     log.passed("an expected value")
     return _claims(evidence, report, chain, revocation)
 

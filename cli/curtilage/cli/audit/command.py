@@ -178,7 +178,10 @@ def run_checkpoint(arguments: argparse.Namespace) -> int:
 
 
 def _directory(arguments: argparse.Namespace) -> Path:
-    named = arguments.dir or os.environ.get("CURTILAGE_AUDIT")
+    if arguments.folder and arguments.dir:
+        raise UsageError("FOLDER and --dir (--audit) name one log: give one of them")
+    given = arguments.folder or arguments.dir
+    named = given or os.environ.get("CURTILAGE_AUDIT")
     return Path(named) if named else state_directory(os.environ, Path.home())
 
 

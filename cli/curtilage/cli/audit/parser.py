@@ -44,9 +44,9 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
         "init",
         summary="make an audit log and its keys",
         text="Make a directory with a log and its keys (0600): organisation.key keys\n"
-        "the commitments, signing.key signs, log.vkey is public. Without --dir the\n"
+        "the commitments, signing.key signs, log.vkey is public. Without a folder the\n"
         "user's own log is made, which its first use would make too.",
-        example="curtilage audit init --dir /var/lib/curtilage/audit\n"
+        example="curtilage audit init /var/lib/curtilage/audit\n"
         "curtilage serve --audit /var/lib/curtilage/audit",
     )
     _add_directory(init)
@@ -205,10 +205,16 @@ def _add_receipt(actions: "Commands[argparse.ArgumentParser]") -> None:
 
 def _add_directory(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--dir",
-        metavar="DIR",
-        help="the log's directory (default: $CURTILAGE_AUDIT, else your own in "
+        "folder",
+        nargs="?",
+        help="the log's folder (default: $CURTILAGE_AUDIT, else your own in "
         "$XDG_STATE_HOME/curtilage/audit)",
+    )
+    parser.add_argument(
+        "--dir",
+        "--audit",
+        metavar="DIR",
+        help="the same; ask and serve call it --audit",
     )
 
 

@@ -116,9 +116,6 @@ def _inspected(config: ClientConfig, queries: Sequence[Query]) -> list[Inspectio
 def _words(old: Policy, new: Policy, found: Difference) -> Iterator[str]:
     yield f"old: {old.source}, {old.digest}"
     yield f"new: {new.source}, {new.digest}"
-    for only, one, other in (("old", old, new), ("new", new, old)):
-        for role, digest in sorted(one.rulebook.approved - other.rulebook.approved):
-            yield f"  approved by the {only} one only: {role} sha256:{digest}"
     yield from _beside_routes(old, new)
     for move in found.moves[:MAX_SHOWN]:
         name = f"line {move.line}" if move.id is None else f"{move.id}"
@@ -139,25 +136,34 @@ def _words(old: Policy, new: Policy, found: Difference) -> Iterator[str]:
 
 
 def _beside_routes(old: Policy, new: Policy) -> Iterator[str]:
-    """Yield what `policy check` says of the routing of one alone, as of consent."""
-    told = [
-        [
-            f"{label} {said}"
-            for label, said in routing_in_words(each)
-            if label != "found"
-        ]
-        for each in (old, new)
+    pairs = (("old", old, new), ("new", new, old))
+    for only, one, other in pairs:
+        for role, digest in _approved_only(one, other):
+            yield f"  approved by the {only} one only: {role} sha256:{digest}"
+    for only, one, other in pairs:
+        for label, said in _said_only(one, other):
+            yield f"  said of the {only} one only: {label} {said}"
+
+
+def _approved_only(one: Policy, other: Policy) -> list[tuple[str, str]]:
+    """Return role and SHA-256 of the texts that one of two policies approves."""
+    return sorted(one.rulebook.approved - other.rulebook.approved)
+
+
+def _said_only(one: Policy, other: Policy) -> list[tuple[str, str]]:
+    """Return what `policy check` says of the routing of one alone, as of consent."""
+    told = list(routing_in_words(other))
+    return [
+        each
+        for each in routing_in_words(one)
+        if each[0] != "found" and each not in told
     ]
-    for only, one, other in (("old", *told), ("new", *reversed(told))):
-        for sentence in one:
-            if sentence not in other:
-                yield f"  said of the {only} one only: {sentence}"
 
 
 def _fields(old: Policy, new: Policy, found: Difference) -> dict[str, object]:
     return {
-        "old": {"source": old.source, "digest": old.digest},
-        "new": {"source": new.source, "digest": new.digest},
+        "old": _policy_fields(old, new),
+        "new": _policy_fields(new, old),
         "queries": found.queries,
         "unreadable": found.unreadable,
         "moves": [
@@ -177,4 +183,18 @@ def _fields(old: Policy, new: Policy, found: Difference) -> dict[str, object]:
             for (before, after), count in found.totals().items()
         ],
         "rules": dict(found.rules()),
+    }
+
+
+def _policy_fields(one: Policy, other: Policy) -> dict[str, object]:
+    return {
+        "source": one.source,
+        "digest": one.digest,
+        "approved_only": [
+            {"role": role, "sha256": digest}
+            for role, digest in _approved_only(one, other)
+        ],
+        "said_only": [
+            {"of": label, "says": said} for label, said in _said_only(one, other)
+        ],
     }

@@ -25,7 +25,12 @@ from curtilage.policy.decision.decide import Assessment, assess
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import DEFAULT
 from curtilage.policy.document.model import Policy
-from curtilage.policy.explain.decision import NO_ENCLAVE, NOT_IN_FORCE
+from curtilage.policy.explain.decision import (
+    CONSENT,
+    NO_ENCLAVE,
+    NOT_IN_FORCE,
+    asks_first,
+)
 from curtilage.policy.explain.routing import ABSENT, OBSERVES
 
 UNREAD: Final = "read      not for what it asks: there is nothing to choose"
@@ -44,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         out_json(object_of(config.policy, decision, router, routed))
     else:
-        for line in words_of(decision, query, router, routed):
+        for line in words_of(config.policy, decision, query, router, routed):
             out(line)
         may_leave = decision.route in {Route.ENCLAVE, Route.DEIDENTIFY}
         if may_leave and config.policy.attestation is None:
@@ -75,6 +80,7 @@ def routed_by(router: Router, decision: Assessment, query: Query) -> Routed:
 
 
 def words_of(
+    policy: Policy,
     decision: Assessment,
     query: Query,
     router: Router | None,
@@ -89,10 +95,7 @@ def words_of(
         yield f"choice    none: {_blocked_by(decision)}"
         return
     yield f"policy    route {decision.route.value}, class {kind}"
-    if STALE_POLICY in decision.uncertain:
-        yield f"          {NOT_IN_FORCE}"
-    if decision.route is Route.DEIDENTIFY:
-        yield "          what it becomes without its names is decided anew"
+    yield from _conditions(policy, decision)
     if routed is None or router is None:
         yield from _unrouted(decision, query)
         return
@@ -107,6 +110,15 @@ def words_of(
         yield "          (at the lower end of the gain another would not be better)"
     if router.plan.observe:
         yield f"          the policy observes: {OBSERVES}"
+
+
+def _conditions(policy: Policy, decision: Assessment) -> Iterator[str]:
+    if STALE_POLICY in decision.uncertain:
+        yield f"          {NOT_IN_FORCE}"
+    if decision.route is Route.DEIDENTIFY:
+        yield "          what it becomes without its names is decided anew"
+    if asks_first(policy, decision):
+        yield f"          {CONSENT}"
 
 
 def _permitted(router: Router, routed: Routed) -> Iterator[str]:
@@ -179,6 +191,7 @@ def object_of(
         "routing_class": permitted.routing_class.value,
         "permitted": [tier.id for tier in permitted.tiers],
         "denied": {name: denial.value for name, denial in permitted.denied},
+        "consent": asks_first(policy, decision),
         "choice": None,
     }
     if decision.route is Route.BLOCK:

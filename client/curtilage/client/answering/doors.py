@@ -323,12 +323,7 @@ class Doors:
     def asks_about(self, routing_class: RoutingClass) -> bool:
         """Tell whether a person is to agree before a query of a class leaves."""
         plan = self._parts.policy.routing
-        # Of a class that is named, and of every more private one: a declaration, or the
-        # cut from a conversation to its question, raises the class, and what was to be
-        # asked about without it would leave unasked.
-        return plan is not None and any(
-            routing_class.privacy >= each.privacy for each in plan.consent
-        )
+        return plan is not None and plan.asks_first(routing_class)
 
     async def _require_consent(
         self, way: AskEnclave, sent: Query, asked: Query, tier: Tier
@@ -507,7 +502,7 @@ class Doors:
 
 
 def _was_kept_home(query: Query, chosen: Chosen) -> bool:
-    """Tell whether who asked did not want a query to leave that might have left."""
+    """Return whether the caller kept a query local that could have been sent."""
     asked = query.options
     return (
         asked.mode is Mode.HOME

@@ -135,7 +135,7 @@ class KeptConversations:
 
     @override
     def __repr__(self) -> str:
-        """Tell how many; a digest could confirm a guess."""
+        """Show only the count; a digest could confirm a guess."""
         return f"<KeptConversations: {self.count()}>"
 
     def count(self) -> int:
@@ -158,7 +158,7 @@ class KeptConversations:
             self.save()
 
     def holds(self, digests: Iterable[bytes]) -> bool:
-        """Tell whether one of these stayed, whichever caller asked it.
+        """Return whether one of these stayed, whichever caller asked it.
 
         A table that cannot be read holds all.
         """
@@ -176,7 +176,7 @@ class KeptConversations:
                 return True
 
     def forgot(self, caller: bytes | None) -> bool:
-        """Tell whether a conversation of a caller may be one that was forgotten.
+        """Return whether a conversation of a caller may be one that was forgotten.
 
         A caller that is not known may be one that was, under another name.
         """
@@ -237,7 +237,7 @@ class KeptConversations:
             return before if row_s == self._wrote.get(name) else max(before, row_s)
 
     def save(self) -> bool:
-        """Write what is not on the disk yet; tell whether it is there now."""
+        """Write what is not on the disk yet; return whether it is there now."""
         with self._lock:
             if not (self._unsaved or self._contents or self._forgotten):
                 return True
@@ -262,7 +262,7 @@ class KeptConversations:
             return True
 
     def close(self) -> bool:
-        """Write what is not on the disk yet, and close; tell whether all is there."""
+        """Write what is not on the disk yet, and close; return whether all is there."""
         saved = self.save()
         with self._lock:
             self._table.close()
@@ -388,7 +388,7 @@ class KeptConversations:
         raise _LostError
 
     def _fits(self, table: sqlite3.Connection) -> bool:
-        """Tell whether a table is sound and of this key."""
+        """Return whether a table is sound and of this key."""
         try:
             _prepare(table)
             if table.execute("PRAGMA quick_check").fetchall() != [("ok",)]:
@@ -411,7 +411,7 @@ class KeptConversations:
 
 
 def _may_be_there(path: Path) -> bool:
-    """Tell whether a file is there, or nobody can tell: a folder that is closed to us.
+    """Return whether a file exists or, in a folder that is closed to us, may exist.
 
     ``os.path.lexists`` would say that it is not.
     """

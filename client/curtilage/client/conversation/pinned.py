@@ -159,11 +159,11 @@ class PinnedConversations:
         return f"<PinnedConversations: {self._kept.count()}>"
 
     def close(self) -> bool:
-        """Close the files, if there are any; tell whether all is in them."""
+        """Close the files, if there are any; return whether all is in them."""
         return self._kept.close()
 
     def save(self) -> bool:
-        """Put on the disk what ``add`` was called with; tell whether it is there."""
+        """Write what ``add`` was called with; return whether it is on the disk."""
         return self._kept.save()
 
     def add(
@@ -214,7 +214,7 @@ class PinnedConversations:
         """
         digests = list(self._digests(query))
         # Of all callers: a program may have another key than an hour ago. Whole
-        # conversations, letter by letter, so that nobody learns a word by asking.
+        # conversations, letter by letter, so that asking reveals no single word.
         if self._kept.holds(digests[:-1]):
             return True
         caller, memory = self._caller()
@@ -256,7 +256,7 @@ class PinnedConversations:
             self._let_go(message.content, routing_class, memory)
 
     def _caller(self) -> tuple[bytes | None, _Memory]:
-        """Return who asks in this task, and what is known of it.
+        """Return the caller of this task, and what is known of it.
 
         Where there is no room for one more, it counts as one without a name.
         """
@@ -273,7 +273,7 @@ class PinnedConversations:
         return None, self._unnamed.setdefault(asker, _Memory.empty())
 
     def _made_room(self) -> bool:
-        """Tell whether one more caller may be known; the oldest may be forgotten.
+        """Return whether one more caller may be known; the oldest may be forgotten.
 
         None of which something stayed: one must not be forgotten for another's sake.
         """
@@ -288,7 +288,7 @@ class PinnedConversations:
 
     @staticmethod
     def _may_go_on(query: Query, digests: list[bytes], memory: _Memory) -> bool:
-        """Tell whether a query may go on with one that is not known any more."""
+        """Return whether a query may go on with one that is not known any more."""
         earlier = query.messages[:-1]
         if all(map(_is_prompt, earlier)):
             return False
@@ -413,7 +413,7 @@ class PinnedConversations:
 
     @staticmethod
     def _is_of_no_other(query: Query, turns: list[bytes], memory: _Memory) -> bool:
-        """Tell whether nothing says that this goes on with what might leave."""
+        """Return whether nothing says that this goes on with what might leave."""
         earlier = zip(query.messages[:-1], turns, strict=False)
         return not any(
             turn in memory.free for message, turn in earlier if not _is_prompt(message)

@@ -2,17 +2,18 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Protocol, Self
 
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.health import Detectors
 from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection
+from curtilage.policy.document.model import Policy
 from curtilage.policy.signing import Currency, stale_finding
 
 
 class InspectsMany(Protocol):
-    """What whoever looks at many queries needs of the detectors."""
+    """The detectors, as a caller with many queries needs them."""
 
     def inspect_many(self, queries: Sequence[Query]) -> Iterator[Inspection]:
         """Yield one inspection for each query, in order."""
@@ -46,9 +47,22 @@ class CheckedInspector:
         self._currency = currency
         self._clock = clock
 
+    @classmethod
+    def start(
+        cls, policy: Policy, currency: Currency | None, *, spare: bool = False
+    ) -> Self:
+        """Start the detectors of a policy; takes a few seconds.
+
+        Args:
+            policy: says what is looked for.
+            currency: the signature that it must bear, or None where none is demanded.
+            spare: keep a second worker warm, which takes the memory of a process.
+        """
+        return cls(Inspector.start(policy, spare=spare), currency)
+
     @property
     def advice(self) -> str | None:
-        """What a person should be told of the detectors, or None."""
+        """Advice of the detectors for a person, or None."""
         return self._inspector.advice
 
     @property

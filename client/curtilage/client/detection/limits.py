@@ -55,7 +55,7 @@ def cost_of(query: Query, limits: "Limits") -> int:
 
 
 def is_oversize(leaves: Sequence[Leaf], limits: "Limits") -> bool:
-    """Tell whether a query has more text than the policy has looked at."""
+    """Return whether a query has more text than the policy has looked at."""
     size = sum(len(leaf.text) + 1 for leaf in leaves) - 1
     if size > limits.max_chars or len(leaves) > MAX_LEAVES:
         return True

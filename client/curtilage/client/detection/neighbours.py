@@ -64,7 +64,7 @@ _FURTHER: Final = re.compile(rf"{_SPACE}(?P<word>{_WHOLE_WORD})")
 # A model takes the first word of "aus dem Bach" for the end of the name before it.
 _SMALL_END: Final = re.compile(rf"(?:{_SPACE}[a-zà-ÿ'\u2019]{{1,6}}){{1,3}}$")
 _JOINT: Final = re.compile(r"['\u2019\-]")
-_REACH: Final = 60  # characters before a name in which another word of it may stand
+_REACH: Final = 60  # characters before a name that may hold another word of it
 _NOT_NAMES: Final = frozenset[str]().union(
     *(each.not_names for each in TITLES.values())
 )
@@ -106,7 +106,7 @@ def neighbours(text: str, names: Iterable[Place]) -> Iterator[Place]:
 
 
 def carried(text: str, names: Iterable[Place]) -> Iterator[tuple[Place, bool]]:
-    """Yield what belongs to a name beside it, and whether it surely does.
+    """Yield what belongs to a name next to it, and whether it surely does.
 
     "Anna ⟦von der Osten-Sackheim⟧", "Peter ⟦am Ende⟧", "⟦Otto von⟧ Lindqvist": with
     the particles, so that the whole becomes one name. Where it is not sure, a model
@@ -121,14 +121,14 @@ def carried(text: str, names: Iterable[Place]) -> Iterator[tuple[Place, bool]]:
         return
     parts = _Parts(text, taken)
     for start, end in taken:
-        # What follows a name in small letters tells nothing: "döring Montag".
+        # What follows a name in small letters says nothing: "döring Montag".
         if not text[start:end].islower():
             yield from parts.behind(start, parts.without_particles(start, end))
             yield from parts.before(start)
 
 
 def is_carried_on(text: str, end: int) -> bool:
-    """Tell whether a particle joins a word with a capital to one that ends here."""
+    """Return whether a particle joins a word with a capital to one that ends here."""
     found = _CARRIED.match(text, end)
     return found is not None and found["word"][:1].isupper()
 
@@ -210,7 +210,7 @@ class _Parts:
         return place if named else None
 
     def _goes_on(self, place: Place) -> bool:
-        """Tell whether a word with a capital is surely no next noun."""
+        """Return whether a word with a capital is surely no next noun."""
         word = self._in(place)
         return not self._nouns or (is_unknown(word) and word not in self._ordinary)
 

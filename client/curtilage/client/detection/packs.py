@@ -24,7 +24,7 @@ ENGLISH: Final = "en"
 class Titles:
     """The words of one language that announce a person, all in lower case.
 
-    An abbreviation stands with its full stop, and without where people leave it out.
+    An abbreviation is listed with its full stop, and without where people omit it.
 
     Attributes:
         honorifics: behind which any word with a capital is a name, particles as well.
@@ -33,9 +33,9 @@ class Titles:
             ordinary word behind them is a name only if a model says so.
         heads: by which a longer word that ends so is a role: "Klassenlehrerin".
         articles: words before "Frau" that make a woman of it, and no title.
-        not_names: what stands with a capital behind a role and names nobody.
+        not_names: words with a capital that follow a role and name no one.
         not_name_heads: by which a longer word is most likely one of these, too.
-        things: a title and a word that together name nobody: "uncle sam".
+        things: a title and a word that together name no one: "uncle sam".
     """
 
     honorifics: frozenset[str]
@@ -54,8 +54,8 @@ class Pack:
 
     Attributes:
         capitals: whether a capital inside a sentence is the mark of a name.
-        words: its most frequent forms; they prove it, and are nobody's names.
-        everyday: more of its words, which prove nothing and are nobody's names either.
+        words: its most frequent forms; they prove it, and are not names.
+        everyday: more of its words, which prove nothing and are not names either.
         determiners: behind which an unknown word in small letters is hardly a name.
         inflections: how forms of its words end, which say the same of them.
         excludes: words that tell of a language near it.

@@ -55,7 +55,7 @@ UNSURE_ENDINGS: Final = tuple(words(_NOBODY["unsure_endings"]))
 _TERMS: Final = words(_NOBODY["terms"])
 _TERM_ENDINGS: Final = tuple(words(_NOBODY["term_endings"]))
 
-# Verbs, greetings and headings next to a name, of which none is anybody's name.
+# Verbs, greetings and headings next to a name, none of which is a name.
 BESIDE: Final = frozenset[str]().union(
     *map(
         words,

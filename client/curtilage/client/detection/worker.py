@@ -310,7 +310,7 @@ class DetectorProcess:
     def _spent(self, began: float, used_before: float | None) -> tuple[float, float]:
         """Return how long one waits, and how long the process computed meanwhile."""
         waited, used = time.monotonic() - began, self._used_s()
-        # Once the process is gone its clock tells no more; the other began at another
+        # Once the process is gone its clock cannot be read; the other began at another
         # time, and must not be compared with it.
         if used is None or used_before is None:
             return waited, waited

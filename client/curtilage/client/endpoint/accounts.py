@@ -1,4 +1,4 @@
-"""Who asks the endpoint: which account of this machine, or a holder of the token.
+"""Callers of the endpoint: an account of this machine, or a holder of the token.
 
 Loopback belongs to every account of a machine, so an address says nothing about the
 user. Linux knows who owns each end of a connection: of a UNIX socket the kernel

@@ -44,13 +44,13 @@ INVALID: Final = "invalid_request_error"
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
-def page(message: str, *, kind: str = INVALID, code: str | None = None) -> bytes:
+def page(message: str, *, code: str, kind: str = INVALID) -> bytes:
     """Return an error in OpenAI's shape; the words are constants of ours."""
     error = {"message": message, "type": kind, "param": None, "code": code}
     return json.dumps({"error": error}).encode()
 
 
-MALFORMED: Final = page("the request is not well-formed HTTP")
+MALFORMED: Final = page("the request is not well-formed HTTP", code="malformed_http")
 LONG_LINE: Final = page(
     f"the request line is longer than {MAX_LINE_BYTES} bytes", code="uri_too_long"
 )

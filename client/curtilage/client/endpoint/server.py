@@ -57,6 +57,7 @@ from curtilage.client.errors import (
     ModelNotFoundError,
     NotRoutedError,
     QueuedError,
+    TicketError,
     TooLargeError,
     UsageError,
 )
@@ -88,6 +89,7 @@ from curtilage.client.openai_fields import (
     ROUTES,
 )
 from curtilage.client.query import Query
+from curtilage.client.queue.deferring import UNKNOWN, Deferring
 from curtilage.client.session import Session
 
 Handler: TypeAlias = Callable[[web.BaseRequest, bytes], Awaitable[web.StreamResponse]]
@@ -107,9 +109,13 @@ CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 NOT_FOUND: Final = page(
     f"no such path; here are {', '.join(ROUTES)} ({DOCUMENT})", code="not_found"
 )
-NOT_ALLOWED: Final = page(f"no such method for this path ({DOCUMENT})")
-NOT_EXPECTED: Final = page("only 100-continue may be expected")
-NOT_OURS: Final = page("this endpoint serves this machine only")
+NOT_ALLOWED: Final = page(
+    f"no such method for this path ({DOCUMENT})", code="method_not_allowed"
+)
+NOT_EXPECTED: Final = page(
+    "only 100-continue may be expected", code="expectation_failed"
+)
+NOT_OURS: Final = page("this endpoint serves this machine only", code="not_local")
 NO_CALLER: Final = page(
     "this endpoint answers programs of the account that started it; any other sends "
     "its token as api_key (Authorization: Bearer TOKEN). The token is in the file "
@@ -260,7 +266,7 @@ class _Endpoint:
     async def _caller(
         self, request: web.BaseRequest, connection: Connection
     ) -> str | None:
-        """Return who asks, or None: nobody that is served."""
+        """Return the caller, or None: it is not served."""
         transport = request.transport
         if connection.account is None and transport is not None:
             connection.account = (await self._callers.account(transport),)
@@ -361,7 +367,7 @@ class _Endpoint:
             "object": "model",
             "created": 0,
             "owned_by": "curtilage",
-            # Who answers a question is decided then; this is who answers at home.
+            # The tier is decided for each question; this describes the local model.
             "curtilage": {
                 "local_model": self._session.local_model,
                 "demonstration": self._session.demonstration,
@@ -374,7 +380,7 @@ class _Endpoint:
         del content
         ticket = request.path.removeprefix(QUEUE_PATH)
         try:
-            answer = await self._session.queue.collect(ticket)
+            answer = await self._deferring().collect(ticket)
         except QueuedError as waits:
             # RFC 9110, 15.3.3: accepted, and its processing has not been completed.
             _, body = error_object(waits)
@@ -385,8 +391,16 @@ class _Endpoint:
         self, request: web.BaseRequest, content: bytes
     ) -> web.StreamResponse:
         del content
-        dropped = await self._session.queue.drop(request.path.removeprefix(QUEUE_PATH))
-        return _json({"dropped": dropped}, status=200 if dropped else 404)
+        if not await self._deferring().drop(request.path.removeprefix(QUEUE_PATH)):
+            raise TicketError.unknown(UNKNOWN)
+        return _json({"dropped": True})
+
+    def _deferring(self) -> Deferring:
+        """Return the questions that wait; without a queue, no ticket is known."""
+        try:
+            return self._session.queue
+        except UsageError as error:
+            raise TicketError.unknown(str(error)) from None
 
     async def _health(
         self, request: web.BaseRequest, content: bytes

@@ -1,4 +1,4 @@
-"""A rewritten query beside the reading of it that the detectors look at.
+"""A rewritten query, and the reading of it that the detectors look at.
 
 What was found in one text is believed of another here, and nowhere else. So both are
 made here, from one source, and differ in stand-ins only.
@@ -41,7 +41,7 @@ class RewrittenText:
     def replace(self, place: Place, *, alone: bool = True) -> str:
         """Replace what is at a place, behind all places before; return by what."""
         # From the vault and nowhere else: the detectors read a plain word there, so
-        # what stands there in the text that is sent is not looked at again.
+        # what is sent in this place is not looked at again.
         whom = self._vault.stand_in
         stand_in = whom(place.data_class, place.of(self._text), alone=alone)
         kept = self._text[self._at : place.start]
@@ -92,8 +92,8 @@ class Deidentified:
     def inspected(self, inspection: Inspection) -> Inspection:
         """Return the inspection of ``reading`` as one of ``query``.
 
-        Stand-ins are made here, of a fixed word and a number, or are a date of
-        nobody; so what the detectors saw is all that is left of the source.
+        Stand-ins are made here, of a fixed word and a number, or are a moved
+        date; so what the detectors saw is all that is left of the source.
 
         Raises:
             ValueError: another query was inspected.

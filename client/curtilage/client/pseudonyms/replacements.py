@@ -118,7 +118,7 @@ def _names(text: str, start: int, end: int) -> list[tuple[int, int]]:
             at = match.end()
     pieces = [_bare_name(text, *place) for place in (*pieces, (at, end))]
     pieces = [place for place in pieces if any(map(is_word, text[slice(*place)]))]
-    # Words beside a name are none of it, as long as a name is left.
+    # Words next to a name are not part of it, as long as a name is left.
     named = [place for place in pieces if not _is_beside(text[slice(*place)])]
     return [_without_beside(text, *place) for place in named] or pieces
 
@@ -151,7 +151,7 @@ _WITHIN: Final = re.compile(r"[\w,)\]][^\S\r\n]+\Z")
 
 
 def _is_called_so(text: str, word: re.Match[str]) -> bool:
-    """Tell whether a word beside a name may be a name: nothing else says that it is.
+    """Return whether a word next to a name may be part of it: its capital says so.
 
     "Dag", "Bel" and "Liebe" are greetings and verbs, and people are called so.
     """
@@ -190,7 +190,7 @@ def is_word(char: str) -> bool:
 
 
 def is_alone(text: str, place: Place) -> bool:
-    """Tell whether a place is words of a sentence, and no part of a longer form.
+    """Return whether a place is words of a sentence, and no part of a longer form.
 
     Not so in "Berg_rent", "berg2024.pdf", "x.example/berg/", "the Bergs".
     """

@@ -57,9 +57,9 @@ class Restorer:
         values: what each stand-in hides.
 
     Attributes:
-        unknown: tokens that nobody sent, so far.
+        unknown: tokens that were not sent, so far.
         in_urls: stand-ins left alone because they may be a part of an address.
-        unrestored: what stands in the text in the place of a value, so far: both, and
+        unrestored: what is left in the text instead of a value, so far: both, and
             tokens that are a part of another word.
     """
 
@@ -74,7 +74,7 @@ class Restorer:
         self._sorted = sorted((*values, *self._bare))
         self._longest = max(map(len, self._sorted), default=0)
         self._first = {each[:1] for each in self._sorted}
-        # A date only where it stands alone: as digits of a longer number it is none.
+        # A date only as a word of its own: as digits of a longer number it is none.
         # Longest first, so that none is taken for a shorter one that it begins with.
         # Tokens by their form, and then looked up: one by one, each would cost time at
         # every letter of an answer.
@@ -97,7 +97,7 @@ class Restorer:
 
     @property
     def unrestored(self) -> int:
-        """How many stand where a value was to be."""
+        """How many are left instead of a value."""
         return self.unknown + max(self._told - self._stood, 0)
 
     @override
@@ -238,7 +238,7 @@ class AnswerRestorer:
 
 
 def _is_cut(text: str, match: re.Match[str]) -> bool:
-    """Tell whether a text ends inside a token."""
+    """Return whether a text ends inside a token."""
     opened = text[max(match.start() - 1, 0) : match.start()] == OPENING
     return opened and match.end() == len(text)
 

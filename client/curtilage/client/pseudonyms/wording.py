@@ -64,7 +64,7 @@ _WORDINGS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 
 
 def language_of(texts: Iterable[str]) -> str | None:
-    """Return the language of the first text that tells it, in ISO 639-1, or None.
+    """Return the language of the first text that shows it, in ISO 639-1, or None.
 
     The first and not all, so that a conversation keeps its tokens with every turn.
     """

@@ -140,7 +140,7 @@ class DeferredStore:
         draw: randomness, so many bytes of it.
 
     Raises:
-        ConfigError: the file was sealed with another key, or is none of ours.
+        ConfigError: the file was sealed with another key, or is not a queue.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class DeferredStore:
             raise ConfigError(f"{path}: {failure}") from None
 
     def _require_key(self) -> None:
-        """Refuse a file of another key; one key of an hour that is damaged is none."""
+        """Refuse a file of another key, though not for a single damaged hourly key."""
         sealed = self._table.execute("SELECT key FROM epochs").fetchall()
         for (each,) in sealed:
             with suppress(InvalidTag):
@@ -462,7 +462,7 @@ def _open(key: ChaCha20Poly1305, sealed: bytes, bound: bytes) -> bytes:
 
 
 def _item(row: tuple[Any, ...]) -> Deferred | None:
-    """Return what a row says, or None where it is none of ours."""
+    """Return what a row says, or None where we did not write it."""
     ticket, routing_class, policy, cause, put_ms, until_ms, state = row
     if not 0 <= put_ms <= until_ms <= _LAST_MS:
         return None

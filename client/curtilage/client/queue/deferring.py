@@ -55,8 +55,10 @@ from curtilage.policy.document.routing_plan import QueuePlan
 
 FIRST_PAUSE_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 60.0
-NOT_FOUND: Final = 404
 GONE: Final = 410
+UNKNOWN: Final = (
+    "nothing waits under this ticket: it was dropped, or nobody came for its answer"
+)
 _SPREAD: Final = 1000
 UNREADABLE: Final = "rows could not be read and were settled as refused"
 BROKE: Final = "the queue: one question could not be asked again; it waits on"
@@ -290,7 +292,7 @@ class Deferring:
 
         Args:
             item: the question.
-            stuck: what others that wait found nobody for; this one may be added.
+            stuck: what no tier could answer for others; this one may be added.
         """
         if not self._may_be_asked(item, stuck):
             return None
@@ -392,12 +394,7 @@ def collected(store: DeferredStore, ticket: str, now_ms: int) -> Answer:
     """Return the answer that a ticket is for; see ``Deferring.collect``."""
     item = store.item(ticket, now_ms)
     if item is None:
-        raise TicketError(
-            "queue_unknown",
-            "nothing waits under this ticket: it was dropped, or nobody came for "
-            "its answer",
-            http_status=NOT_FOUND,
-        )
+        raise TicketError.unknown(UNKNOWN)
     if item.state is State.WAITING:
         raise QueuedError(ticket, FailureReason(item.cause))
     if item.state is State.EXPIRED:

@@ -40,8 +40,8 @@ class AnswerReader:
     Call ``push`` with what arrives and ``finish`` at the end of the body. A
     stream that was cut is never reported as complete: ``Finished`` comes from
     ``finish`` alone, after the final chunk opened. Only a padded answer without
-    a receipt is finished earlier, at the end mark inside, behind which nothing
-    but filler can stand; what follows is checked for its shape all the same.
+    a receipt is finished earlier, at the end mark inside, which only filler
+    can follow; what follows is checked for its shape all the same.
 
     Args:
         opener: the request's.
@@ -125,7 +125,7 @@ class AnswerReader:
         finished = self._content.end()
         if self._receipt_check is not None:
             # The last thing that is checked, and nothing was reported as complete
-            # before: without its receipt, nobody can be held to this answer.
+            # before: without its receipt, no party can be held to this answer.
             try:
                 self.receipt = self._receipt_check.end(self._trailers)
             except RefusedError:
@@ -142,7 +142,7 @@ class AnswerReader:
                     check.head(event.status)
                 self._content = self._reader_of(event)
             elif isinstance(event, bhttp.ContentChunk):
-                # Filler included: the receipt is about every octet of the content.
+                # Filler included: the receipt is about every byte of the content.
                 if check is not None:
                     check.content(event.data)
                 yield from self._content.push(event.data)
@@ -151,7 +151,7 @@ class AnswerReader:
                 self._trailers = event.trailers
 
     def _finished_early(self) -> Iterator[Finished]:
-        """Tell the end once, as soon as a padded answer has reached it."""
+        """Yield the end once, as soon as a padded answer has reached it."""
         # Filler to the end of the bucket may take a minute, and no reader should
         # wait for it who has the whole answer. With a receipt all must: it comes
         # behind the filler.
@@ -162,6 +162,6 @@ class AnswerReader:
 
 
 def most_bytes(parameters: TransportParameters) -> int:
-    """Return more octets than the longest answer of a shape has, sealed."""
+    """Return more bytes than the longest answer of a shape has, sealed."""
     # A nonce before, and for each frame its length and its tag; with room to spare.
     return 64 + parameters.max_frames * (parameters.frame_bytes + 32)

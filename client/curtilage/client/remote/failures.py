@@ -26,8 +26,8 @@ FAILED_STATUS = {
     504: FailureReason.TIMEOUT,
 }
 OF_ONE_PARTY = frozenset({429, 504})
-"""Told with their status: 429 is the relay's own, 504 its word for the gateway's
-silence; the reason alone could be anybody's on the way."""
+"""Reported with their status: only the relay sends 429, and it sends 504 for a silent
+gateway; the reason alone could come from any party on the way."""
 
 
 class Answered(Protocol):

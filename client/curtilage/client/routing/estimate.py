@@ -243,7 +243,7 @@ _CUE: Final = _parse_cues()
 
 
 def unread(octets: int, messages: int, most: int) -> Estimate:
-    """Return what is expected of a query that nobody reads: its size, and no intent.
+    """Return what is expected of a query that is not read: its size, and no intent.
 
     Args:
         octets: bytes of its texts.

@@ -287,7 +287,7 @@ class Router:
         return estimate
 
     def chooses(self, permitted: Permitted) -> bool:
-        """Tell whether there is a choice to make, for which a text is to be read.
+        """Return whether there is a choice to make, for which the text is read.
 
         There is none where the mask has one tier, as for whatever is kept local.
         """

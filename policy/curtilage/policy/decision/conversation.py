@@ -23,7 +23,7 @@ class History(StrEnum):
 
 
 def pins(rulebook: Rulebook, inspection: Inspection, decision: Assessment) -> bool:
-    """Tell whether this query keeps the rest of its conversation home.
+    """Return whether this query keeps the rest of its conversation home.
 
     History is sent again with every turn, so a conversation that stayed home
     once stays there: after any such query (``sticky: conversation``, and
@@ -37,7 +37,7 @@ def pins(rulebook: Rulebook, inspection: Inspection, decision: Assessment) -> bo
     # turn ("thanks, and shorter?") would carry the whole history out.
     if rulebook.sticky != "validated" or inspection.pinned:
         return True
-    # Who asks for it to stay is as sure as a checksum is, and names a secret that no
+    # The sender's declaration is as sure as a checksum is, and covers a secret that no
     # detector would find in the turns that follow.
     return inspection.floor is RoutingClass.RESTRICTED or any(
         finding.validated for finding in inspection.findings

@@ -283,7 +283,7 @@ class Decision(Assessment):
     Attributes:
         allowed: the permission to seal; there exactly if the route is
             ``ENCLAVE``.
-        in_house: the permission to tell it to a server in the house, if one of
+        in_house: the permission to send it to an on-premises server, if one of
             ``permitted`` is such a server.
     """
 
@@ -298,7 +298,7 @@ def decide(rulebook: Rulebook, inspection: Inspection) -> Decision:
     in it as ``uncertain.*``.
 
     Raises:
-        TypeError: the inspection is none that the detectors' side built.
+        TypeError: the inspection was not built by the detectors' side.
     """
     # First of all. What is built elsewhere could say of any payload that nothing was
     # found in it.
@@ -318,7 +318,7 @@ def decide(rulebook: Rulebook, inspection: Inspection) -> Decision:
             routing_class=permitted.routing_class,
             tiers=permitted.of_kind(TierKind.ATTESTED),
         )
-    # What the policy trusts a server in the house with has not left; ``permitted``
+    # What the policy trusts an on-premises server with was not sent out; ``permitted``
     # lists none for anything else (``Tier.trusted``).
     houses = permitted.of_kind(TierKind.HOUSE)
     if houses:

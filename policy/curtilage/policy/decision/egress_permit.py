@@ -48,7 +48,7 @@ MOST_USED: Final = 65_536
 """Used permits that are kept in mind: two thousand attempts a second."""
 
 LAST_ATTEMPT: Final = 255
-# As that of ``decide``: whoever holds a permit with this mark has it from a desk.
+# As that of ``decide``: a permit with this mark comes from a desk.
 _BRAND: Final = object()
 
 
@@ -68,7 +68,7 @@ class WireException(StrEnum):
 
 @unique
 class PermitRefusal(StrEnum):
-    """Why a permit is not minted or not redeemed; a closed set, safe to tell."""
+    """Why a permit is not minted or not redeemed; a closed set, safe to report."""
 
     FORGED = "forged"
     EXPIRED = "expired"
@@ -100,7 +100,7 @@ class PermitRefusedError(PermissionError):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Permit:
-    """What every kind has: only a desk builds it, and nobody copies or changes it.
+    """What every kind has: only a desk builds it, and it cannot be copied or changed.
 
     Attributes:
         id: 16 random bytes.
@@ -369,7 +369,7 @@ class EgressDesk:
         # As ``require_allowed``: ``type`` and not ``isinstance``, and the brand, which
         # what ``__new__`` alone made does not have.
         if type(permit) is not kind or getattr(permit, "_brand", None) is not _BRAND:
-            raise TypeError(f"only a {kind.__name__} that a desk minted will do")
+            raise TypeError(f"{kind.__name__} expected, minted by a desk")
         # Another process's, one from before the clock was set back, or one whose
         # class, tier or attempt was edited past our own refusal to be changed.
         if not hmac.compare_digest(permit.mac, self._mac(permit)):
@@ -448,6 +448,6 @@ def compare_keys(
 
 def compare(bound: bytes, shown: bytes, refusal: PermitRefusal) -> None:
     """Refuse what is not the same."""
-    # In constant time: how far two digests agree is nobody's business.
+    # In constant time: the duration must not show how far two digests agree.
     if not hmac.compare_digest(bound, shown):
         raise PermitRefusedError(refusal)

@@ -1,6 +1,6 @@
 """The desk, and the permits of what is not a query to an enclave.
 
-A server in the house is told a payload by a ``HousePermit``. What says nothing of any
+A ``HousePermit`` lets one payload go to an on-premises server. What says nothing of any
 query has kinds of its own: a cover request, a challenge, a fetch of public bytes. None
 of them has a place for a payload's digest, so that no query fits in. What seals a query
 is in ``egress_permit``.

@@ -294,3 +294,10 @@ class RoutingPlan:
             if each.id == name:
                 return each
         raise KeyError(name)
+
+    def asks_first(self, routing_class: RoutingClass) -> bool:
+        """Return whether a person must agree before a query of a class is sent out."""
+        # Of a class that is named, and of every more private one: a declaration, or the
+        # cut from a conversation to its question, raises the class, and what was to be
+        # asked about without it would leave unasked.
+        return any(routing_class.privacy >= each.privacy for each in self.consent)

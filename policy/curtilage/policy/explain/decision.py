@@ -21,6 +21,7 @@ from curtilage.policy.decision.rules import (
     scores_of,
     unapproved,
 )
+from curtilage.policy.decision.tiers import TierKind
 from curtilage.policy.document.model import Policy
 from curtilage.policy.explain.counterfactual import (
     Change,
@@ -45,6 +46,10 @@ NOT_IN_FORCE: Final = (
 )
 NO_ENCLAVE: Final = (
     "The policy names no enclave (attestation:), so it stays all the same."
+)
+CONSENT: Final = (
+    "Before anything leaves, a person must see it and agree "
+    "(routing.classes.*.consent)."
 )
 _COULD: Final = {
     Route.LOCAL: "it could be answered here, by the local model",
@@ -79,9 +84,7 @@ def explain(
     lines = [OUTCOMES[decision.route]]
     if policy.routing is not None:
         lines = list(_tiers(decision))
-    leaves = decision.route in {Route.ENCLAVE, Route.DEIDENTIFY}
-    if leaves and policy.attestation is None:
-        lines.append(NO_ENCLAVE)
+    lines += _before_it_leaves(policy, decision)
     classes = ", ".join(decision.classes)
     lines.append(f"Found: {classes or 'nothing that a rule names'}.")
     if decision.uncertain:
@@ -134,6 +137,7 @@ def explain_json(
             "class": decision.permitted.routing_class.value,
             "tiers": [each.id for each in decision.permitted.tiers],
             "denied": {name: why.value for name, why in decision.permitted.denied},
+            "consent": asks_first(policy, decision),
         },
         "policy": {"source": policy.source, "digest": policy.digest},
     }
@@ -164,6 +168,30 @@ def explain_json(
         ]
         answer["change"] = _change(smallest_change(policy, inspection))
     return json.dumps(answer)
+
+
+def asks_first(policy: Policy, decision: Assessment) -> bool:
+    """Return whether a person must agree before an enclave is sent the query."""
+    permitted = decision.permitted
+    if decision.route is Route.DEIDENTIFY:
+        # The rewritten query has a decision of its own, of this class or a more
+        # private one.
+        permitted = policy.rulebook.tiering.permitted(
+            Route.ENCLAVE, frozenset(), floor=permitted.routing_class
+        )
+    return (
+        policy.routing is not None
+        and policy.routing.asks_first(permitted.routing_class)
+        and any(each.kind is TierKind.ATTESTED for each in permitted.tiers)
+    )
+
+
+def _before_it_leaves(policy: Policy, decision: Assessment) -> Iterator[str]:
+    if asks_first(policy, decision):
+        yield CONSENT
+    leaves = decision.route in {Route.ENCLAVE, Route.DEIDENTIFY}
+    if leaves and policy.attestation is None:
+        yield NO_ENCLAVE
 
 
 def _tiers(decision: Assessment) -> Iterator[str]:

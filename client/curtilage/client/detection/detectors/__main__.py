@@ -4,7 +4,7 @@ Its first frame is the plan, which holds no text; then it answers one batch afte
 other over its standard streams. Its errors go nowhere, since a library's message may
 hold a text. Before it loads a library it walls itself in (``curtilage.sandbox``), so
 that native code, too, reaches no network, looks up no path elsewhere, writes no file
-and starts no program; its first answer says which layers of the wall stand. It ends
+and starts no program; its first answer lists the layers of the wall in force. It ends
 when its parent does, and ends itself when a text takes far too long.
 """
 
@@ -138,7 +138,7 @@ def serve(
         requests: where batches come from.
         replies: where answers go.
         scanner: looks at the texts.
-        wall: behind which this process stands.
+        wall: what confines this process.
         idle_s: after so long without a batch, what a text would have to wait for is
             loaded; None: only when a text needs it.
     """

@@ -56,7 +56,7 @@ class LanguageDetector:
     id = "language"
 
     def __init__(self, languages: Collection[str]) -> None:
-        """Check that what tells languages apart is there.
+        """Check that the language identifier is there.
 
         Args:
             languages: that the policy names, as ISO 639-1; every one covered.
@@ -71,7 +71,7 @@ class LanguageDetector:
         require_identifier()
 
     def preload(self) -> None:
-        """Load what tells languages apart, which a text of known words never needs."""
+        """Load the language identifier, which a text of known words never needs."""
         load_identifier()
 
     def find(self, reading: Reading) -> Iterator[Span]:

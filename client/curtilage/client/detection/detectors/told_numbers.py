@@ -23,6 +23,8 @@ _IT: Final = _list("zero uno due tre quattro cinque sei sette otto nove")
 _FR: Final = _list("zéro un deux trois quatre cinq six sept huit neuf")
 _ES: Final = _list("cero uno dos tres cuatro cinco seis siete ocho nueve")
 _PT: Final = _list("zero um dois três quatro cinco seis sete oito nove")
+DIGITS: Final = (*_DE, *_NL, *_IT, *_FR, *_ES, *_PT)
+"""The ten digits of each language, as they are counted."""
 # Ten to nineteen.
 _DE_TEENS: Final = _list(
     "zehn elf zwölf dreizehn vierzehn fünfzehn sechzehn siebzehn achtzehn neunzehn"

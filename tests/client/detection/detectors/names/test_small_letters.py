@@ -1,4 +1,4 @@
-"""Unknown words in small letters, where a surname may stand."""
+"""Unknown words in small letters, where a surname can be."""
 
 import pytest
 

@@ -11,6 +11,7 @@ from curtilage.client.detection.detectors.patterns.matcher import PatternSet
 from curtilage.client.detection.detectors.patterns.rule import PatternRule
 from curtilage.client.detection.detectors.patterns.secrets import SECRETS
 from curtilage.client.detection.detectors.readings import Reading
+from curtilage.client.detection.detectors.told_numbers import DIGITS
 from curtilage.policy.decision.findings import Normalization
 from support.equipment import every_pattern
 
@@ -431,6 +432,12 @@ def test_rule_finds_its_examples(rule: str, text: str) -> None:
     assert rule in ids(
         every_pattern(), f"so: {text} and more".replace("\n and", "\nand")
     )
+
+
+@pytest.mark.parametrize("digit", sorted(set(DIGITS)))
+def test_a_pin_is_found_in_the_words_of_every_language(digit: str) -> None:
+    text = f"die pin lautet {digit} {digit} {digit}"
+    assert "pin-in-words" in ids(every_pattern(), text)
 
 
 @pytest.mark.parametrize("rule", NAMED)

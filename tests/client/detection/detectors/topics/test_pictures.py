@@ -29,7 +29,7 @@ def found(text: str) -> set[str]:
         ("the results are in the log and they are 🤮", set[str]()),
         ("works for me 🤯", set[str]()),
         ("again 🤮 a failing build", set[str]()),
-        # Of nobody.
+        # About no one's health.
         ("👩‍💻 ships it 🚀", set[str]()),
         ("a family 👨‍👩‍👧 at the beach 👶", set[str]()),
         ("plain text", set[str]()),

@@ -203,7 +203,7 @@ def _capital_suspicion(
 
 
 def _begins_name(text: str, match: re.Match[str]) -> bool:
-    """Tell whether an ordinary word with a capital may be a given name: "Malte von".
+    """Return whether an ordinary word with a capital may be a given name: "Malte von".
 
     "malte" is a verb, which has no capital inside a sentence.
     """

@@ -104,9 +104,9 @@ _ANY_OPTION = re.compile(r"(?<=[\w\"'=/.] )--[a-z]{2,}(?:-[a-z]+)*(?![\w])")
 
 
 def _is_option(text: str, found: str) -> bool:
-    """Tell whether a word behind two dashes is a program's, and no signature.
+    """Return whether a word behind two dashes is a program's, and no signature.
 
-    It is of ordinary words, or it is not the only one and stands within a line.
+    It is of ordinary words, or it is not the only one and is within a line.
     """
     parts = found.strip("-").split("-")
     if not _OPTION.fullmatch(found) or not wordlists.GIVEN.isdisjoint(parts):
@@ -232,9 +232,9 @@ def is_place_or_company(text: str, start: int, end: int) -> bool:
 
 
 def is_joined_name(found: str) -> bool:
-    """Tell whether a given name and a particle begin what a model calls a place.
+    """Return whether a given name and a particle begin what a model calls a place.
 
-    "Ginevra dal Monte", "Rosália dos Rio"; "Palma" in "Palma de Mallorca" is none.
+    "Ginevra dal Monte", "Rosália dos Rio"; "Palma" in "Palma de Mallorca" is no name.
     """
     parts = found.split()
     return (

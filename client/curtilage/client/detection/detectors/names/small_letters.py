@@ -1,8 +1,8 @@
 """Find surnames that are written in small letters, by what no vocabulary has.
 
-"La segunda renta de iwasaki": a word of no covered language, where a name can stand, is
+"La segunda renta de iwasaki": a word of no covered language, where a name can be, is
 perhaps one. How much a model has to agree depends on how much the word looks like one
-of the text's language, and on whether an article or the like stands before it. Pure
+of the text's language, and on whether an article or the like precedes it. Pure
 functions of a text; English has rules of its own (``cues.asked``).
 """
 
@@ -22,7 +22,7 @@ _DATA: Final = "curtilage.client.detection"
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019\-][^\W\d_]+)*")
 _ELIDED = re.compile(r"([^\W\d_]{1,7})['\u2019](?=.{3})")
 _BEFORE = re.compile(r"([^\W\d_]+|'t)[ \t]{1,2}$")
-_REACH: Final = 24  # characters before a word in which the one before it stands
+_REACH: Final = 24  # characters before a word to search for the one before it
 # Tuples: an empty text, where a text begins or ends, is none of them.
 _CODE_BEFORE: Final = tuple(r"_$@#\%&</=({[.>")
 _CODE_AFTER: Final = tuple(r"_(=\@/[{")
@@ -119,7 +119,7 @@ def _every_word() -> frozenset[str]:
 
 
 def _is_native(word: str, code: str) -> bool:
-    """Tell whether a word could be one of a language, by how it is written."""
+    """Return whether a word could be one of a language, by how it is written."""
     if any(stem in _stems(code) for stem in _stems_of(word)):
         return True
     grams = _grams_of(word)
@@ -127,7 +127,7 @@ def _is_native(word: str, code: str) -> bool:
 
 
 def _is_formed(word: str, code: str) -> bool:
-    """Tell whether a word ends like a form of an ordinary one, or is made of two."""
+    """Return whether a word ends like a form of an ordinary one, or is made of two."""
     pack = PACKS[code]
     if len(word) >= _FORMED_CHARS and word.endswith(pack.inflections):
         return True

@@ -2,7 +2,7 @@
 
 "Herrn Döring", "dott.ssa Cavallini", "Schwester Kupfernagel": a word with a capital
 there is somebody, also where it is a town, a company or an ordinary noun elsewhere. The
-words stand in the packs, and for English in ``words.toml``. Pure functions of a text.
+words are in the packs, and for English in ``words.toml``. Pure functions of a text.
 """
 
 import re
@@ -67,7 +67,7 @@ class _Title(NamedTuple):
 
 
 def titled(reading: Reading) -> Iterator[Span]:
-    """Yield whoever has a title in a text; all words of one name in one span."""
+    """Yield people with a title in a text; all words of one name in one span."""
     text = reading.text
     codes = (*((ENGLISH,) if reading.english else ()), *reading.packs)
     plain = lowered(text)
@@ -135,21 +135,21 @@ def _listed(plain: str, codes: Sequence[str]) -> _Title | None:
 
 
 def _is_ordinary(plain: str, code: str) -> bool:
-    """Tell whether a word in small letters is in the vocabulary of a language."""
+    """Return whether a word in small letters is in the vocabulary of a language."""
     if code == ENGLISH:
         return plain in COMMON or is_known(plain)
     return plain in PACKS[code].words
 
 
 def _has_nouns(codes: Sequence[str]) -> bool:
-    """Tell whether all nouns have a capital in one of these languages."""
+    """Return whether all nouns have a capital in one of these languages."""
     return any(code in PACKS and not PACKS[code].capitals for code in codes)
 
 
 def _behind(
     text: str, tokens: Sequence[_Token], at: int, title: _Title, codes: Sequence[str]
 ) -> Iterator[Span]:
-    """Yield the name behind a title, if one stands there."""
+    """Yield the name behind a title, if there is one."""
     first, title = _past_titles(text, tokens, at + 1, title, codes)
     start = _past_particles(text, tokens, first)
     if start is None:
@@ -157,7 +157,7 @@ def _behind(
     name, listed = tokens[start], TITLES[title.code]
     if f"{tokens[at].plain} {tokens[at + 1].word}" in listed.things:
         return
-    # Behind "Herr" any noun is a name; elsewhere "Mr President" names nobody.
+    # Behind "Herr" any noun is a name; elsewhere "Mr President" names no one.
     if not (title.honorific and listed.articles) and (
         name.word in listed.not_names or bare(name.word) in listed.not_names
     ):
@@ -202,7 +202,7 @@ def _past_titles(
 def _is_doubtful(
     tokens: Sequence[_Token], at: int, name: _Token, codes: Sequence[str]
 ) -> bool:
-    """Tell whether a title and an ordinary word may be anything: "General Terms"."""
+    """Return whether a title and an ordinary word may be anything: "General Terms"."""
     # A capital inside a sentence marks a name, where not every noun has one.
     marked = tokens[at].raw.islower() and not _has_nouns(codes)
     # "of Major Butter" in a sentence, and not "the General Terms".
@@ -212,14 +212,14 @@ def _is_doubtful(
 
 
 def _follows(text: str, tokens: Sequence[_Token], at: int) -> bool:
-    """Tell whether a word stands right behind the one before it."""
+    """Return whether a word directly follows the one before it."""
     return at < len(tokens) and (
         _GAP.fullmatch(text, tokens[at - 1].end, tokens[at].start) is not None
     )
 
 
 def _is_capital(token: _Token) -> bool:
-    """Tell whether a word begins with a capital, behind "d'" or "al-" perhaps."""
+    """Return whether a word begins with a capital, behind "d'" or "al-" perhaps."""
     return any(part[:1].isupper() for part in _JOINT.split(token.raw)[:2])
 
 

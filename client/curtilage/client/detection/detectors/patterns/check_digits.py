@@ -339,7 +339,7 @@ def ip_address(text: str) -> bool:
 
 
 def is_no_machine(text: str) -> bool:
-    """Tell whether a text is an address, and one that names no machine."""
+    """Return whether a text is an address, and one that names no machine."""
     try:
         ipaddress.ip_address(text)
     except ValueError:

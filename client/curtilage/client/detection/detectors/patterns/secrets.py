@@ -12,6 +12,7 @@ from curtilage.client.detection.detectors.patterns.rule import (
     listed,
 )
 from curtilage.client.detection.detectors.patterns.vendor_tokens import VENDOR_KEYS
+from curtilage.client.detection.detectors.told_numbers import DIGITS
 from curtilage.client.detection.wordlists import read_data
 
 _ASSIGN = r"[\"']?\s{0,3}(?:[:=]|=>|:=)\s{0,3}[\"']?"
@@ -211,7 +212,7 @@ _PINS = (
     r"(?:tür|zugangs|toegangs)-?code|code secret|code d['\u2019](?:accès|entrée)|"
     r"digicode|codice (?:pin|di accesso|segreto)|c[oó]digo de (?:acceso|accesso|acesso)"
 )
-# What a code opens, in the covered languages, as it stands behind or before the word.
+# What a code opens, in the covered languages, as it follows or precedes the word.
 _DOORS = (
     r"doors?|gates?|alarms?|safe|vault|lock|entrance|"
     r"puerta|portal|port[aã]o|verja|alarma|caja fuerte|candado|"
@@ -226,15 +227,13 @@ _DOOR_WORDS = (
 )  # fmt: skip
 # Digits dictated one by one: behind the name of a code, three are one.
 _TOLD_DIGIT = "|".join(
-    listed("""
-    oh zero one two three four five six seven eight nine
-    null ein eins eine zwei zwo drei vier fünf sechs sieben acht neun
-    nul een één twee drie vijf zes zeven negen
-    zero uno una due tre quattro cinque sei sette otto nove
-    zéro un une deux trois quatre cinq six sept huit neuf
-    cero dos tres cuatro cinco seis siete ocho nueve
-    um uma dois duas três quatro meia sete oito
-    """)
+    dict.fromkeys(
+        (
+            *listed("oh zero one two three four five six seven eight nine"),
+            *DIGITS,
+            *listed("eins eine zwo één una une uma duas meia"),
+        )
+    )
 )
 # What such a row is dictated for.
 _CODES = (
@@ -582,7 +581,7 @@ _NAMES = read_data("curtilage.client.detection.detectors.patterns", "key_names.t
 
 
 def _any_of(text: str) -> str:
-    # A blank in an entry stands in brackets, so that entries are split at others.
+    # A blank in an entry is in brackets, so that entries are split at others.
     return "|".join(re.split(r"\s(?!\])", text.strip()))
 
 
@@ -592,7 +591,7 @@ _GIVEN = _any_of(_NAMES["stems"]["given"])
 _GIVEN_WORDS = ("log", "daten", "identifiants", "creden", "gegevens")
 _OWNER = _any_of(_NAMES["owners"]["names"])
 _NETWORK = _any_of(_NAMES["owners"]["networks"])
-# What is said of a key, and is none: WPA2, base64, an iPhone 14.
+# Words about a key that are not its value: WPA2, base64, an iPhone 14.
 _NO_KEY = (
     r"(?!(?:wpa|802|aes|rsa|ed25519|x25519|oauth|uuid|http|base\d|sha|md5|hmac|utf|v\d{1,2}(?!\w)|"
     r"(?:python|html|css|es|php|java|node|react|vue|angular|django)\d|"
@@ -609,7 +608,7 @@ _KEY_WORD = (
     r"(?:(?<=[:=])|(?<=[:=] )|(?<=[:=][\"'])|(?<=[:=] [\"']))[^\W\d_]{6,40}"
     r"(?=[\"']?\s{0,4}(?:\Z|[\n.,;]|(?:and|und|et|y|e|en)\s))"
 )
-# A bracket or a pronoun may stand before the verb: "(it is", "c'est", "das ist".
+# A bracket or a pronoun may precede the verb: "(it is", "c'est", "das ist".
 _SAYS = (
     r"(?:\s{1,3}\(?(?:(?:it|this|that|es|das|het|dit|dat|ce|ça)\s)?"
     r"(?:it['\u2019]s|is|was|ist|war|lautet|hei(?:ß|ss)t|c['\u2019]est|est|es|era|[èé]|luidt)"

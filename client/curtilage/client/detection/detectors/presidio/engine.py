@@ -84,7 +84,7 @@ class PresidioOnDemand:
 
         Raises:
             ImportError: Presidio is not installed.
-            ValueError: a name does not stand in the table.
+            ValueError: a name is not in the table.
         """
         _require_known(names)
         if find_spec("presidio_analyzer") is None:
@@ -141,7 +141,7 @@ class PresidioDetector:
 
         Raises:
             ImportError: Presidio is not installed.
-            ValueError: a name does not stand in the table.
+            ValueError: a name is not in the table.
         """
         telemetry.silence_libraries()
         self._engine, self._classes = _open_engine(names)
@@ -284,7 +284,7 @@ def _recognizers(
 
 def _require_known(names: Sequence[str]) -> None:
     if not names or not RECOGNIZERS.keys() >= set(names):
-        raise ValueError("a recognizer does not stand in the table")
+        raise ValueError("a recognizer is not in the table")
 
 
 class _Pattern(Protocol):

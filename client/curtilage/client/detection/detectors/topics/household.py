@@ -1,7 +1,7 @@
-"""Find the figures of a household, where nobody is spoken of, and of a company.
+"""Find the figures of a household, without a person named, and of a company.
 
 "Take-home 1,870, rent 1,240: what first?" names no person and is somebody's. So are a
-balance below zero beside another sum or a word of debts, and the rows of debtors who
+balance below zero next to another sum or a word of debts, and the rows of debtors who
 are known by a number. The words are data (``data/household.toml``), read in every
 language at once: a list has too few words to be of any.
 """
@@ -52,7 +52,7 @@ _SUM: Final = (
     r"(?:[$\u20ac\u00a3] ?)?(?:\d{1,2}(?:[.,]\d)?k|\d{1,3}(?:[.,'\u2019 ]?\d{3}){0,2}"
     r"(?:[.,]\d{1,2}|,-)?)"
     r"(?: ?(?:[$\u20ac\u00a3]|eur|euros?|usd|gbp|chf|pounds|dollars)(?!\w))?"
-    # A number in a row of a table has another one beside it; a share is no sum.
+    # A number in a row of a table has another one next to it; a share is no sum.
     r"(?!\w| ?%|[.,]?\d|[\t|]|\s{2,}\d| \d)"
 )
 _NOUNS: Final = _any_of({*_OWN, *_SHARED})
@@ -103,7 +103,7 @@ class HouseholdDetector:
     id = "household"
 
     def find(self, reading: Reading) -> Iterator[Span]:
-        """Yield the sums as money and once that somebody is told of, then figures."""
+        """Yield sums as money, one mark that they are a person's, and figures."""
         text = lowered(reading.text)
         here = bag(text)
         if not _OWNERS.isdisjoint(here):

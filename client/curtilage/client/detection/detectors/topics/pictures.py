@@ -39,7 +39,7 @@ def _words(text: str) -> str:
     return rf"(?<![^\W_])(?:{'|'.join(entries)})(?![^\W_])"
 
 
-# A word or two may stand between: "Ergebnis da: 🩸".
+# A word or two may come between: "Ergebnis da: 🩸".
 _RESULT: Final = re.compile(
     rf"{_words(_DATA['words']['results'])}(?: [^\W_]{{1,10}}){{0,2}} ?[:=]? {{0,2}}"
     rf"(?={_SURE.pattern}|{_OTHERS.pattern})"
