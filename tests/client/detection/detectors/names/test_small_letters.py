@@ -58,6 +58,10 @@ def test_what_looks_like_the_language_needs_more(
         "De appel en de schroevendraaier liggen in de keuken.",
         "Die Miete steht in miete.xlsx und in get_quorwix(x) und im Haus.",
         "The second rent of quorwix is late.",
+        "La paciente deja de tomar alfuzosina y una cefalosporina por la flatulencia.",
+        "Le plomb et la bilirubine dans le myocarde, et une statine contre l'ictère.",
+        "I calcoli renali e la bilirubina, con gli antistaminici per il prurito.",
+        "De galstenen en de hersenvliesontsteking van de amandelen.",
         # Everyday words that no list of frequent words has, one for each language.
         "Come si fa un nodo con le noci nella credenza della casa?",
         "Welke knoop en welke moer passen op de boot van het huis?",

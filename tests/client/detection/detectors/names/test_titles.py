@@ -105,6 +105,8 @@ def test_a_title_of_another_language_announces_as_well(text: str) -> None:
         "Porque é que o Pai Natal é vermelho, e quem escreveu Dom Casmurro?",
         "Dear Mr President, the General Terms do not apply.",
         "I asked the doctor. Then we left.",
+        # A minute, and no minister.
+        "The pulse is 84/min. An oral dose follows, at 3 l / min. Oxygen is given.",
     ],
 )
 def test_what_only_looks_like_a_title_announces_nobody(text: str) -> None:

@@ -34,6 +34,7 @@ _NATIVE_SHARE: Final = 0.7  # of its rows of letters that the language's words h
 _FORMED_CHARS: Final = 5
 _COMPOUNDING: Final = frozenset(("de", "nl"))
 _PART_CHARS: Final = 3
+_SUBSTANCE_ENDINGS: Final = ("as", "os", "es", "a", "o", "e")
 # Behind these elided words a noun or a verb follows; behind d' and qu' anybody.
 _ELIDED_DETERMINERS: Final = words(
     "l s m t n c j un dell all dall nell sull quest quell"
@@ -95,7 +96,10 @@ def _is_determined(text: str, start: int, codes: Sequence[str]) -> bool:
 
 
 def _is_known(word: str, codes: Sequence[str], *, english: bool) -> bool:
-    if word in _every_word() or is_term(word):
+    # "Terazosina", "bilirubine": a substance, as four languages write it.
+    if word in _every_word() or any(
+        is_term(word.removesuffix(each)) for each in ("", *_SUBSTANCE_ENDINGS)
+    ):
         return True
     here = (*codes, ENGLISH) if english else codes
     if any(VOCABULARIES[code].knows(word) for code in here):

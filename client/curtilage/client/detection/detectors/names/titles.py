@@ -34,6 +34,8 @@ _TOKEN = re.compile(
     r"(?:\.[\u00aa\u00ba])?\.?"
 )
 _GAP = re.compile(r"[ \t\u00a0\u202f]{1,3}[\"'\u201c\u201e\u00ab\u2018(]?")
+_PER = re.compile(r"[\d%l] ?/ ?$")
+_PER_REACH: Final = 4
 _JOINT = re.compile(r"['\u2019\-]")
 _MOST_TITLES: Final = 4  # "Herrn Univ.-Prof. Dr. med. Döring"
 _MOST_PARTICLES: Final = 4
@@ -75,7 +77,9 @@ def titled(reading: Reading) -> Iterator[Span]:
         _Token(*match.span(), match[0], plain[match.start() : match.end()])
         for match in _TOKEN.finditer(text)
     ]
-    for at in range(len(tokens)):
+    for at, token in enumerate(tokens):
+        if _PER.search(text, max(0, token.start - _PER_REACH), token.start):
+            continue  # "18/min. An oral examination": a unit, and no minister
         title = _title(tokens, at, codes)
         if title is not None:
             yield from _behind(text, tokens, at, title, codes)
