@@ -821,6 +821,44 @@ def test_an_ordinary_word_that_no_list_has_is_nobody(
     assert people_in(of_all_languages, text) == set()
 
 
+class _Counting:
+    """A model that counts the characters that it is asked about."""
+
+    def __init__(self, guard: guard_model.GuardModel) -> None:
+        self._guard = guard
+        self.chars = 0
+
+    def judge_all(
+        self, asked: Sequence[Passages], *, recall: int
+    ) -> Sequence[guard_model.Judgement]:
+        self.chars += sum(len(each.text) for each in asked)
+        return self._guard.judge_all(asked, recall=recall)
+
+
+def asked_for(text: str) -> float:
+    """Return how many characters are judged for a text, in lengths of the text."""
+    counting = _Counting(guard_model.load_guard(guard_model.multilingual()))
+    guard = guard_model.load_guard()
+    detector = NerDetector(EmbeddedModel(guard, recall=100, others=counting))
+    people_in(detector, text)
+    return counting.chars / len(text)
+
+
+def test_what_is_asked_about_small_words_grows_no_faster_than_the_text() -> None:
+    # A query's time limit grows with its length; what was asked did with its words.
+    sentence = "La segunda renta de quorimel{} y de iwasaki está pendiente en casa. "
+    text = "".join(sentence.format(at) for at in "abcdefghijklmnopqrst")
+    assert asked_for(text) < 6
+    assert asked_for(5 * text) < 4
+
+
+def test_of_what_is_no_prose_nothing_is_asked() -> None:
+    # As in a text that is read backwards: more unknown words than a third.
+    words = "quorimel hakobyan iwasaki uwimana tarregui fioroni bravoux wendler"
+    text = f"La casa y la mesa están en la calle. {words} están en casa."
+    assert asked_for(text) < 3
+
+
 @pytest.mark.parametrize(
     ("text", "name"),
     [

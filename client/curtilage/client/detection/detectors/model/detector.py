@@ -163,7 +163,7 @@ _COUNT = re.compile(
     re.IGNORECASE,
 )
 _BEFORE: Final = 48  # characters that are looked at before an address
-AROUND: Final = 300  # characters on either side of a word that is judged by itself
+AROUND: Final = 150  # characters on either side of a word that is judged by itself
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|\n\s*")
 _LONGEST_DATE = 40  # characters; the model takes half a page of a history for one
 _PLACE_NAME = re.compile(r"(?<![\w.])[^\W\d_]{3,}(?!\w)")
@@ -323,6 +323,16 @@ class EmbeddedModel:
         return guard.judge_all([asked], recall=self.recall)[0]
 
 
+def _is_prose(text: str, unknown: int) -> bool:
+    """Return whether so many unknown words are few among all.
+
+    They are not in code, in a text that was read backwards, or in another language.
+    """
+    if unknown <= FEW_UNKNOWN:
+        return True
+    return 3 * unknown <= sum(1 for _ in _LONG_WORD.finditer(text))
+
+
 def _around(text: str, start: int, end: int, *, alone: bool) -> tuple[str, str]:
     """Return what is before and behind a word, or of its sentence alone."""
     first = text.rfind(" ", 0, max(0, start - AROUND)) + 1
@@ -414,13 +424,7 @@ class NerDetector:
             and not is_thing(reading, start, end)
             and not _is_health(text[start:end])
         ]
-        # Of a text full of them, only those are asked about that it doubts itself.
-        left = [
-            (each, doubted)
-            for each in unknown
-            for doubted in (self._names(opinion, *each[:2], LEAST_SMALL[each[2]]),)
-            if doubted or len(unknown) <= MOST_UNKNOWN
-        ]
+        left = self._to_ask(text, unknown, opinion)
         nouns = all(not PACKS[code].capitals for code in reading.packs)
         for alone in (False, True):
             if alone:
@@ -446,6 +450,34 @@ class NerDetector:
                     yield _person(f"name-{looks}", start, end, SMALL_SCORE)
                 else:
                     left.append((place, doubted))
+
+    def _to_ask(
+        self, text: str, unknown: Sequence[tuple[int, int, Looks]], opinion: Opinion
+    ) -> list[tuple[tuple[int, int, Looks], bool]]:
+        """Return the words to ask about, and whether the model doubts each itself.
+
+        Each is judged with what is around it, and a query's time is limited. Of more
+        words than that allows only those that the model doubts count, the likeliest.
+        """
+        if not _is_prose(text, len(unknown)):
+            return []
+        # One place for each word: the one where it is likeliest to be a name.
+        places: dict[str, tuple[int, tuple[int, int, Looks]]] = {}
+        for each in unknown:
+            likely = opinion.likelihood(self._model.person, *each[:2])
+            word = text[each[0] : each[1]]
+            if word not in places or likely > places[word][0]:
+                places[word] = (likely, each)
+        ranked = sorted(places.values(), key=lambda place: -place[0])
+        chars = min(ASKED_AT_MOST * len(text), ASKED_CHARS + len(text) // 2)
+        most = min(MOST_UNKNOWN, chars // max(1, min(len(text), 2 * AROUND)))
+        asked = [
+            (each, self._names(opinion, *each[:2], LEAST_SMALL[each[2]]))
+            for _, each in ranked
+        ]
+        if len(asked) > most:
+            asked = [each for each in asked if each[1]][:most]
+        return asked
 
     def _names(self, opinion: Opinion, start: int, end: int, least: "Least") -> bool:
         return (
@@ -687,6 +719,10 @@ LEAST_BETWEEN_NOUNS: Final[Mapping[Looks, Least]] = {
     for each in Looks
 }
 MOST_UNKNOWN: Final = 24  # words in small letters; in more, the text is no prose
+FEW_UNKNOWN: Final = 6  # of which each text may have as many
+_LONG_WORD = re.compile(r"[^\W\d_]{4,}")
+ASKED_CHARS: Final = 1000  # that are judged for them, and half as many as it has
+ASKED_AT_MOST: Final = 8  # times the text
 SHORT_CHARS: Final = 3
 ACRONYM_CHARS: Final = 6  # what is longer and in capitals may be shouted
 ASKED_SCORE: Final = 60
