@@ -580,13 +580,19 @@ async def test_a_trail_tells_its_problem_and_goes_on_when_it_is_mended(
     assert verified(folder).records == 1
 
 
-async def test_a_failed_checkpoint_is_made_up_for_by_the_next(folder: Path) -> None:
+async def unsigned(folder: Path) -> tuple[Failing, DiskAuditTrail]:
+    """Return a broken disk, and a trail with a record that could not be signed."""
     disk = Failing("write")
     disk.broken = False
     trail = DiskAuditTrail(log_at(folder, disk))
     await trail.append(ENTRY)
     disk.broken = True
     await trail.checkpoint()
+    return disk, trail
+
+
+async def test_a_failed_checkpoint_is_made_up_for_by_the_next(folder: Path) -> None:
+    disk, trail = await unsigned(folder)
     await trail.checkpoint()  # which must not pass for one: nothing is signed yet
     assert "No space left" in str(trail.problem)
     disk.broken = False
@@ -599,12 +605,7 @@ async def test_a_failed_checkpoint_is_made_up_for_by_the_next(folder: Path) -> N
 
 
 async def test_a_record_that_is_written_makes_up_for_a_checkpoint(folder: Path) -> None:
-    disk = Failing("write")
-    disk.broken = False
-    trail = DiskAuditTrail(log_at(folder, disk))
-    await trail.append(ENTRY)
-    disk.broken = True
-    await trail.checkpoint()
+    disk, trail = await unsigned(folder)
     with pytest.raises(AuditError):  # fails closed as long as nothing can be signed
         await trail.append(ENTRY)
     disk.broken = False

@@ -52,6 +52,7 @@ from curtilage.client.detection.detectors.names.nobody import (
 )
 from curtilage.client.detection.detectors.names.small_letters import (
     Looks,
+    is_prose,
     unknown_small,
 )
 from curtilage.client.detection.detectors.names.titles import UNSURE_TITLE, titled
@@ -323,16 +324,6 @@ class EmbeddedModel:
         return guard.judge_all([asked], recall=self.recall)[0]
 
 
-def _is_prose(text: str, unknown: int) -> bool:
-    """Return whether so many unknown words are few among all.
-
-    They are not in code, in a text that was read backwards, or in another language.
-    """
-    if unknown <= FEW_UNKNOWN:
-        return True
-    return 3 * unknown <= sum(1 for _ in _LONG_WORD.finditer(text))
-
-
 def _around(text: str, start: int, end: int, *, alone: bool) -> tuple[str, str]:
     """Return what is before and behind a word, or of its sentence alone."""
     first = text.rfind(" ", 0, max(0, start - AROUND)) + 1
@@ -459,7 +450,7 @@ class NerDetector:
         Each is judged with what is around it, and a query's time is limited. Of more
         words than that allows only those that the model doubts count, the likeliest.
         """
-        if not _is_prose(text, len(unknown)):
+        if not is_prose(text, len(unknown)):
             return []
         # One place for each word: the one where it is likeliest to be a name.
         places: dict[str, tuple[int, tuple[int, int, Looks]]] = {}
@@ -719,8 +710,6 @@ LEAST_BETWEEN_NOUNS: Final[Mapping[Looks, Least]] = {
     for each in Looks
 }
 MOST_UNKNOWN: Final = 24  # words in small letters; in more, the text is no prose
-FEW_UNKNOWN: Final = 6  # of which each text may have as many
-_LONG_WORD = re.compile(r"[^\W\d_]{4,}")
 ASKED_CHARS: Final = 1000  # that are judged for them, and half as many as it has
 ASKED_AT_MOST: Final = 8  # times the text
 SHORT_CHARS: Final = 3

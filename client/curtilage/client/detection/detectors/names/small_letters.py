@@ -27,6 +27,8 @@ _REACH: Final = 24  # characters before a word to search for the one before it
 _CODE_BEFORE: Final = tuple(r"_$@#\%&</=({[.>")
 _CODE_AFTER: Final = tuple(r"_(=\@/[{")
 _MIN_CHARS: Final = 4
+_LONG_WORD = re.compile(rf"[^\W\d_]{{{_MIN_CHARS},}}")
+_FEW_UNKNOWN: Final = 6  # of which each text may have as many
 _STEM_CHARS: Final = 4
 _ENDING_CHARS: Final = 4  # at most, by which two forms of one word differ
 _GRAM: Final = 4
@@ -70,6 +72,16 @@ def unknown_small(reading: Reading) -> Iterator[tuple[int, int, Looks]]:
         yield match.start() + at, match.end(), _looks(word, codes, noun=noun)
 
 
+def is_prose(text: str, unknown: int) -> bool:
+    """Return whether so many unknown words are few among all.
+
+    They are not in code, in a text that was read backwards, or in another language.
+    """
+    if unknown <= _FEW_UNKNOWN:
+        return True
+    return 3 * unknown <= sum(1 for _ in _LONG_WORD.finditer(text))
+
+
 def _looks(word: str, codes: Sequence[str], *, noun: bool) -> Looks:
     native = any(_is_native(word, code) for code in codes)
     formed = any(_is_formed(word, code) for code in codes)
@@ -96,13 +108,13 @@ def _is_determined(text: str, start: int, codes: Sequence[str]) -> bool:
 
 
 def _is_known(word: str, codes: Sequence[str], *, english: bool) -> bool:
-    # "Terazosina", "bilirubine": a substance, as four languages write it.
-    if word in _every_word() or any(
-        is_term(word.removesuffix(each)) for each in ("", *_SUBSTANCE_ENDINGS)
-    ):
+    if word in _every_word() or is_term(word):
         return True
     here = (*codes, ENGLISH) if english else codes
     if any(VOCABULARIES[code].knows(word) for code in here):
+        return True
+    # "Terazosina", "bilirubine": a substance, as four languages write it.
+    if any(is_term(word.removesuffix(each)) for each in _SUBSTANCE_ENDINGS):
         return True
     parts = word.split("-")
     return len(parts) > 1 and any(

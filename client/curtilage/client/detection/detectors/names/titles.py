@@ -78,10 +78,10 @@ def titled(reading: Reading) -> Iterator[Span]:
         for match in _TOKEN.finditer(text)
     ]
     for at, token in enumerate(tokens):
-        if _PER.search(text, max(0, token.start - _PER_REACH), token.start):
-            continue  # "18/min. An oral examination": a unit, and no minister
         title = _title(tokens, at, codes)
-        if title is not None:
+        # "18/min. An oral examination": a unit, and no minister.
+        per = max(0, token.start - _PER_REACH), token.start
+        if title is not None and not _PER.search(text, *per):
             yield from _behind(text, tokens, at, title, codes)
 
 
