@@ -1,6 +1,7 @@
 """What a person is told of where an answer comes from."""
 
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 
 import pytest
 
@@ -57,18 +58,20 @@ def test_that_another_was_asked_as_well_is_said() -> None:
     assert line.startswith("[answered here, by the local model, and another was asked")
 
 
+LOCAL = Provenance(
+    route=Answerer.LOCAL,
+    model="m",
+    classes=(),
+    rule="default",
+    reason="because",
+    policy_digest="sha256:00",
+    recorded=True,
+)
+
+
 def _stayed(reason: str, *uncertain: str) -> str:
     return provenance_line(
-        Provenance(
-            route=Answerer.LOCAL,
-            model="m",
-            classes=(),
-            uncertain=uncertain,
-            rule="any-uncertain",
-            reason=reason,
-            policy_digest="sha256:00",
-            recorded=True,
-        )
+        replace(LOCAL, rule="any-uncertain", reason=reason, uncertain=uncertain)
     )
 
 
@@ -97,18 +100,7 @@ def test_what_lasts_is_not_said_to_be_so_just_now(
     fallback: FailureReason | None, said: str
 ) -> None:
     line = provenance_line(
-        Provenance(
-            route=Answerer.LOCAL,
-            model="m",
-            classes=(),
-            rule="default",
-            reason="",
-            policy_digest="sha256:00",
-            recorded=True,
-            tier="device",
-            why="unavailable",
-            fallback=fallback,
-        )
+        replace(LOCAL, tier="device", why="unavailable", fallback=fallback)
     )
     assert f"; device was chosen: {said}" in line
 
@@ -121,31 +113,14 @@ def test_a_rule_without_a_reason_has_none(reason: str) -> None:
 
 @pytest.mark.parametrize("demonstration", [False, True])
 def test_an_answer_of_the_embedded_model_is_marked(*, demonstration: bool) -> None:
-    provenance = Provenance(
-        route=Answerer.LOCAL,
-        model="m",
-        demonstration=demonstration,
-        classes=(),
-        rule="default",
-        reason="because",
-        policy_digest="sha256:00",
-        recorded=True,
-    )
+    provenance = replace(LOCAL, demonstration=demonstration)
     assert ("DEMONSTRATION" in provenance_line(provenance)) is demonstration
     finished = Finished(finish_reason="stop", prompt_tokens=1, completion_tokens=1)
     answer = Answer(text="", provenance=provenance, finished=finished)
     assert answer_object(answer)["demonstration"] is demonstration
 
 
-PLACED = Provenance(
-    route=Answerer.ENCLAVE,
-    model="m",
-    classes=(),
-    rule="default",
-    reason="because",
-    policy_digest="sha256:00",
-    floor="internal",
-)
+PLACED = replace(LOCAL, route=Answerer.ENCLAVE, recorded=False, floor="internal")
 
 
 @pytest.mark.parametrize(
