@@ -385,7 +385,7 @@ def test_evidence_is_verified_without_the_names_model(
 
 def test_check_tells_both_limits_of_time() -> None:
     shown = summary(load_profile("default"), "default")
-    assert "time      250 ms, and 300 ms for 1,000 characters, of a processor" in shown
+    assert "time      250 ms, and 400 ms for 1,000 characters, of a processor" in shown
     assert "30 s by the clock" in shown
 
 
