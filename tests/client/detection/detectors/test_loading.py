@@ -13,6 +13,7 @@ from curtilage.client.detection.detectors.loading import (
     loading,
 )
 from curtilage.client.detection.detectors.model import embedded
+from curtilage.client.detection.detectors.names import small_letters
 from curtilage.client.detection.detectors.scanner import Scanner
 from curtilage.client.detection.detectors.topics import lexicon, markers
 from curtilage.policy.document.load import load_profile
@@ -80,8 +81,6 @@ def test_a_process_without_a_parent_announces_nothing() -> None:
 
 # --- what a text needs --------------------------------------------------------------
 
-LOADED = ("english", "multilingual", "identifier", "presidio", "rules")
-
 
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch) -> set[str]:
@@ -107,7 +106,12 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         seen.add("identifier")
         return identify()
 
+    def opens(code: str) -> object:
+        seen.add(f"dictionary {code}")
+        return looked_up(code)
+
     compiled = markers._rules_of  # pyright: ignore[reportPrivateUsage]
+    looked_up = small_letters._dictionary  # pyright: ignore[reportPrivateUsage]
     identify = identifier._loaded  # pyright: ignore[reportPrivateUsage]
     identifier.load_identifier.cache_clear()
     lexicon._phrases_of.cache_clear()  # pyright: ignore[reportPrivateUsage]
@@ -115,6 +119,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     monkeypatch.setattr(engine, "PresidioDetector", presidio)
     monkeypatch.setattr(markers, "_rules_of", rules)
     monkeypatch.setattr(identifier, "_loaded", loads)
+    monkeypatch.setattr(small_letters, "_dictionary", opens)
     return seen
 
 
@@ -124,6 +129,10 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         ("What is the capital of France?", set[str]()),
         ("Please tell me how to write a short letter.", set[str]()),
         ("Wie schreibe ich einen kurzen Brief?", {"multilingual", "rules de"}),
+        (
+            "Wo kaufe ich einen Tisch und eine grunzwerte Leiter?",
+            {"multilingual", "rules de", "dictionary de", "dictionary en"},
+        ),
         ("What is 12 times 7?", {"presidio"}),
     ],
 )

@@ -804,9 +804,27 @@ def test_a_surname_in_small_letters_between_ordinary_sentences_is_a_person(
     assert missed == []
 
 
+def test_a_surname_that_a_dictionary_has_is_a_person(
+    of_all_languages: NerDetector,
+) -> None:
+    named = {"pt": "nunes", "es": "navarro", "fr": "morel"}
+    missed = [
+        name
+        for code, name in named.items()
+        if name
+        not in people_in(
+            of_all_languages,
+            f"{BESIDE_IN[code][0]} {SMALL_IN[code].format(name)} {BESIDE_IN[code][1]}",
+        )
+    ]
+    assert missed == []
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        "On se voit lundi. La flamme est forte et le froid sévère. Merci.",
+        "Nos vemos el lunes. El producto lácteo hace bultos en la cocina. Gracias.",
         "Nos vemos el lunes. Pon el sacacorchos junto a la mermelada. Gracias.",
         "On se voit lundi. Range le tire-bouchon avec la confiture. Merci.",
         "Ci vediamo lunedì. Metti il cavatappi vicino alla marmellata. Grazie.",

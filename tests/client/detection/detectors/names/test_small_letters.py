@@ -2,11 +2,21 @@
 
 import pytest
 
+from curtilage.client.detection.detectors.model.detector import (
+    MissingModelDetector,
+    NerDetector,
+    ner_detectors,
+)
+from curtilage.client.detection.detectors.names import small_letters
 from curtilage.client.detection.detectors.names.small_letters import (
     Looks,
+    is_prose,
     unknown_small,
 )
+from curtilage.policy.document.load import load_profile
 from support.equipment import as_written
+
+pytest.importorskip("simplemma", reason="SKIPPED LOUDLY: needs the extra pii")
 
 SENTENCES = {
     "de": "Die zweite Miete von {} ist noch offen.",
@@ -69,7 +79,43 @@ def test_what_looks_like_the_language_needs_more(
         "Quantos algarismos e que baralho estão na casa da escola?",
         "Wo liegt der tacker neben der tür und dem fenster im haus?",
         "¿Qué cifras y qué baraja están en la casa de la escuela?",
+        # Forms that dictionaries have, with what is joined to them.
+        "Un dolor sévère, le régime général et le sang élevé dans la maison.",
+        "¿Puede usted ayudarnos, o comunicarse con la oficina del lácteo grueso?",
     ],
 )
 def test_ordinary_words_code_and_english_are_left_out(text: str) -> None:
-    assert looks(text) == {}
+    assert set(looks(text).values()) <= {Looks.LISTED}
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        # With a capital in a dictionary, given names, and forms that nobody uses.
+        ("es", "garcía"),
+        ("es", "camila"),
+        ("it", "chiara"),
+        ("es", "gallares"),
+        ("de", "hundt"),
+        ("pt", "quintares"),
+        ("it", "vivaldi"),
+    ],
+)
+def test_a_name_that_a_dictionary_has_counts_as_unknown(code: str, name: str) -> None:
+    assert looks(SENTENCES[code].format(name))[name] is not Looks.LISTED
+
+
+def test_words_of_a_dictionary_do_not_make_code_of_a_text() -> None:
+    text = "Un sang sévère et élevé."
+    listed, foreign = [Looks.LISTED] * 20, [Looks.FOREIGN] * 7
+    assert is_prose(text, listed)
+    assert not is_prose(text, foreign)
+
+
+def test_without_dictionaries_every_text_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = load_profile("default").plan
+    (found, _), *_ = ner_detectors(plan.ner, plan.languages)
+    assert isinstance(found, NerDetector)
+    monkeypatch.setattr(small_letters, "_DICTIONARIES", "not_installed_here")
+    (found, _), *_ = ner_detectors(plan.ner, plan.languages)
+    assert isinstance(found, MissingModelDetector)

@@ -53,6 +53,7 @@ from curtilage.client.detection.detectors.names.nobody import (
 from curtilage.client.detection.detectors.names.small_letters import (
     Looks,
     is_prose,
+    require_dictionaries,
     unknown_small,
 )
 from curtilage.client.detection.detectors.names.titles import UNSURE_TITLE, titled
@@ -196,6 +197,7 @@ def _open(plan: NerPlan, languages: Collection[str]) -> NameModel:
     if plan.engine == "embedded":
         from curtilage.client.detection.detectors.model import embedded as guard_model  # noqa: PLC0415 - needs the extra
 
+        require_dictionaries()
         guard, others = guard_model.load_guard(), None
         _require_classes(guard.manifest.kinds)
         if set(languages) - {ENGLISH}:
@@ -449,8 +451,9 @@ class NerDetector:
 
         Each is judged with what is around it, and a query's time is limited. Of more
         words than that allows only those that the model doubts count, the likeliest.
+        Of words of a dictionary, always only those.
         """
-        if not is_prose(text, len(unknown)):
+        if not is_prose(text, (looks for _, _, looks in unknown)):
             return []
         # One place for each word: the one where it is likeliest to be a name.
         places: dict[str, tuple[int, tuple[int, int, Looks]]] = {}
@@ -465,6 +468,11 @@ class NerDetector:
         asked = [
             (each, self._names(opinion, *each[:2], LEAST_SMALL[each[2]]))
             for _, each in ranked
+        ]
+        asked = [
+            (each, doubted)
+            for each, doubted in asked
+            if doubted or each[2] is not Looks.LISTED
         ]
         if len(asked) > most:
             asked = [each for each in asked if each[1]][:most]
@@ -688,6 +696,7 @@ LEAST_SMALL: Final[Mapping[Looks, Least]] = {
     Looks.NATIVE: Least(person=3, named=3),
     Looks.NATIVE_NOUN: Least(person=20, named=20),
     Looks.FORMED: Least(person=20, named=20),
+    Looks.LISTED: Least(person=0, named=3),
 }
 LEAST_WITH_CAPITAL: Final[Mapping[Looks, Least]] = {
     Looks.FOREIGN: Least(person=20, named=40),
@@ -695,6 +704,7 @@ LEAST_WITH_CAPITAL: Final[Mapping[Looks, Least]] = {
     Looks.NATIVE: Least(person=150, named=150),
     Looks.NATIVE_NOUN: Least(person=200, named=200),
     Looks.FORMED: Least(person=200, named=200),
+    Looks.LISTED: Least(person=300, named=950),
 }
 # The same with a capital, where the word in small letters raised no doubt.
 LEAST_SURELY: Final[Mapping[Looks, Least]] = {
@@ -703,12 +713,13 @@ LEAST_SURELY: Final[Mapping[Looks, Least]] = {
     Looks.NATIVE: Least(person=15, named=700),
     Looks.NATIVE_NOUN: Least(person=700, named=900),
     Looks.FORMED: Least(person=300, named=800),
+    Looks.LISTED: LEAST_WITH_CAPITAL[Looks.LISTED],
 }
 # Where every noun has a capital, a model takes few other words for names.
 LEAST_BETWEEN_NOUNS: Final[Mapping[Looks, Least]] = {
     each: Least(person=0, named=150 if each.startswith("small-foreign") else 400)
     for each in Looks
-}
+} | {Looks.LISTED: LEAST_WITH_CAPITAL[Looks.LISTED]}
 MOST_UNKNOWN: Final = 24  # words in small letters; in more, the text is no prose
 ASKED_CHARS: Final = 1000  # that are judged for them, and half as many as it has
 ASKED_AT_MOST: Final = 8  # times the text

@@ -4,21 +4,26 @@
 perhaps one. How much a model has to agree depends on how much the word looks like one
 of the text's language, and on whether an article or the like precedes it. Pure
 functions of a text; English has rules of its own (``cues.asked``).
+
+Which words there are is asked of simplemma's dictionaries of word forms, whose only
+door this is. Needs the extra ``pii``.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import cache
+from importlib.util import find_spec
 from typing import Final
 
 from curtilage.client.detection.detectors.languages.vocabulary import VOCABULARIES
 from curtilage.client.detection.detectors.loading import loading
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.packs import ENGLISH, PACKS
-from curtilage.client.detection.wordlists import is_term, read_data, words
+from curtilage.client.detection.wordlists import GIVEN, is_term, read_data, words
 
 _DATA: Final = "curtilage.client.detection"
+_DICTIONARIES: Final = "simplemma"
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019\-][^\W\d_]+)*")
 _ELIDED = re.compile(r"([^\W\d_]{1,7})['\u2019](?=.{3})")
 _BEFORE = re.compile(r"([^\W\d_]+|'t)[ \t]{1,2}$")
@@ -36,6 +41,7 @@ _NATIVE_SHARE: Final = 0.7  # of its rows of letters that the language's words h
 _FORMED_CHARS: Final = 5
 _COMPOUNDING: Final = frozenset(("de", "nl"))
 _PART_CHARS: Final = 3
+_INFINITIVES: Final = ("ar", "er", "ir")
 _SUBSTANCE_ENDINGS: Final = ("as", "os", "es", "a", "o", "e")
 # Behind these elided words a noun or a verb follows; behind d' and qu' anybody.
 _ELIDED_DETERMINERS: Final = words(
@@ -51,10 +57,21 @@ class Looks(StrEnum):
     NATIVE = "small-native"  # it may be a word that no list has
     NATIVE_NOUN = "small-native-noun"  # the same behind an article
     FORMED = "small-formed"  # the same with an ending, or made of two words
+    LISTED = "small-listed"  # a word that a dictionary has; "silva" is one as well
+
+
+def require_dictionaries() -> None:
+    """Raise unless the dictionaries are installed; looks, and loads nothing.
+
+    Raises:
+        FileNotFoundError: they are not.
+    """
+    if find_spec(_DICTIONARIES) is None:
+        raise FileNotFoundError("the dictionaries of word forms are not installed")
 
 
 def unknown_small(reading: Reading) -> Iterator[tuple[int, int, Looks]]:
-    """Yield each word in small letters that no vocabulary has, and its looks."""
+    """Yield each word in small letters that no list of ours has, and its looks."""
     codes = reading.packs
     for match in _WORD.finditer(reading.text) if codes else ():
         if not match[0].islower() or _is_code(reading.text, *match.span()):
@@ -69,14 +86,20 @@ def unknown_small(reading: Reading) -> Iterator[tuple[int, int, Looks]]:
             if elided is None
             else elided[1] in _ELIDED_DETERMINERS
         )
-        yield match.start() + at, match.end(), _looks(word, codes, noun=noun)
+        looks = (
+            Looks.LISTED
+            if any(_is_in_dictionary(word, code) for code in (*codes, ENGLISH))
+            else _looks(word, codes, noun=noun)
+        )
+        yield match.start() + at, match.end(), looks
 
 
-def is_prose(text: str, unknown: int) -> bool:
-    """Return whether so many unknown words are few among all.
+def is_prose(text: str, looks: Iterable[Looks]) -> bool:
+    """Return whether the unknown words, which look so, are few among all.
 
     They are not in code, in a text that was read backwards, or in another language.
     """
+    unknown = sum(each is not Looks.LISTED for each in looks)
     if unknown <= _FEW_UNKNOWN:
         return True
     return 3 * unknown <= sum(1 for _ in _LONG_WORD.finditer(text))
@@ -120,6 +143,35 @@ def _is_known(word: str, codes: Sequence[str], *, english: bool) -> bool:
     return len(parts) > 1 and any(
         _is_listed(part, code) for part in parts for code in codes
     )
+
+
+def _is_in_dictionary(word: str, code: str) -> bool:
+    """Return whether a language has a word, which nobody is called."""
+    plain = _dictionary(code)(word)
+    if plain is None or word in GIVEN:
+        return False
+    # "García" is in it as well, with its capital. So is each noun in German. "Gallares"
+    # is a form of "gallar" that nobody has used for centuries.
+    return plain[0].islower() and not (
+        plain.endswith(_INFINITIVES) and word == f"{plain}es"
+    )
+
+
+@cache
+def _dictionary(code: str) -> Callable[[str], str | None]:
+    """Return what looks up a word's basic form: 4 to 15 MB, a second to load."""
+    with loading():
+        from simplemma.strategies import (  # noqa: PLC0415 - needs the extra
+            CliticDecompositionStrategy,
+            DictionaryLookupStrategy,
+            StreamDictionaryFactory,
+        )
+
+        # In place: read as a dictionary it is ten times as fast and as large.
+        forms = DictionaryLookupStrategy(StreamDictionaryFactory(1))
+        forms.get_lemma("a", code)  # reads it
+        joined = CliticDecompositionStrategy(forms)  # "ayudarnos"
+    return lambda word: forms.get_lemma(word, code) or joined.get_lemma(word, code)
 
 
 @cache
