@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from curtilage.client.detection.detectors import all as module_of_all
 from curtilage.client.detection.detectors import loading as module
 from curtilage.client.detection.detectors.all import equipment_of
 from curtilage.client.detection.detectors.languages import identifier
@@ -85,10 +86,11 @@ def test_a_process_without_a_parent_announces_nothing() -> None:
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Return what was loaded, as it is."""
-    from curtilage.client.detection.detectors.presidio import engine  # noqa: PLC0415
-
     seen: set[str] = set()
-    load_guard, opened = embedded.load_guard, engine.PresidioDetector
+    # Of the very class that is used: another test may have imported its module anew.
+    used = module_of_all.PresidioOnDemand  # type: ignore[attr-defined] # as it is there
+    made_by = used.__init__.__globals__
+    load_guard, opened = embedded.load_guard, made_by["PresidioDetector"]
 
     def guard(folder: object = None) -> object:
         seen.add("english" if folder is None else "multilingual")
@@ -96,7 +98,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
     def presidio(*arguments: object) -> object:
         seen.add("presidio")
-        return opened(*arguments)  # type: ignore[arg-type]
+        return opened(*arguments)
 
     def rules(code: str) -> object:
         seen.add(f"rules {code}")
@@ -116,7 +118,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     identifier.load_identifier.cache_clear()
     lexicon._phrases_of.cache_clear()  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(embedded, "load_guard", guard)
-    monkeypatch.setattr(engine, "PresidioDetector", presidio)
+    monkeypatch.setitem(made_by, "PresidioDetector", presidio)
     monkeypatch.setattr(markers, "_rules_of", rules)
     monkeypatch.setattr(identifier, "_loaded", loads)
     monkeypatch.setattr(small_letters, "_dictionary", opens)
