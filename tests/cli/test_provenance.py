@@ -18,20 +18,20 @@ from curtilage.client.answer import (
 from curtilage.client.answering.answer_stream import AnswerStream
 from curtilage.client.errors import FailureReason
 
+LOCAL = Provenance(
+    route=Answerer.LOCAL,
+    model="m",
+    classes=(),
+    rule="default",
+    reason="because",
+    policy_digest="sha256:00",
+    recorded=True,
+)
+
 
 def _line(route: Answerer, evidence: str | None, *, beside: bool = False) -> str:
     return provenance_line(
-        Provenance(
-            route=route,
-            model="m",
-            classes=(),
-            rule="default",
-            reason="because",
-            policy_digest="sha256:00",
-            evidence=evidence,
-            recorded=True,
-            beside=beside,
-        )
+        replace(LOCAL, route=route, evidence=evidence, beside=beside)
     )
 
 
@@ -56,17 +56,6 @@ def test_the_local_model_has_no_evidence() -> None:
 def test_that_another_was_asked_as_well_is_said() -> None:
     line = _line(Answerer.LOCAL, None, beside=True)
     assert line.startswith("[answered here, by the local model, and another was asked")
-
-
-LOCAL = Provenance(
-    route=Answerer.LOCAL,
-    model="m",
-    classes=(),
-    rule="default",
-    reason="because",
-    policy_digest="sha256:00",
-    recorded=True,
-)
 
 
 def _stayed(reason: str, *uncertain: str) -> str:

@@ -788,36 +788,29 @@ def of_all_languages() -> NerDetector:
     return NerDetector(EmbeddedModel(guard, recall=100, others=others))
 
 
+def is_found(detector: NerDetector, code: str, name: str) -> bool:
+    """Return whether a name in small letters is found between ordinary sentences."""
+    before, behind = BESIDE_IN[code]
+    return name in people_in(
+        detector, f"{before} {SMALL_IN[code].format(name)} {behind}"
+    )
+
+
 @pytest.mark.parametrize("code", SMALL_IN)
 def test_a_surname_in_small_letters_between_ordinary_sentences_is_a_person(
     of_all_languages: NerDetector, code: str
 ) -> None:
-    before, behind = BESIDE_IN[code]
-    missed = [
-        name
-        for name in ("hakobyan", "iwasaki", "uwimana", "schimmelpfennig", "quorimel")
-        if name
-        not in people_in(
-            of_all_languages, f"{before} {SMALL_IN[code].format(name)} {behind}"
-        )
-    ]
-    assert missed == []
+    names = ("hakobyan", "iwasaki", "uwimana", "schimmelpfennig", "quorimel")
+    assert [each for each in names if not is_found(of_all_languages, code, each)] == []
 
 
+@pytest.mark.parametrize(
+    ("code", "name"), [("pt", "nunes"), ("es", "navarro"), ("fr", "morel")]
+)
 def test_a_surname_that_a_dictionary_has_is_a_person(
-    of_all_languages: NerDetector,
+    of_all_languages: NerDetector, code: str, name: str
 ) -> None:
-    named = {"pt": "nunes", "es": "navarro", "fr": "morel"}
-    missed = [
-        name
-        for code, name in named.items()
-        if name
-        not in people_in(
-            of_all_languages,
-            f"{BESIDE_IN[code][0]} {SMALL_IN[code].format(name)} {BESIDE_IN[code][1]}",
-        )
-    ]
-    assert missed == []
+    assert is_found(of_all_languages, code, name)
 
 
 @pytest.mark.parametrize(
@@ -839,27 +832,12 @@ def test_an_ordinary_word_that_no_list_has_is_nobody(
     assert people_in(of_all_languages, text) == set()
 
 
-class _Counting:
-    """A model that counts the characters that it is asked about."""
-
-    def __init__(self, guard: guard_model.GuardModel) -> None:
-        self._guard = guard
-        self.chars = 0
-
-    def judge_all(
-        self, asked: Sequence[Passages], *, recall: int
-    ) -> Sequence[guard_model.Judgement]:
-        self.chars += sum(len(each.text) for each in asked)
-        return self._guard.judge_all(asked, recall=recall)
-
-
 def asked_for(text: str) -> float:
     """Return how many characters are judged for a text, in lengths of the text."""
-    counting = _Counting(guard_model.load_guard(guard_model.multilingual()))
+    others = Judge(guard_model.load_guard(guard_model.multilingual()))
     guard = guard_model.load_guard()
-    detector = NerDetector(EmbeddedModel(guard, recall=100, others=counting))
-    people_in(detector, text)
-    return counting.chars / len(text)
+    people_in(NerDetector(EmbeddedModel(guard, recall=100, others=others)), text)
+    return sum(map(len, others.asked)) / len(text)
 
 
 def test_what_is_asked_about_small_words_grows_no_faster_than_the_text() -> None:

@@ -466,12 +466,9 @@ class NerDetector:
         chars = min(ASKED_AT_MOST * len(text), ASKED_CHARS + len(text) // 2)
         most = min(MOST_UNKNOWN, chars // max(1, min(len(text), 2 * AROUND)))
         asked = [
-            (each, self._names(opinion, *each[:2], LEAST_SMALL[each[2]]))
-            for _, each in ranked
-        ]
-        asked = [
             (each, doubted)
-            for each, doubted in asked
+            for _, each in ranked
+            for doubted in (self._names(opinion, *each[:2], LEAST_SMALL[each[2]]),)
             if doubted or each[2] is not Looks.LISTED
         ]
         if len(asked) > most:
@@ -720,7 +717,7 @@ LEAST_BETWEEN_NOUNS: Final[Mapping[Looks, Least]] = {
     each: Least(person=0, named=150 if each.startswith("small-foreign") else 400)
     for each in Looks
 } | {Looks.LISTED: LEAST_WITH_CAPITAL[Looks.LISTED]}
-MOST_UNKNOWN: Final = 24  # words in small letters; in more, the text is no prose
+MOST_UNKNOWN: Final = 24  # words in small letters of one text that are asked about
 ASKED_CHARS: Final = 1000  # that are judged for them, and half as many as it has
 ASKED_AT_MOST: Final = 8  # times the text
 SHORT_CHARS: Final = 3
