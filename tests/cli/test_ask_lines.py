@@ -2,6 +2,7 @@ import asyncio
 import json
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from curtilage.cli.ask_lines import (
     read_questions,
     results,
 )
-from curtilage.client.answer import Answer, Answerer, Finished, Provenance
+from curtilage.client.answer import Answer, Finished
 from curtilage.client.errors import (
     BlockedError,
     ConfigError,
@@ -27,6 +28,7 @@ from curtilage.client.errors import (
 from curtilage.client.openai_chat import MAX_REQUEST_BYTES
 from curtilage.client.query import Query
 from curtilage.policy.decision.tiers import RoutingClass
+from support.client_parts import LOCALLY
 
 CANARY = "canary-2b51"
 USUAL: dict[str, object] = {"max_tokens": 9, "preset": "batch"}
@@ -44,15 +46,7 @@ def read(*lines: object, system: str | None = None) -> list[Question]:
 def answer_to(query: Query) -> Answer:
     return Answer(
         text=f"Answer: {query.messages[-1].content}",
-        provenance=Provenance(
-            route=Answerer.LOCAL,
-            model="m",
-            classes=(),
-            rule="default",
-            reason="because",
-            policy_digest="sha256:00",
-            tier="device",
-        ),
+        provenance=replace(LOCALLY, recorded=False, tier="device"),
         finished=Finished(finish_reason="stop", prompt_tokens=1, completion_tokens=1),
     )
 

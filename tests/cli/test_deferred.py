@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from curtilage.cli import main as cli
-from curtilage.client.answer import Answer, Answerer, Finished, Provenance
+from curtilage.client.answer import Answer, Finished
 from curtilage.client.queue.deferred import Deferred, State, outcome_of
 from curtilage.client.queue.deferred_store import DeferredStore, queue_store
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.load import profile_text
 from curtilage.policy.document.routing_plan import QueuePlan
+from support.client_parts import LOCALLY
 
 CANARY = b"canary-7e19"
 TICKETS = ("0a" * 16, "0b" * 16)
@@ -55,15 +56,7 @@ def answered(store: DeferredStore) -> None:
     first, _ = store.items(0)
     answer = Answer(
         text="Twelve.",
-        provenance=Provenance(
-            route=Answerer.LOCAL,
-            model="m",
-            classes=(),
-            rule="default",
-            reason="because",
-            policy_digest="sha256:00",
-            recorded=True,
-        ),
+        provenance=LOCALLY,
         finished=Finished(finish_reason="stop", prompt_tokens=1, completion_tokens=1),
     )
     store.settle(first, State.ANSWERED, outcome_of(answer), now_ms=first.put_ms)

@@ -12,26 +12,16 @@ from curtilage.client.answer import (
     Answerer,
     Delta,
     Finished,
-    Provenance,
     SessionEvent,
 )
 from curtilage.client.answering.answer_stream import AnswerStream
 from curtilage.client.errors import FailureReason
-
-LOCAL = Provenance(
-    route=Answerer.LOCAL,
-    model="m",
-    classes=(),
-    rule="default",
-    reason="because",
-    policy_digest="sha256:00",
-    recorded=True,
-)
+from support.client_parts import LOCALLY
 
 
 def _line(route: Answerer, evidence: str | None, *, beside: bool = False) -> str:
     return provenance_line(
-        replace(LOCAL, route=route, evidence=evidence, beside=beside)
+        replace(LOCALLY, route=route, evidence=evidence, beside=beside)
     )
 
 
@@ -60,7 +50,7 @@ def test_that_another_was_asked_as_well_is_said() -> None:
 
 def _stayed(reason: str, *uncertain: str) -> str:
     return provenance_line(
-        replace(LOCAL, rule="any-uncertain", reason=reason, uncertain=uncertain)
+        replace(LOCALLY, rule="any-uncertain", reason=reason, uncertain=uncertain)
     )
 
 
@@ -89,7 +79,7 @@ def test_what_lasts_is_not_said_to_be_so_just_now(
     fallback: FailureReason | None, said: str
 ) -> None:
     line = provenance_line(
-        replace(LOCAL, tier="device", why="unavailable", fallback=fallback)
+        replace(LOCALLY, tier="device", why="unavailable", fallback=fallback)
     )
     assert f"; device was chosen: {said}" in line
 
@@ -102,14 +92,14 @@ def test_a_rule_without_a_reason_has_none(reason: str) -> None:
 
 @pytest.mark.parametrize("demonstration", [False, True])
 def test_an_answer_of_the_embedded_model_is_marked(*, demonstration: bool) -> None:
-    provenance = replace(LOCAL, demonstration=demonstration)
+    provenance = replace(LOCALLY, demonstration=demonstration)
     assert ("DEMONSTRATION" in provenance_line(provenance)) is demonstration
     finished = Finished(finish_reason="stop", prompt_tokens=1, completion_tokens=1)
     answer = Answer(text="", provenance=provenance, finished=finished)
     assert answer_object(answer)["demonstration"] is demonstration
 
 
-PLACED = replace(LOCAL, route=Answerer.ENCLAVE, recorded=False, floor="internal")
+PLACED = replace(LOCALLY, route=Answerer.ENCLAVE, recorded=False, floor="internal")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,14 @@ from typing import Final
 
 from typing_extensions import override
 
-from curtilage.client.answer import AnswerEvent, Delta, Finished, TokenSignal
+from curtilage.client.answer import (
+    Answerer,
+    AnswerEvent,
+    Delta,
+    Finished,
+    Provenance,
+    TokenSignal,
+)
 from curtilage.client.audit.record import AuditEntry, ReceiptEntry, receipt_secret
 from curtilage.client.errors import AuditError, LocalUnavailableError
 from curtilage.client.local.model import LocalContextTooLongError
@@ -27,6 +34,17 @@ HARD: Final = (
     "Prove step by step that the square root of two is irrational, then write a Python "
     "function that approximates it and explain why its error shrinks."
 )
+
+LOCALLY: Final = Provenance(
+    route=Answerer.LOCAL,
+    model="m",
+    classes=(),
+    rule="default",
+    reason="because",
+    policy_digest="sha256:00",
+    recorded=True,
+)
+"""Of an answer of the local model; a test replaces what it is about."""
 
 
 def query(text: str, **options: object) -> Query:
