@@ -54,7 +54,7 @@ def test_what_is_named_and_equal_matches(tee: Tee) -> None:
 
 
 @pytest.mark.parametrize("tee", GENUINE)
-def test_a_refused_measurement_is_told_whole(tee: Tee) -> None:
+def test_a_refused_measurement_is_reported_in_full(tee: Tee) -> None:
     shown = {**HOST, **SHOWN[tee]}
     require_measurement(shown, [MEASURED[tee]], tee)
     with pytest.raises(RefusedError) as refused:
@@ -62,10 +62,12 @@ def test_a_refused_measurement_is_told_whole(tee: Tee) -> None:
     assert refused.value.code is RefusalCode.MEASUREMENT_NOT_ALLOWED
     detail, _, rest = refused.value.detail.partition("; ")
     assert rest == "none is accepted"
-    told = dict(
+    reported = dict(
         entry.split(" ") for entry in detail.removeprefix("not accepted: ").split(", ")
     )
-    assert told == {name: value for name, value in shown.items() if value.strip("0")}
+    assert reported == {
+        name: value for name, value in shown.items() if value.strip("0")
+    }
 
 
 def with_digit(value: str, at: int, digit: str) -> str:
@@ -113,14 +115,14 @@ def test_a_refusal_shows_the_accepted_value_and_the_first_difference(
         ({"launch": S384}, [{"launch": S384[:-2]}], "it launch is not 96 hex digits"),
     ],
 )
-def test_what_nothing_could_match_is_said(
+def test_a_measurement_that_nothing_could_match_is_reported(
     registers: dict[str, str], accepted: list[dict[str, str]], said: str
 ) -> None:
     assert said in difference(registers, accepted, Tee.SEV_SNP)
 
 
 @pytest.mark.parametrize("name", HOST)
-def test_what_a_host_set_is_said(name: str) -> None:
+def test_values_that_a_host_set_are_reported(name: str) -> None:
     shown = {**SHOWN[Tee.TDX], name: S384}
     said = difference(shown, [TDX], Tee.TDX)
     assert said == f"accepted: {name} of zeros alone"
@@ -193,7 +195,7 @@ def test_a_register_more_must_match_too() -> None:
         (Tee.SEV_SNP, {"launch": S384, "lunch": S384}, "that does not exist"),
     ],
 )
-def test_a_measurement_that_could_never_hold_is_told(
+def test_a_measurement_that_could_never_match_is_reported(
     tee: Tee, measurement: dict[str, str], said: str
 ) -> None:
     assert said in (measurement_problem(measurement, tee) or "")

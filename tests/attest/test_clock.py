@@ -146,7 +146,7 @@ def test_only_what_time_can_explain_is_looked_at_again(
         assert (said is not refusal) == (code in clock.TIME_CODES)
 
 
-def test_what_is_no_bundle_has_no_time(
+def test_an_invalid_bundle_has_no_time(
     expectations: Expectations, now: datetime
 ) -> None:
     refusal = RefusedError(RefusalCode.STALE, "the window has ended")

@@ -42,7 +42,7 @@ def _policy(tmp_path: Path, section: str, **more: object) -> str:
             "clock_skew_s": 60,
         },
     }
-    beside = more if section == "attestation" else {}
+    extra = more if section == "attestation" else {}
     if section in sections:
         sections[section] = {**sections[section], **more}
     entries: dict[str, object] = {
@@ -50,7 +50,7 @@ def _policy(tmp_path: Path, section: str, **more: object) -> str:
         "required_cpu_tees": list(ROOTS),
         "required_devices": {"nvidia-gpu": 1},
         **sections,
-        **beside,
+        **extra,
     }
     return Path(write_policy(tmp_path / "policy.yaml", **entries)).read_text("utf-8")
 
@@ -62,13 +62,13 @@ def test_the_policy_itself_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [True, False, "warn"], ids=str)
 @pytest.mark.parametrize("section", SWITCHES)
 def test_a_switch_is_a_load_error(tmp_path: Path, section: str, value: object) -> None:
-    """Also one that says what holds anyway: nobody shall believe that it matters."""
+    """Also one that states the default, so that it does not seem to have an effect."""
     text = _policy(tmp_path, section, **dict.fromkeys(SWITCHES[section], value))
     with pytest.raises(PolicyError) as caught:
         load_policy(text)
     place = "attestation" if section == "attestation" else f"attestation.{section}"
-    told = {each.path: each.message for each in caught.value.problems}
-    assert told == {f"{place}.{each}": "unknown key" for each in SWITCHES[section]}
+    reported = {each.path: each.message for each in caught.value.problems}
+    assert reported == {f"{place}.{each}": "unknown key" for each in SWITCHES[section]}
 
 
 def test_the_verifiers_rules_have_no_switch_either() -> None:

@@ -105,8 +105,8 @@ def test_receipt_of_an_exchange_is_accepted(model: bytes) -> None:
     receipt = replace(RECEIPT, model_digest=model)
     data = sign_receipt(receipt, KEY)
     assert len(data) == RECEIPT_BYTES == 235
-    told = verify_receipt(data, public_key=KEY.public_key, expected=EXPECTED)
-    assert told == receipt
+    verified = verify_receipt(data, public_key=KEY.public_key, expected=EXPECTED)
+    assert verified == receipt
 
 
 @pytest.mark.parametrize(

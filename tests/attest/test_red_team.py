@@ -1,7 +1,7 @@
 """Attacks on whole bundles that no other file tries.
 
-Each goes through ``verify`` as a client calls it. What is attacked in one kind of
-evidence alone stands in that kind's own tests.
+Each goes through ``verify`` as a client calls it. Attacks on only one kind of
+evidence are in that kind's own tests.
 """
 
 # ruff: noqa: ANN401 - fields of every type are changed by name
@@ -129,7 +129,7 @@ def with_gpus(make_case: Make) -> Case:
 
 
 def _restapled(old: CpuEvidence, fresh: CpuEvidence) -> CpuEvidence:
-    """Put what the stapler brings today beside what was signed before."""
+    """Combine today's stapled data with evidence that was signed before."""
     if isinstance(old, AzureEvidence) and isinstance(fresh, AzureEvidence):
         hardware: Any = _restapled(old.hardware, fresh.hardware)
         return replace(old, hardware=hardware)
@@ -199,7 +199,7 @@ def _made_beforehand(case: Case, hours: int) -> tuple[EvidenceBundle, datetime]:
 
 
 @pytest.mark.parametrize("case", STAPLED, indirect=True, ids=str)
-def test_a_root_that_repeats_tells_no_time(case: Case) -> None:
+def test_a_root_that_repeats_proves_no_time(case: Case) -> None:
     """A known limit: only a log that grows shows that evidence is not older.
 
     That is why the policy's log should be a busy one.
@@ -209,7 +209,7 @@ def test_a_root_that_repeats_tells_no_time(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", STAPLED, indirect=True, ids=str)
-def test_a_root_that_nobody_could_foresee_does(case: Case) -> None:
+def test_an_unpredictable_root_does(case: Case) -> None:
     bundle, then = _made_beforehand(case, 6)
     log = case.deployment.log
     grown = replace(log, leaves=(*log.leaves, b"somebody else's"))
@@ -227,7 +227,7 @@ def test_a_root_that_nobody_could_foresee_does(case: Case) -> None:
     )
 
 
-def test_nitros_own_time_tells_what_an_idle_log_does_not(make_case: Make) -> None:
+def test_nitros_own_time_proves_what_an_idle_log_does_not(make_case: Make) -> None:
     case = make_case(Tee.EMULATED_NITRO)
     bundle, then = _made_beforehand(case, 6)
     assert case.refusal(bundle, now=then)[0] is RefusalCode.EXPIRED_ENDORSEMENT
@@ -288,7 +288,7 @@ def test_a_proof_that_too_few_have_seen_is_refused(watched: Case, missing: int) 
     assert watched.refusal(changed, _two(watched))[0] is RefusalCode.QUORUM_NOT_MET
 
 
-def test_a_release_for_one_client_stands_in_no_log(case: Case) -> None:
+def test_a_release_for_one_client_is_in_no_log(case: Case) -> None:
     """A manifest with a measurement of its own, in a tree that others never see."""
     deployment = case.deployment
     theirs = parse_manifest(deployment.manifest)
@@ -331,7 +331,7 @@ def _token(algorithm: str, signature: bytes) -> bytes:
 def test_somebody_elses_verdict_is_no_gpu(
     with_gpus: Case, algorithm: str, signature: bytes, code: RefusalCode
 ) -> None:
-    """Whoever signed it, and whatever certificate is served beside it."""
+    """Regardless of its signer, and of the certificate that is served with it."""
     bundle = with_gpus.deployment.bundle()
     token = replace(bundle.devices[0], report=_token(algorithm, signature))
     changed = replace(bundle, devices=(token, *bundle.devices[1:]))
@@ -387,11 +387,11 @@ def test_a_register_under_another_index_is_not_that_register(make_case: Make) ->
     assert (code, step) == (RefusalCode.BAD_SIGNATURE, "PCR values")
 
 
-# --- nobody is asked, and nothing is read or run ------------------------------
+# --- no network, no files, no programs ----------------------------------------
 
 # The thread that is watched, and what it did.
 _watching: list[tuple[int, list[str]]] = []
-# What a verifier could tell others by: the network, files, other programs.
+# Ways to disclose something: the network, files, other programs.
 _DOORS = ("socket.", "subprocess.", "os.system", "os.exec", "os.fork", "os.posix_spawn")
 
 

@@ -11,7 +11,7 @@ from curtilage.attest.errors import RefusalCode, RefusedError
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("attest", "client", "enclave_server")
 # The first release's list. Later ones may be added; none of these may go, since
-# whoever reads the JSON of a verdict goes by them.
+# readers of a verdict's JSON rely on them.
 DESIGNED = [
     "malformed",
     "too_large",

@@ -36,7 +36,7 @@ def test_nothing_is_demanded_by_default(key: VerifiedKey) -> None:
         (Requirement(challenge_age_s=60), ("challenge",)),
     ],
 )
-def test_what_is_lacking_is_named(
+def test_missing_requirements_are_named(
     key: VerifiedKey, requirement: Requirement, words: tuple[str, ...]
 ) -> None:
     assert unmet(key, requirement, now=NOW, challenged=False) == words
@@ -78,7 +78,7 @@ def test_a_release_states_where_it_runs(
 ) -> None:
     lacking = unmet(swiss, requirement, now=NOW, challenged=False)
     assert lacking == (() if met else ("residency",))
-    # One that states nothing is nowhere, and nobody's.
+    # One that states nothing has no location and no operator.
     assert unmet(key, requirement, now=NOW, challenged=False) == ("residency",)
 
 

@@ -1,4 +1,4 @@
-"""What genuine evidence shows a data class, told with roots that pass for vendors'.
+"""What genuine evidence shows a data class, with test roots in place of vendors'.
 
 No genuine sample was made over keys of ours, so an emulated root takes the
 vendor's place for a test; nothing else differs.

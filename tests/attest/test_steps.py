@@ -47,7 +47,7 @@ def test_a_step_that_has_not_begun_cannot_pass() -> None:
         log.passed("seen again")
 
 
-def test_what_passes_is_returned() -> None:
+def test_a_result_is_returned() -> None:
     assert refusing(StepLog(), lambda: 7) == 7
 
 
@@ -77,7 +77,7 @@ def test_a_panic_of_a_library_is_a_refusal() -> None:
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_whoever_ends_the_program_ends_it(end: type[BaseException]) -> None:
+def test_interrupts_and_exits_are_not_caught(end: type[BaseException]) -> None:
     def fail() -> None:
         raise end
 

@@ -375,7 +375,7 @@ def test_emulated_report_data_never_binds_as_genuine(
     platform: EmulatedPlatform,
     now: datetime,
 ) -> None:
-    """Even if the emulated root were believed, the label would differ."""
+    """Even if the emulated root were trusted, the label would differ."""
     manifest = parse_manifest(bundle.release.manifest)
     measured = {"sev-snp": manifest.measurements["emulated-sev-snp"]}
     deployment = make_deployment(

@@ -216,7 +216,7 @@ def test_no_kind_opens_a_socket(case: Case, monkeypatch: pytest.MonkeyPatch) -> 
     assert case.verify(bundle).key_configs == KEY_CONFIGS
 
 
-def test_who_vouches_for_what_is_told_root_first(case: Case) -> None:
+def test_the_chain_of_trust_is_reported_root_first(case: Case) -> None:
     key = case.verify(case.bundle())
     *evidence, release, sealing = key.links
     assert evidence
@@ -314,7 +314,7 @@ def test_an_old_bundle_is_refused_after_its_end(case: Case) -> None:
 
 
 def test_renewed_evidence_does_not_renew_an_old_binding(case: Case) -> None:
-    """Replay: the old keys and window beside evidence for newer ones."""
+    """Replay: the old keys and window with evidence for newer ones."""
     old = case.bundle()
     newer = case.sign(replace(old, not_after=old.not_after - 1))
     error = case.refused(replace(old, cpu=newer.cpu))
@@ -364,7 +364,7 @@ def _malleated(cpu: CpuEvidence) -> CpuEvidence:
 
 @pytest.mark.parametrize("case", KINDS[:-1], indirect=True)
 def test_another_signature_over_the_same_words_is_the_same_verdict(case: Case) -> None:
-    """Whoever can turn (r, s) into (r, n - s) gains no second cache entry."""
+    """Turning (r, s) into (r, n - s) gains no second cache entry."""
     bundle = case.bundle()
     other = replace(bundle, cpu=_malleated(bundle.cpu))
     assert encode_bundle(other) != encode_bundle(bundle)
@@ -391,7 +391,7 @@ def test_a_verdict_is_named_by_what_was_signed(case: Case) -> None:
 
 
 def test_a_verdicts_name_is_too_long_to_be_made_twice(case: Case) -> None:
-    """An enclave's operator chooses the keys, and may try as many as he likes."""
+    """An enclave's operator chooses the keys, and may try any number of them."""
     assert len(case.verify(case.bundle()).verdict_id) == 64
 
 
@@ -492,7 +492,7 @@ def test_emulated_evidence_that_says_it_is_genuine_is_refused(case: Case) -> Non
     }
 
 
-def test_without_a_root_of_its_kind_nothing_is_believed(case: Case) -> None:
+def test_without_a_root_of_its_kind_nothing_is_accepted(case: Case) -> None:
     other = TrustAnchor.of_vendor(AnchorKind.AWS)
     error = case.refused(case.bundle(), case.rules(roots=(other,)))
     assert error.code is RefusalCode.UNTRUSTED_ROOT
@@ -567,7 +567,7 @@ def test_machines_are_denied_and_allowed(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [Tee.EMULATED_NITRO], indirect=True)
-def test_a_nitro_instance_stands_for_all_its_enclaves(case: Case) -> None:
+def test_a_nitro_instance_covers_all_its_enclaves(case: Case) -> None:
     """An enclave's own number is new with each start."""
     platform = case.verify(case.bundle()).claims.platform
     instance, mark, number = platform.partition("-enc")
@@ -898,7 +898,7 @@ def test_who_answered_is_said_no_better_than_it_is_known(
     _challenged(case, case.answer(key), key)
     named = "by the machine that was verified" in said[-1]
     assert named is bool(key.claims.platform)
-    assert named or "does not say which it is" in said[-1]
+    assert named or "does not identify itself" in said[-1]
 
 
 def test_only_a_verified_key_is_challenged(case: Case) -> None:

@@ -28,7 +28,7 @@ def answer(parse: Callable[[], object]) -> type[WireError] | None:
 
 
 def in_pieces(decoder: RequestDecoder | ResponseDecoder, data: bytes) -> None:
-    # Octet by octet where that is short, for a mark may stand anywhere.
+    # Byte by byte where that is short, for a mark may stand anywhere.
     step = 1 if len(data) <= PIECE_BYTES else PIECE_BYTES
     for start in range(0, len(data), step):
         decoder.push(data[start : start + step])

@@ -108,7 +108,7 @@ def test_response_before_the_request_ends(suite: Suite) -> None:
 
 
 def test_a_million_tiny_chunks_stop_at_the_limit() -> None:
-    # A request in such pieces would cost its reader far more than its octets say.
+    # A request in such pieces would cost its reader far more than its bytes say.
     taken: list[bytes] = []
 
     def build(seal: Seal) -> bytes:

@@ -90,7 +90,7 @@ def refuse_response(data: bytes, error: type[WireError] = MalformedError) -> Non
 @pytest.mark.parametrize(
     "framing",
     [b"\x01", b"\x03", b"\x04", b"\x3f", b"\xc0" + bytes(6) + b"\x04"],
-    ids=["known-response", "indeterminate-response", "4", "63", "4-in-8-octets"],
+    ids=["known-response", "indeterminate-response", "4", "63", "4-in-8-bytes"],
 )
 def test_request_refuses_other_framing(framing: bytes) -> None:
     refuse(framing + known(())[1:])

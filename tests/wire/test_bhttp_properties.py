@@ -134,8 +134,8 @@ def test_every_prefix_is_truncated_or_a_legal_truncation(request: Request) -> No
     data = encode_request(request)
     untrailed = replace(request, trailers=())
     bare = replace(untrailed, content=b"")
-    # The format cannot tell a message cut at these two points from one that
-    # never had more; only what seals it can.
+    # The format cannot distinguish a message cut at these two points from a complete
+    # one; only the encapsulation can.
     legal = {
         len(encode_request(bare)) - 2: bare,
         len(encode_request(untrailed)) - 1: untrailed,

@@ -58,7 +58,7 @@ def gateway_key() -> GatewayKey:
 KEY = gateway_key()
 KEYS = {1: KEY}
 EPHEMERAL = generate_private_key(KEM_X25519)
-BHTTP = b"a request of 27 octets here"
+BHTTP = b"a request of 27 bytes here"
 LIMIT_BYTES = 2**20
 X25519_SUITES = tuple(suite for suite in SUITES if suite.kem_id == KEM_X25519)
 by_suite = pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_every_prefix_of_a_request_is_incomplete(suite: Suite) -> None:
     ).message
     tag_is_here = len(message) - len(BHTTP) % 10
     for cut in range(len(message)):
-        # Once a whole tag can be there, a cut cannot be told from a forgery.
+        # Once a whole tag can be there, truncation looks like a forgery.
         error = TruncatedError if cut < tag_is_here else OpenError
         with pytest.raises(error):
             open_chunked_request(KEYS, message[:cut])
@@ -269,7 +269,7 @@ def test_every_flipped_bit_of_a_request_is_refused(suite: Suite) -> None:
         place = next(
             i for i, (a, b) in enumerate(zip(flipped, message, strict=True)) if a != b
         )
-        # A longer length prefix can only ask for octets that never come.
+        # A longer length prefix can only ask for bytes that never come.
         allowed: tuple[type[WireError], ...] = (OpenError,)
         if place == 0:
             allowed = (UnknownKeyError,)
@@ -402,7 +402,7 @@ def test_response_is_bounded_in_total() -> None:
         opener.push(respond(sealer, b"one", b"two"))
 
 
-def test_unknown_key_is_told_apart() -> None:
+def test_unknown_key_is_reported_separately() -> None:
     message = seal_chunked_request(KEY.config, BHTTP).message
     with pytest.raises(UnknownKeyError):
         open_chunked_request({}, message)

@@ -55,7 +55,7 @@ event_data = st.text(
 
 
 def head_of(octets: int) -> bytes:
-    """Return a response head of exactly so many octets, 5 or more."""
+    """Return a response head of exactly so many bytes, 5 or more."""
     bare = encode_response_head(200, ())
     for value in range(octets):
         head = encode_response_head(200, ((b"x", b"v" * value),))
@@ -177,7 +177,7 @@ def test_every_head_length_up_to_a_frame_works(
         frame_bytes=frame_bytes, first_bucket=4, buckets=1, period_ms=1
     )
     # The whole of a small frame; of a larger one the ends, and where the length
-    # of the content takes one octet instead of two.
+    # of the content takes one byte instead of two.
     gap = range(24, frame_bytes - 70) if frame_bytes > 128 else range(0)
     for octets in sorted({*range(8, frame_bytes + 1)} - {*gap}):
         head = head_of(octets)

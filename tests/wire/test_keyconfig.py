@@ -158,13 +158,13 @@ ENTRY = config().encode()
         (ENTRY, WireError),
     ],
     ids=[
-        "one-octet",
+        "one-byte",
         "prefix-past-end",
-        "trailing-octet",
+        "trailing-byte",
         "empty-entry-behind",
         "entry-length-0",
         "entry-too-short",
-        "entry-with-trailing-octet",
+        "entry-with-trailing-byte",
         "entry-cut",
         "algorithms-0",
         "algorithms-2",
@@ -231,7 +231,7 @@ def test_key_config_refuses_values_that_do_not_fit() -> None:
 
 
 # The key-configuration lines of the bad-input list, as far as they are about
-# octets, with X-Wing and X25519 in one list as we publish them.
+# bytes, with X-Wing and X25519 in one list as we publish them.
 
 XWING_KEY = generate_private_key(KEM_XWING).public_key
 HYBRID = KeyConfig(
@@ -283,12 +283,12 @@ def hybrid_with(public_key: bytes) -> bytes:
     ],
     ids=[
         "cut",
-        "trailing octet",
+        "trailing byte",
         "the hybrid's key identifier with another key",
         "a key identifier again, of an unknown KEM",
         "X-Wing key short",
         "X-Wing key long",
-        "X-Wing key of 32 octets",
+        "X-Wing key of 32 bytes",
         "P-256 off the curve, alone",
         "P-256 compressed, alone",
         "256 entries",

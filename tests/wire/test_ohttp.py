@@ -57,7 +57,7 @@ def gateway_key(key_id: int = 1, *aead_ids: int) -> GatewayKey:
 KEY = gateway_key()
 KEYS = {1: KEY}
 EPHEMERAL = generate_private_key(KEM_X25519)
-BHTTP = b"a request of 27 octets here"
+BHTTP = b"a request of 27 bytes here"
 REPLY = b"a reply"
 X25519_SUITES = tuple(suite for suite in SUITES if suite.kem_id == KEM_X25519)
 by_suite = pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_every_flipped_bit_of_a_request_is_refused(suite: Suite) -> None:
     for message in flips(seal_request(KEY.config, BHTTP, suite=suite).message):
         with pytest.raises((OpenError, UnknownKeyError)) as caught:
             open_request(KEYS, message)
-        # Only another key identifier may be told apart.
+        # Only another key identifier may be distinguished.
         assert caught.type is (OpenError if message[0] == 1 else UnknownKeyError)
 
 

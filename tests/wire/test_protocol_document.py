@@ -99,10 +99,10 @@ def test_the_steps_of_verification_are_those_of_the_verifier() -> None:
     assert verify.__doc__ is not None
     steps = re.findall(r"^    ([0-9]+)\. ([^:\n]+):", verify.__doc__, re.MULTILINE)
     part = TEXT.partition("### The evidence bundle")[2].partition("\n### ")[0]
-    told = re.findall(
+    documented = re.findall(
         r"^([0-9]+)\. ([A-Z][^:(\n]+?)(?: \([^)]*\))?:", part, re.MULTILINE
     )
     assert len(steps) == 18
-    assert [(number, name.lower()) for number, name in told] == [
+    assert [(number, name.lower()) for number, name in documented] == [
         (number, name.lower()) for number, name in steps
     ]

@@ -1,10 +1,10 @@
 """How long a refusal takes says nothing about its cause.
 
 Every cause is tried 2,000 times, in turns with a forged tag, in processor time of
-this thread. Told apart means: in nine pairs of ten, one of the two took more than
-a fifth longer than the other. Noise falls on both alike and so can only make that
-rarer; an exchange or a key schedule left out, a fifth of the work or more, makes it
-so always. ``test_refusals`` counts the work without a clock.
+this thread. Distinguishable means: in nine pairs of ten, one of the two took more than
+a fifth longer than the other. Noise affects both alike, so it can only make that
+rarer; omitting an exchange or a key schedule, a fifth of the work or more, always
+causes it. ``test_refusals`` counts the work without a clock.
 """
 
 import time
@@ -46,7 +46,7 @@ def took_ns(open_: Open, message: bytes) -> int:
 
 
 def share_slower(faster: list[int], slower: list[int]) -> float:
-    """Tell how often one of ``slower`` outlasts one of ``faster`` by the factor.
+    """Return how often one of ``slower`` outlasts one of ``faster`` by the factor.
 
     This is the statistic of Mann and Whitney, over the number of pairs.
     """
@@ -63,8 +63,8 @@ def measure(open_: Open, messages: Mapping[str, bytes]) -> dict[str, list[int]]:
     return times
 
 
-def told_apart(open_: Open, causes: Mapping[str, bytes]) -> set[str]:
-    """Name the causes that can be told from a forged tag."""
+def distinguishable(open_: Open, causes: Mapping[str, bytes]) -> set[str]:
+    """Name the causes that can be distinguished from a forged tag."""
     times = measure(open_, causes)
     forged = times.pop("forged tag")
     return {
@@ -106,7 +106,7 @@ by_kem = pytest.mark.parametrize(
 def test_no_cause_of_a_refusal_shows_in_its_time(kem_id: int) -> None:
     key = KEYS[kem_id]
     message = seal_request(key.config, BHTTP).message
-    assert told_apart(open_plain, causes_of(message, key)) == set()
+    assert distinguishable(open_plain, causes_of(message, key)) == set()
 
 
 @by_kem
@@ -115,7 +115,7 @@ def test_nor_in_the_chunked_form(kem_id: int) -> None:
     message = seal_chunked_request(key.config, BHTTP).message
     causes = causes_of(message, key)
     some = {n: causes[n] for n in ("forged tag", "low order", "cut inside enc")}
-    assert told_apart(open_chunked, some) == set()
+    assert distinguishable(open_chunked, some) == set()
 
 
 def test_the_statistic_sees_work_that_is_left_out() -> None:

@@ -1,7 +1,7 @@
 """Requests that no client of ours makes: what each must get, on either KEM.
 
-The gateway's lines of the bad-input list, as far as they are about octets. Only an
-unknown key identifier may be told apart from anything else.
+The gateway's lines of the bad-input list that concern bytes. Only an unknown key
+identifier may be distinguished from anything else.
 """
 
 import secrets
@@ -35,7 +35,7 @@ from curtilage.wire.keyconfig import SymmetricAlgorithms
 from curtilage.wire.ohttp import open_request, seal_request
 from support.wire_keys import KEYS, LIVE
 
-BHTTP = b"a request of 27 octets here"
+BHTTP = b"a request of 27 bytes here"
 TEXT_OF_EVERY_REFUSAL = "the message does not open"
 ORDER_8 = bytes.fromhex(
     "5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157"
@@ -128,7 +128,7 @@ def test_every_flipped_bit_is_refused(suite: Suite, seal: Seal, open_: Open) -> 
     open_(message)
     body = 7 + suite.nenc
     # All of the header and of the sealed part, all of a short enc. Of X-Wing's
-    # enc one bit in every octet: each other bit costs a decapsulation more.
+    # enc one bit in every byte: each other bit costs a decapsulation more.
     bad = flips(message, [*range(7), *range(body, len(message))], range(8))
     bad += flips(message, range(7, body), range(8) if suite.nenc < 100 else (3,))
     for one in bad:
@@ -164,7 +164,7 @@ def test_every_truncation_of_a_chunked_request(key: GatewayKey) -> None:
     refused(open_chunked, message + b"\x00")
 
 
-# Another header over the same octets.
+# Another header over the same bytes.
 
 
 @by_kem
@@ -221,7 +221,9 @@ def test_the_kem_of_the_other_key(seal: Seal, open_: Open) -> None:
 
 
 @by_form
-def test_an_unknown_key_identifier_alone_is_told_apart(seal: Seal, open_: Open) -> None:
+def test_only_an_unknown_key_identifier_is_distinguished(
+    seal: Seal, open_: Open
+) -> None:
     message = seal(KEYS[KEM_XWING])
     unknown = next(one for one in range(256) if one not in LIVE)
     for end in (7, len(message)):
@@ -295,7 +297,7 @@ def test_a_low_order_point_opens_nothing_that_its_sender_can_seal() -> None:
 
 @by_kem
 def test_our_own_public_key_as_encapsulated_key(key: GatewayKey) -> None:
-    """That is what stands in for an encapsulated key that is not there."""
+    """The decoy that replaces a missing encapsulated key."""
     message = plain(key)
     decoy = key.config.public_key[-key.nenc :]
     refused(open_plain, message[:7] + decoy + message[7 + key.nenc :])

@@ -50,7 +50,7 @@ class Tcb:
     fmc: int = 0
 
     def short_of(self, minimum: "Tcb") -> tuple[str, ...]:
-        """Name the components that are lower than the minimum's."""
+        """Return the components that are lower than the minimum's."""
         # Each level by itself, as AMD's bulletins name them: no sum and no order, or a
         # high microcode would make up for a boot loader with a known hole.
         return tuple(
@@ -106,7 +106,7 @@ def product_of_cpu(family: int, model: int) -> Product:
 
 
 def product_named(name: str) -> Product:
-    """Return the product that a certificate names, stepping aside.
+    """Return the product that a certificate names, without the stepping.
 
     A VCEK says ``Milan-B0``, a VLEK says ``Milan``.
     """

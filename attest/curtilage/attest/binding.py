@@ -1,4 +1,4 @@
-r"""From key configurations to the 64 bytes that a report signs.
+r"""The binding: from key configurations to the 64 bytes that a report signs.
 
 ``lp(x)`` is a u32 big-endian length and x; integers are big-endian; labels end
 in one NUL byte, one label per use. Version 2 is what the project speaks:
@@ -49,7 +49,7 @@ NONCE_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindingInputs:
-    """What the evidence signs, besides the devices.
+    """The inputs that the evidence signs, besides the devices.
 
     Attributes:
         key_configs: the exact RFC 9458 list.
@@ -93,7 +93,7 @@ class BindingInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedDevice:
-    """A device's report, as far as its signature covers it.
+    """The part of a device's report that its signature covers.
 
     Attributes:
         kind: such as ``nvidia-gpu``.
@@ -143,7 +143,7 @@ def challenge_report_data(b0: bytes, nonce: bytes, *, emulated: bool) -> bytes:
     Args:
         b0: the base hash of the bundle whose key the challenge was sealed to.
         nonce: 32 bytes, fresh.
-        emulated: whether no hardware stands behind the evidence.
+        emulated: whether the evidence is not backed by hardware.
     """
     _check_b0(b0)
     if len(nonce) != NONCE_BYTES:
@@ -188,7 +188,7 @@ def report_data_under(
         lp(device.kind.encode())
         + _u32(device.index)
         # Of fixed length, so a device's part cannot run into the next one's; and their
-        # number stands in front, so none can be left off at the end.
+        # number comes first, so none can be left off at the end.
         + hashlib.sha256(device.signed_part).digest()
         for device in devices
     )

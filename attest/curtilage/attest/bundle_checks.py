@@ -1,7 +1,7 @@
-"""The steps of a bundle, beside those of the evidence in it.
+"""The verification steps of a bundle, other than those of the evidence in it.
 
-Each takes values that are not believed yet, compares them with what is, and
-refuses by raising. Their order is ``verify``'s.
+Each takes values that are not trusted yet, compares them with trusted ones, and
+refuses by raising. ``verify`` determines their order.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ from curtilage.wire.shaping import Shape, TransportParameters
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What every step is held against.
+    """The inputs of every step.
 
     Attributes:
         expectations: the policy's rules.
@@ -102,8 +102,8 @@ def check_bundle(data: bytes, setting: Setting) -> EvidenceBundle:
 
 def check_kind(tee: Tee, setting: Setting) -> None:
     """Refuse a kind of evidence that the policy does not name."""
-    # The kind that is claimed only chooses which roots apply; it is believed
-    # once a chain to one of those roots holds.
+    # The claimed kind only chooses which roots apply; it is trusted once a chain
+    # to one of those roots is verified.
     expectations, log = setting.expectations, setting.log
     log.begin(Check.EVIDENCE_KIND)
     # Twice, by the environment and by the list of kinds: one typing error in a policy
@@ -198,7 +198,7 @@ def check_proof(
     """Refuse a manifest that is not in the log."""
     # The proof carries a checkpoint of its own, verified like the anchor's.
     setting.log.begin(Check.RELEASE_PROOF)
-    # Said apart from a proof that does not hold: an operator who forgot to publish
+    # Distinguished from a proof that does not hold: an operator who forgot to publish
     # needs another word than an attacker.
     if not bundle.release.proof:
         raise RefusedError(RefusalCode.RELEASE_NOT_LOGGED, "no proof was served")
@@ -270,8 +270,8 @@ def check_freshness(
     # somebody else has by now.
     if age >= expectations.freshness.max_evidence_age_s:
         raise RefusedError(RefusalCode.STALE, f"the anchor is {age:.0f} s old, too old")
-    # An old proof still holds; but a log that has stopped is one that nobody watches,
-    # where a fork would not be seen.
+    # An old proof is still valid; but a log that has stopped is not monitored, so a
+    # fork would not be seen.
     if proof_age >= expectations.log.max_checkpoint_age_s:
         raise RefusedError(
             RefusalCode.CHECKPOINT_STALE, f"the proof is {proof_age:.0f} s old, too old"
@@ -282,7 +282,7 @@ def check_freshness(
 
 def check_pinned(claims: CpuClaims, setting: Setting) -> None:
     """Refuse a measurement that is released but not among the pinned ones."""
-    # A policy may pin measurements beside releases; then both must hold.
+    # A policy may pin measurements in addition to releases; then both must hold.
     pinned = setting.expectations.measurements.get(claims.tee.value)
     if pinned is None:
         return
@@ -301,7 +301,7 @@ def check_platform(platform: str, setting: Setting) -> None:
     expected = setting.expectations.platforms
     setting.log.begin(Check.PLATFORM)
     if expected == PlatformExpectations():
-        setting.log.passed("any machine will do")
+        setting.log.passed("any machine is accepted")
         return
     # An empty name on a list of denied machines would match nothing, and so be let in.
     if not platform:
@@ -326,8 +326,8 @@ def check_required_devices(bundle: EvidenceBundle, setting: Setting) -> None:
     required = setting.expectations.required_devices
     # By kind, for a policy asks for so many of a kind and knows no single device.
     present = Counter(device.kind.value for device in bundle.devices)
-    # Also kinds that nobody asked for: what a bundle carries is bound by the evidence
-    # and shown to people, so nothing in it may go unjudged.
+    # Also kinds that are not required: a bundle's contents are bound by the evidence
+    # and shown to people, so all of them must be checked.
     for kind in present:
         check_device_kind(DeviceKind(kind), setting)
     for kind, count in required.items():
@@ -339,7 +339,7 @@ def check_required_devices(bundle: EvidenceBundle, setting: Setting) -> None:
             )
     setting.log.passed(
         ", ".join(f"{count} of kind {kind}" for kind, count in sorted(present.items()))
-        or "none, and none is asked for"
+        or "none, and none is required"
     )
 
 
@@ -350,7 +350,7 @@ def check_device_kind(kind: DeviceKind, setting: Setting) -> None:
     named = kind.value in expectations.required_devices
     if kind.emulated and (production or not named):
         raise RefusedError(
-            RefusalCode.EMULATED_REFUSED, "the policy asks for no emulated device"
+            RefusalCode.EMULATED_REFUSED, "the policy requires no emulated device"
         )
     if not named:
         raise RefusedError(
@@ -383,7 +383,7 @@ def check_device_nonce(claims: DeviceClaims, b0: bytes, setting: Setting) -> Non
 
 
 def check_distinct(devices: tuple[DeviceClaims, ...], setting: Setting) -> None:
-    """Refuse one device that stands in two places."""
+    """Refuse a device that is listed twice."""
     if not devices:
         return
     setting.log.begin(Check.DISTINCT_DEVICES)
@@ -433,7 +433,7 @@ def check_sandbox(
     bundle: EvidenceBundle, manifest: ReleaseManifest, setting: Setting
 ) -> None:
     """Refuse an enclave whose sandbox is not the one its release names."""
-    # Equal also where both are empty: a release without a sandbox is one that says so.
+    # Equal also where both are empty: a release without a sandbox must say so.
     setting.log.begin(Check.SANDBOX)
     # The enclave bound a digest of the rules that it runs under; only the release,
     # which people can read, says which rules are good.

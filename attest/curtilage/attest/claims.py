@@ -1,7 +1,7 @@
-"""What verified evidence says, and which measurements will do.
+"""The claims of verified evidence, and which measurements are accepted.
 
 Values only: nothing here verifies anything. Registers are what a machine
-measured at its start; a measurement is a set of registers that will do.
+measured at its start; a measurement is an accepted set of registers.
 """
 
 import re
@@ -41,8 +41,8 @@ binding is a quote's, one of ``IMAGE_PCRS`` at least must be named as well: what
 hardware measured there is the provider's firmware alone."""
 
 ZERO_UNLESS_NAMED: Final = frozenset({"mrconfigid", "mrowner", "mrownerconfig"})
-"""What a host sets freely at launch. Whoever gives it no meaning expects the
-zeros of a host that set nothing."""
+"""Values that a host sets freely at launch. Where they have no meaning, the zeros
+of a host that set nothing are expected."""
 
 IMAGE_PCRS: Final = ("pcr4", "pcr8", "pcr9", "pcr11", "pcr12", "pcr13")
 """The TPM registers that a boot image is measured into: 4 by the firmware (TCG PC
@@ -72,14 +72,14 @@ _NAMES: Final[Mapping[Tee, frozenset[str]]] = MappingProxyType(
         Tee.TPM: _TPM_PCRS,
     }
 )
-# Of any length, since registers of both hashes are held against it.
+# Of any length, since registers of both hashes are compared with it.
 _ZEROS: Final = re.compile(r"0*")
 _ONE_OF: Final = f"{', '.join(IMAGE_PCRS[:-1])} or {IMAGE_PCRS[-1]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """One link of who vouches for what; they stand root first.
+    """One link of the chain of trust; links are listed root first.
 
     Attributes:
         subject: who or what is vouched for.
@@ -98,7 +98,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuClaims:
-    """What verified CPU evidence says.
+    """The claims of verified CPU evidence.
 
     Attributes:
         tee: the kind of evidence.
@@ -133,7 +133,7 @@ class CpuClaims:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceClaims:
-    """What verified device evidence says.
+    """The claims of verified device evidence.
 
     Attributes:
         kind: the kind of device.
@@ -168,8 +168,8 @@ def measurement_problem(measurement: Measurement, tee: Tee) -> str | None:
         A few words, or None: it names the registers that it must, and each has
         the length of its digest.
     """
-    # Names and lengths first: a misspelt register would be one that no machine has, or
-    # one whose absence nobody notices.
+    # Names and lengths first: no machine has a misspelt register, or its absence would
+    # go unnoticed.
     for name, value in measurement.items():
         if name not in _NAMES[tee]:
             return "names a register that does not exist in such evidence"
@@ -208,7 +208,7 @@ def _register_length(name: str, tee: Tee) -> int:
 def measurement_matches(
     registers: Mapping[str, str], accepted: Iterable[Measurement], tee: Tee
 ) -> bool:
-    """Tell whether one accepted measurement is what these registers say.
+    """Return whether one accepted measurement matches these registers.
 
     Every register that it names must be there and equal; it must name those of
     ``REQUIRED_REGISTERS``, and what a host may set freely is zero unless it is
@@ -225,7 +225,7 @@ def measurement_matches(
 def require_measurement(
     registers: Mapping[str, str], accepted: Iterable[Measurement], tee: Tee
 ) -> None:
-    """Refuse registers that ``measurement_matches`` does not find accepted.
+    """Refuse registers that ``measurement_matches`` does not accept.
 
     The refusal has whole values, of all that are not zero: there an operator
     reads what to publish in a release, or to pin. Next to them it has the accepted
@@ -239,8 +239,8 @@ def require_measurement(
     measured = ", ".join(
         f"{name} {value}"
         for name, value in sorted(registers.items())
-        # Zeros tell nothing, and there are many; the rest is public, for a machine's
-        # owner publishes it.
+        # Zeros carry no information, and there are many; the rest is public, since a
+        # machine's owner publishes it.
         if not _ZEROS.fullmatch(value)
     )
     raise RefusedError(
@@ -265,7 +265,7 @@ def not_listed(said: str, accepted: Iterable[str]) -> RefusedError:
 def difference(
     registers: Mapping[str, str], accepted: Sequence[Measurement], tee: Tee
 ) -> str:
-    """Say for people which accepted measurement is closest, and where it differs.
+    """Describe the closest accepted measurement and where it differs.
 
     Args:
         registers: which none of ``accepted`` matches.
@@ -299,7 +299,7 @@ def difference(
 
 
 def first_difference(measured: str, accepted: str) -> str:
-    """Say where two values differ first: that digit in brackets, a few around it."""
+    """Show where two values first differ: that digit in brackets, a few around it."""
     pairs = enumerate(zip(measured, accepted, strict=False))
     shorter = min(len(measured), len(accepted))
     at = next((at for at, (one, other) in pairs if one != other), shorter)
@@ -328,7 +328,7 @@ def _matches(registers: Mapping[str, str], measurement: Measurement) -> bool:
 
 
 class Claim(StrEnum):
-    """What a data class may demand of an enclave; the names are stable."""
+    """What a data class may require of an enclave; the names are stable."""
 
     HARDWARE = "hardware"
     GPU = "gpu"

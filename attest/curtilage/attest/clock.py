@@ -1,4 +1,4 @@
-"""Whether a refusal is likely the fault of the clock: words for people, no verdict.
+"""Detects refusals that a wrong clock likely caused; a hint, not a verdict.
 
 A clock that is fast makes all evidence look old; one that is slow makes it look as if
 it were of the future. No signed time proves that a clock is fast: a relay that holds
@@ -33,7 +33,7 @@ _DAY_S: Final = 86_400
 
 
 class ClockSuspectedError(RefusedError):
-    """Evidence was refused for its time alone, and the clock is the likely cause.
+    """Evidence was refused only for its time, and the clock is the likely cause.
 
     Its code, step and steps are those of the refusal; ``detail`` says how far off the
     clock is likely to be.
@@ -45,13 +45,13 @@ def suspect_clock(
 ) -> RefusedError:
     """Return the refusal, as a ``ClockSuspectedError`` where another time explains it.
 
-    The bundle is verified once or twice more, at times that it names itself. Nothing is
-    believed for that: what passes there is dropped, and the refusal stays one.
+    The bundle is verified once or twice more, at times that it names itself. The result
+    is not trusted: a bundle that passes there is still refused.
 
     Args:
         refusal: why ``verify`` refused.
         bundle: what it refused.
-        expectations: what it was held against.
+        expectations: what it was verified against.
         now: the time at which it was refused.
     """
     if refusal.code not in TIME_CODES:

@@ -1,4 +1,4 @@
-"""Which verifier judges which kind of evidence.
+"""Dispatches each kind of evidence to its verifier.
 
 Each is imported when it is first needed, for some need an extra of this package:
 where that is missing, the answer is ``verifier_unavailable``, never a check less.
@@ -33,7 +33,7 @@ _ClaimsT = TypeVar("_ClaimsT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """What the evidence is held against, beside the policy's own rules.
+    """What the evidence is verified against, in addition to the policy's own rules.
 
     Attributes:
         measurements: the accepted measurements of the evidence's kind.
@@ -49,7 +49,7 @@ class Accepted:
     def of_release(cls, manifest: ReleaseManifest, tee: str) -> "Accepted":
         """Return what a release says about one kind of evidence."""
         return cls(
-            # A kind that the release does not name has no measurement that will do.
+            # A kind that the release does not name has no accepted measurement.
             measurements=manifest.measurements.get(tee, ()),
             min_tcb=manifest.min_tcb,
             gpu=manifest.gpu,
@@ -58,7 +58,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Arguments:
-    """One verifier's arguments, beside the evidence."""
+    """One verifier's arguments, other than the evidence."""
 
     expectations: Expectations
     accepted: Accepted
@@ -121,7 +121,7 @@ def _available(verifier: Callable[[], _ClaimsT]) -> _ClaimsT:
 
 
 def _verify_cpu(evidence: CpuEvidence, arguments: _Arguments) -> CpuClaims:
-    # By the type that the parser made, so by the kind that step 3 has looked at; each
+    # By the type that the parser made, so by the kind that step 3 has checked; each
     # branch takes the roots of that kind alone.
     if isinstance(evidence, SnpEvidence):
         snp = _snp_rules(evidence, arguments)
@@ -220,7 +220,7 @@ def _verify_gpu(
 
 
 def _common(policy: frozenset[str], release: tuple[str, ...]) -> frozenset[str]:
-    """Return what both accept; where a release says nothing, the policy's."""
+    """Return what both accept; where a release has no list, the policy's."""
     # An empty list says nothing, it does not say "none": so a release without GPUs need
     # not list any.
     if not release:

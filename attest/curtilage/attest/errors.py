@@ -1,4 +1,4 @@
-"""Why evidence was refused, and at which step.
+"""Errors: why evidence was refused, and at which step.
 
 AttestError
 └── RefusedError   one check did not hold: a code, the step, a public detail
@@ -25,7 +25,7 @@ class RefusalCode(StrEnum):
     UNSUPPORTED_VERSION = "unsupported_version"
     UNSUPPORTED_ALGORITHM = "unsupported_algorithm"
     UNSUPPORTED_PRODUCT = "unsupported_product"
-    # Nobody vouches for it, or nobody here can tell.
+    # It is not signed by a trusted party, or that cannot be determined here.
     UNSIGNED = "unsigned"
     VERIFIER_UNAVAILABLE = "verifier_unavailable"
     # Who vouches: roots, certificates, lists and the vendors' statements.
@@ -64,8 +64,8 @@ class RefusalCode(StrEnum):
     # True once, and too old by now.
     STALE = "stale"
     EMULATED_REFUSED = "emulated_refused"
-    # Found by the client beside a bundle: another client sees other keys, a receipt is
-    # none, a policy cannot be used.
+    # Found by the client, not in a bundle: another client sees other keys, a receipt is
+    # not valid, a policy cannot be used.
     KEY_INCONSISTENT = "key_inconsistent"
     RECEIPT_INVALID = "receipt_invalid"
     POLICY_INVALID = "policy_invalid"
@@ -89,7 +89,7 @@ class Step:
 
 
 class RefusedError(AttestError):
-    """One check did not hold, so nothing may be sent.
+    """A check failed, so nothing may be sent.
 
     Attributes:
         code: why, in one word for programs.
@@ -106,7 +106,7 @@ class RefusedError(AttestError):
         step: str = "",
         steps: tuple[Step, ...] = (),
     ) -> None:
-        # The code first: whoever reads a log searches for it.
+        # The code first: readers of a log search for it.
         place = f" at step '{step}'" if step else ""
         super().__init__(f"{code}{place}: {detail}")
         self.code = code

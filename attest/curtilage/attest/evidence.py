@@ -1,8 +1,8 @@
 """The evidence bundle, and the kinds of evidence that it may hold.
 
-Everything here is unverified: shape and size, nothing else. What the fields
-mean and whether they are believed is ``verify``'s and each kind's verifier's
-business. ``evidence_json`` reads and writes it.
+Everything here is unverified: form and size, nothing else. ``verify`` and each kind's
+verifier determine what the fields mean and whether they are trusted.
+``evidence_json`` reads and writes it.
 """
 
 from collections.abc import Mapping
@@ -74,7 +74,7 @@ class Tee(StrEnum):
 
     @property
     def emulated(self) -> bool:
-        """Whether no hardware stands behind this kind."""
+        """Whether this kind is not backed by hardware."""
         # By the name, so that a kind added later cannot forget to say so.
         return self.value.startswith("emulated-")
 
@@ -107,7 +107,7 @@ class DeviceKind(StrEnum):
 
     @property
     def emulated(self) -> bool:
-        """Whether no hardware stands behind this kind."""
+        """Whether this kind is not backed by hardware."""
         return self is DeviceKind.EMULATED_NVIDIA_GPU
 
 
@@ -267,7 +267,7 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceBundle:
-    """Everything a client needs to believe in one list of key configurations.
+    """Everything a client needs to trust one list of key configurations.
 
     Attributes:
         key_configs: the exact RFC 9458 list, u16-prefixed entries.
@@ -298,7 +298,7 @@ class EvidenceBundle:
     v: int = BUNDLE_VERSION
 
 
-# What stands inside Azure's evidence of each kind.
+# The hardware evidence inside Azure's evidence of each kind.
 _HARDWARE: Final[Mapping[Tee, Tee]] = MappingProxyType(
     {
         Tee.AZURE_SNP: Tee.SEV_SNP,

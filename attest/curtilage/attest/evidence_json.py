@@ -1,7 +1,7 @@
-"""The bundle, and each piece of evidence, as JSON both ways; shape and sizes only.
+"""JSON encoding and parsing of the bundle and of evidence; form and sizes only.
 
-The kind is looked at first, for each kind has keys of its own. A kind that is not
-known here is ``unsupported_product``: nobody here could judge it.
+The kind is read first, since each kind has its own keys. A kind that is not
+known here is ``unsupported_product``: it could not be verified.
 """
 
 import json
@@ -128,7 +128,7 @@ def encode_bundle(bundle: EvidenceBundle) -> bytes:
 
 
 def parse_bundle(data: bytes) -> EvidenceBundle:
-    """Parse a bundle; shape and sizes only, nothing is verified.
+    """Parse a bundle; form and sizes only, nothing is verified.
 
     Raises:
         RefusedError: ``malformed``, ``too_large``, ``unsupported_version`` or
@@ -170,7 +170,7 @@ def encode_cpu_evidence(evidence: CpuEvidence) -> bytes:
 
 
 def parse_cpu_evidence(data: bytes) -> CpuEvidence:
-    """Parse CPU evidence alone; shape and sizes only, nothing is verified."""
+    """Parse CPU evidence alone; form and sizes only, nothing is verified."""
     return parse_cpu(
         parse_object(data, where="cpu", limit_bytes=MAX_CPU_EVIDENCE_BYTES)
     )
@@ -182,7 +182,7 @@ def encode_device_evidence(evidence: GpuEvidence) -> bytes:
 
 
 def parse_device_evidence(data: bytes) -> GpuEvidence:
-    """Parse device evidence alone; shape and sizes only, nothing is verified."""
+    """Parse device evidence alone; form and sizes only, nothing is verified."""
     return parse_device(
         parse_object(data, where="device", limit_bytes=MAX_DEVICE_EVIDENCE_BYTES)
     )
@@ -332,8 +332,8 @@ def _quote_object(quote: TpmQuote) -> dict[str, object]:
 
 
 def _parse_snp(fields: Fields, tee: Tee) -> SnpEvidence:
-    # Exactly these: a key more would be carried, stored and shown, and judged by
-    # nobody.
+    # Exactly these: an additional key would be carried, stored and shown, but never
+    # checked.
     fields.require(_SNP_KEYS)
     return SnpEvidence(
         tee=tee,
@@ -398,8 +398,8 @@ def _parse_quote(fields: Fields) -> TpmQuote:
         signature=fields.octets("signature", limit=MAX_TPM_SIGNATURE_BYTES),
         pcrs=tuple(
             (
-                # Whether each stands once, and is one of those that were quoted, the
-                # quote's own steps look at.
+                # The quote's own steps check that each is listed once, and is one of
+                # those that were quoted.
                 entry.integer("index", maximum=MAX_PCRS - 1),
                 entry.octets("value", limit=MAX_PCR_BYTES),
             )

@@ -1,4 +1,4 @@
-"""What evidence must look like to be believed; every field is a value.
+"""What evidence must look like to be accepted; every field is a value.
 
 There is no way to leave something unchecked: no field has a meaning of "skip",
 and an empty set refuses everything. Debugging and migration agents are never
@@ -26,7 +26,7 @@ NO_HOST_DATA: Final = bytes(32)
 
 
 class Environment(StrEnum):
-    """Where the client runs; only development may believe emulated evidence."""
+    """Where the client runs; only development may accept emulated evidence."""
 
     PRODUCTION = "production"
     DEVELOPMENT = "development"
@@ -86,8 +86,8 @@ SNP_TEES: Final = frozenset(
 """The kinds of evidence that hold a SEV-SNP report."""
 TDX_TEES: Final = frozenset({Tee.TDX, Tee.EMULATED_TDX, Tee.AZURE_TDX})
 """The kinds of evidence that hold a TDX quote."""
-# Whose root may vouch for which hardware. A kind that is missing here has no root, and
-# so nobody to vouch for it.
+# Which vendor's root may vouch for which hardware. A kind that is missing here has no
+# root, so nothing can vouch for it.
 _VENDORS: Final[Mapping[Tee, AnchorKind]] = MappingProxyType(
     {
         Tee.SEV_SNP: AnchorKind.AMD,
@@ -154,7 +154,7 @@ class TrustAnchor:
         """Return the root's bytes: the pinned ones, or served ones equal to them.
 
         Args:
-            served: what came with the evidence; believed only if its SHA-256 is
+            served: what came with the evidence; trusted only if its SHA-256 is
                 the pinned fingerprint, in which case it is the pinned root.
         """
         # The policy's own bytes before served ones. Served ones count only if their
@@ -227,7 +227,7 @@ class TdxExpectations:
     """What a TDX quote and its collateral must say.
 
     Attributes:
-        statuses: the TCB statuses that will do, as Intel spells them.
+        statuses: the accepted TCB statuses, as Intel spells them.
         min_tcb_evaluation_number: how recent Intel's judgement must be.
         rejected_advisories: advisories (``INTEL-SA-…``) that may not be open.
     """
@@ -249,7 +249,7 @@ class GpuExpectations:
             them, lower-case hex.
     """
 
-    # By exact version and never "at least": a newer one has not been looked at yet.
+    # By exact version and never "at least": a newer one has not been reviewed yet.
     drivers: frozenset[str] = frozenset()
     vbioses: frozenset[str] = frozenset()
     golden: frozenset[str] = frozenset()
@@ -263,7 +263,7 @@ class PlatformExpectations:
         deny: never these.
         allow: only these; None: any but the denied ones. Evidence that names
             no machine is on no list, so a list refuses it. A Nitro instance's
-            name, without its enclave's ("i-…-enc…"), stands for all of them.
+            name, without its enclave's ("i-…-enc…"), covers all its enclaves.
     """
 
     deny: frozenset[str] = frozenset()
@@ -288,30 +288,30 @@ class FreshnessExpectations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectations:
-    """Everything that evidence is held against.
+    """Everything that evidence is verified against.
 
     Attributes:
-        environment: whether emulated evidence may be believed at all.
+        environment: whether emulated evidence may be accepted at all.
         roots: the pinned roots.
-        required_cpu_tees: the kinds of evidence that will do.
-        release_names: the releases that will do.
+        required_cpu_tees: the accepted kinds of evidence.
+        release_names: the accepted releases.
         log: where releases are published.
         freshness: rules about time.
-        transport: the ways of shaping answers that will do.
+        transport: the accepted ways of shaping answers.
         digest: digest of the policy that these were made from.
         snp: rules for SEV-SNP, genuine, emulated and below Azure's.
         tdx: rules for TDX, genuine, emulated and below Azure's.
         gpu: rules for GPUs, genuine and emulated alike.
         platforms: which machines.
         required_devices: kind of device to how many there must be.
-        measurements: for each kind of evidence, measurements that will do in
+        measurements: for each kind of evidence, measurements that are accepted in
             addition to a release's.
         denied_releases: "name version" of releases that will not do.
         sandbox: digests (hex) of the sandbox policies that count as keeping the
             enclave from writing anything.
     """
 
-    # No default: whoever builds expectations says which of the two it is.
+    # No default: the builder of expectations must choose one of the two.
     environment: Environment
     roots: tuple[TrustAnchor, ...]
     required_cpu_tees: frozenset[str]

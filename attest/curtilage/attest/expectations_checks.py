@@ -1,4 +1,4 @@
-"""Whether expectations make sense: they permit something, and not too much.
+"""Checks of expectations: they must permit something, and not too much.
 
 Looks at the expectations alone, never at evidence.
 """
@@ -75,7 +75,7 @@ def validate_evidence_expectations(expectations: Expectations) -> None:
     """Refuse expectations of evidence that permit nothing, or too much.
 
     For one piece of evidence by itself: what concerns a bundle alone (the log,
-    releases, the key's window, transport) is not looked at.
+    releases, the key's window, transport) is not checked.
 
     Raises:
         RefusedError: as ``validate_expectations``.
@@ -98,8 +98,8 @@ def _refuse_unisolated_in_production(expectations: Expectations) -> None:
     # The one difference between the two environments, in one place.
     if expectations.environment is Environment.DEVELOPMENT:
         return
-    # By roots and by kinds, each enough by itself: an emulated root that stands idle in
-    # a production policy is one typing error away from being used.
+    # By roots and by kinds, each sufficient by itself: an unused emulated root in a
+    # production policy is one typing error away from being used.
     unfit = {AnchorKind.EMULATED, AnchorKind.TPM}
     if any(root.kind in unfit for root in expectations.roots):
         raise _refused_in_production()
@@ -172,7 +172,7 @@ def _validate_evidence(expectations: Expectations) -> None:
 def _validate_anchor(anchor: TrustAnchor) -> None:
     if _FINGERPRINT.fullmatch(anchor.fingerprint) is None:
         raise _invalid("a trust anchor's fingerprint is not a SHA-256 in hex")
-    # Said twice, so both must agree: the fingerprint is what people compare, the
+    # Given twice, so both must agree: the fingerprint is what people compare, the
     # certificate what is used.
     if anchor.certificate_der and anchor.root() is None:
         raise _invalid("a trust anchor's certificate has another fingerprint")
@@ -182,8 +182,8 @@ def _validate_anchor(anchor: TrustAnchor) -> None:
         return
     if anchor.kind is AnchorKind.TPM:
         return
-    # A policy cannot bring a vendor's root of its own making: whoever may edit one file
-    # would else be AMD.
+    # A policy cannot supply its own root for a vendor: otherwise anyone who may edit
+    # one file could impersonate AMD.
     pinned = VENDOR_ROOT_FINGERPRINTS[anchor.kind].get(anchor.product)
     if pinned != anchor.fingerprint:
         raise _invalid(
@@ -199,7 +199,7 @@ def _require_positive(*numbers: int) -> None:
 def _validate_measurements(expectations: Expectations) -> None:
     for tee, accepted in expectations.measurements.items():
         for measurement in accepted:
-            # A measurement that no evidence could ever show is a mistake to be told
+            # A measurement that no evidence could ever show is a mistake to report
             # now, not an enclave that is never accepted.
             problem = measurement_problem(measurement, Tee(tee))
             if problem is not None:

@@ -1,8 +1,8 @@
-r"""Receipts: the enclave's signed word on what it was asked and answered.
+r"""Receipts: the enclave's signed statement of what it was asked and answered.
 
-Knows the format, the signature and the comparison; neither clock nor randomness
-nor where a receipt is kept. A receipt stands in the sealed answer, so nobody on
-the way sees it. Big-endian:
+Implements the format, the signature and the comparison; uses neither clock nor
+randomness nor storage. A receipt is inside the sealed answer, so it is not visible in
+transit. Big-endian:
 
     signed = u8 version | u16 status | u64 served_at
            | SHA-256(key_configs) | SHA-256(manifest) | SHA-256(model)
@@ -11,12 +11,12 @@ the way sees it. Big-endian:
     receipt = signed | Ed25519("curtilage/receipt/v1\0" | signed)
 
 ``k`` is the client's own, 32 random-looking bytes, sent with the question. So a
-receipt alone tells nobody what was asked, not even one who can guess: only the
-holder of ``k`` can show that a question and an answer belong to it.
+receipt alone does not reveal what was asked, not even to someone who can guess: only
+the holder of ``k`` can show that a question and an answer belong to it.
 
-The key that signs is bound by the evidence (binding v2), beside the keys that
-open the question. What a receipt does not show: that the answer is true, or
-that the model ran undisturbed; it is as good as the evidence behind its key.
+The evidence binds the signing key (binding v2) together with the keys that open the
+question. A receipt does not show that the answer is true, or that the model ran
+undisturbed; it is as good as the evidence behind its key.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ SIGNED_BYTES: Final = 1 + 2 + 8 + 5 * DIGEST_BYTES
 SIGNATURE_BYTES: Final = 64
 RECEIPT_BYTES: Final = SIGNED_BYTES + SIGNATURE_BYTES
 NO_MODEL: Final = bytes(DIGEST_BYTES)
-"""Stands in the model's place where no model ran."""
+"""Replaces the model's digest where no model ran."""
 
 _LABEL: Final = b"curtilage/receipt/v1\0"
 _REQUEST: Final = b"request\0"
@@ -58,7 +58,7 @@ _STATUSES: Final = range(100, 600)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What an enclave says of one exchange.
+    """An enclave's statement about one exchange.
 
     Attributes:
         status: of the answer, 100..599.
@@ -79,7 +79,7 @@ class Receipt:
     answer_mac: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse what has no encoding."""
+        """Refuse values that have no encoding."""
         # What has an encoding is refused when it is made, so that what is read back is
         # never refused for its numbers alone.
         if self.status not in _STATUSES:
@@ -133,7 +133,7 @@ class ReceiptExpectation:
 
 
 class ReceiptKey:
-    """The private half: signs until it is overwritten; never shown.
+    """The private key: signs until it is overwritten; never shown.
 
     Made from 32 random bytes, the seed of RFC 8032, section 5.1.5.
     """
@@ -148,7 +148,7 @@ class ReceiptKey:
 
     @classmethod
     def generate(cls) -> "ReceiptKey":
-        """Make a fresh one."""
+        """Generate a key."""
         return cls(Ed25519PrivateKey.generate().private_bytes_raw())
 
     def sign(self, signed_part: bytes) -> bytes:
@@ -162,14 +162,14 @@ class ReceiptKey:
         return self._loaded.sign(_LABEL + signed_part)
 
     def overwrite(self) -> None:
-        """Give the key up; the library below clears its memory with it."""
+        """Release the key; the library then clears its memory."""
         # Python cannot overwrite bytes of a library's key; without a reference, OpenSSL
         # frees and clears it.
         self._loaded = None
 
     @override
     def __repr__(self) -> str:
-        """Name the kind and nothing else."""
+        """Return only the name of the type."""
         return "ReceiptKey(redacted)"
 
     @override
@@ -194,7 +194,7 @@ class ContentMac:
         self._mac = hmac.new(secret, label, hashlib.sha256)
 
     def update(self, content: bytes) -> None:
-        """Add what follows."""
+        """Add the next piece."""
         self._mac.update(content)
 
     def digest(self) -> bytes:
@@ -203,7 +203,7 @@ class ContentMac:
 
 
 def answer_mac(secret: bytes) -> ContentMac:
-    """Begin the value over an answer's content, filler included."""
+    """Start the value over an answer's content, filler included."""
     return ContentMac(secret, _ANSWER)
 
 
@@ -227,7 +227,7 @@ def sign_receipt(fields: Receipt, private_key: ReceiptKey) -> bytes:
 def open_receipt(data: bytes, *, public_key: bytes) -> Receipt:
     """Verify a receipt's signature and return what it says.
 
-    That it is the receipt of a certain exchange is not looked at; see
+    Does not check that it is the receipt of a certain exchange; see
     ``verify_receipt``.
 
     Args:
@@ -244,7 +244,7 @@ def open_receipt(data: bytes, *, public_key: bytes) -> Receipt:
     signed, signature = data[:SIGNED_BYTES], data[SIGNED_BYTES:]
     if signed[0] != RECEIPT_VERSION:
         raise _invalid(f"version is not {RECEIPT_VERSION}")
-    # Before a field is read: what was not signed by the enclave is nobody's word.
+    # Before a field is read: data that the enclave did not sign is not authentic.
     try:
         key = Ed25519PublicKey.from_public_bytes(public_key)
         # The label keeps apart what this key signs: no receipt is ever a signature over
@@ -282,9 +282,9 @@ def verify_receipt(
         RefusedError: ``receipt_invalid``; the detail names what differs.
     """
     receipt = open_receipt(data, public_key=public_key)
-    # Each comparison answers one swap by whoever runs the enclave's machine: an error's
-    # receipt behind an answer, an old one, one under other keys, of another release, of
-    # another model.
+    # Each comparison prevents one substitution by the operator of the enclave's
+    # machine: an error's receipt behind an answer, an old one, one under other keys, of
+    # another release, of another model.
     if receipt.status != expected.status:
         raise _invalid("another status")
     if not expected.earliest <= receipt.served_at <= expected.latest:
@@ -293,8 +293,8 @@ def verify_receipt(
         raise _invalid("another key list")
     if receipt.release_digest != expected.release_digest:
         raise _invalid("another release")
-    # Zeros say that no model ran, as for an error; of a whole completion nobody can say
-    # so.
+    # Zeros say that no model ran, as for an error; for a complete answer they are not
+    # accepted.
     none = frozenset({NO_MODEL} if expected.none_ran else ())
     if receipt.model_digest not in expected.model_digests | none:
         raise _invalid("a model that is not in the release")
@@ -312,7 +312,7 @@ def encode_field(value: bytes) -> bytes:
 
 
 def decode_field(value: bytes, *, length: int) -> bytes:
-    """Decode a field's value of exactly ``length`` bytes; one spelling only.
+    """Decode a field's value of exactly ``length`` bytes; canonical encoding only.
 
     Raises:
         RefusedError: ``receipt_invalid``.

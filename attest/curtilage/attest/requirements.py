@@ -1,7 +1,7 @@
-"""What some data demand of a verified key, beyond what every query demands.
+"""What some data require of a verified key, beyond what every query requires.
 
-Above ``verify``: a key is believed or not, whatever is to be sealed to it. Here one
-that is believed is held against the classes of one query.
+Above ``verify``, which accepts or refuses a key whatever is to be sealed to it. Here
+an accepted key is compared with the requirements of one query's classes.
 """
 
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from curtilage.attest.verified_key import VerifiedKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement:
-    """What must hold of a verified key before some data may go there.
+    """What a verified key must meet before some data may be sealed to it.
 
     Attributes:
         claims: what the evidence must show.
-        cpu_tees: the kinds that will do; None: whatever the policy accepts.
+        cpu_tees: the accepted kinds; None: whatever the policy accepts.
         max_evidence_age_s: how old the evidence may be; None: as the policy says.
         challenge_age_s: the enclave must have answered a challenge, and how long
             ago at most; None: it need not.
@@ -38,7 +38,7 @@ class Requirement:
 def unmet(
     key: VerifiedKey, requirement: Requirement, *, now: datetime, challenged: bool
 ) -> tuple[str, ...]:
-    """Name what a verified key lacks for some data; empty means: nothing.
+    """Return the requirements for some data that a verified key does not meet.
 
     Args:
         key: the verified key.

@@ -1,4 +1,4 @@
-"""One piece of evidence by itself, held against a policy.
+"""Verification of one piece of evidence by itself, under a policy.
 
 For people who look into evidence, and for tests; no key comes out of it, so
 nothing can be sealed to what is accepted here. The policy's roots, rules and
@@ -130,7 +130,7 @@ def _verify_device(
     claims = verify_device_report(
         evidence,
         setting.expectations,
-        # A GPU is held against the policy's golden digests; registers are the CPU's.
+        # A GPU is compared with the policy's golden digests; registers are the CPU's.
         Accepted(measurements=()),
         index=0,
         now=setting.now,

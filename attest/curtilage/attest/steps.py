@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from curtilage.attest.errors import RefusalCode, RefusedError, Step
 
-# What a refusal says when the verifier failed in a way that nobody foresaw.
+# What a refusal says when the verifier failed in an unforeseen way.
 UNFORESEEN: Final = "the verifier itself failed"
 _ResultT = TypeVar("_ResultT")
 
@@ -73,7 +73,7 @@ class TdxCheck(StrEnum):
     QUOTING_ENCLAVE = "quoting enclave"
     QUOTE_SIGNATURE = "quote signature"
     QE_IDENTITY = "quoting enclave's identity"
-    # What the quote says, held against Intel's statements and the policy.
+    # The quote's contents, compared with Intel's statements and the policy.
     DEBUGGING = "debugging"
     TDX_MODULE = "TDX module"
     TCB_LEVEL = "TCB level"
@@ -86,7 +86,7 @@ class TdxCheck(StrEnum):
 
 
 class StepLog:
-    """Collects the steps of one verification as they pass, numbering them.
+    """Records and numbers the steps of one verification as they pass.
 
     A step that was begun but never passed is the one that refused, so a check
     that forgets to call ``passed`` cannot look as if it had held: the next step
@@ -99,7 +99,7 @@ class StepLog:
         self._open = False
 
     def begin(self, name: str) -> None:
-        """Name the step that runs now; its number is the next one.
+        """Begin a step; it gets the next number.
 
         Raises:
             RuntimeError: the step before neither passed nor refused.
@@ -112,7 +112,7 @@ class StepLog:
         self._open = True
 
     def passed(self, detail: str) -> None:
-        """Record that the current step held.
+        """Record that the current step passed.
 
         Raises:
             RuntimeError: no step has begun.
@@ -158,14 +158,14 @@ def refusing(log: StepLog, verification: Callable[[], _ResultT]) -> _ResultT:
     # An outermost edge: whatever went wrong, the answer is no. The cause may
     # hold evidence bytes and is dropped.
     except BaseException as error:
-        # Interrupts and exits are nobody's verdict.
+        # Interrupts and exits are not verdicts.
         if not isinstance(error, Exception) and not panicked(error):
             raise
         raise log.refusal(RefusalCode.VERIFIER_UNAVAILABLE, UNFORESEEN) from None
 
 
 def panicked(error: BaseException) -> bool:
-    """Return whether a library written in Rust broke down.
+    """Return whether a library written in Rust panicked.
 
     That is no ``Exception``, so nothing else would catch it, and its type has no
     public name.

@@ -1,4 +1,4 @@
-"""Numbered steps from a bundle's bytes to a key that may be sealed to.
+"""Verification of an evidence bundle, in numbered steps, to a key to seal to.
 
     1. expectations: they permit something, and nothing emulated in production
     2. bundle: size, strict JSON, every field's type and bound
@@ -10,11 +10,11 @@
     8. release manifest: canonical, of an allowed name, not denied or withdrawn
     9. freshness: anchor and proof are recent
     10. the CPU's evidence: the steps of its kind's verifier
-    11. pinned measurement: where the policy pins some beside releases
+    11. pinned measurement: where the policy pins some in addition to releases
     12. platform: not denied, and allowed
     13. required devices: as many as wanted, of kinds that are named
     14. each device's evidence: the steps of its verifier, then its nonce
-    15. distinct devices: none stands in two places
+    15. distinct devices: none is listed twice
     16. report data: all of it binds exactly these keys, window, release, devices
     17. sandbox: what is bound is the release's
     18. transport parameters: what is bound is the release's, and accepted
@@ -24,9 +24,9 @@ verifier judges which evidence. Numbers run through: a verdict's steps count wha
 for it.
 
 The clock is an argument and nothing is fetched, so the same bytes at the same
-time always give the same verdict. What this does not show: that two clients see
-the same keys, that the release itself is good, and that nobody has opened the
-machine; and emulated evidence, or a TPM's alone, proves no isolation at all.
+time always give the same verdict. This does not show that two clients see the
+same keys, that the release itself is good, or that the machine has not been
+opened; and emulated evidence, or a TPM's alone, proves no isolation at all.
 """
 
 import hashlib
@@ -84,18 +84,18 @@ def verify_challenge(
     *,
     now: datetime,
 ) -> None:
-    """Refuse an answer to a challenge that is not this key's enclave's, now.
+    """Refuse an answer to a challenge that is not from this key's enclave, now.
 
     Proves that the machine which was verified is there at this moment: the same
     kind, registers and platform, no lower patch levels than policy and release
     want, and a report over our nonce and the key's binding. Where evidence names
-    no platform, any machine that runs the same will do. Devices are not asked
+    no platform, any machine that runs the same is accepted. Devices are not asked
     again.
 
     Args:
         evidence: ``encode_cpu_evidence`` JSON; nothing in it is trusted.
         key: the key that the challenge was sealed to.
-        nonce: 32 bytes that nobody has seen before.
+        nonce: 32 bytes that have not been used before.
         expectations: those that the key was verified under; others refuse.
         now: the time, aware.
 
@@ -117,7 +117,7 @@ def verify_challenge(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Findings:
-    """What a verdict is made of, all of it verified."""
+    """The verified parts of a verdict."""
 
     bundle: EvidenceBundle
     manifest: ReleaseManifest
@@ -129,7 +129,7 @@ class _Findings:
 
 
 def _verify(data: bytes, setting: Setting) -> VerifiedKey:
-    # 1. Before anything of the bundle's is looked at: nothing below can make up for a
+    # 1. Before anything in the bundle is checked: nothing below can make up for a
     # policy that permits everything, or nothing.
     checks.check_expectations(setting)
     # 2, 3, 4. Shape, kind and clock: cheap, and they need no key of anybody's. An
@@ -175,8 +175,8 @@ def _verify(data: bytes, setting: Setting) -> VerifiedKey:
         checks.check_device_nonce(device, b0, setting)
         devices += (device,)
     checks.check_distinct(devices, setting)
-    # 16. The step that makes all others mean these keys: without it, true evidence of
-    # a good enclave could stand beside the keys of whoever carries it. Last of the
+    # 16. The step that binds all others to these keys: without it, an attacker could
+    # pair genuine evidence of a good enclave with the attacker's own keys. Last of the
     # evidence, because it covers what every device signed.
     checks.check_report_data(claims, devices, b0, setting)
     # 17, 18. What is bound by now is the enclave's own word; here it is compared with
@@ -202,8 +202,8 @@ def _verify_challenge(
 ) -> None:
     checks.check_expectations(setting)
     setting.log.begin(Check.CHALLENGE)
-    # A policy that became stricter since would be passed by: the key still stands for
-    # the old one. The caller verifies the bundle again.
+    # Otherwise a policy that has become stricter would be bypassed: the key was
+    # verified under the old one. The caller verifies the bundle again.
     if setting.expectations.digest != key.expectations_digest:
         raise RefusedError(
             RefusalCode.POLICY_INVALID, "the key was verified under another policy"
@@ -214,7 +214,7 @@ def _verify_challenge(
     if evidence.tee is not key.claims.tee:
         raise RefusedError(RefusalCode.BINDING_MISMATCH, "evidence of another kind")
     setting.log.passed(f"answered with {evidence.tee}")
-    # The registers that were verified are the only ones that will do.
+    # Only the registers that were verified are accepted.
     claims = verify_cpu(
         evidence,
         setting.expectations,
@@ -224,7 +224,7 @@ def _verify_challenge(
     )
     setting.log.begin(Check.CHALLENGE_BINDING)
     # All registers and the platform, not only those that a measurement names: the
-    # question is whether this very machine still stands there.
+    # question is whether it is still the same machine.
     same = (claims.registers, claims.platform)
     if same != (key.claims.registers, key.claims.platform):
         raise RefusedError(RefusalCode.BINDING_MISMATCH, "another machine answered")
@@ -240,7 +240,7 @@ def _verify_challenge(
     setting.log.passed(
         "made now, by the machine that was verified"
         if claims.platform
-        else "made now, by a machine that runs the same and does not say which it is"
+        else "made now, by a machine that runs the same and does not identify itself"
     )
 
 
@@ -296,9 +296,9 @@ def _verdict(findings: _Findings, setting: Setting) -> VerifiedKey:
 def _expiries(
     findings: _Findings, expectations: Expectations
 ) -> tuple[tuple[str, datetime], ...]:
-    """Name everything that the verdict rests on, and when it runs out."""
+    """Return everything that the verdict depends on, and when it expires."""
     bundle = findings.bundle
-    # All of them: the earliest ends the verdict, so that none of them is believed for
+    # All of them: the earliest ends the verdict, so that none of them is trusted for
     # longer than its issuer said.
     return (
         ("key window", moment(bundle.not_after)),
@@ -323,7 +323,7 @@ def _links(findings: _Findings) -> tuple[Link, ...]:
     bundle, manifest = findings.bundle, findings.manifest
     release = f"{manifest.name} {manifest.version}"
     return (
-        # Root first: a person reads from whom everything hangs down to the key itself.
+        # Root first: people read the chain of trust from the root to the key.
         *findings.claims.links,
         *(link for device in findings.devices for link in device.links),
         Link(
@@ -347,8 +347,8 @@ def _verdict_id(expectations: Expectations, claims: CpuClaims) -> str:
     # Only what was signed: a bundle's JSON and its signatures are malleable, and
     # a verdict must not get a second name through them. What is bound covers
     # keys, window, release, devices and kind of evidence.
-    # All of the digest: whoever runs the enclave chooses the keys, so half of it
-    # could be made to collide, and a cut one in an hour.
+    # The whole digest: the enclave's operator chooses the keys, so half of it could
+    # be made to collide, and a truncated one in an hour.
     registers = "\n".join(
         f"{name}={value}" for name, value in sorted(claims.registers.items())
     )

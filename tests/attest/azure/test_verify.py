@@ -167,7 +167,7 @@ def test_hardware_under_another_root_is_refused(
     )
 
 
-# --- one machine's report beside another's quote -------------------------------
+# --- one machine's report with another's quote ---------------------------------
 
 
 def test_quote_of_another_vtpm_is_refused(
@@ -183,7 +183,7 @@ def test_quote_of_another_vtpm_is_refused(
 def test_runtime_data_of_another_machine_are_refused(
     machine: EmulatedAzure, evidence: AzureEvidence, now: datetime
 ) -> None:
-    """The other vTPM's key and its quote, beside this machine's report."""
+    """The other vTPM's key and its quote, with this machine's report."""
     other = make_azure(machine.platform)
     assert isinstance(evidence.hardware, SnpEvidence)
     blob = BlobFields(
@@ -546,7 +546,7 @@ def test_td_report_with_other_report_data_is_refused(
     )
 
 
-def test_td_quote_beside_another_kind_of_report_is_refused(
+def test_td_quote_with_another_kind_of_report_is_refused(
     machine: EmulatedAzure, trust_domain: EmulatedTdx, now: datetime
 ) -> None:
     """Everything else holds: the quote vouches for these runtime data."""

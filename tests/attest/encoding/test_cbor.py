@@ -119,7 +119,7 @@ def test_reserved_lengths_are_refused(head: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["4100", "6161", "1900"])
-def test_what_is_missing_is_told(text: str) -> None:
+def test_what_is_missing_is_reported(text: str) -> None:
     assert _refused(bytes.fromhex(text)[:-1]).detail == "item: truncated"
 
 
@@ -180,7 +180,7 @@ def test_canonical_refuses_longer_forms(text: str) -> None:
         ("580100", b"\0"),
     ],
 )
-def test_longer_forms_are_read_where_nobody_asks(text: str, value: CborValue) -> None:
+def test_longer_forms_are_read_where_not_forbidden(text: str, value: CborValue) -> None:
     assert decode(bytes.fromhex(text), where="item", limit_bytes=LIMIT) == value
 
 

@@ -16,7 +16,7 @@ def test_an_element_is_read_as_it_was_written(tag: int, size: int) -> None:
 
 
 @given(st.lists(st.binary(max_size=200), max_size=4))
-def test_several_elements_are_told_apart(contents: list[bytes]) -> None:
+def test_several_elements_are_separated(contents: list[bytes]) -> None:
     data = b"".join(element(SEQUENCE, content) for content in contents)
     assert [each.content for each in elements(data)] == contents
 

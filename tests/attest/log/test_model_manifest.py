@@ -135,7 +135,7 @@ def test_two_arms_share_no_device_and_none_changes_between_them() -> None:
             assert found.model == arm.model
 
 
-def test_who_takes_one_model_first_is_not_who_takes_the_next() -> None:
+def test_each_rollout_begins_with_different_devices() -> None:
     other = replace(MANIFEST, arms=(replace(MANIFEST.arms[0], model=TUNED),))
     taken = [
         {each for each in DEVICES if manifest.arm_of(each)}
@@ -144,11 +144,11 @@ def test_who_takes_one_model_first_is_not_who_takes_the_next() -> None:
     assert taken[0] != taken[1]
 
 
-# Whom it is believed from, and when.
+# Verification: the trusted logs, and expiry.
 
 
 def logged(*leaves: bytes) -> tuple[DevelopmentLog, LogPolicy]:
-    """Log some leaves; return the log, and the rules that believe it."""
+    """Log some leaves; return the log, and the rules that trust it."""
     log = DevelopmentLog(
         signer=new_signer("log.example/home"),
         witnesses=(new_witness("w.example"),),
@@ -161,18 +161,18 @@ def logged(*leaves: bytes) -> tuple[DevelopmentLog, LogPolicy]:
 LEAF = encode_model_manifest(MANIFEST)
 
 
-def test_a_logged_manifest_is_believed() -> None:
+def test_a_logged_manifest_is_accepted() -> None:
     log, rules = logged(b"another", LEAF)
     proof = log.proof(1, NOW)
     assert verify_model_manifest(LEAF, proof, log=rules, name="clinic-home") == MANIFEST
 
 
-def test_what_was_not_logged_is_not_believed() -> None:
+def test_a_manifest_that_is_not_logged_is_refused() -> None:
     other = encode_model_manifest(at(100))
     log, rules = logged(LEAF, b"no manifest")
     _, strangers = logged()
     proof = log.proof(0, NOW)
-    for data, said, name, believed, code in (
+    for data, said, name, trusted, code in (
         (LEAF, "", "clinic-home", rules, RefusalCode.RELEASE_NOT_LOGGED),
         (LEAF, proof, "other", rules, RefusalCode.RELEASE_NOT_LOGGED),
         (other, proof, "clinic-home", rules, RefusalCode.PROOF_INVALID),
@@ -180,7 +180,7 @@ def test_what_was_not_logged_is_not_believed() -> None:
         (LEAF, proof, "clinic-home", strangers, RefusalCode.UNSIGNED),
     ):
         with pytest.raises(RefusedError) as caught:
-            verify_model_manifest(data, said, log=believed, name=name)
+            verify_model_manifest(data, said, log=trusted, name=name)
         assert caught.value.code is code
 
 

@@ -268,7 +268,7 @@ def test_a_proof_does_not_hold_between_other_sizes(first: int, second: int) -> N
     )
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_impossible_requests_are_refused() -> None:
     with pytest.raises(ValueError, match="no root"):
         Frontier().root()
     with pytest.raises(ValueError, match="bits set"):

@@ -91,7 +91,7 @@ BAD = {
     "control character": "quorum none\n# \x00\n",
     "delete": "quorum none\n# \x7f\n",
     "unknown line": "quorum none\npolicy x\n",
-    "quorum of nobody": WITNESS_LINES + "quorum W9\n",
+    "quorum of no one": WITNESS_LINES + "quorum W9\n",
     "quorum before its witness": "quorum W0\n" + WITNESS_LINES,
     "quorum of a log": LOG_LINE + "quorum example.org/log\n",
     "quorum of two": WITNESS_LINES + "quorum W0 W1\n",
@@ -105,11 +105,11 @@ BAD = {
         f"witness W0 {LOG.signer.verifier_key.text}\nquorum none\n"
     ),
     "witness with no key": "witness W0 key\nquorum none\n",
-    "witness with octets for a key": "witness W0 \udcff\nquorum none\n",
+    "witness with bytes for a key": "witness W0 \udcff\nquorum none\n",
     "witness twice": f"witness A {KEYS[0]}\nwitness A {KEYS[1]}\nquorum none\n",
     "key twice": f"witness A {KEYS[0]}\nwitness B {KEYS[0]}\nquorum none\n",
     "witness called none": f"witness none {KEYS[0]}\nquorum none\n",
-    "group of nobody": "group X any\nquorum none\n",
+    "group of no one": "group X any\nquorum none\n",
     "group of strangers": "group X any W0\nquorum none\n",
     "group of itself": WITNESS_LINES + "group X any X\nquorum X\n",
     "group of none": WITNESS_LINES + "group X any none\nquorum X\n",
@@ -212,7 +212,7 @@ def test_one_witness_can_be_the_quorum() -> None:
     )
 
 
-def test_without_a_quorum_nobody_vouches_for_a_time() -> None:
+def test_without_a_quorum_no_time_is_vouched_for() -> None:
     found = policy(NESTED).without_quorum()
     witnessed = found.verify_checkpoint(cosigned(0))
     assert (witnessed.vouched_time, witnessed.times) == (None, {b"W0": 100})

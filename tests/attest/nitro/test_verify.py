@@ -108,7 +108,7 @@ def test_no_step_repeats_text_before_the_signature_holds() -> None:
     assert _verify(document)[0].platform == canary
 
 
-def test_a_document_is_believed() -> None:
+def test_a_document_is_accepted() -> None:
     claims, log = _verify(GENUINE)
     assert [step.name for step in log.steps] == [check.value for check in NitroCheck]
     assert claims.tee is Tee.EMULATED_NITRO
@@ -277,7 +277,7 @@ def test_a_payload_that_is_no_map_is_refused(value: object) -> None:
     assert (error.code, error.step) == (RefusalCode.MALFORMED, NitroCheck.FIELDS)
 
 
-def test_a_field_that_stands_twice_is_refused() -> None:
+def test_a_duplicate_field_is_refused() -> None:
     payload = cbor2.loads(GENUINE)[2]
     twice = payload[:-1] + cbor2.dumps("digest") + cbor2.dumps("SHA384") + b"\xff"
     assert cbor2.loads(twice) == cbor2.loads(payload)
@@ -285,7 +285,7 @@ def test_a_field_that_stands_twice_is_refused() -> None:
     assert (error.code, error.step) == (RefusalCode.MALFORMED, NitroCheck.FIELDS)
 
 
-def test_a_register_that_stands_twice_is_refused() -> None:
+def test_a_duplicate_register_is_refused() -> None:
     payload = cbor2.loads(GENUINE)[2]
     measured = cbor2.dumps(0) + cbor2.dumps(IMAGE)
     assert payload.count(b"\xb0" + measured) == 1

@@ -68,7 +68,7 @@ def _b0(bundle: EvidenceBundle) -> bytes:
     return base_hash_v2(binding_inputs(bundle))
 
 
-def test_cpu_and_gpus_are_believed_together() -> None:
+def test_cpu_and_gpus_are_accepted_together() -> None:
     key = _verify(genuine())
     assert [device.index for device in key.devices] == [0, 1]
     assert key.devices[0].device != key.devices[1].device
@@ -178,7 +178,7 @@ def test_a_gpu_beyond_those_asked_for_is_verified_all_the_same() -> None:
     assert _refused(bundle, rules).code is RefusalCode.BAD_SIGNATURE
 
 
-def test_an_emulated_gpu_that_nobody_asks_for_is_refused() -> None:
+def test_an_emulated_gpu_that_is_not_required_is_refused() -> None:
     rules = replace(node().expectations(), required_devices={})
     assert _refused(genuine(), rules).code is RefusalCode.EMULATED_REFUSED
 
@@ -220,7 +220,7 @@ def test_production_refuses_what_is_emulated() -> None:
     assert _refused(genuine(), rules).code is RefusalCode.EMULATED_REFUSED
 
 
-def test_an_emulated_gpu_beside_genuine_evidence_is_refused() -> None:
+def test_an_emulated_gpu_with_genuine_evidence_is_refused() -> None:
     rules = node().expectations()
     production = replace(
         rules,

@@ -100,7 +100,7 @@ def _certificate(place: int, **changes: Any) -> ChangeGpu:
 # --- accepted -----------------------------------------------------------------
 
 
-def test_a_report_is_believed() -> None:
+def test_a_report_is_accepted() -> None:
     claims, log = _verify(GENUINE)
     assert [step.name for step in log.steps] == [check.value for check in GpuCheck]
     assert (claims.kind, claims.index) == (DeviceKind.EMULATED_NVIDIA_GPU, 2)

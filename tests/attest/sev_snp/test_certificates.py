@@ -115,7 +115,7 @@ def _made(serial: int) -> bytes:
 
 
 def test_negative_serial_number_is_refused(platform: EmulatedPlatform) -> None:
-    """No VCEK has one; the library's own judgement stands."""
+    """No VCEK has one; the library's own check applies."""
     der = bytearray(platform.vek)
     der[SERIAL_AT] = 0xFF
     with pytest.raises(RefusedError):
@@ -170,7 +170,7 @@ def _list(platform: EmulatedPlatform, now: dt.datetime) -> bytes:
 _LISTS: list[bytes] = []
 
 
-def test_list_tells_what_it_revokes(
+def test_list_names_what_it_revokes(
     platform: EmulatedPlatform, now: dt.datetime
 ) -> None:
     crl = parse_revocation_list(_list(platform, now), "CRL")

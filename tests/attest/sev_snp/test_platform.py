@@ -176,7 +176,7 @@ def test_version_2_takes_its_product_from_the_certificate(
     )
 
 
-def test_version_5_tells_of_mitigations(
+def test_version_5_reports_mitigations(
     platform: EmulatedPlatform, now: datetime
 ) -> None:
     evidence = _evidence(platform, now, version=5, mitigations=(0x5, 2**63))
@@ -262,7 +262,7 @@ def test_reserved_policy_bits_must_be_zero(
 def test_privilege_levels_are_refused(
     platform: EmulatedPlatform, now: datetime, vmpl: int
 ) -> None:
-    """0xFFFFFFFF stands in reports that the host asked for."""
+    """Reports that the host requested contain 0xFFFFFFFF."""
     evidence = _evidence(platform, now, vmpl=vmpl)
     assert _refusal(evidence, _rules(platform), now) == (
         RefusalCode.VMPL,
@@ -846,7 +846,7 @@ def _dated(
 def test_each_of_the_three_certificates_must_be_valid_and_may_end_first(
     platform: EmulatedPlatform, now: datetime, which: str
 ) -> None:
-    """A pinned root ends as well; nobody looks at it again but here."""
+    """A pinned root expires as well; only this step checks it again."""
     second, hour = timedelta(seconds=1), timedelta(hours=1)
     evidence, rules = _dated(platform, now, which, -hour, hour)
     assert _verify(evidence, rules, now).expires_at == now + hour

@@ -861,7 +861,7 @@ def test_list_without_an_end_is_refused(
     error = refused(_with_crl(bundle, crl))
     assert (error.code, error.detail) == (
         RefusalCode.CRL_INVALID,
-        "the list never ends",
+        "the list has no expiry date",
     )
 
 

@@ -295,7 +295,7 @@ def _sequence(content: bytes) -> bytes:
 
 
 CONTENT = EXTENSION[4:]
-# The PPID's pair stands first, and has 30 bytes behind its two of header.
+# The PPID's pair comes first, and has 30 bytes behind its two of header.
 PPID_PAIR = CONTENT[:32]
 
 

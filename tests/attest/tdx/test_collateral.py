@@ -264,7 +264,7 @@ def test_a_text_about_sgx_is_read_without_its_tdx_parts() -> None:
     assert {level.tdx for level in read.tcb.levels} == {()}
 
 
-def test_what_intel_may_add_is_passed_over() -> None:
+def test_additional_members_of_intel_are_ignored() -> None:
     more = parse_collateral(_text("tcb_info", tcbType=0, more={"a": [1]}))
     assert more.tcb == parse_collateral(SAMPLE).tcb
     more = parse_collateral(_text("qe_identity", more="x"))

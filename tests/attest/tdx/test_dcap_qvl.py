@@ -73,7 +73,7 @@ def test_the_library_is_asked_about_the_pinned_root() -> None:
     assert _code(other) is RefusalCode.TCB_STATUS
 
 
-def test_without_the_library_no_quote_is_believed(
+def test_without_the_library_no_quote_is_accepted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "dcap_qvl", None)
@@ -96,10 +96,10 @@ def _install(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
 def test_what_only_the_library_refuses_has_the_last_stages_code(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    _install(monkeypatch, ValueError("text that nobody reads: tdx"))
+    _install(monkeypatch, ValueError("unread text: tdx"))
     error = refused(SAMPLE)
     assert (error.code, error.step) == (RefusalCode.TCB_STATUS, "second opinion")
-    assert "nobody" not in error.detail
+    assert "unread" not in error.detail
 
 
 def test_a_panic_of_the_library_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:

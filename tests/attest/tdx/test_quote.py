@@ -146,7 +146,7 @@ def test_version_5_holds_any_report() -> None:
     assert quote.report.version == "1.5ex"
 
 
-def test_the_library_reads_every_field_of_1_5ex_where_it_stands() -> None:
+def test_the_library_reads_every_field_of_1_5ex_at_its_offset() -> None:
     # Its layout was written down by others, from Intel's header.
     data = platform().quote(extended(extension=EXTENSION)(_fields()))
     report = dcap_qvl.parse_quote(data).report

@@ -540,7 +540,7 @@ def test_no_status_refuses_everything() -> None:
     assert error.code is RefusalCode.TCB_STATUS
 
 
-def test_what_is_revoked_is_never_accepted() -> None:
+def test_revoked_platforms_are_never_accepted() -> None:
     evidence = emulated(collateral=_level(TcbStatus.REVOKED))
     error = refused(evidence, rules(expectations=_accepting(*TcbStatus)))
     assert (error.code, error.step) == (RefusalCode.TCB_STATUS, "TCB status")
@@ -750,8 +750,8 @@ def test_a_signature_by_another_key_is_refused(
 
 
 def test_collateral_of_another_pck_authority_is_refused() -> None:
-    # Under the same root stands another authority of the same name. Its list is
-    # served in place of the right one's, or only its certificate is.
+    # The same root has issued another authority of the same name. Its list is served
+    # in place of the right one's, or only its certificate is.
     made = platform().provisioning
     keys = replace(made.keys, authority=generate_dcap_keys().authority)
     second = make_tdx_platform(keys, now=NOW).provisioning
@@ -811,7 +811,7 @@ def test_a_list_that_never_ends_is_refused() -> None:
     evidence = endless_list(emulated(), platform())
     error = refused(evidence)
     assert (error.code, error.step) == (RefusalCode.CRL_INVALID, "revocation lists")
-    assert "never ends" in error.detail
+    assert "no expiry date" in error.detail
 
 
 def test_clocks_may_differ_by_the_allowance() -> None:

@@ -238,7 +238,7 @@ def test_another_root_is_refused() -> None:
         )
 
 
-def test_a_served_root_is_believed_only_by_its_fingerprint() -> None:
+def test_a_served_root_is_trusted_only_by_its_fingerprint() -> None:
     whole = platform().anchor()
     verified(SAMPLE, _anchored(replace(whole, certificate_der=b"")))
     other = make_tdx_platform(generate_dcap_keys(), now=NOW).anchor()
@@ -289,7 +289,7 @@ def test_a_leaf_in_place_of_a_signer_is_refused() -> None:
 
 def test_another_platforms_chain_is_refused() -> None:
     other = make_tdx_platform(platform().provisioning.keys, now=NOW - DAY)
-    # Same keys, so all that tells them apart is the root's bytes.
+    # Same keys, so they differ only in the root's bytes.
     chain = other.provisioning.pck_chain()
     evidence = emulated(quote=lambda fields: replace(fields, pck_chain=chain))
     assert refused(evidence).code is RefusalCode.UNTRUSTED_ROOT

@@ -1,6 +1,6 @@
 """Make the vectors of receipt version 1 from the formula, not from our code.
 
-Writes ``vectors.json`` beside itself. Uses only the standard library, so that it
+Writes ``vectors.json`` next to itself. Uses only the standard library, so that it
 is a second implementation of the text in ``curtilage.attest.receipt``; the
 signature is RFC 8032, section 5.1, in its slow and plain form.
 """

@@ -1,6 +1,6 @@
 """Make the vectors of a padded request and of a framed answer, not by our code.
 
-Writes ``vectors.json`` beside itself. A second implementation of
+Writes ``vectors.json`` next to itself. A second implementation of
 ``docs/protocol.md`` for X25519 and AES-128-GCM: HPKE's formulas of RFC 9180 on
 bare primitives. Every key and nonce is fixed, and is for this file alone.
 """

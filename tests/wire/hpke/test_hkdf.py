@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from curtilage.wire.errors import LimitExceededError
 from curtilage.wire.hpke.hkdf import PRK, expand, extract, labeled_ikm, labeled_info
 
-# On both sides of SHA-256's block of 64 octets, where HMAC hashes its key first.
+# On both sides of SHA-256's block of 64 bytes, where HMAC hashes its key first.
 SALTS = st.one_of(
     st.binary(max_size=200),
     st.binary(min_size=62, max_size=66),

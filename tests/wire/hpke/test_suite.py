@@ -207,7 +207,7 @@ def test_ephemeral_keys_are_for_x25519_alone(suite: Suite) -> None:
             )
 
 
-def test_public_keys_of_both_kems_are_told_apart() -> None:
+def test_public_keys_of_both_kems_are_distinguished() -> None:
     # Parsed keys are kept; the KEM is part of what they are kept under.
     key = generate_private_key(KEM_X25519)
     setup_sender(X25519_SUITE, key.public_key, b"")

@@ -1,4 +1,4 @@
-"""Binary HTTP messages (RFC 9292): whole in, whole out, and streamed out.
+"""Binary HTTP messages (RFC 9292): whole decoding, whole and streamed encoding.
 
 We send known-length requests, never truncated, because a deployed gateway
 rejects anything else; answers that are still being made go out with
@@ -245,7 +245,7 @@ def decode_response(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Response:
 
 def _request_control(head: Request | RequestHead) -> bytes:
     validate_request_target(head.method, head.scheme, head.authority, head.path)
-    # Two places that name a host are two readers that may believe different ones.
+    # If two places name a host, two readers may rely on different ones.
     validate_host(head.authority, head.fields)
     # In this order and each with its length (section 3.4); none is ever left out.
     values = (head.method, head.scheme, head.authority, head.path)

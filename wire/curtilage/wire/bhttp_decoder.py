@@ -1,7 +1,7 @@
 """Decode binary HTTP as it arrives (RFC 9292, sections 3 and 4).
 
-Both framings, known and indeterminate length. Every length is held against its
-limit before a single octet of it is waited for. Knows shapes and field rules,
+Both framings, known and indeterminate length. Every length is compared with its
+limit before a single byte of it is waited for. Knows shapes and field rules,
 not what a message asks for.
 """
 
@@ -108,7 +108,7 @@ class ResponseDecoder(_Decoder[ResponseEvent]):
         limits: what to accept.
         explicit_end: refuse the truncations of RFC 9292, section 3.8. A stream
             that stops behind a complete section looks like one that was cut
-            there, so whoever shows an answer as it arrives wants the marks.
+            there, so a reader that shows an answer as it arrives needs the marks.
     """
 
     __slots__ = ()
@@ -179,7 +179,7 @@ class _Parse:
                 raise MalformedError("status code outside 100..599")
             if status >= MIN_FINAL_STATUS:
                 break
-            # Three octets make one, so that a response could consist of them.
+            # Three bytes make one, so that a response could consist of them.
             if len(informational) == self._limits.max_informational:
                 raise LimitExceededError(
                     f"{self._limits.max_informational} interim responses at most"
@@ -209,11 +209,11 @@ class _Parse:
 
     def _control(self, what: str) -> Generator[None, None, bytes]:
         length = yield from pull_varint(self._buffer)
-        # Ahead of the wait, as with every length here: it is a few octets of a
+        # Ahead of the wait, as with every length here: it is a few bytes of a
         # stranger's, and to wait for so many would be to store so many.
         if length > self._limits.max_control_bytes:
             raise LimitExceededError(
-                f"{what}: {self._limits.max_control_bytes} octets at most"
+                f"{what}: {self._limits.max_control_bytes} bytes at most"
             )
         return (yield from self._buffer.pull(length))
 
@@ -240,14 +240,14 @@ class _Parse:
                 name = section.take(read_varint(section))
                 lines.append((name, section.take(read_varint(section))))
         except TruncatedError:
-            # The section is here in full: more octets would not mend it.
+            # The section is here in full: more bytes would not mend it.
             raise MalformedError("field line runs past its section") from None
         return lines
 
     def _indeterminate_lines(self) -> Generator[None, None, list[Field]]:
         lines: list[Field] = []
         total = 0
-        # Nobody said how long the section is: its bound is held as it grows, first by
+        # The section's length is unknown: its bound is enforced as it grows, first by
         # the name's length, then by the value's, each before it is waited for.
         while name_length := (yield from pull_varint(self._buffer)):
             self._check_count(lines)
@@ -262,11 +262,11 @@ class _Parse:
     def _check_section(self, length: int) -> None:
         if length > self._limits.max_section_bytes:
             raise LimitExceededError(
-                f"field section: {self._limits.max_section_bytes} octets at most"
+                f"field section: {self._limits.max_section_bytes} bytes at most"
             )
 
     def _check_count(self, lines: list[Field]) -> None:
-        # Octets alone do not bound them: a line costs three, and two objects here.
+        # Bytes alone do not bound them: a line costs three, and two objects here.
         if len(lines) == self._limits.max_fields:
             raise LimitExceededError(
                 f"field section: {self._limits.max_fields} lines at most"
@@ -295,10 +295,10 @@ class _Parse:
         self._content_bytes += length
         if self._content_bytes > self._limits.max_content_bytes:
             raise LimitExceededError(
-                f"content: {self._limits.max_content_bytes} octets at most"
+                f"content: {self._limits.max_content_bytes} bytes at most"
             )
-        # Given on as it comes, so that an answer is shown while it is made; whether it
-        # was complete, only the end tells.
+        # Passed on as it arrives, so that an answer is shown while it is generated;
+        # only the end shows whether it was complete.
         while length:
             piece = self._buffer.take_at_most(length)
             length -= len(piece)
@@ -315,7 +315,7 @@ class _Parse:
     # Section 3.8: padding and truncation.
 
     def _ends_here(self) -> Generator[None, None, bool]:
-        """Wait for an octet; say whether the message is truncated instead.
+        """Wait for a byte; say whether the message is truncated instead.
 
         "If the trailers of a message are empty, they MAY be omitted [...]. An
         encoder MAY omit empty content in the same way if the trailers are also
@@ -334,10 +334,10 @@ class _Parse:
             total += len(piece)
             if total > self._limits.max_padding_bytes:
                 raise LimitExceededError(
-                    f"padding: {self._limits.max_padding_bytes} octets at most"
+                    f"padding: {self._limits.max_padding_bytes} bytes at most"
                 )
             # Section 3.8: what is not zero is not padding. Accepted, it would be a
-            # place where a message says something that no reader looks at.
+            # place in a message that no reader checks.
             if piece.count(0) != len(piece):
                 raise MalformedError("padding is not zero")
             if self._buffer.ended:

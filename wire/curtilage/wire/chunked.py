@@ -58,9 +58,9 @@ __all__ = [
     "seal_request_chunks",
 ]
 
-# The draft has every receiver take chunks of 2^14 octets of plaintext, and leaves
+# The draft has every receiver take chunks of 2^14 bytes of plaintext, and leaves
 # larger ones to it. We neither send nor accept them: a chunk is buffered whole before
-# a single octet of it is known to be genuine.
+# a single byte of it is known to be genuine.
 MAX_CHUNK_BYTES: Final = 2**14
 
 _MAX_SEALED_BYTES: Final = MAX_CHUNK_BYTES + TAG_BYTES
@@ -68,8 +68,8 @@ _MAX_SEALED_BYTES: Final = MAX_CHUNK_BYTES + TAG_BYTES
 # by cutting: a middle chunk in the last place does not open as the last.
 _FINAL: Final = b"final"
 
-# A chunk costs its sender some octets and whoever opens it some microseconds: a
-# request may have this many, and one more for every 1024 sealed octets.
+# A chunk costs its sender some bytes and its recipient some microseconds: a request
+# may have this many, and one more for every 1024 sealed bytes.
 MAX_SMALL_CHUNKS: Final = 64
 _OCTETS_OF_A_CHUNK: Final = 1024
 
@@ -81,7 +81,7 @@ class ChunkedResponseOpener(Uncopyable):
 
     Args:
         secret: from the request.
-        limit_bytes: octets of the encapsulated response accepted in total.
+        limit_bytes: bytes of the encapsulated response accepted in total.
     """
 
     __slots__ = ("_parser", "_secret")
@@ -97,7 +97,7 @@ class ChunkedResponseOpener(Uncopyable):
         """Take in ``data``; return the plaintexts of the chunks it completes.
 
         What is returned was sealed by the gateway, in this order, for this
-        request. That nothing is missing at the end, ``finish`` tells.
+        request. ``finish`` checks that nothing is missing at the end.
 
         Raises:
             OpenError: a chunk is forged, out of place, or empty but not final.
@@ -162,7 +162,7 @@ class ChunkedResponseSealer(Uncopyable):
         return nonce
 
     def seal(self, plaintext: bytes) -> bytes:
-        """Seal a chunk that is not the last, 1..16384 octets.
+        """Seal a chunk that is not the last, 1..16384 bytes.
 
         Raises:
             MalformedError: the chunk is empty, which receivers must refuse.
@@ -175,7 +175,7 @@ class ChunkedResponseSealer(Uncopyable):
         return encode_vector(self._seal(plaintext, b""))
 
     def finish(self, plaintext: bytes = b"") -> bytes:
-        """Seal the final chunk, 0..16384 octets; the body ends behind it.
+        """Seal the final chunk, 0..16384 bytes; the body ends behind it.
 
         Raises:
             LimitExceededError: it is too long, or the whole response is.
@@ -194,7 +194,7 @@ class ChunkedResponseSealer(Uncopyable):
         # Of the whole response: its chunks are sealed under one key.
         self._bytes += len(plaintext)
         if self._bytes > MAX_MESSAGE_BYTES:
-            raise LimitExceededError(f"message longer than {MAX_MESSAGE_BYTES} octets")
+            raise LimitExceededError(f"message longer than {MAX_MESSAGE_BYTES} bytes")
         sealed = self._keys.seal(self._counter, plaintext, aad)
         self._counter += 1
         return sealed
@@ -234,7 +234,7 @@ def seal_chunked_request(
         UnsupportedError: no suite in common, or ``suite`` is not offered.
         MalformedError: the gateway's public key is no usable point, or
             ``chunk_bytes`` is out of range.
-        LimitExceededError: ``bhttp`` is longer than 2^30 octets.
+        LimitExceededError: ``bhttp`` is longer than 2^30 bytes.
     """
     if not 1 <= chunk_bytes <= MAX_CHUNK_BYTES:
         raise MalformedError(f"chunk size outside 1..{MAX_CHUNK_BYTES}")
@@ -255,7 +255,7 @@ def seal_request_chunks(
 
     Args:
         config: the gateway's.
-        chunks: 1..16384 octets each; the last may be empty.
+        chunks: 1..16384 bytes each; the last may be empty.
         suite: one that ``config`` offers.
         ephemeral: only for known-answer tests.
 
@@ -267,7 +267,7 @@ def seal_request_chunks(
     if not chunks or not all(chunks[:-1]):
         raise MalformedError("a request has a final chunk, and no other is empty")
     if sum(map(len, chunks)) > MAX_MESSAGE_BYTES:
-        raise LimitExceededError(f"message longer than {MAX_MESSAGE_BYTES} octets")
+        raise LimitExceededError(f"message longer than {MAX_MESSAGE_BYTES} bytes")
     for chunk in chunks:
         _check_chunk(chunk)
     prefix, context, secret = begin_request(
@@ -289,7 +289,7 @@ class ChunkedRequestOpener(OneShot):
 
     Args:
         keys: the live keys by key identifier.
-        limit_bytes: octets of the encapsulated request accepted in total.
+        limit_bytes: bytes of the encapsulated request accepted in total.
     """
 
     __slots__ = ("_keys", "_parser", "_secret", "_verified")
@@ -297,8 +297,8 @@ class ChunkedRequestOpener(OneShot):
     def __init__(self, keys: Mapping[int, GatewayKey], *, limit_bytes: int) -> None:
         super().__init__()
         self._keys = keys
-        # Twice: a secret is here with the encapsulated key, but nobody may answer
-        # under it before the final chunk has opened.
+        # Twice: the secret is available with the encapsulated key, but must not be
+        # used for an answer before the final chunk has opened.
         self._secret: ResponseSecret | None = None
         self._verified: ResponseSecret | None = None
         buffer = ReceiveBuffer(limit_bytes=limit_bytes)
@@ -348,8 +348,8 @@ class ChunkedRequestOpener(OneShot):
         try:
             enc = yield from buffer.pull(key.nenc)
         except TruncatedError:
-            # Refused at once, a body that ends inside ``enc`` would be told by the
-            # time from one that is forged. It costs a decapsulation like any other.
+            # If it were refused at once, the time would distinguish a body that ends
+            # inside ``enc`` from a forged one. It costs a decapsulation like any other.
             reject_implicitly(key, header, CHUNKED_LABELS)
             raise
         context, self._secret = accept_request(key, header, enc, CHUNKED_LABELS)
@@ -389,21 +389,19 @@ def _open_chunks(
     chunks = octets = 0
     final = False
     while not final:
-        # Nobody authenticates the length; the tag behind it does. A wrong one makes
-        # the chunk fail to open or the body end too soon, and moves no octet.
+        # The length is authenticated only by the tag behind it. A wrong one makes the
+        # chunk fail to open or the body end too soon, and moves no byte.
         length = yield from pull_varint(buffer)
         final = length == 0
         if final:
             # All that is left is the final chunk, and it is not opened before the
-            # body has ended: octets could follow that it does not cover.
+            # body has ended: bytes could follow that it does not cover.
             ciphertext = yield from _pull_rest(buffer)
         else:
             # Held against the bound before any of it is waited for: a length costs
-            # its sender eight octets, and must not cost us that much memory.
+            # its sender eight bytes, and must not cost us that much memory.
             if length > _MAX_SEALED_BYTES:
-                raise LimitExceededError(
-                    f"chunk longer than {_MAX_SEALED_BYTES} octets"
-                )
+                raise LimitExceededError(f"chunk longer than {_MAX_SEALED_BYTES} bytes")
             if length <= TAG_BYTES:
                 # An empty chunk that is not final counts as a failed decryption: it
                 # would let a stream run on without ever saying anything.
@@ -420,12 +418,12 @@ def _open_chunks(
 
 
 def _pull_rest(buffer: ReceiveBuffer) -> Generator[None, None, bytes]:
-    """Wait for the end of the body; take what stands before it."""
+    """Wait for the end of the body; take what precedes it."""
     while not buffer.ended:
         if len(buffer) > _MAX_SEALED_BYTES:
-            raise LimitExceededError(f"chunk longer than {_MAX_SEALED_BYTES} octets")
+            raise LimitExceededError(f"chunk longer than {_MAX_SEALED_BYTES} bytes")
         yield from buffer.wait()
-    # The end of a body is what a cut looks like, too. Too few octets for a tag are
+    # The end of a body is what a cut looks like, too. Too few bytes for a tag are
     # surely that; enough of them, and it is for the tag to say.
     if len(buffer) < TAG_BYTES:
         raise TruncatedError("the message ends inside its final chunk")
@@ -434,4 +432,4 @@ def _pull_rest(buffer: ReceiveBuffer) -> Generator[None, None, bytes]:
 
 def _check_chunk(plaintext: bytes) -> None:
     if len(plaintext) > MAX_CHUNK_BYTES:
-        raise LimitExceededError(f"chunk longer than {MAX_CHUNK_BYTES} octets")
+        raise LimitExceededError(f"chunk longer than {MAX_CHUNK_BYTES} bytes")

@@ -1,4 +1,4 @@
-"""Read bytes from front to back: a whole string, or one that still arrives.
+"""Sequential readers of bytes: of a whole string, or of one that is still arriving.
 
 Knows positions and ends, not what the bytes mean. A parse over arriving bytes
 is a generator: it yields ``None`` when it needs more bytes and a value when it
@@ -24,24 +24,24 @@ class Cursor:
 
     @property
     def remaining(self) -> int:
-        """Number of octets not yet taken."""
+        """Number of bytes not yet taken."""
         return len(self._data) - self._position
 
     def take(self, count: int) -> bytes:
-        """Return the next ``count`` octets.
+        """Return the next ``count`` bytes.
 
         Raises:
-            TruncatedError: fewer than ``count`` octets are left.
+            TruncatedError: fewer than ``count`` bytes are left.
         """
         # A slice beyond the end would be shorter without a word.
         if count > self.remaining:
-            raise TruncatedError(f"{count} octets expected, {self.remaining} left")
+            raise TruncatedError(f"{count} bytes expected, {self.remaining} left")
         start = self._position
         self._position += count
         return self._data[start : self._position]
 
     def take_uint(self, width: int) -> int:
-        """Return the next ``width`` octets as an unsigned big-endian number."""
+        """Return the next ``width`` bytes as an unsigned big-endian number."""
         return int.from_bytes(self.take(width), "big")
 
 
@@ -49,7 +49,7 @@ class ReceiveBuffer:
     """Bytes that arrive in pieces, up to a limit, and then end.
 
     Args:
-        limit_bytes: octets accepted in total, taken or not.
+        limit_bytes: bytes accepted in total, taken or not.
     """
 
     __slots__ = ("_arrived", "_buffer", "_limit_bytes", "ended")
@@ -61,22 +61,22 @@ class ReceiveBuffer:
         self.ended = False
 
     def __len__(self) -> int:
-        """Count the octets that arrived and were not taken."""
+        """Count the bytes that arrived and were not taken."""
         return len(self._buffer)
 
     def push(self, data: bytes) -> None:
         """Append ``data``; refuse it unstored if the limit would be exceeded."""
         # All that ever arrived, not what is waiting: a message has one bound, however
-        # fast its octets are taken.
+        # fast its bytes are taken.
         self._arrived += len(data)
         if self._arrived > self._limit_bytes:
-            raise LimitExceededError(f"message longer than {self._limit_bytes} octets")
+            raise LimitExceededError(f"message longer than {self._limit_bytes} bytes")
         self._buffer += data
 
     def take_at_most(self, count: int) -> bytes:
-        """Return up to ``count`` octets of those that are here."""
+        """Return up to ``count`` bytes of those that are here."""
         # A bytearray drops its front without moving the rest, so that a sender of
-        # single octets does not make us copy what is here once for each.
+        # single bytes does not make us copy what is here once for each.
         taken = bytes(self._buffer[:count])
         del self._buffer[: len(taken)]
         return taken
@@ -88,9 +88,9 @@ class ReceiveBuffer:
         yield None
 
     def pull(self, count: int) -> Generator[None, None, bytes]:
-        """Wait until ``count`` octets are here, then take them.
+        """Wait until ``count`` bytes are here, then take them.
 
-        The caller bounds ``count``: that many octets may be buffered.
+        The caller bounds ``count``: that many bytes may be buffered.
         """
         while len(self._buffer) < count:
             yield from self.wait()

@@ -33,7 +33,7 @@ def format_date(moment: datetime) -> bytes:
     if moment.tzinfo is None:
         raise ValueError("a date needs a time zone")
     utc = moment.astimezone(UTC)
-    # Whole seconds, cut: a finer clock would tell one client from another (RFC 9458,
+    # Whole seconds, truncated: a finer clock would distinguish clients (RFC 9458,
     # section 6.8).
     return b"%s, %02d %s %04d %02d:%02d:%02d GMT" % (
         _DAYS[utc.weekday()],

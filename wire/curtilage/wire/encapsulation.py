@@ -1,4 +1,4 @@
-"""What plain and chunked Oblivious HTTP share (RFC 9458, sections 4.1 to 4.4).
+"""The common part of plain and chunked Oblivious HTTP (RFC 9458, 4.1 to 4.4).
 
 ::
 
@@ -62,9 +62,9 @@ class Labels:
     response: bytes
 
 
-# RFC 9458, sections 4.3 and 4.4. The draft of the chunked form takes others, so that
-# nobody on the way can hand the first chunk of one form over as a whole message of
-# the other: it is sealed under another ``info`` and does not open.
+# RFC 9458, sections 4.3 and 4.4. The draft of the chunked form uses others, so that an
+# intermediary cannot pass the first chunk of one form off as a whole message of the
+# other: it is sealed under another ``info`` and does not open.
 PLAIN_LABELS: Final = Labels(
     request=b"message/bhttp request", response=b"message/bhttp response"
 )
@@ -79,7 +79,7 @@ class GatewayKey:
     """A key configuration and its private key.
 
     Attributes:
-        config: what clients are told.
+        config: the public part, for clients.
         private_key: never shown.
 
     Raises:
@@ -98,7 +98,7 @@ class GatewayKey:
         same_kem = self.private_key.kem_id == self.config.kem_id
         if not same_kem or self.private_key.public_key != self.config.public_key:
             raise MalformedError("gateway key: private and public key differ")
-        # By the seven octets as they come: whatever is not word for word one of
+        # By the seven bytes as they come: whatever is not word for word one of
         # ours was not offered, and no field of a stranger's header is parsed.
         offered = {
             _encode_header(self.config.key_id, suite): suite
@@ -115,7 +115,7 @@ class GatewayKey:
 
     @property
     def nenc(self) -> int:
-        """Octets of an encapsulated key."""
+        """Bytes of an encapsulated key."""
         return self._fallback.nenc
 
     def choose(self, header: bytes, enc: bytes) -> tuple[Suite, bytes]:
@@ -123,7 +123,7 @@ class GatewayKey:
 
         Where the header names what we do not offer, or ``enc`` is too short,
         that is a suite that we could run and an encapsulated key to which
-        nobody knows the secret: our own public key, or for X-Wing its end, which
+        no one knows the secret: our own public key, or for X-Wing its end, which
         has the right length. Such a request fails where a forged one does,
         after the same work.
         """
@@ -140,7 +140,7 @@ class ResponseSecret(Uncopyable):
     """What both ends of one request keep for its response.
 
     Attributes:
-        nonce_bytes: octets of the response nonce, 16 with AES-128-GCM, else 32.
+        nonce_bytes: bytes of the response nonce, 16 with AES-128-GCM, else 32.
     """
 
     __slots__ = ("_enc", "_secret", "_suite", "nonce_bytes")
@@ -170,7 +170,7 @@ class ResponseSecret(Uncopyable):
         # two answers to it from being sealed under one key (RFC 9458, section 4.4).
         nonce = random(self.nonce_bytes)
         if len(nonce) != self.nonce_bytes:
-            raise MalformedError(f"response nonce: {self.nonce_bytes} octets expected")
+            raise MalformedError(f"response nonce: {self.nonce_bytes} bytes expected")
         return nonce
 
     def keys(self, nonce: bytes) -> NumberedKey:
@@ -199,7 +199,7 @@ def begin_request(
     """Start a request towards ``config``.
 
     Returns:
-        The octets that open the message (header and ``enc``), the context to
+        The bytes that open the message (header and ``enc``), the context to
         seal with, and the secret that opens the response.
 
     Raises:
@@ -207,8 +207,8 @@ def begin_request(
         MalformedError: its public key is no usable point.
     """
     chosen = choose_suite(config) if suite is None else suite
-    # A suite that the verified list does not hold would be refused by the gateway,
-    # after it had told this client from all others.
+    # The gateway would refuse a suite that is not in the verified list, after it had
+    # distinguished this client from all others.
     if chosen not in config.suites():
         raise UnsupportedError("the key configuration does not offer this suite")
     header = _encode_header(config.key_id, chosen)
@@ -229,7 +229,7 @@ def select_key(keys: Mapping[int, GatewayKey], header: bytes) -> GatewayKey:
     """
     if not header:
         raise OpenError
-    # The one failure that is told apart: by an octet that is not encrypted, and a
+    # The only failure that is reported separately: the byte is not encrypted, and a
     # client whose keys are old has to learn it (RFC 9458, section 5.3).
     key = keys.get(header[0])
     if key is None:
@@ -256,10 +256,10 @@ def accept_request(
 def reject_implicitly(key: GatewayKey, header: bytes, labels: Labels) -> None:
     """Do the work of opening a request that is not there.
 
-    For whoever refuses one before its encapsulated key is complete, so that the
-    refusal takes the time of any other.
+    For callers that refuse one before its encapsulated key is complete, so that the
+    refusal takes as long as any other.
     """
-    # The word is ML-KEM's: a secret is computed, and it is nobody's.
+    # ML-KEM's term: a secret is computed that no one else knows.
     context, _ = accept_request(key, header, b"", labels)
     with suppress(OpenError):
         context.open(bytes(TAG_BYTES), b"")

@@ -1,4 +1,4 @@
-"""Every error of the wire; none carries a byte of a message.
+"""Errors of the wire; none contains a byte of a message.
 
 The tree, by what the caller can do::
 
@@ -37,9 +37,9 @@ class UnsupportedError(WireError):
     """No algorithm, key or identifier in it is one that we support."""
 
 
-# No argument: which step failed, how long something was or which key was tried is
-# what whoever alters messages would like to learn. No cause either; whoever raises it
-# writes ``from None``.
+# No argument: an attacker who alters messages would like to learn which step failed,
+# how long something was or which key was tried. No cause either: it is raised
+# ``from None``.
 class OpenError(WireError):
     """A sealed message does not open; one text for every cause."""
 

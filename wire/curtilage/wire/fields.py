@@ -1,4 +1,4 @@
-"""What may stand in a message: field lines and control data.
+"""Validation of field lines and control data.
 
 The rules of RFC 9292, sections 3.4 to 3.6, and of the RFC 9113 sections that it
 names. Both directions obey them: nothing that we would refuse is ever encoded,
@@ -28,8 +28,8 @@ _AUTHORITY: Final = re.compile(rb"[A-Za-z0-9\-._~!$&'()*+,;=:%\[\]]*")
 # some servers cut there and others do not (RFC 9110, section 4.2.5).
 _PATH: Final = re.compile(rb"/[!-\"$-~]*")
 
-# They travel as control data (RFC 9292, section 3.6), once. As a field besides, each
-# would be a second method or path for whoever reads fields first.
+# They are sent as control data (RFC 9292, section 3.6), once. As an additional field,
+# each would be a second method or path for a reader that reads fields first.
 _CONTROL_NAMES: Final = frozenset(
     {b":method", b":scheme", b":authority", b":path", b":status"}
 )
@@ -51,7 +51,7 @@ def validate_fields(fields: Iterable[Field], *, trailers: bool) -> None:
 
     Raises:
         MalformedError: a name or value is not permitted, or a pseudo-field
-            stands after another field, in trailers, or repeats control data.
+            follows another field, is in trailers, or repeats control data.
     """
     pseudo_may_follow = not trailers
     for name, value in fields:

@@ -1,4 +1,4 @@
-"""Answers of constant frames: what a timer sends, whatever there is to send.
+"""Answers in constant frames, which a timer sends whether or not there is content.
 
 Knows binary HTTP of indeterminate length and what its content's media type
 allows as filler; neither seals nor waits. The filler is part of the content, so
@@ -39,18 +39,18 @@ __all__ = [
 
 Filler: TypeAlias = Callable[[int], bytes]
 
-# A content chunk of up to 63 octets has its length in one octet, any that fits
-# into a frame in two. Where the two octets could be one, they still are two:
+# A content chunk of up to 63 bytes has its length in one byte, any that fits
+# into a frame in two. Where the two bytes could be one, they still are two:
 # integers in a longer form than needed are legal.
 _SHORT_BYTES: Final = 63
 _TWO_OCTETS: Final = 0x4000
 
 
 def fill_event_stream(count: int) -> bytes:
-    """Return ``count`` octets that say nothing between two server-sent events.
+    """Return ``count`` bytes that say nothing between two server-sent events.
 
     A comment and the end of an event without data, which a reader drops; in less
-    than three octets, empty lines.
+    than three bytes, empty lines.
     """
     # HTML, section 9.2.6: a line that begins with a colon is ignored, and so is an
     # empty line where no data stand before it. Two line ends, so that whatever comes
@@ -62,7 +62,7 @@ def fill_event_stream(count: int) -> bytes:
 
 
 def fill_json(count: int) -> bytes:
-    """Return ``count`` octets that say nothing before or after a JSON text."""
+    """Return ``count`` bytes that say nothing before or after a JSON text."""
     return b" " * count  # insignificant whitespace (RFC 8259, section 2)
 
 
@@ -71,7 +71,7 @@ class Frame:
     """One frame, to be sealed as one chunk.
 
     Attributes:
-        plaintext: exactly ``frame_bytes`` octets.
+        plaintext: exactly ``frame_bytes`` bytes.
         final: to be sealed as the final chunk; nothing comes after it.
         content: what of it is content, filler included.
     """
@@ -123,9 +123,9 @@ class AnswerFramer:
             raise MalformedError("frames: the transport parameters are not padded")
         if len(head) > parameters.frame_bytes:
             raise MalformedError("response head longer than a frame")
-        # A single octet behind the head could only be the length 0, which would end
+        # A single byte behind the head could only be the length 0, which would end
         # the content. The head ends with such a length, that of the field name that
-        # ends the field section, and takes the octet into it: integers in a longer
+        # ends the field section, and takes the byte into it: integers in a longer
         # form than needed are legal.
         if parameters.frame_bytes - len(head) == 1:
             head = head[:-1] + _TWO_OCTETS.to_bytes(2, "big")
@@ -155,16 +155,16 @@ class AnswerFramer:
 
     @property
     def pending(self) -> int:
-        """Octets written and not yet in a frame."""
+        """Bytes written and not yet in a frame."""
         return len(self._pending)
 
     @property
     def room(self) -> int:
-        """Octets of content that still fit before the last bucket's end."""
+        """Bytes of content that still fit before the last bucket's end."""
         return self.room_in(self._parameters.buckets - 1)
 
     def room_in(self, bucket: int) -> int:
-        """Return the octets of content that still fit before a bucket's end.
+        """Return the bytes of content that still fit before a bucket's end.
 
         Negative for what is written already and goes beyond it.
 
@@ -183,7 +183,7 @@ class AnswerFramer:
         return first + max(left - 1, 0) * full - len(self._pending)
 
     def write(self, content: bytes) -> None:
-        """Add whole units of content: filler may follow the last octet.
+        """Add whole units of content: filler may follow the last byte.
 
         Raises:
             LimitExceededError: longer than ``room``; nothing of it is taken.
@@ -193,7 +193,7 @@ class AnswerFramer:
             raise ConsumedError("this answer has ended")
         # All of it or nothing: half of an event would leave filler in its middle.
         if len(content) > self.room:
-            raise LimitExceededError(f"answer: {self.room} octets left")
+            raise LimitExceededError(f"answer: {self.room} bytes left")
         self._pending += content
 
     def end(self, trailers: Fields | Callable[[], Fields] = ()) -> None:
@@ -301,7 +301,7 @@ class FrameCheck:
         """Take note of a chunk that is not the final one.
 
         Args:
-            length: octets of its plaintext.
+            length: bytes of its plaintext.
 
         Raises:
             MalformedError: it is not a frame, or one more than an answer has.
@@ -337,7 +337,7 @@ class FrameCheck:
     def _check_length(self, length: int) -> None:
         if length != self._parameters.frame_bytes:
             expected = self._parameters.frame_bytes
-            raise MalformedError(f"answer: frames of {expected} octets expected")
+            raise MalformedError(f"answer: frames of {expected} bytes expected")
 
 
 def answer_limits(parameters: TransportParameters) -> Limits:
@@ -359,7 +359,7 @@ def answer_limits(parameters: TransportParameters) -> Limits:
 
 
 def answer_bytes(parameters: TransportParameters, suite: Suite, bucket: int) -> int:
-    """Return the length of a sealed answer, in octets on the wire.
+    """Return the length of a sealed answer, in bytes on the wire.
 
     Args:
         parameters: of the release; padded.
@@ -372,7 +372,7 @@ def answer_bytes(parameters: TransportParameters, suite: Suite, bucket: int) -> 
     sealed = parameters.frame_bytes + TAG_BYTES
     chunk = len(encode_varint(sealed)) + sealed
     # The response nonce, the chunks with their lengths, and the final one, whose length
-    # is a single zero octet.
+    # is a single zero byte.
     others = parameters.frames_of(bucket) - 1
     return _nonce_bytes(suite) + others * chunk + 1 + sealed
 
@@ -410,8 +410,8 @@ def _nonce_bytes(suite: Suite) -> int:
 
 
 def _content_bytes(space: int) -> int:
-    """Return the content that fits into ``space`` octets with its length."""
-    # One octet of length up to 63, two beyond; at 65 a chunk of 63 with its one octet
+    """Return the content that fits into ``space`` bytes with its length."""
+    # One byte of length up to 63, two beyond; at 65 a chunk of 63 with its one byte
     # would leave a gap, so its length takes two from there on.
     return space - 1 if 0 < space <= _SHORT_BYTES + 1 else max(space - 2, 0)
 

@@ -23,17 +23,17 @@ from curtilage.wire.errors import (
 )
 from curtilage.wire.hpke.suite import Suite, public_key_bytes
 
-# Ours take 1,274 octets in two entries once a post-quantum KEM is among them.
+# Ours take 1,274 bytes in two entries once a post-quantum KEM is among them.
 # These leave room for a decade of larger keys and refuse a body sent to fill
 # the memory of its reader.
 MAX_LIST_BYTES: Final = 16 * 1024
 MAX_ENTRIES: Final = 8
 
-# key_id, kem_id, a public key of one octet, one pair of algorithms. Below this there
+# key_id, kem_id, a public key of one byte, one pair of algorithms. Below this there
 # is no room for the identifiers that are read ahead of everything else.
 _MIN_ENTRY_BYTES: Final = 1 + 2 + 1 + 2 + 4
 _PAIR_BYTES: Final = 4
-_MAX_PAIRS: Final = 65532 // _PAIR_BYTES  # what a length of two octets can say
+_MAX_PAIRS: Final = 65532 // _PAIR_BYTES  # what a length of two bytes can say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class KeyConfig:
     Attributes:
         key_id: 0..255, chosen by the gateway.
         kem_id: a KEM that we support.
-        public_key: Npk octets, not yet tried as a point.
+        public_key: Npk bytes, not yet tried as a point.
         algorithms: at least one pair, in the gateway's order of preference.
 
     Raises:
@@ -76,14 +76,14 @@ class KeyConfig:
         if npk is None:
             raise UnsupportedError("key configuration: KEM not supported")
         if len(self.public_key) != npk:
-            raise MalformedError(f"key configuration: public key of {npk} octets")
-        if not 0 <= self.key_id <= 0xFF:  # noqa: PLR2004 - one octet
-            raise MalformedError("key configuration: key identifier of one octet")
+            raise MalformedError(f"key configuration: public key of {npk} bytes")
+        if not 0 <= self.key_id <= 0xFF:  # noqa: PLR2004 - one byte
+            raise MalformedError("key configuration: key identifier of one byte")
         if not 1 <= len(self.algorithms) <= _MAX_PAIRS:
             raise MalformedError(f"key configuration: 1..{_MAX_PAIRS} algorithms")
         for pair in self.algorithms:
-            if not (0 <= pair.kdf_id <= 0xFFFF and 0 <= pair.aead_id <= 0xFFFF):  # noqa: PLR2004 - two octets
-                raise MalformedError("key configuration: identifiers of two octets")
+            if not (0 <= pair.kdf_id <= 0xFFFF and 0 <= pair.aead_id <= 0xFFFF):  # noqa: PLR2004 - two bytes
+                raise MalformedError("key configuration: identifiers of two bytes")
         # What we cannot run is left out; it may be of use to another client.
         suites: list[Suite] = []
         for pair in self.algorithms:
@@ -145,7 +145,7 @@ def parse_key_config(data: bytes) -> KeyConfig:
     public_key = cursor.take(npk)
     length = cursor.take_uint(2)
     if length % _PAIR_BYTES:  # none at all is refused by KeyConfig
-        raise MalformedError("key configuration: algorithms in units of 4 octets")
+        raise MalformedError("key configuration: algorithms in units of 4 bytes")
     pairs = Cursor(cursor.take(length))
     algorithms = tuple(
         SymmetricAlgorithms(kdf_id=pairs.take_uint(2), aead_id=pairs.take_uint(2))
@@ -154,7 +154,7 @@ def parse_key_config(data: bytes) -> KeyConfig:
     # Whatever stood here, one client would read and another would not, and with it
     # two lists that evidence binds as one could mean two things.
     if cursor.remaining:
-        raise MalformedError("key configuration: octets behind the algorithms")
+        raise MalformedError("key configuration: bytes behind the algorithms")
     return KeyConfig(
         key_id=key_id, kem_id=kem_id, public_key=public_key, algorithms=algorithms
     )
@@ -174,7 +174,7 @@ def encode_key_configs(configs: Sequence[KeyConfig]) -> bytes:
     encoded = [config.encode() for config in configs]
     data = b"".join(len(entry).to_bytes(2, "big") + entry for entry in encoded)
     if len(data) > MAX_LIST_BYTES:
-        raise LimitExceededError(f"key list: more than {MAX_LIST_BYTES} octets")
+        raise LimitExceededError(f"key list: more than {MAX_LIST_BYTES} bytes")
     return data
 
 
@@ -182,7 +182,7 @@ def parse_key_configs(data: bytes) -> tuple[KeyConfig, ...]:
     """Parse a list, ``application/ohttp-keys`` (RFC 9458, section 3.2).
 
     An error anywhere discards the whole list: clients that recover different
-    parts of a damaged list could be told apart by the key they then use. Entries
+    parts of a damaged list could be distinguished by the key they then use. Entries
     that are well framed but of no use to us are skipped: an unknown KEM, or no
     algorithm that we support.
 
@@ -193,7 +193,7 @@ def parse_key_configs(data: bytes) -> tuple[KeyConfig, ...]:
         UnsupportedError: no entry is of use, or there is none.
     """
     if len(data) > MAX_LIST_BYTES:
-        raise LimitExceededError(f"key list: more than {MAX_LIST_BYTES} octets")
+        raise LimitExceededError(f"key list: more than {MAX_LIST_BYTES} bytes")
     # The frame of every entry and the identifiers of every entry come first, also of
     # those that are skipped below: two clients that know different KEMs agree as far
     # as they can on whether this is a list.
@@ -222,13 +222,13 @@ def _split_entries(cursor: Cursor) -> list[bytes]:
             raise LimitExceededError(f"key list: more than {MAX_ENTRIES} entries")
         length = cursor.take_uint(2)
         if length < _MIN_ENTRY_BYTES:
-            raise MalformedError(f"key list: entry below {_MIN_ENTRY_BYTES} octets")
+            raise MalformedError(f"key list: entry below {_MIN_ENTRY_BYTES} bytes")
         entries.append(cursor.take(length))
     return entries
 
 
 def _check_key_ids(key_ids: Iterable[int]) -> None:
-    # A request names its key by this octet alone: of two keys under one identifier,
+    # A request names its key by this byte alone: of two keys under one identifier,
     # the gateway could not say which a client took.
     seen: set[int] = set()
     for key_id in key_ids:

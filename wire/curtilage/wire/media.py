@@ -1,4 +1,4 @@
-"""The names on the outside: media types, problem types and fixed paths."""
+"""Public names: media types, problem types and fixed paths."""
 
 from typing import Final
 

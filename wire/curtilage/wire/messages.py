@@ -1,6 +1,6 @@
 """HTTP messages as values, whole and as the events of a stream.
 
-Octets that may be content (and fields and paths may) never show in ``repr``.
+Bytes that may be content (and fields and paths may) never show in ``repr``.
 """
 
 from dataclasses import dataclass, field
@@ -17,22 +17,22 @@ class Limits:
 
     Attributes:
         max_control_bytes: each of method, scheme, authority and path. URIs of
-            8,000 octets are what RFC 9110, section 4.1, asks everybody to take.
+            8,000 bytes are what RFC 9110, section 4.1, asks everybody to take.
         max_fields: lines of one field section; HTTP servers stop at about 100.
         max_section_bytes: one field section. 64 KiB holds the largest header
             that common HTTP servers accept, and is buffered before it is read.
         max_informational: interim responses ahead of the final one. Each one
-            costs the sender a few octets, so only the count can bound them.
+            costs the sender a few bytes, so only the count can bound them.
         max_content_bytes: all content. The largest request class is 1 MiB, the
-            longest padded answer 4,096 frames of 512 octets; 8 MiB is four
+            longest padded answer 4,096 frames of 512 bytes; 8 MiB is four
             times that.
         max_content_chunks: of a message of indeterminate length. A chunk costs
-            its sender two octets and us a few hundred; even token by token, no
+            its sender two bytes and us a few hundred; even token by token, no
             answer has more than these.
         max_padding_bytes: zeros behind the message. A request of the largest
             class may be all padding but for its head, and so may a plain answer
             of the longest bucket, 2 MiB.
-        max_message_bytes: everything together, taken before it is looked at.
+        max_message_bytes: everything together, counted before it is parsed.
     """
 
     max_control_bytes: int = 8 * 1024
@@ -126,7 +126,7 @@ class ResponseHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContentChunk:
-    """Event: some content, at least one octet, cut wherever it arrived."""
+    """Event: some content, at least one byte, cut wherever it arrived."""
 
     data: bytes = field(repr=False)
 

@@ -22,13 +22,13 @@ from curtilage.wire.errors import (
 MAX_LIST_BYTES: Final = 4 * 1024 * 1024
 MAX_NODES: Final = 32
 _VERSION: Final = 1
-# Stands in the path of a question: no octet that could mean more there. The relay
-# answers under these two names itself.
+# Part of a question's path, so no byte with a meaning there. The relay itself answers
+# under these two names.
 _ID: Final = re.compile(rb"(?!(?:keys|bundle)\Z)[a-z0-9][a-z0-9-]{0,31}")
 
 
 def is_node_list(data: bytes) -> bool:
-    """Tell a list from one node's bundle, which is JSON and begins with a brace."""
+    """Return whether it is a list, not one node's bundle, which begins with a brace."""
     return data[:1] == bytes([_VERSION])
 
 
@@ -42,7 +42,7 @@ def parse_node_list(data: bytes) -> Mapping[str, bytes]:
         LimitExceededError: too long, or too many nodes.
     """
     if len(data) > MAX_LIST_BYTES:
-        raise LimitExceededError(f"node list longer than {MAX_LIST_BYTES} octets")
+        raise LimitExceededError(f"node list longer than {MAX_LIST_BYTES} bytes")
     cursor = Cursor(data)
     if cursor.take_uint(1) != _VERSION:
         raise UnsupportedError("node list: another version")
@@ -53,7 +53,7 @@ def parse_node_list(data: bytes) -> Mapping[str, bytes]:
         # Strictly ascending: twice the same id would be two chances for one node, and
         # an order of one's own could mark the client that was given it.
         if _ID.fullmatch(node) is None or node <= last:
-            raise MalformedError("node list: an id that is none, or out of order")
+            raise MalformedError("node list: an id that is invalid, or out of order")
         if len(found) == MAX_NODES:
             raise LimitExceededError(f"node list: more than {MAX_NODES} nodes")
         found[node.decode()] = cursor.take(cursor.take_uint(4))

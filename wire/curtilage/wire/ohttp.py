@@ -6,7 +6,7 @@
     response = nonce Seal(key, aead_nonce, "", bhttp)
 
 Our client sends the chunked form only (``chunked.py``); this one serves other
-people's clients. What is sealed is not looked at here.
+people's clients. The sealed content is not parsed here.
 """
 
 import secrets
@@ -58,8 +58,8 @@ class ResponseOpener(OneShot):
         self._spend()
         nonce_bytes = self._secret.nonce_bytes
         # A message cut inside its nonce leaves nothing to decrypt, which fails
-        # like every other forgery. No length is asked for first: that would be one
-        # more way to fail, and one more thing to be told by.
+        # like every other forgery. The length is not checked first: that would be
+        # another, distinguishable way to fail.
         keys = self._secret.keys(message[:nonce_bytes])
         return keys.open(0, message[nonce_bytes:], b"")
 
@@ -79,11 +79,11 @@ class ResponseSealer(OneShot):
         """Seal the response; a second one under the same secret is refused.
 
         Raises:
-            LimitExceededError: ``bhttp`` is longer than 2^30 octets.
+            LimitExceededError: ``bhttp`` is longer than 2^30 bytes.
             ConsumedError: the second call.
         """
-        # Before anything can fail: a second answer, with whatever nonce, would tell
-        # the relay that this gateway answers one request twice.
+        # Before anything can fail: a second answer, with any nonce, would show the
+        # relay that this gateway answers one request twice.
         self._spend()
         _check_length(bhttp)
         nonce = self._secret.draw_nonce(random)
@@ -134,7 +134,7 @@ def seal_request(
     Raises:
         UnsupportedError: no suite in common, or ``suite`` is not offered.
         MalformedError: the gateway's public key is no usable point.
-        LimitExceededError: ``bhttp`` is longer than 2^30 octets.
+        LimitExceededError: ``bhttp`` is longer than 2^30 bytes.
     """
     # Before a key is drawn: what cannot be sent leaves nothing half made behind.
     _check_length(bhttp)
@@ -169,12 +169,12 @@ def open_request(keys: Mapping[int, GatewayKey], message: bytes) -> OpenedReques
     # the message says how it is to be cut.
     enc = message[HEADER_BYTES:enc_end]
     context, secret = accept_request(key, header, enc, PLAIN_LABELS)
-    # The sealer exists only behind this line: nobody who did not seal a request to
-    # us gets a sealed answer.
+    # The sealer exists only after this line: only a sender that sealed a request to us
+    # gets a sealed answer.
     bhttp = context.open(message[enc_end:], b"")
     return OpenedRequest(bhttp=bhttp, sealer=ResponseSealer(secret))
 
 
 def _check_length(bhttp: bytes) -> None:
     if len(bhttp) > MAX_MESSAGE_BYTES:
-        raise LimitExceededError(f"message longer than {MAX_MESSAGE_BYTES} octets")
+        raise LimitExceededError(f"message longer than {MAX_MESSAGE_BYTES} bytes")

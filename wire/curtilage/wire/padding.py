@@ -1,7 +1,7 @@
-"""Requests of a few sizes: what is sealed is padded to a class first.
+"""Padding of requests to a few size classes before they are sealed.
 
 Knows the sizes of encapsulated requests, not what is in them. All requests of a
-class have the same octet count, cut into chunks at the same places, whichever
+class have the same byte count, cut into chunks at the same places, whichever
 KEM they are sealed with. What is longer than the last class is not sent.
 """
 
@@ -19,13 +19,13 @@ from curtilage.wire.keyconfig import KeyConfig, choose_suite
 
 __all__ = ["SIZE_CLASSES", "capacity", "seal_padded_request", "size_class"]
 
-# Octets of the encapsulated request; 1 MiB is what gateways commonly take. Four times
+# Bytes of the encapsulated request; 1 MiB is what gateways commonly take. Four times
 # as large from class to class: the fewer there are, the less a length says, and the
 # dearest request costs four times its own size.
 SIZE_CLASSES: Final = (4096, 16384, 65536, 262144, 1048576)
 
-# A chunk of 2^14 octets has a length of 4 octets ahead of it, since with its tag
-# it no longer fits into 14 bits; the final one has a single zero octet.
+# A chunk of 2^14 bytes has a length of 4 bytes ahead of it, since with its tag
+# it no longer fits into 14 bits; the final one has a single zero byte.
 _FULL_CHUNK_BYTES: Final = 4 + MAX_CHUNK_BYTES + TAG_BYTES
 _FINAL_OVERHEAD: Final = 1 + TAG_BYTES
 
@@ -36,12 +36,12 @@ def capacity(suite: Suite, octets: int) -> int:
 
 
 def size_class(suite: Suite, bhttp_octets: int, *, at_least: int = 0) -> int:
-    """Return the smallest class that holds a request, in octets once sealed.
+    """Return the smallest class that holds a request, in bytes once sealed.
 
     Args:
         suite: the KEM's encapsulated key takes its part of the class.
         bhttp_octets: length of the binary HTTP request without padding.
-        at_least: the class is not below this, in octets.
+        at_least: the class is not below this, in bytes.
 
     Raises:
         LimitExceededError: it is too long for the last class, or no class is as
@@ -51,7 +51,7 @@ def size_class(suite: Suite, bhttp_octets: int, *, at_least: int = 0) -> int:
         if octets >= at_least and bhttp_octets <= capacity(suite, octets):
             return octets
     raise LimitExceededError(
-        f"no class from {at_least} to {SIZE_CLASSES[-1]} octets holds this request"
+        f"no class from {at_least} to {SIZE_CLASSES[-1]} bytes holds this request"
     )
 
 
@@ -71,7 +71,7 @@ def seal_padded_request(
             (RFC 9292, section 3.8).
         suite: one that ``config`` offers; by default its first that we support.
         ephemeral: only for known-answer tests; see ``setup_sender``.
-        at_least: the class is not below this, in octets.
+        at_least: the class is not below this, in bytes.
 
     Raises:
         LimitExceededError: too long for the last class, or no class is as large
@@ -82,8 +82,8 @@ def seal_padded_request(
     chosen = choose_suite(config) if suite is None else suite
     octets = size_class(chosen, len(bhttp), at_least=at_least)
     layout = _layout(chosen, octets)
-    # Inside the seal, where RFC 9292, section 3.8, has room for it: padding outside
-    # could be told from the rest by the relay.
+    # Inside the seal, where RFC 9292, section 3.8, permits it: the relay could
+    # distinguish padding outside from the rest.
     padded = bhttp.ljust(sum(layout), b"\0")
     # Cut at the same places for every request of a class: the lengths of chunks are
     # readable on the way, and so would be where the question ends.
@@ -96,10 +96,10 @@ def seal_padded_request(
 
 
 def _layout(suite: Suite, octets: int) -> tuple[int, ...]:
-    """Return the plaintext octets of each chunk of one class.
+    """Return the plaintext bytes of each chunk of one class.
 
     Full chunks, and a final one with the rest. The rest of every class is short
-    enough for one chunk with either KEM; a test says so.
+    enough for one chunk with either KEM, as a test shows.
     """
     # A larger encapsulated key takes its part of the class: with either KEM, a request
     # is as long as with the other.

@@ -1,4 +1,4 @@
-"""How much of an answer's size and time shows: the transport parameters.
+"""Transport parameters: how much of an answer's size and timing is visible.
 
 Knows frames, periods and buckets as numbers, and their binding form; makes no
 frame and reads no clock. They belong to an enclave's release, so that a client
@@ -26,10 +26,10 @@ _VERSION: Final = 1
 # The first frame holds the head of an answer whole.
 MIN_FRAME_BYTES: Final = 64
 MAX_FRAME_BYTES: Final = 16384  # of plaintext; what every receiver takes
-MAX_PERIOD_MS: Final = 1000  # slower, nobody would read along
+MAX_PERIOD_MS: Final = 1000  # slower would be unusable for reading along
 MIN_FIRST_BUCKET: Final = 2  # a first frame and a final one
 MAX_FIRST_BUCKET: Final = 2**16 - 1
-# Lengths double, so this many tell an observer four bits at most.
+# Lengths double, so this many reveal four bits at most to an observer.
 MAX_BUCKETS: Final = 16
 # AES-128-GCM keeps its bounds for messages of up to this size.
 MAX_ANSWER_BYTES: Final = 2**30
@@ -59,14 +59,14 @@ class TransportParameters:
 
     Attributes:
         shape: padded, or unsafe; then the four numbers are 0.
-        frame_bytes: plaintext of every frame, 64..16384 octets.
+        frame_bytes: plaintext of every frame, 64..16384 bytes.
         period_ms: time from one frame to the next, 1..1000.
         first_bucket: frames of the shortest answer, 2..65535.
         buckets: number of lengths, each twice the one before, 1..16.
 
     Raises:
         MalformedError: at construction, for a number out of its range, or when
-            the longest answer would exceed 2^30 octets.
+            the longest answer would exceed 2^30 bytes.
     """
 
     shape: Shape = Shape.PADDED
@@ -119,7 +119,7 @@ class TransportParameters:
         raise LimitExceededError(f"answer: {self.max_frames} frames at most")
 
     def encode(self) -> bytes:
-        """Encode as evidence binds it, 9 octets.
+        """Encode as evidence binds it, 9 bytes.
 
         ``version(1) = 1, shape(1), frame_bytes(2), period_ms(2),
         first_bucket(2), buckets(1)``, big-endian; shape 1 is padded, 2 unsafe.
@@ -152,7 +152,7 @@ def parse_transport_parameters(data: bytes) -> TransportParameters:
             its range.
     """
     if len(data) != ENCODED_BYTES:
-        raise MalformedError(f"transport parameters: {ENCODED_BYTES} octets expected")
+        raise MalformedError(f"transport parameters: {ENCODED_BYTES} bytes expected")
     # A client acts on these before it has an answer to compare with: what it does not
     # know in full it refuses, also a version that might only have added something.
     cursor = Cursor(data)
@@ -161,7 +161,7 @@ def parse_transport_parameters(data: bytes) -> TransportParameters:
     shape = _SHAPE_CODES.get(cursor.take_uint(1))
     if shape is None:
         raise MalformedError("transport parameters: no such shape")
-    # The order of keyword arguments is the order of the octets.
+    # The order of keyword arguments is the order of the bytes.
     return TransportParameters(
         shape=shape,
         frame_bytes=cursor.take_uint(2),

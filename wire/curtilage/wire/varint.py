@@ -1,6 +1,6 @@
 """Variable-length integers of QUIC (RFC 9000, section 16).
 
-The two high bits of the first octet give the width: 1, 2, 4 or 8 octets. Longer
+The two high bits of the first byte give the width: 1, 2, 4 or 8 bytes. Longer
 forms than needed are legal everywhere we read them (RFC 9292, section 3).
 """
 
@@ -12,19 +12,19 @@ from curtilage.wire.errors import MalformedError
 
 MAX_VARINT: Final = 2**62 - 1
 
-_WIDTHS: Final = (1, 2, 4, 8)  # in octets, by the two high bits
+_WIDTHS: Final = (1, 2, 4, 8)  # in bytes, by the two high bits
 
 
 def encode_varint(value: int) -> bytes:
-    """Encode ``value`` in as few octets as it needs.
+    """Encode ``value`` in as few bytes as it needs.
 
     Raises:
         MalformedError: ``value`` is negative or above ``MAX_VARINT``.
     """
     if not 0 <= value <= MAX_VARINT:
         raise MalformedError("integer outside 0..2^62-1")
-    # The shortest form. We read any, but what everybody writes alike tells nobody
-    # whose code wrote it.
+    # The shortest form. We read any, but a common encoding does not identify the
+    # implementation.
     prefix = next(
         index for index, width in enumerate(_WIDTHS) if value < 1 << (8 * width - 2)
     )
@@ -39,8 +39,8 @@ def encode_vector(data: bytes) -> bytes:
 
 def read_varint(cursor: Cursor) -> int:
     """Read one integer from a complete byte string."""
-    # Eight octets at most, so the widest integer is below 2^62: whoever reads a
-    # length compares it with a bound and need not fear a large number.
+    # Eight bytes at most, so the widest integer is below 2^62: a reader of a length
+    # compares it with a bound and cannot overflow.
     first = cursor.take(1)
     return _value(first + cursor.take(_width(first) - 1))
 

@@ -9,8 +9,8 @@ between must be exactly what they can only be.
 On Intel the hardware's report is a TDREPORT of 1024 bytes (Intel TDX Module ABI,
 TDREPORT_STRUCT): REPORTMACSTRUCT 256, TEE_TCB_INFO 239, reserved 17, TDINFO 512. It
 is read as far as a TD quote repeats it. Its MAC can be checked only on the machine
-that made it, so nothing in it is believed: what it says must stand in a verified
-quote too.
+that made it, so nothing in it is trusted: its contents must also be in a verified
+quote.
 """
 
 import struct
@@ -135,15 +135,15 @@ def parse_hcl(data: bytes) -> HclBlob:
     """
     if len(data) < RUNTIME_DATA_AT:
         raise malformed(f"HCL blob has {len(data)} bytes")
-    # The index can be written by the guest as well: whoever owns the machine owns these
+    # The guest can write the index as well: the owner of the machine controls these
     # bytes.
     magic, version, used, request, status, reserved = _HEADER.unpack_from(data)
     if magic != MAGIC:
         raise malformed("HCL blob: other magic")
     if version not in VERSIONS:
         raise RefusedError(RefusalCode.UNSUPPORTED_VERSION, f"HCL version {version}")
-    # None of these fields is signed. Fixed, so that nobody can write into them and have
-    # it pass for Azure's.
+    # None of these fields is signed. They are fixed, so that nothing can be written
+    # into them and be taken for Azure's.
     if request != _REQUEST_AK_CERTIFICATE or status or any(reserved):
         raise malformed("HCL blob: header")
     kind, size = _parse_runtime_header(data)
@@ -183,7 +183,7 @@ def _parse_runtime_header(data: bytes) -> tuple[HardwareKind, int]:
     # the other one says.
     if whole != _RUNTIME.size + size:
         raise malformed("HCL blob: sizes do not agree")
-    # Before the JSON is looked at.
+    # Before the JSON is parsed.
     if size > MAX_RUNTIME_DATA_BYTES:
         raise too_large("HCL runtime data")
     return HardwareKind(kind), size

@@ -3,8 +3,8 @@
 The hardware's report (SEV-SNP, or TDX through its quote) carries the SHA-256 of
 the paravisor's runtime data; these name the key of the vTPM (HCLAkPub); that
 key signs a quote over the registers, with our binding as qualifying data. Each
-arrow is checked; without any one of them, the report of one machine could stand
-beside the quote of another.
+arrow is checked; without any one of them, the report of one machine could be
+combined with the quote of another.
 """
 
 import hashlib
@@ -50,14 +50,14 @@ class AzureCheck(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AzureRules:
-    """What one VM's evidence is held against.
+    """The expectations of one VM's evidence.
 
     Attributes:
         snp: rules for the hardware where it is SEV-SNP; its measurements are
             not used.
         tdx: rules for the hardware where it is TDX; its measurements are not
             used.
-        measurements: the sets of registers that will do: the hardware's and
+        measurements: the accepted sets of registers: the hardware's and
             the quote's together.
     """
 
@@ -73,7 +73,7 @@ def verify_azure(
 
     In the direction of trust: the processor vouches for the runtime data, these name
     the vTPM's key, that signs the quote, and the quote carries our binding. Nothing
-    further down is looked at before what stands above it holds.
+    further down is read before the step above it is verified.
 
     Args:
         evidence: unverified bytes.
@@ -94,7 +94,7 @@ def verify_azure(
     # A TDREPORT carries no signature: what it says must be what the quote says.
     if blob.kind is HardwareKind.TDX:
         _check_td_report(blob, hardware, log)
-    # The hash comes first: what is not vouched for is not looked at.
+    # The hash comes first: data that is not vouched for is not parsed.
     log.begin(AzureCheck.RUNTIME_BINDING)
     # SHA-256 and 32 zeros, as the paravisor writes it. Compared whole: the other half
     # is signed as well.
@@ -154,8 +154,8 @@ def _check_blob(evidence: AzureEvidence, log: StepLog) -> HclBlob:
         raise RefusedError(
             RefusalCode.BINDING_MISMATCH, "the blob holds another kind of report"
         )
-    # The report stands twice: in the blob, and beside it with its certificates. Were
-    # they two reports, the verified one would vouch for the other one's runtime data.
+    # The report occurs twice: in the blob, and separately with its certificates. If
+    # they differed, the verified one would vouch for the other one's runtime data.
     if isinstance(hardware, SnpEvidence) and blob.report != hardware.report:
         raise RefusedError(
             RefusalCode.BINDING_MISMATCH, "the blob holds another report"

@@ -60,12 +60,12 @@ def decode(
     # that announces 2**32 members costs nothing.
     walk = _Walk(data, where, canonical=canonical)
     walk.item(MAX_DEPTH)
-    # One item and the end. What stands behind it would be signed by nobody, or read by
-    # somebody else.
+    # One item and the end. Anything behind it would not be signed, or be read by
+    # another parser.
     if walk.at != len(data):
         raise malformed(f"{where}: trailing bytes")
     try:
-        import cbor2  # noqa: PLC0415 - an extra: whoever lacks it refuses
+        import cbor2  # noqa: PLC0415 - an extra: without it, refuse
     except ImportError:
         raise RefusedError(
             RefusalCode.VERIFIER_UNAVAILABLE, "cbor2 is not installed"
@@ -135,8 +135,8 @@ class _Walk:
 
     def _member(self, major: int, depth: int) -> None:
         if major == _MAP:
-            # A container as a key would have to be hashed, and bytes and text could be
-            # told apart by one reader only.
+            # A container as a key would have to be hashed, and some readers do not
+            # distinguish bytes and text.
             if self._peek() >> 5 not in _KEY_TYPES:
                 raise malformed(f"{self._where}: a key is no number and no text")
             self.item(depth)

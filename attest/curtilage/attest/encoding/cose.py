@@ -1,8 +1,8 @@
 """COSE_Sign1 (RFC 9052, section 4.2), in the one form that Nitro sends.
 
 Untagged, ES384, nothing in the unprotected header. That header and the tag are
-not signed, so whoever carries a document could write into them; both must
-therefore be what they always are. Knows framing; whose key it is, is not known.
+not signed, so a carrier of the document could write into them; both must
+therefore have their fixed values. Handles framing only, not the owner of the key.
 """
 
 from dataclasses import dataclass, field
@@ -73,7 +73,7 @@ def parse_cose_sign1(data: bytes, *, where: str, limit_bytes: int) -> CoseSign1:
         and isinstance(signature, bytes)
     ):
         raise malformed(f"{where}: header, payload or signature is not bytes")
-    # Not signed (RFC 9052, section 3): whatever stands there was written by anybody.
+    # Not signed (RFC 9052, section 3): anyone could have written into it.
     if unprotected != {}:
         raise malformed(f"{where}: the unprotected header is not empty")
     # The signed header, byte for byte as it came. One that named another algorithm

@@ -14,7 +14,7 @@ OCTET_STRING: Final = 0x04
 OBJECT_IDENTIFIER: Final = 0x06
 SEQUENCE: Final = 0x30
 _LONG_FORM: Final = 0x80
-# A tag number of 31 says that the number stands in the bytes that follow.
+# A tag number of 31 says that the number is in the bytes that follow.
 _TAG_NUMBER: Final = 0x1F
 
 
@@ -58,7 +58,7 @@ def only_element(data: bytes) -> Element:
         ValueError: there is none, or another one.
     """
     found = tuple(elements(data))
-    # Bytes behind the element would be in the signed certificate, and read by nobody.
+    # Bytes behind the element would be in the signed certificate, but not read.
     if len(found) != 1:
         raise ValueError("not one element")
     return found[0]

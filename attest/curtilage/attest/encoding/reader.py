@@ -67,6 +67,6 @@ class Reader:
         Raises:
             RefusedError: ``malformed``.
         """
-        # What nobody read, nobody judged.
+        # Unread bytes are unchecked bytes.
         if self.left:
             raise malformed(f"{self._where}: trailing bytes")

@@ -1,9 +1,9 @@
-"""The tree heads that a client has seen, so that a log cannot show it two trees.
+"""The tree heads that a client has seen, to detect a log that shows two trees.
 
 Remembers, for each log, sizes and roots; pure data that the caller keeps and
 stores. A second root for a size that was seen, or a proof of consistency that
-does not hold, is a refusal. Two sizes for which nobody brings a proof are both
-remembered: that they belong to one log is then shown by a later proof, or not.
+does not hold, is a refusal. Two sizes without a proof between them are both
+remembered: a later proof may show that they belong to one log.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from curtilage.attest.log.tree import HASH_BYTES, verify_consistency
 
 MAX_ORIGINS: Final = 4
 MAX_HEADS: Final = 256
-"""How many heads of one log are kept; the largest ones stay."""
+"""How many heads of one log are kept: the largest ones."""
 MAX_HISTORY_BYTES: Final = 1024 * 1024
 FORMAT: Final = "curtilage/tree-heads/v1"
 _ORIGIN_LIMIT: Final = 256
@@ -50,7 +50,7 @@ class TreeHead:
 
 @dataclass(frozen=True, slots=True)
 class HeadHistory:
-    """Heads by log and size; every change is a new history.
+    """Heads by log and size; immutable.
 
     Attributes:
         roots: for each origin, the root of each size.
@@ -109,7 +109,7 @@ class HeadHistory:
     def linked(
         self, first: TreeHead, second: TreeHead, hashes: Sequence[bytes]
     ) -> "HeadHistory":
-        """Return the history with two heads, once one is proven to begin the other.
+        """Return the history with two heads that a proof of consistency connects.
 
         Args:
             first: one head.
@@ -127,7 +127,7 @@ class HeadHistory:
             raise RefusedError(RefusalCode.PROOF_INVALID, "heads of two logs")
         smaller, larger = sorted((first, second), key=lambda head: head.size)
         # Before either head is remembered: a head that was not proven must not be what
-        # later ones are held against.
+        # later ones are compared with.
         verify_consistency(smaller.size, smaller.root, larger.size, larger.root, hashes)
         return self.seen(smaller, larger)
 
@@ -161,8 +161,8 @@ def parse_history(data: bytes) -> HeadHistory:
         limit_bytes=MAX_HISTORY_BYTES,
         max_opened=MAX_ORIGINS * MAX_HEADS + 2,
     )
-    # As strict as what comes from outside: whoever can edit this file could make a
-    # client forget a fork.
+    # As strict as for data from outside: editing this file could make a client forget
+    # a fork.
     fields.require(("format", "heads"))
     if fields.text("format", limit=_ORIGIN_LIMIT) != FORMAT:
         raise RefusedError(RefusalCode.UNSUPPORTED_VERSION, "heads.format is another")

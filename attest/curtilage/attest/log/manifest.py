@@ -1,4 +1,4 @@
-"""The release manifest: which code a published release consists of.
+"""The release manifest: the contents of a published release.
 
 Canonical JSON, so that one release has one leaf in the log. Knows the shape;
 that a manifest was logged and is still good is ``verify``'s business.
@@ -25,7 +25,7 @@ from curtilage.wire.shaping import Shape, TransportParameters
 
 MANIFEST_VERSION: Final = 3
 RESIDENCY_VERSION: Final = 4
-"""Of a manifest that says where it runs, and is otherwise as one of version 3."""
+"""The version of a manifest with a location; otherwise the same as version 3."""
 MAX_MEASUREMENTS: Final = 64
 MAX_MODELS: Final = 64
 MAX_IMAGES: Final = 16
@@ -88,7 +88,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuRelease:
-    """The GPUs that a release may use; a list that is empty says nothing.
+    """The GPUs that a release may use; an empty list sets no restriction.
 
     Attributes:
         drivers: driver versions.
@@ -103,10 +103,10 @@ class GpuRelease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residency:
-    """Where a release runs, and by whom, as its publisher states; "" is not stated.
+    """Location and operator of a release, as its publisher states; "": not stated.
 
-    No hardware shows where it stands: what is stated is public in the log, and that is
-    all that holds whoever states it.
+    No hardware proves its location: the statement is public in the log, and that is the
+    only thing that binds its author.
 
     Attributes:
         operator: who runs it; up to 128 printable signs.
@@ -156,7 +156,7 @@ class ReleaseManifest:
     residency: Residency = Residency()
 
     def __post_init__(self) -> None:
-        """Make the mappings immutable, so that nothing changes once parsed."""
+        """Make the mappings immutable."""
         measured = {
             tee: tuple(MappingProxyType(dict(each)) for each in accepted)
             for tee, accepted in self.measurements.items()
@@ -168,8 +168,8 @@ class ReleaseManifest:
 def encode_manifest(manifest: ReleaseManifest) -> bytes:
     """Encode a manifest; these bytes are the log's leaf."""
     transport, residency = manifest.transport, manifest.residency
-    # What states nothing has the spelling that it always had: its digest stands in
-    # logs, policies and receipts.
+    # A manifest without statements keeps its encoding: its digest is in logs,
+    # policies and receipts.
     stated: dict[str, str] = {}
     if residency != Residency():
         stated = {
@@ -239,8 +239,8 @@ def parse_manifest(data: bytes) -> ReleaseManifest:
             RefusalCode.UNSUPPORTED_VERSION,
             f"manifest.v is neither {MANIFEST_VERSION} nor {RESIDENCY_VERSION}",
         )
-    # All keys, also the empty ones: what may be left out could be left out by whoever
-    # wants it unsaid.
+    # All keys, also the empty ones: an optional key could be omitted to avoid the
+    # statement.
     stated = version == RESIDENCY_VERSION
     fields.require((*_KEYS, *_RESIDENCY_KEYS) if stated else _KEYS)
     manifest = ReleaseManifest(
@@ -275,7 +275,7 @@ def _named(fields: Fields, key: str, pattern: re.Pattern[str]) -> str:
     text = fields.text(key, limit=_TEXT_LIMIT)
     # ``fullmatch``: a pattern that only had to occur would let "good\nbad" through.
     if pattern.fullmatch(text) is None:
-        raise malformed(f"manifest.{key}: a space, another sign, or too long")
+        raise malformed(f"manifest.{key}: a space, an invalid character, or too long")
     return text
 
 

@@ -1,8 +1,8 @@
-"""The manifest of home models: which model devices take next, and how many of them.
+"""The manifest of local models: which model devices use next, and how many do.
 
-A leaf of a log like a release's manifest, signed and proven as that is; of another
-``kind``, so that neither is ever taken for the other. What it says is for whoever runs
-these models; here is its form, whom it is for, and whether it may follow another.
+A leaf of a log, signed and proven like a release's manifest, but of another ``kind``,
+so that neither is ever taken for the other. Its contents are for the devices that run
+these models; this module checks its form, its audience, and its succession.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from curtilage.attest.log.witness_policy import LogPolicy
 KIND: Final = "home-models"
 VERSION: Final = 1
 STAGES: Final = (1, 5, 25, 100)
-"""Percent of the devices that take a model, one stage after the other."""
+"""Percent of the devices that use a model, stage by stage."""
 DEVICE_BYTES: Final = 32
 MAX_ARMS: Final = 2
 _ALL: Final = 100  # percent
@@ -57,7 +57,7 @@ class ModelFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """A model that some of the devices take.
+    """A model that some of the devices use.
 
     Attributes:
         percent: how many, 1 to 100.
@@ -73,7 +73,7 @@ class Arm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelManifest:
-    """Which model the devices of a house take.
+    """Which model the devices of an organisation run.
 
     Attributes:
         name: of the line of manifests, of which each replaces the one before.
@@ -91,7 +91,7 @@ class ModelManifest:
 
     @property
     def version(self) -> str:
-        """Its number, as where releases have their versions."""
+        """Its number, in place of a release's version."""
         return str(self.serial)
 
     @property
@@ -111,13 +111,13 @@ class ModelManifest:
         return hashlib.sha256(canonical_json(what)).hexdigest()
 
     def arm_of(self, device: bytes) -> Arm | None:
-        """Return what a device takes; None: ``previous``.
+        """Return which model a device uses; None: ``previous``.
 
         By the subject and not by the manifest: a device that took a model in one stage
         has it in each that is larger, and goes back and forth with none.
 
         Args:
-            device: 32 random bytes that nobody else ever learns.
+            device: 32 random bytes that are never disclosed.
         """
         drawn = hashlib.sha256(_DRAW + bytes.fromhex(self.subject) + device).digest()
         place = int.from_bytes(drawn[:8]) * _ALL >> 64
@@ -149,7 +149,7 @@ def parse_model_manifest(data: bytes) -> ModelManifest:
     fields.require(_KEYS)
     name = fields.text("name", limit=64)
     if _NAME.fullmatch(name) is None:
-        raise malformed("manifest.name: another sign, or too long")
+        raise malformed("manifest.name: invalid character, or too long")
     arms: list[Arm] = []
     for entry in fields.children("arms", limit=MAX_ARMS):
         entry.require(_ARM_KEYS)
@@ -171,9 +171,9 @@ def parse_model_manifest(data: bytes) -> ModelManifest:
     )
     models = {manifest.previous, *(arm.model for arm in arms)}
     if not arms or len(models) <= len(arms):
-        raise malformed("manifest.arms: there is none, or a model stands there twice")
+        raise malformed("manifest.arms: it is empty, or lists a model twice")
     if not all(arm.percent and arm.promised_permille for arm in arms):
-        raise malformed("manifest.arms: a share or a promise of nothing")
+        raise malformed("manifest.arms: a share or a promise of zero")
     if sum(arm.percent for arm in arms) > _ALL:
         raise malformed("manifest.arms: more than all devices")
     # One manifest, one leaf; see ``parse_manifest``.
@@ -213,7 +213,7 @@ def parse_leaf(data: bytes) -> ReleaseManifest | ModelManifest:
 def verify_model_manifest(
     data: bytes, proof: str, *, log: LogPolicy, name: str
 ) -> ModelManifest:
-    """Verify that a manifest was logged, and is of the line that is asked for.
+    """Verify that a manifest was logged, and is of the requested line.
 
     Says nothing of its age: one that a device follows holds until another replaces it.
 
@@ -234,13 +234,13 @@ def verify_model_manifest(
     manifest = parse_model_manifest(data)
     if manifest.name != name:
         raise RefusedError(
-            RefusalCode.RELEASE_NOT_LOGGED, "it is of another name than is asked for"
+            RefusalCode.RELEASE_NOT_LOGGED, "it has another name than requested"
         )
     return manifest
 
 
 def require_next(manifest: ModelManifest, *, serial: int | None, now: datetime) -> None:
-    """Refuse a manifest that may not come into force now.
+    """Refuse a manifest that must not take effect now.
 
     Args:
         manifest: a verified one.
@@ -248,8 +248,8 @@ def require_next(manifest: ModelManifest, *, serial: int | None, now: datetime) 
         now: the time, aware.
 
     Raises:
-        RefusedError: ``stale``: it has expired, or is not newer. Whoever keeps an old
-            one, with its proof, could else bring back a model that was given up.
+        RefusedError: ``stale``: it has expired, or is not newer. Otherwise an old one,
+            with its proof, could bring back a model that was withdrawn.
     """
     if now.timestamp() >= manifest.not_after:
         raise RefusedError(RefusalCode.STALE, "the manifest has expired")

@@ -1,4 +1,4 @@
-"""Transparency log texts: read, verified offline, and written.
+"""Transparency log texts: reading, offline verification, and writing.
 
 Signed notes, checkpoints, cosignatures and inclusion proofs as the C2SP documents
 signed-note, tlog-checkpoint, tlog-cosignature (both types) and tlog-proof (v1)
@@ -66,7 +66,7 @@ class NoteKey:
 
     Attributes:
         name: without spaces and plus signs.
-        public_key: 32 bytes: Ed25519; 1312 bytes: ML-DSA-44. The length tells
+        public_key: 32 bytes: Ed25519; 1312 bytes: ML-DSA-44. The length determines
             the algorithm, and with it how this key cosigns.
     """
 
@@ -132,7 +132,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnverifiedHead:
-    """What a checkpoint's text says, before anybody's signature was looked at.
+    """A checkpoint's contents, before any signature was verified.
 
     Attributes:
         origin: the log that it names.
@@ -195,8 +195,8 @@ def parse_note(text: str) -> Note:
         text.encode()
     except UnicodeEncodeError:  # half of a surrogate pair, which JSON can spell
         raise malformed("note: not Unicode") from None
-    # The last blank line: a signed text may hold blank lines itself, and all that
-    # stands above the last one was signed (signed-note).
+    # The last blank line: a signed text may contain blank lines itself, and everything
+    # above the last one was signed (signed-note).
     body, blank, tail = text.rpartition("\n\n")
     if not body or not blank:
         raise malformed("note: no signatures")
@@ -242,8 +242,8 @@ def verify_checkpoint(text: str, log: TrustedLog) -> Checkpoint:
     # Before the cosignatures: a witness vouches that a log has not forked, and never
     # for the log.
     _verify_log_signature(note, head, log.key)
-    # Of known witnesses alone. Anybody may add lines of witnesses that nobody asked
-    # for; they count for nothing.
+    # Only of known witnesses. Anyone may add signature lines of unknown witnesses; they
+    # do not count.
     times = ((w.name, cosignature_time(note, head, w)) for w in log.witnesses)
     cosigned = {name: time for name, time in times if time is not None}
     return Checkpoint(
@@ -289,8 +289,8 @@ def parse_proof(text: str) -> "UnverifiedProof":
     if lines[0] != PROOF_HEADER:
         raise malformed("proof: unknown header")
     rest = lines[1:]
-    # Opaque to us (tlog-proof), but it must be base64: another line would be one that
-    # nobody understands.
+    # Opaque to us (tlog-proof), but it must be base64: any other line is not part of
+    # the format.
     if rest and rest[0].startswith("extra "):
         decode_base64(rest.pop(0).removeprefix("extra "), "proof extra")
     if not rest or not rest[0].startswith("index "):
@@ -320,7 +320,7 @@ class UnverifiedProof:
     def inclusion_of(self, leaf: bytes, checkpoint: Checkpoint) -> Inclusion:
         """Verify that this proof leads from a leaf to a verified checkpoint."""
         # Computed from the leaf upwards and compared once at the end: the proof gives
-        # siblings, never a result that could be believed.
+        # siblings, never a result that could be trusted.
         root = root_from_inclusion(
             index=self.index,
             size=checkpoint.size,
@@ -347,7 +347,7 @@ def signature_line(key: NoteKey, signature_type: int, signature: bytes) -> str:
 
 
 def encode_hashes(hashes: Iterable[bytes]) -> str:
-    """Write hashes as lines of base64, as proofs and witness requests have them."""
+    """Write hashes as lines of base64, for proofs and witness requests."""
     return "".join(f"{encode_base64(each)}\n" for each in hashes)
 
 
@@ -460,7 +460,7 @@ def _verify_log_signature(note: Note, head: UnverifiedHead, key: NoteKey) -> Non
         for signature in signatures:
             _verify_signature(key, signature, note.body.encode())
         signed = bool(signatures)
-    # Said apart from a bad signature: a checkpoint that only witnesses signed is not
+    # Distinguished from a bad signature: a checkpoint that only witnesses signed is not
     # the log's.
     if not signed:
         raise RefusedError(RefusalCode.UNSIGNED, "the log's key has not signed")
@@ -487,5 +487,5 @@ def _verify_signature(key: NoteKey, signature: bytes, message: bytes) -> None:
         ) from None
     except ValueError:
         raise RefusedError(
-            RefusalCode.POLICY_INVALID, f"the key of {key.name} is none"
+            RefusalCode.POLICY_INVALID, f"the key of {key.name} is invalid"
         ) from None

@@ -1,4 +1,4 @@
-"""Who signs a transparency log's texts: the log's key and a witness's.
+"""Signers of a transparency log's texts: the log and a witness.
 
 Writes what ``note`` reads. Holds private keys in memory and nothing else: where
 they come from, and that a tree is worth signing, is the caller's business.
@@ -43,13 +43,13 @@ class LogSigner:
 
     @property
     def verifier_key(self) -> VerifierKey:
-        """The public half as it is handed out."""
+        """The public half, for distribution."""
         return VerifierKey(key=self.public, signature_type=ED25519)
 
     def checkpoint(self, size: int, root: bytes) -> str:
-        """Sign a tree head; the caller answers for its being append-only."""
-        # The private key signs whatever it is given. That no two trees are signed is in
-        # nobody's power but the caller's, and what witnesses are for.
+        """Sign a tree head; the caller must ensure that it is append-only."""
+        # The private key signs whatever it is given. Only the caller can prevent
+        # signing two trees; witnesses exist to detect it.
         body = checkpoint_body(self.name, size, root)
         line = signature_line(self.public, ED25519, self.key.sign(body.encode()))
         return f"{body}\n{line}"
@@ -57,7 +57,7 @@ class LogSigner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WitnessSigner:
-    """A witness: its name, and the key that it cosigns with.
+    """A witness: its name and its cosigning key.
 
     Attributes:
         name: the key's name.
@@ -76,7 +76,7 @@ class WitnessSigner:
 
     @property
     def verifier_key(self) -> VerifierKey:
-        """The public half as it is handed out."""
+        """The public half, for distribution."""
         return VerifierKey(key=self.public, signature_type=self.public.cosignature_type)
 
     def cosign(self, checkpoint: str, time: int) -> str:
@@ -93,7 +93,7 @@ class WitnessSigner:
         return self.cosign_head(head, time)
 
     def cosign_head(self, head: UnverifiedHead, time: int) -> str:
-        """Return a cosignature line for what a checkpoint says."""
+        """Return a cosignature line for a checkpoint's tree head."""
         signature = self.key.sign(cosigned_message(self.public, time, head))
         # The time once more in front: a verifier needs it to build the message again.
         stamped = struct.pack(">Q", time) + signature

@@ -51,7 +51,7 @@ def root_from_inclusion(
         if last == 0:
             raise _refused("too many hashes")
         # A right child, or the last node of a level that has no sibling: the hash
-        # stands on its left.
+        # is on its left.
         if node & 1 or node == last:
             root = hash_children(sibling, root)
             # A subtree at the right edge that is not full: it moves up through levels
@@ -96,7 +96,7 @@ def verify_consistency(
         raise _refused("the log has shrunk")
     if first_size in {0, second_size}:
         expected = second_root if first_size else EMPTY_ROOT
-        # Nothing to prove, so nothing may be in the proof: bytes that nobody looks at.
+        # Nothing to prove, so the proof must be empty: its bytes would not be checked.
         if hashes or first_root != expected:
             raise _refused("the log has forked")
         return

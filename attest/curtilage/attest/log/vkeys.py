@@ -93,13 +93,13 @@ def parse_verifier_key(text: str) -> VerifierKey:
 
 
 def public_key_in(text: str, *types: int) -> bytes | None:
-    """Return the public key of a vkey, or None where the text is none.
+    """Return the public key of a vkey, or None if the text is not one.
 
     For files that people write, where a bare key may stand as well. The name is
     compared with nothing: under another one, no signature is found.
 
     Args:
-        text: as it stands in the file.
+        text: as it is in the file.
         types: the kinds of signatures that the key may be for.
 
     Raises:

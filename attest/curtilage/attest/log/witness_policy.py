@@ -1,4 +1,4 @@
-"""Which logs are believed, and whose cosignatures suffice: C2SP tlog-policy.
+"""Trusted logs and the cosignatures that suffice: C2SP tlog-policy.
 
 ::
 
@@ -7,7 +7,7 @@
     group <name> all|any|<k> <name>...
     quorum <name>|none
 
-Names are opaque octets, as the document wants them: no two spellings of a name
+Names are opaque bytes, as the document requires: no two spellings of a name
 are one. Two lines with one public key are refused, whatever their names say: a
 witness would count twice, and a log that is its own witness vouches for nothing.
 """
@@ -37,7 +37,7 @@ from curtilage.attest.log.vkeys import parse_verifier_key
 
 MAX_POLICY_BYTES: Final = 256 * 1024
 MAX_NAMES: Final = 64
-"""Logs, witnesses and groups, each; the document asks for 32 at least."""
+"""Logs, witnesses and groups, each; the document requires at least 32."""
 NO_QUORUM: Final = b"none"
 # A name that no file can spell, because it holds spaces.
 _SIMPLE: Final = b"so many witnesses"
@@ -50,7 +50,7 @@ _WITNESS_TYPES: Final = frozenset({COSIGNATURE_V1, SUBTREE_V1})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """So many of these members must have cosigned.
+    """A group: how many of these members must have cosigned.
 
     Attributes:
         threshold: 1 to the number of members.
@@ -63,10 +63,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPolicy:
-    """Logs, witnesses and the rule that says when cosignatures suffice.
+    """Logs, witnesses, and the quorum.
 
     Attributes:
-        logs: each believed for checkpoints whose origin is its key's name.
+        logs: each trusted for checkpoints whose origin is its key's name.
         witnesses: keys by the policy's own names.
         groups: by name; members are named before the group.
         quorum: a witness's or a group's name; ``none``: cosignatures are not
@@ -99,7 +99,7 @@ class LogPolicy:
             for name, key in self.witnesses.items()
             if (time := cosignature_time(note, head, key)) is not None
         }
-        # Asked for by name in the file, so nobody gets it by forgetting a line.
+        # Must be requested by name in the file, never by leaving out a line.
         if self.quorum == NO_QUORUM:
             return Witnessed(checkpoint=checkpoint, times=times, vouched_time=None)
         reached = self._time_of(self.quorum, times)
@@ -117,7 +117,7 @@ class LogPolicy:
         return proof.inclusion_of(leaf, witnessed.checkpoint), witnessed
 
     def without_quorum(self) -> "LogPolicy":
-        """Return the same logs and witnesses, with no cosignature asked for."""
+        """Return the same logs and witnesses, without a quorum."""
         return replace(self, quorum=NO_QUORUM)
 
     def _signed(self, text: str, origin: str) -> Checkpoint:
@@ -126,7 +126,7 @@ class LogPolicy:
         if not keys:
             raise RefusedError(RefusalCode.UNTRUSTED_ROOT, "checkpoint of another log")
         for key in keys:
-            # Witnesses are looked at once, above, and by the policy's own names.
+            # Witnesses are checked once, above, and by the policy's own names.
             log = TrustedLog(origin=origin, key=key, witnesses=())
             try:
                 return verify_checkpoint(text, log)
@@ -165,7 +165,7 @@ class Witnessed:
             names of its own.
         times: by the policy's names, the latest time of each that cosigned.
         vouched_time: Unix time that a whole quorum has reached; None under
-            ``quorum none``, where nobody vouches for any time.
+            ``quorum none``, where no time is vouched for.
     """
 
     checkpoint: Checkpoint
@@ -176,7 +176,7 @@ class Witnessed:
 def simple_policy(
     *, log: NoteKey, witnesses: Sequence[NoteKey], quorum: int
 ) -> LogPolicy:
-    """Return the policy of one log and so many of some witnesses.
+    """Return the policy of one log and a quorum of some witnesses.
 
     Args:
         log: its name is the origin.
@@ -223,7 +223,7 @@ def parse_policy(data: bytes) -> LogPolicy:
             draft.take(words)
         except RefusedError as refusal:
             raise _invalid(f"line {number}: {refusal.detail}") from None
-    # Forgotten is not "none": who wants no cosignatures says so.
+    # A missing line is not "none": that must be written explicitly.
     if draft.quorum is None:
         raise _invalid("there is no quorum line")
     return draft.finish(draft.quorum)
@@ -231,7 +231,7 @@ def parse_policy(data: bytes) -> LogPolicy:
 
 @dataclass(slots=True)
 class _Draft:
-    """A policy while its lines are read."""
+    """Builds a policy from its lines."""
 
     logs: list[NoteKey] = field(default_factory=list[NoteKey])
     witnesses: dict[bytes, NoteKey] = field(default_factory=dict[bytes, NoteKey])

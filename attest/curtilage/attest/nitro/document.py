@@ -1,8 +1,8 @@
 """The payload of a Nitro attestation document, field by field.
 
 AWS, "Cryptographic attestation", section "Attestation document specification".
-Knows types, sizes and which fields there are; whom to believe is ``verify``'s
-business. Nothing is encoded again: what is signed are the bytes that came.
+Checks types, sizes and which fields there are; ``verify`` decides whom to trust.
+Nothing is encoded again: the signature covers the received bytes.
 """
 
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ class NitroDocument:
 
 
 def parse_nitro_document(payload: bytes) -> NitroDocument:
-    """Parse a payload; shape and sizes only, nothing is verified.
+    """Parse a payload; form and sizes only, nothing is verified.
 
     Raises:
         RefusedError: ``malformed``, ``too_large`` or ``verifier_unavailable``.
@@ -66,8 +66,8 @@ def parse_nitro_document(payload: bytes) -> NitroDocument:
     if not isinstance(fields, dict):
         raise malformed("payload: not a map")
     names = frozenset(fields)
-    # Exactly the fields of AWS's specification. One more would be signed by the
-    # hypervisor and looked at by nobody here.
+    # Exactly the fields of AWS's specification. An additional one would be signed by
+    # the hypervisor but not checked here.
     missing = sorted(_REQUIRED - names)
     if missing:
         raise malformed(f"payload: missing {', '.join(missing)}")
@@ -104,8 +104,8 @@ def _timestamp(value: CborValue) -> int:
     # CBOR's true is an integer in Python, and would be the first millisecond of 1970.
     if not isinstance(value, int) or isinstance(value, bool):
         raise malformed("payload.timestamp: not an integer")
-    # Python has no date beyond the year 9999; the error would come where nobody expects
-    # one.
+    # Python has no date beyond the year 9999; the error would occur where none is
+    # expected.
     if not 0 < value <= _LATEST_MS:
         raise malformed("payload.timestamp: out of range")
     return value
@@ -116,12 +116,12 @@ def _pcrs(value: CborValue) -> Mapping[int, bytes]:
         raise malformed(f"payload.pcrs: not a map of 1 to {PCR_COUNT}")
     pcrs: dict[int, bytes] = {}
     for index, register in value.items():
-        # Register 32 does not exist. By any other number a value could stand beside the
-        # one that a release names.
+        # Register 32 does not exist. Under any other number there could be a second
+        # value for a register that a release names.
         if not isinstance(index, int) or not 0 <= index < PCR_COUNT:
             raise malformed("payload.pcrs: no such register")
         if not isinstance(register, bytes) or len(register) not in PCR_SIZES:
-            raise malformed(f"payload.pcrs: register {index} is no digest")
+            raise malformed(f"payload.pcrs: register {index} is not a digest")
         pcrs[index] = register
     return MappingProxyType(pcrs)
 

@@ -1,4 +1,4 @@
-"""Nitro evidence: one signed document, its chain, and what both must say.
+"""Verification of Nitro evidence: a signed document, its chain, their contents.
 
     1. document layout: at most 32 KiB, an untagged COSE_Sign1 with ES384 alone
     2. document fields: each field's type and size, no other field
@@ -14,7 +14,7 @@ One path for genuine and for emulated evidence; only the pinned root differs.
 Not signed, and therefore fixed: tag and unprotected header. Inherent in ECDSA:
 for a signature (r, s) also (r, n - s) holds, so a document has two spellings,
 and nothing may be keyed by its digest. AWS publishes revocation lists for the
-intermediates; they are not looked at, for the leaf lives three hours.
+intermediates; they are not checked, since the leaf is valid for three hours.
 """
 
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ class NitroCheck(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NitroRules:
-    """What one document is held against.
+    """The expectations of one document.
 
     Attributes:
         anchors: the pinned roots of the evidence's kind.
@@ -94,9 +94,9 @@ def verify_nitro(
     Raises:
         RefusedError: the first step that does not hold.
     """
-    # Read, then pinned, then followed, and only then is the payload somebody's word.
-    # The chain stands inside the payload that it must vouch for, so until step 6 it is
-    # a claim like the rest.
+    # The chain is read, pinned and verified; only then is the payload authentic. The
+    # chain is inside the payload that it must vouch for, so until step 6 it is a claim
+    # like the rest.
     # 1. No tag and no unprotected header: neither is signed, so each would be a place
     # for a carrier to write into.
     log.begin(NitroCheck.LAYOUT)
@@ -108,9 +108,9 @@ def verify_nitro(
     log.begin(NitroCheck.FIELDS)
     document = parse_nitro_document(signed.payload)
     log.passed(f"{len(document.pcrs)} registers")
-    # 3. The root is served, and believed because the policy pins its digest. AWS's root
-    # is in no browser's store, and a store that the machine's owner can change is none
-    # to believe.
+    # 3. The root is served, and trusted because the policy pins its digest. AWS's root
+    # is in no browser's store, and a store that the machine's owner can change is not
+    # trustworthy.
     log.begin(NitroCheck.ROOT)
     fingerprint = check_pinned_root(document.cabundle[0], rules.anchors)
     log.passed(f"sha256 {fingerprint[:16]}")
@@ -144,7 +144,7 @@ def verify_nitro(
         raise RefusedError(RefusalCode.STALE, f"older than {max_age_s} s")
     log.passed(f"made {made:%Y-%m-%d %H:%M:%S} UTC")
     # 8. An enclave in debug mode reports zeros in place of its measurements. Its chain
-    # and its signature are genuine, so only this tells; a register that is missing
+    # and its signature are genuine, so only this reveals it; a register that is missing
     # counts as zeros.
     log.begin(NitroCheck.DEBUG)
     measured = (document.pcrs.get(index, b"") for index in MEASURED_AT_START)

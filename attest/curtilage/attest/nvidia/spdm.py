@@ -91,7 +91,7 @@ def parse_spdm_report(data: bytes) -> SpdmReport:
     # write.
     if reader.number(1) != SIGNATURE_REQUESTED:
         raise malformed("request: asks for no signature")
-    # Somebody who asks for one block only could leave out the one that tells.
+    # A request for a single block could leave out the relevant one.
     if reader.number(1) != ALL_MEASUREMENTS:
         raise malformed("request: asks for only some measurements")
     nonce = reader.take(NONCE_BYTES)
@@ -146,8 +146,8 @@ def _blocks(record: bytes, count: int) -> tuple[MeasurementBlock, ...]:
             raise malformed("measurement record: reserved index")
         if specification != DMTF_SPECIFICATION:
             raise malformed("measurement record: not by DMTF's specification")
-        # The same length said twice: read by the outer one, the next block would begin
-        # inside this one.
+        # The same length occurs twice: read by the outer one, the next block would
+        # begin inside this one.
         if size != VALUE_HEADER_BYTES + value_size:
             raise malformed("measurement record: two sizes differ")
         value = reader.take(value_size)
@@ -155,7 +155,7 @@ def _blocks(record: bytes, count: int) -> tuple[MeasurementBlock, ...]:
     reader.end()
     # A golden digest would still notice; a reader that fills a dictionary would not.
     if len({block.index for block in blocks}) != count:
-        raise malformed("measurement record: an index stands twice")
+        raise malformed("measurement record: an index occurs twice")
     return blocks
 
 
@@ -166,6 +166,6 @@ def _opaque(data: bytes) -> Mapping[int, bytes]:
         kind = reader.number(2)
         # The last would win silently: a second driver version behind the first.
         if kind in fields:
-            raise malformed("opaque data: a field stands twice")
+            raise malformed("opaque data: a field occurs twice")
         fields[kind] = reader.take(reader.number(2))
     return MappingProxyType(fields)

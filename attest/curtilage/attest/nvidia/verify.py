@@ -102,7 +102,7 @@ class GpuCheck(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuRules:
-    """What one GPU's report is held against.
+    """The expectations of one GPU's report.
 
     Attributes:
         anchors: the pinned roots of the evidence's kind.
@@ -147,7 +147,7 @@ def verify_gpu(
     refuse_token(evidence.report)
     report = parse_spdm_report(evidence.report)
     log.passed(f"device {index}: {len(report.blocks)} measurements, {size} bytes")
-    # 2. The root is served, and believed because the policy pins it.
+    # 2. The root is served, and trusted because the policy pins it.
     log.begin(GpuCheck.ROOT)
     # Counted before anything is parsed. A longer path would have an authority in it for
     # which these rules were not written.
@@ -264,9 +264,9 @@ def refuse_token(data: bytes) -> None:
     # "NONE" and "nOnE" too: libraries that compared exactly have let such tokens
     # through (RFC 8725, section 2.1).
     if any(_algorithm(header).lower() == "none" for header in headers):
-        raise RefusedError(RefusalCode.UNSIGNED, "a token that nobody signed")
+        raise RefusedError(RefusalCode.UNSIGNED, "the token is not signed")
     raise RefusedError(
-        RefusalCode.UNSUPPORTED_ALGORITHM, "a verdict of others is no evidence"
+        RefusalCode.UNSUPPORTED_ALGORITHM, "another party's verdict is not evidence"
     )
 
 

@@ -64,7 +64,7 @@ def verify_rsa_pss(
 ) -> bool:
     """Check one signature of the chain; False if it does not hold."""
     # The size too: a chain is as strong as its weakest key, and the certificate
-    # that names the key comes from whoever wants to be believed.
+    # that names the key is supplied by the party to be verified.
     if not isinstance(issuer, rsa.RSAPublicKey) or issuer.key_size != RSA_BITS:
         return False
     if issuer.public_numbers().e != RSA_EXPONENT:

@@ -85,7 +85,7 @@ class VekChain:
 
     @property
     def first_end(self) -> datetime:
-        """When the first of the three certificates runs out."""
+        """When the first of the three certificates expires."""
         return min(each.not_after for each in (self.ark, self.ask, self.vek))
 
     def endorsed_tcb(self) -> bytes:
@@ -148,7 +148,7 @@ def build_chain(
         product=product,
         vlek=report.signing_key is SigningKey.VLEK,
         provider=_text(vek, _CSP_ID) if _CSP_ID in _amd(vek) else "",
-        # ``root`` is the pinned bytes, whoever served them.
+        # ``root`` equals the pinned bytes, wherever it came from.
         ark=parse_certificate(root, "ARK"),
         ask=parse_certificate(ask, "ASK"),
         vek=vek,
@@ -158,7 +158,7 @@ def build_chain(
 def _pinned_root(
     evidence: SnpEvidence, product: Product, anchors: tuple[TrustAnchor, ...]
 ) -> tuple[bytes, bytes]:
-    """Return the root and, of what was served, the other certificate."""
+    """Return the root and the other certificate that was served."""
     # Of this product alone: Milan's root does not vouch for Genoa, though AMD made
     # both.
     pinned = [anchor for anchor in anchors if anchor.product == product.value]
@@ -184,8 +184,8 @@ def _pair(evidence: SnpEvidence, anchor: TrustAnchor) -> tuple[bytes, bytes] | N
     served = (evidence.ark, evidence.ask)
     for first, second in (served, served[::-1]):
         root = anchor.root(first)
-        # A root that came must be the pinned one, though the policy may have it:
-        # nothing stands in accepted evidence that nobody looked at.
+        # A root in the evidence must be the pinned one, even if the policy has it:
+        # accepted evidence contains nothing that was not checked.
         if root is not None and (not evidence.ark or root in served):
             return root, first if second == root else second
     return None
@@ -258,7 +258,7 @@ def check_dates(chain: VekChain, *, now: datetime) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedList:
-    """A revocation list that holds now and does not name the chain.
+    """A current revocation list that does not name the chain.
 
     Attributes:
         end: until when it may be used.
@@ -300,14 +300,14 @@ def check_revocation(
     # RFC 5280, section 5.1.2.5, demands the date. Without one, a list would be current
     # for ever.
     if crl.next_update is None:
-        raise RefusedError(RefusalCode.CRL_INVALID, "the list never ends")
+        raise RefusedError(RefusalCode.CRL_INVALID, "the list has no expiry date")
     # AMD's own date may be far away; ours may end it earlier, never later.
     end = min(crl.next_update, crl.issued + timedelta(seconds=max_age_s))
     # A list of the future would be "current" for longer than any other.
     if crl.issued > now + timedelta(seconds=clock_skew_s):
         raise RefusedError(RefusalCode.NOT_YET_VALID, "the list is not valid yet")
-    # Whoever can keep new lists from us would otherwise keep a revoked intermediate
-    # alive with the last list that did not name it.
+    # Otherwise an attacker that withholds new lists could keep a revoked intermediate
+    # valid with the last list that did not name it.
     if now > end:
         raise RefusedError(RefusalCode.CRL_EXPIRED, f"current until {end:%Y-%m-%d}")
     if {chain.ark.serial, chain.ask.serial} & crl.revoked:
@@ -322,7 +322,7 @@ def check_revocation(
 def chain_links(
     chain: VekChain, revocation: CheckedList, *, emulated: bool
 ) -> tuple[Link, ...]:
-    """Say who vouches for what, root first."""
+    """Return the chain of trust, root first."""
     ark, ask, vek = chain.ark, chain.ask, chain.vek
     maker = "the emulator's" if emulated else "AMD's"
     key = "a provider's key" if chain.vlek else "a chip's key"

@@ -105,7 +105,7 @@ class SigningKey(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnpReport:
-    """The fields of a report that verification looks at; unverified.
+    """The fields of a report that verification uses; unverified.
 
     Attributes:
         version: 2 to 5.
@@ -113,7 +113,7 @@ class SnpReport:
         policy: the guest policy's 64 bits.
         family_id: 16 bytes that the guest's owner chose.
         image_id: 16 bytes that the guest's owner chose.
-        vmpl: privilege level of whoever asked, 0 to 3.
+        vmpl: privilege level of the requester, 0 to 3.
         platform_info: 64 bits about the machine.
         signing_key: the kind of key, or None for a reserved number.
         chip_masked: the host hides which chip this is.
@@ -171,14 +171,14 @@ class SnpReport:
 
     @property
     def policy_words(self) -> tuple[str, ...]:
-        """What the guest policy allows or asks for, in words."""
+        """The bits of the guest policy, in words."""
         return tuple(
             word for bit, word in POLICY_WORDS.items() if self.policy >> bit & 1
         )
 
     @property
     def platform_words(self) -> tuple[str, ...]:
-        """What the machine says of itself, in words."""
+        """The platform information, in words."""
         return tuple(
             word
             for bit, word in PLATFORM_WORDS.items()
@@ -192,22 +192,22 @@ class SnpReport:
 
 
 def parse_report(data: bytes) -> SnpReport:
-    """Read a report's fields; shape only, no signature.
+    """Parse a report's fields; checks the form, not the signature.
 
     Raises:
         RefusedError: ``malformed``, ``unsupported_version`` or
             ``unsupported_algorithm``.
     """
-    # Exact. Bytes behind the report are signed by nobody, and two verifiers that cut
-    # them off differently would disagree on what they saw.
+    # Exact. Bytes behind the report are not signed, and two verifiers that truncate
+    # them differently would disagree on what they saw.
     if len(data) != REPORT_BYTES:
         raise malformed(f"report has {len(data)} bytes, not {REPORT_BYTES}")
     version = _u32(data, OFFSET_VERSION)
     # A version beyond those known may have given a reserved byte a meaning.
     if not OLDEST_VERSION <= version <= NEWEST_VERSION:
         raise RefusedError(RefusalCode.UNSUPPORTED_VERSION, f"version {version}")
-    # The one algorithm that exists. Were it read from the report and followed, whoever
-    # made the report would choose how it is checked.
+    # The only algorithm that exists. If it were taken from the report, its author would
+    # choose how it is checked.
     if _u32(data, OFFSET_ALGORITHM) != ECDSA_P384_SHA384:
         raise RefusedError(
             RefusalCode.UNSUPPORTED_ALGORITHM, "not ECDSA P-384 with SHA-384"
@@ -283,8 +283,8 @@ def _check_fixed_bits(data: bytes, version: int) -> None:
         ),
         (_END_OF_SIGNATURE, REPORT_BYTES),
     )
-    # Zero today in every true report. What stands here in another one would be signed,
-    # and looked at by nobody.
+    # Zero today in every genuine report. Any other value would be signed, but never
+    # checked.
     for start, end in reserved:
         if any(data[start:end]):
             raise malformed(f"bytes {start:#x} to {end - 1:#x} are not zero")
@@ -297,8 +297,8 @@ def _firmware(data: bytes, offset: int) -> tuple[int, int, int]:
 
 
 def _signature_number(data: bytes, offset: int) -> int:
-    # All 72 bytes: whatever stands in the upper 24 makes the number too large for
-    # P-384, so that padding cannot be a second spelling of one signature.
+    # All 72 bytes: a value in the upper 24 makes the number too large for P-384, so
+    # padding cannot be a second encoding of one signature.
     return int.from_bytes(data[offset : offset + SIGNATURE_NUMBER_BYTES], "little")
 
 

@@ -1,4 +1,4 @@
-"""SEV-SNP evidence: the report, its key's chain, and what both must say.
+"""Verification of SEV-SNP evidence: the report, its key's chain, their contents.
 
 One path for genuine and for emulated evidence; only the pinned root differs.
 The steps run in the order of ``Check``, from the report's layout to the
@@ -54,7 +54,7 @@ _TURIN_HARDWARE_ID_BYTES: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnpRules:
-    """What one report is held against.
+    """The expectations of one report.
 
     Attributes:
         anchors: the pinned roots of the evidence's kind.
@@ -62,7 +62,7 @@ class SnpRules:
         clock_skew_s: how far ahead the issuers' clocks may run.
         release_min_tcb: the release's own lowest patch levels; empty where
             there is no release.
-        measurements: the launch measurements that will do.
+        measurements: the accepted launch measurements.
     """
 
     anchors: tuple[TrustAnchor, ...]
@@ -97,11 +97,11 @@ def verify_snp(
 def verify_snp_platform(
     evidence: SnpEvidence, rules: SnpRules, *, now: datetime, log: StepLog
 ) -> CpuClaims:
-    """Verify everything but the measurement, which Azure's needs more for.
+    """Verify everything but the measurement; Azure's evidence needs more for it.
 
-    Cheap steps before dear ones, and everything that says who signed before anything
-    that was said: until the signature holds, a field of the report decides only which
-    key must hold.
+    Cheap steps before expensive ones, and the signer before the contents: until the
+    signature is verified, a field of the report decides only which key must have
+    signed it.
 
     Raises:
         RefusedError: the first step that does not hold.
@@ -150,7 +150,7 @@ def verify_snp_platform(
     if not verify_p384(vek.public_key, report.signed_part, signature):
         raise RefusedError(RefusalCode.BAD_SIGNATURE, "report signature")
     log.passed(f"ECDSA P-384 over {SIGNED_BYTES} bytes")
-    # From here on the report is the chip's word, held against the key's certificate,
+    # From here on the report is authentic; it is compared with the key's certificate,
     # and then against the policy. The key was made for the chip that it names.
     _check_chip(report, chain, expectations, log)
     # The key was derived for the patch levels that the report names.
@@ -165,7 +165,7 @@ def verify_snp_platform(
             f"reported TCB ({tcb.describe()}) is not the key's",
         )
     log.passed(tcb.describe())
-    # Nobody may read the guest's memory by design.
+    # The guest's policy must not permit reading its memory.
     log.begin(Check.GUEST_POLICY)
     # Not a matter of the policy: no setting of ours turns it off.
     if report.policy & POLICY_DEBUG:
@@ -203,12 +203,12 @@ def _check_signing_key(
 ) -> Certificate:
     log.begin(Check.SIGNING_KEY)
     kind = report.signing_key
-    # A host may ask the firmware for a report that nobody signs (AMD 56860, SIGNING_KEY
-    # 7). Its signature is zeros, and the rest of it looks perfect.
+    # A host may ask the firmware for an unsigned report (AMD 56860, SIGNING_KEY 7). Its
+    # signature is zeros, and the rest of it looks valid.
     if kind is None or kind is SigningKey.NONE:
         raise RefusedError(RefusalCode.UNSIGNED, "the report names no signing key")
-    # A VLEK is loaded by the provider into many chips: whoever has it out of one chip
-    # speaks for all of that provider's.
+    # A provider loads its VLEK into many chips: if it is extracted from one chip, an
+    # attacker can sign for all of that provider's chips.
     if kind is SigningKey.VLEK and not expectations.allow_vlek:
         raise RefusedError(
             RefusalCode.ENDORSEMENT_MISMATCH, "signed by a VLEK, which is not allowed"
@@ -258,7 +258,7 @@ def _check_minimum_tcb(
     minimum = rules.expectations.min_tcb.get(product.value)
     if minimum is None:
         raise RefusedError(RefusalCode.TCB_TOO_LOW, f"no minimum for {product}")
-    # What runs now is told to people; a host can take it back, so it proves
+    # The current TCB is only shown to people; a host can roll it back, so it proves
     # nothing, but its form is fixed.
     parse_tcb(report.current_tcb, product)
     for name, raw in (

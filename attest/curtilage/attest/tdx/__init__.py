@@ -1,4 +1,4 @@
-"""Intel TDX: quote layout, collateral, verification, and Intel's own logic beside ours.
+"""Intel TDX: quote layout, collateral, verification, and Intel's own library.
 
 Both must accept. Knows Intel's formats; collateral comes with the evidence and is never
 fetched here.

@@ -1,4 +1,4 @@
-"""Intel's rules for X.509, and what a PCK certificate says of its platform.
+"""Intel's rules for X.509, and the platform data in a PCK certificate.
 
 Intel, "SGX PCK Certificate and Certificate Revocation List Profile Specification":
 P-256 keys and ECDSA with SHA-256 throughout; section 1.3.5 has the extension.
@@ -28,8 +28,8 @@ from curtilage.attest.x509.certificates import (
 SGX_EXTENSION: Final = "1.2.840.113741.1.13.1"
 NUMBER_BYTES: Final = 32
 ECDSA_SHA256: Final = SignatureAlgorithmOID.ECDSA_WITH_SHA256
-# Anchored at both ends by the caller's loop: words between two certificates would be
-# bytes of the evidence that nobody looked at.
+# Anchored at both ends by the caller's loop: text between two certificates would be
+# evidence that is not checked.
 _PEM: Final = re.compile(
     rb"\s*-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\r\n]*)-----END CERTIFICATE-----\s*"
 )
@@ -86,8 +86,8 @@ def parse_pem_chain(
     Raises:
         RefusedError: ``chain_invalid``.
     """
-    # One certificate after the other and nothing skipped. A reader that searches for
-    # BEGIN would step over whatever stands between.
+    # One certificate after the other, without gaps. A reader that searches for BEGIN
+    # would skip anything in between.
     ders: list[bytes] = []
     position = 0
     while position < len(text) and len(ders) <= count:
@@ -100,11 +100,11 @@ def parse_pem_chain(
             raise _chain_invalid(f"{name}: not PEM certificates") from None
         ders.append(decoded)
         position = found.end()
-    # A fourth certificate would be one that nobody looks at, or a longer path than the
+    # A fourth certificate would not be checked, or would make the path longer than the
     # rules are written for.
     if len(ders) != count:
         raise _chain_invalid(f"{name}: not {count} certificates")
-    # The same root stands in four chains, so it is read once.
+    # The same root is in four chains, so it is read once.
     for encoded in ders:
         if encoded not in known:
             known[encoded] = parse_certificate(encoded, name)
@@ -137,7 +137,7 @@ def platform_extension(certificate: Certificate) -> bytes:
 
 
 def parse_platform(extension: bytes) -> PckPlatform:
-    """Read Intel's extension; fields that are not needed are stepped over.
+    """Read Intel's extension; fields that are not needed are skipped.
 
     Args:
         extension: its DER; empty where the certificate has none.
@@ -146,9 +146,9 @@ def parse_platform(extension: bytes) -> PckPlatform:
         RefusedError: ``chain_invalid``: not a PCK certificate's extension.
     """
     try:
-        # Read as DER and not searched for the identifiers' bytes: a search would find
-        # them inside another value too, where whoever asked for the certificate may
-        # have put them.
+        # Parsed as DER, not searched for the identifiers' bytes: a search would also
+        # find them inside another value, where the certificate's requester may have
+        # put them.
         fields = _pairs(der.only_element(extension))
         tcb = _pairs(fields[_TCB])
         return PckPlatform(

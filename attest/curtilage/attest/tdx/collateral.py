@@ -59,7 +59,7 @@ _KEYS: Final = (
 # A missing list has a step and a code of its own.
 _LISTS: Final = ("root_ca_crl", "pck_crl")
 # Later versions of the format carry the PCK chain again; a quote of type 5 has
-# it inside, and no other kind is believed.
+# it inside, and no other kind is accepted.
 _IGNORED: Final = "pck_certificate_chain"
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _HEX: Final = re.compile(r"(?:[0-9A-Fa-f]{2})*")
@@ -68,7 +68,7 @@ _ValueT = TypeVar("_ValueT")
 
 
 class TcbStatus(StrEnum):
-    """Intel's words for how current a platform, a module or an enclave is."""
+    """Intel's TCB statuses of a platform, a module or an enclave."""
 
     UP_TO_DATE = "UpToDate"
     SW_HARDENING_NEEDED = "SWHardeningNeeded"
@@ -115,7 +115,7 @@ class SvnLevel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TdxModule:
-    """What a genuine TDX module looks like.
+    """The identity of a genuine TDX module.
 
     Attributes:
         name: ``TDX_01`` and so on; empty for the module before there were
@@ -199,10 +199,10 @@ class Collateral:
         root_ca_crl: the root's revocation list, DER; empty if missing.
         pck_crl: the PCK authority's revocation list, DER; empty if missing.
         pck_crl_chain: PEM, the PCK authority first.
-        tcb_info: what Intel signed, as it stands.
+        tcb_info: the bytes that Intel signed.
         tcb_info_signature: r and s, 32 bytes each.
         tcb_info_chain: PEM, the signer first.
-        qe_identity: what Intel signed, as it stands.
+        qe_identity: the bytes that Intel signed.
         qe_identity_signature: r and s, 32 bytes each.
         qe_identity_chain: PEM, the signer first.
         tcb: what ``tcb_info`` says.
@@ -232,7 +232,7 @@ def masked(value: bytes, mask: bytes) -> bytes:
 
 
 def parse_collateral(data: bytes) -> Collateral:
-    """Parse collateral; shape and sizes only.
+    """Parse collateral; form and sizes only.
 
     Raises:
         RefusedError: ``malformed`` or ``too_large`` for the envelope,
@@ -251,8 +251,8 @@ def parse_collateral(data: bytes) -> Collateral:
         max_opened=_MAX_OPENED,
     )
     present = set(fields.names)
-    # Exactly these keys. What nobody here reads is either a mistake, or meant for a
-    # reader that reads it otherwise.
+    # Exactly these keys. A key that is not read here is either a mistake, or meant for
+    # a reader that interprets it differently.
     fields.require({*_KEYS, *(present & {*_LISTS, _IGNORED})})
     # Kept as the text that came: the signature is over these very bytes, and JSON that
     # was read and written again has others.
@@ -286,7 +286,7 @@ def _list(fields: Fields, name: str) -> bytes:
 
 
 def _signed(name: str, text: str, parse: Callable[[Fields], _ValueT]) -> _ValueT:
-    """Parse a signed text; whatever is wrong with it, Intel did not write it."""
+    """Parse a signed text; a malformed one was not written by Intel."""
     try:
         return parse(
             parse_object(

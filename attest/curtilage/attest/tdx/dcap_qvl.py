@@ -1,11 +1,11 @@
-"""The one door to ``dcap_qvl``: a second opinion about a TDX quote.
+"""The only import of ``dcap_qvl``: a second verification of a TDX quote.
 
-Imported when it is first asked, so that whoever verifies other evidence needs
-no such library; where it is missing, no quote is believed. Always asked with a
-policy: without one it returns for platforms that are out of date as if nothing
-were wrong. Its errors are texts, and texts are no interface: everything that it
-refuses is refused with the code that the caller names. It fetches nothing here,
-for that would tell somebody which platform is asked about.
+Imported on first use, so that verifying other evidence does not need the library;
+where it is missing, no quote is accepted. Always called with a policy: without one
+it accepts platforms that are out of date. Its errors are texts, and texts are not an
+interface: everything that it refuses is refused with the code that the caller
+names. It fetches nothing here, since that would reveal which platform is being
+verified.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ _OUT_OF_DATE: Final = frozenset(
 
 
 class _Policy(Protocol):
-    """What is used of the library's policy; each call returns a new one."""
+    """The part of the library's policy that is used; each call returns a new one."""
 
     def allow_dynamic_platform(self, value: bool, /) -> "_Policy": ...
     def allow_cached_keys(self, value: bool, /) -> "_Policy": ...
@@ -49,7 +49,7 @@ class _Verifier(Protocol):
 
 
 class _Library(Protocol):
-    """What is used of the package, which has no types of its own."""
+    """The part of the package that is used; the package has no types."""
 
     QuotePolicy: _Policies
 
@@ -59,11 +59,11 @@ class _Library(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryRules:
-    """What the library is told to hold a quote against.
+    """The rules that the library applies to a quote.
 
     Attributes:
         root: the pinned root, DER.
-        statuses: the statuses that will do.
+        statuses: the accepted statuses.
         min_evaluation_number: how recent Intel's judgement must be.
         rejected_advisories: advisories that may not be open.
     """
@@ -85,7 +85,7 @@ def ask_library(
     """Refuse what the library refuses.
 
     Args:
-        quote: exact; the library looks at no length and at nothing behind it.
+        quote: exact; the library checks neither its length nor trailing bytes.
         collateral: what was stapled.
         rules: what to hold them against.
         now: aware; the library knows no clock of its own.
@@ -122,7 +122,7 @@ def ask_library(
             seconds,
             _policy(library, rules, seconds),
         )
-    # Foreseen: this is how the library says no.
+    # Expected: this is how the library refuses.
     except ValueError:
         raise RefusedError(code, "dcap-qvl refuses it") from None
     # A panic in Rust is no ``Exception``. It is an answer all the same, and the answer

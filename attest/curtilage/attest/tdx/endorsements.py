@@ -1,4 +1,4 @@
-"""Who vouches for a TDX quote: Intel's root, its authorities, its collateral.
+"""Endorsements of a TDX quote: Intel's root, its authorities, its collateral.
 
 From the pinned root down to the platform's key and to the signed statements
 about it: steps 3 to 10 of a TDX quote. Nothing here looks into the quote's report.
@@ -38,7 +38,7 @@ PCK_AUTHORITY_NAMES: Final = frozenset(
 )
 PCK_NAME: Final = "Intel SGX PCK Certificate"
 SIGNER_NAME: Final = "Intel SGX TCB Signing"
-# The root stands above one authority, and that above leaves alone.
+# The root issues one authority, which issues only leaves.
 _ROOT_PATH_LENGTH: Final = 1
 
 
@@ -79,7 +79,7 @@ class Chains:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endorsements:
-    """What a platform's endorsements amount to, verified.
+    """A platform's verified endorsements.
 
     Attributes:
         chains: the certificates.
@@ -95,7 +95,7 @@ class Endorsements:
 
     @property
     def expires_at(self) -> datetime:
-        """When the first certificate, list or statement runs out."""
+        """When the first certificate, list or statement expires."""
         ends = [certificate.not_after for _, certificate in self.chains.named]
         ends += [each.next_update for each in self.lists if each.next_update]
         return min(
@@ -138,7 +138,7 @@ def check_endorsements(
     skew: timedelta,
     log: StepLog,
 ) -> Endorsements:
-    """Verify everything that stands between the pinned root and the quote.
+    """Verify everything between the pinned root and the quote.
 
     Args:
         pck_chain: the quote's own chain, PEM.
@@ -164,8 +164,8 @@ def check_endorsements(
     anchor = next((each for each in anchors if each.root(served) == served), None)
     if anchor is None:
         raise RefusedError(RefusalCode.UNTRUSTED_ROOT, "the root is not a pinned one")
-    # The collateral's chains come from whoever stapled them. One that ended in another
-    # root, itself properly self-signed, would let a stranger say which platforms are up
+    # The collateral's chains come from the party that stapled them. If one could end in
+    # another, properly self-signed root, a stranger could decide which platforms are up
     # to date.
     if any(root.encoded != served for root in chains.served_roots):
         raise RefusedError(
@@ -176,8 +176,8 @@ def check_endorsements(
     _check_chains(chains, log)
     # 7. Every certificate is valid now.
     log.begin(TdxCheck.CERTIFICATE_DATES)
-    # Every one, the list's issuer too: a statement is as current as the certificate of
-    # whoever signed it.
+    # Every one, the list's issuer too: a statement is as current as its signer's
+    # certificate.
     for name, certificate in chains.named:
         if now < certificate.not_before:
             raise RefusedError(RefusalCode.NOT_YET_VALID, f"{name} is not valid yet")
@@ -337,7 +337,7 @@ def _check_lists(
     by_root = _verified_list("root CRL", collateral.root_ca_crl, chains.root)
     # The list's issuer came with the collateral, the platform's with the quote: by name
     # and key they must be one authority, or the list would be that of the sibling
-    # (there are two: processor and platform), on which this platform never stands.
+    # (there are two: processor and platform), which never lists this platform.
     listed = chains.list_authority
     if (listed.subject, listed.key_info) != (
         chains.authority.subject,
@@ -349,7 +349,9 @@ def _check_lists(
         # RFC 5280, section 5.1.2.5, demands the date. Without one a list would be
         # current for ever.
         if each.next_update is None:
-            raise RefusedError(RefusalCode.CRL_INVALID, f"{name}: the list never ends")
+            raise RefusedError(
+                RefusalCode.CRL_INVALID, f"{name}: the list has no expiry date"
+            )
         if each.issued > now + skew:
             raise RefusedError(RefusalCode.NOT_YET_VALID, f"{name} is not valid yet")
         if now >= each.next_update:
@@ -393,7 +395,7 @@ def _verified_list(name: str, der: bytes, issuer: Certificate) -> RevocationList
 
 
 def endorsement_links(endorsements: Endorsements) -> tuple[Link, ...]:
-    """Return who vouches for what, from the root to the platform's key."""
+    """Return the chain of trust, from the root to the platform's key."""
     chains = endorsements.chains
     return (
         _link(chains.root, "the policy", "pinned root"),

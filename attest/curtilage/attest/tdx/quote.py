@@ -129,8 +129,8 @@ _PEM_CHAIN: Final = re.compile(
 # Two of those who hand out quotes hand out their whole buffer, zeros behind the
 # quote: Intel's quoting service sizes it for the largest quote that it can make
 # (version 5 around a TD report 1.5; a newer one, around a 1.5ex), and Google's has
-# 8000 bytes. Zeros of exactly these lengths are cut off; they are signed by nobody
-# and reach no claim. Anything else behind the quote is refused.
+# 8000 bytes. Zeros of exactly these lengths are cut off; they are not signed and
+# reach no claim. Anything else behind the quote is refused.
 LARGEST_BODIES: Final = (
     BODY_DESCRIPTOR_BYTES + TD_REPORT_15_BYTES,
     BODY_DESCRIPTOR_BYTES + TD_REPORT_15EX_BYTES,
@@ -140,7 +140,7 @@ FIXED_BUFFER_BYTES: Final = 8000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TdExtension:
-    """What a TD report 1.5ex says beyond a 1.5.
+    """The fields that a TD report 1.5ex has in addition to a 1.5.
 
     The fields named ``init_`` and ``current_`` are filled in for domains of the
     attribute SERVTD_EXT, and zero for all others.
@@ -175,7 +175,7 @@ class TdExtension:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TdReport:
-    """What the TDX module says about one trust domain.
+    """The TDX module's report about one trust domain.
 
     Attributes:
         tee_tcb_svn: security versions of module and processor, 16 bytes.
@@ -222,7 +222,7 @@ class TdReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QeReport:
-    """What the processor says about the quoting enclave.
+    """The processor's report about the quoting enclave.
 
     Attributes:
         miscselect: 4 bytes as they stand in the report.
@@ -276,7 +276,7 @@ class TdxQuote:
 
 
 def parse_quote(data: bytes) -> TdxQuote:
-    """Read a quote's fields; shape only, no signature.
+    """Parse a quote's fields; checks the form, not the signature.
 
     Every length inside must be exactly what is there. Behind the quote there
     may be nothing, or the zeros of one of the two known buffers.
@@ -285,7 +285,7 @@ def parse_quote(data: bytes) -> TdxQuote:
         RefusedError: ``malformed``, ``too_large``, ``unsupported_version``,
             ``unsupported_product`` or ``unsupported_algorithm``.
     """
-    # Before anything is read: the bytes come from whoever wants to be believed.
+    # Before anything is read: the bytes come from the party to be verified.
     if len(data) > MAX_QUOTE_BYTES:
         raise too_large(f"quote has {len(data)} bytes, limit {MAX_QUOTE_BYTES}")
     reader = Reader(data, "quote")
@@ -294,12 +294,12 @@ def parse_quote(data: bytes) -> TdxQuote:
     # Header and report, as they stand: what the attestation key signs.
     signed_part = data[: reader.position]
     # A length that the sender chose. ``take`` refuses one beyond the message, and what
-    # stands behind it is looked at next.
+    # follows it is checked next.
     signature_bytes = reader.number(4)
     outer = Reader(reader.take(signature_bytes), "signature data")
     end = reader.position
-    # Zeros of any length would be bytes that nobody signed and a place to hide some
-    # from a verifier that reads on.
+    # Zeros of arbitrary length would be unsigned bytes, and a place to hide data from a
+    # verifier that reads on.
     buffers = {HEADER_BYTES + body + 4 + signature_bytes for body in LARGEST_BODIES}
     if end != len(data) and (
         len(data) not in buffers | {FIXED_BUFFER_BYTES} or any(data[end:])
@@ -323,7 +323,7 @@ def parse_quote(data: bytes) -> TdxQuote:
         raise malformed(f"quote: {length} bytes of QE authentication data")
     authentication_data = inner.take(length)
     pck_chain = _certification_data(inner, CERTIFICATION_PCK_CHAIN)
-    # What the certificates are is looked at with their authorities; here, that they
+    # The certificates are verified with their authorities; here, that they
     # are all that there is.
     if _PEM_CHAIN.fullmatch(pck_chain) is None:
         raise malformed("quote: the PCK chain is not PEM certificates")
@@ -377,7 +377,7 @@ def _take_body(reader: Reader, version: int) -> bytes:
         return reader.take(TD_REPORT_10_BYTES)
     body_type = reader.number(2)
     size = reader.number(4)
-    # As the TEE type above: it is said twice, so it is looked at twice.
+    # Like the TEE type above: it occurs twice, so it is checked twice.
     if body_type == BODY_TYPE_SGX:
         raise RefusedError(RefusalCode.UNSUPPORTED_PRODUCT, "an SGX enclave's report")
     expected = BODY_BYTES.get(body_type)

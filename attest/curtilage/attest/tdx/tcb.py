@@ -1,7 +1,7 @@
-"""How current a platform is: Intel's levels held against what it has.
+"""The TCB level of a platform: Intel's levels compared with its components.
 
 Steps 15 to 18 of a TDX quote: how a level is chosen, how several judgements
-become one, and whether that will do. Source: Intel, "TDX DCAP Quoting Library
+become one, and whether that is accepted. Source: Intel, "TDX DCAP Quoting Library
 API" (verification of a version 4 quote, TCB level) and the description of TCB
 info version 3, which say the same of the first level that matches.
 """
@@ -56,7 +56,7 @@ _COMPLAINTS: Final = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """How current the platform is, by everything that says something of it.
+    """How current the platform is, by all available statements.
 
     Attributes:
         status: what Intel says of the worst of platform, module and enclave.
@@ -70,7 +70,7 @@ class Judgement:
 
 
 def accepted_statuses(expectations: TdxExpectations) -> frozenset[TcbStatus]:
-    """Return the statuses that will do; what is revoked never will."""
+    """Return the accepted statuses; "Revoked" is never accepted."""
     return frozenset(
         status
         for status in TcbStatus
@@ -84,7 +84,7 @@ def check_tcb(
     expectations: TdxExpectations,
     log: StepLog,
 ) -> Judgement:
-    """Hold what runs against Intel's levels, and the outcome against the policy.
+    """Compare the components with Intel's levels, and the result with the policy.
 
     Args:
         quote: its signature has been checked.
@@ -98,8 +98,8 @@ def check_tcb(
     collateral, report = endorsements.collateral, quote.report
     # 15. The TDX module is one that Intel names, by its signer and attributes.
     log.begin(TdxCheck.TDX_MODULE)
-    # The module is software: it stands between domain and host, and signs nothing
-    # itself. So it is known by its measurement's signer and by what Intel says of its
+    # The module is software between domain and host, and signs nothing itself. So it
+    # is identified by its measurement's signer and by what Intel says about its
     # version.
     module = _known_module(collateral.tcb, report.tee_tcb_svn)
     # 48 zeros: by Intel's convention its own signature.
@@ -113,7 +113,7 @@ def check_tcb(
         )
     log.passed(module.name or "the module without a name")
     # 16. Platform, module and quoting enclave each reach one of Intel's levels: by
-    # what ran when the domain was started, and by what runs now where that is told.
+    # what ran when the domain was started, and by what runs now where it is reported.
     log.begin(TdxCheck.TCB_LEVEL)
     of_enclave = match_svn(collateral.qe.levels, quote.qe.isvsvn)
     reached = _levels_reached(endorsements, report.tee_tcb_svn)
@@ -130,7 +130,7 @@ def check_tcb(
     judgement = Judgement(
         status=converge(each.status for each in levels),
         advisories=tuple(sorted({name for each in levels for name in each.advisories})),
-        # A fresh statement beside a stale one is still stale.
+        # A fresh statement together with a stale one is still stale.
         evaluation_number=min(
             collateral.tcb.evaluation_number, collateral.qe.evaluation_number
         ),
@@ -138,7 +138,7 @@ def check_tcb(
     # 17. Intel's judgement is no older one that is still current.
     log.begin(TdxCheck.EVALUATION_NUMBER)
     # Several judgements of Intel's are current at once, the older ones for some months
-    # more. Only this number tells which one was stapled, and the operator chooses it.
+    # more. Only this number shows which one was stapled, and the operator chooses it.
     least = expectations.min_tcb_evaluation_number
     if judgement.evaluation_number < least:
         raise RefusedError(
@@ -146,9 +146,9 @@ def check_tcb(
             f"evaluation number {judgement.evaluation_number}, at least {least} wanted",
         )
     log.passed(f"number {judgement.evaluation_number}")
-    # 18. The status of all together will do, and so do the open advisories.
+    # 18. The combined status is accepted, and so are the open advisories.
     log.begin(TdxCheck.TCB_STATUS)
-    # All at once, after everything was looked at, so that the word shown is the whole
+    # All at once, after everything was checked, so that the word shown is the whole
     # truth and not the first complaint.
     if judgement.status not in accepted_statuses(expectations):
         raise RefusedError(
@@ -200,7 +200,7 @@ def module_version(tee_tcb_svn: bytes) -> int:
 
 
 def find_module(tcb: TcbInfo, tee_tcb_svn: bytes) -> TdxModule | None:
-    """Return what Intel says of the module that runs, or None if nothing."""
+    """Return Intel's statement about the module that runs, or None."""
     version = module_version(tee_tcb_svn)
     if version == 0:
         return tcb.module
@@ -237,7 +237,7 @@ def match_svn(levels: Iterable[SvnLevel], isvsvn: int) -> SvnLevel | None:
 
 
 def converge(statuses: Iterable[TcbStatus]) -> TcbStatus:
-    """Return one status that complains of all that these complain of.
+    """Return one status that covers the complaints of all of these.
 
     Whatever is out of date needs no word about hardening any more, and whatever
     is revoked no other word at all.

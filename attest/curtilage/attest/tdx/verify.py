@@ -1,7 +1,7 @@
-"""TDX evidence: the quote, its platform's endorsements, and what they must say.
+"""Verification of TDX evidence: the quote, its endorsements, their contents.
 
 One path for genuine and for emulated evidence; only the pinned root differs.
-Every stage that has a code of its own is looked at here; then ``dcap_qvl`` is
+Every stage that has its own code is checked here; then ``dcap_qvl`` is
 asked as well, and must agree. Steps 3 to 10 stand in ``endorsements``, 15 to 18 in
 ``tcb``, all others here.
 """
@@ -57,7 +57,7 @@ QE_DEBUG: Final = 0x02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TdxRules:
-    """What one quote is held against.
+    """The expectations of one quote.
 
     Attributes:
         anchors: the pinned roots of the evidence's kind.
@@ -128,7 +128,7 @@ def verify_td(
     )
     # 11 to 13. The platform's key vouches for the key that signed the quote.
     _check_signatures(quote, endorsements, log)
-    # 14. Nobody may look into the trust domain.
+    # 14. The trust domain must not be debuggable.
     log.begin(TdxCheck.DEBUGGING)
     # The whole of the first byte and not bit 0 alone (Intel TDX module ABI, ATTRIBUTES,
     # group TUD): any bit there puts the domain into the host's hands.
@@ -142,10 +142,10 @@ def verify_td(
     # 15 to 18. What runs is Intel's, and current enough for the policy.
     judgement = check_tcb(quote, endorsements, rules.expectations, log)
     # 19. The host can neither move the domain elsewhere nor startle it with pages that
-    # are not there; nobody else has a say in it.
+    # are not there; no other party has control over it.
     _check_attributes(quote.report, log)
     # 20. The library agrees. What it alone refuses has to do with what a
-    # platform is worth, for all else has been looked at above.
+    # platform is worth, since everything else has been checked above.
     log.begin(TdxCheck.SECOND_OPINION)
     ask_library(
         quote.encoded,
@@ -168,7 +168,7 @@ def verify_td(
 def _check_signatures(
     quote: TdxQuote, endorsements: Endorsements, log: StepLog
 ) -> None:
-    """Follow the chain of trust inside a quote.
+    """Verify the chain of trust inside a quote.
 
     Intel certified the platform's key; that signed the quoting enclave's report; that
     names the attestation key; and that signs the quote. A gap anywhere, and any key
@@ -195,11 +195,11 @@ def _check_signatures(
     if not verify_raw_p256(key, quote.signed_part, quote.signature):
         raise RefusedError(RefusalCode.BAD_SIGNATURE, "quote signature")
     log.passed(f"ECDSA P-256 over {len(quote.signed_part)} bytes")
-    # 13. The quoting enclave is Intel's, and nobody can look into it.
+    # 13. The quoting enclave is Intel's, and not debuggable.
     log.begin(TdxCheck.QE_IDENTITY)
     qe, identity = quote.qe, endorsements.collateral.qe
-    # An enclave that may be debugged is signed by Intel as well; whoever debugs it
-    # reads the attestation key and signs what he likes.
+    # Intel also signs enclaves that may be debugged; a debugger can read the
+    # attestation key and sign anything with it.
     if qe.attributes[0] & QE_DEBUG:
         raise RefusedError(
             RefusalCode.DEBUG_ENABLED, "the quoting enclave may be debugged"
@@ -250,12 +250,12 @@ def _check_attributes(report: TdReport, log: StepLog) -> None:
 
 
 def _check_relations(report: TdReport) -> None:
-    """Refuse a domain in which anybody else has, or had, a say.
+    """Refuse a domain that another party controls, or controlled.
 
     One of ours has no service domain bound to it, was never migrated, is not divided
     into virtual machines and has no device inside. What shows any of that is refused,
-    also where it might be harmless: none of it is measured, and nothing here could
-    tell. A TD report 1.0 says nothing of it, and a 1.5 only of service domains.
+    even where it might be harmless: none of it is measured, so it cannot be checked
+    here. A TD report 1.0 does not mention it, and a 1.5 only service domains.
     """
     # A service domain, such as one for migration, may read and write the domain's
     # state. Its hash is in no measurement that a release names.
@@ -266,7 +266,7 @@ def _check_relations(report: TdReport) -> None:
         return
     # The fields of bindings and of the first platform are filled in with the attribute
     # SERVTD_EXT alone, which is refused as well, but then also where the domain was
-    # never migrated: the two are not told apart.
+    # never migrated: the two are not distinguished.
     if any(extension.current_servicetd + extension.current_servicetd_attributes):
         raise _agent("a service domain is bound to it")
     if any(extension.init_servicetd + extension.init_servicetd_attributes):
@@ -282,7 +282,7 @@ def _check_relations(report: TdReport) -> None:
             RefusalCode.MEASUREMENT_NOT_ALLOWED,
             f"virtual machine {extension.vmid} inside the trust domain asked",
         )
-    # A device inside reads the domain's memory by right, and nobody here has judged it.
+    # A device inside may read the domain's memory, and it was not verified here.
     if any(extension.device_info):
         raise RefusedError(
             RefusalCode.MEASUREMENT_NOT_ALLOWED, "the trust domain has devices"

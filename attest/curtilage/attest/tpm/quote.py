@@ -1,4 +1,4 @@
-"""TPM 2.0 quotes: which values a TPM says that its registers hold.
+"""TPM 2.0 quotes: signed values of a TPM's registers.
 
 Reads TPMS_ATTEST (TPM 2.0 Library, Part 2, section 10.12) and TPMT_SIGNATURE
 (section 11.3), big-endian and to the last byte, and checks one quote under a
@@ -30,7 +30,7 @@ from curtilage.attest.steps import StepLog
 GENERATED_VALUE: Final = 0xFF544347
 ATTEST_QUOTE: Final = 0x8018
 PCR_BYTES: Final = 32
-# TPM_PT_PCR_COUNT is 24 everywhere; four octets of a selection name 32.
+# TPM_PT_PCR_COUNT is 24 everywhere; four bytes of a selection name 32.
 MAX_SELECT_BYTES: Final = 4
 # TPM2B_DATA holds at most a TPMT_HA: an algorithm and a SHA-512 digest.
 MAX_EXTRA_DATA_BYTES: Final = 66
@@ -89,7 +89,7 @@ class Attest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedQuote:
-    """What a key vouched for.
+    """The verified contents of a quote.
 
     Attributes:
         extra_data: what must be compared with the binding.
@@ -110,7 +110,7 @@ class VerifiedQuote:
         return {f"pcr{index}": value.hex() for index, value in self.pcrs.items()}
 
     def details(self) -> dict[str, Detail]:
-        """Return what a person may want to know besides."""
+        """Return further details for people."""
         return {
             "tpm_firmware_version": f"{self.firmware_version:#018x}",
             "tpm_reset_count": self.reset_count,
@@ -121,7 +121,7 @@ class VerifiedQuote:
 def require_quote_key(
     key: PublicKeyTypes,
 ) -> rsa.RSAPublicKey | ec.EllipticCurvePublicKey:
-    """Return the key if it is of a kind that may sign quotes.
+    """Return the key if its kind may sign quotes.
 
     Raises:
         RefusedError: ``unsupported_algorithm``: neither RSA of 2048 to 4096 bits
@@ -155,9 +155,9 @@ def verify_quote(
     Raises:
         RefusedError: the first step that does not hold.
     """
-    # The values of the registers come beside the quote and are signed only through
-    # their digest: selection first, then values, or a value could stand under another
-    # register's number.
+    # The values of the registers are supplied with the quote and signed only through
+    # their digest: selection first, then values, or a value could be listed under
+    # another register's number.
     log.begin(QuoteCheck.QUOTE_LAYOUT)
     attest = parse_attest(quote.message)
     log.passed(f"a quote, {len(quote.message)} bytes")
@@ -213,7 +213,7 @@ def check_registers(
     *,
     log: StepLog,
 ) -> None:
-    """Check, as the last step, that what was started is accepted.
+    """Check, as the last step, that the boot measurement is accepted.
 
     Raises:
         RefusedError: ``measurement_not_allowed``; also where a register that an
@@ -225,14 +225,14 @@ def check_registers(
 
 
 def parse_attest(message: bytes) -> Attest:
-    """Read a quote's message; shape only, no signature.
+    """Parse a quote's message; checks the form, not the signature.
 
     Raises:
         RefusedError: ``malformed``: made outside of a TPM, no quote, or any
             byte too few or too many.
     """
-    # Big-endian throughout, and to the last byte: bytes behind the digest are signed,
-    # and would be read by nobody.
+    # Big-endian throughout, and to the last byte: bytes behind the digest would be
+    # signed but not read.
     reader = _Reader(message, "quote")
     # A restricted key signs nothing from outside that begins so (TPM 2.0 Library, Part
     # 1, on restricted signing keys). Without this, any text signed by the key could be
@@ -271,7 +271,7 @@ def _read_selection(reader: "_Reader") -> tuple[tuple[int, tuple[int, ...]], ...
         size = reader.number(1)
         if size > MAX_SELECT_BYTES:
             raise malformed("quote: PCR selection is too long")
-        # The least significant bit of the first octet is register 0 (Part 2,
+        # The least significant bit of the first byte is register 0 (Part 2,
         # TPMS_PCR_SELECTION); the structure around it is big-endian.
         bits = int.from_bytes(reader.take(size), "little")
         banks.append((algorithm, tuple(i for i in range(8 * size) if bits >> i & 1)))

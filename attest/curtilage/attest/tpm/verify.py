@@ -1,4 +1,4 @@
-"""A TPM quote by itself, under an attestation key that the policy pins.
+"""Verification of a TPM quote alone, under an attestation key that the policy pins.
 
 It shows which software was started on a machine with that TPM. It does not show
 that memory is encrypted, that the operator is kept out, or that there is a
@@ -27,18 +27,18 @@ from curtilage.attest.tpm.quote import (
     verify_quote,
 )
 
-# A quote names no end; whoever holds a key says how old it may be.
+# A quote has no expiry; the caller decides how old it may be.
 NO_END: Final = datetime.max.replace(tzinfo=UTC)
-MEANING: Final = "shows what was started, not that anybody is kept out"
+MEANING: Final = "shows what was started, not isolation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TpmRules:
-    """What one TPM's evidence is held against.
+    """The expectations of one TPM's evidence.
 
     Attributes:
         anchors: the pinned attestation keys.
-        measurements: the sets of registers that will do.
+        measurements: the accepted sets of registers.
     """
 
     anchors: tuple[TrustAnchor, ...]
@@ -72,7 +72,7 @@ def verify_tpm(evidence: TpmEvidence, rules: TpmRules, *, log: StepLog) -> CpuCl
         key = load_der_public_key(evidence.ak)
     except (ValueError, UnsupportedAlgorithm):
         raise RefusedError(
-            RefusalCode.CHAIN_INVALID, "the attestation key is no key"
+            RefusalCode.CHAIN_INVALID, "the attestation key is invalid"
         ) from None
     usable = require_quote_key(key)
     log.passed(f"pinned, sha256 {fingerprint[:16]}")
@@ -100,7 +100,7 @@ def verify_tpm(evidence: TpmEvidence, rules: TpmRules, *, log: StepLog) -> CpuCl
 
 
 def quote_link(message: bytes, quote: VerifiedQuote) -> Link:
-    """Say what a quote vouches for."""
+    """Return the claims of a quote."""
     return Link(
         subject="TPM quote",
         issuer="attestation key",

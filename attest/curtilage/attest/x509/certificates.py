@@ -1,7 +1,7 @@
 """X.509 certificates and revocation lists: read once, then plain values.
 
 The one reader for every vendor. It knows RFC 5280 and no vendor: which keys,
-algorithms, names and extensions will do is said by the rules of AMD
+algorithms, names and extensions are accepted is defined by the rules of AMD
 (``sev_snp.certificates``), of Intel (``tdx.certificates``), and of chains on P-384
 (``x509.p384_chain``). Every value is read eagerly, so that no library error can come
 out of a later step.
@@ -66,7 +66,7 @@ class Certificate:
         signs_lists: keyUsage says cRLSign.
         signs_data: keyUsage says digitalSignature.
         unrecognised: extensions that the library does not know, raw, by OID.
-        unknown_critical: an extension that nobody here looks at is critical.
+        unknown_critical: an extension that is not processed here is critical.
         signed_part: the bytes that the signature covers.
         signature: the issuer's signature.
         encoded: the whole certificate, DER, as it came.
@@ -99,7 +99,7 @@ class Certificate:
 
 
 def read_certificate(encoded: bytes) -> Certificate:
-    """Read a certificate's values; whether they will do is for the caller's rules.
+    """Read a certificate's values; the caller's rules decide whether to accept them.
 
     Raises:
         ValueError: not a certificate; every error of the library's is this one.
@@ -141,7 +141,7 @@ def _values(parsed: x509.Certificate, encoded: bytes) -> Certificate:
             if isinstance(extension.value, x509.UnrecognizedExtension)
         },
         # A critical extension changes what a certificate means (RFC 5280, section
-        # 4.2): name constraints, for example, that nobody here would enforce.
+        # 4.2): name constraints, for example, that would not be enforced here.
         unknown_critical=any(
             extension.critical and not isinstance(extension.value, _UNDERSTOOD)
             for extension in parsed.extensions
@@ -264,8 +264,8 @@ def _verify(
     signed_part: bytes,
     signature: bytes,
 ) -> bool:
-    # A key of another kind is one more "no", like a signature that does not hold:
-    # nobody above has to tell the two apart, and nobody can forget to.
+    # A key of another kind is reported like a signature that does not verify: callers
+    # need not distinguish the two, and cannot forget one.
     if key is None:
         return False
     try:

@@ -30,7 +30,7 @@ def check_pinned_root(root: bytes, anchors: Sequence[TrustAnchor]) -> str:
     Raises:
         RefusedError: ``untrusted_root``.
     """
-    # Before anything of the chain is parsed: a library never sees a root that nobody
+    # Before anything of the chain is parsed: a library never sees a root that is not
     # pinned.
     fingerprint = hashlib.sha256(root).hexdigest()
     if fingerprint not in {anchor.fingerprint for anchor in anchors}:
@@ -92,7 +92,7 @@ def check_dates(
         RefusedError: ``not_yet_valid`` or ``expired_endorsement``.
     """
     # Only beginnings get the allowance: a device's certificate is minutes old
-    # when it is looked at, and its issuer's clock may run ahead of ours.
+    # when it is checked, and its issuer's clock may run ahead of ours.
     begun = now + timedelta(seconds=clock_skew_s)
     for number, certificate in enumerate(chain):
         place = _place(number, len(chain))

@@ -1,4 +1,4 @@
-"""The two AEADs that we speak, and a key of either whose messages are numbered."""
+"""The two supported AEADs, and a key of either whose messages are numbered."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -22,7 +22,7 @@ class AEAD:
 
     Attributes:
         cipher: makes the cipher of a key.
-        nk: octets of a key.
+        nk: bytes of a key.
     """
 
     cipher: type[AESGCM | ChaCha20Poly1305]
@@ -47,8 +47,8 @@ class NumberedKey:
 
     Args:
         aead: whose key it is.
-        key: as many octets as that one takes.
-        base_nonce: 12 octets.
+        key: as many bytes as that one takes.
+        base_nonce: 12 bytes.
     """
 
     __slots__ = ("_base_nonce", "_cipher")
@@ -73,6 +73,6 @@ class NumberedKey:
         try:
             return self._cipher.decrypt(nonce, ciphertext, aad)
         except InvalidTag:
-            # Without the cause: a traceback that tells a short ciphertext from a
-            # forged one is the difference that an attacker asks for.
+            # Without the cause: a traceback that distinguishes a short ciphertext
+            # from a forged one would be an oracle.
             raise OpenError from None

@@ -1,6 +1,6 @@
 """DHKEM(X25519, HKDF-SHA256) of RFC 9180, section 4.1; KEM 0x0020.
 
-Knows points and shared secrets. Takes every encapsulated key of 32 octets: one of
+Knows points and shared secrets. Takes every encapsulated key of 32 bytes: one of
 low order is answered with a secret that its sender cannot know, after the same
 work, so that it fails where and when a forged tag fails.
 """
@@ -43,7 +43,7 @@ _LOW_ORDER: Final = frozenset(
 
 
 def is_low_order(point: bytes) -> bool:
-    """Tell whether X25519 with ``point`` gives zero for every private key."""
+    """Return whether X25519 with ``point`` gives zero for every private key."""
     return point in _LOW_ORDER
 
 
@@ -51,9 +51,9 @@ def load_point(data: bytes) -> X25519PublicKey:
     """Load a recipient's public key.
 
     Raises:
-        MalformedError: not 32 octets, or a point of low order.
+        MalformedError: not 32 bytes, or a point of low order.
     """
-    # Towards such a "key" every sender would compute zero, and whoever put it in
+    # With such a "key" every sender would compute zero, and an attacker who put it in
     # the list could read every question (RFC 9180, section 7.1.4).
     if len(data) != KEY_BYTES or is_low_order(data):
         raise MalformedError("public key is not a usable point")
@@ -64,10 +64,10 @@ class DHKEMPublicKey:
     """A recipient's public key, ready for use.
 
     Args:
-        data: 32 octets.
+        data: 32 bytes.
 
     Raises:
-        MalformedError: not 32 octets, or a point of low order.
+        MalformedError: not 32 bytes, or a point of low order.
     """
 
     __slots__ = ("_bytes", "_point")
@@ -92,11 +92,11 @@ class DHKEMPrivateKey(Uncopyable):
     """A recipient's private key.
 
     Args:
-        data: 32 octets; any will do.
+        data: any 32 bytes.
 
     Attributes:
         key: as an ephemeral key, in known-answer tests and the self-test.
-        public_bytes: the public key, 32 octets.
+        public_bytes: the public key, 32 bytes.
     """
 
     __slots__ = ("key", "public_bytes")
@@ -107,14 +107,14 @@ class DHKEMPrivateKey(Uncopyable):
         self.public_bytes = self.key.public_key().public_bytes_raw()
 
     def exchange(self, point: bytes) -> bytes:
-        """Run X25519 with a peer's 32 octets.
+        """Run X25519 with a peer's 32 bytes.
 
-        In place of a point of low order stands our own: what comes of that,
-        nobody else can compute.
+        A point of low order is replaced by our own: no one else can compute the
+        result.
         """
-        # RFC 9180, section 7.1.4, has such a point abort the protocol. To abort
-        # here, a microsecond after it came, would tell the sender which of its
-        # octets was at fault; the context that this secret leads to opens nothing.
+        # RFC 9180, section 7.1.4, aborts the protocol on such a point. Aborting
+        # here, a microsecond after it arrived, would reveal to the sender which of
+        # its bytes was at fault; the context of this secret opens nothing.
         usable = self.public_bytes if point in _LOW_ORDER else point
         return self.key.exchange(X25519PublicKey.from_public_bytes(usable))
 
@@ -122,7 +122,7 @@ class DHKEMPrivateKey(Uncopyable):
         """Return the shared secret of ``enc``.
 
         Raises:
-            OpenError: ``enc`` has not 32 octets.
+            OpenError: ``enc`` is not 32 bytes long.
         """
         if len(enc) != KEY_BYTES:
             raise OpenError

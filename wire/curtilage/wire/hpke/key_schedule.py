@@ -43,15 +43,15 @@ class _Context(Uncopyable):
         self._sequence = 0
 
     def export(self, context: bytes, length: int) -> bytes:
-        """Derive ``length`` octets for another use (RFC 9180, section 5.3).
+        """Derive ``length`` bytes for another use (RFC 9180, section 5.3).
 
         Raises:
-            LimitExceededError: not 1..8160 octets.
+            LimitExceededError: not 1..8160 bytes.
         """
         # The caller chooses ``context``; the label "sec" keeps what comes of it from
-        # being one of the secrets below. The length has to fit its two octets.
+        # being one of the secrets below. The length has to fit its two bytes.
         if not 0 < length <= MAX_EXPAND_BYTES:
-            raise LimitExceededError(f"HPKE export: 1..{MAX_EXPAND_BYTES} octets")
+            raise LimitExceededError(f"HPKE export: 1..{MAX_EXPAND_BYTES} bytes")
         info = labeled_info(self._suite_id, b"sec", length, context)
         return expand(self._exporter_secret, info, length)
 
@@ -82,8 +82,8 @@ class RecipientContext(_Context):
     """The opening side of one context; the first failure ends it.
 
     RFC 9180, section 5.2, would let a recipient try another ciphertext in the
-    same place. No message of ours has a second try, and whoever may try often has
-    an oracle.
+    same place. No message of ours has a second try, and repeated tries would be an
+    oracle.
     """
 
     __slots__ = ("_failed",)

@@ -1,6 +1,6 @@
-"""At start: each opens what the other sealed, ours and an HPKE that is not ours.
+"""Self-test at start: our HPKE and an independent one open each other's messages.
 
-One path seals and opens everything here: our order of octets on the primitives of
+One path seals and opens everything here: our order of bytes on the primitives of
 ``cryptography``. Should an update of a library, or one of ours, change what it
 computes, both of our ends would still agree, on something that is not HPKE. Hence,
 before anything is sealed or opened, each suite is tried against a stranger:

@@ -1,4 +1,4 @@
-"""HPKE (RFC 9180): the suites that we speak, their keys, and how a context begins.
+"""HPKE (RFC 9180): the supported suites, their keys, and the setup of contexts.
 
 Knows keys and contexts in base mode, not what is sealed with them. Every failure
 of the libraries below becomes ``OpenError`` or ``MalformedError`` here, without
@@ -97,10 +97,10 @@ class Suite:
         kdf_id: registered HPKE KDF identifier. Single-stage KDFs cannot serve:
             RFC 9458's response needs Extract and Expand.
         aead_id: registered HPKE AEAD identifier.
-        npk: octets of a public key.
-        nenc: octets of an encapsulated key.
-        nk: octets of an AEAD key.
-        nn: octets of an AEAD nonce.
+        npk: bytes of a public key.
+        nenc: bytes of an encapsulated key.
+        nk: bytes of an AEAD key.
+        nn: bytes of an AEAD nonce.
 
     Raises:
         UnsupportedError: at construction, for any other combination.
@@ -180,7 +180,7 @@ class PrivateKey(Uncopyable):
         """Give the key up; from now on its use raises ``ConsumedError``.
 
         The library below clears a key's memory when its last reference goes,
-        and we hold the only ones. Copies that Python made of the octets it was
+        and we hold the only ones. Copies that Python made of the bytes it was
         loaded from are out of reach: they go when their memory is used again.
         """
         self._loaded = None
@@ -192,7 +192,7 @@ class PrivateKey(Uncopyable):
 
 
 def private_key_from_bytes(kem_id: int, data: bytes) -> PrivateKey:
-    """Load a private key; any string of Nsk octets is one.
+    """Load a private key; any string of Nsk bytes is one.
 
     Raises:
         UnsupportedError: the KEM is not one of ours.
@@ -202,7 +202,7 @@ def private_key_from_bytes(kem_id: int, data: bytes) -> PrivateKey:
     if kem is None:
         raise UnsupportedError("HPKE KEM not supported")
     if len(data) != kem.nsk:
-        raise MalformedError(f"private key: {kem.nsk} octets expected")
+        raise MalformedError(f"private key: {kem.nsk} bytes expected")
     return PrivateKey(kem_id=kem_id, loaded=kem.private_key(data))
 
 
@@ -217,8 +217,8 @@ def generate_private_key(
     kem = _KEMS.get(kem_id)
     if kem is None:
         raise UnsupportedError("HPKE KEM not supported")
-    # Random octets are a key as they are. DeriveKeyPair (RFC 9180, section 7.1.3)
-    # would hash them first, for whoever has no even source of randomness.
+    # Random bytes are a key as they are. DeriveKeyPair (RFC 9180, section 7.1.3)
+    # would hash them first, for sources of randomness that are not uniform.
     return private_key_from_bytes(kem_id, random(kem.nsk))
 
 
@@ -233,13 +233,13 @@ def setup_sender(
 
     Args:
         suite: what to speak.
-        public_key: the recipient's, Npk octets; nothing else vouches for it here.
+        public_key: the recipient's, Npk bytes; nothing else vouches for it here.
         info: binds the context to its use.
         ephemeral: an X25519 key, only for known-answer tests and keys drawn
             ahead; a second use of one reveals both messages.
 
     Returns:
-        The encapsulated key, Nenc octets, and the context.
+        The encapsulated key, Nenc bytes, and the context.
 
     Raises:
         MalformedError: the public key is not usable.
@@ -260,15 +260,15 @@ def setup_recipient(
 ) -> RecipientContext:
     """Take up the context that a sender began (SetupBaseR).
 
-    Succeeds for every ``enc`` of the right length; only ``open`` tells whether it
-    fits. So a point of low order fails where a forged tag fails, after the same
+    Succeeds for every ``enc`` of the right length; only ``open`` shows whether it
+    matches. So a point of low order fails where a forged tag fails, after the same
     work.
 
     Raises:
         OpenError: the length of ``enc`` or the key's KEM is not this suite's.
         ConsumedError: the private key was overwritten.
     """
-    # A key serves one KEM: with the same octets under two, a flaw of the weaker
+    # A key serves one KEM: with the same bytes under two, a flaw of the weaker
     # one would be a flaw of both.
     if private_key.kem_id != suite.kem_id:
         raise OpenError
@@ -278,8 +278,8 @@ def setup_recipient(
     return _key_schedule(suite.kem_id, suite.aead_id).recipient(secret, info)
 
 
-# Keys are public here and parsing an ML-KEM key is dear; a client has few peers. What
-# raises is not kept.
+# Keys are public here and parsing an ML-KEM key is expensive; a client has few peers.
+# Exceptions are not cached.
 @lru_cache(maxsize=16)
 def _load_public_key(kem_id: int, data: bytes) -> DHKEMPublicKey | XWingPublicKey:
     return _KEMS[kem_id].public_key(data)
@@ -288,7 +288,7 @@ def _load_public_key(kem_id: int, data: bytes) -> DHKEMPublicKey | XWingPublicKe
 @cache
 def _key_schedule(kem_id: int, aead_id: int) -> KeySchedule:
     # All three identifiers are in every label: what is sealed under one suite opens
-    # under no other, whoever swaps the header (RFC 9180, section 5.1).
+    # under no other, even if the header is swapped (RFC 9180, section 5.1).
     identifiers = (kem_id, KDF_HKDF_SHA256, aead_id)
     suite_id = b"HPKE" + b"".join(one.to_bytes(2, "big") for one in identifiers)
     return KeySchedule(suite_id, AEADS[aead_id])

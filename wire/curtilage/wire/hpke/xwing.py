@@ -40,7 +40,7 @@ class XWingPublicKey:
     """A recipient's public key, both halves ready for use.
 
     Args:
-        data: 1216 octets.
+        data: 1216 bytes.
 
     Raises:
         MalformedError: another length, an ML-KEM coefficient that is not below
@@ -50,7 +50,7 @@ class XWingPublicKey:
     __slots__ = ("_ml_kem", "_point", "_point_bytes")
 
     def __init__(self, data: bytes) -> None:
-        # A point of 32 octets behind the first half: the length is the right one.
+        # A point of 32 bytes behind the first half: the length is the right one.
         self._point_bytes = data[_ML_KEM_PUBLIC_BYTES:]
         # ML-KEM would still hold against a listed point of low order. Refused all
         # the same: with it, the hybrid would be one KEM and call itself two.
@@ -62,7 +62,7 @@ class XWingPublicKey:
             )
         except ValueError:
             # The library's text speaks of the length, which was right.
-            raise MalformedError("public key is no ML-KEM-768 key") from None
+            raise MalformedError("public key is not an ML-KEM-768 key") from None
 
     def encapsulate(self, ephemeral: X25519PrivateKey | None) -> tuple[bytes, bytes]:
         """Return a fresh shared secret and its encapsulation.
@@ -88,16 +88,16 @@ class XWingPrivateKey(Uncopyable):
     """A recipient's private key.
 
     Args:
-        data: the seed, 32 octets; any will do.
+        data: the seed, any 32 bytes.
 
     Attributes:
-        public_bytes: the public key, 1216 octets.
+        public_bytes: the public key, 1216 bytes.
     """
 
     __slots__ = ("_ml_kem", "_x25519", "public_bytes")
 
     def __init__(self, data: bytes) -> None:
-        # From one seed, so that nobody can choose the halves apart from each other.
+        # From one seed, so that the halves cannot be chosen independently.
         expanded = hashlib.shake_256(data).digest(_ML_KEM_SEED_BYTES + KEY_BYTES)
         self._ml_kem = MLKEM768PrivateKey.from_seed_bytes(expanded[:_ML_KEM_SEED_BYTES])
         self._x25519 = DHKEMPrivateKey(expanded[_ML_KEM_SEED_BYTES:])
@@ -108,12 +108,12 @@ class XWingPrivateKey(Uncopyable):
         """Return the shared secret of ``enc``.
 
         Raises:
-            OpenError: ``enc`` has not 1120 octets.
+            OpenError: ``enc`` is not 1120 bytes long.
         """
         if len(enc) != ENC_BYTES:
             raise OpenError
         point = enc[_ML_KEM_ENC_BYTES:]
-        # Both halves, always, so that the time does not tell which of them is bad.
+        # Both halves, always, so that the time does not reveal which of them is bad.
         ml_kem_secret = self._ml_kem.decapsulate(enc[:_ML_KEM_ENC_BYTES])
         shared = self._x25519.exchange(point)
         return _combine(ml_kem_secret, shared, point, self._x25519.public_bytes)
