@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
 """Prepare the development deployment that compose.yaml starts.
 
-Makes a log of its own with one release in it, and the enclave's configuration
-that names the log's keys. Development only: the evidence is emulated. Files in
-``--out`` (default: deploy/run):
+Makes a development log with one release in it, and the enclave's configuration with the
+log's keys. Development only: the evidence is emulated. Files in ``--out`` (default:
+deploy/run):
 
-    log/             the log, its private keys included; stays on this side
-    release/         what the enclave reads: manifest, proof, checkpoint
+    log/             the log, including its private keys; not for the enclave
+    release/         the enclave's input: manifest, proof, checkpoint
     enclave.toml     deploy/enclave.toml, completed with the log's public keys
 
-Where a log is there already, it and its keys are kept, and the rest is written
-anew: a client's policy names these keys. ``--replace-keys`` makes new ones.
-``--refresh`` cosigns the same log at the present time, which a running enclave
-picks up; ``--policy ROOT_PEM`` writes policy.yaml, which a client needs;
-``--print-measurement`` prints the measurement that the release names, which is
-what the emulator has to report (``--measurement``).
+If a log exists, it and its keys are kept, and the rest is written again: a client's
+policy names these keys. ``--replace-keys`` makes new ones. ``--refresh`` cosigns the
+same log at the current time, which a running enclave picks up; ``--policy ROOT_PEM``
+writes policy.yaml, which a client needs; ``--print-measurement`` prints the
+measurement that the release names, which the emulator has to report
+(``--measurement``).
 """
 
 import argparse
@@ -38,7 +38,7 @@ from curtilage_dev.deployment import MEASUREMENT  # noqa: E402
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Do what was asked for; return the exit code."""
+    """Run the command; return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--replace-keys",
         action="store_true",
-        help="make a new log with new keys in the place of the one that is there; "
+        help="make a new log with new keys in place of the existing one; "
         "enclaves and clients that know the old one refuse it",
     )
     parser.add_argument(
@@ -79,7 +79,7 @@ def _say(text: str) -> None:
 
 
 class MissingError(Exception):
-    """A file is missing that an earlier step makes; says which step."""
+    """A file is missing that an earlier step makes; the message names the step."""
 
 
 def _create(out: Path, *, replace_keys: bool) -> None:
@@ -125,10 +125,10 @@ def _refresh(out: Path) -> None:
 
 
 def _require_log(out: Path) -> None:
-    """Refuse where there is no whole log.
+    """Refuse if there is no complete log.
 
     Raises:
-        MissingError: says what makes one.
+        MissingError: names the step that makes one.
     """
     log = out / "log"
     names = (*devlog.PUBLIC_FILES, devlog.LOG_FILE, devlog.PRIVATE, devlog.SERVED)
@@ -158,11 +158,11 @@ def _policy_steps(out: Path) -> str:
 
 
 def _publish(out: Path) -> None:
-    """Copy what the enclave reads, and nothing else; it runs as another user."""
+    """Copy only the files that the enclave reads; it runs as another user."""
     (out / "release").mkdir(exist_ok=True)
     for name in devlog.PUBLIC_FILES:
         shutil.copyfile(out / "log" / name, out / "release" / name)
-    _say(f"{out / 'release'}: what the enclave reads of the log")
+    _say(f"{out / 'release'}: the log's files for the enclave")
 
 
 def _write_policy(out: Path, root_pem: Path) -> None:

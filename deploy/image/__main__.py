@@ -5,7 +5,7 @@ compare      two folders that ``build`` made, bit for bit
 lock         the Debian packages of today into packages.lock
 development  a configuration and a release for an image with emulated evidence
 boot         start an image in an emulated machine
-push         bring public files to a guest that runs
+push         send public files to a running guest
 """
 
 import argparse
@@ -46,7 +46,7 @@ HEADER: Final = (
     "# Debian packages of the measured image: USE NAME VERSION SHA256, sorted.\n"
     "# Written by: python -m deploy.image lock\n"
 )
-# What a second build is given that must not matter.
+# Differences between two builds' environments that must not matter.
 OTHER_MACHINE: Final = {
     "PYTHONHASHSEED": "7",
     "TZ": "Asia/Kathmandu",
@@ -103,7 +103,7 @@ def _build(read: argparse.Namespace, given: list[str]) -> int:
 
 
 def _twice(read: argparse.Namespace, given: list[str]) -> int:
-    """Build once more in another process, under other circumstances; compare."""
+    """Build once more in another process, in another environment; compare."""
     with tempfile.TemporaryDirectory(prefix="curtilage-again-") as again:
         command = [sys.executable, "-m", "deploy.image"]
         command += [each for each in given if each != "--twice"]

@@ -1,9 +1,9 @@
-"""Starts a built image in an emulated machine: to try it, never to trust it.
+"""Starts a built image in an emulated machine, to try it out; it proves nothing.
 
-QEMU without hardware help is slow, encrypts nothing and attests nothing. It shows
-that the image starts, that it serves, and, with a software TPM, that PCR 11 is what
-``pcr11`` predicts. Two ways: the kernel directly, as on an SNP host with kernel
-hashes; or the unified kernel image through OVMF, as on a machine with a TPM.
+QEMU without hardware help is slow, encrypts nothing and attests nothing. It shows that
+the image starts, that it serves, and, with a software TPM, that PCR 11 is what
+``pcr11`` predicts. There are two ways: the kernel directly, as on an SNP host with
+kernel hashes; or the unified kernel image through OVMF, as on a machine with a TPM.
 """
 
 import contextlib
@@ -21,8 +21,8 @@ from deploy.image.build import COMMAND_LINE_FILE, INITRD, KERNEL, UKI
 from deploy.image.errors import ImageError, MissingError
 from deploy.image.push import connect
 
-# NumPy wants x86-64-v2, which has cx16; with it, and with these three, the emulated
-# processor brings the kernel down now and then before init has begun: start again.
+# NumPy needs x86-64-v2, which has cx16; with it, and with these three, the emulated
+# processor sometimes crashes the kernel before init has begun: then start again.
 CPU: Final = "max,-la57,-pks,-pku"
 TRIES: Final = 6
 MEMORY_MIB: Final = 2048
@@ -37,11 +37,11 @@ _LINE: Final = re.compile(r"init: ([^\r\n]*)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guest:
-    """A machine that was started.
+    """A running machine.
 
     Attributes:
         process: QEMU.
-        console: what the guest has printed.
+        console: the guest's output.
         ports: on 127.0.0.1, of the server and of the intake.
     """
 
@@ -51,7 +51,7 @@ class Guest:
 
     @property
     def addresses(self) -> tuple[str, str]:
-        """The two ports as ``push`` names them."""
+        """The two ports in the form that ``push`` expects."""
         first, second = (f"tcp:127.0.0.1:{port}" for port in self.ports)
         return first, second
 
@@ -62,16 +62,16 @@ class Guest:
         return _LINE.findall(self.console.read_text("utf-8", "replace"))
 
     def tail(self, count: int = 25) -> list[str]:
-        """Return the last lines of the console, whoever printed them."""
+        """Return the last lines of the console."""
         if not self.console.exists():
             return []
         return self.console.read_text("utf-8", "replace").splitlines()[-count:]
 
     def wait_for_line(self, beginning: str, *, timeout_s: float) -> str:
-        """Wait for a line of init's and return what follows its beginning.
+        """Wait for a line of init and return the text after its beginning.
 
         Raises:
-            ImageError: the machine ended before, or not within the time.
+            ImageError: the machine ended first, or the time was up.
         """
         until = time.monotonic() + timeout_s
         while True:
@@ -91,13 +91,13 @@ def booted(
 
     Args:
         image: folder that ``build`` made.
-        work: an empty folder, for the console, the firmware's state and the TPM's.
-        patience_s: how long its first process may take to say something.
+        work: an empty folder, for the console and the state of firmware and TPM.
+        patience_s: how long to wait for its first process's first line.
         tpm: start the unified kernel image through OVMF, with a software TPM.
 
     Raises:
         MissingError: QEMU, OVMF or swtpm is not installed.
-        ImageError: its first process never said anything.
+        ImageError: its first process never wrote a line.
     """
     require("qemu-system-x86_64", "qemu-system-x86")
     for number in range(1, TRIES + 1):
@@ -137,10 +137,10 @@ def _started(image: Path, work: Path, *, tpm: bool) -> Generator[Guest]:
 def wait_for_health(
     address: str, process: "subprocess.Popen[bytes]", *, timeout_s: float
 ) -> str:
-    """Ask the server for its health until it answers; return what it said.
+    """Ask the server for its health until it answers; return the answer.
 
     Raises:
-        ImageError: the machine ended before, or not within the time.
+        ImageError: the machine ended first, or the time was up.
     """
     until = time.monotonic() + timeout_s
     while time.monotonic() < until and process.poll() is None:
@@ -156,7 +156,7 @@ def ask(address: str, path: str) -> str:
     """Send one GET request through the guest's door; return the whole answer.
 
     Raises:
-        OSError: nobody answers.
+        OSError: there is no answer.
     """
     request = f"GET {path} HTTP/1.1\r\nHost: guest\r\nConnection: close\r\n\r\n"
     with connect(address) as door:
@@ -166,10 +166,10 @@ def ask(address: str, path: str) -> str:
 
 
 def require(program: str, package: str) -> None:
-    """Refuse to go on without a program.
+    """Refuse to continue without a program.
 
     Raises:
-        MissingError: says which package has it.
+        MissingError: names the package that contains it.
     """
     if shutil.which(program) is None:
         raise MissingError(f"{program} is missing: apt-get install {package}")

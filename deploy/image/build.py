@@ -1,8 +1,8 @@
 """Builds the image: inputs, root, archive, unified kernel image, measurements.
 
-Every step says what it does and how long it took. Nothing of the machine goes into
-the result: not its clock, its users, its paths, its locale or its tools' versions,
-but for the engine's wheel, which is an input and named in ``image.json``.
+Every step reports what it does and how long it took. Nothing of the machine affects the
+result: not its clock, its users, its paths, its locale or its tools' versions, except
+    for the engine's wheel, which is an input and named in ``image.json``.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from deploy.image.wheels import fetch_wheels
 
 LOCK: Final = Path(__file__).resolve().parent / "packages.lock"
 REQUIREMENTS: Final = ROOT / "requirements"
-# No shell reads this and the guest's init reads none of it; it is for the kernel.
+# Only the kernel reads this: there is no shell, and the guest's init ignores it.
 COMMAND_LINE: Final = (
     "console=ttyS0 panic=-1 oops=panic quiet init_on_alloc=1 init_on_free=1"
     " lockdown=confidentiality debugfs=off ia32_emulation=0 vsyscall=none slab_nomerge"
@@ -50,10 +50,10 @@ ALL: Final = (*OUTPUTS, MEASUREMENTS, RECORD)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Which state of the tree is built.
+    """The state of the source tree.
 
     Attributes:
-        build_id: the commit, with "-dirty" where the tree differs from it.
+        build_id: the commit, with "-dirty" if the tree differs from it.
         epoch: the time of every file in the image, in seconds.
     """
 
@@ -63,7 +63,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
-    """What evidence of this image will show.
+    """The measurements that evidence of this image will contain.
 
     Attributes:
         launch: SNP launch digests, lower-case hex.
@@ -83,7 +83,7 @@ class Builder:
         source: the state of the tree.
         out: folder for the results.
         cache: folder for downloads, shared by builds.
-        sources: returns apt's sources; asked only when something is missing.
+        sources: returns apt's sources; called only if something is missing.
         say: receives one line for each step.
     """
 
@@ -95,10 +95,10 @@ class Builder:
     say: Callable[[str], None]
 
     def build(self) -> Predicted:
-        """Build everything; return what the image's evidence will show.
+        """Build everything; return the predicted measurements.
 
         Raises:
-            ImageError: something is missing, wrong or does not fit.
+            ImageError: something is missing, invalid or incompatible.
         """
         self.out.mkdir(parents=True, exist_ok=True)
         with self._step("Debian packages, by digest"):
@@ -124,7 +124,7 @@ class Builder:
     def _packages(self) -> Mapping[Package, Path]:
         lock = parse_lock(LOCK.read_text("utf-8"))
         folder = self.cache / "packages"
-        # Where all of them are there already, apt is not needed at all.
+        # If all of them are there already, apt is not needed at all.
         there = all((folder / f"{each.sha256}.deb").is_file() for each in lock)
         return fetch_packages(lock, folder, sources="" if there else self.sources())
 
@@ -238,9 +238,9 @@ class Builder:
 def measurements(options: Options, predicted: Predicted) -> Mapping[str, object]:
     """Return the measurements that this image's release may name.
 
-    An image with emulated evidence names what the emulator will claim, and nothing
-    that genuine hardware could show. Azure's launch digest is that of Microsoft's
-    paravisor, which no build of ours knows: there, PCR 11 is half of a measurement,
+    An image with emulated evidence names the emulator's claims, and nothing that
+    genuine hardware could report. Azure's launch digest is that of Microsoft's
+    paravisor, which our builds cannot predict: there, PCR 11 is half of a measurement,
     and the publisher adds the other half.
     """
     if options.development:
@@ -250,7 +250,7 @@ def measurements(options: Options, predicted: Predicted) -> Mapping[str, object]
 
 
 def source_of_tree(environment: Mapping[str, str] = os.environ) -> Source:
-    """Ask git which commit this is and when it was made.
+    """Read the current commit and its time from git.
 
     Raises:
         MissingError: no git, no commit, and no SOURCE_DATE_EPOCH.
@@ -289,7 +289,7 @@ def build_own_wheel(folder: Path, epoch: int) -> Path:
 
 
 def one_of(packages: Mapping[Package, Path], use: Use) -> Path:
-    """Return the file of the one package that has this use.
+    """Return the file of the only package with this use.
 
     Raises:
         ImageError: the lock file names several.

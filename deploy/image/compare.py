@@ -1,4 +1,4 @@
-"""Compares two builds bit for bit and says where they part."""
+"""Compares two builds bit for bit and reports the differences."""
 
 import json
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ def first_difference(one: Path, other: Path) -> int | None:
 
 
 def differing_inputs(one: Path, other: Path) -> list[str]:
-    """Say which inputs of two ``image.json`` differ: the usual reason."""
+    """Return the inputs in which two ``image.json`` differ: the usual reason."""
     records = [json.loads(path.read_text("utf-8")) for path in (one, other)]
     keys = ("build_id", "source_date_epoch", "tee", "command_line", "inputs")
     return [key for key in keys if records[0].get(key) != records[1].get(key)]

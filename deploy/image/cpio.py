@@ -1,8 +1,8 @@
-"""Writes a tree as a cpio archive of the kind the kernel unpacks ("newc").
+"""Writes a tree as a cpio archive in the kernel's format ("newc").
 
-Documentation/driver-api/early-userspace/buffer-format.rst of the kernel: ASCII
-header of 110 bytes, name, content, each padded to four bytes; a last entry named
-``TRAILER!!!``. Inode numbers count up, so that no two entries are hard links.
+Documentation/driver-api/early-userspace/buffer-format.rst of the kernel: ASCII header
+of 110 bytes, name, content, each padded to four bytes; a last entry named
+``TRAILER!!!``. Inode numbers are unique, so that no two entries are hard links.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def write_cpio(tree: Tree, *, mtime: int) -> Iterator[bytes]:
     """Yield the archive of a tree, every entry with one time.
 
     Args:
-        tree: what to write.
+        tree: to be written.
         mtime: seconds since 1970; 32 bits.
 
     Raises:
@@ -43,7 +43,7 @@ def _header(path: str, entry: Entry, *, number: int, mtime: int, mode: int) -> b
     name = path.encode() + b"\0"
     links = 2 if entry.kind is Kind.DIRECTORY else 1
     fields = (number, mode, 0, 0, links, mtime, len(entry.content))
-    # major, minor, and those of a device that the entry would be; then the checksum
+    # major, minor, and those of the device file; then the checksum
     rest = (0, 0, 0, 0, len(name), 0)
     ascii_fields = "".join(f"{value:08x}" for value in fields + rest)
     return _padded((MAGIC + ascii_fields).encode("ascii") + name)

@@ -18,13 +18,13 @@ AR_END: Final = b"`\n"
 
 
 def add_package(tree: Tree, package: Path, wanted: Callable[[str], bool]) -> int:
-    """Put those files of a package into the tree that ``wanted`` names.
+    """Add the files of a package that ``wanted`` selects to the tree.
 
     Returns:
         how many there were.
 
     Raises:
-        FormatError: not a package, or a file of a kind no image should hold.
+        FormatError: not a package, or a file of a kind that is not allowed.
     """
     count = 0
     for member, content in read_package(package):
@@ -42,10 +42,10 @@ def add_package(tree: Tree, package: Path, wanted: Callable[[str], bool]) -> int
 
 
 def read_package(package: Path) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
-    """Yield what a package would put on a disk, with the contents of files.
+    """Yield the files that a package would install, with their contents.
 
     Raises:
-        FormatError: not a package that this reads.
+        FormatError: not a package in a supported format.
     """
     data = _data_archive(package)
     try:
@@ -58,7 +58,7 @@ def read_package(package: Path) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
 
 
 def find_in_package(package: Path, ending: str) -> bytes:
-    """Return the one file of a package whose path ends so.
+    """Return the only file of a package whose path ends in this text.
 
     Raises:
         FormatError: there is none, or several.

@@ -1,6 +1,6 @@
 """A log, a release and a configuration for an image with emulated evidence.
 
-Development only: the log's private keys lie beside what it signs.
+Development only: the log's private keys are stored next to what they sign.
 """
 
 import shutil
@@ -20,7 +20,7 @@ from curtilage.attest.evidence import Tee
 from curtilage.inference.default_model import DEFAULT_SHA256
 
 CONFIG: Final = "enclave.toml"
-# Of the kinds of emulated evidence, SEV-SNP alone is of several products.
+# Among the kinds of emulated evidence, only SEV-SNP has several products.
 PRODUCTS: Final = {
     "emulated-sev-snp": "Genoa",
     "emulated-tdx": "tdx",
@@ -46,7 +46,7 @@ sha256 = "{model}"
 
 
 def make_deployment(out: Path, tee: str) -> Path:
-    """Make everything that such an image and its client need.
+    """Make everything that an image with emulated evidence and its client need.
 
     Args:
         out: receives ``enclave.toml``, ``release/`` for the guest, and ``log/``.

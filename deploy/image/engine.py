@@ -1,7 +1,7 @@
 """Finds the engine's wheel that ``make setup`` compiled.
 
-pip notes from which file, with which digest, it installed a distribution (PEP 610);
-that very file goes into the image, or the build stops.
+pip records the file, and its digest, from which it installed a distribution (PEP 610);
+that very file is put into the image, or the build stops.
 """
 
 import hashlib
@@ -29,8 +29,8 @@ def find_engine() -> Path:
     """Return the wheel's path.
 
     Raises:
-        MissingError: it was not installed, or is no longer where it was.
-        MismatchError: the file is another one now.
+        MissingError: it was not installed, or is no longer there.
+        MismatchError: the file has changed.
     """
     try:
         text = distribution(DISTRIBUTION).read_text("direct_url.json")

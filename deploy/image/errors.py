@@ -1,8 +1,8 @@
-"""What can stop a build; each message says what to do about it."""
+"""Errors of the image builder; each message says what to do."""
 
 
 class ImageError(Exception):
-    """Root of this tool's errors."""
+    """Base class of this tool's errors."""
 
 
 class MissingError(ImageError):
@@ -10,8 +10,8 @@ class MissingError(ImageError):
 
 
 class MismatchError(ImageError):
-    """An input is not the one that was pinned, or two builds differ."""
+    """An input differs from the pinned one, or two builds differ."""
 
 
 class FormatError(ImageError):
-    """An input is not of the form that its name promises."""
+    """An input does not have the format that its name promises."""

@@ -1,4 +1,4 @@
-"""Takes the kernel and the few modules that the guest loads out of its package."""
+"""Extracts the kernel, and the few modules that the guest loads, from its package."""
 
 import lzma
 import re
@@ -16,13 +16,13 @@ _MODULE: Final = re.compile(r"/([^/]+)\.ko(\.xz)?$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """What a kernel's package holds.
+    """The contents of a kernel's package.
 
     Attributes:
         image: the kernel itself.
-        release: as ``uname -r`` says it.
-        packed: each module, as it lies in the package, by name.
-        built_in: modules that the kernel holds itself.
+        release: as in ``uname -r``.
+        packed: each module, as in the package, by name.
+        built_in: modules that are part of the kernel.
     """
 
     image: bytes
@@ -31,9 +31,9 @@ class Kernel:
     built_in: frozenset[str]
 
     def modules(self, names: Iterable[str]) -> list[tuple[str, bytes]]:
-        """Return these modules and what they need, in the order of loading.
+        """Return these modules and their dependencies, in the order of loading.
 
-        They keep their signatures, which the locked-down kernel asks for.
+        They keep their signatures, which the locked-down kernel requires.
 
         Raises:
             FormatError: one is neither a module nor built in.
@@ -58,7 +58,7 @@ def read_kernel(package: Path) -> Kernel:
     """Read a kernel's Debian package.
 
     Raises:
-        FormatError: it holds no kernel, or more than one.
+        FormatError: it contains no kernel, or more than one.
     """
     images: dict[str, bytes] = {}
     packed: dict[str, bytes] = {}
@@ -80,10 +80,10 @@ def read_kernel(package: Path) -> Kernel:
 
 
 def depends(module: bytes) -> list[str]:
-    """Return what a module says it depends on (its ``.modinfo``).
+    """Return a module's dependencies (from its ``.modinfo``).
 
     Raises:
-        FormatError: it says nothing, so it is no module.
+        FormatError: it has none of that section, so it is not a module.
     """
     found = _DEPENDS.search(module)
     if found is None:
@@ -92,12 +92,12 @@ def depends(module: bytes) -> list[str]:
 
 
 def normal(name: str) -> str:
-    """Return a module's name as the kernel compares it."""
+    """Return a module's name in the form that the kernel compares."""
     return name.replace("-", "_")
 
 
 def unpack(content: bytes) -> bytes:
-    """Unpack a module; the guest has no program that would.
+    """Unpack a module; the guest has no program for that.
 
     Raises:
         FormatError: not xz.

@@ -1,9 +1,9 @@
 """Predicts the SEV-SNP launch digest of a direct boot with measured kernel hashes.
 
 The digest covers the firmware, a page with the hashes of kernel, initrd and command
-line, and the first state of each virtual processor; so it differs with their number
-and type. The arithmetic is sev-snp-measure's; what this adds is the question whether
-the firmware measures the kernel at all, and one reading of the large files.
+line, and the first state of each virtual processor; so it differs with their number and
+type. sev-snp-measure does the arithmetic; this module adds a check that the firmware
+measures the kernel at all, and reads the large files only once.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,15 +24,15 @@ SNP_ACTIVE: Final = 0x1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boot:
-    """What a machine is started with.
+    """The inputs of a machine's start.
 
     Attributes:
         firmware: OVMF with the section for kernel hashes.
         kernel: the kernel's file.
         initrd: the initramfs' file.
         command_line: the kernel's arguments.
-        firmware_digest: the firmware's own launch digest in hex, where only the
-            end of it is at hand; else "".
+        firmware_digest: the firmware's own launch digest in hex, if only the end
+            of it is available; else "".
     """
 
     firmware: Path
@@ -64,10 +64,10 @@ def launch_digests(
 
 
 def check_firmware(firmware: Path) -> None:
-    """Refuse a firmware that would start any kernel under the same digest.
+    """Refuse a firmware whose digest does not depend on the kernel.
 
     Raises:
-        FormatError: it has no section for SNP kernel hashes, or is no firmware.
+        FormatError: it has no section for SNP kernel hashes, or is not a firmware.
     """
     try:
         measures = OVMF(str(firmware)).has_metadata_section(

@@ -1,4 +1,4 @@
-"""What a person chooses about an image; all of it ends up in what is measured."""
+"""The options of an image; all of them are part of what is measured."""
 
 import ipaddress
 from collections.abc import Mapping
@@ -13,9 +13,9 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 EMBEDDED: Final = "embedded"
 NO_MODEL: Final = "none"
 
-# The kinds of evidence that an image can be for, with the process that takes it and
-# the files from outside that it needs before the server can verify itself. Nothing
-# acquires Azure's on TDX yet.
+# The kinds of evidence that an image supports, with the process that acquires it and
+# the external files that it needs before the server can verify itself. There is no
+# provider for Azure's on TDX yet.
 PROVIDERS: Final = {
     "sev-snp": "tsm",
     "tdx": "tsm",
@@ -32,16 +32,16 @@ ENDORSEMENTS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The choices.
+    """The options.
 
     Attributes:
         config: the server's configuration.
         tee: a key of ``ENDORSEMENTS``.
         vsock: the door listens on vsock.
         address: IPv4 address with prefix of the network device, or "": no network.
-        gateway: IPv4 address of the way out of that network, or "".
+        gateway: IPv4 address of that network's gateway, or "".
         model: ``embedded``, ``none``, or the path of a model file.
-        files: further files for the image: where, and from where.
+        files: further files for the image: target and source.
         engine: the engine's wheel.
         counts, types: of virtual processors, to predict launch digests for.
         features: the guest's SEV_FEATURES.
@@ -60,15 +60,17 @@ class Options:
     features: int = SNP_ACTIVE
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant.
+        """Refuse invalid combinations.
 
         Raises:
-            ImageError: an image that nobody could reach, or a wrong address.
+            ImageError: an image that cannot be reached, or an invalid address.
         """
         if self.tee not in ENDORSEMENTS:
             raise ImageError(f"no such kind of evidence: {self.tee}")
         if not self.vsock and not self.address:
-            raise ImageError("an image that nobody can reach: vsock, or an address")
+            raise ImageError(
+                "the image would be unreachable: give vsock, or an address"
+            )
         try:
             if self.address:
                 ipaddress.IPv4Interface(self.address)

@@ -1,9 +1,9 @@
-"""Debian packages by version and SHA-256: the lock file, and fetching what it names.
+"""The lock file of Debian packages (version and SHA-256), and fetching the packages.
 
-The apt client fetches, in folders of its own, from wherever this machine's apt
-already fetches; no mirror is named here. apt checks the archive's signatures, this
-checks the lock's digests. An old version leaves the mirrors when a newer one comes:
-then ``--sources`` names a file that knows an archive of old versions.
+The apt client fetches, in its own folders, from the mirrors that this machine's apt
+uses; no mirror is named here. apt checks the archive's signatures, this module the
+lock's digests. An old version is removed from the mirrors when a newer one appears:
+then ``--sources`` names a file with an archive of old versions.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ ARCHITECTURE: Final = "amd64"
 
 
 class Use(StrEnum):
-    """What a package is for; only those for the root end up in the image."""
+    """The purpose of a package; only those for the root are part of the image."""
 
     ROOT = "root"
     KERNEL = "kernel"
@@ -34,10 +34,10 @@ class Use(StrEnum):
     TOOL = "tool"
 
 
-# What the image is made of. Python 3.11 is the version that the tests run on. The
+# The contents of the image. Python 3.11 is the version that the tests run on. The
 # kernel, and the stub and ukify of one systemd, are of Debian 13: Debian 12's kernel
-# knows no SEV_GUEST and no TSM, and its stub hangs on kernels of this size. Only
-# what follows Debian 13 builds a firmware with the section for SNP kernel hashes.
+# has no SEV_GUEST and no TSM, and its stub hangs on kernels of this size. Only the
+# release after Debian 13 builds a firmware with the section for SNP kernel hashes.
 WANTED: Final[Mapping[Use, Mapping[str, tuple[str, ...]]]] = {
     Use.ROOT: {
         "bookworm": (
@@ -83,15 +83,15 @@ class Package:
     sha256: str
 
     def line(self) -> str:
-        """Return the package as it stands in the file."""
+        """Return the package's line in the file."""
         return f"{self.use.value} {self.name} {self.version} {self.sha256}"
 
 
 def parse_lock(text: str) -> tuple[Package, ...]:
-    """Read a lock file: one package a line, sorted, none twice; # begins a comment.
+    """Read a lock file: one package per line, sorted, unique; # begins a comment.
 
     Raises:
-        FormatError: a line that is none, a package twice, or lines out of order.
+        FormatError: an invalid line, a duplicate, or lines out of order.
     """
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     if lines != sorted(set(lines)) or not text.endswith("\n"):
@@ -120,16 +120,16 @@ def _parse_line(line: str) -> Package:
 def fetch_packages(
     packages: Sequence[Package], folder: Path, *, sources: str
 ) -> Mapping[Package, Path]:
-    """Return the file of each package, downloading those not there yet.
+    """Return the file of each package, downloading missing ones.
 
     Args:
-        packages: what to fetch.
-        folder: the cache; a file's name there is its digest.
+        packages: to be fetched.
+        folder: the cache; files are named by their digest.
         sources: lines for apt.
 
     Raises:
-        MissingError: apt is not here or does not know a version any more.
-        MismatchError: what apt brought is not what the lock says.
+        MissingError: apt is missing or no longer has a version.
+        MismatchError: a downloaded file differs from the lock.
     """
     folder.mkdir(parents=True, exist_ok=True)
     places = {each: folder / f"{each.sha256}.deb" for each in packages}
@@ -156,15 +156,15 @@ def _download(missing: Sequence[Package], folder: Path, sources: str) -> None:
     for each in missing:
         if each.sha256 not in brought:
             raise MismatchError(
-                f"{each.name} {each.version}: apt brought something else than the"
-                f" lock file names"
+                f"{each.name} {each.version}: apt downloaded a file that differs from"
+                f" the lock file"
             )
         brought[each.sha256].rename(folder / f"{each.sha256}.deb")
     shutil.rmtree(incoming)
 
 
 class PrivateApt:
-    """The apt client with lists, cache and sources of its own; needs no root."""
+    """The apt client with its own lists, cache and sources; needs no root."""
 
     def __init__(self, folder: Path, sources: str) -> None:
         if shutil.which("apt-get") is None:
@@ -238,10 +238,10 @@ class PrivateApt:
 
 
 def host_sources() -> str:
-    """Write sources for every suite, from the mirrors this machine's apt uses.
+    """Return sources for every suite, from the mirrors that this machine's apt uses.
 
     Raises:
-        MissingError: apt is not here, or names no Debian mirror.
+        MissingError: apt is missing, or names no Debian mirror.
     """
     form = "$(ORIGIN)|$(REPO_URI)|$(RELEASE)"
     command = ["apt-get", "indextargets", "--format", form, "Created-By: Packages"]
@@ -289,7 +289,7 @@ def resolve(apt: PrivateApt) -> tuple[Package, ...]:
     for use, suites in WANTED.items():
         for suite, names in suites.items():
             fields = apt.newest(names, suite)
-            if use is Use.KERNEL:  # the name stands for the newest kernel: follow it
+            if use is Use.KERNEL:  # the name is a metapackage for the newest kernel
                 fields = apt.newest([_kernel_of(each) for each in fields], suite)
             found += [
                 Package(
@@ -316,9 +316,9 @@ def _fields(text: str) -> Mapping[str, str]:
 
 
 def newest_in(shown: str, suite: str) -> Mapping[str, str]:
-    """Read, from ``apt-cache policy``, the newest version that a release offers.
+    """Read the newest version in a release from the output of ``apt-cache policy``.
 
-    apt lists versions from the newest to the oldest, each with where it is.
+    apt lists versions from the newest to the oldest, each with its sources.
     """
     newest: dict[str, str] = {}
     name = version = ""

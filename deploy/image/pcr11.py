@@ -1,10 +1,10 @@
 """Predicts TPM PCR 11 of a unified kernel image.
 
-systemd-stub extends PCR 11 (SHA-256 bank) for each section of the image that it
-knows, in its own order: first with the section's name and a NUL, then with the
-section's content up to its virtual size (systemd-stub(7), "TPM PCR Notes"; order:
-``unified_section`` in systemd 257). Boot phases, which systemd would extend later,
-do not occur: nothing in this image extends PCR 11 again.
+systemd-stub extends PCR 11 (SHA-256 bank) for each section of the image that it knows,
+in its own order: first with the section's name and a NUL, then with the section's
+content up to its virtual size (systemd-stub(7), "TPM PCR Notes"; order:
+``unified_section`` in systemd 257). Boot phases, which systemd would extend later, do
+not occur: nothing in this image extends PCR 11 again.
 """
 
 import hashlib
@@ -59,11 +59,11 @@ def predict_pcr11(image: bytes) -> bytes:
 def read_sections(image: bytes) -> Mapping[str, bytes]:
     """Return the sections of a PE file by name, each cut to its virtual size.
 
-    A name that occurs twice is refused: which of them a stub would measure is not
-    for this to guess (multi-profile images are not built here).
+    A name that occurs twice is refused: this module does not guess which of them a stub
+    would measure (multi-profile images are not built here).
 
     Raises:
-        FormatError: not a PE file, or cut short.
+        FormatError: not a PE file, or truncated.
     """
     try:
         return _read_sections(image)
@@ -86,7 +86,7 @@ def _read_sections(image: bytes) -> dict[str, bytes]:
         content = image[pointer : pointer + min(raw_size, virtual_size)]
         if name in sections or len(content) != min(raw_size, virtual_size):
             raise FormatError(f"section {name}: twice, or cut short")
-        # What a loader would fill up with zeros is measured with them.
+        # What a loader would fill with zeros is measured with them.
         sections[name] = content + bytes(virtual_size - len(content))
     return sections
 

@@ -1,7 +1,7 @@
-"""Brings public files to a running guest: the other end of ``guest/door.py``.
+"""Sends public files to a running guest; the counterpart of ``guest/door.py``.
 
-What is sent is signed by somebody else and secret to nobody, and the guest verifies
-it; so this end needs no key, and whoever sends something else only delays a start.
+The files are signed by others and public, and the guest verifies them. So this side
+needs no key, and sending other files can only delay a start.
 """
 
 import re
@@ -44,7 +44,7 @@ def push(address: str, name: str, content: bytes) -> None:
 
     Raises:
         ImageError: the guest refused it.
-        OSError: the guest does not answer, or hangs up before it has.
+        OSError: the guest does not answer, or disconnects first.
     """
     head = bytes([len(name)]) + name.encode("ascii")
     with connect(address) as door:
@@ -61,7 +61,7 @@ def connect(address: str) -> socket.socket:
 
     Raises:
         ImageError: neither of the two.
-        OSError: nobody answers there.
+        OSError: there is no answer.
     """
     if (found := _TCP.fullmatch(address)) is not None:
         return socket.create_connection((found[1], int(found[2])), TIMEOUT_S)
@@ -85,5 +85,5 @@ def push_when_ready(address: str, folder: Path, *, timeout_s: float) -> list[str
             return push_folder(address, folder)
         except OSError:
             if time.monotonic() > until:
-                raise ImageError(f"nobody answers at {address}") from None
+                raise ImageError(f"no answer from {address}") from None
         time.sleep(PAUSE_S)

@@ -1,7 +1,7 @@
-"""Puts the guest's whole root together: Python, libraries, our code, three users.
+"""Assembles the guest's root: Python, libraries, our code, three users.
 
-What is not needed to run is left out by naming what stays. There is no shell, no
-package manager, no password, and nothing that listens but what ``guest.json`` names.
+Files are selected by an allow-list. There is no shell, no package manager, no password,
+and no listener except those in ``guest.json``.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ from curtilage.enclave_server.errors import ConfigError
 
 GUEST: Final = Path(__file__).resolve().parent / "guest"
 PYTHON: Final = "/usr/bin/python3.11"
-# -s, -B, -P: nothing of a user's, no bytecode, not the working directory.
+# -s, -B, -P: no user site, no bytecode, no working directory on the path.
 PYTHON_OPTIONS: Final = ("-s", "-B", "-P")
 CONFIG: Final = "/etc/curtilage/enclave.toml"
 GUEST_FILE: Final = "/etc/curtilage/guest.json"
@@ -49,7 +49,7 @@ CAP_DAC_OVERRIDE: Final = 1
 EMULATED_MEASUREMENT: Final = hashlib.sha384(b"emulated launch measurement").hexdigest()
 
 USERS: Final = {"door": 64010, "evidence": 64011, "serve": 64012}
-# What of Curtilage runs elsewhere: three parties, and the stapler, which fetches.
+# The parts of Curtilage that run elsewhere: three parties, and the stapler.
 OTHER_PARTIES: Final = (
     "curtilage/cli",
     "curtilage/client",
@@ -60,16 +60,16 @@ OTHER_PARTIES: Final = (
     "curtilage/enclave_server/stapler",
 )
 
-# The engine's wheel holds its libraries twice, and headers; Python loads the others.
+# The engine's wheel contains its libraries twice, and headers; Python loads the others.
 ENGINE_TWICE: Final = ("lib/", "include/", "bin/")
 
-# In the order of loading; what they depend on is found by the kernel's own notes.
+# In the order of loading; the kernel's metadata gives their dependencies.
 TEE_MODULES: Final = ("configfs", "tsm", "sev-guest", "tdx-guest")
 NETWORK_MODULES: Final = ("virtio_net",)
 VSOCK_MODULES: Final = ("vmw_vsock_virtio_transport",)
 
-# The services' whole environment. Overwriting what is freed, in Python and in C,
-# costs some memory bandwidth and leaves no text of earlier questions behind.
+# The complete environment of the services. Freed memory is overwritten, in Python and
+# in C; that costs some bandwidth, and leaves no text of earlier requests behind.
 ENVIRONMENT: Final = {
     "PATH": "/nonexistent",
     "HOME": "/nonexistent",
@@ -91,7 +91,7 @@ _LEFT_OUT: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """Everything an image is made of, as files that have been checked.
+    """All inputs of an image, as verified files.
 
     Attributes:
         packages: Debian packages for the root.
@@ -135,13 +135,13 @@ def make_root(options: Options, inputs: Inputs) -> Tree:
     if options.model not in {EMBEDDED, NO_MODEL}:
         path = Path(options.model)
         tree.add_file(f"{MODELS}/{path.name}", path.read_bytes())
-    # Last: what it names is looked for among all that was added.
+    # Last: the files that it names must be among all that was added.
     _add_config(tree, options)
     return tree
 
 
 def is_wanted(path: str) -> bool:
-    """Say whether a file of a Debian package belongs into the image."""
+    """Return whether a file of a Debian package belongs into the image."""
     if path.startswith("usr/lib/python3.11/"):
         return _LEFT_OUT.match(path) is None
     fixed = {"usr/bin/python3.11", "lib64/ld-linux-x86-64.so.2"}
@@ -149,7 +149,7 @@ def is_wanted(path: str) -> bool:
 
 
 def os_release(options: Options, build_id: str) -> str:
-    """Write the image's os-release(5), which PCR 11 covers too."""
+    """Return the image's os-release(5), which PCR 11 covers too."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     variant = "development" if options.development else "production"
     return (
@@ -179,7 +179,7 @@ def _add_guest(tree: Tree, options: Options, kernel: Kernel) -> None:
     init = (GUEST / "init.py").read_bytes()
     tree.add_file("init", first_line + init, program=True)
     tree.add_file("usr/lib/curtilage/door.py", (GUEST / "door.py").read_bytes())
-    # The emulator refuses to start where the interface of a real TEE is.
+    # The emulator refuses to start where a real TEE's interface exists.
     names = [] if options.development else [*TEE_MODULES]
     names += NETWORK_MODULES if options.address else ()
     names += VSOCK_MODULES if options.vsock else ()
@@ -192,7 +192,7 @@ def _add_guest(tree: Tree, options: Options, kernel: Kernel) -> None:
 
 
 def describe_guest(options: Options, modules: Sequence[str]) -> Mapping[str, object]:
-    """Return what ``guest.json`` says; ``guest/init.py`` reads it."""
+    """Return the content of ``guest.json``, which ``guest/init.py`` reads."""
     endorsements = ENDORSEMENTS[options.tee]
     release = ("manifest.json", "proof.txt", "checkpoint.txt")
     return {
@@ -212,7 +212,7 @@ def describe_guest(options: Options, modules: Sequence[str]) -> Mapping[str, obj
 
 
 def _service(name: str, command: Sequence[str]) -> Mapping[str, object]:
-    # The kernel gives the files of a new configfs entry to root, whoever made it.
+    # Files of a new configfs entry belong to root, not to its creator.
     needs_configfs = name == "evidence" and "tsm" in command
     return {
         "name": name,
@@ -253,7 +253,7 @@ def emulated_registers(tee: str) -> Mapping[str, str]:
 
 @contextlib.contextmanager
 def development_code() -> Generator[None]:
-    """Let what is for development be imported: it lies in the tree alone."""
+    """Make development modules importable; they exist only in the source tree."""
     folder = str(ROOT / "dev")
     sys.path.insert(0, folder)
     try:
@@ -274,7 +274,7 @@ def _add_config(tree: Tree, options: Options) -> None:
 
 
 def _misfits(config: EnclaveConfig, tree: Tree, options: Options) -> list[str]:
-    """Say what of a configuration could not work inside this image."""
+    """Return the settings that could not work inside this image."""
     places: list[tuple[str, object, str]] = [
         ("listen", config.listen.path, SERVER_SOCKET),
         ("evidence", config.evidence, EVIDENCE_SOCKET),

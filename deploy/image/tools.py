@@ -1,8 +1,8 @@
 """Runs the pinned tools: zstd, and ukify with the stub of its own systemd.
 
-They come out of the lock file's packages, so that a build does not depend on the
-versions that a machine happens to have. zstd runs under the pinned C library's own
-loader, which needs neither root nor a chroot; ukify is Python.
+They are unpacked from the lock file's packages, so that a build does not depend on the
+machine's versions. zstd runs under the pinned C library's own loader, which needs
+neither root nor a chroot; ukify is Python.
 """
 
 import os
@@ -24,7 +24,7 @@ ZSTD_LEVEL: Final = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UKIParts:
-    """What a unified kernel image is made of."""
+    """The parts of a unified kernel image."""
 
     kernel: Path
     initrd: Path
@@ -54,7 +54,7 @@ class Tools:
             self._unpack(package)
 
     def compress(self, source: Path, target: Path) -> None:
-        """Compress with one thread: the number of threads shows in the result."""
+        """Compress with one thread: the number of threads affects the result."""
         command = [str(self._folder / LOADER)]
         command += ["--library-path", str(self._folder / LIBRARIES)]
         command += [str(self._folder / "usr/bin/zstd"), "--quiet", "--force", "-T1"]

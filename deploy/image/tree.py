@@ -13,13 +13,13 @@ from typing import Final
 
 from deploy.image.errors import FormatError
 
-# Debian's merged /usr: these names are links, and what packages put below them
-# lies below usr/.
+# Debian's merged /usr: these names are links, and files that packages put below them
+# are below usr/.
 MERGED: Final = ("bin", "sbin", "lib", "lib64")
 
 
 class Kind(Enum):
-    """What an entry is."""
+    """The kind of an entry."""
 
     DIRECTORY = 0o040755
     FILE = 0o100644
@@ -68,11 +68,11 @@ class Tree:
         self._add(clean(path), Entry(kind=Kind.LINK, content=target.encode()))
 
     def entries(self) -> Iterator[tuple[str, Entry]]:
-        """Yield every entry, each directory before what lies in it."""
+        """Yield every entry, each directory before its contents."""
         yield from sorted(self._entries.items(), key=lambda item: item[0].encode())
 
     def has(self, path: str) -> bool:
-        """Say whether there is an entry of this path."""
+        """Return whether there is an entry with this path."""
         return clean(path) in self._entries
 
     def content(self, path: str) -> bytes:
@@ -91,13 +91,13 @@ class Tree:
         if parent and parent not in self._entries:
             self._add(parent, Entry(kind=Kind.DIRECTORY))
         if parent and self._entries[parent].kind is not Kind.DIRECTORY:
-            raise FormatError(f"{parent} is no directory, yet {path} lies in it")
+            raise FormatError(f"{parent} is not a directory, but contains {path}")
         if self._entries.setdefault(path, entry) != entry:
             raise FormatError(f"two inputs disagree about {path}")
 
 
 def clean(path: str) -> str:
-    """Return a path in the form the tree keeps: relative, below merged /usr.
+    """Return a path in the tree's form: relative, below merged /usr.
 
     Raises:
         FormatError: it is empty or would lead out of the root.

@@ -1,9 +1,9 @@
 """Fetches wheels by hash and unpacks them into the tree.
 
-pip chooses and downloads; what it brought is checked here again, because an image
-must not depend on how somebody's pip is configured. Unpacking a wheel is unzipping
-it (PyPA binary distribution format): no code of it runs, and nothing is written
-about who installed it and when.
+pip selects and downloads; the result is checked here again, because an image must not
+depend on pip's configuration. A wheel is unpacked like a zip file (PyPA binary
+distribution format): no code of it runs, and no record of who installed it and when is
+written.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from typing import Final
 from deploy.image.errors import FormatError, MismatchError, MissingError
 from deploy.image.tree import Tree
 
-# Debian's python3.11 looks here by itself, whatever options it is started with.
+# Debian's python3.11 searches this path by itself, whatever its options.
 SITE: Final = "usr/local/lib/python3.11/dist-packages"
 PYTHON: Final = "3.11"
 PLATFORMS: Final = (
@@ -31,15 +31,15 @@ ABIS: Final = ("cp311", "abi3", "none")
 
 _PIN: Final = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)")
 _HASH: Final = re.compile(r"--hash=sha256:([0-9a-f]{64})")
-# Of a wheel's "*.data" folders, these two are code; the others are for a desktop.
+# Of a wheel's "*.data" folders, these two contain code; the others are for a desktop.
 _CODE: Final = ("purelib", "platlib")
 
 
 def read_pins(text: str) -> Mapping[str, frozenset[str]]:
     """Return the accepted SHA-256 digests of each pinned distribution.
 
-    A name that stands there for several Pythons accepts the wheels of each; pip
-    chooses by the markers.
+    A name that is listed for several Pythons accepts the wheels of each; pip selects by
+    the markers.
 
     Raises:
         FormatError: a line without a version or without a hash.
@@ -60,7 +60,7 @@ def read_pins(text: str) -> Mapping[str, frozenset[str]]:
 
 
 def normal_name(name: str) -> str:
-    """Return a distribution's name as everybody compares it (PEP 503)."""
+    """Return a distribution's normalised name (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -68,8 +68,8 @@ def fetch_wheels(requirements: Path, folder: Path) -> list[Path]:
     """Download the wheels of a hash-pinned file for the guest, and check each.
 
     Raises:
-        MissingError: pip could not bring them all.
-        MismatchError: one is not as pinned.
+        MissingError: pip could not download all of them.
+        MismatchError: one differs from its pin.
     """
     pins = read_pins(requirements.read_text("utf-8"))
     folder.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,9 @@ def fetch_wheels(requirements: Path, folder: Path) -> list[Path]:
         return found
     _pip_download(requirements, folder)
     if (found := _match(folder, pins)) is None:
-        raise MismatchError(f"pip did not bring what {requirements.name} pins")
+        raise MismatchError(
+            f"pip's downloads differ from the pins in {requirements.name}"
+        )
     return found
 
 
@@ -85,9 +87,9 @@ def add_wheel(tree: Tree, wheel: Path, *, skip: Iterable[str] = ()) -> None:
     """Unpack one wheel below ``SITE``.
 
     Args:
-        tree: what to add it to.
+        tree: to add it to.
         wheel: the file.
-        skip: leading parts of paths that are left out.
+        skip: leading parts of paths that are excluded.
 
     Raises:
         FormatError: not a wheel, or one that would leave its folder.
@@ -105,7 +107,7 @@ def add_wheel(tree: Tree, wheel: Path, *, skip: Iterable[str] = ()) -> None:
 
 
 def _place(name: str) -> str | None:
-    """Say where a wheel's member goes below the site, or None for nowhere."""
+    """Return the place of a wheel's member below the site, or None for nowhere."""
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts:
         raise FormatError("a wheel that would write outside of its folder")

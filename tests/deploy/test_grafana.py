@@ -1,4 +1,4 @@
-"""The dashboard shows what a client exports, all of it, and nothing else."""
+"""The dashboard covers exactly the metrics that a client exports."""
 
 import json
 import re
@@ -39,7 +39,7 @@ from curtilage.policy.decision.tiers import Denial
 ROOT = Path(__file__).resolve().parents[2]
 PREFIX = METRIC_PREFIX.replace(".", "_")
 NAME = re.compile(rf"\b{PREFIX}[a-z0-9_]+")
-# Of a histogram, Prometheus asks for the buckets by a name of their own.
+# Prometheus queries a histogram's buckets under a separate name.
 PART = re.compile(r"_(?:bucket|sum|count)$")
 
 
@@ -99,7 +99,7 @@ def exported() -> dict[str, set[str]]:
 
 
 def queries(dashboard: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what each panel asks, and how it calls what it gets."""
+    """Yield each panel's queries and legends."""
     for panel in dashboard["panels"]:
         for target in panel.get("targets", []):
             yield target["expr"], target["legendFormat"]

@@ -156,8 +156,8 @@ async def test_passage_carries_both_ways_until_both_ended(tmp_path: Path) -> Non
         writer.close()
 
 
-async def test_door_stays_open_when_nobody_is_behind_it(tmp_path: Path) -> None:
-    async with behind_door(door.Passage(tmp_path / "nobody").join) as port:
+async def test_door_stays_open_without_a_server(tmp_path: Path) -> None:
+    async with behind_door(door.Passage(tmp_path / "nothing").join) as port:
         for _ in range(3):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             assert await reader.read() == b""
@@ -196,7 +196,7 @@ async def test_guest_that_hangs_up_has_not_refused(tmp_path: Path) -> None:
             await asyncio.to_thread(push.push, address, "release/proof.txt", b"x")
     (tmp_path / "release").mkdir()
     (tmp_path / "release" / "proof.txt").touch()
-    with pytest.raises(ImageError):  # nobody is there any more
+    with pytest.raises(ImageError):  # it has ended
         push.push_when_ready(address, tmp_path, timeout_s=0)
 
 

@@ -244,7 +244,7 @@ def test_model_of_ones_own_is_put_where_the_configuration_says(
         make_root(options(tmp_path, model=str(model)), inputs)
 
 
-# The first process, as far as it can be tried outside of a machine of its own.
+# The first process, as far as it can be tested outside its own machine.
 
 
 def test_init_reads_no_kernel_argument_and_starts_no_shell() -> None:
@@ -308,7 +308,7 @@ def test_whatever_happens_the_machine_is_switched_off(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class OffError(Exception):
-        """Stands for a machine that is off."""
+        """Replaces switching the machine off."""
 
     class Libc:
         @staticmethod
@@ -350,7 +350,7 @@ def run_services(
         return ends.pop(0)
 
     def sleep(_: float) -> None:
-        """Time is not what this is about."""
+        """Skip the waiting."""
 
     monkeypatch.setattr(init, "_start", start)
     monkeypatch.setattr(init, "_ready", is_ready)
@@ -378,7 +378,7 @@ def run_services(
 def test_the_end_of_any_service_is_the_end(
     monkeypatch: pytest.MonkeyPatch, process: int
 ) -> None:
-    # 999 is somebody's orphan, which only has to be reaped.
+    # 999 is an orphaned process, which only has to be reaped.
     ends = [(999, 0), (process, 256), (0, 0)]
     assert run_services(monkeypatch, ends, ready=True) == list(USERS)
     assert ends == [(0, 0)]

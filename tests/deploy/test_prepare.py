@@ -1,4 +1,4 @@
-"""The development deployment: what is made, what is kept, and what is said."""
+"""The development deployment: what is made, what is kept, and the messages."""
 
 from pathlib import Path
 

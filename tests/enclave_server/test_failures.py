@@ -1,4 +1,4 @@
-"""Every way not to open: one answer, and no time that tells which way it was."""
+"""All failures to open: one answer, and no time that distinguishes them."""
 
 import gzip
 import statistics
@@ -162,7 +162,7 @@ async def test_wrong_label_has_the_one_answer(
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_unknown_key_id_alone_is_told_apart(form: str) -> None:
+async def test_only_an_unknown_key_id_is_distinguishable(form: str) -> None:
     parts = await make_parts()
     message = message_of(parts.key, SUITES[0], form)
     unknown = next(n for n in range(256) if n not in parts.key.key_ids)
@@ -215,7 +215,7 @@ def failing(keys: Mapping[int, ServerKey], message: bytes, terms: Terms) -> int:
 
 
 def rounds(messages: Mapping[str, bytes]) -> Iterator[tuple[str, int]]:
-    """Take each cause in turn, so that what slows one slows all."""
+    """Measure the causes in turns, so that a slow phase affects all."""
     keys = dict.fromkeys(key().key_ids, key())
     terms = Terms(chat=ChatLimits(), transport=UNPADDED, now=NOW)
     for _ in range(ROUNDS):
@@ -223,7 +223,7 @@ def rounds(messages: Mapping[str, bytes]) -> Iterator[tuple[str, int]]:
             yield cause, failing(keys, message, terms)
 
 
-# One of each place where a decapsulation could end early.
+# One message for each place where a decapsulation could end early.
 TIMED = [
     "one-octet",
     "half-an-enc",
@@ -238,19 +238,19 @@ TIMED = [
 
 
 @pytest.mark.parametrize("suite", SUITES, ids=name_of)
-def test_time_does_not_tell_why_it_failed(suite: Suite) -> None:
+def test_time_does_not_disclose_why_it_failed(suite: Suite) -> None:
     message = message_of(key(), suite, CHUNKED)
     messages = {cause: CAUSES[cause](message, suite) for cause in TIMED}
-    # What else this machine does can only pull the causes apart: once is enough.
-    assert any(is_told_by_nothing(messages) for _ in range(TRIES))
+    # Other work on this machine can only separate the causes: once is enough.
+    assert any(is_indistinguishable(messages) for _ in range(TRIES))
 
 
-def is_told_by_nothing(messages: Mapping[str, bytes]) -> bool:
+def is_indistinguishable(messages: Mapping[str, bytes]) -> bool:
     times: dict[str, list[int]] = {cause: [] for cause in messages}
     for cause, elapsed in rounds(messages):
         times[cause].append(elapsed)
-    # Of processor time, interleaved, the lower quartile: what others do on this
-    # machine only adds. A cause that skips decapsulation takes a tenth of it.
+    # Processor time, interleaved, lower quartile: other work on this machine only adds.
+    # A cause that skips decapsulation takes a tenth of it.
     quiet = {cause: statistics.quantiles(ns, n=4)[0] for cause, ns in times.items()}
     usual = quiet["bit-of-the-tag"]
     ratios = {cause: ns / usual for cause, ns in quiet.items()}

@@ -65,7 +65,7 @@ FAULTS: dict[str, Callable[[], Exception]] = {
 
 @dataclass
 class Echo:
-    """Answers with the question's words; each wrong turn stands in the question.
+    """Answers with the question's words; each wrong turn is part of the question.
 
     ``held``: after the first word nothing more comes.
     """
@@ -150,7 +150,7 @@ async def send(
 
 
 async def settled() -> None:
-    """Let the loop do what an answer's end brought about."""
+    """Let the loop process the consequences of an answer's end."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -202,7 +202,7 @@ async def test_no_question_is_left_after_an_answer_that_was_broken_off(
             )
             await until(lambda: engine.begun == 1)
             if end == "gone":
-                # So it is seen as long as it is there.
+                # So it is found while it exists.
                 assert canary.holders().keys() == {"streamed"}
                 writer.transport.abort()
             else:

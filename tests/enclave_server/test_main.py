@@ -39,7 +39,7 @@ def config(tmp_path: Path) -> Path:
 
 def test_check_of_a_good_configuration(config: Path, capsys: Captured) -> None:
     assert command.main(["--config", str(config), "--check"]) == 0
-    assert capsys.readouterr() == ("", "the configuration is good\n")
+    assert capsys.readouterr() == ("", "the configuration is valid\n")
 
 
 @pytest.mark.parametrize("file", ["model.gguf", "root.pem", "release/proof.txt"])
@@ -89,7 +89,7 @@ def test_core_dumps_are_forbidden_first(
     assert limits_set == [(resource.RLIMIT_CORE, (0, 0))]
 
 
-def test_version_is_told(capsys: Captured) -> None:
+def test_version_is_printed(capsys: Captured) -> None:
     with pytest.raises(SystemExit) as caught:
         command.main(["--version"])
     assert caught.value.code == 0

@@ -1,4 +1,4 @@
-"""Mistakes that other gateways made, each by name, and egress: none is possible."""
+"""Known mistakes of other gateways, and egress: none is possible."""
 
 import asyncio
 import gc
@@ -62,7 +62,7 @@ OUTWARD = {
 
 
 class AuditHook:
-    """Sees what this process does to the outside while it is ``on``."""
+    """Records this process's effects on the outside while it is ``on``."""
 
     def __init__(self) -> None:
         self.on = False
@@ -103,7 +103,7 @@ def by_hand(
 
 
 def targets() -> dict[str, bytes]:
-    """What would be fetched, were anything ever fetched."""
+    """The address that would be fetched, if anything were."""
     authorities = [
         *(b"example.com", b"127.0.0.1", b"10.0.0.1", b"169.254.169.254", b"[::1]"),
         *(b"[::ffff:127.0.0.1]", b"2130706433", b"0177.0.0.1", b"0x7f.1", b"localhost"),
@@ -132,7 +132,7 @@ async def test_no_outbound_socket_exists_while_answering() -> None:
     raw.append(post(seal(parts.key, inner_request(b'{"bucket":0}')).message))
     raw += [get("/healthz"), get("/ohttp-keys"), post(b"garbage")]
     async with serving(parts) as address:
-        # Ours are connected before the door is shut.
+        # Our own are connected before connecting is blocked.
         streams = [await connect(address) for _ in raw]
         with HOOK.watching() as seen:
             for data, (_, writer) in zip(raw, streams, strict=True):
@@ -142,7 +142,7 @@ async def test_no_outbound_socket_exists_while_answering() -> None:
             writer.close()
     assert seen == []
     assert {answer.status for answer in answers} == {200, 422}
-    # The chat requests alone got anywhere: the two forms, and other fields.
+    # Only the chat requests succeeded: the two forms, and other fields.
     assert len(parts.engine.requests) == 3
 
 
@@ -193,7 +193,7 @@ def test_default_target_is_unroutable() -> None:
 async def test_error_after_decapsulation_is_encapsulated(
     form: str, inner: bytes
 ) -> None:
-    """cloudflare/privacy-gateway #19, netty: told in plain text outside."""
+    """cloudflare/privacy-gateway #19, netty: reported in plain text outside."""
     parts = await timed_parts()
     sealed = seal(parts.key, inner, form=form)
     async with serving(parts) as address:
@@ -204,7 +204,7 @@ async def test_error_after_decapsulation_is_encapsulated(
 
 
 async def test_replay_is_defended_against() -> None:
-    """cloudflare/privacy-gateway: the same bytes are answered for ever."""
+    """cloudflare/privacy-gateway: a replay is answered for ever."""
     parts = await timed_parts()
     raw = post(seal(parts.key).message)
     async with serving(parts) as address:
@@ -264,7 +264,7 @@ async def test_silent_client_is_not_waited_for() -> None:
 @pytest.mark.parametrize("place", ["method", "scheme", "authority", "path"])
 @pytest.mark.parametrize("text", [b"a\r\nx: y", b"a b", b"a\0b", b"a\nb"])
 async def test_control_data_injects_nothing(place: str, text: bytes) -> None:
-    """netty: CR and LF in method, scheme, authority and path went on."""
+    """netty: CR and LF in method, scheme, authority and path were passed on."""
     parts = await timed_parts()
     sealed = seal(parts.key, by_hand(**{place: text}))
     async with serving(parts) as address:
@@ -274,7 +274,7 @@ async def test_control_data_injects_nothing(place: str, text: bytes) -> None:
 
 
 async def test_message_without_its_final_chunk_is_never_whole() -> None:
-    """netty: a truncation went unseen when the final chunk was missing."""
+    """netty: a truncation was not detected when the final chunk was missing."""
     parts = await timed_parts()
     long = [{"role": "user", "content": "x" * 50_000}]
     inner = inner_request(chat_body(messages=long))
@@ -322,7 +322,7 @@ async def test_idle_connection_keeps_no_answer() -> None:
     try:
         await round_trip()
         await until(lambda: not parts.engine.load().running)
-        # What nothing holds but itself is garbage, and not kept by a connection.
+        # Objects that only reference themselves are garbage, not kept by a connection.
         gc.collect()
         snapshot = tracemalloc.take_snapshot()
     finally:
@@ -335,7 +335,7 @@ async def test_idle_connection_keeps_no_answer() -> None:
     for _, writer in streams:
         writer.close()
     await server.stop()
-    # Seventeen kilobytes went out on each; some bookkeeping may stay.
+    # Seventeen kilobytes were sent on each; some bookkeeping may remain.
     assert kept / len(streams) < 8 * 1024
 
 

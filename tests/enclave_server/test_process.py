@@ -1,4 +1,4 @@
-"""The enclave as a process of its own: what it connects to and what it writes."""
+"""The enclave as a separate process: its connections and its writes."""
 
 import asyncio
 import json
@@ -129,7 +129,7 @@ async def scripted(
 
 
 async def exercise(process: Process) -> None:
-    """Walk every path that could write something down."""
+    """Walk every path that could store something."""
     key = await process.key()
     address, now = process.address, datetime.now(UTC)
     fields = dated(now=now)
@@ -147,7 +147,7 @@ async def exercise(process: Process) -> None:
         content = sealed.open((await ask(address, sealed)).body).content
         assert CANARY.encode() in content
         assert ending in content
-    # A client that goes away in the middle.
+    # A client that disconnects in the middle.
     sealed = seal(key, streamed)
     _, writer = await connect(address)
     writer.write(post(sealed.message))

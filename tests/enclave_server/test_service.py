@@ -144,7 +144,7 @@ async def test_missing_model_is_an_error(tmp_path: Path) -> None:
             pytest.fail("it serves")
 
 
-async def test_slow_start_is_told(
+async def test_slow_start_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service_module, "PROGRESS_S", 0.05)
@@ -170,7 +170,7 @@ async def test_signal_ends_it(tmp_path: Path) -> None:
         serve_until_signalled(world.config, surroundings(world, said))
     )
     await until(lambda: bool(said.out))
-    # The engine's thread must not hold up a frame for long.
+    # The engine's thread must not delay a frame for long.
     assert sys.getswitchinterval() == pytest.approx(SWITCH_S)
     os.kill(os.getpid(), signal.SIGTERM)
     async with asyncio.timeout(5):
@@ -187,7 +187,7 @@ async def test_stray_failures_are_counted_not_printed(
     world, said = make_world(tmp_path), Said()
     async with running(world.config, surroundings(world, said)):
         loop = asyncio.get_running_loop()
-        # Both would print: the loop's own handler, and the logger behind it.
+        # Both would print: the loop's own handler, and the logger it calls.
         assert loop.get_exception_handler() is not None
         assert logging.getLogger("asyncio").disabled
         assert logging.getLogger("aiohttp.server").disabled
@@ -236,7 +236,7 @@ def test_renewing_goes_on_when_notices_cannot_be_written() -> None:
     def full(_line: str) -> None:
         raise OutputError
 
-    service_module._unheard(full)("evidence not renewed")
+    service_module._ignoring_output_errors(full)("evidence not renewed")
 
 
 async def test_what_was_there_at_the_start_is_left_out_of_each_sweep(

@@ -64,7 +64,7 @@ def surroundings(world: AnyWorld, notices: list[str]) -> Surroundings:
 
 
 class Client:
-    """Fetches the bundle, verifies it, and asks with a receipt key."""
+    """Fetches the bundle, verifies it, and sends a request with a receipt key."""
 
     def __init__(self, world: AnyWorld, address: str) -> None:
         self._world = world

@@ -53,7 +53,7 @@ def test_snapshot_names_every_event_also_before_any_happened() -> None:
     assert set(Counters().snapshot().values()) == {0}
 
 
-def test_snapshot_is_a_copy_nobody_can_change() -> None:
+def test_snapshot_is_an_immutable_copy() -> None:
     counters = Counters()
     before = counters.snapshot()
     counters.count(Event.OPENED)
@@ -126,7 +126,7 @@ WHY = "the evidence process did not answer"
 
 
 class Log(StateLog):
-    """A log whose time a test lets pass."""
+    """A log with a clock that the test controls."""
 
     def __init__(self, form: LogForm = LogForm.TEXT) -> None:
         self.lines: list[str] = []

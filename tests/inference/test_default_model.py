@@ -61,7 +61,7 @@ def test_default_model_refuses_any_other_number_of_files(
 def test_default_model_refuses_another_size(tmp_path: Path) -> None:
     file = tmp_path / "model.gguf"
     file.write_bytes(b"GGUF")
-    with pytest.raises(ModelFileError, match="has not 98362432 bytes"):
+    with pytest.raises(ModelFileError, match="is not 98362432 bytes"):
         open_default_model(lookup=Package([file]))
 
 

@@ -41,8 +41,8 @@ from support.byte_model import make_adapter, make_byte_model, sha256_of
 from support.chains import chain
 from support.fakes import returns
 
-# Of the processor's time, on all threads: what else the machine does takes none of it.
-# The endless answer would take some two seconds of it.
+# Of the processor's time, on all threads: other work of the machine does not affect it.
+# The endless answer would take about two seconds of it.
 CANCEL_LIMIT_S = 0.4
 
 
@@ -64,7 +64,7 @@ def made(path: Path, **settings: float) -> LlamaCppEngine:
 
 
 def niceness_of_engine() -> set[int]:
-    """Of every thread that an engine of ours has, the library's own included."""
+    """Of all threads of our engines, including the library's own."""
     return {
         os.getpriority(os.PRIO_PROCESS, int(task.name))
         for task in Path("/proc/self/task").iterdir()
@@ -475,7 +475,7 @@ def test_cpus_are_counted_without_affinity(monkeypatch: pytest.MonkeyPatch) -> N
 
 @asynccontextmanager
 async def endless(engine: LlamaCppEngine, count: int) -> AsyncGenerator[None]:
-    """Let so many answers run that do not end, one after the other begun."""
+    """Run this many endless answers, started one after the other."""
     tasks = [asyncio.create_task(collect(engine, ENDLESS)) for _ in range(count)]
     await until(
         lambda: engine.load() == Load(running=1, queued=count - 1, max_queued=16)
@@ -553,7 +553,7 @@ async def test_what_was_kept_aside_is_overwritten(
     await engine.start()
     async with endless(engine, 2):
         await until(lambda: len(seen) > 3)
-    # Also of those who were given up, or were there at the end.
+    # Also of those that were cancelled, or were there at the end.
     await engine.close()
     assert not any(any(each.buffer) for each in seen)
 
@@ -601,7 +601,7 @@ def test_a_turn_is_as_long_as_reading_took() -> None:
         assert not turn.is_over()
 
 
-def test_whoever_wrote_alone_makes_nobodys_wait_look_longer() -> None:
+def test_a_long_turn_without_waiters_does_not_lengthen_the_estimate() -> None:
     now = 0.0
 
     class Clock:
@@ -617,7 +617,7 @@ def test_whoever_wrote_alone_makes_nobodys_wait_look_longer() -> None:
         assert not turn.is_over()
         now += 180
         assert not turn.is_over()
-        # Who waits does so for two seconds of writing, not for three minutes.
+        # A waiting request waits for two seconds of writing, not for three minutes.
         assert turn.took_s() == 3
 
 
@@ -628,7 +628,8 @@ async def test_a_context_that_is_lost_in_a_pause_ends_the_answers_alone(
         with pytest.MonkeyPatch.context() as patch:
             first = asyncio.create_task(collect(engine, ENDLESS))
             await until(lambda: engine.load().running == 1)
-            # What is paused next loses the context, and what waits holds a part of it.
+            # The next one paused loses the context, and a waiting one holds a part of
+            # it.
             second = asyncio.create_task(collect(engine, ENDLESS))
             await until(lambda: any(job.steps is not None for job in engine._queue))
             patch.setattr(lib, "llama_init_from_model", returns(None))
@@ -648,7 +649,7 @@ async def test_the_wait_is_estimated_by_the_turns_of_late(byte_model: Path) -> N
     assert 0 < wait_s < 60
 
 
-async def test_a_paused_answer_that_nobody_wants_keeps_nobody_out(
+async def test_a_cancelled_paused_answer_blocks_no_other(
     byte_model: Path,
 ) -> None:
     async with running(byte_model, turn_s=0, max_queued=1) as engine:
@@ -778,7 +779,7 @@ async def test_closed_loop_of_the_asker_stops_the_engine(byte_model: Path) -> No
 
             kept: list[object] = []
             loop.run_until_complete(begin())
-            # Closed without shutting its generators down: nobody is told.
+            # Closed without shutting its generators down: nothing is notified.
             loop.close()
             left.extend(kept)
 
@@ -829,7 +830,7 @@ async def test_unforeseen_failure_reaches_its_asker_without_content(
     assert await collect(byte_engine, ask()) == before
 
 
-async def test_engine_that_cannot_go_on_tells_everybody(
+async def test_engine_that_cannot_continue_notifies_all_callers(
     byte_engine: LlamaCppEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release = threading.Event()

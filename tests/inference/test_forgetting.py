@@ -1,6 +1,6 @@
 """After an answer, however it ended, no object of the engine holds the question.
 
-The collector of cycles is off: see ``support.left_over``. What stands in plain
+The collector of cycles is off: see ``support.left_over``. What is in plain
 memory, ``tests/privacy/test_memory.py`` looks for.
 """
 
@@ -32,7 +32,7 @@ from support.fakes import returns
 from support.left_over import Canary, uncollected
 
 TOKEN = CancelToken()
-"""Of an asker who keeps one for all that is asked: it outlives every question."""
+"""A caller's token for all its requests: it outlives every question."""
 
 
 def request(canary: Canary, name: str, *, max_tokens: int = 8) -> GenerateRequest:

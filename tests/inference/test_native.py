@@ -514,7 +514,7 @@ def test_what_was_restored_is_cleared_though_nothing_was_read_since(
     context.prefill(PROMPT, last=True, cancelled=never)
     saved = context.save()
     context.clear()
-    context.restore(saved)  # and then whoever asked goes away
+    context.restore(saved)  # and then the caller goes away
     cleared: list[bool] = []
     clear = lib.llama_memory_clear
 
@@ -582,7 +582,7 @@ def test_prefill_stops_in_the_middle(context: Context) -> None:
     assert run(context, GREEDY) == run(context, GREEDY)
 
 
-def test_prefill_that_nobody_stops_is_asked_but_goes_on(context: Context) -> None:
+def test_prefill_that_is_not_stopped_checks_and_continues(context: Context) -> None:
     assert context._cancelled() is False
     assert context.prefill([5] * 100, last=True, cancelled=never)
     assert context._cancelled() is False
@@ -693,7 +693,7 @@ def test_context_that_cannot_be_made_anew_is_freed_once(
         patch.setattr(lib, "llama_init_from_model", returns(None))
         with pytest.raises(EngineMemoryError):
             context.clear()
-    # Whoever clears up behind him would look into freed memory.
+    # A second cleanup must not read freed memory.
     context.clear()
     context.free()
     assert len(freed) == 1

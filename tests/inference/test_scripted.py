@@ -121,7 +121,7 @@ async def test_turns_let_a_short_answer_pass_a_long_one() -> None:
     assert engine.load().running == 0
 
 
-async def test_whoever_leaves_between_turns_leaves_the_turn_to_others() -> None:
+async def test_a_request_cancelled_between_turns_gives_up_its_turn() -> None:
     engine = ScriptedEngine(Script(pieces=["a"] * 1000, delay_s=0.01), turn_s=0)
     await engine.start()
     tasks = [asyncio.create_task(collect(engine, ask())) for _ in range(3)]

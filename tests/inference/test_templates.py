@@ -32,8 +32,8 @@ LLAMA_3 = (
     "{{- message['content'] | trim }}{%- endif %}{{- '<|eot_id|>' }}{%- endfor %}"
     "{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}"
 )
-# What Qwen2.5's does, in fewer words: tools, a system message of its maker's, and the
-# results of tools as the user's turn, several in one.
+# Like Qwen2.5's, but shorter: tools, a system message of its vendor's, and the results
+# of tools as the user's turn, several in one.
 QWEN_2_5 = (
     "{%- if tools %}{{- '<|im_start|>system\n# Tools\n' }}"
     "{%- for tool in tools %}{{- tool | tojson }}{%- endfor %}"
@@ -94,7 +94,7 @@ def test_user_text_comes_through_unchanged_and_is_never_special(
     messages = [turn("S", "system"), *map(turn, texts)]
     parts = COMPILED.render(messages)
     assert plain(parts) == ["S", *(text for text in texts if text)]
-    # What is special does not depend on what anybody wrote.
+    # What is special does not depend on the messages' texts.
     assert not any(a.special and b.special for a, b in pairwise(parts))
 
 

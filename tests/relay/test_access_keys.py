@@ -40,7 +40,7 @@ def test_a_key_opens_and_another_does_not() -> None:
         [BEARER[:-1]],
         [KEY.encode()],
         [b"Basic " + KEY.encode()],
-        [b"Bearer nobody." + KEY.partition(".")[2].encode()],
+        [b"Bearer unknown." + KEY.partition(".")[2].encode()],
         [b"Bearer hospital-a." + b"A" * 43],
         [b"Bearer ." + b"A" * 43],
         [BEARER.replace(b"hospital", b"HOSPITAL")],
@@ -94,7 +94,7 @@ def test_odd_lines_are_no_records(line: str) -> None:
 CONFIG = 'listen = "127.0.0.1:0"\n[gateways]\na = "https://a.example"\n[access]\n'
 
 
-def test_configuration_takes_lines_and_tells_no_key() -> None:
+def test_configuration_takes_lines_and_quotes_no_key() -> None:
     config = parse_config(CONFIG + f'keys = ["{RECORD.line()}"]\n', {})
     assert config.keys == (RECORD,)
     for keys in (f'["{KEY}"]', f'["{RECORD.line()}", "{RECORD.line()}"]', "[]", "7"):

@@ -156,7 +156,7 @@ def test_a_client_has_its_share_of_uploads_and_no_more() -> None:
     fifth = admission.admit("192.0.2.1")
     assert not admission.begin_upload(fifth)
     assert admission.begin_upload(slots[1])
-    assert not slots[1].uploads  # whoever is gone counts nowhere
+    assert not slots[1].uploads  # a closed connection is not counted
 
 
 def test_what_costs_more_is_charged() -> None:
@@ -248,7 +248,7 @@ async def test_framing_is_weighed_after_an_early_refusal_too(
     writer.write(raw_request("POST", "/nowhere", (CHUNKED,)))
     assert (await read_message(reader)).status == 404
     writer.write(tiny_chunks(bytes(8000), 1))
-    # The end, or a reset: nobody reads on.
+    # The end, or a reset: reading has stopped.
     with contextlib.suppress(ConnectionError):
         async with asyncio.timeout(20):
             assert await reader.read() == b""
@@ -275,7 +275,7 @@ async def test_chunks_of_a_sensible_size_pass(
     assert gateway.requests[0].body == content
 
 
-async def test_a_client_keeps_no_connections_beside_the_count(
+async def test_a_client_keeps_no_uncounted_connections(
     make_relay: MakeRelay,
 ) -> None:
     caps = {"connections": 2, "requests_per_s": 0, "rotate_s": 0.1}

@@ -61,7 +61,7 @@ def test_an_enclave_is_alone_behind_its_name() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        # Each enclave has a key of its own, and nobody may lead a person to one.
+        # Each enclave has its own key, and no balancer may steer a client to one.
         (
             '[enclaves]\n"a.example" = ["https://10.0.0.1", "https://10.0.0.2"]\n',
             "enclaves.a.example: expected one address: each enclave has a key",
@@ -138,22 +138,22 @@ def test_an_enclave_is_alone_behind_its_name() -> None:
     ],
 )
 def test_what_would_not_do_is_refused(text: str, problem: str) -> None:
-    (told,) = problems(LISTEN + text)
-    assert told.startswith(problem)
+    (found,) = problems(LISTEN + text)
+    assert found.startswith(problem)
 
 
 @pytest.mark.parametrize(
     ("listen", "problem"),
     [
         ("0.0.0.0:8443", "tls: needed where other machines reach this"),
-        ("127.0.0.1:0", "listen: expected a port; 0 lets nobody find it"),
+        ("127.0.0.1:0", "listen: expected a port; 0 cannot be found by clients"),
         ("unix:/run/$x", "listen: 'unix:/run/$x' has characters that nginx or"),
         ("nonsense", "listen: 'nonsense': expected host:port or unix:/path"),
     ],
 )
 def test_where_it_must_not_listen(listen: str, problem: str) -> None:
-    (told,) = problems(f'listen = "{listen}"\n{RELAYS}')
-    assert told.startswith(problem)
+    (found,) = problems(f'listen = "{listen}"\n{RELAYS}')
+    assert found.startswith(problem)
 
 
 def test_where_it_listens_is_an_address() -> None:
@@ -161,11 +161,11 @@ def test_where_it_listens_is_an_address() -> None:
     assert problems(text) == ("listen: expected an address, not a name",)
 
 
-def test_every_problem_is_told() -> None:
+def test_every_problem_is_reported() -> None:
     assert len(problems(f'listen = "0.0.0.0:0"\nodd = 1\n{RELAYS}{ENCLAVES}')) == 4
 
 
-def test_health_finds_room_beside_the_requests_of_an_enclave() -> None:
+def test_health_checks_find_room_at_a_busy_enclave() -> None:
     assert BalancerLimits().max_per_backend < EnclaveLimits().max_connections
 
 
@@ -174,10 +174,10 @@ def test_the_same_configuration_gives_the_same_text(program: str) -> None:
     assert made[0] == made[1]
 
 
-def test_the_head_tells_what_this_program_does_otherwise(program: str) -> None:
+def test_the_head_lists_this_programs_differences(program: str) -> None:
     text = PROGRAMS[program](parse_balancer(LISTEN + RELAYS), FOLDER)
-    told = {"nginx": nginx.DIFFERENCES, "envoy": envoy.DIFFERENCES}[program]
-    for name in told:
+    differences = {"nginx": nginx.DIFFERENCES, "envoy": envoy.DIFFERENCES}[program]
+    for name in differences:
         assert f"#   - {name}: " in text
 
 
@@ -272,7 +272,7 @@ def test_the_command_writes_the_text(run: Run, program: str) -> None:
 
 
 @pytest.mark.parametrize("folder", ["here", "/run/a b", "/run/a;b"])
-def test_the_command_tells_every_problem(run: Run, program: str, folder: str) -> None:
+def test_the_command_reports_every_problem(run: Run, program: str, folder: str) -> None:
     code, out, err = run(program, ENCLAVES, "--folder", folder)
     assert (code, out) == (2, "")
     assert len(err.splitlines()) == 2
@@ -290,7 +290,9 @@ def test_the_help_is_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         command.run(["--help"])
     text = capsys.readouterr().out
-    example = text.partition("(balancer.toml):\n")[2].partition("\nbefore enclaves")[0]
+    example = text.partition("(balancer.toml):\n")[2].partition(
+        "\nin front of enclaves"
+    )[0]
     other = text.partition("and [clients]:\n")[2].partition("\n\n")[0]
     assert parse_balancer(example).chooses
     assert not parse_balancer(LISTEN + other).chooses

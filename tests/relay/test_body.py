@@ -46,7 +46,7 @@ async def test_limit_is_inclusive() -> None:
     assert caught.value.refusal is Refusal.BODY_TOO_LARGE
 
 
-async def test_time_is_earned_by_octets() -> None:
+async def test_time_is_earned_by_bytes() -> None:
     limits = Limits(body_timeout_s=0.05, min_body_bytes_per_s=10)
 
     async def read() -> bytes:

@@ -190,7 +190,7 @@ async def test_relay_refuses_requests_of_one_client_over_its_rate(
     answer = await relay.post()
     assert answer.status == 429
     assert b"asks too often" in answer.body
-    # Whoever watches the relay's health is not counted.
+    # Health checks are not counted.
     assert [(await relay.get("/healthz")).status for _ in range(5)] == [200] * 5
 
 

@@ -68,7 +68,7 @@ def test_check_accepts_a_valid_file(
     assert capsys.readouterr().out == "1 gateway(s): configuration valid\n"
 
 
-def test_check_tells_every_problem(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_reports_every_problem(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--listen", "x", "--gateway", "A=b", "--check") == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
@@ -186,7 +186,7 @@ def test_core_dumps_are_forbidden_first(
     assert limits_set == [(resource.RLIMIT_CORE, (0, 0))]
 
 
-def test_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--version") == 0
     assert capsys.readouterr().out == f"curtilage-relay {metadata.version(NAME)}\n"
 
@@ -269,7 +269,7 @@ async def test_second_signal_ends_at_once(gateway: FakeGateway, tmp_path: Path) 
         await waiting
 
 
-async def test_plain_http_beyond_this_machine_is_told(tmp_path: Path) -> None:
+async def test_plain_http_beyond_this_machine_is_reported(tmp_path: Path) -> None:
     process = await Process.start(
         *("--gateway", "a=https://a.example", "--listen", "0.0.0.0:0"), home=tmp_path
     )

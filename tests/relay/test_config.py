@@ -127,7 +127,7 @@ def test_wrong_files_are_refused_with_the_key(text: str, problem: str) -> None:
     assert any(found.startswith(problem) for found in problems(text))
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     assert len(problems("x = 1\nlisten = 7\n[limits]\ny = 1\n")) == 4
 
 

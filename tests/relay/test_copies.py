@@ -53,7 +53,7 @@ async def test_keys_and_bundle_are_fetched_from_their_paths(
     assert all(request.names == ["Host"] for request in gateway.requests)
 
 
-async def test_everybody_gets_the_same_octets_and_fields(
+async def test_all_clients_get_the_same_bytes_and_fields(
     relay: Running, gateway: FakeGateway
 ) -> None:
     gateway.script = say(
@@ -277,7 +277,7 @@ async def test_a_question_reaches_the_node_that_it_names(
     assert second.requests[0].start_line == "POST /.well-known/ohttp-gateway HTTP/1.1"
 
 
-async def test_healthz_says_ok_and_asks_nobody(
+async def test_healthz_says_ok_without_asking_a_gateway(
     relay: Running, gateway: FakeGateway
 ) -> None:
     answer = await relay.get("/healthz")

@@ -1,4 +1,4 @@
-"""The end: nothing new, what runs may end, and nobody waits for ever."""
+"""Draining: no new requests, running ones may end, and none waits for ever."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The relay from outside: raw octets in, raw octets at a fake gateway."""
+"""The relay from outside: raw bytes in, raw bytes at a fake gateway."""
 
 import asyncio
 import contextlib
@@ -102,7 +102,7 @@ def problem_status(message: Message) -> int:
 # What passes
 
 
-async def test_sealed_octets_pass_unchanged_both_ways(
+async def test_sealed_bytes_pass_unchanged_both_ways(
     relay: Running, gateway: FakeGateway
 ) -> None:
     answer = await relay.post()
@@ -662,7 +662,7 @@ async def test_a_pooled_connection_that_died_is_not_retried(
     assert (len(gateway.requests), gateway.connections) == (2, 1)
 
 
-async def test_what_a_gateway_says_unasked_reaches_nobody(
+async def test_unrequested_data_of_a_gateway_reaches_no_client(
     relay: Running, gateway: FakeGateway
 ) -> None:
     # A second answer behind the first would be the next client's.
@@ -673,7 +673,7 @@ async def test_what_a_gateway_says_unasked_reaches_nobody(
     assert gateway.connections == 2
 
 
-async def test_unreachable_gateway_is_told(make_relay: MakeRelay) -> None:
+async def test_unreachable_gateway_is_reported(make_relay: MakeRelay) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     relay = await make_relay(upstream=f"http://127.0.0.1:{port}")

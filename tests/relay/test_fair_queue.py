@@ -205,7 +205,7 @@ async def test_without_shares_only_the_whole_is_bounded() -> None:
     await parts.close()
 
 
-async def test_behind_a_unix_socket_nobody_has_a_share() -> None:
+async def test_behind_a_unix_socket_no_client_has_a_share() -> None:
     admission = AdmissionControl(most=9, caps=None)
     queue = FairQueue(admission, most=5, share=2, wait_s=0)
     for _ in range(5):

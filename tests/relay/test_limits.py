@@ -1,4 +1,4 @@
-"""Deadlines, caps, and connections that must not tell who is who."""
+"""Deadlines, caps, and connections that must not identify clients."""
 
 import asyncio
 import contextlib
@@ -61,8 +61,8 @@ async def test_a_dripping_head_is_dropped_at_the_deadline(
     reader, writer = await relay.connect()
 
     async def drip() -> None:
-        for octet in b"POST /demo HTTP/1.1\r\nX-Slow: " + b"a" * 1000:
-            writer.write(bytes([octet]))
+        for byte in b"POST /demo HTTP/1.1\r\nX-Slow: " + b"a" * 1000:
+            writer.write(bytes([byte]))
             await asyncio.sleep(0.02)
 
     dripping = asyncio.create_task(drip())
@@ -202,7 +202,7 @@ async def test_slow_incremental_senders_hold_a_few_places_only(
     refused = await relay.send(begun)
     assert refused.status == 429
     assert refused.value("Proxy-Status") == "relay; error=connection_limit_reached"
-    # Whoever sends a request in one go needs none of those places.
+    # A request that is sent at once needs none of those places.
     assert (await relay.post("/demo", "Incremental: ?1")).status == 200
     assert (await relay.post()).status == 200
     for reader, writer in slow:

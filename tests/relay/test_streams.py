@@ -45,7 +45,7 @@ class OpenGateway:
 
     @property
     def waiting(self) -> int:
-        """Connections that nobody has accepted."""
+        """Connections that were not accepted."""
         return self._accepted.qsize()
 
     async def accept(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -183,7 +183,7 @@ async def test_a_request_that_goes_wrong_never_looks_whole(
             assert b"0\r\n\r\n" not in rest
     writer.close()
     back.close()
-    assert answer.status in {status, 408}  # aiohttp may tell "broken" by the deadline
+    assert answer.status in {status, 408}  # aiohttp may report "broken" at the deadline
 
 
 async def test_a_request_that_goes_wrong_cuts_an_answer_that_has_begun(
@@ -293,7 +293,7 @@ async def test_a_client_that_does_not_read_stops_the_gateway(
 
 
 def count_held(relay: Running) -> int:
-    """Return how many octets the relay itself holds for its clients."""
+    """Return how many bytes the relay itself holds for its clients."""
     server = relay.relay._server  # pyright: ignore[reportPrivateUsage]
     assert server is not None
     held = 0
@@ -344,7 +344,7 @@ async def test_a_client_that_never_reads_is_dropped(
     back.close()
 
 
-async def test_a_whole_answer_that_nobody_reads_is_dropped(
+async def test_a_whole_answer_without_a_reader_is_dropped(
     make_relay: MakeRelay, gateway: FakeGateway
 ) -> None:
     async def script(writer: asyncio.StreamWriter, _: Message) -> None:
@@ -361,7 +361,7 @@ async def test_a_whole_answer_that_nobody_reads_is_dropped(
     server = relay.relay._server  # pyright: ignore[reportPrivateUsage]
     assert server is not None
     async with asyncio.timeout(20):
-        while server.connections:  # noqa: ASYNC110 - nothing tells
+        while server.connections:  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.02)
     client.close()
 

@@ -203,7 +203,7 @@ async def test_errors_of_the_event_loop_are_counted_not_printed(
 
 
 @pytest.mark.parametrize("begun", [False, True])
-async def test_a_failure_of_ours_is_counted_and_told_in_constant_words(
+async def test_an_internal_failure_is_counted_and_has_a_constant_text(
     make_relay: MakeRelay,
     gateway: FakeGateway,
     monkeypatch: pytest.MonkeyPatch,
@@ -278,7 +278,7 @@ def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         configure(TelemetrySettings(prometheus_port=0))
 
 
-def test_prometheus_port_in_use_is_told() -> None:
+def test_prometheus_port_in_use_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = int(listener.getsockname()[1])
         with pytest.raises(StartError, match="in use"):
@@ -463,6 +463,6 @@ def test_help_lines_say_what_is_counted() -> None:
     with urllib.request.urlopen(url) as answer:
         text = answer.read().decode()
     active.close()
-    told = [line for line in text.splitlines() if line.startswith("# HELP ")]
-    assert len(told) == 4
-    assert all(len(line.split(" ", 3)) == 4 for line in told), told
+    described = [line for line in text.splitlines() if line.startswith("# HELP ")]
+    assert len(described) == 4
+    assert all(len(line.split(" ", 3)) == 4 for line in described), described

@@ -85,7 +85,7 @@ async def test_old_tls_gets_no_answer(
     gateway: FakeGateway,
     version: str,
 ) -> None:
-    # In TLS 1.2 a session's number stands in clear, and a client's certificate.
+    # TLS 1.2 sends a session's id and a client's certificate in clear.
     relay = await make_relay(tls=certificates.settings())
     old = certificates.client()
     old.set_ciphers("ALL:@SECLEVEL=0")
@@ -278,7 +278,7 @@ async def test_gateways_are_verified(
     assert len(gateway.requests) == (2 if status == 200 else 0)
 
 
-async def test_a_gateway_without_tls_is_told_as_unreachable(
+async def test_a_gateway_without_tls_is_reported_as_unreachable(
     make_relay: MakeRelay,
 ) -> None:
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -90,7 +90,7 @@ async def test_cookies_of_a_gateway_are_not_kept(
 async def test_unix_gateway_that_is_absent(
     make_relay: MakeRelay, tmp_path: Path
 ) -> None:
-    relay = await make_relay(upstream=f"unix:{tmp_path}/nobody.sock")
+    relay = await make_relay(upstream=f"unix:{tmp_path}/nothing.sock")
     assert (await relay.post()).status == 502
 
 
@@ -145,6 +145,6 @@ async def test_address_in_use_stops_the_start(make_relay: MakeRelay) -> None:
         await make_relay(listen=first.address)
 
 
-async def test_ipv6_address_is_told_in_brackets(make_relay: MakeRelay) -> None:
+async def test_ipv6_address_is_reported_in_brackets(make_relay: MakeRelay) -> None:
     relay = await make_relay(listen="[::1]:0")
     assert relay.address.startswith("[::1]:")

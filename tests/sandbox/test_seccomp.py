@@ -1,4 +1,4 @@
-"""The programs, run by a small machine of our own: which call gets which verdict."""
+"""The filters, run by a small BPF interpreter: each call and its verdict."""
 
 import errno
 import struct
@@ -27,7 +27,7 @@ PID = 4711
 
 
 def computes(machine: str) -> bytes:
-    """Return the program of a process whose number is ``PID``."""
+    """Return the program of a process with the id ``PID``."""
     return seccomp.compute_only(machine, PID)
 
 
@@ -37,7 +37,7 @@ PROGRAMS = (computes, seccomp.no_network, seccomp.local_server)
 def verdict(
     program: bytes, machine: str, number: int, arguments: Sequence[int] = ()
 ) -> int:
-    """Run classic BPF over one call, as the kernel does; return what it answers."""
+    """Run classic BPF over one call, as the kernel does; return its result."""
     words = [*arguments, *(0,) * (6 - len(arguments))]
     data = struct.pack("<IIQ6Q", number, AUDIT[machine], 0, *words)
     steps = [
@@ -68,7 +68,7 @@ def called(
 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", WAYS_OUT)
-def test_whoever_only_computes_has_no_way_out(name: str, machine: str) -> None:
+def test_a_computing_process_has_no_way_out(name: str, machine: str) -> None:
     if name not in numbers(machine):
         return
     answer = called(computes, name, machine=machine)
@@ -86,7 +86,7 @@ def test_what_is_harmless_is_allowed(machine: str) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_a_call_that_nobody_listed_is_refused(machine: str) -> None:
+def test_an_unlisted_call_is_refused(machine: str) -> None:
     listed = set(numbers(machine).values())
     for number in set(range(600)) - listed:
         answer = verdict(computes(machine), machine, number)
@@ -122,7 +122,7 @@ def test_nothing_is_typed_into_a_terminal(
     assert called(make, "ioctl", 0, 0x5401) == ALLOW
 
 
-def test_whoever_only_computes_touches_no_other_process() -> None:
+def test_a_computing_process_touches_no_other_process() -> None:
     own, other = PID, PID + 1
     for name in ("tgkill", "prlimit64"):
         assert called(computes, name, own) == ALLOW
@@ -134,7 +134,7 @@ def test_whoever_only_computes_touches_no_other_process() -> None:
 
 
 @pytest.mark.parametrize("command", [*F_LOCKS, *F_MARKS, F_SETOWN])
-def test_whoever_only_computes_puts_no_lock_on_a_file(command: int) -> None:
+def test_a_computing_process_puts_no_lock_on_a_file(command: int) -> None:
     # /proc/locks shows two numbers of 63 bits of each lock to every account.
     assert called(computes, "fcntl", 0, command) == ERROR | errno.EPERM
 
@@ -144,7 +144,7 @@ def test_descriptors_of_its_own_are_copied(command: int) -> None:
     assert called(computes, "fcntl", 0, command) == ALLOW
 
 
-def test_whoever_only_computes_locks_nothing_by_another_call() -> None:
+def test_a_computing_process_locks_nothing_by_another_call() -> None:
     flock = {"x86_64": 73, "aarch64": 32}
     for machine, number in flock.items():
         assert verdict(computes(machine), machine, number) == ERROR | errno.EPERM
@@ -152,20 +152,20 @@ def test_whoever_only_computes_locks_nothing_by_another_call() -> None:
 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("option", PR_SETS)
-def test_whoever_only_computes_gives_itself_no_name(option: int, machine: str) -> None:
+def test_a_computing_process_gives_itself_no_name(option: int, machine: str) -> None:
     # 15 bytes of a name of its own choice are in /proc for every account.
     answer = called(computes, "prctl", option, machine=machine)
     assert answer == ERROR | errno.EPERM
 
 
-def test_whoever_only_computes_may_ask_for_its_name() -> None:
+def test_a_computing_process_may_ask_for_its_name() -> None:
     assert called(computes, "prctl", 16) == ALLOW
 
 
 @pytest.mark.parametrize(
     "request_", [FS_IOC_SETFLAGS, FS_IOC_ENABLE_VERITY, TIOCSWINSZ]
 )
-def test_whoever_only_computes_changes_no_file_through_its_descriptor(
+def test_a_computing_process_changes_no_file_through_its_descriptor(
     request_: int,
 ) -> None:
     answer = called(computes, "ioctl", 0, request_)

@@ -1,4 +1,4 @@
-"""Walls that stand: real processes that try to get out, natively."""
+"""Sandboxes in real processes that try to escape, with native calls."""
 
 import json
 import os
@@ -13,8 +13,8 @@ from curtilage.sandbox import kernel, wall
 from curtilage.sandbox.wall import Layer, Promise, Wall
 from support.fuse import file_server
 
-# Every attempt goes past Python: the calls are made as a native library makes them.
-# What it says is the error's name, or "done". Nothing it does could hurt.
+# Every attempt bypasses Python: the calls are made as a native library makes them. The
+# result is the error's name, or "done". No attempt can do damage.
 PROBE = """
 import ctypes, errno, json, os, pathlib, sys, threading
 from curtilage.sandbox import wall
@@ -57,21 +57,21 @@ attempts = {
     "namespace": lambda: libc.unshare(0x40000000),
     "read": lambda: libc.open(own.encode(), 0),
 }
-started, told = threading.Event(), []
+started, opened = threading.Event(), []
 def early():
     started.wait()
-    told.append(libc.socket(2, 1, 0))
+    opened.append(libc.socket(2, 1, 0))
 threads = [threading.Thread(target=early)] if "threads" in sys.argv else []
 for thread in threads:
     thread.start()
 if sys.argv[1] == "none":
-    stands = wall.Wall()
+    walls = wall.Wall()
 elif sys.argv[1] == "local_server":
-    stands = wall.local_server([pathlib.Path(own)])
+    walls = wall.local_server([pathlib.Path(own)])
 elif sys.argv[1] == "compute_only":
-    stands = wall.compute_only([pathlib.Path(own)])
+    walls = wall.compute_only([pathlib.Path(own)])
 else:
-    stands = getattr(wall, sys.argv[1])()
+    walls = getattr(wall, sys.argv[1])()
 def tried(attempt):
     ctypes.set_errno(0)
     return "done" if attempt() >= 0 else errno.errorcode[ctypes.get_errno()]
@@ -79,8 +79,8 @@ said = {name: tried(attempt) for name, attempt in attempts.items()}
 started.set()
 for thread in threads:
     thread.join()
-said["early thread"] = [number >= 0 for number in told]
-print(json.dumps([stands.to_fields(), said]))
+said["early thread"] = [number >= 0 for number in opened]
+print(json.dumps([walls.to_fields(), said]))
 """
 LINUX = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() != "x86_64",
@@ -106,17 +106,17 @@ def probe(
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    stands, said = json.loads(done.stdout.splitlines()[-1])
+    walls, said = json.loads(done.stdout.splitlines()[-1])
     Path("/dev/shm/curtilage-made").unlink(missing_ok=True)  # noqa: S108 - the probe's
     Path("~/made").expanduser().unlink(missing_ok=True)
-    return Wall.from_fields(stands), said
+    return Wall.from_fields(walls), said
 
 
-def require(stands: Wall, *layers: Layer) -> None:
-    if missing := set(layers) - stands.standing:
+def require(walls: Wall, *layers: Layer) -> None:
+    if missing := set(layers) - walls.standing:
         if "sandbox" in os.environ.get("CURTILAGE_REQUIRE", ""):
-            pytest.fail(f"this machine must have {missing}: {stands.missing}")
-        pytest.skip(f"SKIPPED LOUDLY: this kernel has no {missing}: {stands.missing}")
+            pytest.fail(f"this machine must have {missing}: {walls.missing}")
+        pytest.skip(f"SKIPPED LOUDLY: this kernel has no {missing}: {walls.missing}")
 
 
 @LINUX
@@ -131,31 +131,31 @@ def test_without_a_wall_the_attempts_succeed(tmp_path: Path) -> None:
 
 
 @LINUX
-def test_whoever_only_computes_gets_nowhere(tmp_path: Path) -> None:
-    stands, said = probe("compute_only", tmp_path)
-    require(stands, Layer.SECCOMP)
+def test_a_computing_process_gets_nowhere(tmp_path: Path) -> None:
+    walls, said = probe("compute_only", tmp_path)
+    require(walls, Layer.SECCOMP)
     assert said.pop("read") == "done"
     assert said.pop("early thread") == []
-    require(stands, Layer.FOLDERS)
+    require(walls, Layer.FOLDERS)
     for name in LOOKUPS:
         assert said.pop(name) == "ENOENT", name
     assert set(said.values()) <= {"EPERM", "EACCES", "ENOSYS"}, said
     assert not (tmp_path / "own/made").exists()
     assert (tmp_path / "own/kept").exists()
-    assert stands.gaps == ()
+    assert walls.gaps == ()
 
 
 @LINUX
 def test_a_thread_from_before_is_behind_the_filter_too(tmp_path: Path) -> None:
-    stands, said = probe("compute_only", tmp_path, "threads")
-    require(stands, Layer.SECCOMP)
+    walls, said = probe("compute_only", tmp_path, "threads")
+    require(walls, Layer.SECCOMP)
     assert said["early thread"] == [False]
 
 
 REACH = (
     "def reach():\n"
     "    made = libc.socket(2, 2, 0)\n"
-    # 192.0.2.1, port 9: nothing is sent, a way there is looked for.
+    # 192.0.2.1, port 9: nothing is sent, only a route is looked up.
     '    there = b"\\2\\0\\0\\x09\\xc0\\0\\2\\1" + bytes(8)\n'
     "    return libc.connect(made, there, 16)\n"
 )
@@ -173,23 +173,23 @@ def without(*functions: str) -> str:
 
 @LINUX
 def test_each_layer_holds_what_is_said_of_it(tmp_path: Path) -> None:
-    """Landlock and the namespace are tried without what is built over them."""
+    """Landlock and the namespace are tested without the layers above them."""
     code = without("_filter", "_leave_other_folders")
-    stands, said = probe("compute_only", tmp_path, code=code)
-    require(stands, Layer.LANDLOCK, Layer.NAMESPACE)
+    walls, said = probe("compute_only", tmp_path, code=code)
+    require(walls, Layer.LANDLOCK, Layer.NAMESPACE)
     assert said["tcp"] == "ENETUNREACH"
     for name in ("write", "write home", "shared memory", "folder", "link", "remove"):
         assert said[name] == "EACCES", name
-    assert stands.gaps == (Promise.LOOKUPS, Promise.PROGRAMS)
+    assert walls.gaps == (Promise.LOOKUPS, Promise.PROGRAMS)
     left_out = tuple(f"{each}: left out" for each in (Layer.FOLDERS, Layer.SECCOMP))
-    assert stands.missing == left_out
+    assert walls.missing == left_out
 
 
 @LINUX
 def test_the_root_folder_holds_by_itself(tmp_path: Path) -> None:
     code = without("_filter", "_write_only")
-    stands, said = probe("compute_only", tmp_path, code=code)
-    require(stands, Layer.FOLDERS)
+    walls, said = probe("compute_only", tmp_path, code=code)
+    require(walls, Layer.FOLDERS)
     assert said["read"] == "done"
     for name in (*LOOKUPS, "shared memory"):
         assert said[name] == "ENOENT", name
@@ -205,7 +205,7 @@ def test_the_root_folder_holds_by_itself(tmp_path: Path) -> None:
         ("pivot_root", "OSError(1, 'refused')", "refused"),
         ("umount", "OSError(1, 'refused')", "refused"),
         ("mount", "OSError(1, 'refused')", "refused"),
-        # A processor whose numbers of calls are not known.
+        # A processor whose call numbers are unknown.
         ("pivot_root", "KeyError('m68k')", ""),
     ],
 )
@@ -222,10 +222,10 @@ def test_a_root_folder_that_cannot_be_had_changes_nothing(
         f"done, kernel.{call} = kernel.{call}, refuse\n"
     )
     code = PROBE.replace("if sys.argv[1]", refused + "if sys.argv[1]", 1)
-    stands, said = probe("compute_only", tmp_path, code=code)
-    require(stands, Layer.SECCOMP)
-    assert Promise.LOOKUPS in stands.gaps
-    assert any(each.startswith(f"{Layer.FOLDERS}: {why}") for each in stands.missing)
+    walls, said = probe("compute_only", tmp_path, code=code)
+    require(walls, Layer.SECCOMP)
+    assert Promise.LOOKUPS in walls.gaps
+    assert any(each.startswith(f"{Layer.FOLDERS}: {why}") for each in walls.missing)
     if call != "umount":
         assert said["read"] == said["system file"] == said["lookup"] == "done"
 
@@ -235,11 +235,11 @@ import os, sys
 from curtilage.sandbox import wall
 if sys.argv[2] == "without":
     wall._leave_other_folders = lambda *_: (_ for _ in ()).throw(OSError(1, "left out"))
-stands = wall.compute_only()
+walls = wall.compute_only()
 try:
     os.stat(f"{sys.argv[1]}/said-{sys.argv[2]}")
 except FileNotFoundError:
-    print(wall.Layer.FOLDERS in stands.standing)
+    print(wall.Layer.FOLDERS in walls.standing)
 """
 
 
@@ -271,10 +271,10 @@ def test_a_folder_is_seen_by_the_name_of_a_link_too(tmp_path: Path) -> None:
     link.symlink_to(real)
     code = (
         "import sys; from pathlib import Path; from curtilage.sandbox import wall\n"
-        "stands = wall.compute_only([Path(sys.argv[1])])\n"
+        "walls = wall.compute_only([Path(sys.argv[1])])\n"
         "said = [Path(each, 'model').read_text() for each in sys.argv[1:]]\n"
         "import json, numpy, hashlib\n"
-        "print(json.dumps([stands.to_fields(), said]))\n"
+        "print(json.dumps([walls.to_fields(), said]))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(link), str(real)],
@@ -290,8 +290,8 @@ def test_a_folder_is_seen_by_the_name_of_a_link_too(tmp_path: Path) -> None:
 
 @LINUX
 def test_a_local_server_writes_in_its_folder_alone(tmp_path: Path) -> None:
-    stands, said = probe("local_server", tmp_path)
-    require(stands, Layer.SECCOMP, Layer.LANDLOCK)
+    walls, said = probe("local_server", tmp_path)
+    require(walls, Layer.SECCOMP, Layer.LANDLOCK)
     for name in ("unix", "write", "folder", "link", "remove", "read"):
         assert said[name] == "done", name
     for name in ("tcp", "udp", "tcp6", "netlink", "connect", "exec", "fork", "signal"):
@@ -302,8 +302,8 @@ def test_a_local_server_writes_in_its_folder_alone(tmp_path: Path) -> None:
 
 @LINUX
 def test_without_a_network_the_rest_goes_on(tmp_path: Path) -> None:
-    stands, said = probe("no_network", tmp_path)
-    require(stands, Layer.SECCOMP)
+    walls, said = probe("no_network", tmp_path)
+    require(walls, Layer.SECCOMP)
     for name in ("tcp", "udp", "tcp6", "netlink", "unix", "connect", "ptrace"):
         assert said[name] == "EPERM", name
     for name in ("fork", "write", "folder", "read"):
@@ -319,10 +319,10 @@ def test_what_cannot_be_had_is_said_with_its_reason(
 ) -> None:
     for name in ("unshare", "landlock_version", "no_new_privileges"):
         monkeypatch.setattr(kernel, name, refuse)
-    stands = wall.compute_only()
-    assert stands.standing == frozenset()
-    assert stands.gaps == tuple(Promise)
-    assert stands.missing == tuple(f"{layer}: not in this kernel" for layer in Layer)
+    walls = wall.compute_only()
+    assert walls.standing == frozenset()
+    assert walls.gaps == tuple(Promise)
+    assert walls.missing == tuple(f"{layer}: not in this kernel" for layer in Layer)
 
 
 def test_another_system_has_no_wall(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,16 +333,16 @@ def test_another_system_has_no_wall(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AttributeError("unshare")
 
     monkeypatch.setattr(kernel, "unshare", absent)
-    stands = wall.compute_only()
-    assert stands.gaps == tuple(Promise)
-    assert "riscv64" in stands.missing[0]
-    assert "riscv64" in stands.missing[-1]
+    walls = wall.compute_only()
+    assert walls.gaps == tuple(Promise)
+    assert "riscv64" in walls.missing[0]
+    assert "riscv64" in walls.missing[-1]
 
 
 @pytest.mark.parametrize("layer", Layer)
 def test_a_wall_survives_its_way_through_a_pipe(layer: Layer) -> None:
-    stands = Wall(standing=frozenset({layer}), missing=("a: b",))
-    assert Wall.from_fields(json.loads(json.dumps(stands.to_fields()))) == stands
+    walls = Wall(standing=frozenset({layer}), missing=("a: b",))
+    assert Wall.from_fields(json.loads(json.dumps(walls.to_fields()))) == walls
 
 
 @pytest.mark.parametrize(

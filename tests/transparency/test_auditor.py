@@ -104,7 +104,7 @@ def test_a_manifest_of_home_models_is_listed_and_held_against_the_same_rules(
     assert flags(log) == [(Flag.UNKNOWN_NAME, Flag.EXPIRED)]
 
 
-def test_what_nobody_expects_is_flagged(log: KeptLog) -> None:
+def test_an_unexpected_release_is_flagged(log: KeptLog) -> None:
     log.add(
         manifest("1.0.0"),
         b"\x1b[31mnot a manifest",
@@ -140,7 +140,7 @@ def test_only_what_is_unexpected_asks_for_a_person(
     assert audit(log.folder, rules(log), now=NOW).clean is clean
 
 
-def test_a_release_expires_while_nobody_looks(log: KeptLog) -> None:
+def test_a_release_expires_unnoticed(log: KeptLog) -> None:
     log.add(manifest("1.0.0"))
     later = NOW + timedelta(days=90)
     (leaf,) = audit(log.folder, rules(log), now=later).leaves
@@ -174,7 +174,9 @@ def test_every_damaged_file_is_a_problem(log: KeptLog) -> None:
     assert audit(log.folder, rules(log), now=NOW).clean
 
 
-def test_a_checkpoint_of_nobody_is_refused(log: KeptLog, tmp_path: Path) -> None:
+def test_a_checkpoint_by_an_unknown_key_is_refused(
+    log: KeptLog, tmp_path: Path
+) -> None:
     log.add(manifest())
     stranger = new_signer(ORIGIN)
     log.folder.checkpoint_path.write_text(stranger.checkpoint(1, bytes(32)))
@@ -241,7 +243,9 @@ def test_an_earlier_checkpoint_is_continued(log: KeptLog) -> None:
         log.add(manifest(version))
 
 
-def test_an_earlier_checkpoint_of_a_fork_is_told(log: KeptLog, tmp_path: Path) -> None:
+def test_an_earlier_checkpoint_of_a_fork_is_reported(
+    log: KeptLog, tmp_path: Path
+) -> None:
     log.add(manifest("1.0.0"))
     fork = forked(log, tmp_path, manifest("9.0.0"))
     log.add(manifest("1.1.0"), manifest("1.2.0"))
@@ -249,7 +253,7 @@ def test_an_earlier_checkpoint_of_a_fork_is_told(log: KeptLog, tmp_path: Path) -
     assert problem.startswith("FORK: the first 2 leaves")
 
 
-def test_a_log_that_shrank_is_told(log: KeptLog, tmp_path: Path) -> None:
+def test_a_log_that_shrank_is_reported(log: KeptLog, tmp_path: Path) -> None:
     log.add(manifest("1.0.0"))
     earlier = copied(log, tmp_path)
     log.add(manifest("1.1.0"))
@@ -258,6 +262,6 @@ def test_a_log_that_shrank_is_told(log: KeptLog, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x\n\n", "checkpoint"])
-def test_what_is_no_checkpoint_is_told(log: KeptLog, text: str) -> None:
+def test_an_invalid_checkpoint_is_reported(log: KeptLog, text: str) -> None:
     (problem,) = compare_checkpoint(log.folder, text, rules(log))
     assert problem.startswith("earlier checkpoint: malformed")

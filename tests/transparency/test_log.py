@@ -101,7 +101,7 @@ def test_a_key_moved_into_the_served_folder_is_refused(log: KeptLog) -> None:
 def test_a_log_is_begun_once(log: KeptLog, tmp_path: Path) -> None:
     with pytest.raises(FileError, match="already"):
         create_log(log.path, ORIGIN, tmp_path / "other.pem")
-    # And one key keeps one log: what it signed last is remembered beside it.
+    # And one key keeps one log: its last signature is remembered next to it.
     with pytest.raises(FileError, match="already"):
         create_log(tmp_path / "second", ORIGIN, log.key_path)
     assert not (tmp_path / "second/checkpoint").exists()
@@ -237,7 +237,7 @@ def test_a_folder_that_was_set_back_is_refused(log: KeptLog, tmp_path: Path) -> 
     shutil.copytree(tmp_path / "yesterday", log.path)
     error = refused(lambda: log.add(b"c"))
     assert error.code is RefusalCode.PROOF_INVALID
-    assert "set back" in error.detail
+    assert "rolled back" in error.detail
     assert log.folder.checkpoint() == (tmp_path / "yesterday/checkpoint").read_text()
 
 
@@ -280,7 +280,7 @@ def test_another_history_under_the_same_key_is_refused(
             copy.add([f"y{count}".encode()])
 
 
-def test_what_was_signed_last_must_be_known(log: KeptLog) -> None:
+def test_the_last_signed_head_must_be_known(log: KeptLog) -> None:
     log.add(b"a")
     log.head_path.unlink()
     with pytest.raises(FileError, match="--adopt"):
@@ -300,7 +300,7 @@ def test_a_folder_that_was_set_back_is_not_adopted(
     shutil.rmtree(log.path)
     shutil.copytree(tmp_path / "yesterday", log.path)
     with (
-        pytest.raises(RefusedError, match="set back"),
+        pytest.raises(RefusedError, match="rolled back"),
         open_log(log.path, log.key_path, adopt=True),
     ):
         pass
@@ -449,7 +449,7 @@ def test_a_log_signs_with_ed25519(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"-----BEGIN PRIVATE KEY-----\n", b"\xff" * 99])
-def test_what_is_no_key_is_refused(log: KeptLog, data: bytes) -> None:
+def test_an_invalid_key_is_refused(log: KeptLog, data: bytes) -> None:
     log.key_path.write_bytes(data)
     with pytest.raises(FileError, match="private key"):
         log.add(b"a")
@@ -491,7 +491,7 @@ def test_a_cosignature_of_another_state_is_refused(log: KeptLog) -> None:
 
 
 @pytest.mark.parametrize("lines", ["", "x", "\n", "— w.example AAAA\n"])
-def test_what_is_no_cosignature_is_refused(log: KeptLog, lines: str) -> None:
+def test_an_invalid_cosignature_is_refused(log: KeptLog, lines: str) -> None:
     witness = log.witness.verifier_key.key
     error = refused(lambda: add_cosignatures(log.path, log.key, [witness], lines))
     assert error.code is RefusalCode.MALFORMED

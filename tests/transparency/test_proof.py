@@ -127,13 +127,13 @@ def test_a_checkpoint_of_the_future_is_refused(log: KeptLog) -> None:
 
 
 def test_a_short_quorum_is_refused(log: KeptLog) -> None:
-    log.add(manifest("1.2.0"))  # a new checkpoint, that nobody has cosigned
+    log.add(manifest("1.2.0"))  # a new checkpoint without cosignatures
     assert code(lambda: verify(log)) is RefusalCode.QUORUM_NOT_MET
     cosign(log, seconds=10)
     assert verify(log).index == 1
 
 
-def test_without_a_quorum_no_age_is_believed(log: KeptLog) -> None:
+def test_without_a_quorum_no_age_is_trusted(log: KeptLog) -> None:
     free = simple_policy(log=log.key, witnesses=(), quorum=0)
     assert (
         code(lambda: verify(log, replace(rules(log), log=free)))

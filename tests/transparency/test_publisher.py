@@ -45,25 +45,25 @@ def test_a_digest_is_given_or_computed(tmp_path: Path) -> None:
     assert digest_of(str(path)) == hashlib.sha256(b"weights").hexdigest()
 
 
-def test_a_large_file_tells_how_far_it_is(tmp_path: Path) -> None:
+def test_a_large_file_reports_progress(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     data = bytes(2 * CHUNK_BYTES + 1)
     path.write_bytes(data)
-    told: list[tuple[str, int, int]] = []
+    reported: list[tuple[str, int, int]] = []
 
-    def tell(name: str, done: int, total: int) -> None:
-        told.append((name, done, total))
+    def report(name: str, done: int, total: int) -> None:
+        reported.append((name, done, total))
 
-    digest = digest_of(str(path), tell)
+    digest = digest_of(str(path), report)
     assert digest == hashlib.sha256(data).hexdigest()
-    assert told == [
+    assert reported == [
         ("model.gguf", done, len(data))
         for done in (CHUNK_BYTES, 2 * CHUNK_BYTES, len(data))
     ]
 
 
 @pytest.mark.parametrize("text", ["", "missing", "ab" * 31, "sha512:" + "ab" * 32])
-def test_what_is_neither_is_refused(text: str) -> None:
+def test_neither_a_digest_nor_a_file_is_refused(text: str) -> None:
     with pytest.raises(FileError, match="neither"):
         digest_of(text)
 
@@ -216,7 +216,7 @@ def test_a_manifest_is_canonical() -> None:
     ],
     ids=["name", "no name", "source", "model", "sandbox"],
 )
-def test_what_no_manifest_may_say_is_refused(change: dict[str, Any]) -> None:
+def test_invalid_manifests_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="not a manifest"):
         encoded(replace(make_manifest(NOW), **change))
 

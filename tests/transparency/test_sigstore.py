@@ -267,7 +267,7 @@ def test_a_changed_bundle_is_refused(folder: Path, name: str) -> None:
     ],
     ids=["empty", "list", "cut", "deep", "twice", "huge"],
 )
-def test_what_is_no_bundle_is_refused(
+def test_an_invalid_bundle_is_refused(
     tmp_path: Path, bundle: bytes, expected: RefusalCode
 ) -> None:
     publisher = Publisher(identity="x", issuer="y")

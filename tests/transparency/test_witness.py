@@ -163,7 +163,7 @@ def test_a_witness_that_lost_its_memory_does_not_begin_again(
     (kept,) = (tmp_path / "witness").glob("*.checkpoint")
     text = kept.read_text()
     kept.unlink()
-    with pytest.raises(RefusedError, match=f"bring {kept.name} back"):
+    with pytest.raises(RefusedError, match=f"restore {kept.name},"):
         cosign(log)
     kept.write_text(text)
     assert cosign(log)
@@ -322,7 +322,7 @@ def test_a_request_is_read_back() -> None:
     ],
     ids=range(9),
 )
-def test_what_is_no_request_is_refused(text: str) -> None:
+def test_an_invalid_request_is_refused(text: str) -> None:
     assert code(lambda: parse_request(text)) is RefusalCode.MALFORMED
 
 

@@ -1,1 +1,1 @@
-"""Runs inside the image, with the standard library alone."""
+"""Runs inside the image, with only the standard library."""

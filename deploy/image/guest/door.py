@@ -1,18 +1,16 @@
-"""The guest's door: passes sealed bytes on, and takes in what is public.
+"""The guest's door: forwards sealed bytes, and receives public files.
 
-Three ports, on vsock, on TCP or on both. The first joins each connection with the
-server's UNIX socket and looks at nothing: what passes is sealed to the server's key,
-and this process has none. The second takes files from outside that the server needs
-and that nobody has to keep secret, each signed by somebody else: the release's
-manifest, its proof and checkpoints, certificates and revocation lists. Nothing here
-believes them; the server verifies them before it serves. The third joins with a
-socket of the evidence process that says which processor this is, and nothing else:
-whoever fetches those certificates must know it.
+Three ports, on vsock, on TCP or on both. The first connects each client with the
+server's UNIX socket and reads nothing: the traffic is sealed to the server's key, which
+this process does not have. The second receives external files that the server needs and
+that are public, each signed by its author: the release's manifest, its proof and
+checkpoints, certificates and revocation lists. Nothing here trusts them; the server
+verifies them before it serves. The third connects with a socket of the evidence process
+that only identifies the processor: the stapler needs that to fetch its certificates.
 
-One file for each connection to the second port: a byte with the name's length,
-the name, four bytes (big-endian) with the content's length, the content. The answer
-is one byte: 0 stored, 1 refused. Runs as a user of its own, with Python's standard
-library alone.
+One file for each connection to the second port: a byte with the name's length, the
+name, four bytes (big-endian) with the content's length, the content. The answer is one
+byte: 0 stored, 1 refused. Runs as a separate user, with only Python's standard library.
 """
 
 import argparse
@@ -44,16 +42,16 @@ NAMES: Final = frozenset(
         "endorsements/collateral.json",
     }
 )
-"""What the server and the evidence process read; other names would fill the folder."""
+"""The files that server and evidence process read; others would only fill the disk."""
 
 _Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Intake:
-    """Files from outside, each stored whole or not at all.
+    """Stores external files, each completely or not at all.
 
     Args:
-        folder: holds the folders ``release`` and ``endorsements``.
+        folder: contains the folders ``release`` and ``endorsements``.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -62,7 +60,7 @@ class Intake:
     async def take(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Take one file and answer."""
+        """Receive one file and answer."""
         answer = REFUSED
         failures = (asyncio.IncompleteReadError, ValueError, OSError)
         with contextlib.suppress(*failures):
@@ -73,7 +71,7 @@ class Intake:
         writer.write(answer)
 
     def store(self, name: str, content: bytes) -> None:
-        """Put a file in its place, replacing what was there.
+        """Put a file in its place, replacing an existing one.
 
         Raises:
             ValueError: no such name.
@@ -98,11 +96,11 @@ def parse_name(name: str) -> str:
 
 
 async def read_file(reader: asyncio.StreamReader) -> tuple[str, bytes]:
-    """Read one file's name and content, neither longer than it may be.
+    """Read one file's name and content, both bounded.
 
     Raises:
         ValueError: no such name, or more than ``MAX_FILE_BYTES`` announced.
-        IncompleteReadError: it ended before it was whole.
+        IncompleteReadError: it was truncated.
     """
     (length,) = await reader.readexactly(1)
     name = (await reader.readexactly(length)).decode("ascii")
@@ -114,7 +112,7 @@ async def read_file(reader: asyncio.StreamReader) -> tuple[str, bytes]:
 
 
 class Passage:
-    """Joins connections with the server's socket.
+    """Connects clients with the server's socket.
 
     Args:
         server: the UNIX socket.
@@ -126,7 +124,7 @@ class Passage:
     async def join(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Carry both directions until both have ended."""
+        """Forward both directions until both have ended."""
         inner_reader, inner_writer = await asyncio.open_unix_connection(self._server)
         try:
             async with asyncio.TaskGroup() as both:
@@ -145,12 +143,12 @@ async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 def _guarded(handler: _Handler, room: asyncio.Semaphore) -> _Handler:
-    """Bound how many connections there are, and let none end the process."""
+    """Limit the number of connections, and let none end the process."""
 
     async def guarded(
         reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        # Who comes when all places are taken is turned away at once.
+        # A connection that finds all places taken is refused at once.
         if not room.locked():
             async with room:
                 with contextlib.suppress(OSError, ExceptionGroup):
@@ -174,7 +172,7 @@ async def serve(sockets: Sequence[tuple[socket.socket, _Handler]]) -> None:
 
 
 def listeners(options: argparse.Namespace, port: int) -> list[socket.socket]:
-    """Bind one port on everything that was asked for."""
+    """Bind one port on every configured address."""
     bound: list[socket.socket] = []
     if options.vsock:
         bound.append(_bind(socket.AF_VSOCK, (socket.VMADDR_CID_ANY, port)))
@@ -193,7 +191,7 @@ def _bind(family: int, address: tuple[object, int]) -> socket.socket:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the door; ends only when something is wrong."""
+    """Run the door; ends only after an error."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--vsock", action="store_true", help="listen on vsock")
     parser.add_argument("--tcp", metavar="ADDRESS", help="listen on this IPv4 address")

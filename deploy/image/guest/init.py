@@ -1,12 +1,13 @@
 """The guest's first process: mounts, drivers, network, then three services.
 
-Runs as process 1 from the measured initramfs, with nothing but Python's standard
-library; there is no shell, no login and no other program in the image. What it does
-is fixed by the measured file ``guest.json`` beside it; nothing from outside changes
-it, and no kernel argument is read. When a service ends, or anything here fails, the
-machine is switched off: an enclave that half works is none.
+Runs as process 1 from the measured initramfs, with only Python's standard library;
+there is no shell, no login and no other program in the image. The measured file
+``guest.json`` next to it determines what it does; nothing from outside changes that,
+and no kernel argument is read. When a service ends, or anything here fails, the machine
+is switched
+off: an enclave must not run incompletely.
 
-What it prints goes to the console, which the host reads: the steps, the services'
+Its output is written to the console, which the host reads: the steps, the services'
 names and exit codes, PCR 11. In a production image the services themselves have no
 standard streams at all.
 """
@@ -58,7 +59,7 @@ SIOCSIFADDR: Final = 0x8916
 SIOCSIFNETMASK: Final = 0x891C
 IFF_UP_RUNNING: Final = 0x41
 RTF_UP_GATEWAY: Final = 0x3
-# A driver says so where its hardware is not: the image is one for all processors.
+# The error of a driver whose hardware is missing: one image serves all processors.
 ABSENT: Final = (errno.ENODEV, errno.EEXIST, errno.EOPNOTSUPP, errno.ENXIO)
 
 SETTINGS: Final = {
@@ -82,11 +83,11 @@ SETTINGS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """One process that must go on running.
+    """One process that must keep running.
 
     Attributes:
         name: for the console.
-        user: its user and group, shared with nobody.
+        user: its user and group, which no other service shares.
         command: program and arguments.
         capability: the one capability it keeps, or None.
     """
@@ -99,15 +100,15 @@ class Service:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guest:
-    """The measured file.
+    """The contents of the measured file.
 
     Attributes:
         development: services may write to the console.
         modules: files of kernel modules, in the order of loading.
         address: of the first network device with its prefix, or empty: none.
-        gateway: where everything else goes, or empty.
+        gateway: the default gateway, or empty.
         environment: of the services; all of it.
-        needed: files of the intake without which the server cannot start.
+        needed: files from outside without which the server cannot start.
         services: door, evidence, serve: in this order.
     """
 
@@ -121,11 +122,11 @@ class Guest:
 
 
 class InitError(Exception):
-    """The machine cannot become what it should be."""
+    """The machine cannot be set up as configured."""
 
 
 def main() -> NoReturn:
-    """Bring the machine up, watch it, switch it off."""
+    """Set the machine up, watch it, switch it off."""
     try:
         _run()
     except (InitError, OSError, ValueError, KeyError) as error:
@@ -135,7 +136,7 @@ def main() -> NoReturn:
     finally:
         _say("switching off")
         _libc().reboot(POWER_OFF)
-    while True:  # reached where the platform cannot switch off
+    while True:  # reached if the platform cannot switch off
         time.sleep(3600)
 
 
@@ -143,7 +144,7 @@ def _run() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.umask(0o022)
     quiet = MS_NOSUID | MS_NODEV | MS_NOEXEC
-    # hidepid: to a service, no other one is there.
+    # hidepid: a service cannot see other processes.
     _mount("proc", "/proc", "proc", quiet, "hidepid=2")
     _mount("sysfs", "/sys", "sysfs", quiet)
     _mount("devtmpfs", "/dev", "devtmpfs", MS_NOSUID | MS_NOEXEC, "mode=0755")
@@ -156,7 +157,7 @@ def _run() -> None:
     _bring_up("lo", "127.0.0.1", "255.0.0.0")
     if guest.address:
         set_network(guest.address, guest.gateway)
-    # After the drivers and the network: the last of these lets no module in any more.
+    # After the drivers and the network: the last setting prevents loading modules.
     for name, value in SETTINGS.items():
         try:
             (Path("/proc/sys") / name).write_text(value, "ascii")
@@ -194,9 +195,9 @@ def watch(guest: Guest) -> None:
 
 
 def hand_over(path: Path, user: int) -> bool:
-    """Give the server's socket to the door, once the server is done with it.
+    """Pass the server's socket on to the door, once the server is ready.
 
-    The server closes it to everybody but its own user (0600); the door is another.
+    The server restricts it to its own user (0600); the door has another.
     """
     try:
         mode = path.lstat().st_mode
@@ -214,7 +215,7 @@ def _ready(guest: Guest) -> bool:
 
 
 def _ended(running: dict[int, Service], options: int) -> bool:
-    """Reap one process; say whether it was a service."""
+    """Reap one process; return whether it was a service."""
     process, status = os.waitpid(-1, options)
     service = running.get(process)
     if service is None:
@@ -227,7 +228,7 @@ def parse_guest(text: str) -> Guest:
     """Read the measured file.
 
     Raises:
-        ValueError, KeyError: it is not what the builder writes.
+        ValueError, KeyError: it differs from what the builder writes.
     """
     value = cast("dict[str, object]", json.loads(text))
     services = cast("list[dict[str, object]]", value["services"])
@@ -271,12 +272,12 @@ def _load_module(path: str) -> None:
 
 
 def _make_folders(guest: Guest) -> None:
-    """Make the folders below /run: each belongs to who writes in it."""
+    """Make the folders below /run, each owned by the user that writes to it."""
     door, evidence, serve = guest.services
     _folder(INTAKE, 0, 0, 0o755)
     for name in INTAKE_FOLDERS:
         _folder(INTAKE / name, door.user, door.user, 0o755)
-    # Set-group-id: a socket made here belongs to the group of who may connect.
+    # Set-group-id: a socket made here gets the group of its allowed client.
     _folder(EVIDENCE_SOCKET.parent, evidence.user, serve.user, 0o2750)
     _folder(SERVER_SOCKET.parent, serve.user, door.user, 0o2750)
     _folder(Path("/run/identify"), evidence.user, door.user, 0o2750)
@@ -306,23 +307,23 @@ def _start(guest: Guest, service: Service) -> int:
             os.chdir("/")
             os.execve(service.command[0], service.command, guest.environment)  # noqa: S606
         finally:
-            # Whatever went wrong: a second process 1 must not go on from here.
+            # After any error: a second process 1 must not continue from here.
             os._exit(127)
     _say(f"{service.name} started")
     return process
 
 
 def _become(service: Service) -> None:
-    """Give up everything but the service's user and its one capability."""
+    """Drop everything but the service's user and its one capability."""
     os.setsid()
-    # While it is root still: to drop from the bounding set takes a capability itself.
-    # What is dropped there, no program that the service starts can have back.
+    # While still root: dropping from the bounding set needs a capability itself. No
+    # program that the service starts can regain a capability dropped there.
     for capability in range(LAST_CAPABILITY + 1):
         if capability != service.capability:
             _prctl(PR_CAPBSET_DROP, capability)
-    # Else the change of the user below would take the one that is to stay, too.
+    # Else the change of the user below would remove the capability to keep, too.
     _prctl(PR_SET_KEEPCAPS, 1 if service.capability is not None else 0)
-    # Groups first, the user last: another user could no longer give up groups.
+    # Groups first, the user last: a user other than root cannot drop groups.
     os.setgroups(())
     os.setresgid(service.user, service.user, service.user)
     os.setresuid(service.user, service.user, service.user)
@@ -345,7 +346,7 @@ def _streams(*, development: bool) -> None:
 
 
 def set_network(address: str, gateway: str) -> None:
-    """Give the first network device its address; nothing is asked of anybody."""
+    """Give the first network device its address; no DHCP."""
     host, _, prefix = address.partition("/")
     mask = (0xFFFFFFFF << (32 - int(prefix))) & 0xFFFFFFFF
     names = sorted(name for _, name in socket.if_nameindex() if name != "lo")
@@ -384,7 +385,7 @@ def _prctl(option: int, argument: int, more: int = 0) -> None:
     words = [ctypes.c_ulong(each) for each in (argument, more, 0, 0)]
     done = _libc().prctl(option, *words)
     number = ctypes.get_errno()
-    # A kernel with fewer capabilities than this knows has nothing to drop there.
+    # A kernel with fewer capabilities than this list has nothing to drop there.
     if done != 0 and not (option == PR_CAPBSET_DROP and number == errno.EINVAL):
         raise OSError(number, os.strerror(number), f"prctl {option}")
 

@@ -1,5 +1,5 @@
-"""The enclave server: sees what is asked, not who; keeps nothing.
+"""The enclave server: sees a request's content but not the client; stores nothing.
 
-Knows its own keys, a question while it answers, and that a relay sent it. May not know
-a policy or a detector, and writes no question anywhere.
+Knows its own keys, a request while it answers it, and that a relay sent it. Contains no
+policy and no detector, and writes no request anywhere.
 """

@@ -1,7 +1,7 @@
-"""The command ``curtilage-enclave``: arguments, exit codes, nothing else.
+"""The command ``curtilage-enclave``: arguments and exit codes.
 
-``curtilage-enclave evidence`` is another process, with its own arguments; what
-it imports, and the device that it opens, the server never sees.
+``curtilage-enclave evidence`` is a separate process with its own arguments; the server
+never loads its modules or opens its device.
 """
 
 import argparse
@@ -55,7 +55,7 @@ example:
   [[trust_anchors]]
   kind = "emulated"                              # or amd, intel, aws, nvidia
   product = "Genoa"                              # for amd and emulated
-  certificate = "/var/lib/curtilage/root.pem"    # a vendor's may be left out
+  certificate = "/var/lib/curtilage/root.pem"    # optional for a vendor's
 
   [log]
   origin = "log.example/releases"
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from curtilage.enclave_server.acquire import command as evidence_command  # noqa: PLC0415 - another process
 
         return evidence_command.main(given[1:])
-    # Before there is a key or a question to dump.
+    # Before there is a key or a request in memory.
     forbid_core_dumps()
     try:
         require_streams()
@@ -120,13 +120,13 @@ def _parser() -> argparse.ArgumentParser:
         description=(
             "Answer encapsulated chat requests with a local model, under a key"
             " that evidence binds to this release. Connects to nothing but the"
-            " evidence process; keeps nothing."
+            " evidence process; stores nothing."
         ),
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "command", nargs="?", choices=(SERVE,), default=SERVE, help="may be left out"
+        "command", nargs="?", choices=(SERVE,), default=SERVE, help="may be omitted"
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version()}")
     parser.add_argument(
@@ -168,7 +168,7 @@ def _check(config: EnclaveConfig) -> int:
         server_context(config.tls)
     if config.model.path is not None and not config.model.path.is_file():
         raise ConfigError("model.path: no such file")
-    notice("the configuration is good")
+    notice("the configuration is valid")
     return EXIT_OK
 
 

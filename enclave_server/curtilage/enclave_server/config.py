@@ -1,9 +1,8 @@
 """The enclave's configuration: one TOML file, read once, strictly.
 
-``parse_config`` is pure; it takes text and gives a frozen ``EnclaveConfig`` or
-a ``ConfigError`` with every problem at once. Unknown keys are refused, because
-a misspelled limit would otherwise be no limit. No environment variable
-matters here.
+``parse_config`` is pure; it takes text and returns a frozen ``EnclaveConfig`` or raises
+a ``ConfigError`` with all problems. Unknown keys are refused, because a misspelled
+limit would otherwise be no limit. No environment variable is read.
 """
 
 import tomllib
@@ -28,9 +27,9 @@ _PRODUCTS: Final[Mapping[str, tuple[str, ...]]] = {
     "tpm": (),
     "emulated": (*_AMD_PRODUCTS, "tdx", "nitro", EMULATED_GPU),
 }
-"""Whose roots there are, and of what."""
+"""The vendors whose roots may be configured, and their products."""
 _UNISOLATED: Final = frozenset({"emulated", "tpm"})
-"""What shows no isolation, and is for development only."""
+"""Kinds that prove no isolation, and are for development only."""
 
 
 class Environment(StrEnum):
@@ -42,11 +41,11 @@ class Environment(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnchorFile:
-    """A root that evidence may end at.
+    """A root certificate at which evidence may end.
 
     Attributes:
         kind: ``amd``, ``intel``, ``aws``, ``nvidia``, ``tpm`` or ``emulated``.
-        product: the product line, such as ``Genoa``, for AMD; what is emulated;
+        product: the product line, such as ``Genoa``, for AMD; the emulated product;
             empty for the others.
         certificate: a PEM file with one certificate, for a TPM with its
             attestation key; None where a vendor's fingerprint is enough.
@@ -58,7 +57,7 @@ class AnchorFile:
 
     @property
     def is_device(self) -> bool:
-        """Whether it vouches for devices rather than for the machine."""
+        """Whether it certifies devices rather than the machine."""
         return self.kind == "nvidia" or self.product == EMULATED_GPU
 
 
@@ -77,8 +76,8 @@ class LogKeys:
     Attributes:
         origin: the log's name.
         key: Ed25519, 32 bytes.
-        witnesses: who may cosign.
-        quorum: how many must have.
+        witnesses: that may cosign.
+        quorum: how many must cosign.
         max_checkpoint_age_s: older checkpoints are stale.
     """
 
@@ -113,18 +112,18 @@ class Limits:
     Attributes:
         max_body_bytes: of one outer request; held in memory.
         max_connections: each may hold one body, so this bounds memory.
-        max_queue: requests that wait for the model; further ones get 503, and so
-            do those whose turn would come too late.
-        max_tokens: longest answer anyone may ask for.
+        max_queue: requests that wait for the model; further ones get 503, and so do
+            those that would wait too long.
+        max_tokens: the longest answer that a request may ask for.
         max_requests_per_key: the replay set's size; beyond it, no answers
             until the key is rotated.
-        header_s: from a connection's begin, or a further request's first byte,
+        header_s: from the start of a connection, or a further request's first byte,
             to the end of its head.
         body_s: for the whole body.
         idle_s: between requests of a connection.
         write_s: for a reader to take one piece; then generation stops.
-        answer_s: for a whole answer, waiting included.
-        shutdown_s: for answers under way after SIGTERM.
+        answer_s: for a whole answer, including waiting.
+        shutdown_s: for answers in progress after SIGTERM.
     """
 
     max_body_bytes: int = 1024 * 1024
@@ -142,7 +141,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freshness:
-    """How long keys and evidence live, and when they are renewed.
+    """Lifetimes of keys and evidence, and when they are renewed.
 
     Attributes:
         key_lifetime_s: the window that evidence binds; at most 12 h.
@@ -163,8 +162,8 @@ class ChallengeChoice:
 
     Attributes:
         enabled: see there.
-        least_interval_s: from one acquisition of evidence to the next, whoever
-            asks.
+        least_interval_s: from one acquisition of evidence to the next, for all
+            callers together.
     """
 
     enabled: bool = False
@@ -173,7 +172,7 @@ class ChallengeChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TLSFiles:
-    """What a TCP address serves TLS with.
+    """The TLS files of a TCP address.
 
     Attributes:
         certificate: PEM, our own certificate first, then its chain.
@@ -192,8 +191,8 @@ class EnclaveConfig:
         environment: see there.
         listen: see there.
         evidence: UNIX socket of the evidence process.
-        release: directory with manifest.json, proof.txt, checkpoint.txt and,
-            where the two are of different sizes, consistency.txt.
+        release: directory with manifest.json, proof.txt, checkpoint.txt and, if the
+            two have different sizes, consistency.txt.
         anchors: what the bundle's certificates may end at.
         log: what the release's proof must verify under.
         model: see there.
@@ -228,7 +227,7 @@ def parse_config(text: str) -> EnclaveConfig:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"not TOML: {error}") from None
     top = Table(table, "")
-    # The stricter environment comes first: it stands in for a wrong word.
+    # The stricter environment is first: it is used if the value is invalid.
     environment = Environment(top.one_of("environment", tuple(Environment)))
     listen = top.listen("listen")
     tls = None
@@ -242,10 +241,10 @@ def parse_config(text: str) -> EnclaveConfig:
     anchors = tuple(
         _read_anchor(table, environment) for table in top.tables("trust_anchors")
     )
-    # One label of the binding says what is emulated, so there is no mixture.
+    # One label of the binding says what is emulated, so kinds cannot be mixed.
     if len({anchor.kind == "emulated" for anchor in anchors}) > 1:
         top.problem("trust_anchors", "must all be emulated, or none of them")
-    # A device's evidence is signed by the machine's: alone it binds no key of ours.
+    # A device's evidence is signed by the machine's: by itself it binds no key of ours.
     if anchors and all(anchor.is_device for anchor in anchors):
         top.problem("trust_anchors", "none of them is a CPU's")
     log = _read_log(top.table("log"))
@@ -254,7 +253,7 @@ def parse_config(text: str) -> EnclaveConfig:
     freshness = _read_freshness(top.table("freshness", optional=True))
     challenge = _read_challenge(top.table("challenge", optional=True))
     top.finish()
-    # Last: what was read in place of a wrong value must never be served with.
+    # Last: values that replaced invalid ones must never be served with.
     if top.problems:
         raise ConfigError(*top.problems)
     return EnclaveConfig(
@@ -275,8 +274,8 @@ def parse_config(text: str) -> EnclaveConfig:
 def _check_listen(
     top: Table, listen: Listen, tls: TLSFiles | None, environment: Environment
 ) -> None:
-    # What is sealed stays so without TLS; but whoever is on the line would see which
-    # gateway is meant, and could pose as it.
+    # Sealed content is protected without TLS; but an observer of the line would see
+    # which gateway is used, and could impersonate it.
     if listen.path is not None:
         if tls is not None:
             top.problem("tls", 'is for a TCP address; "listen" is a UNIX socket')
@@ -291,7 +290,7 @@ def _read_anchor(table: Table, environment: Environment) -> AnchorFile:
     if kind in _UNISOLATED and environment is not Environment.DEVELOPMENT:
         table.problem("kind", f'"{kind}" needs environment = "development"')
     products = _PRODUCTS[kind]
-    # A vendor's root may be pinned by the fingerprint that we know.
+    # A vendor's root may be pinned by its known fingerprint.
     named = kind in _UNISOLATED or table.has("certificate")
     anchor = AnchorFile(
         kind=kind,
@@ -319,7 +318,7 @@ def _read_log(table: Table) -> LogKeys:
     for item in table.tables("witnesses"):
         witnesses.append(Witness(name=item.text("name"), key=item.key("key")))
         item.finish()
-    # One witness under two names, or two keys, would be a quorum of one.
+    # One witness under two names, or with two keys, would be a quorum of one.
     if len({witness.name for witness in witnesses}) != len(witnesses) or len(
         {witness.key for witness in witnesses}
     ) != len(witnesses):
@@ -381,9 +380,9 @@ def _read_limits(table: Table) -> Limits:
 
 def _read_freshness(table: Table) -> Freshness:
     usual = Freshness()
-    # Never more than the usual lifetime: what was recorded on the line can be opened
-    # as long as the private key is there. A client's policy may ask for less, and then
-    # refuses our bundle.
+    # Never more than the usual lifetime: recorded traffic can be decrypted as long as
+    # the private key exists. A client's policy may ask for less, and then refuses our
+    # bundle.
     lifetime = table.integer(
         "key_lifetime_s", 60, usual.key_lifetime_s, default=usual.key_lifetime_s
     )
@@ -392,7 +391,7 @@ def _read_freshness(table: Table) -> Freshness:
         key_lifetime_s=lifetime,
         max_evidence_age_s=age,
         refresh_s=table.integer("refresh_s", 1, age, default=age // 2),
-        # Two keys are held; rotating faster would drop one that still lives.
+        # Two keys are held; rotating faster would drop one that is still valid.
         rotate_s=table.integer(
             "rotate_s", (lifetime + 1) // 2, lifetime, default=(lifetime + 1) // 2
         ),

@@ -1,30 +1,30 @@
-"""Why the enclave's server refuses: one tree, grouped by who is at fault.
+"""Errors of the enclave server, grouped by their origin.
 
 Messages hold field names, codes and lengths; never a prompt, an answer, a
 token or key material.
 
     EnclaveError
-    ├── ConfigError         the operator's file is wrong; exit code 2
-    ├── OpeningError        this machine does not open as HPKE does
-    ├── EvidenceError       the evidence process gave nothing usable
-    ├── AcquisitionError    in that process: the device gave nothing usable
-    ├── BundleError         our own bundle does not hold; nothing is served
+    ├── ConfigError         the operator's file is invalid; exit code 2
+    ├── OpeningError        HPKE fails its self-test on this machine
+    ├── EvidenceError       the evidence process returned nothing usable
+    ├── AcquisitionError    in that process: the device returned nothing usable
+    ├── BundleError         our own bundle does not verify; nothing is served
     ├── ModelError          no model can answer here
-    │   ├── BusyError       the queue is full; later it may fit
+    │   ├── BusyError       the queue is full; a later request may succeed
     │   └── PromptTooLongError  the prompt and its answer exceed the context
     └── ChatError           the request inside the encapsulation is refused
 """
 
 
 class EnclaveError(Exception):
-    """Root of everything this part raises on purpose."""
+    """Base class of all errors that this part raises on purpose."""
 
 
 class ConfigError(EnclaveError):
-    """The configuration file, or something it names, cannot be used.
+    """The configuration file, or a file that it names, cannot be used.
 
     Attributes:
-        problems: everything that is wrong, one line each, without values.
+        problems: all of them, one line each, without values.
     """
 
     def __init__(self, *problems: str) -> None:
@@ -33,15 +33,15 @@ class ConfigError(EnclaveError):
 
 
 class OpeningError(EnclaveError):
-    """What would be opened and sealed here is not HPKE, so nothing is served."""
+    """HPKE fails its self-test on this machine, so nothing is served."""
 
 
 class EvidenceError(EnclaveError):
-    """The evidence process is not there, too slow, or answers nonsense."""
+    """The evidence process is missing, too slow, or its reply is invalid."""
 
 
 class AcquisitionError(EnclaveError):
-    """No evidence could be had from the device, or its files are unusable."""
+    """The device returned no evidence, or its files are unusable."""
 
 
 class BundleError(EnclaveError):
@@ -61,7 +61,7 @@ class ModelError(EnclaveError):
 
 
 class BusyError(ModelError):
-    """Too many requests wait already."""
+    """Too many requests are waiting."""
 
 
 class PromptTooLongError(ModelError):
@@ -73,7 +73,7 @@ class ChatError(EnclaveError):
 
     Attributes:
         status: the HTTP status inside the encapsulation.
-        code: a fixed word, one of a short list; never a part of the request.
+        code: a fixed code from a short list; never a part of the request.
         param: the name of a known field, or None.
         fields: extra response fields of the inner answer.
     """
@@ -93,10 +93,10 @@ class ChatError(EnclaveError):
         self.fields = fields
 
     def alone(self) -> "ChatError":
-        """Return the same refusal without where it came from, to be kept.
+        """Return the same refusal without its traceback, to be stored.
 
-        One that was raised holds the frames that it went through and all that
-        called them, the question in them and whoever keeps the error: such a
-        cycle lives until the interpreter looks for cycles, which may be never.
+        A raised exception references the frames that it passed through, with the
+        request in them and the object that stores the error: such a cycle lives until
+        the garbage collector runs, which may be never.
         """
         return type(self)(self.status, self.code, param=self.param, fields=self.fields)

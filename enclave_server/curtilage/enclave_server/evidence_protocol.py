@@ -1,8 +1,8 @@
-"""What the server and the evidence process say to each other, version 2.
+"""The protocol between the server and the evidence process, version 2.
 
-One exchange for each connection of a UNIX socket. There: one byte that says what
-is asked for, and 64 bytes. Back: a length (u32, big-endian) and that many bytes
-of JSON, or nothing at all where there is no evidence.
+One exchange per connection of a UNIX socket. Request: one byte that selects the kind
+of evidence, and 64 bytes. Response: a length (u32, big-endian) and that many bytes of
+JSON, or nothing at all if there is no evidence.
 
     1   CPU evidence over 64 bytes of report data; where a TPM's quote carries
         the binding, the evidence process derives the qualifying data
@@ -10,8 +10,8 @@ of JSON, or nothing at all where there is no evidence.
         derives each device's nonce
     3   CPU evidence that identifies the machine; the 64 bytes are ignored
 
-What is signed for 3 is fixed (``identity_data``) and no binding's, so whoever may
-ask only for that can pass nothing off as ours.
+For 3 the signed data is fixed (``identity_data``) and is no binding, so a caller that
+may request only 3 cannot obtain evidence that passes for ours.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ MAX_ANSWER_BYTES: Final = {
     DEVICE_EVIDENCE: MAX_BUNDLE_BYTES,
     IDENTITY: MAX_CPU_EVIDENCE_BYTES,
 }
-"""By what was asked for; a longer answer is refused unread."""
+"""By kind of request; a longer answer is refused unread."""
 
 _IDENTITY: Final = b"curtilage/identity/v1\0"
 
@@ -61,12 +61,12 @@ def encode_request(asked: int, data: bytes) -> bytes:
 
 
 def encode_answer(body: bytes) -> bytes:
-    """Put the length before the JSON."""
+    """Prefix the JSON with its length."""
     return len(body).to_bytes(LENGTH_BYTES) + body
 
 
 def encode_devices(devices: tuple[GpuEvidence, ...]) -> bytes:
-    """Encode the devices' evidence, in its order."""
+    """Encode the devices' evidence, in their order."""
     objects = [device_object(device) for device in devices]
     return json.dumps({"devices": objects}, separators=(",", ":")).encode()
 

@@ -1,7 +1,7 @@
-"""The enclave's only door to inference: chat requests in, answers out.
+"""The enclave's only access to inference: chat requests in, answers out.
 
-Translates both ways and maps the engine's errors to ours; neither side's text
-is kept, logged or put into an exception.
+Translates requests, answers and errors between the two interfaces; no text of either
+side is stored, logged or put into an exception.
 """
 
 import asyncio
@@ -47,15 +47,14 @@ from curtilage.inference.sampling import SamplingSettings
 from curtilage.wire.shaping import Shape, TransportParameters
 
 NICENESS: Final = 19
-"""Of the threads that compute. Frames go out on their ticks in any case; were the
-model to keep them waiting, their delays would tell when it works."""
+"""Niceness of the engine's threads. Frames are sent on their ticks in any case; if the
+model delayed them, the delays would disclose when it works."""
 LOWEST_LOGPROB: Final = -9999.0
-"""What OpenAI reports for a token that was all but impossible; JSON has no
-infinity."""
+"""OpenAI's value for a token with almost no probability; JSON has no infinity."""
 
 
 class Model:
-    """A started engine, as the gateway sees it."""
+    """A started engine, with the interface that the gateway uses."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -63,7 +62,7 @@ class Model:
 
     @property
     def name(self) -> str:
-        """The model's name for people."""
+        """The model's display name."""
         return self._engine.info.model_id
 
     @property
@@ -72,10 +71,10 @@ class Model:
         return self._engine.info.model_sha256
 
     def keep_to(self, transport: TransportParameters) -> None:
-        """Begin nothing that would have to wait for half of the longest answer.
+        """Refuse requests that would wait for half of the longest answer's time.
 
-        The other half is for writing. Whoever would wait for longer hears at once
-        that we are busy, in the shortest bucket, and holds no place for minutes.
+        The other half is for writing. Such a request is refused as busy at once, in the
+        shortest bucket, and holds no place for minutes.
         """
         if transport.shape is Shape.PADDED:
             longest_s = transport.max_frames * transport.period_ms / 1000
@@ -91,15 +90,15 @@ class Model:
             ModelError: the engine failed or is closed.
         """
         if self._engine.load().wait_s > self._patience_s:
-            raise BusyError("too many requests wait")
+            raise BusyError("too many requests are waiting")
         try:
-            # Closed with us: who hangs up stops the engine now, not when the collector
-            # comes by, and everybody behind him waits no longer.
+            # Closed with us: a client that disconnects stops the engine at once, not at
+            # the next garbage collection, and the requests after it wait no longer.
             async with aclosing(self._engine.generate(_request(chat))) as events:
                 async for event in events:
                     yield _translate(event)
         except InferenceError as error:
-            # The engine's errors hold counts only; ours are what may be told.
+            # The engine's errors hold only counts; ours are the ones that may be sent.
             raise _ours(error) from None
 
     async def close(self) -> None:
@@ -115,7 +114,7 @@ async def open_model(config: EnclaveConfig) -> Model:
         ModelError: it cannot be loaded, or the extra is not installed.
     """
     try:
-        # Loaded late, so that everything else here works without the library.
+        # Imported late, so that everything else works without the library.
         from curtilage.inference.engine import (  # noqa: PLC0415
             LlamaCppEngine,
             available_cpus,
@@ -128,7 +127,7 @@ async def open_model(config: EnclaveConfig) -> Model:
             await asyncio.to_thread(_open_file, choice),
             model_id=DEFAULT_MODEL_ID if choice.path is None else choice.path.stem,
             context_tokens=choice.context_tokens,
-            # One is left to whoever sends frames; see NICENESS.
+            # One CPU is left to the sender of frames; see NICENESS.
             threads=min(choice.threads, max(1, available_cpus() - 1)),
             max_queued=config.limits.max_queue,
             niceness=NICENESS,
@@ -145,15 +144,15 @@ def _open_file(choice: ModelChoice) -> VerifiedModel:
             return verify_model_file(choice.path, choice.sha256)
     except ModelDigestError as error:
         raise ConfigError(f"model.sha256: {error}") from None
-    # The embedded one needs no digest in the configuration, as its own stands in the
-    # code; one that is named must be that.
+    # The embedded model needs no digest in the configuration, as its own is part of the
+    # code; a digest that is configured must be equal.
     if choice.sha256 not in {"", DEFAULT_SHA256}:
         raise ConfigError("model.sha256: not the embedded default's")
     return open_default_model()
 
 
 def _request(chat: ChatCompletionRequest) -> GenerateRequest:
-    """Translate; a speaker's name is dropped, as no template here reads it."""
+    """Translate; a speaker's name is dropped, as no template reads it."""
     return GenerateRequest(
         messages=tuple(
             ChatMessage(role=message.role, content=message.content)
@@ -178,8 +177,8 @@ def _translate(event: Event) -> Answer:
             impossible = logprob is not None and not math.isfinite(logprob)
             return Piece(text=text, logprob=LOWEST_LOGPROB if impossible else logprob)
         case Done(finish="cancelled"):
-            # We cancel by closing the iterator, so somebody else did.
-            raise ModelError("the engine stopped in the middle")
+            # We cancel by closing the iterator, so another caller did.
+            raise ModelError("the engine stopped during the answer")
         case Done(usage=usage, finish=finish):
             return Ending(
                 finish_reason=finish,
@@ -191,7 +190,7 @@ def _translate(event: Event) -> Answer:
 def _ours(error: InferenceError) -> ModelError | ChatError:
     match error:
         case EngineBusyError():
-            return BusyError("too many requests wait")
+            return BusyError("too many requests are waiting")
         case ContextTooLongError():
             return PromptTooLongError("the context is too small")
         case RequestError() | TemplateError():

@@ -1,7 +1,7 @@
-"""What the command does with its process: no core dumps, and streams that fail.
+"""Process setup of the command: no core dumps, and checked standard streams.
 
-Knows nothing of what is served; refuses to start where it could not be heard.
-The relay has the same of its own: the parties share no code.
+Knows nothing of what is served; refuses to start if it could not report.
+The relay has its own copy: the parties share no code.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from typing import Final, TextIO
 DISTRIBUTION: Final = "curtilage"
 UNKNOWN_VERSION: Final = "unknown"
 UNIX: Final = "unix:"
-"""Stands before a socket's path."""
+"""The prefix of a socket's path."""
 
 
 class OutputError(Exception):
@@ -40,9 +40,9 @@ def version() -> str:
 
 
 def require_streams() -> None:
-    """Refuse closed standard streams: sockets would take their numbers.
+    """Refuse closed standard streams: sockets would get their numbers.
 
-    Whatever a library below then wrote to descriptor 2 would go to a peer.
+    What a library then writes to descriptor 2 would be sent to a peer.
 
     Raises:
         OutputError: one of them is closed.
@@ -64,22 +64,22 @@ def parse(
     try:
         return parser.parse_args(arguments)
     except OSError:
-        # Older parsers do not say on which of the two it was.
+        # Older parsers do not report which of the two streams it was.
         for stream in (sys.stdout, sys.stderr):
             _discard(stream)
         raise OutputError from None
     except SystemExit:
-        # The parser leaves its words in the buffer.
+        # The parser leaves its text in the buffer.
         for stream in (sys.stdout, sys.stderr):
             say(stream, "")
         raise
 
 
 def say(stream: TextIO, text: str) -> None:
-    """Write now.
+    """Write and flush.
 
     Raises:
-        OutputError: the disk is full, or nobody reads any more.
+        OutputError: the disk is full, or the reader has gone.
     """
     try:
         stream.write(text)
@@ -105,14 +105,14 @@ def unix_path(text: str) -> Path:
     Raises:
         argparse.ArgumentTypeError: it is something else.
     """
-    # Absolute: a relative one depends on who started us.
+    # Absolute: a relative path depends on the working directory.
     if not text.startswith(f"{UNIX}/"):
         raise argparse.ArgumentTypeError('must be "unix:" and an absolute path')
     return Path(text.removeprefix(UNIX))
 
 
 def _discard(stream: TextIO) -> None:
-    """Send what is still in the buffer nowhere: leaving would try it again."""
+    """Redirect what is still buffered to nowhere: the exit would try it again."""
     with contextlib.suppress(OSError):
         descriptor = os.open(os.devnull, os.O_WRONLY)
         os.dup2(descriptor, stream.fileno())

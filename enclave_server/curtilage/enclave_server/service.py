@@ -1,8 +1,8 @@
-"""Joins the parts into one running enclave, in the order that fails closed.
+"""Starts the enclave: joins the parts in an order that fails closed.
 
 Self-test, configuration, anchors, model, key, evidence, self-verification, and only
-then a listening socket. Says on the error stream what it waits for; the output
-stream gets one line, when it is ready.
+then a listening socket. Progress is written to standard error; standard output gets
+one line, when the server is ready.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ def _utc_now() -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What the service needs from outside; tests put their own here.
+    """The service's dependencies; tests replace them.
 
     Attributes:
         out: takes the ready line.
@@ -64,7 +64,7 @@ class Surroundings:
         open_model: makes a started model.
         open_evidence: makes the evidence source.
         clock: aware UTC.
-        log: how a change of state is written to ``notice``.
+        log: the format of changes of state written to ``notice``.
     """
 
     out: Callable[[str], None]
@@ -80,7 +80,7 @@ class Surroundings:
 async def serve_until_signalled(
     config: EnclaveConfig, surroundings: Surroundings
 ) -> None:
-    """Run until SIGTERM or SIGINT, then end answers under way and stop.
+    """Run until SIGTERM or SIGINT, then finish running answers and stop.
 
     Raises:
         OpeningError: our HPKE fails its self-test.
@@ -88,7 +88,7 @@ async def serve_until_signalled(
         ModelError: the model cannot be loaded.
         EvidenceError: there is no evidence.
         BundleError: our own bundle does not verify.
-        OSError: the address cannot be had.
+        OSError: the address cannot be used.
     """
     usual_s = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_S)
@@ -112,13 +112,13 @@ async def running(
     """Start the enclave, yield its address, stop it; raises as above."""
     counters = Counters()
     silence_libraries()
-    # Count what no task awaited; the default handler would print it whole, a question
-    # in some frame's variables with it.
+    # Count exceptions that no task awaited; the default handler would print them whole,
+    # with requests in the variables of their frames.
     asyncio.get_running_loop().set_exception_handler(
         lambda _loop, _context: counters.count(Event.INTERNAL_ERROR)
     )
-    # First, and before a key is drawn that evidence would vouch for: a client that
-    # trusts this enclave would seal to it what it cannot open, or what others can.
+    # First, before a key exists that evidence would certify: a client that trusts this
+    # enclave would seal data to it that it cannot open, or that others can.
     try:
         self_test()
     except SelfTestError as error:
@@ -128,7 +128,7 @@ async def running(
     model = await _with_progress(
         surroundings.open_model(config), "loading the model", surroundings.notice
     )
-    # Held in memory alone, so that whoever has the disk has no key.
+    # Held in memory only, so that access to the disk yields no key.
     keys = KeyRing()
     source = surroundings.open_evidence(config)
     keeper = BundleKeeper(
@@ -150,11 +150,11 @@ async def running(
         )
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(model.close)
-        # Before the address is open: whoever connects finds evidence, or nobody.
+        # Before the address is open: a client that connects always finds evidence.
         await _with_progress(keeper.renew(), "acquiring evidence", surroundings.notice)
         held = keeper.require()
         model.keep_to(held.verified.transport)
-        tell_honestly(held, surroundings.notice)
+        warn_if_unprotected(held, surroundings.notice)
         server = EnclaveServer(
             RequestContext(
                 keys=keys,
@@ -176,12 +176,12 @@ async def running(
         )
         stack.push_async_callback(server.stop)
         address = await server.start(config.listen, tls)
-        # The stack ends them in the other order: first nothing is renewed any more,
-        # then answers under way come to their end, and the model goes last.
+        # The stack closes them in reverse order: renewal stops first, then running
+        # answers finish, and the model is closed last.
         loop = asyncio.get_running_loop()
         log = StateLog(
             surroundings.log,
-            _unheard(surroundings.notice),
+            _ignoring_output_errors(surroundings.notice),
             surroundings.clock,
             monotonic=loop.time,
             later=loop.call_later,
@@ -195,8 +195,8 @@ async def running(
             )
         )
         stack.push_async_callback(_cancelled, renewing)
-        # What is there now stays. Left out of each sweep, one takes less than half a
-        # millisecond while eight answers are under way, and 80 ms with it.
+        # Objects that exist now are permanent. Without them, a sweep takes less than
+        # half a millisecond while eight answers are in progress, and 80 ms with them.
         gc.collect()
         gc.freeze()
         stack.callback(gc.unfreeze)
@@ -204,29 +204,29 @@ async def running(
         yield address
 
 
-def tell_honestly(held: Held, notice: Callable[[str], None]) -> None:
-    """Say what does not protect anybody here, one line each."""
+def warn_if_unprotected(held: Held, notice: Callable[[str], None]) -> None:
+    """Warn about missing protection, one line each."""
     if held.verified.emulated:
         notice(
-            "EMULATED EVIDENCE: no hardware protects anything here; whoever runs"
+            "EMULATED EVIDENCE: no hardware protects anything here; the operator of"
             " this machine can read every question. For development only."
         )
     elif not held.verified.claims.tee.isolates:
         notice(
-            "NO ISOLATION: a TPM says what was started; whoever runs this machine"
-            " can read every question. For development only."
+            "NO ISOLATION: a TPM only reports what was started; the operator of this"
+            " machine can read every question. For development only."
         )
     if held.verified.transport.shape is Shape.UNSAFE_UNPADDED:
         notice(
-            "UNSAFE UNPADDED: this release does not shape its answers; whoever is"
-            " on the line sees their lengths and their pace."
+            "UNSAFE UNPADDED: this release does not shape its answers; an observer of"
+            " the network sees their lengths and their pace."
         )
 
 
 def _failed(
     keeper: BundleKeeper, log: StateLog, clock: Callable[[], datetime]
 ) -> Callable[[str], None]:
-    """Note that evidence was not renewed, and why."""
+    """Record that evidence was not renewed, and why."""
 
     def note(why: str) -> None:
         ended = keeper.published(clock()) is None
@@ -235,20 +235,20 @@ def _failed(
     return note
 
 
-def _unheard(notice: Callable[[str], None]) -> Callable[[str], None]:
-    """Renewing goes on when the error stream can no longer be written to."""
+def _ignoring_output_errors(notice: Callable[[str], None]) -> Callable[[str], None]:
+    """Return ``notice`` without its errors: renewal continues if it cannot write."""
 
-    def tell(line: str) -> None:
+    def note(line: str) -> None:
         with contextlib.suppress(OutputError):
             notice(line)
 
-    return tell
+    return note
 
 
 async def _with_progress(
     work: Awaitable[_Result], what: str, notice: Callable[[str], None]
 ) -> _Result:
-    """Await ``work``; every two seconds say that it still goes on."""
+    """Await ``work``; report progress every two seconds."""
     task = asyncio.ensure_future(work)
     waited = 0.0
     try:

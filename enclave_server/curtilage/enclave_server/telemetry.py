@@ -1,12 +1,12 @@
-"""What the enclave counts: events of a closed list, never what they were about.
+"""The enclave's metrics: counts of events from a closed list, never their content.
 
-Numbers only, and no way out: nothing here opens a connection, a file or a log.
-The enclave's operator pulls the counts through the launcher; ``StateLog`` makes the
-lines about changes of its state, which say nothing of any request. This is the one
-module of the part that may touch ``logging``, and it does so to silence it.
+Numbers only, and no way out: nothing here opens a connection, a file or a log. The
+enclave's operator reads the counts through the launcher; ``StateLog`` writes lines
+about changes of state, which contain nothing of any request. This is the only module of
+the enclave server that may use ``logging``, and it does so to silence it.
 
 Client, relay and enclave each have such a module: the parties share no code, so that
-no change for one of them can open another.
+no change for one of them can affect another.
 """
 
 import json
@@ -34,10 +34,10 @@ LIBRARY_LOGGERS: Final = (
 
 @unique
 class Event(StrEnum):
-    """Everything that may be counted, coarsely.
+    """The events that may be counted, coarsely.
 
-    ``FRAMES_SENT`` counts as many frames as the shortest answer has, and
-    ``ANSWER_LATE`` answers, however many of their frames were late.
+    ``FRAMES_SENT`` counts in units of the shortest answer's frames, and
+    ``ANSWER_LATE`` counts answers, however many of their frames were late.
     """
 
     ANSWER_CANCELLED = "answer_cancelled"
@@ -66,7 +66,7 @@ class Event(StrEnum):
 
 @unique
 class LogForm(StrEnum):
-    """How a line about a change of state is written."""
+    """The format of a line about a change of state."""
 
     TEXT = "text"
     JSON = "json"
@@ -74,7 +74,7 @@ class LogForm(StrEnum):
 
 @unique
 class State(StrEnum):
-    """What a line says of a part."""
+    """The state of a part in a line."""
 
     LOADED = "loaded"
     REFRESHED = "refreshed"
@@ -84,7 +84,7 @@ class State(StrEnum):
 
 @unique
 class Part(StrEnum):
-    """What a line may be about."""
+    """The part that a line is about."""
 
     MODEL = "model"
     EVIDENCE = "evidence"
@@ -99,20 +99,20 @@ class Reason(StrEnum):
 
 
 WORDS: Final[Mapping[Reason | State, str]] = {
-    Reason.NOT_RENEWED: "new evidence could not be had; what is served is valid yet",
-    Reason.EXPIRED: "the evidence has ended: no request is taken",
+    Reason.NOT_RENEWED: "new evidence is not available; the served one is still valid",
+    Reason.EXPIRED: "the evidence has expired: no requests are accepted",
     State.LOADED: "the model is loaded",
     State.REFRESHED: "new evidence is served",
 }
 
 
 HOLD_S: Final = 30.0
-"""After a line about the evidence, the next one about it comes no sooner than this."""
+"""The shortest time between two lines about the evidence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Evidence:
-    """How the evidence is; ``why`` alone makes no other state of it."""
+    """The state of the evidence; a different ``why`` is not a different state."""
 
     state: State
     reason: Reason | None = None
@@ -123,15 +123,15 @@ class _Evidence:
 class StateLog:
     """Writes one line for each change of state; never about a request.
 
-    Evidence that flaps has a line every ``HOLD_S`` at most; once the time is over,
-    what is true then is written, if it is not what was written last.
+    Evidence that flaps gets a line every ``HOLD_S`` at most; when that time is over,
+    the current state is written if it differs from the last one written.
 
     Args:
-        form: how a line is written.
+        form: the format of a line.
         write: takes a line.
         clock: the time, aware.
         monotonic: the time in seconds, of a clock that does not jump.
-        later: calls something after so many seconds.
+        later: schedules a call after so many seconds.
     """
 
     def __init__(
@@ -158,11 +158,11 @@ class StateLog:
         self._line(Part.MODEL, State.LOADED)
 
     def refreshed(self, until: datetime) -> None:
-        """Note that new evidence is served; it comes once in a renewal's interval."""
+        """Record that new evidence is served; happens once per renewal interval."""
         self._note(_Evidence(state=State.REFRESHED, until=until))
 
     def failed(self, reason: Reason, why: str) -> None:
-        """Note what is wrong with the evidence, and why; written once."""
+        """Record what is wrong with the evidence, and why; written once."""
         state = State.FAILING if reason is Reason.EXPIRED else State.DEGRADED
         self._note(_Evidence(state=state, reason=reason, why=why))
 
@@ -223,7 +223,7 @@ class Counters:
         """Count one event.
 
         Raises:
-            TypeError: not a member of ``Event``; a text may be content.
+            TypeError: not a member of ``Event``; a string may be content.
         """
         if not isinstance(event, Event):  # pyright: ignore[reportUnnecessaryIsInstance] - the types say so; make sure
             raise TypeError("only members of Event are counted")
@@ -232,7 +232,7 @@ class Counters:
     def snapshot(self) -> Mapping[str, int]:
         """Return every event's count, zeros included, in a fixed order.
 
-        Zeros are there so that the shape of a report says nothing.
+        Zeros are included so that the shape of a report discloses nothing.
         """
         return MappingProxyType({event.value: self._counts[event] for event in Event})
 
@@ -253,7 +253,7 @@ def silence_libraries() -> None:
     """Silence the loggers of the libraries below us, whatever level is set.
 
     ``aiohttp.server`` would write a malformed request's bytes, ``asyncio`` the
-    representation of whatever a failed task held.
+    representation of objects that a failed task held.
     """
     for name in LIBRARY_LOGGERS:
         logger = logging.getLogger(name)

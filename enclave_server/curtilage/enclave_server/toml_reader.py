@@ -1,6 +1,6 @@
 """Strict reading of TOML tables: typed, bounded, all problems at once.
 
-Knows shapes, not meanings: what a key is for stands in ``config``.
+Knows types, not meanings: the keys are defined in ``config``.
 """
 
 import base64
@@ -23,7 +23,7 @@ class Listen:
 
     Attributes:
         host: an IP address, or empty.
-        port: 0 lets the system choose.
+        port: 0 picks a free port.
         path: the UNIX socket, or None.
     """
 
@@ -41,10 +41,10 @@ def _is_list(value: object) -> TypeGuard[list[object]]:
 
 
 class Table:
-    """One table being read: takes keys out, collects problems.
+    """Reads one table: takes keys out, collects problems.
 
-    A reader of a missing or wrong value notes the problem and returns an empty
-    value of its type, so that one run reports everything.
+    A missing or invalid value is recorded as a problem and read as an empty value of
+    its type, so that one run reports everything.
     """
 
     def __init__(
@@ -58,17 +58,18 @@ class Table:
         self.problems: list[str] = [] if problems is None else problems
 
     def problem(self, key: str, message: str) -> None:
-        """Note a problem of one key."""
+        """Record a problem of one key."""
         self.problems.append(f"{self._place}{key}: {message}")
 
     def has(self, key: str) -> bool:
-        """Tell whether the key is there and not yet read."""
+        """Return whether the key is present and not yet read."""
         return key in self._values
 
     def finish(self) -> None:
         """Refuse every key that was not read."""
         for key in self._values:
-            # An unknown key is the operator's own word; still, only printable.
+            # An unknown key is the operator's own text; even so, only printable
+            # characters.
             self.problem(repr(key), "unknown key")
 
     def text(self, key: str) -> str:
@@ -80,7 +81,7 @@ class Table:
         return value
 
     def one_of(self, key: str, allowed: Sequence[str]) -> str:
-        """Read one of some words; the first of them when it is another."""
+        """Read one of some words; an invalid one is read as the first."""
         value = self.text(key)
         if value not in allowed:
             self.problem(key, f"must be one of {', '.join(allowed)}")
@@ -108,7 +109,7 @@ class Table:
         return value
 
     def path(self, key: str) -> Path:
-        """Read an absolute path; relative ones depend on who started us."""
+        """Read an absolute path; a relative one depends on the working directory."""
         value = self.text(key)
         if value and not value.startswith("/"):
             self.problem(key, "must be an absolute path")
@@ -129,7 +130,7 @@ class Table:
             value = base64.b64decode(text, validate=True) if value is None else value
         except (RefusedError, ValueError):
             value = b""
-        # What stands there is not told: by mistake it may be a private key.
+        # The value is not quoted: it may be a private key, by mistake.
         if len(value) != KEY_BYTES:
             self.problem(key, f"must be {KEY_BYTES} bytes in base64, or a vkey")
         return value
@@ -172,7 +173,7 @@ class Table:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether an IP address reaches this machine only."""
+    """Return whether an IP address is a loopback address."""
     return ipaddress.ip_address(host).is_loopback
 
 

@@ -1,5 +1,5 @@
-"""The engine: the only part that knows llama.cpp.
+"""The engine: the only part that uses llama.cpp.
 
-Knows prompts, tokens and one verified file. May not touch the network or logs, nor know
-the wire, evidence, policies or who asks.
+Knows prompts, tokens and one verified file. Must not use the network or logs, and does
+not know the wire, evidence, policies or users.
 """

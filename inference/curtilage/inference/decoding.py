@@ -1,7 +1,7 @@
-"""One request from turns to its last token, step by step, in one thread.
+"""Runs one request from turns to its last token, step by step, in one thread.
 
-Nothing of an earlier request is used, and nothing of this one is left in the
-context when it ends, however it ends.
+Nothing of an earlier request is used, and nothing of this one remains in the context
+when it ends, however it ends.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -33,14 +33,14 @@ from curtilage.inference.templates import ChatTemplate, Part
 from curtilage.inference.text import TextAssembler
 
 MAX_BYTES_PER_TOKEN: Final = 16
-"""More text than the context times this is not tokenised at all: on some
-vocabularies tokenising takes time with the square of the length, and nothing
-can interrupt it. English averages four to five octets a token, other prose and
-code fewer or about as many; above sixteen are only runs of one character, which
-may then be refused although they would have fitted."""
+"""More text than the context times this is not tokenised at all: with some vocabularies
+the time grows with the square of the length, and tokenising cannot be interrupted.
+English averages four to five bytes a token, other prose and code fewer or about as
+many; only runs of one character exceed sixteen, and may be refused although they would
+fit."""
 MAX_KEPT: Final = 4
-"""Of paused answers, as many have their keys and values kept aside: each needs as
-much memory as it fills of the context, and one client holds four places at most."""
+"""How many paused answers have their keys and values saved: each needs as much memory
+as it fills of the context, and one client holds at most four places."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class Loaded:
         model: its weights and vocabulary.
         template: its chat template.
         context: the one context; empty between requests.
-        kept: what it held of those who are paused.
+        kept: saved contexts of paused answers.
     """
 
     model: Model
@@ -62,7 +62,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """Others may use the context now; the next step goes on where this one ended."""
+    """Others may use the context now; the next step continues this answer."""
 
 
 def answer(
@@ -75,9 +75,9 @@ def answer(
 
     Args:
         loaded: owned by this thread.
-        request: what to answer.
-        cancelled: asked before every step.
-        yields: asked before every token, after what is there was read; whether to
+        request: to be answered.
+        cancelled: called before every step.
+        yields: called before every token, once the prompt was read; whether to
             pause.
 
     Raises:
@@ -92,7 +92,7 @@ def answer(
         prompt = build_prompt(loaded, request.messages, settings.max_tokens)
         yield Started(prompt_tokens=len(prompt))
         if _read(loaded.context, prompt, cancelled):
-            # One for each request: it carries the state of a chain of draws.
+            # One for each request: it holds the state of a sequence of draws.
             sampler = Sampler(
                 Draw(
                     temperature=settings.temperature,
@@ -106,10 +106,10 @@ def answer(
             finally:
                 sampler.free()
     finally:
-        # However it ended: by an error, or because nobody listens and the iterator was
-        # closed. The next request must find nothing of this one.
+        # However it ended: with an error, or closed because the caller has gone. The
+        # next request must find nothing of this one.
         loaded.context.clear()
-    # Behind the overwriting: who reads ``Done`` may rely on it.
+    # After the overwriting: a caller that receives ``Done`` may rely on it.
     usage = Usage(prompt_tokens=len(prompt), completion_tokens=made)
     yield Done(usage=usage, finish=finish)
 
@@ -123,7 +123,7 @@ def build_prompt(
         ContextTooLongError: prompt and answer do not fit.
         TemplateError: the model cannot take these turns.
     """
-    # By the octets first, then by the tokens: see ``MAX_BYTES_PER_TOKEN``.
+    # By the bytes first, then by the tokens: see ``MAX_BYTES_PER_TOKEN``.
     parts = loaded.template.render(messages)
     size = sum(len(part.text.encode()) for part in parts)
     if size > loaded.context.size * MAX_BYTES_PER_TOKEN:
@@ -139,7 +139,7 @@ def build_prompt(
 
 
 def part_tokens(model: Model, part: Part) -> list[int]:
-    """Return the tokens of one part; control tokens from templates alone.
+    """Return the tokens of one part; only templates may contain control tokens.
 
     ``special=False`` does not parse control tokens, but a vocabulary may still
     merge plain pieces into one. Such a text is tokenised character by character.
@@ -171,7 +171,7 @@ def _refuse_too_long(context: Context, prompt_tokens: int, max_tokens: int) -> N
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """How to go on, and when not to."""
+    """When to continue, pause or stop."""
 
     settings: SamplingSettings
     cancelled: Callable[[], bool]
@@ -210,7 +210,7 @@ def _sample(
         if text.stopped:
             return made + 1, "stop"
         said.append(token)
-        # The last token is not read: nothing is drawn behind it.
+        # The last token is not read: nothing is drawn after it.
         if made + 1 == settings.max_tokens:
             break
         if not asked.yields():
@@ -224,7 +224,7 @@ def _sample(
 def _sureness(
     context: Context, token: int, settings: SamplingSettings
 ) -> tuple[float | None, float | None]:
-    """Return log-probability and margin, as far as they were asked for."""
+    """Return log-probability and margin, as far as requested."""
     if not (settings.logprobs or settings.margins):
         return None, None
     logits = context.logits()
@@ -235,11 +235,11 @@ def _sureness(
 def _pause(
     loaded: Loaded, tokens: Sequence[int], asked: _Asked
 ) -> Generator[Paused, None, bool]:
-    """Make room for others, and read on to the last token; False when stopped.
+    """Make room for others, and read up to the last token; False when stopped.
 
-    Nothing of this one may be in the context while another is answered. What was
-    read is kept aside, as far as there is room for it, since on a slow machine
-    reading it again takes minutes; else it is read again.
+    Nothing of this answer may be in the context while another is generated. What was
+    read is saved if there is room, since on a slow machine reading it again takes
+    minutes; else it is read again.
     """
     context, kept = loaded.context, loaded.kept
     saved = context.save() if len(kept) < MAX_KEPT else None
@@ -248,8 +248,8 @@ def _pause(
             kept.append(saved)
         context.clear()
         yield Paused()
-        # Whoever goes on may have waited for long: what was cancelled meanwhile is not
-        # put back, only to be cleared again.
+        # The wait may have been long: an answer that was cancelled meanwhile is not
+        # restored, only to be cleared again.
         if saved is None:
             return _read(context, tokens, asked.cancelled)
         if not asked.cancelled():

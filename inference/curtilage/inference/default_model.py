@@ -1,8 +1,8 @@
-"""The embedded default model: where it lies, and which file it must be.
+"""The embedded default model: its path, size and digest.
 
-It comes as a data file inside a Python package that is never imported: the
-package's own code would bring a tool that logs prompts. Identified by size and
-SHA-256 alone; what the package says of itself is not believed.
+It is a data file inside a Python package that is never imported: the package's own code
+would load a tool that logs prompts. Only size and SHA-256 identify the file; the
+package's metadata is not trusted.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ DEFAULT_SHA256: Final = (
 
 
 def find_default_model(*, lookup: Callable[[str], Distribution] = distribution) -> Path:
-    """Return where the default model's file lies; its digest is not checked.
+    """Return the path of the default model's file; its digest is not checked.
 
     Raises:
         ModelFileError: the package is absent, of another version, or holds
@@ -57,6 +57,8 @@ def open_default_model(
     """
     path = find_default_model(lookup=lookup)
     if path.is_file() and path.stat().st_size != DEFAULT_SIZE_BYTES:
-        # Told apart before 98 MB are hashed.
-        raise ModelFileError(f"the default model has not {DEFAULT_SIZE_BYTES} bytes")
+        # Detected before 98 MB are hashed.
+        raise ModelFileError(
+            f"the default model is not {DEFAULT_SIZE_BYTES} bytes long"
+        )
     return verify_model_file(path, DEFAULT_SHA256)

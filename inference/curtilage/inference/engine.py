@@ -1,9 +1,9 @@
-"""One thread that owns the model, and the asyncio side that asks it.
+"""The engine: one thread that owns the model, and its asyncio interface.
 
-Requests are answered one at a time and in turns: who has written for a while makes
-room for whoever waits, and goes on at the end of the queue. So a few long answers
-cannot keep all others waiting until they end. The queue is bounded.
-Whatever goes wrong in the owner thread reaches everybody who waits for it.
+Requests are answered one at a time and in turns: an answer that has been written for a
+while gives way to those that wait, and continues at the end of the queue. So a few long
+answers cannot block all others. The queue is bounded. Every error in the owner thread
+reaches all callers that wait for it.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ from curtilage.inference.templates import ChatTemplate
 DEFAULT_CONTEXT_TOKENS: Final = 4096
 DEFAULT_MAX_QUEUED: Final = 16
 TURN_S: Final = 2.0
-"""How long one may write while others wait."""
+"""How long one answer may be written while others wait."""
 MAX_THREADS: Final = 16
 """Decoding is bound by memory; more threads than this only wait."""
 
@@ -57,7 +57,7 @@ _NEVER_RAN: Final = Done(
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Job:
-    """One request on its way, shared by the asker's loop and the owner."""
+    """One request in progress, shared by the caller's loop and the owner thread."""
 
     request: GenerateRequest = field(repr=False)
     token: CancelToken
@@ -73,17 +73,17 @@ class _Job:
         try:
             self.loop.call_soon_threadsafe(self.out.put_nowait, item)
         except RuntimeError:
-            # The asker's loop is closed: nobody listens any more.
+            # The caller's loop is closed.
             self.abandoned.set()
 
 
 class _Turn:
-    """One request's time, from now on.
+    """The time of one request's turn, from now on.
 
     Args:
-        least_s: to write in; at least as long as getting ready took, so that half
-            of the time and more is spent on writing.
-        others: whether anybody waits.
+        least_s: minimum; at least as long as the preparation took, so that half of
+            the time or more is spent on writing.
+        others: whether other requests wait.
     """
 
     def __init__(self, least_s: float, others: Callable[[], bool]) -> None:
@@ -93,7 +93,7 @@ class _Turn:
         self._end: float | None = None
 
     def is_over(self) -> bool:
-        """Whether to make room; first asked when something was written."""
+        """Whether to make room; called only once something was written."""
         now = time.monotonic()
         if self._end is None:
             self._end = now + max(self._least_s, now - self._began)
@@ -110,17 +110,17 @@ class LlamaCppEngine:
 
     Args:
         model: verified and open; closed by the engine once it is loaded.
-        model_id: a name for people.
+        model_id: a display name.
         adapter: a LoRA adapter, verified and open, made for this model; likewise.
-        context_tokens: prompt and answer together; cut to what the model was
+        context_tokens: prompt and answer together; at most what the model was
             trained for.
-        least_context_tokens: where memory is short, a context is made that is smaller
-            by half or more, but not below this; None: nothing less will do.
+        least_context_tokens: if memory is short, a context is made that is smaller
+            by half or more, but not below this; None: no smaller one is accepted.
         threads: threads of one decode; None: the CPUs this process may use.
         max_queued: how many requests may wait.
-        niceness: by how much the threads that compute yield to all others, 0 to
-            19; where the system lets threads have their own.
-        turn_s: how long one may write while others wait.
+        niceness: of the computing threads, 0 to 19; if the system supports niceness
+            per thread.
+        turn_s: how long one answer may be written while others wait.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class LlamaCppEngine:
 
     @property
     def info(self) -> EngineInfo:
-        """What answers; see the Protocol."""
+        """The loaded model; see the Protocol."""
         if not self._ready.done() or self._ready.exception() is not None:
             raise EngineClosedError("the engine is not running")
         return self._ready.result()
@@ -172,7 +172,7 @@ class LlamaCppEngine:
                     target=self._own, name="curtilage-engine", daemon=True
                 )
                 self._thread.start()
-        # Shielded: who gives up waiting does not stop the loading.
+        # Shielded: a caller that gives up does not stop the loading.
         await asyncio.shield(asyncio.wrap_future(self._ready))
 
     async def generate(
@@ -195,13 +195,13 @@ class LlamaCppEngine:
                     try:
                         raise item
                     finally:
-                        # It holds this frame, so this frame must not hold it.
+                        # It references this frame, so this frame must not reference it.
                         del item
                 yield item
                 if isinstance(item, Done):
                     return
         finally:
-            # Else job, token and callback hold each other, with the question.
+            # Else job, token and callback form a cycle, with the request.
             job.token.unsubscribe(withdraw)
             job.abandoned.set()
             self._withdraw(job)
@@ -233,7 +233,7 @@ class LlamaCppEngine:
     def _files(self) -> tuple[VerifiedModel, ...]:
         return (self._file,) if self._adapter is None else (self._file, self._adapter)
 
-    # The asker's side.
+    # The caller's side.
 
     def _enqueue(self, job: _Job) -> None:
         with self._changed:
@@ -242,14 +242,14 @@ class LlamaCppEngine:
             if self._closing or not self._ready.done() or self._ready.exception():
                 raise EngineClosedError("the engine is not running")
             if self._wanted() >= self._max_queued:
-                raise EngineBusyError("too many requests wait already")
+                raise EngineBusyError("too many requests are waiting")
             self._queue.append(job)
             self._changed.notify()
 
     def _withdraw(self, job: _Job) -> None:
-        """Take a job that has not begun out of the queue.
+        """Remove a job that has not begun from the queue.
 
-        What a begun one holds is the owner's to free, when its turn comes.
+        The owner thread frees what a begun one holds, at its next turn.
         """
         with self._changed:
             if job not in self._queue or job.steps is not None:
@@ -258,7 +258,7 @@ class LlamaCppEngine:
         job.post(_NEVER_RAN)
 
     def _wanted(self) -> int:
-        """Count who waits; a begun one that was given up ends when its turn comes."""
+        """Count waiting jobs; a begun one that was cancelled ends at its next turn."""
         return sum(not job.cancelled() for job in self._queue)
 
     def _others_wait(self) -> bool:
@@ -268,8 +268,8 @@ class LlamaCppEngine:
 
     def _own(self) -> None:
         if self._niceness and sys.platform == "linux":
-            # For this thread, and for those of the library that it will start. Refused
-            # where it is that low already, or by a sandbox.
+            # For this thread, and for those that the library will start. Refused if it
+            # is that low already, or by a sandbox.
             with contextlib.suppress(OSError):
                 os.setpriority(
                     os.PRIO_PROCESS, threading.get_native_id(), self._niceness
@@ -293,7 +293,7 @@ class LlamaCppEngine:
             adapter=None if adapter is None else str(adapter.load_path),
         )
         try:
-            # After the loading, not before: what was hashed is what was loaded.
+            # After the loading, not before: the hashed file is the loaded one.
             for file in self._files:
                 file.check_unchanged()
             _refuse_split(model)
@@ -335,10 +335,10 @@ class LlamaCppEngine:
                     problem, EngineFailedError
                 ):
                     continue
-                # What they have begun with is freed with the context.
+                # Jobs that have begun lose their state with the context.
                 self._drop(lambda job: job.steps is not None)
                 try:
-                    # One that failed may hold anything: another takes its place.
+                    # After a failure it may contain anything: it is replaced.
                     loaded.context.free()
                     context = self._context(loaded.model, most)
                     loaded = Loaded(
@@ -349,7 +349,7 @@ class LlamaCppEngine:
                     loaded.model.free()
                     return
             finally:
-                # This frame waits for the next one, for days maybe.
+                # This frame waits for the next job, possibly for days.
                 del job
         self._drop(lambda _: True, closed=True)
         loaded.context.free()
@@ -377,15 +377,15 @@ class LlamaCppEngine:
                     job.steps = steps
                     self._queue.append(job)
                 break
-            # Cancelled by ``close``, not by who asked: that must not look like an end.
+            # Cancelled by ``close``, not by the caller: it must not look like an end.
             if self._closing and isinstance(event, Done):
                 raise EngineClosedError("the engine was closed")
             job.post(event)
-        # Of the last few, so that the estimate follows what is asked now.
+        # Of the last few, so that the estimate follows the current load.
         self._usual_turn_s += (turn.took_s() - self._usual_turn_s) / 4
 
     def _turn_is_over(self) -> bool:
-        # An answer takes several, and asks about the one that is now.
+        # An answer takes several turns; this refers to the current one.
         return self._turn.is_over()
 
     def _fail(self) -> None:
@@ -395,14 +395,14 @@ class LlamaCppEngine:
         self._drop(lambda _: True)
 
     def _drop(self, which: Callable[[_Job], bool], *, closed: bool = False) -> None:
-        """End jobs that wait, freeing what they hold."""
+        """End waiting jobs, and free what they hold."""
         with self._changed:
             dropped = [job for job in self._queue if which(job)]
             for job in dropped:
                 self._queue.remove(job)
         for job in dropped:
             if job.steps is not None:
-                # Where the library fails once more, the others must hear all the same.
+                # If the library fails once more, the others must be notified even so.
                 with contextlib.suppress(InferenceError):
                     job.steps.close()
                 job.steps = None
@@ -421,7 +421,7 @@ def available_cpus() -> int:
 
 
 def _refuse_split(model: Model) -> None:
-    # The further files of a split model are files that nobody verified.
+    # The further files of a split model are not verified.
     if model.metadata("split.count") not in {"", "0", "1"}:
         raise ModelFileError("the model is split over several files")
 
@@ -435,9 +435,9 @@ def _template_of(model: Model) -> tuple[ChatTemplate, str]:
 
 
 def _public(problem: Exception) -> InferenceError:
-    """Return the error that the asker may see: ours as it is, else no cause."""
-    # Without the frames that it went through: they hold the question, and who asked may
-    # keep the error for long.
+    """Return the error that the caller may see: ours unchanged, else without cause."""
+    # Without its traceback: the frames hold the request, and the caller may keep the
+    # error for long.
     if isinstance(problem, NativeError):
         return NativeError(problem.call, problem.code)
     if isinstance(problem, InferenceError):

@@ -1,18 +1,18 @@
-"""Why no token came: one tree, grouped by what the caller can do about it.
+"""Errors of the engine, grouped by what the caller can do about them.
 
 ::
 
     InferenceError
-    ├── RequestError          the request itself is wrong; asking again cannot help
+    ├── RequestError          the request itself is invalid; do not retry
     │   └── ContextTooLongError   prompt and answer do not fit; counts attached
     ├── ModelFileError        the model file is missing, changed or unusable
-    │   └── ModelDigestError      it is not the file whose digest was named
+    │   └── ModelDigestError      its digest is not the given one
     ├── TemplateError         the model's chat template cannot render this
-    ├── EngineBusyError       the queue is full; later it may fit
+    ├── EngineBusyError       the queue is full; a later request may succeed
     ├── EngineClosedError     the engine was not started, or was closed
     ├── EngineFailedError     the library failed; this request is lost
     │   ├── EngineMemoryError     there is too little memory to answer anything
-    │   └── NativeError           which call failed, and its return code
+    │   └── NativeError           a failed call, and its return code
     └── WrongThreadError      a call from a thread that does not own the model
 
 Messages hold names, lengths, counts and digests; never a word of a prompt or
@@ -21,7 +21,7 @@ of an answer.
 
 
 class InferenceError(Exception):
-    """Root of all errors of this part."""
+    """Base class of all errors of this part."""
 
 
 class RequestError(InferenceError):
@@ -34,7 +34,7 @@ class ContextTooLongError(RequestError):
     Attributes:
         prompt_tokens: length of the prompt; a lower bound where the text was
             too long to be tokenised at all.
-        max_tokens: tokens asked for.
+        max_tokens: tokens requested.
         context_tokens: size of the context.
     """
 
@@ -55,10 +55,10 @@ class ModelFileError(InferenceError):
 
 
 class ModelDigestError(ModelFileError):
-    """The file is not the one whose SHA-256 was named.
+    """The file's SHA-256 is not the given one.
 
     Attributes:
-        expected: the digest named, hex.
+        expected: the given digest, hex.
         found: the file's digest, hex.
     """
 
@@ -73,7 +73,7 @@ class TemplateError(InferenceError):
 
 
 class EngineBusyError(InferenceError):
-    """Too many requests wait already."""
+    """Too many requests are waiting."""
 
 
 class EngineClosedError(InferenceError):
@@ -85,10 +85,10 @@ class EngineFailedError(InferenceError):
 
 
 class EngineMemoryError(EngineFailedError):
-    """No memory is left for a context, not even for the least.
+    """There is no memory for a context, not even for the smallest one.
 
     Attributes:
-        context_tokens: size of the least one that was tried.
+        context_tokens: size of the smallest one that was tried.
     """
 
     def __init__(self, context_tokens: int) -> None:

@@ -1,8 +1,8 @@
-"""A model file on disk: opened once, hashed through that opening, pinned.
+"""A verified model file: opened once, and hashed through the open descriptor.
 
-What was hashed is what is loaded: the loader gets the opened file itself (by
-its descriptor, where the system names descriptors as paths), and whoever loads
-asks ``check_unchanged`` afterwards. Fetches nothing.
+The hashed file is the loaded one: the loader gets the open file itself (by its
+descriptor, where the system exposes descriptors as paths), and calls
+``check_unchanged`` afterwards. Fetches nothing.
 """
 
 import hashlib
@@ -24,12 +24,12 @@ _Identity = tuple[int, int, int, int, int]
 
 
 class VerifiedModel:
-    """An open model file whose SHA-256 is the one that was named.
+    """An open model file whose SHA-256 was verified.
 
-    Made by ``verify_model_file`` only. Close it, or use it in a ``with``.
+    Made only by ``verify_model_file``. Close it, or use it in a ``with``.
 
     Attributes:
-        path: where it was found; for messages.
+        path: for messages.
         sha256: its digest, hex.
         size_bytes: its size.
     """
@@ -67,8 +67,8 @@ class VerifiedModel:
     def load_path(self) -> Path:
         """The path to load from: the descriptor itself on Linux.
 
-        Elsewhere the path by which it was found, which may name another file
-        by now; ``check_unchanged`` tells.
+        Elsewhere the path by which it was opened, which may name another file by
+        now; ``check_unchanged`` detects that.
         """
         if sys.platform == "linux" and DESCRIPTORS.is_dir():
             return DESCRIPTORS / str(self._file.fileno())
@@ -78,10 +78,10 @@ class VerifiedModel:
         """Refuse the file if it was written to, or replaced, since hashing.
 
         Raises:
-            ModelFileError: it is not the file that was hashed any more.
+            ModelFileError: it is not the hashed file any more.
         """
-        # Both: the descriptor tells whether it was written to, the path whether another
-        # was put in its place.
+        # Both: the descriptor shows whether it was written to, the path whether it was
+        # replaced.
         try:
             now = _identity(os.fstat(self._file.fileno()))
             there = _identity(self.load_path.stat())
@@ -91,7 +91,7 @@ class VerifiedModel:
             raise ModelFileError("the model file changed after it was verified")
 
     def close(self) -> None:
-        """Close the file; a model loaded from it stays."""
+        """Close the file; a model loaded from it remains."""
         self._file.close()
 
     def _verify(self) -> _Identity:
@@ -104,7 +104,7 @@ class VerifiedModel:
             digest.update(chunk)
         if digest.hexdigest() != self.sha256:
             raise ModelDigestError(expected=self.sha256, found=digest.hexdigest())
-        # Written to behind the reader, the file would not be what was hashed.
+        # If it was written to meanwhile, the file differs from what was hashed.
         if _identity(os.fstat(self._file.fileno())) != before:
             raise ModelFileError("the model file changed while it was hashed")
         return before
@@ -115,16 +115,16 @@ def verify_model_file(path: Path, expected_sha256: str) -> VerifiedModel:
 
     Args:
         path: a GGUF file.
-        expected_sha256: 64 hex digits; there is no way to leave it out.
+        expected_sha256: 64 hex digits; mandatory.
 
     Raises:
         ModelDigestError: it is another file.
-        ModelFileError: it cannot be read, or is no GGUF file.
+        ModelFileError: it cannot be read, or is not a GGUF file.
     """
     expected = expected_sha256.lower()
     if SHA256_HEX.fullmatch(expected) is None:
         raise ModelFileError("the model's SHA-256 is not 64 hex digits")
-    # A pipe would keep its opener waiting.
+    # Opening a pipe would block.
     if path.exists() and not path.is_file():
         raise ModelFileError("the model file is not a regular file")
     return VerifiedModel(path, expected)

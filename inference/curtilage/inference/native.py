@@ -1,16 +1,16 @@
-"""The library's only door: llama.cpp through llama-cpp-python's C functions.
+"""The only access to llama.cpp: the C functions of llama-cpp-python.
 
-Of the package only the plain function table is used, never its ``Llama``
-class: that one reuses one user's prefix for the next, is not thread-safe and
-puts prompts into its exceptions. Importing this module
+Only the package's plain function table is used, never its ``Llama`` class: that one
+reuses one user's prefix for the next, is not thread-safe and puts prompts into its
+exceptions. Importing this module
 
 1. sets what the thread runtime and ggml read when they load,
 2. loads the library, without the disk cache that its package brings, and checks
    version and every symbol used here,
 3. drops everything the library would log.
 
-An object here belongs to the thread that made it; any other thread is refused
-before it reaches the library. Return codes become ``NativeError``.
+An object here belongs to the thread that made it; any other thread is refused before it
+reaches the library. Return codes become ``NativeError``.
 """
 
 import ctypes  # noqa: TID251 - a door
@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Final, cast
 
-# Read once, when the libraries load. Spinning threads make two-thread decoding
-# three times as fast as sleeping ones, and endless spinning collapses on a busy
-# machine: a short spin is best. And no debugger is to be attached on abort.
+# Read once, when the libraries load. With spinning threads, two-thread decoding is
+# three times as fast as with sleeping ones, but endless spinning collapses on a busy
+# machine: a short spin is best. And no debugger must be attached on abort.
 for _name, _value in (
     ("GOMP_SPINCOUNT", "3000"),
     ("OMP_WAIT_POLICY", "passive"),
@@ -34,8 +34,8 @@ for _name, _value in (
     os.environ.setdefault(_name, _value)
 
 # The package imports ``diskcache`` for a cache that is not used here. It unpickles what
-# it finds in a folder (CVE-2025-69872), so an empty module takes its place while the
-# package loads; an application that uses it has its own again afterwards.
+# it finds in a folder (CVE-2025-69872), so an empty module replaces it while the
+# package loads; an application that uses it gets the real one afterwards.
 _cache = sys.modules.get("diskcache")  # noqa: TID251 - a door
 sys.modules["diskcache"] = ModuleType("diskcache")  # noqa: TID251 - a door
 try:
@@ -110,7 +110,7 @@ SYMBOLS: Final = (
 )
 
 PREFILL_CHUNK: Final = 128
-"""Tokens of a prompt per call: 5 % slower than 512, a fifth of the stall."""
+"""Tokens of a prompt per call: 5 % slower than 512, with a fifth of the stall."""
 
 ABORTED: Final = 2
 """``llama_decode`` was stopped by the abort callback."""
@@ -133,11 +133,11 @@ require_symbols(lib, package.__version__)
 
 
 def _drop_log(_level: int, _text: bytes, _data: ctypes.c_void_p) -> None:
-    """Drop a line of the library's log; it may hold anything."""
+    """Drop a line of the library's log; it may contain anything."""
 
 
-# Before anything else is called. The module keeps the reference: the library
-# would else call into freed memory.
+# Before any other call. The module keeps the reference: else the library would call
+# into freed memory.
 LOG_CALLBACK: Final = lib.llama_log_callback(_drop_log)
 NULL: Final = ctypes.c_void_p(0)
 lib.llama_log_set(LOG_CALLBACK, NULL)
@@ -146,8 +146,8 @@ lib.llama_log_set(LOG_CALLBACK, NULL)
 def check_cpu(machine: str, system_info: str) -> None:
     """Refuse an x86-64 build without AVX2.
 
-    Such a build answers, three to seven times slower; a reproducible build
-    makes one by accident.
+    Such a build works, but three to seven times slower; a reproducible build produces
+    one by accident.
 
     Args:
         machine: as ``platform.machine()`` names it.
@@ -157,7 +157,7 @@ def check_cpu(machine: str, system_info: str) -> None:
         EngineFailedError: AVX2 is missing.
     """
     if machine.lower() in {"x86_64", "amd64"} and "AVX2 = 1" not in system_info:
-        raise EngineFailedError("the engine was built without AVX2; build it anew")
+        raise EngineFailedError("the engine was built without AVX2; rebuild it")
 
 
 def check_machine() -> None:
@@ -181,20 +181,19 @@ class Model(_Owned):
     """A loaded model and its vocabulary.
 
     Args:
-        path: the file; loaded into memory of our own, so that later writes to
-            the file do not change what answers.
+        path: the file; loaded into our own memory, so that later writes to the
+            file do not change the model.
         adapter: a LoRA adapter's file, for every context of this model; or None.
 
     Raises:
-        ModelFileError: the library does not take it, or not on this model.
+        ModelFileError: the library refuses it, or its adapter for this model.
     """
 
     def __init__(self, path: str, *, adapter: str | None = None) -> None:
         super().__init__()
         params = lib.llama_model_default_params()
         params.load_mode = lib.LLAMA_LOAD_MODE_NONE
-        # A file with numbers that are none is refused now, not in the middle of an
-        # answer.
+        # A file with NaN weights is refused now, not in the middle of an answer.
         params.check_tensors = True
         loaded = lib.llama_model_load_from_file(os.fsencode(path), params)
         if not loaded:
@@ -226,7 +225,7 @@ class Model(_Owned):
         """Return a scalar of the file's metadata as text; empty if absent."""
         self._own()
         buffer = ctypes.create_string_buffer(256)
-        # Declared to take bytes, which are immutable; it writes to what it gets.
+        # Declared to take bytes, which are immutable; it writes into its argument.
         target = cast("bytes", buffer)
         size = lib.llama_model_meta_val_str(
             self.handle, key.encode(), target, len(buffer)
@@ -246,7 +245,7 @@ class Model(_Owned):
         return token if token >= 0 else None
 
     def adds_bos(self) -> bool:
-        """Whether every prompt is to begin with the first-token marker."""
+        """Whether every prompt must begin with the first-token marker."""
         self._own()
         return bool(lib.llama_vocab_get_add_bos(self._vocab))
 
@@ -256,7 +255,7 @@ class Model(_Owned):
         texts: list[str] = []
         for marker in (lib.llama_vocab_bos, lib.llama_vocab_eos):
             token = int(marker(self._vocab))
-            # A vocabulary without it says -1.
+            # A vocabulary without it returns -1.
             known = token >= 0
             text = bytes(lib.llama_vocab_get_text(self._vocab, token)) if known else b""
             texts.append(text.decode(errors="replace"))
@@ -267,7 +266,7 @@ class Model(_Owned):
 
         Args:
             text: must have a UTF-8 form.
-            special: let control tokens arise; for template text alone.
+            special: allow control tokens; only for template text.
 
         Raises:
             NativeError: the library refuses; without the text.
@@ -284,7 +283,7 @@ class Model(_Owned):
         return tokens[:count]
 
     def is_control(self, token: int) -> bool:
-        """Whether a token steers the model, or ends an answer."""
+        """Whether a token controls the model, or ends an answer."""
         self._own()
         control = bool(lib.llama_vocab_is_control(self._vocab, token))
         return control or self.is_end(token)
@@ -300,7 +299,7 @@ class Model(_Owned):
         buffer = ctypes.create_string_buffer(256)
         size = self._piece_into(token, buffer)
         if size < 0:
-            # The negated size is what it needs.
+            # The negated size is the required one.
             buffer = ctypes.create_string_buffer(-size)
             size = self._piece_into(token, buffer)
         if size < 0:
@@ -358,7 +357,7 @@ _ONLY: Final = ctypes.c_int32(0)
 
 
 class Saved:
-    """What a context held, kept aside for a while; of no use but to go on with.
+    """A saved context; its only use is to continue from it.
 
     Args:
         octets: room for it.
@@ -380,15 +379,15 @@ class Context(_Owned):
         model: outlives the context.
         tokens: size of the context.
         threads: threads of one decode.
-        least_tokens: where memory is short, halves of the size are tried, down to
-            this; None: nothing less will do.
+        least_tokens: if memory is short, halves of the size are tried, down to
+            this; None: no smaller one is accepted.
 
     Attributes:
-        size: how many tokens it holds now; looked at anew after each ``clear``.
+        size: how many tokens it holds now; may change with each ``clear``.
 
     Raises:
-        EngineMemoryError: the library cannot make it, for which only too little
-            memory is a reason.
+        EngineMemoryError: the library cannot make it; the only known reason is a
+            lack of memory.
     """
 
     def __init__(
@@ -410,7 +409,7 @@ class Context(_Owned):
         self._touched = False
         self._gone = False
         self._cancelled: Callable[[], bool] = _never
-        # The library calls it from this thread, while a prompt is read.
+        # The library calls it from this thread, while it reads a prompt.
         self._on_abort = lib.ggml_abort_callback(self._asked)
         self._handle, self._memory = self._made()
         self._batch = lib.llama_batch_init(PREFILL_CHUNK, 0, 1)
@@ -419,12 +418,12 @@ class Context(_Owned):
     def _made(self) -> "tuple[lib.llama_context_p, lib.llama_memory_t]":
         params: lib.llama_context_params = lib.llama_context_default_params()
         params.n_batch = params.n_ubatch = PREFILL_CHUNK
-        # One conversation: no sequence of another request can stand beside it.
+        # One conversation: no sequence of another request can exist next to it.
         params.n_seq_max = 1
         # Explicit: the default is half the CPUs.
         params.n_threads = params.n_threads_batch = self._threads
         params.no_perf = True
-        # Each time from the whole size on: memory that was short may be there again.
+        # Each time from the full size on: memory may be available again.
         self.size = self._most
         while True:
             params.n_ctx = self.size
@@ -439,8 +438,8 @@ class Context(_Owned):
             lib.llama_free(made)
             raise NativeError("llama_get_memory", 0)
         if self._model.adapter is not None:
-            # To each context anew: one that took another's place would else answer
-            # without it, and say nothing.
+            # To each new context: one that replaced another would else silently answer
+            # without it.
             adapters = (ctypes.POINTER(ctypes.c_void_p) * 1)(self._model.adapter)
             scales = (ctypes.c_float * 1)(1.0)
             code = lib.llama_set_adapters_lora(  # pyright: ignore[reportUnknownMemberType]
@@ -458,7 +457,7 @@ class Context(_Owned):
         self._free_handle()
 
     def _free_handle(self) -> None:
-        # Once: where ``clear`` could make no other, it is gone already.
+        # Once: if ``clear`` could not make another, it is freed already.
         if not self._gone:
             self._gone = True
             lib.llama_free(self._handle)
@@ -477,7 +476,7 @@ class Context(_Owned):
         Args:
             chunk: at most ``PREFILL_CHUNK`` tokens.
             last: the answer follows; only then are logits made.
-            cancelled: asked hundreds of times; must be quick and raise nothing.
+            cancelled: called hundreds of times; must be quick and raise nothing.
 
         Raises:
             NativeError: the library failed.
@@ -488,7 +487,7 @@ class Context(_Owned):
         try:
             return self._decode(chunk, sampled=last) != ABORTED
         finally:
-            # Off again: else the context would hold on to who asked.
+            # Removed again: else the context would keep a reference to the caller.
             lib.llama_set_abort_callback(self._handle, lib.ggml_abort_callback(), NULL)
             self._cancelled = _never
 
@@ -525,7 +524,7 @@ class Context(_Owned):
         return np.ctypeslib.as_array(row, (self._vocabulary_size,))
 
     def save(self) -> Saved:
-        """Keep aside what was read; logits are not part of it.
+        """Save what was read; logits are not part of it.
 
         Raises:
             NativeError: the library refuses.
@@ -543,14 +542,14 @@ class Context(_Owned):
         return saved
 
     def restore(self, saved: Saved) -> None:
-        """Go on, in an empty context, where ``save`` was; then ``step``.
+        """Continue, in an empty context, from ``save``; then call ``step``.
 
         Raises:
             NativeError: the library refuses.
         """
         self._own()
         size = ctypes.sizeof(saved.buffer)
-        self._touched = True  # whoever is cancelled right behind it must be cleared
+        self._touched = True  # cancelled right after it, it must be cleared
         if (
             lib.llama_state_seq_set_data(self._handle, saved.buffer, size, _ONLY)
             != size
@@ -559,18 +558,18 @@ class Context(_Owned):
         self._next = saved.used
 
     def clear(self) -> None:
-        """Leave nothing of a request: keys, values, tokens, logits, and all copies.
+        """Erase the request completely: keys, values, tokens, logits, and all copies.
 
-        The library keeps a prompt's last tokens and what it computed of them in
-        buffers of its own, which no function of it overwrites. So the context
-        goes, and an empty one takes its place.
+        The library keeps a prompt's last tokens and its results for them in buffers of
+        its own, which no function of it overwrites. So the context is freed and
+        replaced by an empty one.
 
         Raises:
-            EngineMemoryError: no other could be made; this one is not to be used.
+            EngineMemoryError: no other could be made; this one must not be used.
         """
         self._own()
         if not self._touched or self._gone:
-            # Where the last call could make no other, nothing is left to look into.
+            # If the last call could not make another, there is nothing to check.
             return
         if self._has_logits:
             self.logits()[:] = 0
@@ -587,11 +586,11 @@ class Context(_Owned):
 
     def _decode(self, chunk: Sequence[int], *, sampled: bool) -> int:
         count = len(chunk)
-        # The library does not check: the batch has room for so many, and what is beyond
-        # is somebody else's memory.
+        # The library does not check: the batch has room for so many, and beyond it is
+        # other memory.
         if not 1 <= count <= PREFILL_CHUNK or self._next + count > self.size:
             raise NativeError("llama_decode", count)
-        # Before the call: where it fails half way, what it has read is cleared too.
+        # Before the call: if it fails half way, what it has read is cleared too.
         self._touched = True
         batch = self._batch
         batch.n_tokens = count

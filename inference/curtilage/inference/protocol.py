@@ -1,6 +1,6 @@
-"""What an engine is to those who ask it: requests, events, one Protocol.
+"""The engine's interface: requests, events, and one Protocol.
 
-Knows no library: the whole of other parts' tests runs on ``scripted``.
+Needs no library: the tests of all other parts run on ``scripted``.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ class GenerateRequest:
     """A conversation to be continued by one answer.
 
     A request without a system or developer message gets a neutral one
-    (``templates.DEFAULT_SYSTEM_MESSAGE``), since templates of models else
+    (``templates.DEFAULT_SYSTEM_MESSAGE``), since models' templates would otherwise
     insert their own.
 
     Attributes:
@@ -59,7 +59,7 @@ class GenerateRequest:
     settings: SamplingSettings = field(default_factory=SamplingSettings)
 
     def __post_init__(self) -> None:
-        """Check that there is something to answer."""
+        """Check that there is a message and that stop strings are valid."""
         if not self.messages:
             raise RequestError("there is no message")
         for text in self.settings.stop:
@@ -77,8 +77,8 @@ def refuse_unencodable(text: str, what: str) -> None:
 
 
 def _is_encodable(text: str) -> bool:
-    # Apart, so that no error of ours has the library's as its context: that
-    # one carries the whole text.
+    # Separate, so that no error of ours has the library's as its context: that one
+    # contains the whole text.
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -88,7 +88,7 @@ def _is_encodable(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """How many tokens were read and made.
+    """How many tokens were read and generated.
 
     Attributes:
         prompt_tokens: tokens of the prompt, template included.
@@ -101,7 +101,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """The request's first turn has come; it fits, and the prompt is being read.
+    """The request's first turn has begun; it fits, and the prompt is being read.
 
     Attributes:
         prompt_tokens: tokens of the prompt.
@@ -117,10 +117,10 @@ class Token:
     Attributes:
         text: the text that became certain with it; empty while a character
             or a possible stop string is incomplete.
-        logprob: natural logarithm of its probability before temperature, when
-            asked for; None also for text that only the end released.
-        margin: of the likeliest token's over that of the second one, when margins
-            were asked for; None likewise.
+        logprob: natural logarithm of its probability before temperature, if
+            requested; None also for text that only the end released.
+        margin: between the likeliest token's and the second one's, if margins were
+            requested; None likewise.
     """
 
     text: str = field(repr=False)
@@ -149,20 +149,20 @@ request cancelled before its turn is ``Done`` without ``Started``."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo:
-    """What answers; shown to people and named in evidence.
+    """The model and its settings; displayed, and named in evidence.
 
     Attributes:
-        model_id: a name for people; only the digest identifies.
+        model_id: a display name; only the digest identifies.
         model_sha256: digest of the model file, hex.
         template_sha256: digest of its chat template, hex.
         architecture: as the file names it.
         context_tokens: prompt and answer together.
         threads: threads of one decode.
-        ephemerality: what is claimed about forgetting; ``none``: overwritten
-            after each request, but nothing was proven.
+        ephemerality: the claim about erasure; ``none``: overwritten after each
+            request, but nothing was proven.
         prefix_reuse: always ``off``: nothing of one request serves another.
-        adapter_sha256: digest of the LoRA adapter on it, hex; empty: there is none.
-            What was measured of a model holds for it with the same adapter alone.
+        adapter_sha256: digest of its LoRA adapter, hex; empty: there is none.
+            Measurements of a model are valid only with the same adapter.
     """
 
     model_id: str
@@ -184,7 +184,7 @@ class Load:
         running: requests being answered, 0 or 1.
         queued: requests that wait.
         max_queued: how many may wait.
-        wait_s: about how long one waits that comes now, as turns took lately.
+        wait_s: the estimated wait of a new request, from recent turns.
     """
 
     running: int
@@ -211,13 +211,14 @@ class CancelToken:
         with self._lock:
             self._event.set()
             callbacks, self._callbacks = self._callbacks, []
-        # Outside the lock: a callback may want to be forgotten, which takes it.
+        # Outside the lock: a callback may unsubscribe, which takes it.
         for callback in callbacks:
             callback()
 
     def subscribe(self, callback: Callable[[], None]) -> None:
-        """Call back on ``cancel``, at once if it came already."""
-        # Looked at under the lock: cancelled between the look and the noting, it would
+        """Call back on ``cancel``, at once if it was called already."""
+        # Checked under the lock: cancelled between the check and the insertion, it
+        # would never be called.
         # never be called.
         with self._lock:
             if not self._event.is_set():
@@ -226,7 +227,7 @@ class CancelToken:
         callback()
 
     def unsubscribe(self, callback: Callable[[], None]) -> None:
-        """Forget a callback, and with it all that it holds."""
+        """Remove a callback, and with it everything that it references."""
         with self._lock, contextlib.suppress(ValueError):
             self._callbacks.remove(callback)
 
@@ -234,13 +235,13 @@ class CancelToken:
 class Engine(Protocol):
     """One model that answers one request at a time.
 
-    Turns come in order of arrival. Whoever is not done when a turn is over goes on
-    behind those who wait.
+    Turns come in order of arrival. An answer that is not complete when its turn is over
+    continues after those that wait.
     """
 
     @property
     def info(self) -> EngineInfo:
-        """What answers.
+        """The loaded model.
 
         Raises:
             EngineClosedError: the engine was not started.
@@ -253,7 +254,7 @@ class Engine(Protocol):
         Raises:
             ModelFileError: the file cannot be loaded, or changed meanwhile.
             TemplateError: the model has no usable chat template.
-            EngineFailedError: the library or this machine will not do.
+            EngineFailedError: the library failed, or this machine is unsuitable.
         """
         ...
 
@@ -265,7 +266,7 @@ class Engine(Protocol):
         Raises:
             ContextTooLongError: prompt and answer do not fit.
             TemplateError: the model cannot take these turns.
-            EngineBusyError: too many requests wait already.
+            EngineBusyError: too many requests are waiting.
             EngineClosedError: the engine is not running.
             EngineFailedError: the library failed.
         """

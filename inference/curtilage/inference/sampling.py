@@ -1,7 +1,7 @@
-"""How to choose the next token: validated numbers; knows no library.
+"""Validated sampling settings; needs no library.
 
-A ``SamplingSettings`` that exists is within its ranges, so nobody below has to
-check again.
+A ``SamplingSettings`` object is always within its ranges, so nothing below has to check
+again.
 """
 
 import secrets
@@ -12,15 +12,15 @@ from typing import Final
 from curtilage.inference.errors import RequestError
 
 SEED_MODULUS: Final = 2**32 - 1
-"""Seeds of the library are 0 to 2^32 - 2: it reads 2^32 - 1 as 'draw one'."""
+"""Seeds of the library are 0 to 2^32 - 2: it reads 2^32 - 1 as "random"."""
 
 MAX_SEED_BITS: Final = 64
 MAX_TEMPERATURE: Final = 2.0
 MAX_STOP_STRINGS: Final = 16
-"""Each is searched in every piece of the answer."""
+"""Each is searched for in every piece of the answer."""
 
 MAX_STOP_CHARS: Final = 1024
-"""As much of the answer's tail may have to be held back."""
+"""As much of the answer's end may have to be held back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +34,8 @@ class SamplingSettings:
         seed: any integer of 64 bits; None draws one for each request.
         stop: non-empty strings that end the answer and are not part of it.
         logprobs: report the log-probability of each token.
-        margins: report how sure the model was of each token: its log-probability, and
-            by how much the likeliest one's lies above the second one's.
+        margins: report the model's confidence in each token: its log-probability, and
+            the difference between the likeliest one's and the second one's.
 
     Raises:
         RequestError: a value is outside its range.
@@ -62,7 +62,7 @@ class SamplingSettings:
             raise RequestError(f"seed has more than {MAX_SEED_BITS} bits")
         if len(self.stop) > MAX_STOP_STRINGS:
             raise RequestError(f"more than {MAX_STOP_STRINGS} stop strings")
-        # An empty one is found everywhere, and would end the answer before it begins.
+        # An empty one matches everywhere, and would end the answer before it begins.
         if not all(1 <= len(text) <= MAX_STOP_CHARS for text in self.stop):
             raise RequestError(f"a stop string is not 1 to {MAX_STOP_CHARS} characters")
 
@@ -72,8 +72,8 @@ def choose_seed(
 ) -> int:
     """Return the library's seed for one request, 0 to 2^32 - 2.
 
-    Without a seed of the caller one is drawn for this request alone: the
-    library's own default is one fixed chain for everybody.
+    Without a seed in the request, one is drawn for this request alone: the library's
+    own default is one fixed sequence for all requests.
     """
     if seed is None:
         seed = int.from_bytes(random(8), "big")

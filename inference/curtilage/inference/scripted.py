@@ -1,4 +1,4 @@
-"""An engine that plays a fixed script: for the tests of whoever asks engines.
+"""An engine that plays a fixed script, for the tests of its callers.
 
 Same Protocol, same order of events, same errors; no library, no thread.
 """
@@ -43,8 +43,8 @@ class Script:
         prompt_tokens: reported; not counted.
         delay_s: pause before each token.
         probability: of each token, above 0 and below 1; a second one has the rest.
-        fault: raised after ``fault_after`` tokens instead of going on.
-        fault_after: how many tokens come before the fault.
+        fault: raised after ``fault_after`` tokens.
+        fault_after: how many tokens precede the fault.
     """
 
     pieces: Sequence[str] = field(default=("Hello", ", ", "world", "."), repr=False)
@@ -60,14 +60,14 @@ class ScriptedEngine:
     """Plays one script after the other; the last one repeats.
 
     Args:
-        scripts: what is played.
-        info: what is told of the engine.
+        scripts: the scripts.
+        info: returned as the engine's.
         max_queued: how many may wait.
         turn_s: how long one is played while others wait.
         start_fault: raised by ``start``.
 
     Attributes:
-        requests: what was asked, for tests to look at.
+        requests: that were received, for tests.
         cancelled: how many answers ended by cancel or by closing the iterator.
     """
 
@@ -92,7 +92,7 @@ class ScriptedEngine:
 
     @property
     def info(self) -> EngineInfo:
-        """What answers; see the Protocol."""
+        """The scripted model; see the Protocol."""
         if not self._started:
             raise EngineClosedError("the engine is not running")
         return self._info
@@ -110,7 +110,7 @@ class ScriptedEngine:
         if not self._started:
             raise EngineClosedError("the engine is not running")
         if self._turn.locked() and self._waiting >= self._max_queued:
-            raise EngineBusyError("too many requests wait already")
+            raise EngineBusyError("too many requests are waiting")
         self.requests.append(request)
         script = self._scripts.pop(0) if len(self._scripts) > 1 else self._scripts[0]
         await self._take_turn()
@@ -134,7 +134,7 @@ class ScriptedEngine:
                 self._turn.release()
 
     def load(self) -> Load:
-        """Return how busy the engine is now; every turn is taken to be a whole one."""
+        """Return how busy the engine is now; every turn counts as a whole one."""
         ahead = int(self._turn.locked()) + self._waiting
         return Load(
             running=int(self._turn.locked()),

@@ -23,16 +23,16 @@ def log_probability(logits: npt.NDArray[np.float32], token: int) -> float:
 
 
 def top_margin(logits: npt.NDArray[np.float32]) -> float:
-    """Return how much likelier the likeliest token is than the second one.
+    """Return the margin of the likeliest token over the second one.
 
-    The difference of their log-probabilities, 0 or more; infinite where there is no
+    The difference of their log-probabilities, 0 or more; infinite if there is no
     second one.
 
     Args:
         logits: one value for each token of the vocabulary.
     """
-    # Twice the maximum: of a vocabulary of 150,000, sorting takes a hundred times as
-    # long, and this is asked for every token.
+    # Two maxima: sorting a vocabulary of 150,000 takes a hundred times as long, and
+    # this runs for every token.
     best = int(logits.argmax())
     others = (logits[:best], logits[best + 1 :])
     second = max((float(part.max()) for part in others if part.size), default=-np.inf)

@@ -1,16 +1,16 @@
-"""Chat turns to prompt parts, by the template that the model file brings.
+"""Renders chat turns into prompt parts with the model file's template.
 
-The template is code of a stranger. It runs in jinja2's immutable sandbox,
-within bounds of its own: a budget of loop rounds, a cap on every text it makes,
-few filters and string methods. It never sees what anybody wrote: each turn's
-text is a random word to it, and our code puts the text back afterwards as a
-part of its own that is not special. So no template can cut, decode or repeat a
-text into control tokens. The price: a template that looks into a text (to cut
-out a model's own reasoning, say) sees nothing there.
+The template is untrusted code. It runs in jinja2's immutable sandbox, within additional
+bounds: a budget of loop rounds, a cap on every text it makes, few filters and string
+methods. It never sees a message's text: each text is replaced by a random word, and our
+code puts the text back afterwards as a separate part that is not special. So no
+template can cut, decode or repeat a text into control tokens. The price: a template
+that inspects a text (for example to remove a model's own reasoning) finds nothing
+there.
 
-Work is bounded without a clock, so that the same input always ends the same.
-The bounds stop runaway loops and texts that grow; a template is pinned together
-with its model all the same, and a model nobody trusts is not to be loaded.
+Work is bounded without a clock, so that the same input always ends the same. The bounds
+stop runaway loops and texts that grow; even so, a template is pinned together with its
+model, and an untrusted model must not be loaded.
 """
 
 import json
@@ -30,14 +30,14 @@ from curtilage.inference.errors import TemplateError
 from curtilage.inference.protocol import ChatMessage
 
 DEFAULT_SYSTEM_MESSAGE: Final = "You are a helpful assistant. Answer briefly."
-"""Put first when a request brings no system message: the default model's
-template would otherwise insert one that names its maker."""
+"""Used when a request has no system message: the default model's template would
+otherwise insert one that names its vendor."""
 
 MAX_TEMPLATE_CHARS: Final = 64 * 1024
 """Known templates have up to about 20,000 characters."""
 
 MAX_TEXT_CHARS: Final = 256 * 1024
-"""Cap on any text that a template makes, the users' texts not counted."""
+"""Cap on any text that a template makes, without the messages' texts."""
 
 MAX_ROUNDS: Final = 50_000
 """Loop rounds and macro calls of one rendering: turns are at most thousands."""
@@ -47,7 +47,7 @@ MAX_RANGE: Final = 10_000
 MAX_INDENT: Final = 8
 
 _TELLING_CHARS: Final = 8
-"""So much of a random word is not there by chance."""
+"""A part of a random word this long is not there by chance."""
 
 _SYSTEM_ROLES: Final = frozenset({"system", "developer"})
 
@@ -56,7 +56,7 @@ _FILTERS: Final = (
     "list", "lower", "map", "reject", "rejectattr", "select", "selectattr",
     "title", "trim", "upper",
 )  # fmt: skip
-"""None makes much of little; ``join``, ``string`` and ``tojson`` are ours."""
+"""None expands its input; ``join``, ``string`` and ``tojson`` are ours."""
 
 _STRING_METHODS: Final = frozenset(
     {
@@ -65,7 +65,7 @@ _STRING_METHODS: Final = frozenset(
         "rstrip", "split", "splitlines", "startswith", "strip", "title", "upper",
     }
 )  # fmt: skip
-"""None makes much of little: no ``replace``, ``center``, ``format``, ``join``."""
+"""None expands its input: no ``replace``, ``center``, ``format``, ``join``."""
 
 _TEMPLATE_FAULTS: Final = (
     jinja2.TemplateError,
@@ -78,7 +78,7 @@ _TEMPLATE_FAULTS: Final = (
     TypeError,
     ValueError,
 )
-"""What foreign template code can make Python raise; RecursionError included."""
+"""What untrusted template code can make Python raise, RecursionError included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class Part:
 
     Attributes:
         text: the piece.
-        special: it is the template's, and may become control tokens; user text
+        special: it is the template's, and may become control tokens; message text
             is never special.
     """
 
@@ -99,12 +99,12 @@ class ChatTemplate:
     """A compiled template; one object may render any number of times.
 
     Args:
-        source: the template, as it stands in the model file.
+        source: the template, as in the model file.
         bos_token: the text of the vocabulary's first-token marker.
         eos_token: the text of its end marker.
 
     Raises:
-        TemplateError: it does not compile, or uses what is not allowed here.
+        TemplateError: it does not compile, or uses a construct that is not allowed.
     """
 
     def __init__(
@@ -119,12 +119,12 @@ class ChatTemplate:
         environment = _Environment(self._budget)
         try:
             tree = environment.parse(source)
-            # Another template would be code that nobody pinned together with the model.
+            # Another template would be code that is not pinned together with the model.
             others = (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)
             if next(tree.find_all(others), None) is not None:
                 raise TemplateError("the chat template names another template")
             # Into the tree, before it is compiled: from then on no round and no piece
-            # of output passes the budget by.
+            # of output bypasses the budget.
             _Bounds().visit(tree)
             tree.set_environment(environment)
             self._template = environment.from_string(tree)
@@ -138,14 +138,14 @@ class ChatTemplate:
         *,
         random: Callable[[int], bytes] = secrets.token_bytes,
     ) -> tuple[Part, ...]:
-        """Return the prompt up to where the answer begins.
+        """Return the prompt up to the beginning of the answer.
 
         Adds ``DEFAULT_SYSTEM_MESSAGE`` when there is no system message, unless
         the template refuses system messages at all.
 
         Args:
             messages: the turns, oldest first.
-            random: makes the words that stand for the texts.
+            random: makes the words that replace the texts.
 
         Raises:
             TemplateError: the template refuses these turns, exceeds a bound,
@@ -160,9 +160,9 @@ class ChatTemplate:
             return self._render(messages, random(16).hex())
 
     def _render(self, messages: Sequence[ChatMessage], nonce: str) -> tuple[Part, ...]:
-        # Random, so that nothing else that a template writes is taken for a text, and
-        # a part of a word is known for what it is. An empty text has none: a template
-        # that looks whether there is a text must find that there is not.
+        # Random, so that nothing else that a template writes is taken for a text, and a
+        # part of a word is recognised. An empty text gets none: a template that tests
+        # whether there is a text must find that there is not.
         words = {
             f"{nonce}x{index}x": message.content
             for index, message in enumerate(messages)
@@ -191,7 +191,7 @@ class ChatTemplate:
 def _put_back(output: str, words: dict[str, str], nonce: str) -> tuple[Part, ...]:
     """Split the output at the words and put each text in its place."""
     # Each at least once: without a turn the model would answer another conversation
-    # than was inspected.
+    # than the inspected one.
     pieces = re.split(f"({nonce}x[0-9]+x)", output)
     if missing := words.keys() - set(pieces):
         raise TemplateError(f"the chat template leaves out {len(missing)} of the turns")
@@ -207,7 +207,7 @@ def _put_back(output: str, words: dict[str, str], nonce: str) -> tuple[Part, ...
 
 
 def _holds_piece(text: str, nonce: str) -> bool:
-    """Whether a piece of the random word is there: a turn's text was cut."""
+    """Return whether a part of the random word is left: a turn's text was cut."""
     ends = range(_TELLING_CHARS, len(nonce) + 1)
     return any(nonce[end - _TELLING_CHARS : end] in text for end in ends)
 
@@ -229,7 +229,7 @@ class _Budget:
             raise TemplateError("the chat template takes too many rounds")
 
     def take_text(self, value: object) -> str:
-        """Count a piece of output, wherever in the template it goes."""
+        """Count a piece of output, wherever the template uses it."""
         text = _scalar_text(value)
         self._chars -= len(text)
         if self._chars < 0:
@@ -238,7 +238,7 @@ class _Budget:
 
 
 class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
-    """The sandbox, with less in it."""
+    """The sandbox, with fewer features."""
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
 
@@ -260,8 +260,8 @@ class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
 
     @override
     def is_safe_attribute(self, obj: object, attr: str, value: object) -> bool:
-        # jinja2 guards ``format`` and its like against leaks, not against size: a few
-        # ``replace`` or ``center`` make gigabytes of a word.
+        # jinja2 guards ``format`` and similar methods against leaks, not against size:
+        # a few calls of ``replace`` or ``center`` turn a word into gigabytes.
         if isinstance(obj, str):
             return attr in _STRING_METHODS
         return super().is_safe_attribute(obj, attr, value)
@@ -270,19 +270,21 @@ class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
     def call_binop(
         self, context: object, operator: str, left: object, right: object
     ) -> object:
-        """Calculate with numbers; add texts and lists as far as bounded."""
+        """Calculate with numbers; add texts and lists within the bounds."""
         if operator == "+":
             return _add(left, right)
         if not (isinstance(left, int | float) and isinstance(right, int | float)):
-            raise TemplateError("the chat template calculates with what is no number")
-        # Ten digits and two operators take minutes, and nothing can interrupt them.
+            raise TemplateError("the chat template does arithmetic on a non-number")
+        # Ten digits and two operators take minutes, and cannot be interrupted.
         if operator == "**":
-            raise TemplateError("the chat template uses an operator not allowed")
+            raise TemplateError(
+                "the chat template uses an operator that is not allowed"
+            )
         return left * right if operator == "*" else left % right
 
 
 class _Bounds(NodeTransformer):
-    """Puts the budget into a template: rounds, pieces of output, every ``~``."""
+    """Inserts the budget into a template: rounds, pieces of output, every ``~``."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 - jinja2's name
         return self._counted(node)
@@ -292,7 +294,7 @@ class _Bounds(NodeTransformer):
 
     def visit_Output(self, node: nodes.Output) -> nodes.Node:  # noqa: N802 - jinja2's name
         self.generic_visit(node)
-        # What stands between the tags is data, not an expression that can be passed.
+        # Text between the tags is data, not an expression that can be passed.
         pieces = [
             nodes.Const(each.data) if isinstance(each, nodes.TemplateData) else each
             for each in node.nodes
@@ -318,7 +320,7 @@ def _scalar_text(value: object) -> str:
     """Return the text of a text, number, None or undefined; of nothing larger."""
     if isinstance(value, str | int | float | jinja2.Undefined | None):
         return str(value)
-    raise TemplateError("the chat template prints what is no text")
+    raise TemplateError("the chat template prints a value that is not text")
 
 
 def _concatenate(*values: object) -> str:
@@ -366,7 +368,7 @@ def _range(*bounds: int) -> range:
 
 
 def _raise_exception(_message: object = None) -> NoReturn:
-    # The message may hold what stands in the conversation; it is not repeated.
+    # The message may quote the conversation; it is not repeated.
     raise TemplateError("the chat template refuses these turns")
 
 

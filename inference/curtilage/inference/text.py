@@ -1,8 +1,8 @@
-"""Token bytes to text: whole characters only, and stop strings; pure.
+"""Decodes token bytes to text: whole characters only, with stop strings. Pure.
 
-A character may be spread over several tokens, and a stop string over several
-pieces; what could still become either is held back. Work per push depends on
-the push and the longest stop string, never on the length of the answer.
+A character may be split over several tokens, and a stop string over several pieces;
+bytes that may still become either are held back. Work per push depends on the push and
+the longest stop string, never on the length of the answer.
 """
 
 import codecs
@@ -12,16 +12,16 @@ from collections.abc import Sequence
 class TextAssembler:
     """The text of one answer, as it grows.
 
-    ``push`` for every token, then ``flush`` once. After a stop string was met
-    nothing more comes out.
+    Call ``push`` for every token, then ``flush`` once. After a stop string nothing more
+    is returned.
 
     Attributes:
-        stopped: a stop string was met; it and what follows are dropped.
+        stopped: a stop string was found; it and the text after it are dropped.
     """
 
     def __init__(self, stop: Sequence[str] = ()) -> None:
         self._stop = tuple(stop)
-        # "replace": a model may emit bytes that are no character.
+        # "replace": a model may emit bytes that are not a character.
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""
         self.stopped = False
@@ -31,20 +31,20 @@ class TextAssembler:
         return self._release(self._decoder.decode(data), last=False)
 
     def flush(self) -> str:
-        """Return what was held back; a cut character becomes U+FFFD."""
+        """Return what was held back; an incomplete character becomes U+FFFD."""
         return self._release(self._decoder.decode(b"", final=True), last=True)
 
     def _release(self, new: str, *, last: bool) -> str:
         if self.stopped:
             return ""
         text = self._held + new
-        # Over what was held back as well: a stop string may have begun there.
+        # Includes what was held back: a stop string may have begun there.
         found = [at for stop in self._stop if (at := text.find(stop)) >= 0]
         if found:
             self.stopped = True
             self._held = ""
             return text[: min(found)]
-        # What may still become a stop string stays here: once out, it is out.
+        # Text that may still become a stop string is held back: it cannot be recalled.
         held = 0 if last else max((_overlap(text, s) for s in self._stop), default=0)
         cut = len(text) - held
         self._held = text[cut:]
@@ -52,7 +52,7 @@ class TextAssembler:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Length of the longest end of the text that begins the stop string."""
+    """Return the length of the longest end of the text that begins the stop string."""
     longest = min(len(text), len(stop) - 1)
     return next(
         (size for size in range(longest, 0, -1) if text.endswith(stop[:size])), 0

@@ -1,5 +1,5 @@
-"""The relay: sees who asks, not what; shares no code with anyone.
+"""The relay: sees the client's address but no content; shares no code with others.
 
-Knows addresses, sizes and sealed bytes. May not open one: it imports no other part and
-no cryptography of ours.
+Knows addresses, sizes and sealed bytes, and cannot open one: it imports no other part
+and no cryptography of ours.
 """

@@ -37,15 +37,15 @@ SUBCOMMANDS: Final[Mapping[str, Callable[[Sequence[str]], int]]] = {
     "nginx-config": nginx_command.run,
     "balancer-config": balancer_command.run,
 }
-"""What the first argument may name instead of the relay itself."""
+"""Subcommands that the first argument may name."""
 
 DESCRIPTION: Final = """\
 Pass sealed requests to gateways, and their sealed answers back.
 
-The relay sees who asks; it cannot see what is asked, since everything is sealed
-to the gateway's key. Three fields pass (Content-Type, the length, Incremental);
-cookies, addresses, queries and everything else stop here. It logs no request:
-standard error gets one line when a gateway can no longer be reached, or can again.
+The relay sees who sends a request; it cannot see its content, which is sealed to
+the gateway's key. Three fields pass (Content-Type, the length, Incremental);
+cookies, addresses, queries and everything else are dropped. It logs no request:
+standard error gets one line when a gateway becomes unreachable, or reachable again.
 """
 EPILOG: Final = """\
 example (relay.toml):
@@ -60,19 +60,19 @@ example (relay.toml):
   [tls]                                  # absent: plain HTTP, for a proxy in front
   certificate = "/etc/relay/chain.pem"
   key = "/etc/relay/key.pem"
-  client_ca = "/etc/relay/clients.pem"   # then clients need a certificate of these
-  [access]                               # absent: no key is asked for
+  client_ca = "/etc/relay/clients.pem"   # only clients with a certificate from it
+  [access]                               # absent: no key is required
   keys = ["hospital-a:salt:hash"]        # lines of curtilage-relay make-key
   [clients]                              # caps for one address (IPv6: one /56)
-  connections = 32                       # 0 turns a cap off, as you must where
-  exchanges = 4                          # a proxy in front hides the addresses
+  connections = 32                       # 0 turns a cap off; required if a proxy
+  exchanges = 4                          # in front hides the addresses
   requests_per_s = 50
   burst = 200
   [limits]                               # each has a default
   max_upstream = 48                      # requests at the gateways at once,
   place_wait_s = 10                      # and how long others wait for a place
   shutdown_grace_s = 30                  # for running requests, after SIGTERM
-  drain_delay_s = 0                      # before it: /healthz says "draining"
+  drain_delay_s = 0                      # before it: /healthz reports "draining"
 
   curtilage-relay --config relay.toml --check
   curtilage-relay --config relay.toml
@@ -86,19 +86,19 @@ GET /demo/keys, GET /demo/bundle (of a pool: POST /many/a for its node a, and
 keys and bundles of all nodes in one list). GET /healthz answers "ok"; "degraded",
 also with 200, while a gateway cannot be reached; "draining" with 503.
 
-When it listens, one line of JSON on standard output says where and how: {"ready":
-true, "listen": "...", "transport": "plain", "access": "open"}. A request with
-Incremental: ?1 (RFC 10036) passes on, and its answer back, as it comes; others are
-read whole.
-What is refused is answered in constant words: 401 no key, 413 too large, 415 not
-OHTTP, 421 another host, 429 too often or too many at once, 502 and 504 the
-gateway. Nothing is ever sent twice.
+When it listens, it writes one line of JSON to standard output: {"ready": true,
+"listen": "...", "transport": "plain", "access": "open"}. A request with
+Incremental: ?1 (RFC 10036) is passed on as it arrives, and so is its answer; others
+are read whole first.
+Refusals have constant texts: 401 no key, 413 too large, 415 not OHTTP, 421 another
+host, 429 too often or too many at once, 502 and 504 the gateway. Nothing is ever
+sent twice.
 
 signals: SIGTERM or SIGINT: stop listening, let running requests end, exit;
          a second one: exit at once.
 other commands: curtilage-relay make-key --help: keys for clients
-                curtilage-relay nginx-config --help: for whoever outgrows this
-                curtilage-relay balancer-config --help: before many relays or enclaves
+                curtilage-relay nginx-config --help: the same relay on nginx
+                curtilage-relay balancer-config --help: for many relays or enclaves
 
 exit codes: 0 stopped by a signal, or --check found nothing wrong;
             2 wrong usage or configuration; 3 cannot start (for --check: a file
@@ -106,14 +106,14 @@ exit codes: 0 stopped by a signal, or --check found nothing wrong;
             standard error.
 """
 EXPOSED: Final = """\
-curtilage-relay: no TLS towards clients: who reaches it over a network needs a \
-proxy with TLS in front, or [tls] here
+curtilage-relay: no TLS towards clients: over a network this needs a proxy with TLS \
+in front, or [tls] here
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
-    # First: what is read from here on, TLS's key among it, must not reach a disk.
+    # First: what is read from here on, the TLS key included, must not reach a disk.
     forbid_core_dumps()
     try:
         require_streams()
@@ -130,7 +130,7 @@ def _command(options: argparse.Namespace) -> int:
         config = _load(options)
         if not options.check:
             return _run(config, LogForm(options.log))
-        # What TLS will need is read as the start does; a key must fit its certificate.
+        # TLS files are read as at start; a key must match its certificate.
         if config.tls is not None:
             make_server_context(config.tls)
         if config.upstream_ca_file is not None:
@@ -210,7 +210,7 @@ def _run(config: RelayConfig, form: LogForm) -> int:
 
 
 def _write(line: str) -> None:
-    # The relay goes on, also where its reports can no longer be read.
+    # The relay continues even if standard error cannot be written.
     with contextlib.suppress(OutputError):
         say(sys.stderr, line + "\n")
 
@@ -218,7 +218,7 @@ def _write(line: str) -> None:
 async def _serve(config: RelayConfig, form: LogForm) -> None:
     stopped, hurry = asyncio.Event(), asyncio.Event()
 
-    # The second one means that somebody does not want to wait for answers to end.
+    # A second signal means: do not wait for running answers.
     def on_signal() -> None:
         (hurry if stopped.is_set() else stopped).set()
 
@@ -234,7 +234,8 @@ async def _serve(config: RelayConfig, form: LogForm) -> None:
     relay = Relay(config, telemetry=telemetry, log=log)
     try:
         address = await relay.start()
-        # Not before it listens: whoever reads the line sends the first request.
+        # Not before it listens: a supervisor that reads the line sends requests at
+        # once.
         ready = {
             "ready": True,
             "listen": address,

@@ -1,11 +1,10 @@
-"""Who may use the relay: keys that it knows by their salted hashes only.
+"""Access keys of the relay, stored as salted hashes.
 
-Knows names, salts and hashes; a key itself is seen for the moment of its check
-and never kept, logged or passed on. A key is 256 random bits, so that a fast
-hash is enough: there is nothing to guess. Knows nothing of what is asked.
-
+A record holds a name, a salt and a hash. The key itself is only in memory while it
+is checked; it is never stored, logged or passed on. A key is 256 random bits, so a
+fast hash is enough: it cannot be guessed. This module knows nothing of requests.
 The subcommand make-key makes one for a client, shows it once on standard output with
-the line to keep, and keeps nothing itself.
+the record to store, and keeps nothing itself.
 """
 
 import argparse
@@ -32,10 +31,10 @@ _CREDENTIALS: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRecord:
-    """What is kept of one key.
+    """The stored record of one key.
 
     Attributes:
-        name: whose it is; part of the key's text, no secret.
+        name: of its holder; part of the key's text, not secret.
         salt: 16 random bytes.
         digest: HMAC-SHA256 of the key's secret part under the salt.
     """
@@ -45,7 +44,7 @@ class KeyRecord:
     digest: bytes = field(repr=False)
 
     def line(self) -> str:
-        """Return it as the configuration holds it."""
+        """Return it in the form that the configuration holds."""
         return f"{self.name}:{self.salt.hex()}:{self.digest.hex()}"
 
 
@@ -61,7 +60,7 @@ def parse_key_record(line: str) -> KeyRecord | None:
 def make_key(
     name: str, *, random: Callable[[int], bytes] = secrets.token_bytes
 ) -> tuple[str, KeyRecord]:
-    """Make a key; return its text, to be shown once, and what to keep of it.
+    """Make a key; return its text, to be shown once, and the record to store.
 
     Raises:
         ValueError: the name is not 1 to 32 of a-z, 0-9 and -.
@@ -71,7 +70,7 @@ def make_key(
     secret = base64.urlsafe_b64encode(random(KEY_BYTES)).rstrip(b"=")
     salt = random(SALT_BYTES)
     record = KeyRecord(name=name, salt=salt, digest=_digest(salt, secret))
-    # The name goes with it: the record is found by that, not by trying every salt.
+    # The name is part of the key: it selects the record, so not every salt is tried.
     return f"{name}.{secret.decode()}", record
 
 
@@ -79,34 +78,34 @@ class AccessKeys:
     """The keys that open this relay.
 
     Args:
-        records: all of them; none means that nobody needs a key.
+        records: all of them; if there are none, no key is required.
     """
 
     def __init__(self, records: Iterable[KeyRecord]) -> None:
         self._records: Mapping[bytes, KeyRecord] = {
             record.name.encode(): record for record in records
         }
-        # Checked in the place of a name that nobody has, so that a wrong name
-        # and a wrong secret take the same way.
+        # The record to check for an unknown name, so that an unknown name and a wrong
+        # secret take the same code path.
         self._nobody = KeyRecord(name="", salt=bytes(SALT_BYTES), digest=bytes(32))
 
     @property
     def required(self) -> bool:
-        """Whether anybody needs a key."""
+        """Whether a key is required."""
         return bool(self._records)
 
     def admits(self, values: Sequence[bytes]) -> bool:
-        """Return whether a request's one Authorization field holds a key of ours.
+        """Return whether the request's only Authorization field holds a valid key.
 
         Args:
             values: of every Authorization field of the request.
         """
-        # One field alone: of two, a server in front of us may have checked the other.
+        # Only one field: with two, a server in front may have checked the other one.
         match = _CREDENTIALS.fullmatch(values[0]) if len(values) == 1 else None
         if match is None:
             return False
         record = self._records.get(match[1], self._nobody)
-        # In constant time: else the time tells how many octets of the hash are right.
+        # In constant time: else the duration reveals how many bytes of the hash match.
         return hmac.compare_digest(record.digest, _digest(record.salt, match[2]))
 
 
@@ -120,7 +119,7 @@ DESCRIPTION: Final = """\
 Make a key for one client of the relay.
 
 The key is 256 random bits behind a name. The relay keeps only a salted hash of
-it; the key is shown here and nowhere else, so hand it over and forget it.
+it; the key is shown only here, so pass it on and do not store it.
 """
 EPILOG: Final = """\
 example:

@@ -1,8 +1,8 @@
-"""Who may come in: connections, in all and of each client, counted while they last.
+"""Admission control: counts open connections, in total and for each client.
 
-Knows open connections and their addresses, which the system keeps as long; the
-counts themselves (``client_limits``) hold neither. When the secret of the counts is
-renewed, every open connection is counted anew: no connection ever counts nowhere.
+Holds open connections and their addresses, as the operating system does anyway; the
+counts (``client_limits``) hold neither. When the secret of the counts is renewed,
+every open connection is counted again, so that none goes uncounted.
 """
 
 import time
@@ -13,11 +13,11 @@ from curtilage.relay.config import RelayConfig, UnixAddress
 from curtilage.relay.refusals import Refusal, RefusedError
 
 UPLOAD_SHARES: Final = 4
-"""No client has more than this part of the places for uploads."""
+"""The largest part of the upload places that one client may have."""
 
 
 class ConnectionSlot:
-    """One connection's place, from its first octet to its end.
+    """The slot of one connection, from its first byte to its end.
 
     Args:
         address: its client's.
@@ -43,8 +43,8 @@ class AdmissionControl:
 
     Args:
         most: connections at once.
-        caps: of each client; None where everybody is one neighbour, or no cap
-            is wanted.
+        caps: of each client; None where all clients share one address, or where no
+            cap is configured.
     """
 
     def __init__(self, *, most: int, caps: ClientCaps | None) -> None:
@@ -56,9 +56,9 @@ class AdmissionControl:
         """Count a connection.
 
         Raises:
-            RefusedError: there are enough, in all or of this client.
+            RefusedError: the limit is reached, in total or for this client.
         """
-        # All of them first: this bound protects the process, the next one its clients.
+        # The total first: it protects the process, the other one protects its clients.
         if len(self._slots) >= self._most:
             raise RefusedError(Refusal.CONNECTIONS)
         slot = ConnectionSlot(address)
@@ -71,7 +71,7 @@ class AdmissionControl:
         return slot
 
     def release(self, slot: ConnectionSlot) -> None:
-        """Count a connection no more; a second time changes nothing."""
+        """Stop counting a connection; a second call changes nothing."""
         # A cut handshake and the end of its protocol both come here.
         if slot not in self._slots:
             return
@@ -82,7 +82,7 @@ class AdmissionControl:
             self._caps.disconnect(slot.client)
 
     def may_ask(self, slot: ConnectionSlot) -> bool:
-        """Take one request's worth from what this client may ask."""
+        """Charge this client for one request; False when its rate is used up."""
         if self._caps is None or slot.client is None:
             return True
         # Before each count, not by a timer: an idle relay forgets at the next request.
@@ -90,14 +90,14 @@ class AdmissionControl:
         return self._caps.request(slot.client)
 
     def charge(self, slot: ConnectionSlot, requests: float) -> None:
-        """Take more from what this client may ask: its request cost so much."""
+        """Charge this client for more: its request cost so much."""
         if self._caps is not None and slot.client is not None:
             self._renew(self._caps)
             self._caps.charge(slot.client, requests)
 
     def begin_upload(self, slot: ConnectionSlot) -> bool:
         """Count an upload; False when this client has its share."""
-        # Where its connection has ended meanwhile nothing would ever end the count.
+        # If its connection has ended meanwhile, nothing would ever end the count.
         if self._caps is None or slot.client is None or slot not in self._slots:
             return True
         self._renew(self._caps)
@@ -107,7 +107,7 @@ class AdmissionControl:
         return True
 
     def end_upload(self, slot: ConnectionSlot) -> None:
-        """Count an upload no more; a second time changes nothing."""
+        """Stop counting an upload; a second call changes nothing."""
         if slot.uploads and self._caps is not None and slot.client is not None:
             self._caps.end_upload(slot.client)
         slot.uploads = False
@@ -121,7 +121,7 @@ class AdmissionControl:
 
     def hold_place(self, slot: ConnectionSlot) -> None:
         """Count a place at the gateways, until its end or the connection's."""
-        # As for an upload: it stood in line, and its connection may have ended there.
+        # As for an upload: its connection may have ended while it waited in the queue.
         if self._caps is None or slot.client is None or slot not in self._slots:
             return
         self._renew(self._caps)
@@ -129,14 +129,15 @@ class AdmissionControl:
         slot.place = True
 
     def end_place(self, slot: ConnectionSlot) -> None:
-        """Count a place no more; a second time changes nothing."""
+        """Stop counting a place; a second call changes nothing."""
         if slot.place and self._caps is not None and slot.client is not None:
             self._caps.end_place(slot.client)
         slot.place = False
 
     def _renew(self, caps: ClientCaps) -> None:
-        # A new secret makes all counts new and empty (``client_limits``): were those
-        # who are inside not counted again, each renewal would let a client in twice.
+        # A new secret makes all counts new and empty (``client_limits``). Without
+        # counting open connections again, each renewal would allow a client twice its
+        # share.
         if not caps.renew():
             return
         for slot in self._slots:
@@ -151,8 +152,8 @@ class AdmissionControl:
 def make_admission_control(config: RelayConfig) -> AdmissionControl:
     """Return the admission control that a configuration asks for.
 
-    Each client's caps are off behind a UNIX socket: there everybody is the same
-    neighbour.
+    The caps of each client are off behind a UNIX socket, where all clients share one
+    address.
     """
     limits, most = config.clients, config.limits.max_connections
     wanted = (limits.connections, limits.exchanges, limits.requests_per_s)

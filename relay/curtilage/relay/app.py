@@ -1,7 +1,7 @@
-"""One relay's life: start, serve, and an end that cuts no answer off.
+"""The life cycle of one relay: start, serve, drain.
 
-Knows addresses and signals' meaning; what passes is ``service``'s business, and
-how it is read and written ``connections``'.
+Knows addresses and what signals mean. Requests are handled by ``service``, and read
+and written by ``connections``.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class Relay:
     Args:
         config: what it does.
         telemetry: where it counts.
-        log: takes a line for each change of state; None: they are not written.
+        log: takes a line for each change of state; with None, none are written.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Relay:
         Raises:
             StartError: the address or a certificate file cannot be used.
         """
-        # Before anything that may fail: a library's own words hold peers' bytes.
+        # Before anything that may fail: messages of libraries quote peers' bytes.
         silence_libraries()
         asyncio.get_running_loop().set_exception_handler(self._on_loop_error)
         try:
@@ -77,7 +77,7 @@ class Relay:
             hurry: set when an operator does not want to wait any longer.
         """
         await self._drain(hurry or asyncio.Event())
-        # Handlers before the gateways' connections: each gives its own back.
+        # Handlers before the gateways' connections: each handler returns its own.
         if self._server is not None:
             await self._server.shutdown(CANCEL_S)
             self._server = None
@@ -87,8 +87,8 @@ class Relay:
 
     async def _drain(self, hurry: asyncio.Event) -> None:
         limits = self._config.limits
-        # /healthz says so first, while we listen on: whoever spreads clients over
-        # relays can send them elsewhere before anybody is refused.
+        # /healthz reports it first, while we still listen: a load balancer can then
+        # send clients to other relays before any is refused.
         if self._service is not None:
             self._service.draining = True
         if self._listener is not None and self._server is not None:
@@ -100,8 +100,8 @@ class Relay:
             self._listener.close()
             self._listener = None
             _remove_socket(self._config.listen)
-            # A padded answer takes its time; one that is cut is lost, since nothing is
-            # ever asked twice.
+            # A padded answer takes a while. One that is cut off is lost, since no
+            # request is ever sent twice.
             if self._server.close_idle():
                 waits = (self._server.quiet.wait(), hurry.wait())
                 tasks = [asyncio.create_task(wait) for wait in waits]
@@ -127,7 +127,7 @@ class Relay:
                 server, listen.host, listen.port, backlog=BACKLOG
             )
         else:
-            # The files first: what is wrong with one is said before a port is taken.
+            # The files first: errors in them are reported before a port is taken.
             context = make_server_context(self._config.tls)
             listener = TLSListener(
                 await bind(listen.host, listen.port, backlog=BACKLOG),
@@ -138,12 +138,12 @@ class Relay:
                 make=server.protocol_for,
             )
         self._listener = listener
-        # As it is, not as it was asked for: port 0 takes a free one.
+        # The actual address, not the configured one: port 0 picks a free port.
         host = f"[{listen.host}]" if ":" in listen.host else listen.host
         return f"{host}:{listener.sockets[0].getsockname()[1]}"
 
     def _on_loop_error(self, _: object, __: Mapping[str, object]) -> None:
-        # The default prints whatever was at hand, peers' bytes included.
+        # asyncio's default prints its context, which includes peers' bytes.
         self._telemetry.rejected(Refusal.INTERNAL)
 
 

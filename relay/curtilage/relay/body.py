@@ -1,7 +1,6 @@
-"""Content on its way, a piece at a time: from a client, bounded, and to one.
+"""Message content, a piece at a time: read from a client with bounds, or sent to one.
 
-Knows octets, seconds and where content ends; refuses to know what a piece means or who
-sends it.
+Knows bytes, seconds and where content ends, not what a piece means or who sends it.
 """
 
 import asyncio
@@ -14,10 +13,10 @@ from curtilage.relay.refusals import Refusal, RefusedError
 
 
 class RequestBody:
-    """Content as it comes from a client.
+    """The content of a client's request.
 
     Args:
-        read: gives what is there, or nothing at the end.
+        read: returns what has arrived, or nothing at the end.
         broken: what ``read`` raises where the framing is wrong.
         limits: how large and how slow it may be.
     """
@@ -47,13 +46,13 @@ class RequestBody:
         return bytes(content)
 
     async def piece(self) -> bytes:
-        """Read what is there, waiting for something; nothing at the end.
+        """Read what has arrived, waiting for something; nothing at the end.
 
         Raises:
             RefusedError: too large, too slow or malformed.
         """
-        # Each octet earns its time, so that a drip (slow POST) is cut as a silence is,
-        # and a large request on a slow line is not.
+        # Each byte earns its time: a slow POST is cut off as a silent one is, and a
+        # large request on a slow line is not.
         earned_s = self._seen / self._limits.min_body_bytes_per_s
         due = self._began + self._limits.body_timeout_s + earned_s
         try:
@@ -63,14 +62,14 @@ class RequestBody:
             raise RefusedError(Refusal.BODY_TOO_SLOW) from None
         except self._broken:
             raise RefusedError(Refusal.MALFORMED) from None
-        # By what came, not by what was announced: chunks announce nothing.
+        # By what arrived, not by what was announced: chunks announce nothing.
         self._seen += len(piece)
         if self._seen > self._limits.max_request_bytes:
             raise RefusedError(Refusal.BODY_TOO_LARGE)
         return piece
 
     def excuse(self, seconds: float) -> None:
-        """Do not count so much time: we did not read meanwhile."""
+        """Extend the deadline by so much time: we did not read meanwhile."""
         self._began += seconds
 
 
@@ -92,12 +91,12 @@ class Sink(Protocol):
 
 
 class RequestPieces:
-    """A request's content as it comes; counted until its end.
+    """The content of a request as it arrives; counted until its end.
 
     Args:
-        first: what came already; nothing where that is all.
+        first: what has arrived; nothing if that is all.
         body: the rest.
-        ended: called once, when nothing follows or it is not wanted any more.
+        ended: called once, when nothing follows or the rest is not wanted.
     """
 
     def __init__(
@@ -126,9 +125,9 @@ class RequestPieces:
         return piece
 
     def end(self) -> None:
-        """Count it no more."""
-        # Forgotten before it is called: the end of the content and the end of the
-        # exchange both come here, and counting twice would give away two places.
+        """Stop counting it."""
+        # Cleared before the call: the end of the content and the end of the exchange
+        # both come here, and a second call would release two places.
         ended, self._ended = self._ended, None
         if ended is not None:
             ended()

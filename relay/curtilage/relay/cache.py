@@ -1,7 +1,7 @@
-"""One copy for everybody: fetched once, served byte for byte, then dropped.
+"""A copy that all clients share: fetched once, served unchanged, then dropped.
 
-A copy per client, or an age per client, would mark clients; so there is one
-copy, one age, and no answer older than it. Knows neither HTTP nor clients.
+A copy or an age for each client would identify clients; so there is one copy, one
+age, and no answer older than it. Knows neither HTTP nor clients.
 """
 
 import asyncio
@@ -11,10 +11,10 @@ Fetcher = Callable[[], Awaitable[bytes]]
 
 
 class SharedCopy:
-    """A value that everybody shares until it is too old.
+    """A value that all clients share until it is too old.
 
     Args:
-        fetch: gets it; whatever it raises goes to everybody who waits.
+        fetch: gets it; an exception is raised to all that wait.
         max_age_s: age at which a copy is no longer served.
         clock: monotonic seconds.
     """
@@ -31,22 +31,23 @@ class SharedCopy:
 
     def current(self) -> bytes | None:
         """Return the copy while it is young enough, else None."""
-        # Forgotten, not kept for bad days: an old key list would send requests to a key
-        # that the gateway has overwritten.
+        # Dropped, not kept as a fallback: an old key list would make clients seal to a
+        # key that the gateway has overwritten.
         if self._clock() - self._fetched_at >= self._max_age_s:
             self._value = None
         return self._value
 
     async def get(self) -> bytes:
-        """Return the copy; fetch it, once for all who ask, when there is none."""
+        """Return the copy; if there is none, fetch it once for all callers."""
         value = self.current()
         if value is not None:
             return value
-        # One fetch for all: each client's own would tell the gateway when it came.
+        # One fetch for all: a fetch for each client would show the gateway when it
+        # came.
         if self._running is None:
             self._running = asyncio.create_task(self._refresh())
             self._running.add_done_callback(self._finished)
-        # Shielded: one client that goes away must not cancel it for the others.
+        # Shielded: one client that disconnects must not cancel it for the others.
         return await asyncio.shield(self._running)
 
     async def close(self) -> None:
@@ -56,7 +57,7 @@ class SharedCopy:
             await asyncio.wait([self._running])
 
     async def _refresh(self) -> bytes:
-        # The age counts from before the fetch: it may have taken a while.
+        # The age counts from before the fetch, which may take a while.
         began = self._clock()
         value = await self._fetch()
         self._value, self._fetched_at = value, began
@@ -65,4 +66,4 @@ class SharedCopy:
     def _finished(self, task: asyncio.Task[bytes]) -> None:
         self._running = None
         if not task.cancelled():
-            task.exception()  # seen, also when everybody who waited is gone
+            task.exception()  # retrieved, also when all that waited have gone

@@ -1,14 +1,14 @@
-"""How much one client may take, without knowing who it is.
+"""Limits for each client that do not identify it.
 
-Keeps neither addresses nor hashes of them: a keyed hash of the address picks
-one cell in each of a few rows, and the cells hold counts. The secret and every
-count are thrown away when their time is over; who is inside at that moment is
-counted anew (``admission``). What is refused is the client all
-of whose cells are used up: to shut somebody else out, an attacker would have to
-use up the victim's cell in *every* row without knowing which they are, and the
-size of the table never grows, however many addresses there are.
+Stores neither addresses nor their hashes. A keyed hash of the address selects one
+cell in each of a few rows, and the cells hold counts (a count-min sketch). The secret
+and all counts are discarded when their time is over; open connections are then
+counted again (``admission``). A client is refused when all of its cells are used up.
+To block another client, an attacker would have to use up that client's cell in
+*every* row without knowing which they are. The table never grows, however many
+addresses there are.
 
-One client is one IPv4 address, or one /56 of IPv6: what a provider gives one
+One client is one IPv4 address or one IPv6 /56: what a provider assigns to one
 customer, who may use any address in it.
 """
 
@@ -30,7 +30,7 @@ DIGEST_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLimits:
-    """What one client may take; 0 turns a cap off.
+    """The limits of one client; 0 turns a cap off.
 
     Attributes:
         connections: at once. Below the places at the gateway, so that no single
@@ -39,7 +39,7 @@ class ClientLimits:
             ``fair_queue``.
         requests_per_s: in the long run.
         burst: requests at once, after a pause.
-        rotate_s: age at which the secret and all counts are forgotten.
+        rotate_s: age at which the secret and all counts are discarded.
     """
 
     connections: int = 32
@@ -51,7 +51,7 @@ class ClientLimits:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One client for one life of the secret: positions in the table.
+    """The cells of one client while one secret lasts.
 
     Attributes:
         cells: one in each row.
@@ -64,10 +64,10 @@ class ClientCaps:
     """Counts connections and requests for each client.
 
     Args:
-        limits: what one may take.
-        uploads: that one may have under way; 0 turns this cap off.
+        limits: of one client.
+        uploads: that one client may have in progress; 0 turns this cap off.
         clock: monotonic seconds.
-        random: of the secret.
+        random: source of the secret.
     """
 
     def __init__(
@@ -85,10 +85,10 @@ class ClientCaps:
         self._forget()
 
     def renew(self) -> bool:
-        """Forget secret and counts where their time is over; return whether it was.
+        """Discard secret and counts when their time is over; return whether it was.
 
-        What ``find`` said before is then worth nothing: find whoever is still
-        connected anew, and ``hold`` it.
+        Results of ``find`` are then invalid: call ``find`` again for every client that
+        is still connected, and ``hold`` it.
         """
         if self._clock() - self._began < self._limits.rotate_s:
             return False
@@ -96,9 +96,9 @@ class ClientCaps:
         return True
 
     def find(self, address: str) -> Client:
-        """Return where a client is counted as long as this secret lives."""
-        # Keyed: of a bare hash, whoever sees the table could try all of IPv4 in seconds
-        # and learn who asked.
+        """Return a client's cells for the lifetime of this secret."""
+        # Keyed: from a plain hash, anyone with the table could try all of IPv4 in
+        # seconds and learn the clients' addresses.
         digest = hashlib.blake2s(
             _customer(address), key=self._secret, digest_size=DIGEST_BYTES
         ).digest()
@@ -111,7 +111,7 @@ class ClientCaps:
 
     def connect(self, client: Client) -> bool:
         """Count a connection; False when this client holds as many as it may."""
-        # The least of its cells: the others may be full of somebody else's.
+        # The smallest of its cells: the others may be filled by other clients.
         most = self._limits.connections
         if most and min(self._open[cell] for cell in client.cells) >= most:
             return False
@@ -119,12 +119,12 @@ class ClientCaps:
         return True
 
     def hold(self, client: Client) -> None:
-        """Count a connection that is there already, over the cap or not."""
+        """Count a connection that is already open, over the cap or not."""
         for cell in client.cells:
             self._open[cell] += 1
 
     def disconnect(self, client: Client) -> None:
-        """Count a connection's end."""
+        """Count the end of a connection."""
         for cell in client.cells:
             self._open[cell] -= 1
 
@@ -137,12 +137,12 @@ class ClientCaps:
         return True
 
     def hold_upload(self, client: Client) -> None:
-        """Count an upload that is under way already, over the cap or not."""
+        """Count an upload that is already in progress, over the cap or not."""
         for cell in client.cells:
             self._uploads[cell] += 1
 
     def end_upload(self, client: Client) -> None:
-        """Count an upload's end."""
+        """Count the end of an upload."""
         for cell in client.cells:
             self._uploads[cell] -= 1
 
@@ -151,7 +151,7 @@ class ClientCaps:
         return min(self._places[cell] for cell in client.cells)
 
     def hold_place(self, client: Client) -> None:
-        """Count a place; whether there is one to have, ``fair_queue`` knows."""
+        """Count a place; ``fair_queue`` decides whether one is free."""
         for cell in client.cells:
             self._places[cell] += 1
 
@@ -161,23 +161,23 @@ class ClientCaps:
             self._places[cell] -= 1
 
     def charge(self, client: Client, requests: float) -> None:
-        """Count what one request cost beyond its own worth."""
+        """Charge what one request cost beyond the first."""
         now = self._clock() - self._began
         burst = float(self._limits.burst)
-        # Of all its cells, or the one that was spared would let it in again.
+        # From all its cells, or the one that was spared would admit it again.
         for cell in client.cells:
             self._spent[cell] = min(self._used(cell, now) + requests, burst)
             self._seen[cell] = now
 
     def request(self, client: Client) -> bool:
-        """Take one request's worth; False when this client has none left."""
+        """Charge for one request; False when this client has none left."""
         rate = self._limits.requests_per_s
         if not rate:
             return True
         cells = client.cells
         now = self._clock() - self._began
         burst = float(self._limits.burst)
-        # All are looked at before one is written: who is refused spends nothing.
+        # All are read before one is written: a refused client is not charged.
         spent = [self._used(cell, now) for cell in cells]
         if min(spent) + 1.0 > burst:
             return False
@@ -192,8 +192,8 @@ class ClientCaps:
         return max(0.0, self._spent[cell] - earned)
 
     def _forget(self) -> None:
-        # Both at once: counts that outlived their secret would be read as somebody
-        # else's, and a secret that was kept would tell whose the old ones were.
+        # Both at once: counts that outlived their secret would be read as other
+        # clients', and a secret that was kept would reveal whose the old counts were.
         self._secret = self._random(32)
         self._began = self._clock()
         nothing = bytes(array("l").itemsize * ROWS * CELLS)
@@ -204,15 +204,15 @@ class ClientCaps:
 
 
 def _customer(address: str) -> bytes:
-    """Return what stands for one customer: an IPv4 address, an IPv6 /56."""
-    # Without the zone of a link-local address, which names an interface of ours. What
-    # is no address counts as one client, together with all else that is none.
+    """Return the key of one customer: an IPv4 address, or an IPv6 /56."""
+    # Without the zone of a link-local address, which names an interface of ours. All
+    # text that is not an address counts as one client.
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return b""
     if isinstance(parsed, ipaddress.IPv6Address):
-        # On a socket of both kinds IPv4 comes mapped: a /56 of that would be everybody.
+        # A dual-stack socket maps IPv4 into one /56, which would be all of IPv4.
         if parsed.ipv4_mapped is None:
             return parsed.packed[:IPV6_PREFIX_BYTES]
         parsed = parsed.ipv4_mapped

@@ -24,13 +24,13 @@ HOST: Final = re.compile(r"[a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\]")
 ORIGIN: Final = re.compile(
     r"https?://(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?/?"
 )
-"""Goes into Host, and into nginx's configuration: no octet that means more there."""
+"""For Host and nginx's configuration: no byte that has a special meaning there."""
 SAFE_TEXT: Final = re.compile(r"[A-Za-z0-9/._@:,+=\[\]-]+")
-"""What may stand unquoted in a text for nginx or Envoy without meaning more there."""
+"""Characters without a special meaning in a text for nginx or Envoy."""
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 RESERVED: Final = frozenset({"healthz"})
 RESERVED_NODES: Final = frozenset({"keys", "bundle"})
-"""What stands behind a pool's name as its nodes' names do."""
+"""Path segments below a pool's name that are not nodes."""
 MAX_PORT: Final = 65535
 MAY_BE_ZERO: Final = frozenset(
     {"drain_delay_s", "connections", "exchanges", "requests_per_s", "place_wait_s"}
@@ -105,7 +105,7 @@ class TLSSettings:
     Attributes:
         certificate: PEM, the chain included.
         key: PEM, its private key.
-        client_ca: PEM; then only clients with a certificate of these get in.
+        client_ca: PEM; only clients with a certificate from it may connect.
     """
 
     certificate: Path
@@ -123,29 +123,29 @@ class Limits:
         max_connections: with ``max_upstream`` below the usual 1024 descriptors.
         max_upstream: requests at the gateways at once; the next one waits.
             Below the 64 connections that an enclave takes by default, so that
-            fetches of keys and bundle, and whoever looks at its health, still
-            find room there when all places are taken.
+            fetches of keys and bundle, and health checks, still find room when all
+            places are taken.
         place_wait_s: how long a request may wait for one of these places; then it
             gets 429. Shorter than a client waits for the first frame (15 s).
-        max_uploads: places that requests may hold which still arrive and pass on
-            piece by piece (Incremental); the next one gets 429. A third of the
-            places: slow senders must not take them all. One client has a quarter
-            of these, unless the caps of ``clients`` are off.
-        header_timeout_s: from a connection's begin, or a further request's first
-            byte, to the end of its head.
+        max_uploads: places for requests that are passed on piece by piece while they
+            arrive (Incremental); the next one gets 429. A third of the places, so that
+            slow senders cannot take them all. One client may have a quarter of these,
+            unless the caps of ``clients`` are off.
+        header_timeout_s: from the start of a connection, or a further request's
+            first byte, to the end of its head.
         idle_timeout_s: how long a connection may wait for its next request.
         body_timeout_s: how long content may take beyond its minimum rate.
-        min_body_bytes_per_s: slower content than this is refused.
+        min_body_bytes_per_s: slower content is refused.
         write_timeout_s: how long a client may leave a piece unread.
         connect_timeout_s: to reach a gateway.
         upstream_read_timeout_s: silence of a gateway; long, since an enclave
             that does not pace its answers is silent while a request waits.
         fetch_timeout_s: one whole fetch of keys or of the bundle.
-        node_fetch_timeout_s: the same, of one of a pool's nodes: the list of all waits
-            for the slowest, and what came too late is left out.
+        node_fetch_timeout_s: the same, of one of a pool's nodes: the list waits for
+            the slowest, and a node that is too late is left out.
         cache_s: age at which a copy of keys or bundle is no longer served.
-        drain_delay_s: after the signal to stop, how long to listen on with
-            ``/healthz`` saying "draining", for whoever sends clients here.
+        drain_delay_s: after the signal to stop, how long to keep listening with
+            ``/healthz`` reporting "draining", so that load balancers can react.
         shutdown_grace_s: time for running requests after that; several times the
             shortest padded answer (64 frames every 50 ms).
     """
@@ -175,16 +175,16 @@ class RelayConfig:
     """What one relay does.
 
     Attributes:
-        listen: where clients come in.
+        listen: the address that clients connect to.
         gateways: name to upstream; at least one. A pool's nodes are here as
             ``pool/node``.
         environment: development alone permits plain HTTP.
         hosts: names that Host may give; empty means any.
-        tls: TLS towards clients; None leaves it to whatever stands in front.
-        keys: what is kept of the keys that open the relay; none: it is open.
-        clients: what one client may take.
+        tls: TLS towards clients; None leaves it to a proxy in front.
+        keys: records of the access keys; none: no key is required.
+        clients: limits for each client.
         limits: bounds.
-        telemetry: where counts go; nowhere unless configured.
+        telemetry: where counts are sent; nowhere unless configured.
         upstream_ca_file: trust these certificates for gateways, not the system's.
     """
 
@@ -215,8 +215,8 @@ def parse_config(text: str, overrides: Mapping[str, object]) -> RelayConfig:
 
     Args:
         text: TOML; may be empty.
-        overrides: what flags said, under the file's keys; ``gateways`` is added
-            to the file's, everything else takes the place of the file's.
+        overrides: values from flags, under the file's keys; ``gateways`` is added
+            to the file's, all others replace the file's.
 
     Raises:
         ConfigError: with every problem found.
@@ -235,7 +235,7 @@ def read_toml(text: str) -> dict[str, object]:
     """Return the tree of a configuration file's text.
 
     Raises:
-        ConfigError: it is no TOML.
+        ConfigError: it is not TOML.
     """
     try:
         return tomllib.loads(text)
@@ -254,7 +254,7 @@ def named_files(tls: TLSSettings | None, ca_file: Path | None) -> Mapping[str, s
 
 
 def is_exposed(config: RelayConfig) -> bool:
-    """Return whether clients reach this from other machines without TLS."""
+    """Return whether other machines can reach this relay without TLS."""
     return config.tls is None and is_remote(config.listen)
 
 
@@ -282,7 +282,7 @@ def parse_upstream(text: str, environment: Environment) -> Upstream:
     """Read ``https://host[:port]``, ``unix:/path`` or, for development, http.
 
     Raises:
-        ConfigError: none of these, or plain HTTP where it may not be.
+        ConfigError: none of these, or plain HTTP where it is not allowed.
     """
     if text.startswith("unix:"):
         return _unix(text)
@@ -291,14 +291,14 @@ def parse_upstream(text: str, environment: Environment) -> Upstream:
         port = url.port
     except ValueError:
         raise ConfigError(f"{text!r}: not a host or not a port") from None
-    # Matched as it is written: what urlsplit makes of odd octets is not what goes into
-    # Host, or into nginx's configuration.
+    # Matched as written: what urlsplit makes of unusual characters is not what is put
+    # into Host, or into nginx's configuration.
     if ORIGIN.match(text) is None or not url.hostname or port == 0:
         raise ConfigError(f"{text!r}: expected https://host[:port] or unix:/path")
     if ORIGIN.fullmatch(text) is None:
         raise ConfigError(f"{text!r}: only scheme, host and port; paths are fixed")
-    # What is sealed stays sealed over plain HTTP, but whoever is on the line sees when
-    # each exchange came and how long it was, and may answer in the gateway's place.
+    # Over plain HTTP the content is still sealed, but an observer sees the time and
+    # length of each exchange, and an active attacker can answer for the gateway.
     if url.scheme == "http" and not _is_loopback(url.hostname):
         raise ConfigError(f"{text!r}: plain http only to a loopback address")
     if url.scheme == "http" and environment is not Environment.DEVELOPMENT:
@@ -324,7 +324,7 @@ def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return False  # names are refused too: somebody else may answer for them
+        return False  # names too: another machine may answer for them
 
 
 class _Dataclass(Protocol):
@@ -335,14 +335,14 @@ _Numbers = TypeVar("_Numbers", bound=_Dataclass)
 
 
 class TreeReader:
-    """Walks a tree of TOML once and gathers every problem."""
+    """Reads a TOML tree once and collects all problems."""
 
     def __init__(self, tree: Mapping[str, object]) -> None:
         self._tree = tree
         self._problems: list[str] = []
 
     def config(self) -> RelayConfig:
-        """Return what a relay's file says.
+        """Return the configuration in a relay's file.
 
         Raises:
             ConfigError: with every problem found.
@@ -379,7 +379,7 @@ class TreeReader:
         )
 
     def _refuse_unknown(self, known: Collection[str]) -> None:
-        # Not ignored: a limit that is misspelt would silently be another one.
+        # Not ignored: a misspelt limit would silently keep its default.
         self._problems += [
             f"{key}: unknown key; known: {', '.join(sorted(known))}"
             for key in sorted(self._tree.keys() - set(known))
@@ -390,7 +390,7 @@ class TreeReader:
         if named in list(Environment):
             return Environment(str(named))
         self._problems.append('environment: expected "production" or "development"')
-        # Read on as the stricter one, so that its problems are named as well.
+        # Continue as production, so that its problems are reported as well.
         return Environment.PRODUCTION
 
     def _listen(self) -> Listen | None:
@@ -440,7 +440,7 @@ class TreeReader:
             self._problems.append(f"gateways.{name}: {error}")
 
     def _pool(self, name: str, nodes: Mapping[str, object]) -> Mapping[str, str]:
-        """Return the addresses of a pool's nodes that are well named."""
+        """Return the addresses of a pool's nodes with valid names."""
         if not 1 <= len(nodes) <= MAX_NODES:
             self._problems.append(
                 f"gateways.{name}: a pool has 1 to {MAX_NODES} nodes, id = upstream"
@@ -455,8 +455,8 @@ class TreeReader:
                 )
             elif not isinstance(address, str):
                 self._problems.append(f"gateways.{name}.{node}: expected a text")
-            # Two ids of one enclave would be two chances for it, and clients, which see
-            # that their keys are the same, take the second for one that is missing.
+            # One enclave under two ids would get two shares of the requests, and
+            # clients, which compare keys, would take the second for a missing node.
             elif address in found.values():
                 self._problems.append(f"gateways.{name}.{node}: listed twice")
             else:
@@ -485,7 +485,7 @@ class TreeReader:
             self._problems.append(f"access.{key}: unknown key")
         records: dict[str, KeyRecord] = {}
         for number, line in enumerate(self._texts(table, "keys", "access.keys"), 1):
-            # Never the line itself: somebody may have put a key there.
+            # Never the line itself: it might be a key that was put there by mistake.
             record = parse_key_record(line)
             if record is None or record.name in records:
                 self._problems.append(

@@ -1,10 +1,9 @@
-"""Connections of clients: aiohttp's low-level server, with the relay's rules on it.
+"""Client connections: aiohttp's low-level server, with the relay's rules.
 
-Every default of aiohttp that would change, keep or tell something is set here: no
-decompression, no log, no field of its own, no error page of its own, a deadline for
-heads, contents, readers and idle connections, a cap for each client. Answers are
-written as ``forward`` words them, octet by octet; aiohttp parses requests and keeps
-connections.
+Every default of aiohttp that would change, keep or disclose something is set here: no
+decompression, no log, no header field or error page from aiohttp, deadlines for heads,
+contents, readers and idle connections, caps for each client. Answers are written
+exactly as ``forward`` builds them; aiohttp parses requests and manages connections.
 """
 
 import asyncio
@@ -32,18 +31,18 @@ MAX_FIELDS: Final = 64
 MAX_FIELD_BYTES: Final = 8190
 READ_BUFFER_BYTES: Final = 64 * 1024
 LINGER_S: Final = 2.0
-"""How long a refused request's content is read on, so that its sender, busy
-writing, gets to see the answer instead of a reset."""
+"""How long a refused request's content is still read, so that a sender that is still
+writing sees the answer instead of a reset."""
 FRAMING_BYTES: Final = 16 * 1024
-"""Of a request, beyond half its content: its head, and what divides its chunks."""
+"""Bytes of a request beyond half its content: its head, and its chunk framing."""
 FRAMING_COST: Final = 20.0
-"""A request with more counts as so many: each chunk costs a call, however short, so
-that chunks of one octet would cost us far more than their sender."""
+"""A request with more chunks is charged as several: each chunk costs a call, so that
+one-byte chunks would cost the relay far more than their sender."""
 FIRST_SERVER_ERROR: Final = 500
 
 
 class HTTPClock:
-    """The present second as HTTP writes it: made once a second, not for each answer."""
+    """The current second in HTTP's format: formatted once a second, not per answer."""
 
     def __init__(self) -> None:
         self._second = 0
@@ -58,7 +57,7 @@ class HTTPClock:
 
 
 class _Written(web.StreamResponse):
-    """An answer that is on its way already: aiohttp has nothing to add."""
+    """An answer that was written already: aiohttp adds nothing."""
 
     def __init__(self, *, stays: bool) -> None:
         super().__init__()
@@ -80,7 +79,7 @@ class _Written(web.StreamResponse):
 
 
 class Server(web.Server):
-    """aiohttp's low-level server with our connections and caps on them.
+    """aiohttp's low-level server with our connections and caps.
 
     Args:
         service: answers requests.
@@ -102,8 +101,8 @@ class Server(web.Server):
         *,
         telemetry: Telemetry,
     ) -> None:
-        # A client that is gone cancels its request: nothing goes to a gateway, and no
-        # place is held there, for an answer that no client takes.
+        # A client that disconnects cancels its request: nothing is sent to a gateway,
+        # and no place is held there, for an answer that no client reads.
         super().__init__(self._serve, handler_cancellation=True)
         self.limits = config.limits
         self.telemetry = telemetry
@@ -128,8 +127,8 @@ class Server(web.Server):
 
     def close_idle(self) -> bool:
         """Close connections without a request; return whether others remain."""
-        # Between two requests either side may close whenever it likes (RFC 9112,
-        # section 9.5): to a client this looks like any idle connection's end.
+        # Between two requests either side may close at any time (RFC 9112, section
+        # 9.5): to a client this looks like the end of any idle connection.
         for connection in self.connections:
             cast("_Connection", connection).close_if_idle()
         return self._busy > 0
@@ -137,7 +136,8 @@ class Server(web.Server):
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = cast("_Connection", request.protocol)
         if connection.slot is None:
-            # Refused before it could ask: whoever counts nowhere would have no caps.
+            # Refused before it could send: a client that is not counted would have no
+            # caps.
             raise ConnectionResetError
         caller = _Caller(request, connection, connection.slot)
         self._busy += 1
@@ -148,24 +148,25 @@ class Server(web.Server):
                 method=request.method,
                 target=request.raw_path,
                 fields=forward.index(request.raw_headers),
-                # The parser takes any digits here; 0.9 and 2 do not look like this.
+                # The parser accepts any digits here; 0.9 and 2 do not look like this.
                 minor=request.version.minor if request.version.major == 1 else -1,
             )
-            # With a length, framing is a head and no more; the parser bounds that.
+            # With a Content-Length, framing is only a head; the parser bounds that.
             if b"transfer-encoding" in head.fields:
                 connection.limit_framing(request.content)
             await self._service.serve(head, caller)
         except RefusedError as refused:
             self.telemetry.rejected(refused.refusal)
-            # The rest of its content is not read, so where a next request would begin
-            # is not known: what follows here might be one that was smuggled.
+            # The rest of its content is not read, so the start of the next request is
+            # unknown: what follows might be a smuggled one.
             caller.stays = False
             fields = refusals.refusal_fields(refused.refusal)
             status = refusals.status_of(refused.refusal)
             content = refusals.refusal_body(refused.refusal)
             await caller.answer(status, fields, content)
         finally:
-            # Also where the client left: one that stayed counted would hold up a drain.
+            # Also if the client disconnected: one that stayed counted would delay a
+            # drain.
             connection.end_request()
             self._busy -= 1
             if not self._busy:
@@ -174,7 +175,7 @@ class Server(web.Server):
 
 
 class _Caller:
-    """One request's client, as ``service`` wants to see it."""
+    """The client of one request, as the interface that ``service`` uses."""
 
     broken: type[Exception] = web.RequestPayloadError
 
@@ -190,8 +191,8 @@ class _Caller:
         self._admission = connection.server.admission
         self._queue = connection.server.queue
         self.read = request.content.readany
-        # RFC 9112, section 9.3: 1.1 stays open unless it says otherwise. A client of
-        # 1.0 that asks for keep-alive gets none: its proxies may not know the word.
+        # RFC 9112, section 9.3: 1.1 is persistent by default. A 1.0 client that asks
+        # for keep-alive does not get it: its proxies may not understand it.
         self.stays = (
             request.keep_alive
             and request.version.minor == 1
@@ -215,7 +216,7 @@ class _Caller:
 
     def content(self) -> bytes | None:
         content = self._request.content
-        # Nearly every request came whole, with its head: then no task has to wait.
+        # Nearly every request arrives whole, with its head: then no task has to wait.
         if not content.is_eof() or content.exception() is not None:
             return None
         return content.read_nowait()
@@ -224,7 +225,7 @@ class _Caller:
         head = forward.answer_head(
             status, fields, date=self._connection.date(), close=not self.stays
         )
-        # To HEAD, a head alone (RFC 9110, section 9.3.2).
+        # HEAD gets a head only (RFC 9110, section 9.3.2).
         content = b"" if self._request.method == "HEAD" else content
         self._connection.put(head + content)
         await self._connection.drained()
@@ -249,7 +250,7 @@ class _Caller:
 
 
 class _Outflow:
-    """Where the pieces of one answer go: to the client, each in one write."""
+    """Sends the pieces of one answer to the client, each in one write."""
 
     def __init__(
         self, connection: "_Connection", head: bytes, *, chunked: bool
@@ -263,8 +264,8 @@ class _Outflow:
         return self._connection.writing_paused
 
     def write(self, piece: bytes) -> None:
-        # One write for each piece, its head and framing with it: two would be two
-        # segments and two TLS records, and cost twice.
+        # One write for each piece, with its head and framing: two would be two segments
+        # and two TLS records, at twice the cost.
         if self._chunked:
             piece = b"%x\r\n%b\r\n" % (len(piece), piece)
         if self._head:
@@ -290,16 +291,16 @@ class _Connection(web.RequestHandler):
             server,
             loop=loop,
             keepalive_timeout=server.limits.idle_timeout_s,
-            # aiohttp's own words, on a log or an error page, quote what a peer sent.
+            # aiohttp's own messages, in a log or an error page, quote what a peer sent.
             logger=silent_logger(),
-            access_log=cast("Any", None),  # None means none; the type forgets it
+            access_log=cast("Any", None),  # None disables it; the type lacks it
             debug=False,
             max_line_size=MAX_LINE_BYTES,
             max_headers=MAX_FIELDS,
             max_field_size=MAX_FIELD_BYTES,
             lingering_time=LINGER_S,
             read_bufsize=READ_BUFFER_BYTES,
-            # ``forward`` refuses any coding; decoded, one would be unbounded.
+            # ``forward`` refuses any content coding; decoded, the size is unbounded.
             auto_decompress=False,
         )
         self.server = server
@@ -316,24 +317,26 @@ class _Connection(web.RequestHandler):
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a connection, or refuse it when there are enough.
+        """Accept a connection, or refuse it when the limit is reached.
 
-        The first head's deadline begins here: who is silent is dropped too.
+        The deadline of the first head begins here: a silent client is dropped too.
         """
         super().connection_made(transport)
-        # Slowloris: without this, who never sends a head holds a connection for ever.
+        # Slowloris: without this, a client that sends no head holds a connection for
+        # ever.
         self._head_timer = self._loop.call_later(
             self.server.limits.header_timeout_s, self.force_close
         )
         if self.slot is None:
-            # Of a UNIX socket: there is no address, everybody is the same neighbour.
+            # A UNIX socket has no peer address; all clients count as one.
             peer = self.peername
             address = str(peer[0]) if isinstance(peer, tuple) else ""
             try:
                 self.slot = self.server.admission.admit(address)
             except RefusedError as refused:
                 self.server.telemetry.rejected(refused.refusal)
-                # Without TLS a word costs nothing; with it, ``tls`` has refused before.
+                # Without TLS an answer is cheap; with TLS, ``tls`` has refused it
+                # already.
                 self.put(_refusal_bytes(refused.refusal, date=self.date()))
                 self.force_close()
 
@@ -342,7 +345,7 @@ class _Connection(web.RequestHandler):
         """Forget a connection."""
         if self.slot is not None:
             self.server.admission.release(self.slot)
-        # A timer that went on would hold the connection, and what was read on it.
+        # A timer that continued would keep the connection, and what was read, alive.
         self._stop_head_timer()
         self._stop_read_timer()
         self._make_room()
@@ -350,15 +353,15 @@ class _Connection(web.RequestHandler):
 
     @override
     def data_received(self, data: bytes) -> None:
-        """Read; the first byte of a further request starts its head's deadline."""
-        # From its first octet, not from the last answer: between two requests a client
+        """Read; the first byte of a further request starts the deadline of its head."""
+        # From its first byte, not from the last answer: between two requests a client
         # may be idle for longer than a head may take.
         if not self._busy and self._head_timer is None:
             self._head_timer = self._loop.call_later(
                 self.server.limits.header_timeout_s, self.force_close
             )
         if self._discarding:
-            # Read, so that the answer is not reset under way, and thrown away unparsed.
+            # Read, so that the answer is not lost to a reset, and discarded unparsed.
             return
         self._received += len(data)
         super().data_received(data)
@@ -368,21 +371,21 @@ class _Connection(web.RequestHandler):
 
     @override
     def resume_reading(self, resume_parser: bool = True) -> None:
-        """Go on, if reading was paused; aiohttp asks after every read."""
+        """Resume reading if it was paused; aiohttp calls this after every read."""
         if self._reading_paused:
             super().resume_reading(resume_parser)
 
     @override
     def pause_writing(self) -> None:
-        """Hold the gateway back; a client that does not read has so much time."""
+        """Pause the gateway; a client that does not read has this much time."""
         super().pause_writing()
-        # Slow reading, Slowloris from the other side: it would hold a place at the
-        # gateway for as long as the client likes.
+        # Slow reading, the reverse of Slowloris: it would hold a place at the gateway
+        # for as long as the client likes.
         self._start_read_timer()
 
     @override
     def resume_writing(self) -> None:
-        """Let the gateway go on."""
+        """Resume the gateway."""
         super().resume_writing()
         self._stop_read_timer()
         self._make_room()
@@ -397,15 +400,15 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what the parser refused, or what failed here, in our words."""
-        # An answer that broke off must look so: the connection ends without the last
-        # chunk (RFC 9112, section 8), and without another answer behind half of one.
+        """Answer with our own text what the parser refused, or what failed here."""
+        # A broken-off answer must be recognisable: the connection ends without the last
+        # chunk (RFC 9112, section 8), and without a second answer after half of one.
         if isinstance(exc, CutError | ConnectionError):
             raise ConnectionResetError from None
         refusal = Refusal.MALFORMED
         if status >= FIRST_SERVER_ERROR:
             refusal = Refusal.INTERNAL
-        # Neither the exception nor aiohttp's page goes out: both quote the request.
+        # Neither the exception nor aiohttp's page is sent: both quote the request.
         self.server.telemetry.rejected(refusal)
         if self.begun:
             raise ConnectionResetError from None
@@ -425,13 +428,13 @@ class _Connection(web.RequestHandler):
     def end_request(self) -> None:
         """Note that the connection waits for its next request."""
         self._busy = False
-        # What is left of its content still comes, and counts with it until a next head.
+        # The rest of its content still arrives, and counts for it until the next head.
         if self._measured is None or self._measured.is_eof():
             self._received, self._measured = 0, None
         self.on_room = None
         transport = self.transport
         if transport is not None and transport.get_write_buffer_size():
-            # What is left goes out by itself; a client that does not read it would
+            # Buffered data is flushed by itself; a client that does not read it would
             # hold the connection, and our memory, for ever.
             self._start_read_timer()
 
@@ -441,23 +444,24 @@ class _Connection(web.RequestHandler):
             self.close()
 
     def limit_framing(self, content: StreamReader) -> None:
-        """Compare a request's octets with those of its content from now on.
+        """Compare a request's bytes with those of its content from now on.
 
         Raises:
             RefusedError: there is far more framing than content.
         """
-        # At once: all of a short request may have come with its head.
+        # At once: a short request may have arrived whole with its head.
         if self._has_excess_framing(content):
             self._discarding = True
             raise RefusedError(Refusal.MALFORMED)
         self._measured = content
 
     def _has_excess_framing(self, content: StreamReader) -> bool:
-        # What the parser keeps while it is held back, it has not counted yet.
+        # What the parser buffers while it is paused is not counted yet.
         if self._reading_paused or self._buffer_paused:
             return False
         framing = self._received - content.total_bytes
-        # Chunks of a dozen octets stay below, with five around each; those of one not.
+        # Chunks of a dozen bytes, with five around each, stay below; one-byte chunks do
+        # not.
         if framing <= FRAMING_BYTES + content.total_bytes // 2:
             return False
         if self.slot is not None:
@@ -470,7 +474,7 @@ class _Connection(web.RequestHandler):
         Raises:
             ConnectionError: the client is gone.
         """
-        # asyncio would take it, drop it and write a warning.
+        # asyncio would accept it, drop it and log a warning.
         if self.transport is None or self.transport.is_closing():
             raise ConnectionResetError
         self.begun = True
@@ -478,13 +482,13 @@ class _Connection(web.RequestHandler):
 
     async def drained(self) -> None:
         """Wait until the client reads; one that does not is dropped."""
-        # Again after each wake: what waited may have filled the buffer at once.
+        # Again after each wake-up: another waiter may have filled the buffer at once.
         while self.writing_paused and self.transport is not None:
             self._room = self._loop.create_future()
             await self._room
 
     def date(self) -> str:
-        """Return the present second as HTTP writes it."""
+        """Return the current second in HTTP's format."""
         return self.server.clock.date()
 
     def _make_room(self) -> None:
@@ -510,7 +514,7 @@ class _Connection(web.RequestHandler):
 
 
 def _give_up(transport: asyncio.Transport) -> None:
-    # Not close: that would wait for the very octets that are not read.
+    # Not close: that would wait for the very bytes that are not read.
     if transport.get_write_buffer_size():
         transport.abort()
 

@@ -1,4 +1,4 @@
-"""Why the relay did not start.
+"""Errors of starting the relay.
 
 ::
 
@@ -6,8 +6,8 @@
     ├── ConfigError     the configuration is wrong; names every key and its rule
     └── StartError      it cannot listen or serve as configured
 
-A request that may not pass is ``forward.RefusedError``: it is answered, never
-shown to the operator. Messages hold keys and addresses the operator wrote; never
+A request that must not pass raises ``forward.RefusedError``: it is answered, never
+shown to the operator. Messages hold keys and addresses from the configuration, never
 a byte that a client or a gateway sent.
 """
 
@@ -17,7 +17,7 @@ class RelayError(Exception):
 
 
 class ConfigError(RelayError):
-    """The configuration is wrong.
+    """The configuration is invalid.
 
     Attributes:
         problems: all of them, one line each.

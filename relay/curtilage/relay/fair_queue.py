@@ -1,14 +1,14 @@
-"""Whose turn it is at the gateways: the client's that holds the fewest places.
+"""A fair queue for places at the gateways: the client with the fewest is next.
 
 Places are few, a sealed request that holds one looks like any other, and its answer
-may last for minutes. So one client has a share of them, a smaller one while few are
-left, and who finds none waits in line for a while. A place that becomes free goes to
-the client that holds the fewest and, among equals, came first: one that seldom asks
-comes before those who have been asking all along, however many requests of theirs
-wait.
+may take minutes. So each client has a share of them, which shrinks while few are left,
+and a request that finds none waits for a limited time. A place that becomes free is
+given to the client that holds the fewest and, among equals, to the one that came
+first: a client that seldom sends requests precedes one that sends them all the time,
+however many of the latter's requests wait.
 
-The line is no longer than the connections that stand in it, and what one of them
-waits with was in memory before; so neither needs a bound of its own here.
+The queue is no longer than the number of waiting connections, and their data was in
+memory before; so neither needs a bound of its own here.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from curtilage.relay.refusals import Refusal, RefusedError
 
 
 class FairQueue:
-    """The places at all gateways, and the line of those who want one.
+    """The places at all gateways, and the queue for them.
 
     Args:
         admission: counts the places of each client.
         most: places.
         share: that one client may hold while many are left; 0: all.
-        wait_s: how long one may stand in line.
+        wait_s: how long a request may wait in the queue.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class FairQueue:
         """Take a place, at once or when its turn comes.
 
         Raises:
-            RefusedError: its turn did not come in time.
+            RefusedError: no place became free in time.
         """
         if self._may(slot):
             self._give(slot)
@@ -53,29 +53,29 @@ class FairQueue:
             async with asyncio.timeout(self._wait_s):
                 await turn
         except TimeoutError:
-            # Its turn may have come in the very moment in which its time was over.
+            # The place may have been given at the very moment of the timeout.
             if slot not in self._held:
                 raise RefusedError(Refusal.BUSY) from None
         except BaseException:
-            # Its client left, perhaps just when it was given a place: that goes on.
+            # The client disconnected, perhaps just when it got a place: pass it on.
             self.give_back(slot)
             raise
         finally:
             self._line.pop(slot, None)
 
     def give_back(self, slot: ConnectionSlot) -> None:
-        """Give a place to the next in line; a second time changes nothing."""
+        """Give a place to the next in the queue; a second call changes nothing."""
         if slot not in self._held:
             return
         self._held.remove(slot)
         self._admission.end_place(slot)
-        # One place that is given back may allow several: shares grow with it.
+        # One place that is returned may admit several: shares grow with it.
         while waiting := [
             slot
             for slot, turn in self._line.items()
             if not turn.done() and self._may(slot)
         ]:
-            # The first of equals: the line keeps the order in which they came.
+            # The first of equals: the queue keeps the order of arrival.
             first = min(waiting, key=self._admission.places)
             self._line[first].set_result(None)
             # Now, not when it wakes: in between, the place would be given away twice.
@@ -85,8 +85,8 @@ class FairQueue:
         free = self._most - len(self._held)
         if free <= 0 or not self._share:
             return free > 0
-        # A share of what is left, so that who comes later still finds some: of four,
-        # all four while 16 are free, and one while fewer than eight are.
+        # A share of what is left, so that later clients still find some: of four, all
+        # four while 16 are free, and one while fewer than eight are.
         share = min(self._share, free // self._share)
         return self._admission.places(slot) < max(1, share)
 
@@ -96,7 +96,7 @@ class FairQueue:
 
 
 def make_fair_queue(config: RelayConfig, admission: AdmissionControl) -> FairQueue:
-    """Return the line that a configuration asks for."""
+    """Return the queue that a configuration asks for."""
     return FairQueue(
         admission,
         most=config.limits.max_upstream,

@@ -1,7 +1,7 @@
-"""One gateway's connections, shared by all clients: the next request gets one.
+"""Pool of connections to one gateway, shared by all clients.
 
-Knows where a gateway is and how long a connection may wait; nothing of what
-passes over it, and nothing of whom it passed for.
+Knows where a gateway is and how long a connection may be idle; nothing of the
+content that passes over it, and nothing of the clients.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from curtilage.relay.config import UnixAddress, Upstream
 from curtilage.relay.refusals import Refusal, RefusedError
 
 IDLE_S: Final = 10.0
-"""Shorter than a gateway keeps connections: a request sent into one that is
+"""Shorter than a gateway keeps connections: a request sent into a connection that is
 being closed is lost, and nothing is ever sent twice."""
 UNIX_HOST: Final = "localhost"
 TLS_PORT: Final = 443
@@ -23,10 +23,10 @@ PLAIN_PORT: Final = 80
 
 
 class Poolable(Protocol):
-    """A connection, as far as a pool sees it."""
+    """The interface of a pooled connection."""
 
     idle_since: float
-    """On the loop's clock."""
+    """When it was put back, on the loop's clock."""
 
     @property
     def usable(self) -> bool:
@@ -34,15 +34,15 @@ class Poolable(Protocol):
         ...
 
     def free(self) -> None:
-        """End one request's watches."""
+        """End the watches of the current request."""
         ...
 
     def close(self) -> None:
-        """End a connection that waits."""
+        """Close an idle connection."""
         ...
 
     def abort(self) -> None:
-        """End a connection whatever happens on it."""
+        """Abort a connection in any state."""
         ...
 
 
@@ -51,7 +51,7 @@ Dial = Callable[
     [Callable[[], asyncio.Protocol]],
     Coroutine[Any, Any, tuple[asyncio.BaseTransport, asyncio.BaseProtocol]],
 ]
-"""Opens a connection for the protocol that it is given the maker of."""
+"""Opens a connection with the protocol that the given factory makes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Target:
     """Where a gateway is.
 
     Attributes:
-        host: what Host says there.
+        host: the value of Host.
         dial: opens a connection to it.
     """
 
@@ -94,8 +94,8 @@ class Pool(Generic[ConnectionT]):
         Raises:
             RefusedError: the gateway cannot be reached.
         """
-        # Any client's request goes over any connection: one for each client would tell
-        # the gateway which requests belong together.
+        # Any client's request uses any connection: a connection for each client would
+        # show the gateway which requests belong together.
         while self._idle:
             connection = self._idle.pop()
             # It may have ended, or grown too old, since it was put back.
@@ -109,8 +109,8 @@ class Pool(Generic[ConnectionT]):
         except TimeoutError:
             raise RefusedError(Refusal.GATEWAY_TIMEOUT) from None
         except OSError:
-            # A certificate that is not good is of this kind too. No word of the error
-            # goes on: it names addresses.
+            # Includes certificate errors. The error's text is dropped: it names
+            # addresses.
             raise RefusedError(Refusal.GATEWAY_UNREACHABLE) from None
         self._busy.add(connection)
         return connection
@@ -118,10 +118,10 @@ class Pool(Generic[ConnectionT]):
     def put_back(self, connection: ConnectionT, *, reusable: bool) -> None:
         """Take back a connection, or end it."""
         self._busy.discard(connection)
-        # First: its watches and its reader are still those of the request that ended.
+        # First: its watches and its reader still belong to the request that ended.
         connection.free()
         if not (reusable and connection.usable):
-            # Not close: what is left unread or unsent on it is nobody's any more.
+            # Not close: unread or unsent data on it belongs to no request any more.
             connection.abort()
             return
         connection.idle_since = self._loop.time()
@@ -151,11 +151,11 @@ class Pool(Generic[ConnectionT]):
 
 
 def make_target(upstream: Upstream, tls: ssl.SSLContext) -> Target:
-    """Take an address apart, once.
+    """Split an address into its parts, once.
 
     Args:
         upstream: where the gateway is.
-        tls: how it is met over https.
+        tls: the context for https.
     """
     loop = asyncio.get_running_loop()
     if isinstance(upstream, UnixAddress):
@@ -165,7 +165,7 @@ def make_target(upstream: Upstream, tls: ssl.SSLContext) -> Target:
         )
     url = urlsplit(upstream.origin)
     host = url.hostname or ""
-    # Plain HTTP comes here only where the configuration allows it: to this machine.
+    # Plain HTTP is allowed only where the configuration says so: on this machine.
     context = tls if url.scheme == "https" else None
     port = url.port or (PLAIN_PORT if context is None else TLS_PORT)
     return Target(

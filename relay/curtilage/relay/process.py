@@ -1,7 +1,7 @@
-"""What the command does with its process: no core dumps, and streams that fail.
+"""Process setup of the command: no core dumps, and checked standard streams.
 
-Knows nothing of what is served; refuses to start where it could not be heard.
-The enclave server has the same of its own: the parties share no code.
+Knows nothing of what is served; refuses to start if it could not report.
+The enclave server has its own copy: the parties share no code.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from curtilage.relay.errors import ConfigError
 DISTRIBUTION: Final = "curtilage"
 UNKNOWN_VERSION: Final = "unknown"
 SPARE_DESCRIPTORS: Final = 128
-"""For everything that is no connection of ours, and for those being refused."""
+"""For all descriptors that are not our connections, and those being refused."""
 
 
 class OutputError(Exception):
@@ -26,7 +26,7 @@ class OutputError(Exception):
 
 
 def forbid_core_dumps() -> None:
-    """Let no crash write this process's memory, and so who asked whom, to disk."""
+    """Let no crash write this process's memory, and so clients' addresses, to disk."""
     if sys.platform != "win32":
         import resource  # noqa: PLC0415 - not on every system
 
@@ -34,7 +34,7 @@ def forbid_core_dumps() -> None:
 
 
 def allow_descriptors(count: int) -> None:
-    """Raise the limit of open files, as far as it goes, for so many connections."""
+    """Raise the limit of open files for so many connections, as far as allowed."""
     if sys.platform != "win32":
         import resource  # noqa: PLC0415 - not on every system
 
@@ -53,9 +53,9 @@ def version() -> str:
 
 
 def require_streams() -> None:
-    """Refuse closed standard streams: sockets would take their numbers.
+    """Refuse closed standard streams: sockets would get their numbers.
 
-    Whatever a library below then wrote to descriptor 2 would go to a peer.
+    What a library then writes to descriptor 2 would be sent to a peer.
 
     Raises:
         OutputError: one of them is closed.
@@ -66,7 +66,7 @@ def require_streams() -> None:
 
 
 def make_parser(prog: str, description: str, epilog: str) -> argparse.ArgumentParser:
-    """Return a command's parser, without options; its texts stay as they are."""
+    """Return a command's parser, without options; its texts are not reformatted."""
     return argparse.ArgumentParser(
         prog=prog,
         description=description,
@@ -88,12 +88,12 @@ def parse(
     try:
         return parser.parse_args(arguments)
     except OSError:
-        # Older parsers do not say on which of the two it was.
+        # Older parsers do not report which of the two streams it was.
         for stream in (sys.stdout, sys.stderr):
             _discard(stream)
         raise OutputError from None
     except SystemExit:
-        # The parser leaves its words in the buffer.
+        # The parser leaves its text in the buffer.
         for stream in (sys.stdout, sys.stderr):
             say(stream, "")
         raise
@@ -112,10 +112,10 @@ def read_config_file(path: str) -> str:
 
 
 def say(stream: TextIO, text: str) -> None:
-    """Write now.
+    """Write and flush.
 
     Raises:
-        OutputError: the disk is full, or nobody reads any more.
+        OutputError: the disk is full, or the reader has gone.
     """
     try:
         stream.write(text)
@@ -126,7 +126,7 @@ def say(stream: TextIO, text: str) -> None:
 
 
 def _discard(stream: TextIO) -> None:
-    """Send what is still in the buffer nowhere: leaving would try it again."""
+    """Redirect what is still buffered to nowhere: the exit would try it again."""
     with contextlib.suppress(OSError):
         descriptor = os.open(os.devnull, os.O_WRONLY)
         os.dup2(descriptor, stream.fileno())

@@ -1,7 +1,7 @@
-"""Why the relay refuses, and in which words: tables, constant to the byte.
+"""The relay's refusals and their texts: constant tables.
 
-Nothing of what was refused is in an answer: neither side may learn from the words what
-the other side sent. The generated nginx configuration takes its words from here too.
+No answer contains anything of what was refused: neither side may learn from the text
+what the other side sent. The generated nginx configuration uses these texts too.
 """
 
 import json
@@ -41,8 +41,8 @@ class Refusal(StrEnum):
     GATEWAY_TIMEOUT = "gateway_timeout"
 
 
-# One status and one sentence for each. No number is in one, and no Retry-After beside
-# it: either would tell how busy the relay is with others.
+# One status and one sentence for each, without a number, and no Retry-After: either
+# would disclose how busy the relay is with other clients.
 _STATUS_AND_TITLE: Final[Mapping[Refusal, tuple[int, str]]] = {
     Refusal.MALFORMED: (400, "The request is not well formed."),
     Refusal.ACCESS: (401, "This relay asks for a key."),
@@ -73,9 +73,9 @@ _MORE_FIELDS: Final[Mapping[Refusal, tuple[str, str]]] = {
     Refusal.METHOD: ("Allow", "GET, POST"),
     Refusal.GET_ONLY: ("Allow", "GET"),
     Refusal.POST_ONLY: ("Allow", "POST"),
-    # RFC 9110, section 15.5.2: a 401 must name a way in.
+    # RFC 9110, section 15.5.2: a 401 must name an authentication scheme.
     Refusal.ACCESS: ("WWW-Authenticate", "Bearer"),
-    # RFC 10036, sections 4.2 and 4.1: which status, and which word in RFC 9209's field.
+    # RFC 10036, sections 4.2 and 4.1: the status, and the error type of RFC 9209.
     Refusal.BUSY: ("Proxy-Status", "relay; error=connection_limit_reached"),
     Refusal.INCREMENTAL: ("Proxy-Status", "relay; error=incremental_refused"),
 }
@@ -102,7 +102,7 @@ REASONS: Final[Mapping[int, str]] = {
 
 
 class RefusedError(Exception):
-    """A request or an answer may not pass.
+    """A request or an answer must not pass.
 
     Attributes:
         refusal: why, as a member of the closed list.
@@ -126,8 +126,8 @@ def refusal_fields(refusal: Refusal) -> list[tuple[str, str]]:
     ]
     if refusal in _MORE_FIELDS:
         fields.append(_MORE_FIELDS[refusal])
-    # A cache may keep a 404, a 405 or a 501 by its own guess (RFC 9110, section 15.1),
-    # and then one client's mistake would be everybody's answer.
+    # A cache may store a 404, a 405 or a 501 heuristically (RFC 9110, section 15.1),
+    # and then one client's mistake would be every client's answer.
     fields.append(("Cache-Control", "no-store"))
     return fields
 
@@ -138,7 +138,7 @@ def refusal_body(refusal: Refusal) -> bytes:
 
 
 def refused_body(status: int) -> bytes:
-    """Return the content that stands for a gateway's error that may not pass."""
+    """Return the content that replaces a gateway's error that must not pass."""
     return _problem(status, REFUSED_BY_GATEWAY)
 
 

@@ -1,8 +1,8 @@
-"""What the relay does with one request: the order of its checks, and the way back.
+"""Handles one request: the order of the checks, and the way back.
 
-Knows the rules (``forward``), the gateways (``upstream``) and the shared copies;
-sees its clients only as something that gives and takes octets. Refuses to know
-their addresses, and every field that ``forward`` does not read.
+Knows the rules (``forward``), the gateways (``upstream``) and the shared copies; sees
+clients only through an interface that reads and writes bytes. Does not know their
+addresses, or any field that ``forward`` does not read.
 """
 
 import asyncio
@@ -46,17 +46,17 @@ _Got = TypeVar("_Got")
 
 
 class CutError(Exception):
-    """An answer broke off after its head had gone out; the client must see it."""
+    """An answer broke off after its head was sent; the client must see it."""
 
 
 class Caller(Protocol):
-    """The client of one request, as far as the service sees it."""
+    """The client of one request, as the service sees it."""
 
     broken: type[Exception]
     """What ``read`` raises where the content's framing is wrong."""
 
     def may_ask(self) -> bool:
-        """Take one request's worth from what this client may ask."""
+        """Charge this client for one request."""
         ...
 
     def begin_upload(self) -> bool:
@@ -68,10 +68,10 @@ class Caller(Protocol):
         ...
 
     async def take_place(self) -> None:
-        """Take a place at the gateways, waiting for its turn.
+        """Take a place at the gateways, waiting for one in the queue.
 
         Raises:
-            RefusedError: it did not come in time.
+            RefusedError: there was none in time.
         """
         ...
 
@@ -80,24 +80,24 @@ class Caller(Protocol):
         ...
 
     def content(self) -> bytes | None:
-        """Return the request's content if all of it is here already."""
+        """Return the request's content if all of it has arrived."""
         ...
 
     async def read(self) -> bytes:
-        """Return what came of the content, or nothing at its end."""
+        """Return what has arrived of the content, or nothing at its end."""
         ...
 
     async def answer(self, status: int, fields: Fields, content: bytes) -> None:
-        """Send a whole answer; return when the client takes it."""
+        """Send a whole answer; return when the client has taken it."""
         ...
 
     def begin(self, fields: Fields, *, chunked: bool) -> Sink:
-        """Send a 200's head; return where its content goes."""
+        """Send the head of a 200; return the sink of its content."""
         ...
 
     @property
     def begun(self) -> bool:
-        """Whether anything of an answer was sent."""
+        """Whether any part of an answer was sent."""
         ...
 
     def resume_with(self, resume: Callable[[], None]) -> None:
@@ -105,12 +105,12 @@ class Caller(Protocol):
         ...
 
     def end(self, *, chunked: bool) -> Awaitable[None]:
-        """End the content; return when the client takes the rest."""
+        """End the content; return when the client has taken the rest."""
         ...
 
 
 class Service:
-    """Everything between a request's head and its answer's end.
+    """Everything between a request's head and the end of its answer.
 
     Args:
         config: what the relay does.
@@ -152,7 +152,7 @@ class Service:
         self.draining = False
 
     async def close(self) -> None:
-        """Stop the fetches that are under way, and every connection."""
+        """Stop the fetches that are in progress, and close every connection."""
         for copy in self._copies.values():
             await copy.close()
         self._upstreams.close()
@@ -162,10 +162,10 @@ class Service:
 
         Raises:
             RefusedError: nothing was sent; the refusal says what to send.
-            CutError: the answer broke off on its way.
+            CutError: the answer broke off after its head was sent.
         """
-        # Who may ask comes before what is asked: the rate bounds how fast keys are
-        # guessed, and without one not even the gateways' names can be tried.
+        # The key is checked before the path: the rate limits how fast keys can be
+        # guessed, and without a key not even the gateways' names can be tried.
         if head.target != forward.HEALTH_PATH:
             if not caller.may_ask():
                 raise RefusedError(Refusal.RATE)
@@ -181,23 +181,23 @@ class Service:
             try:
                 await self._exchange(passage, caller)
             finally:
-                # Whatever happened: a place that is not given back is lost to all.
+                # In any case: a place that is not returned is lost to all clients.
                 caller.end_place()
         elif route.action is Action.HEALTH:
-            await self._tell_health(caller)
+            await self._report_health(caller)
         else:
             await self._serve_copy(passage, caller)
 
-    async def _tell_health(self, caller: Caller) -> None:
-        # Not 503 where a gateway cannot be reached: another relay reaches no other, and
-        # one that is asked nothing would never learn that it is there again.
+    async def _report_health(self, caller: Caller) -> None:
+        # Not 503 if a gateway cannot be reached: another relay cannot reach it either,
+        # and a relay that gets no requests would never notice that it is back.
         status, word = forward.OK, DEGRADED if self._log.degraded else HEALTHY
         if self.draining:
             status, word = UNAVAILABLE, DRAINING
         fields = [
             ("Content-Type", "text/plain"),
             ("Content-Length", str(len(word))),
-            # Kept somewhere, "ok" would still be said of a relay that is draining.
+            # Cached, "ok" would still be reported for a relay that is draining.
             ("Cache-Control", "no-store"),
         ]
         await caller.answer(status, fields, word)
@@ -214,7 +214,7 @@ class Service:
                 LISTS[action] if gateway in self._pools else COPIES[action][1],
             ),
             ("Content-Length", str(len(value))),
-            # The same for everybody at every moment: an age would be a mark.
+            # The same for all clients at every moment: an age would be a mark.
             ("Cache-Control", f"public, max-age={self._limits.cache_s}"),
         ]
         await caller.answer(forward.OK, fields, value)
@@ -226,8 +226,8 @@ class Service:
             if passage.incremental:
                 await self._upload(passage, body, caller)
                 return
-            # Whole before a place at the gateway is taken: a slow sender holds
-            # none, and nothing asks us to begin before.
+            # Whole before a place at the gateway is taken: a slow sender holds none,
+            # and nothing requires us to begin before.
             content = await body.whole()
         elif len(content) > self._limits.max_request_bytes:
             raise RefusedError(Refusal.BODY_TOO_LARGE)
@@ -238,11 +238,11 @@ class Service:
     async def _upload(
         self, passage: Passage, body: RequestBody, caller: Caller
     ) -> None:
-        """Pass a request on while it arrives, as RFC 10036, section 3, wants it.
+        """Pass a request on while it arrives, as RFC 10036, section 3, requires.
 
-        A slow sender holds a place meanwhile. So these have places of their own,
-        fewer than all, each only from the first octets on, and no client has more
-        than its share of them.
+        A slow sender holds a place meanwhile. So these requests have their own, smaller
+        number of places, taken only when the first bytes have arrived, and no client
+        has more than its share of them.
         """
         first = await body.piece()
         began = time.monotonic()
@@ -256,7 +256,7 @@ class Service:
             self._uploads -= 1
             caller.end_upload()
 
-        # Counted until its last octet, not until its answer: that may take minutes.
+        # Counted until its last byte, not until its answer: that may take minutes.
         pieces = RequestPieces(first, body, ended)
         asked = partial(self._upstreams.ask_in_pieces, passage, pieces)
         try:
@@ -272,7 +272,7 @@ class Service:
     ) -> None:
         began = time.monotonic()
         try:
-            # Closed whatever happens: the connection is another client's next, or ends.
+            # Closed in any case: the connection serves another client next, or ends.
             with closing(await self._reached(passage.route.gateway, asked)) as answer:
                 head = answer.head
                 self._telemetry.forwarded(StatusClass(f"{head.status // 100}xx"))
@@ -280,7 +280,8 @@ class Service:
                 if ok and (passage.incremental or head.incremental):
                     await self._pass_pieces_back(passage, answer, caller)
                     return
-                # Whole before a word of it goes out: then a cut is a 502, with words.
+                # Whole before any of it is sent: then a truncation is a 502 with a
+                # text.
                 if ok:
                     content = await answer.whole(self._limits.max_answer_bytes)
                 elif head.passes:
@@ -295,7 +296,7 @@ class Service:
     async def _reached(
         self, gateway: str, asked: Callable[[], Awaitable[_Got]]
     ) -> _Got:
-        """Ask a gateway, and note whether it could be reached."""
+        """Send to a gateway, and record whether it could be reached."""
         try:
             got = await asked()
         except RefusedError as refused:
@@ -310,7 +311,7 @@ class Service:
         length = answer.head.content_length
         if length is not None and length > self._limits.max_answer_bytes:
             raise RefusedError(Refusal.GATEWAY_ANSWER)
-        # The gateway streams, unasked: HTTP/1.0 would not show where it was cut.
+        # The gateway streams unasked: HTTP/1.0 would not show a truncation.
         if passage.minor == 0:
             raise RefusedError(Refusal.INCREMENTAL)
         chunked = length is None
@@ -322,25 +323,25 @@ class Service:
         except RefusedError as refused:
             if not caller.begun:
                 raise
-            # Part of a 200 is out: an answer behind it would be read as its content.
+            # Part of a 200 was sent: an answer after it would be read as its content.
             self._telemetry.rejected(refused.refusal)
             raise CutError from None
         await caller.end(chunked=chunked)
 
     async def _gather(self, pool: str, action: Action) -> bytes:
-        """Fetch the copies of all nodes, side by side; one that fails is left empty."""
+        """Fetch the copies of all nodes concurrently; one that fails is left empty."""
         nodes = self._pools[pool]
         fetches = (self._fetch_node(f"{pool}/{node}", action) for node in nodes)
         contents = dict(zip(nodes, await asyncio.gather(*fetches), strict=True))
         value = forward.node_list(contents)
-        # Whoever asks is told at once where there is nobody to ask.
+        # Fail at once if there is no node to fetch from.
         if not any(contents.values()) or len(value) > forward.MAX_LIST_BYTES:
             raise RefusedError(Refusal.GATEWAY_UNREACHABLE)
         return value
 
     async def _fetch_node(self, gateway: str, action: Action) -> bytes:
-        # Listed all the same: a pool that seems smaller than it is would be one in
-        # which each node is drawn more often.
+        # It is listed even so: a pool that seems smaller than it is would make clients
+        # draw each other node more often.
         with contextlib.suppress(RefusedError, TimeoutError):
             async with asyncio.timeout(self._limits.node_fetch_timeout_s):
                 return await self._fetch(gateway, action)

@@ -1,16 +1,16 @@
-"""What the relay counts: answers, refusals and fetches, by closed lists only.
+"""The relay's metrics: counts of answers, refusals and fetches, by closed lists only.
 
 Off unless the configuration names a destination; no environment variable turns
-anything on or adds anything. Counts and duration classes only: no span, since
-a span per exchange would be a list of who asked when, and no path, address,
-size or time. Providers are private; nothing is propagated. This is the one
-module of the part that may touch ``logging`` or OpenTelemetry.
+anything on or adds anything. Counts and duration classes only: no span, since one per
+exchange would record who sent a request when, and no path, address, size or time.
+Providers are private; nothing is propagated. This is the only module of the relay that
+may use ``logging`` or OpenTelemetry.
 
-``StateLog`` writes a line where a gateway's state changes: which gateway, and what is
-wrong with it. No line is about a request, and none says who asked.
+``StateLog`` writes a line when a gateway's state changes: which gateway, and what is
+wrong with it. No line is about a request or a client.
 
 Client, relay and enclave each have such a module: the parties share no code, so that
-no change for one of them can open another.
+no change for one of them can affect another.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ SERVICE_NAME: Final = "curtilage-relay"
 METRIC_PREFIX: Final = "curtilage.relay."
 EXPORT_TIMEOUT_S: Final = 10
 BOUNDS_S: Final = (0.1, 1.0, 10.0, 100.0)
-"""Edges of the duration classes; a duration is known by its class only."""
+"""Upper bounds of the duration classes; only the class of a duration is known."""
 LOUDER_THAN_ANYTHING: Final = logging.CRITICAL + 1
 LIBRARY_LOGGERS: Final = (
     "aiohttp",
@@ -66,14 +66,14 @@ class Event(StrEnum):
 DESCRIBED: Final[Mapping[Event, str]] = {
     Event.FORWARDED: "Answers that came from a gateway, by the class of their status.",
     Event.REJECTED: "Requests and answers that did not pass, by reason.",
-    Event.CACHED_FETCH: "Copies of keys and evidence that were asked for.",
+    Event.CACHED_FETCH: "Requested copies of keys and evidence.",
 }
-"""What each metric counts."""
+"""The description of each metric."""
 
 
 @unique
 class StatusClass(StrEnum):
-    """How a gateway answered; the exact status would be a word of its own."""
+    """How a gateway answered; the exact status could carry a message."""
 
     SUCCESS = "2xx"
     CLIENT_ERROR = "4xx"
@@ -91,7 +91,7 @@ class Fetch(StrEnum):
 
 @unique
 class LogForm(StrEnum):
-    """How a line about a change of state is written."""
+    """The format of a line about a change of state."""
 
     TEXT = "text"
     JSON = "json"
@@ -99,7 +99,7 @@ class LogForm(StrEnum):
 
 @unique
 class State(StrEnum):
-    """What a line says of a gateway."""
+    """The state of a gateway in a line."""
 
     OK = "ok"
     DEGRADED = "degraded"
@@ -109,24 +109,24 @@ WORDS: Final[Mapping[Refusal, str]] = {
     Refusal.GATEWAY_UNREACHABLE: "the gateway cannot be reached",
     Refusal.GATEWAY_TIMEOUT: "the gateway did not answer in time",
 }
-"""What is wrong with a gateway; every other refusal is about one request."""
+"""What is wrong with a gateway; all other refusals concern one request."""
 HOLD_S: Final = 30.0
-"""After a line about a gateway, the next one about it comes no sooner than this."""
+"""The shortest time between two lines about one gateway."""
 
 
 class StateLog:
-    """Writes one line for each change of state; never about a request.
+    """Writes one line for each change of a gateway's state; never about a request.
 
-    A gateway that flaps has a line every ``HOLD_S`` at most; once the time is over,
-    what is true then is written, if it is not what was written last.
+    A gateway that flaps gets a line every ``HOLD_S`` at most; when that time is over,
+    the current state is written if it differs from the last one written.
 
     Args:
         gateways: their names, as the configuration has them.
         form: how a line is written.
-        write: takes a line. That it cannot be written stops nothing.
+        write: takes a line. A failure to write stops nothing.
         clock: the time, aware.
         monotonic: the time in seconds, of a clock that does not jump.
-        later: calls something after so many seconds.
+        later: schedules a call after so many seconds.
     """
 
     def __init__(
@@ -151,11 +151,11 @@ class StateLog:
 
     @property
     def degraded(self) -> bool:
-        """Whether a gateway failed last."""
+        """Whether a gateway's last exchange failed."""
         return any(each is not None for each in self._now.values())
 
     def gateway(self, name: str, refusal: Refusal | None) -> None:
-        """Note that a gateway answered, or why it did not.
+        """Record that a gateway answered, or why it did not.
 
         Raises:
             KeyError: the configuration names no such gateway.
@@ -204,15 +204,15 @@ class StateLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings:
-    """Where counts go; both None means nowhere.
+    """Where metrics are sent or served; with both None, nowhere.
 
     Attributes:
         otlp_endpoint: base URL of an OTLP/HTTP collector, such as
             ``http://127.0.0.1:4318``; ``/v1/metrics`` follows.
-        prometheus_host: address on which to answer a Prometheus server.
-        prometheus_port: its port; 0 takes a free one; None answers nobody.
-        interval_s: how often counts are sent; long, so that one request does
-            not stand alone in a report.
+        prometheus_host: address on which to serve Prometheus.
+        prometheus_port: its port; 0 picks a free port; None serves nothing.
+        interval_s: how often counts are sent; long, so that a report does not consist
+            of a single request.
     """
 
     otlp_endpoint: str | None = None
@@ -222,7 +222,7 @@ class TelemetrySettings:
 
 
 class Telemetry:
-    """Counts, or does nothing when it was given no readers.
+    """Counts, or does nothing without readers.
 
     Args:
         readers: where counts are read from.
@@ -235,14 +235,14 @@ class Telemetry:
         self.prometheus_port: int | None = None
         if not readers:
             return
-        # These libraries are an extra: imported when somebody asks for them.
+        # These libraries are an extra: imported only if telemetry is configured.
         from opentelemetry.sdk import metrics, resources  # noqa: PLC0415
 
         provider = metrics.MeterProvider(
             metric_readers=readers,
-            # Not Resource.create: that adds what the environment says.
+            # Not Resource.create: that reads the environment.
             resource=resources.Resource({"service.name": SERVICE_NAME}),
-            # An exemplar is one measurement kept with its time: one exchange.
+            # An exemplar stores one measurement with its time, which is one exchange.
             exemplar_filter=metrics.AlwaysOffExemplarFilter(),
             shutdown_on_exit=False,
         )
@@ -270,12 +270,12 @@ class Telemetry:
         self._count(Event.REJECTED, reason)
 
     def cached_fetch(self, outcome: Fetch) -> None:
-        """Count a copy of keys or bundle that was asked for."""
+        """Count a request for a copy of keys or bundle."""
         self._count(Event.CACHED_FETCH, outcome)
 
     def took(self, seconds: float) -> None:
-        """Record how long an exchange took, by its class only."""
-        # A histogram also exports a sum: of exact values it would tell one.
+        """Record the duration class of an exchange."""
+        # A histogram also exports a sum: of exact values it could disclose one.
         edge = next((edge for edge in BOUNDS_S if seconds <= edge), BOUNDS_S[-1])
         self._record(edge)
 
@@ -294,7 +294,7 @@ class Telemetry:
             close()
 
     def _count(self, event: Event, member: object) -> None:
-        # A text would be a label of somebody's choice: an address, a path, a name.
+        # A string would be a label of the caller's choice: an address, a path, a name.
         if not isinstance(member, Refusal | StatusClass | Fetch):
             raise TypeError("telemetry takes members of closed lists only")
         if event in self._counters:
@@ -302,7 +302,7 @@ class Telemetry:
 
 
 def configure(settings: TelemetrySettings) -> Telemetry:
-    """Build what the configuration asks for; nothing counts when it asks nothing.
+    """Build the configured telemetry; without a destination, nothing is counted.
 
     Raises:
         StartError: a destination is named and the extra is not installed, or
@@ -320,7 +320,7 @@ def configure(settings: TelemetrySettings) -> Telemetry:
             )
             from prometheus_client import CollectorRegistry  # noqa: PLC0415
 
-            # Not the library's global registry: it also tells about the process.
+            # Not the library's global registry: it also exports data about the process.
             registry = CollectorRegistry()
             readers.append(
                 PrometheusMetricReader(
@@ -358,20 +358,20 @@ def silence_libraries() -> None:
     """Silence the loggers of the libraries below us, whatever level is set.
 
     ``aiohttp.server`` would write addresses and a malformed request's bytes,
-    ``asyncio`` the representation of whatever a failed task held.
+    ``asyncio`` the representation of objects that a failed task held.
     """
     for name in LIBRARY_LOGGERS:
         logger = logging.getLogger(name)
         logger.disabled = True
         logger.propagate = False
         logger.setLevel(LOUDER_THAN_ANYTHING)
-        # For the children: with no handler at all, a last resort would print.
+        # For the children: with no handler at all, the handler of last resort prints.
         if not logger.handlers:
             logger.addHandler(logging.NullHandler())
 
 
 def _drop(_: float) -> None:
-    """Stand for a histogram that was not configured."""
+    """Replaces a histogram that was not configured."""
 
 
 def _otlp(endpoint: str, interval_s: float) -> "MetricReader":
@@ -402,7 +402,7 @@ def _otlp(endpoint: str, interval_s: float) -> "MetricReader":
 
 @contextmanager
 def _without_otel_environment() -> Generator[None]:
-    """Hide OTEL_* while providers are built: they read it, and add what it says."""
+    """Hide OTEL_* while providers are built: they read it, and add its values."""
     hidden = {name: os.environ[name] for name in os.environ if name.startswith("OTEL_")}
     for name in hidden:
         del os.environ[name]

@@ -1,11 +1,11 @@
-"""TLS on both hops: nothing that an observer could follow, counted before it costs.
+"""TLS on both hops: nothing for an observer to track, counted before the handshake.
 
-Contexts come from files; every protocol but HTTP/1.1 is refused, from clients all
-below TLS 1.3, from gateways all below TLS 1.2. What is wrong with a file is said by
-its key in the configuration. A client's connection is counted before its handshake,
-not after: who is refused gets no handshake either, and so no words, since one costs
-more than everything that the relay would do for him. What follows a handshake is
-``connections``'.
+Contexts come from files. Every protocol but HTTP/1.1 is refused; clients need TLS 1.3,
+gateways TLS 1.2 or later. An error in a file is reported under its key in the
+configuration. A client's connection is counted before its handshake, not after: a
+refused client gets no handshake and so no answer, since a handshake costs more than
+everything else that the relay would do for it. After the handshake, ``connections``
+takes over.
 """
 
 import asyncio
@@ -24,21 +24,21 @@ from curtilage.relay.refusals import RefusedError
 from curtilage.relay.telemetry import Telemetry
 
 PROTOCOLS: Final = ("http/1.1",)
-"""ALPN: a peer that agrees on another would send what we cannot read."""
+"""ALPN: a peer that agrees on another protocol would send what we cannot read."""
 ACCEPT_PAUSE_S: Final = 0.1
 """After a failed accept: the system may have no descriptor left for a while."""
 
 
 class TLSListener:
-    """Accepts connections, counts them, and lets them shake hands.
+    """Accepts connections, counts them, and performs their handshakes.
 
     Args:
         sockets: bound, listening, not blocking; closed with this.
         context: of the handshakes.
-        timeout_s: how long one may take.
+        timeout_s: how long a handshake may take.
         admission: counts.
         telemetry: where refusals are counted.
-        make: makes the protocol that goes on after a handshake.
+        make: makes the protocol that takes over after a handshake.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class TLSListener:
         for task in (*self._accepting, *self._handshakes):
             task.cancel()
         for listening in self.sockets:
-            # What waits in accept is told before the descriptor goes.
+            # Before the close: the selector must not keep a closed descriptor.
             self._loop.remove_reader(listening.fileno())
             listening.close()
 
@@ -86,14 +86,14 @@ class TLSListener:
                 accepted.close()
             else:
                 task = self._loop.create_task(self._shake_hands(accepted, slot))
-                # Held, or the loop, which keeps weak references alone, may lose it.
+                # Held: the loop keeps only weak references to tasks and may lose it.
                 self._handshakes.add(task)
                 task.add_done_callback(self._handshakes.discard)
-            # A queue that never empties must not hold up everybody else.
+            # A queue that never empties must not hold up other tasks.
             await asyncio.sleep(0)
 
     async def _shake_hands(self, accepted: socket.socket, slot: ConnectionSlot) -> None:
-        # A handshake that fails is nothing to tell anybody.
+        # A failed handshake is not worth a report.
         with contextlib.suppress(OSError):
             try:
                 await self._loop.connect_accepted_socket(
@@ -103,8 +103,8 @@ class TLSListener:
                     ssl_handshake_timeout=self._timeout_s,
                 )
             except BaseException:
-                # No protocol was made that would: who never ends a handshake would hold
-                # his place for ever.
+                # No protocol exists yet that would: a client that never ends its
+                # handshake would hold its slot for ever.
                 self._admission.release(slot)
                 raise
 
@@ -133,19 +133,19 @@ async def bind(host: str, port: int, *, backlog: int) -> list[socket.socket]:
 
 
 def make_server_context(tls: TLSSettings) -> ssl.SSLContext:
-    """Return what clients meet.
+    """Return the TLS context for clients.
 
     Raises:
         StartError: a file cannot be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    # A client's certificate, and a session's number when it comes again, stand in
-    # clear in TLS 1.2: an observer of the line would know who asks, or tie two
-    # connections together. As a ticket would.
+    # TLS 1.2 sends a client's certificate and, on resumption, a session id in clear: an
+    # observer of the line could identify the client or link two connections. A session
+    # ticket would too.
     _restrict(context, ssl.TLSVersion.TLSv1_3)
     context.num_tickets = 0
     try:
-        # An encrypted key gets an empty password: nobody is there to ask.
+        # An encrypted key gets an empty password: there is no prompt.
         context.load_cert_chain(tls.certificate, tls.key, password=lambda: b"")
     except (OSError, ValueError) as error:
         raise _unusable("tls.certificate or tls.key", error) from None
@@ -159,7 +159,7 @@ def make_server_context(tls: TLSSettings) -> ssl.SSLContext:
 
 
 def make_client_context(ca_file: Path | None) -> ssl.SSLContext:
-    """Return how gateways are met: verified, name included.
+    """Return the TLS context for gateways: verified, including the name.
 
     Args:
         ca_file: trust these certificates, not the system's.

@@ -1,11 +1,11 @@
 """Connections to the gateways, shared by all clients.
 
-Writes heads of our own making; takes of an answer its status, type, length and
-content alone. Follows no redirect, keeps no cookie, decompresses nothing, sends
-nothing twice. A free connection serves the next request: none is one client's.
+Writes request heads of its own; of an answer it reads only status, type, length and
+content. Follows no redirect, keeps no cookie, decompresses nothing, sends nothing
+twice. A free connection serves the next request: no connection belongs to a client.
 
-aiohttp's parser and protocol are used as they are; its session is not: all that it
-adds to a request has to be switched off, and costs more than the rest together.
+aiohttp's parser and protocol are used unchanged; its session is not: everything that
+it adds to a request would have to be turned off, and costs more than the rest together.
 """
 
 import asyncio
@@ -30,9 +30,9 @@ from curtilage.relay.tls import make_client_context
 MAX_FIELD_BYTES: Final = 8190
 MAX_FIELDS: Final = 64
 MAX_INTERIM_ANSWERS: Final = 8
-"""1xx answers skipped before one request's; more are no gateway's."""
+"""1xx answers skipped before a request's final one; a gateway sends no more."""
 READ_BUFFER_BYTES: Final = 16 * 1024
-"""Twice that is kept of an answer whose client does not read."""
+"""Up to twice as much is buffered of an answer whose client does not read."""
 FIRST_FINAL: Final = 200
 SWITCHING: Final = 101
 
@@ -54,10 +54,10 @@ class Connection(ResponseHandler):
 
     @override
     def data_received(self, data: bytes) -> None:
-        """Parse; pass on what came of it, in the same turn of the loop."""
+        """Parse; pass on the result in the same turn of the loop."""
         super().data_received(data)
-        # With nothing in it where the parser is only let go on after a pause: then no
-        # gateway was heard.
+        # Empty if the parser is only resumed after a pause: then the gateway sent
+        # nothing.
         if data and self._watched:
             self._heard_at = self._loop.time()
             if self._notify is not None:
@@ -65,13 +65,13 @@ class Connection(ResponseHandler):
 
     @override
     def resume_reading(self, resume_parser: bool = True) -> None:
-        """Go on, if reading was paused; aiohttp asks after every read."""
+        """Resume reading if it was paused; aiohttp calls this after every read."""
         if self._reading_paused:
             super().resume_reading(resume_parser)
 
     @override
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Let those who wait, to read or to write, see that the end has come."""
+        """Signal the end to readers and writers that wait."""
         if self._watch is not None:
             self._watch.cancel()
         # A sender that waits for room must wake up, and fail on its next piece.
@@ -82,27 +82,27 @@ class Connection(ResponseHandler):
 
     @override
     def pause_writing(self) -> None:
-        """Hold back: the gateway does not read."""
+        """Pause writing: the gateway does not read."""
         super().pause_writing()
         self._writable.clear()
 
     @override
     def resume_writing(self) -> None:
-        """Go on."""
+        """Resume writing."""
         super().resume_writing()
         self._writable.set()
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Get ready for answers; one parser reads them all."""
+        """Prepare for answers; one parser reads them all."""
         super().connection_made(transport)
         self.set_response_params(
-            # Without a length or chunks nothing is content: an end by closing looks
-            # like a cut, and ``forward`` refuses such an answer.
+            # Without a length or chunks there is no content: an end by closing looks
+            # like a truncation, and ``forward`` refuses such an answer.
             read_until_eof=False,
             # A kilobyte may decompress to gigabytes; ``forward`` refuses any coding.
             auto_decompress=False,
-            read_timeout=None,  # ours costs nothing for each piece
+            read_timeout=None,  # our own timer costs nothing per piece
             read_bufsize=READ_BUFFER_BYTES,
             max_line_size=MAX_FIELD_BYTES,
             max_field_size=MAX_FIELD_BYTES,
@@ -115,13 +115,13 @@ class Connection(ResponseHandler):
         Raises:
             ConnectionError: the gateway is gone.
         """
-        # asyncio would drop it in silence, and the request would look as if sent.
+        # asyncio would drop it silently, and the request would seem to be sent.
         if self.transport is None or self.transport.is_closing():
             raise ConnectionResetError
         self.transport.write(data)
 
     async def sent(self) -> None:
-        """Wait until the gateway reads on."""
+        """Wait until the gateway reads again."""
         if not self._writable.is_set():
             await self._writable.wait()
 
@@ -134,18 +134,18 @@ class Connection(ResponseHandler):
             if message.code >= FIRST_FINAL:
                 return message, content
             if message.code == SWITCHING:
-                # What follows is another protocol, which nobody asked for.
+                # What follows is another protocol, which we did not ask for.
                 break
         raise RefusedError(Refusal.GATEWAY_ANSWER)
 
     def listen(self, notify: Callable[[], None]) -> None:
-        """Call this whenever there may be more to read."""
+        """Call this when there may be more to read."""
         self._notify = notify
 
     def watch(self) -> None:
-        """End the exchange when the gateway stays silent for too long from now."""
-        # One timer looks again when it is due; to cancel and set one for each piece
-        # would cost more than to pass it on.
+        """End the exchange if the gateway stays silent for too long from now."""
+        # One timer checks again when it is due; cancelling and setting one for each
+        # piece would cost more than passing the piece on.
         self._heard_at = self._loop.time()
         self._watched = True
         if self._watch is None:
@@ -154,17 +154,17 @@ class Connection(ResponseHandler):
     @property
     def usable(self) -> bool:
         """Whether a request may be sent."""
-        # Not where octets of an answer are left, or more came than was asked for: the
-        # next client would be given them.
+        # Not if bytes of an answer are left, or more arrived than was requested: the
+        # next client would receive them.
         return self.is_connected() and not self.should_close
 
     def free(self) -> None:
-        """End one request's watches; the timer is left to find that out."""
+        """End the watches of one request; the timer notices it by itself."""
         self._watched = False
         self._notify = None
 
     def cut(self) -> None:
-        """End the connection so that its reader learns of it; ``abort`` is silent."""
+        """End the connection and notify its reader; ``abort`` does not notify."""
         if self.transport is not None:
             self.transport.abort()
 
@@ -172,7 +172,7 @@ class Connection(ResponseHandler):
         self._watch = None
         if not self._watched:
             return
-        # A gateway that we hold back, for a client that reads slowly, cannot be heard;
+        # A gateway that we have paused, for a client that reads slowly, cannot send;
         # its silence is ours.
         if self._reading_paused:
             self._heard_at = self._loop.time()
@@ -192,13 +192,13 @@ class UpstreamAnswer:
         pool: takes the connection back when the answer was read to its end.
         message: its head.
         content: its content.
-        sending: still passes the request on, where that has not ended.
+        sending: the task that still sends the request, if that has not ended.
 
     Attributes:
-        head: what may pass of it.
+        head: the part of it that may pass.
 
     Raises:
-        RefusedError: it may not pass.
+        RefusedError: it must not pass.
     """
 
     def __init__(
@@ -227,22 +227,23 @@ class UpstreamAnswer:
         """Read the content to its end.
 
         Raises:
-            RefusedError: too large, too slow or cut.
+            RefusedError: too large, too slow or truncated.
         """
         with _as_refusal(self._connection):
             return await _read(self._content, max_bytes)
 
     async def pass_on(self, sink: Sink, max_bytes: int) -> None:
-        """Write the content into ``sink`` as it comes, piece by piece.
+        """Write the content into ``sink`` as it arrives, piece by piece.
 
         Raises:
-            RefusedError: too large, too slow or cut.
+            RefusedError: too large, too slow or truncated.
         """
         self._sink, self._most = sink, max_bytes
         with _as_refusal(self._connection):
             over = self._write()
-            # With no piece yet the head goes alone: what is there goes on (RFC 10036,
-            # section 3), and a client learns that its request was taken.
+            # If there is no piece yet, the head is sent alone: what has arrived is
+            # passed on (RFC 10036, section 3), and a client learns that its request was
+            # accepted.
             sink.flush()
             if over:
                 return
@@ -252,9 +253,9 @@ class UpstreamAnswer:
             await self._over
 
     def resume(self) -> None:
-        """Write what is there, as far as the sink takes it."""
+        """Write what has arrived, as far as the sink takes it."""
         over = self._over
-        # Reading lets the parser go on, which may come here again.
+        # Reading resumes the parser, which may call this again.
         if self._busy or over is None or over.done():
             return
         self._busy = True
@@ -267,11 +268,11 @@ class UpstreamAnswer:
             self._busy = False
 
     def close(self) -> None:
-        """Let go; a connection whose answer was read to its end is pooled."""
+        """Release the connection; it is pooled if the answer was read to its end."""
         if self._over is not None:
             self._over.cancel()
-        # Only a connection on which nothing of this exchange is left may serve another
-        # client: what came late would be taken for that one's answer.
+        # Only a connection with nothing left of this exchange may serve another client:
+        # late data would be read as that client's answer.
         whole = self._content.is_eof()
         if self._sending is not None and not self._sending.done():
             self._sending.cancel()
@@ -279,11 +280,11 @@ class UpstreamAnswer:
         self._pool.put_back(self._connection, reusable=whole)
 
     def _write(self) -> bool:
-        """Write what is there; return whether that was all."""
+        """Write what has arrived; return whether that was all."""
         content, sink = self._content, self._sink
         while sink is not None and not sink.full:
             piece = content.read_nowait()
-            # By what came, not by what was announced: chunks announce nothing.
+            # By what arrived, not by what was announced: chunks announce nothing.
             self._taken += len(piece)
             if self._taken > self._most:
                 raise RefusedError(Refusal.GATEWAY_ANSWER)
@@ -291,7 +292,7 @@ class UpstreamAnswer:
                 sink.write(piece)
             if content.at_eof():
                 return True
-            # Cut before its end: to end the client's answer here would forge that end.
+            # Truncated: ending the client's answer here would make it look complete.
             if not self._connection.connected:
                 raise ConnectionResetError
             if not piece or self._taken == content.total_bytes:
@@ -310,8 +311,8 @@ class Upstreams:
     """
 
     def __init__(self, config: RelayConfig) -> None:
-        # One context for all gateways, and it verifies names. It keeps strangers off
-        # the line; what a client trusts is the key that it sealed to.
+        # One context for all gateways, which verifies names. It keeps attackers off the
+        # line; what a client trusts is the key that it sealed to.
         tls = make_client_context(config.upstream_ca_file)
         self._limits = config.limits
         self._hosts: dict[str, str] = {}
@@ -335,7 +336,7 @@ class Upstreams:
         pool = self._pools[gateway]
         request = forward.copy_request(path, host=self._hosts[gateway])
         try:
-            # Over all of it: a copy that drips would keep everybody who asks waiting.
+            # For the whole fetch: a slow copy would keep all waiting clients.
             async with asyncio.timeout(self._limits.fetch_timeout_s):
                 connection = await pool.take()
                 whole = False
@@ -367,9 +368,9 @@ class Upstreams:
         gateway = passage.route.gateway
         pool, host = self._pools[gateway], self._hosts[gateway]
         head = forward.request_head(passage, host=host, length=len(content))
-        # Sent once: after a failure nobody knows whether the gateway opened it, and to
+        # Sent once: after a failure it is unknown whether the gateway opened it, and to
         # its replay protection a second copy is an attack. RFC 9458, section 6.5: a
-        # relay must not try again by itself.
+        # relay must not retry by itself.
         connection = await pool.take()
         try:
             with _as_refusal(connection):
@@ -384,18 +385,18 @@ class Upstreams:
     async def ask_in_pieces(
         self, passage: Passage, pieces: AsyncIterator[bytes]
     ) -> UpstreamAnswer:
-        """Send a request, once, as it comes, and return the answer's head.
+        """Send a request, once, as it arrives, and return the answer's head.
 
-        The answer may begin before the request ends; what is left of the
-        request then goes on at the same time.
+        The answer may begin before the request ends; the rest of the request is then
+        sent concurrently.
 
         Args:
             passage: the request.
-            pieces: its content; what they raise is raised here, or cuts the answer.
+            pieces: its content; their exceptions are raised here, or end the answer.
 
         Raises:
-            RefusedError: unreachable, slow, an answer that may not pass, or a
-                request that may not.
+            RefusedError: unreachable, slow, or an answer or a request that must not
+                pass.
         """
         gateway = passage.route.gateway
         pool, host = self._pools[gateway], self._hosts[gateway]
@@ -404,8 +405,8 @@ class Upstreams:
         connection = await pool.take()
 
         def cut_if_broken(task: "asyncio.Task[None]") -> None:
-            # A request that breaks off here must not look whole there, and the
-            # answer to a part of it must not look whole to anybody.
+            # A request that breaks off here must not look complete to the gateway, nor
+            # the answer to a part of it to the client.
             if not task.cancelled() and task.exception() is not None:
                 connection.cut()
 
@@ -416,20 +417,20 @@ class Upstreams:
         heading = asyncio.create_task(connection.head())
         heading.add_done_callback(_seen)
         try:
-            # Either may come first: a gateway may refuse what it has read half of.
+            # Either may come first: a gateway may refuse what it has half read.
             await asyncio.wait({sending, heading}, return_when=asyncio.FIRST_COMPLETED)
             with _as_refusal(connection):
                 if not heading.done():
                     await sending
-                # From here on the gateway has all, and its silence is its own.
+                # From here on the gateway has everything, and its silence is its own.
                 connection.watch()
                 message, content = await heading
             return UpstreamAnswer(
                 connection, pool, message=message, content=content, sending=sending
             )
         except BaseException:
-            # Any end but an answer, the client's own going away included, ends both
-            # ways and spoils the connection: half a request is on it.
+            # Any end but an answer, including a client that disconnects, ends both
+            # directions and makes the connection unusable: half a request is on it.
             heading.cancel()
             sending.cancel()
             pool.put_back(connection, reusable=False)
@@ -442,7 +443,7 @@ class Upstreams:
 
 
 class _as_refusal:  # noqa: N801 - reads as a statement
-    """Turn what aiohttp and the system raise into a refusal, without its words."""
+    """Turn exceptions of aiohttp and the system into a refusal, without their text."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -456,16 +457,16 @@ class _as_refusal:  # noqa: N801 - reads as a statement
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Replace what was raised."""
+        """Replace the exception."""
         if not isinstance(
             error, ClientError | HttpProcessingError | EofStream | OSError
         ):
             return
-        # Our own watch cut the line: the error is only how that looks from here.
+        # Our own watch ended the connection: the error is only its consequence.
         if self._connection.expired:
             raise RefusedError(Refusal.GATEWAY_TIMEOUT) from None
         if isinstance(error, TimeoutError):
-            return  # a deadline around us, which its owner words
+            return  # a deadline set by the caller, which handles it
         raise RefusedError(Refusal.GATEWAY_ANSWER) from None
 
 
@@ -484,9 +485,9 @@ async def _send_pieces(
 ) -> None:
     connection.send(head)
     async for piece in pieces:
-        # In chunks of our own making; the client's extensions and sizes stop here.
+        # In chunks of our own; the client's chunk extensions and sizes are dropped.
         connection.send(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
-        # The client is read no faster than its gateway reads: else we would store it.
+        # The client is read no faster than its gateway reads: else we would buffer it.
         await connection.sent()
     if chunked:
         connection.send(b"0\r\n\r\n")
@@ -494,14 +495,14 @@ async def _send_pieces(
 
 def _seen(task: "asyncio.Task[tuple[RawResponseMessage, StreamReader]]") -> None:
     if not task.cancelled():
-        task.exception()  # looked at, also when the request failed before it
+        task.exception()  # retrieved, also when the request failed before it
 
 
 async def _read(content: StreamReader, max_bytes: int) -> bytes:
     pieces: list[bytes] = []
     left = max_bytes
     while piece := await content.readany():
-        # As it comes: what a gateway announces it need not keep to.
+        # As it arrives: a gateway need not keep to the length that it announces.
         left -= len(piece)
         if left < 0:
             raise RefusedError(Refusal.GATEWAY_ANSWER)

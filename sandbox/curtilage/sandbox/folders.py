@@ -1,9 +1,9 @@
-"""A root folder that holds what a process reads, and nothing else of the machine.
+"""A root folder that contains only what a process reads.
 
-A lookup of a path carries the path's text to the server of the file system: over the
-network for NFS, to another process for FUSE and automounters. Neither Landlock nor
-seccomp sees it. So the process gets a mount namespace whose root is an empty tmpfs,
-with the folders that it needs bound into it, read-only.
+A path lookup sends the path's text to the server of the file system: over the network
+for NFS, to another process for FUSE and automounters. Neither Landlock nor seccomp sees
+that. So the process gets a mount namespace whose root is an empty tmpfs, with the
+folders that it needs bound into it, read-only.
 """
 
 import os
@@ -18,12 +18,12 @@ from typing import Final
 from curtilage.sandbox import kernel
 
 SYSTEM: Final = (
-    # Libraries that are loaded later, and how the loader finds them.
+    # Libraries that are loaded later, and the loader's search paths.
     *("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64"),
     *("/usr/local/lib", "/nix/store", "/gnu/store"),
     *("/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime"),
-    # What libraries ask about the processor and the memory. Of /proc single files: in
-    # /proc/PID/root lies the root folder of another process.
+    # What libraries read about processor and memory. Of /proc only single files,
+    # because /proc/PID/root is the root folder of another process.
     *("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/sys/devices/system/cpu"),
     *("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"),
 )
@@ -31,13 +31,13 @@ SYSTEM: Final = (
 
 _SCRATCH: Final = ("/tmp", "/mnt", "/var", "/usr")  # noqa: S108 - only mounted over
 _TMPFS: Final = "size=1m,nr_inodes=4k,mode=0755"
-# nosuid, nodev, noexec: sys/statvfs.h and linux/mount.h give them the same bits.
+# nosuid, nodev, noexec: the same bits in sys/statvfs.h and linux/mount.h.
 _KEPT_FLAGS: Final = 2 | 4 | 8
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What is bound, held open while the mounts change: ``path`` is where it shows."""
+    """A bind source, held open while the mounts change; ``path`` is its target."""
 
     path: Path
     descriptor: int
@@ -61,17 +61,17 @@ def enter(reads: Sequence[Path]) -> None:
     """Make a root folder of ``SYSTEM``, Python's folders and ``reads``, and enter it.
 
     The process must be in a mount namespace that it may change. Open files remain
-    open. What is mounted inside a folder is visible only if it is named as well.
+    open. A mount inside a folder is visible only if it is listed as well.
 
     Raises:
-        OSError: the kernel refuses; the process keeps the root folder that it had.
-        KeyError: a machine whose call numbers are not known; the same.
+        OSError: the kernel refuses; the process keeps its root folder.
+        KeyError: the machine's call numbers are unknown; the same.
     """
-    # No mount made here reaches the machine's own namespace, and none made there later
-    # comes here: an automounter must not follow.
+    # Mounts do not propagate in either direction: mounts made here must not reach the
+    # machine's namespace, and an automounter there must not reach this one.
     kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE, "")
     named = [*map(Path, SYSTEM), *of_python(), *(each.absolute() for each in reads)]
-    # Under the name that is given and under its own: libraries name each other by both.
+    # Under the given and the resolved name: libraries refer to each other by both.
     wanted = {*named, *(each.resolve() for each in named)}
     root = next((each for each in _SCRATCH if Path(each).is_dir()), "/")
     with ExitStack() as opened:
@@ -82,8 +82,8 @@ def enter(reads: Sequence[Path]) -> None:
                 _bind(source, Path(root))
             kernel.mount("none", root, "", _read_only(root), "")
             os.chdir(root)
-            # Both names mean the same folder: the old root comes to lie on the new one
-            # and is taken off it. Then only open files lead out.
+            # Both names are the same folder: the old root is mounted over the new one
+            # and then removed. After that only open files lead out.
             kernel.pivot_root(".", ".")
         except (OSError, KeyError):
             os.chdir("/")
@@ -94,7 +94,7 @@ def enter(reads: Sequence[Path]) -> None:
 
 
 def _opened(wanted: Iterable[Path], opened: ExitStack) -> Iterable[_Source]:
-    # By length: a folder comes before what is mounted inside of it.
+    # By length: a folder comes before the mounts inside it.
     for path in sorted(wanted, key=lambda each: (len(each.parts), each)):
         try:
             descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -109,20 +109,20 @@ def _bind(source: _Source, root: Path) -> None:
     given = os.fstat(source.descriptor)
     there = at.exists()
     if there and os.path.samestat(at.stat(), given):
-        return  # it lies in a folder that is there already
+        return  # it is inside a folder that is bound already
     if not there:
         at.parent.mkdir(parents=True, exist_ok=True)
         if stat.S_ISDIR(given.st_mode):
             at.mkdir()
         else:
             at.touch()
-    # Not recursive: what else is mounted below is not wanted here.
+    # Not recursive: other mounts below it are not wanted here.
     kernel.mount(source.name, str(at), "", kernel.MS_BIND, "")
     kernel.mount("none", str(at), "", _read_only(str(at)), "")
 
 
 def _read_only(path: str) -> int:
-    # Flags that another user namespace set may not be taken away.
+    # Flags that another user namespace set must not be removed.
     kept = os.statvfs(path).f_flag & _KEPT_FLAGS
     flags = kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY | kernel.MS_NOSUID
     return flags | kept

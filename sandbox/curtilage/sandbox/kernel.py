@@ -1,7 +1,7 @@
-"""The system calls that build walls: one function each, nothing decided.
+"""The system calls that build a sandbox: one function each, without decisions.
 
-This module alone loads ``ctypes``. Every function raises OSError where the kernel
-refuses, and AttributeError where the system is no Linux.
+The only module that loads ``ctypes``. Every function raises OSError if the kernel
+refuses, and AttributeError if the system is not Linux.
 """
 
 import ctypes  # noqa: TID251 - a door
@@ -68,7 +68,7 @@ def _syscall(number: int, *arguments: object) -> int:
 
 
 def no_new_privileges() -> None:
-    """Let no program that is executed have more rights; the walls demand it."""
+    """Let no executed program gain privileges (PR_SET_NO_NEW_PRIVS)."""
     _checked(_libc().prctl(_PR_SET_NO_NEW_PRIVS, *map(ctypes.c_ulong, (1, 0, 0, 0))))
 
 
@@ -89,7 +89,7 @@ def mount(source: str, target: str, kind: str, flags: int, options: str) -> None
 
 
 def umount(target: str, flags: int) -> None:
-    """Take a mount away (umount2(2)).
+    """Remove a mount (umount2(2)).
 
     Raises:
         OSError: the kernel refuses.
@@ -102,53 +102,53 @@ def pivot_root(new: str, old: str) -> None:
 
     Raises:
         OSError: the kernel refuses.
-        KeyError: a machine whose call numbers are not known here.
+        KeyError: the machine's call numbers are unknown.
     """
     number = _SYS_PIVOT_ROOT[platform.machine()]
     _syscall(number, os.fsencode(new), os.fsencode(old))
 
 
 def seccomp_filter(program: bytes, machine: str) -> None:
-    """Put every thread of this process under a filter (seccomp(2)), for good.
+    """Put all threads of this process under a filter (seccomp(2)), permanently.
 
     Args:
         program: instructions of 8 bytes, classic BPF.
         machine: as ``platform.machine()`` names it.
 
     Raises:
-        OSError: the kernel knows no filters, or a thread has another one.
-        KeyError: a machine whose call numbers are not known here.
+        OSError: the kernel supports no filters, or a thread has another one.
+        KeyError: the machine's call numbers are unknown.
     """
     instructions = ctypes.create_string_buffer(program, len(program))
-    told = _Program(len(program) // 8, ctypes.addressof(instructions))
-    # All threads (TSYNC): one that a library has started already would be outside. The
-    # kernel answers with the number of a thread that cannot follow.
+    filter_ = _Program(len(program) // 8, ctypes.addressof(instructions))
+    # All threads (TSYNC): else one that a library has started would be outside. The
+    # kernel returns the number of a thread that cannot follow.
     stuck = _syscall(
         _SYS_SECCOMP[machine],
         _SECCOMP_SET_MODE_FILTER,
         _SECCOMP_FILTER_FLAG_TSYNC,
-        ctypes.byref(told),
+        ctypes.byref(filter_),
     )
     if stuck:
         raise OSError(0, "a thread has another filter")
 
 
 def landlock_version() -> int:
-    """Return which Landlock the kernel has (landlock(7)): 1 or more.
+    """Return the kernel's Landlock ABI version (landlock(7)): 1 or more.
 
     Raises:
-        OSError: it has none, or it is switched off.
+        OSError: it has none, or it is disabled.
     """
     version = _LANDLOCK_CREATE_RULESET_VERSION
     return _syscall(_SYS_LANDLOCK_CREATE_RULESET, None, 0, version)
 
 
 def landlock(handled: bytes, allowed: Sequence[tuple[str, int]]) -> None:
-    """Restrict this thread, and all that it starts, to a ruleset, for good.
+    """Restrict this thread, and all that it starts, to a ruleset, permanently.
 
     Args:
-        handled: ``struct landlock_ruleset_attr``: what is refused from now on.
-        allowed: paths that exist, each with what stays allowed below it.
+        handled: ``struct landlock_ruleset_attr``: the rights refused from now on.
+        allowed: paths that exist, each with the rights that remain below it.
 
     Raises:
         OSError: the kernel refuses, or a path does not exist.

@@ -1,9 +1,9 @@
-"""Which system calls a process may make, as a program for the kernel; pure.
+"""Seccomp filters: the system calls that a process may make. Pure.
 
 A program is classic BPF over ``struct seccomp_data`` (linux/seccomp.h): the call's
-number, the machine, and six arguments of 64 bits. What is refused gets an error and
-goes on; a call by the numbers of another machine ends the process, since its numbers
-mean other calls.
+number, the machine, and six arguments of 64 bits. A refused call returns an error and
+the process continues; a call with the numbers of another machine ends the process,
+since its numbers mean other calls.
 """
 
 import errno
@@ -27,30 +27,30 @@ _NUMBER_AT: Final = 0
 _MACHINE_AT: Final = 4
 _ARGUMENTS_AT: Final = 16
 _MACHINE: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-_X32: Final = 0x40000000  # the same machine, but numbers of its own
+_X32: Final = 0x40000000  # the same machine, but other numbers
 _NEWER_FROM: Final = 424  # since Linux 5.1 all machines number new calls alike
 
 # asm-generic/fcntl.h: O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_APPEND, and O_TMPFILE's
-# own bit. O_CREAT counts: it leaves an empty file with a telling name.
+# own bit. O_CREAT counts: it leaves an empty file whose name may contain data.
 _WRITES: Final = 0o1 | 0o2 | 0o100 | 0o1000 | 0o2000 | 0o20000000
 _CLONE_THREAD: Final = 0x10000
 _AF_UNIX: Final = 1
 # asm-generic/ioctls.h: both put characters into a terminal's input, which the shell
-# behind it runs after us.
+# would execute after us.
 _TIOCSTI: Final = 0x5412
 _TIOCLINUX: Final = 0x541C
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Only:
-    """Calls that are allowed with some arguments only; the low 32 bits are seen.
+    """Calls that are allowed with some arguments only; the low 32 bits are tested.
 
     Attributes:
-        argument: which, from 0.
+        argument: its index, from 0.
         test: ``_EQUAL`` or ``_ANY_BIT``.
-        values: with what it is tested, one after the other.
-        allowed: whether what meets a test is allowed, or refused.
-        error: what a refused call gets.
+        values: to test with, one after the other.
+        allowed: whether arguments that meet a test are allowed, or refused.
+        error: the result of a refused call.
     """
 
     argument: int
@@ -73,16 +73,16 @@ OPENS: Final = {
 THREADS: Final = {
     "clone": Only(argument=0, test=_ANY_BIT, values=(_CLONE_THREAD,), allowed=True)
 }
-"""New threads, no new processes."""
+"""New threads, but no new processes."""
 
 TERMINALS: Final = {
     "ioctl": Only(argument=1, test=_EQUAL, values=(_TIOCSTI, _TIOCLINUX), allowed=False)
 }
-"""Nothing is typed into a terminal."""
+"""No characters are put into a terminal's input."""
 
-# asm-generic/ioctls.h, asm-generic/fcntl.h, linux/socket.h: what libraries ask of an
-# open file. All others may change it, though it was opened for reading: flags of its
-# inode, say, which stay on the disk (FS_IOC_SETFLAGS).
+# asm-generic/ioctls.h, asm-generic/fcntl.h, linux/socket.h: what libraries query about
+# an open file. All other requests may change it even if it was opened for reading: for
+# example flags of its inode, which remain on the disk (FS_IOC_SETFLAGS).
 _ASKED: Final = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A)
 _CALLERS_OWN: Final = 0
 
@@ -91,10 +91,10 @@ HARMLESS_CONTROLS: Final = {
 }
 """TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX, TCGETS2."""
 
-# asm-generic/fcntl.h, linux/fcntl.h: copies of a descriptor, its flags, and questions.
-# Not here: locks of every kind, whose numbers all accounts read in /proc/locks; leases
-# and notices, which other programs feel; signals of the caller's choice; hints, which
-# the file keeps.
+# asm-generic/fcntl.h, linux/fcntl.h: copies of a descriptor, its flags, and queries.
+# Not here: locks of any kind, which all accounts can read in /proc/locks; leases and
+# notifications, which other programs notice; signals of the caller's choice; hints,
+# which the file keeps.
 _DUPLICATES: Final = (0, 1030)  # F_DUPFD, F_DUPFD_CLOEXEC
 _FLAGS: Final = (1, 2, 3, 4)  # F_GETFD, F_SETFD, F_GETFL, F_SETFL
 _QUESTIONS: Final = (1032, 1034)  # F_GETPIPE_SZ, F_GET_SEALS
@@ -110,7 +110,7 @@ DESCRIPTORS: Final = {
 """Descriptors of its own, and no mark on a file that other programs can see."""
 
 # linux/prctl.h. PR_SET_NAME is not here: the name, 15 bytes, is in /proc for every
-# account. A library that names its threads gets an error, and goes on without.
+# account. A library that names its threads gets an error, and continues without.
 _PROCESS_QUESTIONS: Final = (
     *(2, 3, 16, 21, 23),  # GET_PDEATHSIG, _DUMPABLE, _NAME, _SECCOMP, CAPBSET_READ
     *(30, 39, 42, 51, 56),  # GET_TIMERSLACK, _NO_NEW_PRIVS, _THP_DISABLE, SVE, TAGGED
@@ -119,11 +119,11 @@ _PROCESS_QUESTIONS: Final = (
 NO_NAMES: Final = {
     "prctl": Only(argument=0, test=_EQUAL, values=_PROCESS_QUESTIONS, allowed=True)
 }
-"""It asks about itself, and changes nothing that other programs can see."""
+"""It queries itself, and changes nothing that other programs can see."""
 
 
 def own_process(pid: int) -> dict[str, Only]:
-    """Return conditions by which signals and limits reach this process alone."""
+    """Return conditions that restrict signals and limits to this process."""
     own = (_CALLERS_OWN, pid)
     return {
         "tgkill": Only(argument=0, test=_EQUAL, values=(pid,), allowed=True),
@@ -138,9 +138,9 @@ LOCAL_SOCKETS: Final = {
 
 
 _SERVING: Final = frozenset(
-    ("bind", "listen", "accept", "accept4", "sendto", "sendmsg")  # on what it may open
+    ("bind", "listen", "accept", "accept4", "sendto", "sendmsg")  # on allowed sockets
 )
-# Sending is left: a loop wakes itself over a pair of sockets that nobody else has.
+# Sending remains: an event loop wakes itself over a private socket pair.
 _REACH: Final = frozenset(
     {
         *("socket", "connect", "bind", "listen", "accept", "accept4", "pidfd_getfd"),
@@ -153,16 +153,16 @@ _REACH: Final = frozenset(
 def compute_only(machine: str, pid: int) -> bytes:
     """Return the program for a process that reads files, computes and answers.
 
-    An allow-list: what is in no list here, or in no kernel yet, is refused.
+    An allow-list: calls that are in no list here, or in no kernel yet, are refused.
 
     Args:
         machine: as ``platform.machine()`` names it.
-        pid: the process's own number, the one that it may signal and limit.
+        pid: the process's own id, the only one that it may signal and limit.
     """
     own = own_process(pid)
     only = OPENS | THREADS | HARMLESS_CONTROLS | DESCRIPTORS | NO_NAMES | own
-    # What is newer than the list is answered as by a kernel that has no such call: then
-    # libraries go back to the older one, which is in the list.
+    # Calls newer than the list return the error of a kernel that lacks them: libraries
+    # then use the older call, which is in the list.
     refusal = (
         _step(_AT_LEAST, _NEWER_FROM, otherwise=1),
         _step(_RETURN, _ERROR | errno.ENOSYS),
@@ -172,9 +172,9 @@ def compute_only(machine: str, pid: int) -> bytes:
 
 
 def no_network(machine: str) -> bytes:
-    """Return the program for a process that reaches nobody, nor what it starts.
+    """Return the program for a process without network, inherited by its children.
 
-    It may do all the rest: write files, and start programs, under the same filter.
+    It may do everything else: write files, and start programs, under the same filter.
     """
     return _program(machine, refused=_REACH, only=TERMINALS, otherwise=_allowance())
 
@@ -194,14 +194,14 @@ def _program(
     only: Mapping[str, Only],
     otherwise: bytes,
 ) -> bytes:
-    """Put together: the machine, the calls with conditions, the lists, the rest.
+    """Assemble the program: machine, calls with conditions, lists, the rest.
 
     Raises:
-        KeyError: a machine whose numbers are not known here.
+        KeyError: the machine's call numbers are unknown.
     """
     known = numbers(machine)
-    # The machine before the number: a 32-bit call from a 64-bit process bears numbers
-    # that mean other calls here, and would walk past every list below.
+    # The machine before the number: a 32-bit call from a 64-bit process has numbers
+    # that mean other calls here, and would bypass every list below.
     parts = [
         _step(_LOAD, _MACHINE_AT),
         _step(_EQUAL, _MACHINE[machine], then=1),
@@ -221,8 +221,8 @@ def _program(
                     _step(_EQUAL, known[name], otherwise=1),
                     _step(_RETURN, verdict),
                 ]
-    # clone3's flags lie behind a pointer, out of sight. An old kernel has no such
-    # call; libraries know that and use clone, whose flags are seen.
+    # clone3's flags are behind a pointer, which a filter cannot read. An old kernel has
+    # no such call; libraries handle that and use clone, whose flags are readable.
     clone3 = [_step(_EQUAL, 435, otherwise=1), _step(_RETURN, _ERROR | errno.ENOSYS)]
     return b"".join((*parts, *clone3, otherwise))
 
@@ -236,7 +236,7 @@ def _condition(only: Only) -> bytes:
     if not only.allowed:
         meets, fails = fails, meets
     # Both machines are little-endian: the low half of an argument comes first. The
-    # kernel itself reads no more of those that are asked about here.
+    # kernel itself reads only that half of the arguments tested here.
     steps = [_step(_LOAD, _ARGUMENTS_AT + 8 * only.argument)]
     for value in only.values:
         steps += [_step(only.test, value, otherwise=1), _step(_RETURN, meets)]
@@ -244,5 +244,5 @@ def _condition(only: Only) -> bytes:
 
 
 def _step(code: int, value: int, *, then: int = 0, otherwise: int = 0) -> bytes:
-    """Return one instruction: ``then`` and ``otherwise`` are steps to leave out."""
+    """Return one instruction: ``then`` and ``otherwise`` are steps to skip."""
     return struct.pack("<HBBI", code, then, otherwise, value)

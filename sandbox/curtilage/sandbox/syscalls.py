@@ -11,12 +11,12 @@ MACHINES: Final = ("x86_64", "aarch64")
 """In the order of the two columns."""
 
 _HARMLESS: Final = """
-# Read, and write to what is open.
+# Read, and write to open files.
 read 0 63; write 1 64; readv 19 65; writev 20 66; pread64 17 67; pwrite64 18 68;
 preadv 295 69; pwritev 296 70; preadv2 327 286; pwritev2 328 287; close 3 57;
 close_range 436 436; dup 32 23; dup2 33 -; dup3 292 24; fcntl 72 25; lseek 8 62;
 fadvise64 221 223; readahead 187 213;
-# Look at files; ``OPENS`` lets none be opened for writing.
+# Inspect files; ``OPENS`` lets none be opened for writing.
 open 2 -; openat 257 56; stat 4 -; fstat 5 80; lstat 6 -; newfstatat 262 79;
 statx 332 291; statfs 137 43; fstatfs 138 44; access 21 -; faccessat 269 48;
 faccessat2 439 439; readlink 89 -; readlinkat 267 78; getdents 78 -; getdents64 217 61;
@@ -39,7 +39,7 @@ sched_yield 24 124; sched_getaffinity 204 123; sched_setaffinity 203 122;
 sched_getparam 143 121; sched_getscheduler 145 120; sched_get_priority_max 146 125;
 sched_get_priority_min 147 126; sched_getattr 315 275; getpriority 140 141;
 setpriority 141 140; getcpu 309 168;
-# Who it is, what time it is, what there is.
+# Identity, time and limits.
 gettid 186 178; getpid 39 172; getppid 110 173; getpgid 121 155; getpgrp 111 -;
 getsid 124 156; getuid 102 174; geteuid 107 175; getgid 104 176; getegid 108 177;
 getresuid 118 148; getresgid 120 150; getgroups 115 158; capget 125 90;
@@ -54,14 +54,14 @@ exit_group 231 94; wait4 61 260; waitid 247 95;
 """
 
 _REFUSED: Final = """
-# Ways to somebody else.
+# Communication with others.
 socket 41 198; connect 42 203; bind 49 200; listen 50 201; accept 43 202;
 accept4 288 242; sendto 44 206; sendmsg 46 211; sendmmsg 307 269;
 # Other programs and other processes.
 execve 59 221; execveat 322 281; fork 57 -; vfork 58 -; clone3 435 435; ptrace 101 117;
 process_vm_readv 310 270; process_vm_writev 311 271; pidfd_getfd 438 438;
 pidfd_send_signal 424 424; kill 62 129; tkill 200 130;
-# Ways round the two above.
+# Ways to bypass the two lists above.
 io_uring_setup 425 425; io_uring_enter 426 426; io_uring_register 427 427; bpf 321 280;
 perf_event_open 298 241; userfaultfd 323 282; unshare 272 97; setns 308 268;
 mount 165 40;
@@ -80,10 +80,10 @@ def _numbers(text: str) -> dict[str, tuple[int | None, ...]]:
 _NUMBERS: Final = _numbers(_HARMLESS + _REFUSED)
 
 HARMLESS: Final = tuple(_numbers(_HARMLESS))
-"""All that a process needs that computes: what is not here, it cannot do."""
+"""All calls that a computing process needs; it cannot make any other."""
 
 WAYS_OUT: Final = tuple(_numbers(_REFUSED))
-"""By which data leave, or by which a process becomes another. None is harmless."""
+"""Calls that send data out, or make a process another one. None is harmless."""
 
 
 def numbers(machine: str) -> Mapping[str, int]:

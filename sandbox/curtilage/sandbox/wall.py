@@ -1,9 +1,9 @@
-"""Build a wall round this process, layer by layer, and say which layers stand.
+"""Builds a sandbox around this process, layer by layer, and reports the layers.
 
-A layer that cannot be had is no error here: the caller says so, or refuses to go on.
-Nothing that was built can be taken down again, and all that this process starts
-stands behind the same wall. Build it before any library is loaded: a namespace needs
-a process with one thread, and Landlock holds the calling thread alone.
+A missing layer is not an error here: the caller reports it, or refuses to continue. A
+layer cannot be removed again, and children inherit it. Build the sandbox before any
+library is loaded: a namespace needs a process with one thread, and Landlock restricts
+only the calling thread.
 """
 
 import os
@@ -17,7 +17,7 @@ from typing import Final, cast
 
 from curtilage.sandbox import folders, kernel, seccomp
 
-# linux/landlock.h: LANDLOCK_ACCESS_FS_*, each the bit of its place.
+# linux/landlock.h: LANDLOCK_ACCESS_FS_*, each by its bit position.
 _RIGHTS: Final = (
     *("execute", "write_file", "read_file", "read_dir", "remove_dir", "remove_file"),
     *("make_char", "make_dir", "make_reg", "make_sock", "make_fifo", "make_block"),
@@ -34,7 +34,7 @@ _SCOPES_FROM: Final = 6
 
 @unique
 class Layer(StrEnum):
-    """What a wall is built of; the value is what a person reads."""
+    """The layers of a wall; the value is shown to users."""
 
     NAMESPACE = "an empty network namespace"
     FOLDERS = "a root folder of its own"
@@ -44,7 +44,7 @@ class Layer(StrEnum):
 
 @unique
 class Promise(StrEnum):
-    """What a wall holds back; the value is what a person reads."""
+    """What a wall prevents; the value is shown to users."""
 
     NETWORK = "reach the network"
     LOOKUPS = "look up paths on every mounted file system"
@@ -52,8 +52,8 @@ class Promise(StrEnum):
     PROGRAMS = "start programs or touch other processes"
 
 
-# By ``compute_only``, where each that stands holds by itself. The other walls' filters
-# promise less: of theirs, nobody asks for the gaps.
+# For ``compute_only``, with the layers that prevent it on their own. The other walls'
+# filters prevent less, and their gaps are not reported.
 _HOLD: Final = {
     Promise.NETWORK: {Layer.NAMESPACE, Layer.SECCOMP},
     Promise.LOOKUPS: {Layer.FOLDERS},
@@ -64,10 +64,10 @@ _HOLD: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wall:
-    """Which layers stand round a process.
+    """The layers around a process.
 
     Attributes:
-        standing: the kernel has confirmed them.
+        standing: layers that the kernel has confirmed.
         missing: the others, each with the kernel's reason.
     """
 
@@ -76,7 +76,7 @@ class Wall:
 
     @property
     def gaps(self) -> tuple[Promise, ...]:
-        """What no layer holds back; empty where the wall is whole."""
+        """What no layer prevents; empty if the wall is complete."""
         return tuple(each for each in Promise if not _HOLD[each] & self.standing)
 
     def to_fields(self) -> dict[str, list[str]]:
@@ -85,10 +85,10 @@ class Wall:
 
     @classmethod
     def from_fields(cls, fields: object) -> "Wall":
-        """Read what ``to_fields`` wrote.
+        """Read the result of ``to_fields``.
 
         Raises:
-            ValueError: it did not.
+            ValueError: it is something else.
         """
         given = cast("dict[str, object]", fields) if isinstance(fields, dict) else {}
         if given.keys() != {"standing", "missing"}:
@@ -105,12 +105,12 @@ def _strings(value: object) -> tuple[str, ...]:
 
 
 def compute_only(reads: Sequence[Path] = ()) -> Wall:
-    """Wall this process in: it reads files, computes, and answers over open pipes.
+    """Restrict this process to reading files, computing and answering over open pipes.
 
     Args:
-        reads: folders that remain visible, next to those of Python and its libraries.
+        reads: folders that remain visible, besides those of Python and its libraries.
     """
-    # A user namespace in which nothing is mapped hides who this is.
+    # A user namespace without mappings hides the user's identity.
     owner = (os.getuid(), os.getgid()) if hasattr(os, "getuid") else (0, 0)
     return _build(
         {
@@ -125,12 +125,12 @@ def compute_only(reads: Sequence[Path] = ()) -> Wall:
 
 
 def local_server(writes: Sequence[Path]) -> Wall:
-    """Wall this process in: it serves UNIX sockets, and writes below some folders.
+    """Restrict this process to serving UNIX sockets, and writing below some folders.
 
-    No user namespace is tried: in one, a device may no longer answer this process.
+    No user namespace is used: in one, a device may refuse this process.
 
     Args:
-        writes: folders and devices that exist; what does not is left out.
+        writes: folders and devices; those that do not exist are skipped.
     """
     return _build(
         {
@@ -142,7 +142,7 @@ def local_server(writes: Sequence[Path]) -> Wall:
 
 
 def no_network() -> Wall:
-    """Let this process, and all that it starts, reach nobody from now on."""
+    """Cut this process, and all that it starts, off from the network."""
     return _build({Layer.SECCOMP: lambda: _filter(seccomp.no_network)})
 
 
@@ -169,20 +169,20 @@ def _leave_the_network(*, user_namespace: bool) -> None:
     except OSError:
         if not user_namespace:
             raise
-        # Whoever is not root is in a user namespace of his own, where that is allowed.
+        # An unprivileged process needs its own user namespace, if that is allowed.
         kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNET)
 
 
 def _leave_other_folders(reads: Sequence[Path], user: int, group: int) -> None:
-    """Enter a mount namespace that holds the folders of Python and ``reads`` only."""
+    """Enter a mount namespace with only the folders of Python and ``reads``."""
     try:
         kernel.unshare(kernel.CLONE_NEWNS)
     except OSError:
         kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS)
     proc = Path("/proc/self")
     if not (proc / "uid_map").read_text("ascii").strip():
-        # Without a mapping nothing can be created, not even in a file system of our
-        # own. The kernel asks for the second line before it accepts the third.
+        # Without a mapping nothing can be created, not even in our own file system. The
+        # kernel requires the second line before it accepts the third.
         (proc / "uid_map").write_text(f"{user} {user} 1", "ascii")
         (proc / "setgroups").write_text("deny", "ascii")
         (proc / "gid_map").write_text(f"{group} {group} 1", "ascii")
@@ -192,16 +192,16 @@ def _leave_other_folders(reads: Sequence[Path], user: int, group: int) -> None:
 def _filter(program: Callable[[str], bytes]) -> None:
     machine = platform.machine()
     made = program(machine)
-    # Without this the kernel takes filters from root alone (seccomp(2)): a program with
-    # root's rights, started under a filter, could be made to fail where it must not.
+    # Without this, only root may install filters (seccomp(2)): a setuid program started
+    # under a filter could be made to fail where it must not.
     kernel.no_new_privileges()
     kernel.seccomp_filter(made, machine)
 
 
 def _write_only(folders: Sequence[Path]) -> None:
-    """Refuse every change of a file, and every program, but below these folders.
+    """Refuse changes of files, and execution of programs, except below these folders.
 
-    TCP, abstract sockets and signals to others are refused, where the version can.
+    TCP, abstract sockets and signals to others are refused if the version supports it.
     """
     version = kernel.landlock_version()
     # A ruleset with one right that this kernel does not know is refused as a whole.
@@ -214,7 +214,7 @@ def _write_only(folders: Sequence[Path]) -> None:
         handled += struct.pack("=Q", _BIND_AND_CONNECT_TCP)
     if version >= _SCOPES_FROM:
         handled += struct.pack("=Q", _ABSTRACT_SOCKETS_AND_SIGNALS)
-    # Not execute: what was written below one of them must not run.
+    # Not execute: a file written below one of them must not run.
     below = changes & ~known["execute"]
     allowed = [
         (str(path), below if path.is_dir() else of_files)

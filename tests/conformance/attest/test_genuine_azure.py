@@ -223,7 +223,7 @@ def test_flipped_hardware_report_is_refused(samples: Samples, offset: int) -> No
 
 
 @pytest.mark.parametrize("name", TDX_SAMPLES)
-def test_genuine_td_report_stands_in_its_quote(samples: Samples, name: str) -> None:
+def test_genuine_td_report_is_in_its_quote(samples: Samples, name: str) -> None:
     text = (samples.folder / "azure-cvm" / "tdx" / name).read_text()
     values = json.loads(text)
     blob = parse_hcl(_octets(values["hcl_report"]))

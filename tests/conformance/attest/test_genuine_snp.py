@@ -368,7 +368,7 @@ def test_genuine_root_is_pinned_by_its_fingerprint(
 def _whole(
     samples: Samples, evidence: SnpEvidence
 ) -> tuple[EvidenceBundle, Expectations]:
-    """Surround genuine evidence with a log of ours that lists its measurement."""
+    """Combine genuine evidence with a log of ours that lists its measurement."""
     measured = {"sev-snp": ({"launch": evidence.report[0x90:0xC0].hex()},)}
     manifest = encode_manifest(replace(make_manifest(NOW), measurements=measured))
     witness = new_witness("witness.example")

@@ -162,7 +162,7 @@ def test_genuine_checkpoint_under_another_key_is_unsigned(
     del folder
 
 
-def test_another_root_beside_a_genuine_head_is_a_fork(
+def test_another_root_next_to_a_genuine_head_is_a_fork(
     rekor: TrustedLog, proof: str
 ) -> None:
     head = TreeHead.of(verify_checkpoint(parse_proof(proof).checkpoint, rekor))

@@ -45,8 +45,8 @@ class Sample:
     Attributes:
         tee: of ``--tee``.
         files: option to path below the evidence folder.
-        at: when it was, or may be, believed.
-        policy: what its policy says beside what the sample itself shows.
+        at: a time at which it is accepted.
+        policy: entries of its policy that the sample itself does not determine.
         like: the good sample whose registers the policy lists instead.
     """
 
@@ -210,7 +210,7 @@ class Bench:
 
 
 def policy_of(sample: Sample, files: EvidenceFiles) -> Section:
-    """Say what a policy must to accept a sample, and nothing more."""
+    """Return the minimal policy that accepts a sample."""
     if sample.tee == "nvidia-gpu":
         report = parse_spdm_report(
             device_evidence(DeviceKind(sample.tee), files).report
@@ -291,14 +291,14 @@ def bench(
 
 @pytest.mark.parametrize("name", GOOD)
 def test_a_genuine_sample_is_accepted_at_its_date(bench: Bench, name: str) -> None:
-    status, told = bench.run(GOOD[name])
-    assert told["code"] is None, told["steps"][-1]
+    status, findings = bench.run(GOOD[name])
+    assert findings["code"] is None, findings["steps"][-1]
     assert status == 0
-    assert all(step["passed"] for step in told["steps"])
-    assert told["claims"]["tee"] == GOOD[name].tee
-    assert not told["claims"]["bound_checked"]
-    assert told["links"], "it is said who vouches for it"
-    assert told["expires_at"] > GOOD[name].at
+    assert all(step["passed"] for step in findings["steps"])
+    assert findings["claims"]["tee"] == GOOD[name].tee
+    assert not findings["claims"]["bound_checked"]
+    assert findings["links"], "the output names the chain"
+    assert findings["expires_at"] > GOOD[name].at
 
 
 def other(name: str, **changes: Any) -> Sample:  # noqa: ANN401 - fields by name
@@ -472,7 +472,7 @@ BAD: dict[str, tuple[Sample, str]] = {
         ),
         "tcb_too_low",
     ),
-    # what the policy says
+    # the policy's content
     "snp v2 in production": (other("snp v2 virtee", policy={}), "unsupported_version"),
     "snp vmpl 1": (
         other("snp v3 vlek", policy=snp_policy("snp v3 vlek", vmpl=[0])),
@@ -514,7 +514,7 @@ BAD: dict[str, tuple[Sample, str]] = {
         ),
         "measurement_not_allowed",
     ),
-    "gpu token that nobody signed": (
+    "unsigned gpu token": (
         other(
             "gpu",
             files={"evidence": "nvidia-gpu/nvat_local_ALG-NONE_h100.json"},
@@ -532,9 +532,9 @@ BAD: dict[str, tuple[Sample, str]] = {
 @pytest.mark.parametrize("name", BAD)
 def test_a_genuine_sample_is_refused(bench: Bench, name: str) -> None:
     sample, code = BAD[name]
-    status, told = bench.run(sample)
-    assert (status, told["code"]) == (1, code), told
-    assert told["claims"] == {}
+    status, findings = bench.run(sample)
+    assert (status, findings["code"]) == (1, code), findings
+    assert findings["claims"] == {}
 
 
 NAMES = list(GOOD)
@@ -543,18 +543,18 @@ BOUND = [name for name in NAMES if name != "gpu"]
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_it_signs_for_us_is_compared(bench: Bench, name: str) -> None:
-    _, told = bench.run(GOOD[name])
-    claims = told["claims"]
+    _, findings = bench.run(GOOD[name])
+    claims = findings["claims"]
     signed = claims["nonce"] if name == "gpu" else claims["report_data"]
     if signed:
-        _, told = bench.run(GOOD[name], "--report-data", signed)
-        assert told["claims"]["bound_checked"]
+        _, findings = bench.run(GOOD[name], "--report-data", signed)
+        assert findings["claims"]["bound_checked"]
     half = len(signed) // 4 * 2
     for wrong in (signed[:-2] + "ff", signed[:half], signed + "00"):
         # Left empty it is wrong use, also where the evidence signs nothing.
         if wrong not in ("", signed):
-            _, told = bench.run(GOOD[name], "--report-data", wrong)
-            assert told["code"] == "binding_mismatch"
+            _, findings = bench.run(GOOD[name], "--report-data", wrong)
+            assert findings["code"] == "binding_mismatch"
 
 
 @pytest.mark.parametrize("name", BOUND)
@@ -565,18 +565,18 @@ def test_what_is_not_listed_is_refused(bench: Bench, name: str, listed: str) -> 
     changed = {key: "ab" * (len(value) // 2) for key, value in registers.items()}
     listing = [changed] if listed == "another" else []
     policy = bench.policy(sample, measurements={sample.tee: listing})
-    status, told = bench.run(sample, policy=policy)
-    assert (status, told["code"]) == (1, "measurement_not_allowed")
+    status, findings = bench.run(sample, policy=policy)
+    assert (status, findings["code"]) == (1, "measurement_not_allowed")
 
 
 @pytest.mark.parametrize("name", ["snp v2 virtee", "tdx v4", "nitro 2025", "azure v2"])
 def test_a_machine_that_is_denied_is_refused(bench: Bench, name: str) -> None:
     sample = GOOD[name]
-    _, told = bench.run(sample)
-    platform = told["claims"]["platform"]
+    _, findings = bench.run(sample)
+    platform = findings["claims"]["platform"]
     denied = bench.policy(sample, platforms={"deny": [platform]})
-    _, told = bench.run(sample, policy=denied)
-    assert told["code"] == "platform_denied"
+    _, findings = bench.run(sample, policy=denied)
+    assert findings["code"] == "platform_denied"
     allowed = bench.policy(sample, platforms={"allow": [platform]})
     assert bench.run(sample, policy=allowed)[0] == 0
 
@@ -599,8 +599,8 @@ def test_one_bit_flipped_anywhere_is_refused(bench: Bench, name: str) -> None:
         changed = bytearray(data)
         changed[bit // 8] ^= 1 << bit % 8
         path = bench.write("flipped", bytes(changed))
-        status, told = bench.run(sample, policy=policy, files={"evidence": path})
-        assert (status, told["code"] is None) == (1, False), bit
+        status, findings = bench.run(sample, policy=policy, files={"evidence": path})
+        assert (status, findings["code"] is None) == (1, False), bit
 
 
 @pytest.mark.parametrize("name", RAW)
@@ -610,8 +610,8 @@ def test_bytes_too_many_or_too_few_are_malformed(bench: Bench, name: str) -> Non
     data = bench.read(sample.files["evidence"])
     for changed in (data + b"\x01", data[:-1], data[: len(data) // 2], b"\x00"):
         path = bench.write("changed", changed)
-        _, told = bench.run(sample, policy=policy, files={"evidence": path})
-        assert told["code"] == "malformed"
+        _, findings = bench.run(sample, policy=policy, files={"evidence": path})
+        assert findings["code"] == "malformed"
 
 
 @pytest.mark.parametrize("option", ["vek", "chain", "crl"])
@@ -746,7 +746,7 @@ def certificate_table(*ders: bytes) -> bytes:
 
 
 def test_a_newer_tdx_quote_with_collateral_put_together(bench: Bench) -> None:
-    """Quote v5: its TCB info came as Intel's service answers."""
+    """Quote v5: its TCB info is in the format of Intel's service."""
     collateral = json.loads(bench.read("tdx/v5-tcb-too-low-2026/collateral.json"))
     answer = bench.read("tdx/go-v5-2026/tcbinfo_response.json").decode()
     info = answer[answer.index(":") + 1 : answer.rindex(',"signature"')]
@@ -758,8 +758,8 @@ def test_a_newer_tdx_quote_with_collateral_put_together(bench: Bench) -> None:
         files={"evidence": "tdx/go-v5-2026/quote.bin"},
         at="2026-02-20T00:00:00Z",
     )
-    status, told = bench.run(sample, files={"collateral": path})
-    assert (status, told["code"]) == (0, None), told
+    status, findings = bench.run(sample, files={"collateral": path})
+    assert (status, findings["code"]) == (0, None), findings
 
 
 def test_a_quote_without_what_a_tool_appended_has_no_level(bench: Bench) -> None:
@@ -769,8 +769,8 @@ def test_a_quote_without_what_a_tool_appended_has_no_level(bench: Bench) -> None
     path = bench.write("quote", data[:end])
     registers = td_registers(data[:end])
     policy = bench.policy(GOOD["tdx v4"], measurements={"tdx": [registers]})
-    _, told = bench.run(sample, policy=policy, files={"evidence": path})
-    assert told["code"] == "tcb_too_low"
+    _, findings = bench.run(sample, policy=policy, files={"evidence": path})
+    assert findings["code"] == "tcb_too_low"
 
 
 def azure(bench: Bench, name: str) -> Section:
@@ -824,10 +824,10 @@ def test_a_tpm_quote_in_the_files_of_tpm2_tools(bench: Bench) -> None:
         at=SEPTEMBER,
         policy={"environment": "development"},
     )
-    status, told = bench.run(sample)
+    status, findings = bench.run(sample)
     assert status == 0
-    assert told["claims"]["isolates"] is False
-    assert set(told["claims"]["registers"]) == {
+    assert findings["claims"]["isolates"] is False
+    assert set(findings["claims"]["registers"]) == {
         f"pcr{index}" for index in (0, 1, 2, 3, 4, 7, 11, 12)
     }
 

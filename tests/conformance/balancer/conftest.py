@@ -18,7 +18,7 @@ from support.relay_wire import HOST
 
 QUICK = {"check_s": 1, "connect_timeout_s": 0.5, "shutdown_grace_s": 5}
 PATIENT = {"check_s": 20, "connect_timeout_s": 20}
-"""On a busy machine a relay that is alive must not look as if it were dead."""
+"""On a busy machine a live relay must not be taken for dead."""
 UNCAPPED = {"exchanges": 0, "requests_per_s": 0}
 StartBalancer = Callable[..., BalancerProcess]
 
@@ -52,7 +52,7 @@ def _backends() -> Iterator[tuple[Backend, Backend]]:
 
 @pytest.fixture
 def backends(_backends: tuple[Backend, Backend]) -> tuple[Backend, Backend]:
-    """Return two backends, as if nobody had asked them anything yet."""
+    """Return two backends, without earlier requests."""
     for backend in _backends:
         backend.healthy = True
         backend.forget()
@@ -63,7 +63,7 @@ def backends(_backends: tuple[Backend, Backend]) -> tuple[Backend, Backend]:
 def start_balancer(
     program: Program, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StartBalancer]:
-    """Start a balancer; what is named is its configuration."""
+    """Start a balancer with these configuration values."""
     with contextlib.ExitStack() as stack:
 
         def start(**tree: object) -> BalancerProcess:

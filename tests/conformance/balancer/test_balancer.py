@@ -1,4 +1,4 @@
-"""What passes a balancer, and what it does when something behind it dies."""
+"""What a balancer passes on, and its behaviour when a backend dies."""
 
 import socket
 import ssl
@@ -125,12 +125,12 @@ def test_a_refusal_of_a_backend_passes_whole(
     refusal = raw_answer(
         status="422 Unprocessable Content",
         kind="application/problem+json",
-        body=b'{"type":"told"}',
+        body=b'{"type":"reported"}',
     )
     for backend in backends:
         backend.script = say(refusal)
     answer = before_relays.post()
-    assert (answer.status, answer.body) == (422, b'{"type":"told"}')
+    assert (answer.status, answer.body) == (422, b'{"type":"reported"}')
 
 
 def test_each_piece_of_an_answer_passes_before_the_next_exists(
@@ -250,7 +250,7 @@ def test_no_other_enclave_is_asked_for_one_that_is_down(
 
 
 @pytest.mark.parametrize("name", ["c.example", "a.example.evil.example", "127.0.0.1"])
-def test_another_name_is_nobody(
+def test_another_name_has_no_backend(
     before_enclaves: BalancerProcess, backends: Backends, name: str
 ) -> None:
     answer = before_enclaves.send(raw_request(host=name))
@@ -273,19 +273,19 @@ def test_a_relay_that_is_draining_is_left_out(
     draining, other = backends
 
     def asked_of_20() -> tuple[int, int]:
-        told = len(draining.exchanges), len(other.exchanges)
+        before = len(draining.exchanges), len(other.exchanges)
         for _ in range(20):
             assert before_relays.post().status == 200
-        return len(draining.exchanges) - told[0], len(other.exchanges) - told[1]
+        return len(draining.exchanges) - before[0], len(other.exchanges) - before[1]
 
     draining.healthy = False
     if program == "nginx":
-        # It looks at no backend by itself, as the head of its text says; it may still
-        # leave one out for a second that failed in the test before.
+        # It does no health checks, as the head of its text says; it may still leave out
+        # one for a second that failed in the previous test.
         while min(asked_of_20()) == 0:
             pass
         return
-    # Told once is enough, but telling and being asked may cross each other.
+    # One health check is enough, but it may overlap with requests.
     while asked_of_20() != (0, 20):
         assert len(draining.checks) < 20
     draining.healthy = True
@@ -448,7 +448,7 @@ def test_nothing_is_written_anywhere(
             assert file.name == "nginx.pid"
 
 
-# TLS towards whoever asks, and towards what is behind.
+# TLS towards clients, and towards backends.
 
 
 def test_a_question_passes_over_tls_on_both_hops(
@@ -463,7 +463,7 @@ def test_a_question_passes_over_tls_on_both_hops(
     balancer.tls = certificates.client("client")
     assert balancer.send(raw_request(host="localhost")).body == ANSWER
     balancer.tls = certificates.client()
-    # In TLS 1.3 a client learns with its first read that its certificate is missed.
+    # In TLS 1.3 a client learns with its first read that its certificate is missing.
     with pytest.raises((AssertionError, OSError), match=r"without an answer|EOF|reset"):
         balancer.send(raw_request(host="localhost"))
     balancer.tls = certificates.client("client")
@@ -510,11 +510,11 @@ def test_a_session_cannot_be_resumed(
         assert not again.session_reused
 
 
-# Real relays behind.
+# Real relays as backends.
 
 
 class Load:
-    """Askers who ask one question after the other, each question with a number."""
+    """Clients that send one question after the other, each with a number."""
 
     def __init__(self, balancer: BalancerProcess) -> None:
         self._balancer = balancer
@@ -528,12 +528,12 @@ class Load:
             asker.start()
 
     def halfway(self) -> None:
-        """Return while all of them are asking."""
+        """Return when all of them are sending."""
         for _ in self._askers:
             assert self._halfway.acquire(timeout=HANG_S)
 
     def finish(self) -> dict[int, int]:
-        """Let them ask the rest; return the status of each answer."""
+        """Let them send the rest; return the status of each answer."""
         self._rest.set()
         for asker in self._askers:
             asker.join()
@@ -574,7 +574,7 @@ def test_a_relay_that_is_killed_under_load_loses_only_what_it_had(
     relays[0].stop()
     answers = load.finish()
     relays[1].stop()
-    # No question went out twice, and none was answered that never arrived.
+    # No question was sent twice, and no answer is for a question that never arrived.
     arrived = Counter(int(each.body[:8]) for each in enclave.exchanges)
     assert max(arrived.values()) == 1
     answered = {number for number, status in answers.items() if status == 200}

@@ -131,7 +131,7 @@ class _Asked:
         assert chunks[0] + NONCE_BYTES + TAG_BYTES in sizes, chunks
 
     async def failures(self) -> None:
-        """What goes wrong inside is told inside."""
+        """An inner error is reported inside the seal."""
         fault = EngineFailedError("x")
         with self.table.case(self.row, "the engine fails, streamed"):
             script = Script(pieces=TEXT, fault=fault, fault_after=2)

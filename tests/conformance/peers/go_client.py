@@ -1,4 +1,4 @@
-"""Run the Go client for one exchange; read what it says, line by line."""
+"""Runs the Go client for one exchange; reads its output line by line."""
 
 import asyncio
 import base64
@@ -13,7 +13,7 @@ TIMEOUT_S = 90.0
 
 @dataclass(frozen=True, kw_only=True)
 class Address:
-    """Where a gateway of ours is.
+    """The address of a gateway of ours.
 
     Attributes:
         keys: URL of the key configurations.
@@ -26,7 +26,7 @@ class Address:
 
 @dataclass(frozen=True, kw_only=True)
 class Heard:
-    """What the Go client understood.
+    """The Go client's result.
 
     Attributes:
         event: ``answer``, ``refused`` (outside the seal) or ``error``.
@@ -37,7 +37,7 @@ class Heard:
         fields: the inner fields.
         content: the inner content.
         error: why nothing was understood.
-        chunks: plaintext octets of each chunk of the answer.
+        chunks: plaintext bytes of each chunk of the answer.
     """
 
     event: str
@@ -74,7 +74,7 @@ class GoClient:
         Args:
             address: whom to ask.
             content: of the inner request.
-            flags: the program's; an underscore stands for a hyphen.
+            flags: the program's; an underscore becomes a hyphen.
             on_chunk: awaited at every chunk of the answer, with their number.
         """
         words = [f"-{name.replace('_', '-')}={value}" for name, value in flags.items()]

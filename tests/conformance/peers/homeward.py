@@ -1,4 +1,4 @@
-"""The Go client asks the gateway made of our wire library alone."""
+"""The Go client against the gateway made of our wire library alone."""
 
 import json
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ class _Exchange:
         assert heard.fields == {"content-type": "application/json"}
 
     async def steps(self) -> None:
-        """Each chunk is out before our gateway is told to make the next."""
+        """Each chunk is sent before our gateway may make the next."""
 
         async def release(chunks: int) -> None:
             if chunks <= STEPS:
@@ -95,7 +95,7 @@ class _Exchange:
             _refused(await self.go(content, key_id=77), PROBLEM_OHTTP_KEY)
 
     async def spoilt_answers(self) -> None:
-        """The other side refuses our answer when anything was done to it."""
+        """The other side refuses our answer after any change."""
         content = b"a" * SPOILT_BYTES
         plain = self.row.form == "plain"
         count = 2 if plain else 5

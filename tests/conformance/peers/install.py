@@ -14,7 +14,7 @@ HERE = Path(__file__).resolve().parent
 
 
 class InstallError(Exception):
-    """A step failed; holds what the program said last."""
+    """A step failed; contains the program's last output."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Installed:
 
 
 def install(cache: Path) -> Installed:
-    """Install what is not there yet; say what takes time.
+    """Install what is missing; report slow steps.
 
     Raises:
         InstallError: a download or a build failed.

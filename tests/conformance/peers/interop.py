@@ -1,4 +1,4 @@
-"""Install the peers, try every way to speak with them, tell what came of it."""
+"""Install the peers, test every combination with them, and report the results."""
 
 import argparse
 import asyncio

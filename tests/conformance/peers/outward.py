@@ -1,4 +1,4 @@
-"""Our client asks a foreign gateway: every form, size and way to spoil it."""
+"""Our client against a foreign gateway: every form, size and kind of damage."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ TIMEOUT = aiohttp.ClientTimeout(total=60)
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """A gateway's answer from outside."""
+    """A gateway's answer as seen from outside."""
 
     status: int
     content_type: str
@@ -47,7 +47,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Gateway:
-    """A foreign gateway that runs; the answers that it can give."""
+    """A running foreign gateway; the answers that it can give."""
 
     name: str
     base: str
@@ -94,7 +94,7 @@ async def running(
 
 
 async def ask(table: Table, gateway: Gateway) -> None:
-    """Try everything against one gateway."""
+    """Run all cases against one gateway."""
     configs = await gateway.configs()
     for kem, kem_id in KEMS.items():
         for form in FORMS:
@@ -143,17 +143,17 @@ class _Exchange:
         assert int(fields[b"x-chunks"]) == chunks, f"{len(message)} in other chunks"
 
     async def classes(self) -> None:
-        """What our client sends: padded to each class."""
-        for octets in padding.SIZE_CLASSES:
-            with self.table.case(self.row, f"padded to {octets}"):
-                content = b"p" * (octets * 3 // 10)
+        """Our client's requests: padded to each class."""
+        for size in padding.SIZE_CLASSES:
+            with self.table.case(self.row, f"padded to {size}"):
+                content = b"p" * (size * 3 // 10)
                 message = inner(content)
                 sealed = seal_padded(self.config, self.row.kem, message)
-                assert len(sealed.message) == octets
+                assert len(sealed.message) == size
                 await self.echoed(sealed, content, message)
 
     async def steps(self) -> None:
-        """Each chunk arrives before the gateway is told to make the next."""
+        """Each chunk arrives before the gateway may make the next."""
         with self.table.case(self.row, "streams chunk by chunk"):
             sealed = self.seal(inner(b"", path="/steps"))
             opened = await self._follow(sealed)
@@ -231,7 +231,7 @@ class _Exchange:
         assert json.loads(answer.body) == {"type": problem, "status": 422}
 
     async def spoilt_answers(self) -> None:
-        """We refuse an answer that anything was done to."""
+        """We refuse an answer after any change."""
         form = self.row.form
         count = 0
         with self.table.case(self.row, "an answer to spoil"):

@@ -4,7 +4,7 @@ Its answers are made for the tests, by the inner path:
 
     /echo      the content comes back, in the framing it came in
     /steps     four pieces; each waits until ``next`` is set
-    /flip/I/A  as /echo, with a bit of the answer's piece I flipped, at octet A
+    /flip/I/A  as /echo, with a bit of the answer's piece I flipped, at byte A
     /keep/I    as /echo, cut behind piece I
 """
 
@@ -66,7 +66,7 @@ def make_key(key_id: int, kem_id: int) -> GatewayKey:
 
 @dataclass(frozen=True, kw_only=True)
 class Opened:
-    """One request and the sealer of its answer, whichever form it came in."""
+    """One request and the sealer of its answer, in either form."""
 
     form: str
     bhttp: bytes = field(repr=False)
@@ -120,7 +120,7 @@ class OwnGateway:
             plain = ohttp.open_request(self.keys, message)
             return Opened(form=form, bhttp=plain.bhttp, sealer=plain.sealer)
         opener = chunked.ChunkedRequestOpener(self.keys, limit_bytes=LIMIT_BYTES)
-        # In pieces that fit no border, as a network may cut them.
+        # In pieces that match no boundary, as a network may cut them.
         cut = [message[i : i + 1009] for i in range(0, len(message), 1009)]
         opened = [piece for data in cut for piece in opener.push(data)]
         opened.append(opener.finish())

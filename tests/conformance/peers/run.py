@@ -1,4 +1,4 @@
-"""Speak to peers in Go and Node that share no code with ours; ``make interop``.
+"""Tests against peers in Go and Node that share no code with ours; ``make interop``.
 
 Installs them into ``.cache/peers`` at first, by hash; ends with a table and with
 1 if anything in it went wrong.

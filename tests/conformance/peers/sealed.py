@@ -1,4 +1,4 @@
-"""Our side of an exchange: seal, take to pieces, spoil, open."""
+"""Our side of an exchange: seal, split, damage, open."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -112,12 +112,12 @@ def _chunked(sealed: chunked.SealedChunkedRequest, kem: str) -> Sealed:
 
 
 def request_pieces(message: bytes, form: str, kem: str) -> tuple[bytes, ...]:
-    """Cut a sealed request where its format has borders."""
+    """Split a sealed request at its format's boundaries."""
     return _pieces(message, (HEADER_BYTES, suite_of(kem).nenc), form)
 
 
 def response_pieces(message: bytes, form: str) -> tuple[bytes, ...]:
-    """Cut a sealed response where its format has borders."""
+    """Split a sealed response at its format's boundaries."""
     return _pieces(message, (NONCE_BYTES,), form)
 
 
@@ -135,7 +135,7 @@ def _pieces(message: bytes, head: Sequence[int], form: str) -> tuple[bytes, ...]
 
 
 def flipped(pieces: Sequence[bytes], index: int, at: int) -> bytes:
-    """Flip the lowest bit of one octet of one piece."""
+    """Flip the lowest bit of one byte of one piece."""
     spoilt = bytearray(pieces[index])
     spoilt[at] ^= 1
     return b"".join([*pieces[:index], bytes(spoilt), *pieces[index + 1 :]])

@@ -1,4 +1,4 @@
-"""What was tried and what came of it: one row for each peer and way."""
+"""The results of the tests: one row for each peer and direction."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -24,14 +24,14 @@ class Row(NamedTuple):
 
 @dataclass
 class Table:
-    """Counts cases; keeps what went wrong."""
+    """Counts cases; records failures."""
 
     tried: dict[Row, int] = field(default_factory=dict[Row, int])
     wrong: dict[Row, list[str]] = field(default_factory=dict[Row, list[str]])
 
     @contextmanager
     def case(self, row: Row, name: str) -> Generator[None]:
-        """Run one case; whatever it raises goes into the table."""
+        """Run one case; its exceptions are recorded in the table."""
         self.tried[row] = self.tried.get(row, 0) + 1
         try:
             yield
@@ -40,7 +40,7 @@ class Table:
             self.wrong.setdefault(row, []).append(said)
 
     def lines(self) -> list[str]:
-        """Return the table for a person."""
+        """Return the table for display."""
         rows: list[tuple[str, ...]] = [(*Row._fields, "cases", "")]
         for row, count in self.tried.items():
             wrong = self.wrong.get(row, [])

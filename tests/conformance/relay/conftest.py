@@ -76,7 +76,7 @@ def _gateway() -> Iterator[Gateway]:
 
 @pytest.fixture
 def gateway(_gateway: Gateway) -> Iterator[Gateway]:
-    """Return the gateway ``demo``, as if nobody had asked it anything yet."""
+    """Return the gateway ``demo``, without earlier requests."""
     _gateway.settle()
     _gateway.forget()
     yield _gateway
@@ -148,7 +148,7 @@ def tree(
 def start_relay(
     relay_kind: Kind, tree: Tree, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StartRelay]:
-    """Start a relay of this kind; what is named differs from ``tree``."""
+    """Start a relay of this kind; the arguments override ``tree``."""
     with contextlib.ExitStack() as stack:
 
         def start(**changes: object) -> RelayProcess:

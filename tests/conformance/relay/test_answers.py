@@ -1,4 +1,4 @@
-"""What comes back from the gateway: our own words, and the sealed octets."""
+"""Answers of the gateway: our own heads, and the sealed bytes."""
 
 import json
 import re
@@ -50,7 +50,7 @@ TRACKING = (
 
 
 def timeless(answer: Answer) -> bytes:
-    """Return an answer's head but for the time in its Date."""
+    """Return an answer's head, without the time in its Date."""
     return re.sub(rb"\r\nDate: [^\r]+\r\n", b"\r\nDate: -\r\n", answer.raw)
 
 
@@ -61,7 +61,7 @@ def ask(relay: RelayProcess, gateway: Gateway, answer: bytes) -> Answer:
 
 @pytest.fixture
 def plain(relay: RelayProcess, gateway: Gateway) -> bytes:
-    """Return the head that a client gets of a bare answer."""
+    """Return the head that a client gets for a minimal answer."""
     return timeless(ask(relay, gateway, raw_answer()))
 
 
@@ -252,7 +252,7 @@ def test_an_answer_that_only_its_connection_ends_is_refused(
 
 
 def first_line(relay: RelayProcess) -> bytes:
-    """Ask, and read only the first line of what comes back."""
+    """Send a request, and read only the first line of the answer."""
     wire = relay.connect()
     wire.send(raw_request())
     line = wire.until(b"\r\n")
@@ -361,7 +361,7 @@ def test_trailers_of_the_gateway_stop(relay: RelayProcess, gateway: Gateway) -> 
     wire.close()
 
 
-def test_an_absent_gateway_is_told(relay: RelayProcess) -> None:
+def test_an_absent_gateway_is_reported(relay: RelayProcess) -> None:
     answer = relay.post(target="/absent")
     assert answer.status == 502
     assert problem(answer)["title"] == "The gateway cannot be reached."
@@ -373,7 +373,7 @@ def reset(exchange: Exchange) -> None:
 
 
 @pytest.mark.parametrize("script", [reset, say_and_close()], ids=["reset", "closed"])
-def test_a_lost_gateway_is_told_and_nothing_is_sent_twice(
+def test_a_lost_gateway_is_reported_and_nothing_is_sent_twice(
     relay: RelayProcess, gateway: Gateway, script: object
 ) -> None:
     # The first uses up a pooled connection, the second opens a new one.
@@ -386,7 +386,7 @@ def test_a_lost_gateway_is_told_and_nothing_is_sent_twice(
         assert len(gateway.exchanges) == count
 
 
-def test_a_silent_gateway_is_told(hasty: RelayProcess, gateway: Gateway) -> None:
+def test_a_silent_gateway_is_reported(hasty: RelayProcess, gateway: Gateway) -> None:
     gateway.script = Exchange.read
     answer = hasty.post()
     assert answer.status == 504

@@ -1,4 +1,4 @@
-"""Keys and bundle: one copy for everybody, byte for byte."""
+"""Keys and bundle: one copy for all clients, byte for byte."""
 
 import os
 import re
@@ -138,7 +138,7 @@ def test_roots_workers_reach_the_copies(
     assert len(gateway.exchanges) == 1
 
 
-def test_an_absent_gateway_is_told(relay: RelayProcess) -> None:
+def test_an_absent_gateway_is_reported(relay: RelayProcess) -> None:
     answer = relay.get("/absent/keys")
     assert answer.status == 502
     assert answer.value("Cache-Control") == "no-store"

@@ -1,4 +1,4 @@
-"""The generated text itself: deterministic, accepted by nginx, honest about itself."""
+"""The generated text: deterministic, accepted by nginx, and true to its comments."""
 
 import ast
 import re
@@ -21,7 +21,7 @@ from curtilage.relay.nginx.config import (
     nginx_config,
 )
 from curtilage.relay.nginx.text import CUSTOMERS
-from curtilage.relay.nginx.text import DIFFERENCES as TOLD
+from curtilage.relay.nginx.text import DIFFERENCES as LISTED
 from support.relay_certificates import Certificates
 from support.relay_differences import DIFFERENCES
 from support.relay_processes import NGINX, Tree
@@ -52,12 +52,12 @@ def test_the_same_configuration_gives_the_same_text(generate: Generate) -> None:
 
 def test_the_text_lists_every_difference(generate: Generate) -> None:
     text = generate()
-    for name in TOLD:
+    for name in LISTED:
         assert f"#   - {name}: " in text
 
 
 def test_the_suite_and_the_text_name_the_same_differences() -> None:
-    assert set(TOLD) - NOT_ON_THE_WIRE == set(DIFFERENCES)
+    assert set(LISTED) - NOT_ON_THE_WIRE == set(DIFFERENCES)
 
 
 def test_every_difference_has_a_test_that_needs_it() -> None:
@@ -139,7 +139,7 @@ def test_caps_that_are_off_leave_no_addresses(generate: Generate) -> None:
 
 
 def customer(address: str) -> str:
-    """Return what nginx counts an address under."""
+    """Return the key under which nginx counts an address."""
     for pattern, name in CUSTOMERS.items():
         if found := re.search(pattern[1:].replace("(?<", "(?P<"), address):
             return found.groupdict().get(name[1:], address)
@@ -189,7 +189,9 @@ def test_what_nginx_cannot_do_is_refused(
 def test_a_gateway_that_nginx_would_misread_is_refused() -> None:
     config = parse_config("", BARE)
     odd = replace(config, gateways={"a": HTTPUpstream(origin="https://a;b{")})
-    with pytest.raises(ConfigError, match="has characters that nginx would read"):
+    with pytest.raises(
+        ConfigError, match="has characters with a special meaning to nginx"
+    ):
         nginx_config(odd, Setting(folder=FOLDER))
 
 
@@ -204,7 +206,7 @@ def test_the_command_writes_the_text(
     assert capsys.readouterr().out == generate()
 
 
-def test_the_command_tells_every_problem(
+def test_the_command_reports_every_problem(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "relay.toml"
@@ -252,7 +254,7 @@ def test_help_text_and_page_make_the_same_folder(
 
 
 def unit_name(folder: Path) -> str:
-    """Return the one systemd unit of a folder."""
+    """Return the only systemd unit of a folder."""
     (file,) = folder.glob("*.service")
     return file.name
 

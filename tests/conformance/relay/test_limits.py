@@ -29,12 +29,12 @@ HALF_HEAD = b"POST /demo HTTP/1.1\r\nHost: relay.example\r\nContent-"
 DRIP_S = 0.05
 
 
-def drip(wire: Wire, octets: bytes) -> tuple[bool, float]:
-    """Send octet by octet; whether all went unanswered, and the longest pause."""
+def drip(wire: Wire, data: bytes) -> tuple[bool, float]:
+    """Send byte by byte; return whether none was answered, and the longest pause."""
     longest, last = 0.0, time.monotonic()
-    for octet in octets:
+    for byte in data:
         try:
-            wire.send(bytes([octet]))
+            wire.send(bytes([byte]))
         except OSError:
             return False, longest
         if not wire.is_silent(DRIP_S):
@@ -57,7 +57,7 @@ def test_a_dripping_head_is_dropped(hasty_heads: RelayProcess) -> None:
 
 
 def answered(relay: RelayProcess) -> Wire:
-    """Return a connection that had an answer, however slow this machine is."""
+    """Return a connection that got an answer, however slow this machine is."""
     while True:
         wire = relay.connect()
         with contextlib.suppress(OSError, AssertionError):
@@ -88,7 +88,7 @@ def test_a_second_head_has_a_deadline(
 
 
 def stalled(*fields: str) -> bytes:
-    """Write a request whose content stops after ten octets."""
+    """Write a request whose content stops after ten bytes."""
     return (
         raw_request(*fields, body=None)[:-2] + b"Content-Length: 99\r\n\r\n" + b"x" * 10
     )
@@ -107,7 +107,7 @@ def test_a_stalled_content_is_dropped(
 
 
 @differs("slow-content")
-def test_a_stalled_content_is_told(hasty: RelayProcess) -> None:
+def test_a_stalled_content_is_reported(hasty: RelayProcess) -> None:
     assert hasty.send(stalled()).status == 408
 
 
@@ -128,7 +128,7 @@ def test_a_slow_sender_takes_no_place_at_the_gateway(
 ) -> None:
     wire = relay.connect()
     wire.send(stalled())
-    # Whoever forwards at once needs a moment; whoever does not, none.
+    # A relay that forwards at once needs a moment; one that does not, none.
     end = time.monotonic() + (0.3 if relay.kind == "built-in" else 10)
     while not gateway.exchanges and time.monotonic() < end:
         time.sleep(0.01)
@@ -155,13 +155,13 @@ def test_a_client_that_does_not_read_stops_the_gateway(
     gateway.script = pour
     wire = relay.connect(small_buffer=True)
     wire.send(raw_request("Incremental: ?1"))
-    assert stopped.wait(20), "the relay took 256 MB that nobody read"
+    assert stopped.wait(20), "the relay took 256 MB without a reader"
     wire.close()
     relay.stop()
 
 
 def hold(gateway: Gateway) -> threading.Event:
-    """Let the gateway keep every request until this is set."""
+    """Let the gateway hold every request until this is set."""
     release = threading.Event()
 
     def script(exchange: Exchange) -> None:
@@ -176,7 +176,7 @@ def hold(gateway: Gateway) -> threading.Event:
 def ask_without_answer(
     relay: RelayProcess, gateway: Gateway, requests: int
 ) -> list[Wire]:
-    """Ask so often; the gateway has each and holds its answer back."""
+    """Send this many requests; the gateway has each and holds its answer back."""
     held = [relay.connect() for _ in range(requests)]
     for wire in held:
         wire.send(raw_request())
@@ -216,7 +216,7 @@ def test_the_places_at_the_gateway_are_bounded(
 
 
 @differs("turns")
-def test_whoever_finds_no_place_waits_for_one(
+def test_a_request_without_a_place_waits_for_one(
     start_relay: StartRelay, gateway: Gateway
 ) -> None:
     relay = start_relay(limits={**PATIENT, "max_upstream": 1, "place_wait_s": 20})
@@ -261,8 +261,8 @@ def test_running_requests_of_one_client_are_bounded(
         wire.close()
 
 
-def status_beside_idle(relay: RelayProcess, connections: int) -> int:
-    """Ask while so many connections, each answered once, stay open."""
+def status_with_idle(relay: RelayProcess, connections: int) -> int:
+    """Send requests while this many connections, each answered once, stay open."""
     idle = [relay.connect() for _ in range(connections)]
     for wire in idle:
         wire.send(raw_request(method="GET", target="/healthz", body=None, kind=None))
@@ -276,7 +276,7 @@ def status_beside_idle(relay: RelayProcess, connections: int) -> int:
 @differs("client-connections")
 def test_idle_connections_of_one_client_are_bounded(start_relay: StartRelay) -> None:
     relay = start_relay(clients={"connections": 2, "requests_per_s": 0})
-    assert status_beside_idle(relay, 2) == 429
+    assert status_with_idle(relay, 2) == 429
 
 
 def test_idle_connections_leave_room(relay: RelayProcess) -> None:
@@ -289,7 +289,7 @@ def test_idle_connections_leave_room(relay: RelayProcess) -> None:
 @differs("connection-cap")
 def test_connections_are_bounded(start_relay: StartRelay) -> None:
     relay = start_relay(limits={**PATIENT, "max_connections": 4})
-    assert status_beside_idle(relay, 4) == 503
+    assert status_with_idle(relay, 4) == 503
 
 
 def test_running_requests_end_and_new_ones_do_not_begin_when_it_drains(
@@ -318,7 +318,7 @@ def test_running_requests_end_and_new_ones_do_not_begin_when_it_drains(
 
 
 @differs("draining")
-def test_health_tells_that_it_drains(start_relay: StartRelay) -> None:
+def test_health_reports_draining(start_relay: StartRelay) -> None:
     relay = start_relay(limits={**PATIENT, "drain_delay_s": 20.0})
     relay.drain()
     answer, end = None, time.monotonic() + 60

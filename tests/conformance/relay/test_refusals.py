@@ -1,4 +1,4 @@
-"""What a relay refuses by itself, and in which words."""
+"""The relay's own refusals and their texts."""
 
 import json
 
@@ -37,7 +37,7 @@ PASSING = {
 
 
 def check(answer: Answer, gateway: Gateway, status: int, title: str = "") -> None:
-    """Check that this is our constant refusal, and that nothing went on."""
+    """Check that this is our constant refusal, and that nothing was passed on."""
     assert answer.status == status
     assert set(answer.names) <= PASSING
     assert answer.value("Content-Type") == PROBLEM
@@ -153,7 +153,7 @@ WORDS = ("default", "hostnames", "include", "volatile")
 
 @pytest.fixture(scope="module")
 def wordy(start_relay: StartRelay) -> RelayProcess:
-    """Return a relay whose hosts have names that mean something to nginx."""
+    """Return a relay whose hosts have names with a meaning to nginx."""
     return start_relay(hosts=list(WORDS))
 
 
@@ -218,7 +218,7 @@ def test_an_expectation_is_refused(
 
 
 @differs("continue")
-def test_nobody_is_told_to_continue(relay: RelayProcess) -> None:
+def test_no_client_gets_100_continue(relay: RelayProcess) -> None:
     wire = relay.connect()
     wire.send(raw_request("Expect: 100-continue"))
     assert read_head(wire).status == 417
@@ -327,7 +327,7 @@ FIRST_LINES = {
 
 
 @pytest.mark.parametrize("name", FIRST_LINES)
-def test_a_malformed_first_line_tells_nothing(
+def test_a_malformed_first_line_discloses_nothing(
     relay: RelayProcess, gateway: Gateway, name: str
 ) -> None:
     wire = relay.connect()
@@ -400,7 +400,7 @@ def test_nothing_is_smuggled_behind_a_refusal(
     wire.close()
 
 
-def test_health_is_told(relay: RelayProcess, gateway: Gateway) -> None:
+def test_health_is_reported(relay: RelayProcess, gateway: Gateway) -> None:
     answer = relay.get("/healthz")
     assert (answer.status, answer.body) == (200, b"ok\n")
     assert answer.value("Content-Type") == "text/plain"

@@ -1,4 +1,4 @@
-"""What goes on to the gateway: three fields, and the sealed octets."""
+"""Requests to the gateway: three fields, and the sealed bytes."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def plain(relay: RelayProcess, gateway: Gateway) -> bytes:
     return head_of(relay, gateway, raw_request())
 
 
-def test_sealed_octets_pass_both_ways_unchanged(
+def test_sealed_bytes_pass_both_ways_unchanged(
     relay: RelayProcess, gateway: Gateway
 ) -> None:
     answer = relay.post()

@@ -1,4 +1,4 @@
-"""Pieces pass as they come, both ways: told by events, never by the clock."""
+"""Pieces pass as they arrive, both ways: checked by events, never by the clock."""
 
 import threading
 
@@ -167,7 +167,7 @@ def test_a_cut_at_the_gateway_is_a_cut_at_the_client(
     wire.close()
 
 
-def test_a_client_that_leaves_is_told_to_the_gateway(
+def test_the_gateway_notices_a_client_that_disconnects(
     relay: RelayProcess, gateway: Gateway
 ) -> None:
     def script(exchange: Exchange) -> None:
@@ -186,7 +186,7 @@ def test_a_client_that_leaves_is_told_to_the_gateway(
     assert gateway.arrival().lost.wait(HANG_S)
 
 
-def test_a_client_that_leaves_before_the_answer_is_told_to_the_gateway(
+def test_the_gateway_notices_a_client_that_disconnects_before_the_answer(
     relay: RelayProcess, gateway: Gateway
 ) -> None:
     def script(exchange: Exchange) -> None:

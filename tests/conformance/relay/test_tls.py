@@ -1,4 +1,4 @@
-"""TLS on both hops, and certificates that clients must have."""
+"""TLS on both hops, and required client certificates."""
 
 import socket
 import ssl
@@ -37,7 +37,7 @@ def test_a_tls_session_cannot_be_resumed(
     assert tls_relay.tls is not None
     wire = tls_relay.connect()
     wire.send(raw_request())
-    # A ticket comes with the first octets that are read, not with the handshake.
+    # A ticket comes with the first bytes that are read, not with the handshake.
     assert read_answer(wire).status == 200
     assert isinstance(wire.socket, ssl.SSLSocket)
     address = ("127.0.0.1", tls_relay.port)

@@ -1,4 +1,4 @@
-"""pyhpke as an oracle: in both directions, and octet for octet."""
+"""pyhpke as an oracle: in both directions, and byte for byte."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -70,7 +70,7 @@ def test_each_opens_what_the_other_sealed(
 @pytest.mark.parametrize("aead_id", [1, 3])
 @given(seed=SEEDS, ephemeral_seed=SEEDS, info=INFOS, messages=MESSAGES, exports=EXPORTS)
 @settings(max_examples=50)
-def test_both_seal_the_same_octets(
+def test_both_seal_the_same_bytes(
     *,
     aead_id: int,
     seed: bytes,

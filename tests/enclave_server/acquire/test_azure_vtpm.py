@@ -153,7 +153,7 @@ def test_registers_are_read_however_few_come_at_a_time(most: int) -> None:
 
 
 class Extender:
-    """Extends a register behind a quote, some times."""
+    """Extends a register after a quote, several times."""
 
     def __init__(self, times: int) -> None:
         self.left = times
@@ -198,7 +198,7 @@ def test_machine_with_another_tpm_is_refused() -> None:
         acquired(vtpm(key=ATTESTATION_KEY + 1))
 
 
-def test_tdx_machine_is_told_where_its_quote_comes_from() -> None:
+def test_tdx_machine_is_referred_to_its_quote_service() -> None:
     with pytest.raises(AcquisitionError, match="metadata service"):
         acquired(vtpm(indices={HCL_INDEX: blob(HardwareKind.TDX)}))
 
@@ -228,7 +228,7 @@ def sized_again(response: bytes) -> bytes:
 
 OUT_OF_SHAPE: list[tuple[int, Change, str]] = [
     (PCR_READ, lambda _r: b"", "too short"),
-    (PCR_READ, lambda r: r + b"x", "not as long as it says"),
+    (PCR_READ, lambda r: r + b"x", "another length"),
     (PCR_READ, lambda r: b"\x80\x02" + r[2:], "another tag"),
     (PCR_READ, lambda r: sized_again(r[:-1]), "ends too soon"),
     (PCR_READ, lambda r: r[:14] + SIZE.pack(2) + r[18:], "another bank"),
@@ -245,10 +245,12 @@ OUT_OF_SHAPE: list[tuple[int, Change, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("code", "change", "told"), OUT_OF_SHAPE)
-def test_response_out_of_shape_is_refused(code: int, change: Change, told: str) -> None:
+@pytest.mark.parametrize(("code", "change", "message"), OUT_OF_SHAPE)
+def test_response_out_of_shape_is_refused(
+    code: int, change: Change, message: str
+) -> None:
     fake = vtpm(change=altering(code, change))
-    with pytest.raises(AcquisitionError, match=told):
+    with pytest.raises(AcquisitionError, match=message):
         acquired(fake)
 
 

@@ -105,7 +105,7 @@ def test_privilege_level_is_written_and_counted() -> None:
     assert tsm.written == [("privlevel", b"2"), ("inblob", DATA)]
 
 
-def test_privilege_level_below_the_floor_is_told() -> None:
+def test_privilege_level_below_the_floor_is_reported() -> None:
     assert (
         failure(fake(settings={"floor": 2}), privilege_level=1) == "no report: EINVAL"
     )
@@ -127,7 +127,7 @@ def test_report_data_of_another_length_is_not_signed(length: int) -> None:
 
 
 class Meddler:
-    """Writes to somebody else's entry, some times."""
+    """Another process that writes to our entry, several times."""
 
     def __init__(self, times: int) -> None:
         self.left = times
@@ -164,23 +164,25 @@ def test_write_that_the_kernel_dropped_is_no_report() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"mkdir_error": errno.ENOENT}, "no entry could be made: ENOENT"),
         ({"mkdir_error": errno.EACCES}, "no entry could be made: EACCES"),
         ({"outblob_error": errno.EFBIG}, "larger than the kernel holds"),
         ({"outblob_error": errno.EBUSY}, "no report: EBUSY"),
-        ({"short_write": True}, "inblob was not taken whole"),
-        ({"generation_word": b"many"}, "generation is no number"),
+        ({"short_write": True}, "inblob was not written completely"),
+        ({"generation_word": b"many"}, "generation is not a number"),
         ({"generation_word": b"1" * 65}, "generation is longer than 64 bytes"),
-        ({"generation_word": "²".encode()}, "generation is no number"),
+        ({"generation_word": "²".encode()}, "generation is not a number"),
         ({"provider": "x" * 65}, "provider is longer"),
         ({"sign": of_bytes(MAX_QUOTE_BYTES + 1)}, "outblob is longer"),
         ({"auxblob": bytes(MAX_AUXILIARY_BYTES + 1)}, "auxblob is longer"),
     ],
 )
-def test_kernel_that_fails_is_an_error(settings: dict[str, object], told: str) -> None:
-    assert told in failure(fake(settings=settings))
+def test_kernel_that_fails_is_an_error(
+    settings: dict[str, object], message: str
+) -> None:
+    assert message in failure(fake(settings=settings))
 
 
 def test_entry_that_cannot_be_removed_does_not_cost_the_report() -> None:
@@ -236,7 +238,7 @@ def test_stapler_comes_before_the_host() -> None:
 
 
 @pytest.mark.parametrize(
-    ("auxblob", "told"),
+    ("auxblob", "message"),
     [
         (certificate_table(TABLE)[:-1], "points outside itself"),
         (certificate_table(TABLE)[:24], "points outside itself"),
@@ -247,8 +249,8 @@ def test_stapler_comes_before_the_host() -> None:
         (certificate_table({CRL_GUID: bytes(24 * 1024 + 1)}), "too long"),
     ],
 )
-def test_host_s_table_out_of_shape_is_refused(auxblob: bytes, told: str) -> None:
-    with pytest.raises(AcquisitionError, match=told):
+def test_host_s_table_out_of_shape_is_refused(auxblob: bytes, message: str) -> None:
+    with pytest.raises(AcquisitionError, match=message):
         TsmProvider(fake(auxblob=auxblob)).acquire(DATA, Endorsements())
 
 

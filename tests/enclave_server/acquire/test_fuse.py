@@ -1,4 +1,4 @@
-"""configfs-tsm through real system calls, where FUSE is to be had."""
+"""configfs-tsm through real system calls, if FUSE is available."""
 
 import importlib.util
 import os
@@ -24,7 +24,7 @@ from curtilage.enclave_server.errors import AcquisitionError
 
 
 def unmounting() -> list[str] | None:
-    """Return the command that unmounts; root needs no helper of FUSE's."""
+    """Return the command that unmounts; root does not need FUSE's helper."""
     for name in ("fusermount3", "fusermount"):
         if path := shutil.which(name):
             return [path, "-u"]

@@ -66,7 +66,7 @@ def test_document_carries_our_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "expected"),
     [
         (b"", "malformed"),
         (b"\xff", "malformed"),
@@ -81,9 +81,9 @@ def test_document_carries_our_bytes() -> None:
         (cbor2.dumps({"Error": 7}), "refused: unknown error"),
     ],
 )
-def test_response_out_of_shape_is_refused(answer: bytes, told: str) -> None:
+def test_response_out_of_shape_is_refused(answer: bytes, expected: str) -> None:
     nsm = FakeNsm(answer=lambda _message: answer)
-    with pytest.raises(AcquisitionError, match=told) as caught:
+    with pytest.raises(AcquisitionError, match=expected) as caught:
         NsmProvider(nsm).acquire(DATA, Endorsements())
     assert CANARY not in str(caught.value)
     assert caught.value.__cause__ is None
@@ -128,7 +128,7 @@ def test_request_number_is_the_kernel_header_s() -> None:
 def test_device_takes_pointers_and_gives_a_length(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The ioctl itself is played: it reads and writes through the addresses."""
+    """The ioctl is simulated: it reads and writes through the addresses."""
     path, seen = tmp_path / "nsm", list[bytes]()
     path.write_bytes(b"")
 

@@ -46,7 +46,7 @@ FILES = ("vek.der", "ask.der", "ark.der", "crl.der", "collateral.json")
 
 @dataclass
 class Provider:
-    """A device in memory: signs what it is asked to, or fails."""
+    """A device in memory: signs any data, or fails."""
 
     fault: Exception | None = None
     document: bytes = b"document"
@@ -134,7 +134,7 @@ async def test_server_gets_evidence_over_its_data(tmp_path: Path) -> None:
     assert run.notices == []
 
 
-async def test_server_is_told_of_no_device(tmp_path: Path) -> None:
+async def test_server_gets_no_device(tmp_path: Path) -> None:
     async with running(tmp_path, Provider()) as run:
         assert await run.source.acquire_devices(DATA) == ()
     assert run.provider.asked == []
@@ -197,21 +197,21 @@ def test_endorsement_that_is_no_file_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "message"),
     [
         (AcquisitionError("no report: EFBIG"), "no evidence: no report: EFBIG"),
         (RuntimeError(CANARY), "no evidence: RuntimeError"),
     ],
 )
 async def test_device_that_fails_gives_no_answer(
-    tmp_path: Path, fault: Exception, told: str
+    tmp_path: Path, fault: Exception, message: str
 ) -> None:
     async with running(tmp_path, Provider(fault=fault)) as run:
         with pytest.raises(EvidenceError, match="did not answer"):
             await run.source.acquire(DATA)
         run.provider.fault = None
         await run.source.acquire(DATA)
-    assert run.notices == [told]
+    assert run.notices == [message]
 
 
 async def test_evidence_beyond_the_protocol_is_not_sent(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ async def test_device_has_one_request_at_a_time(tmp_path: Path) -> None:
         asking = [run.source.acquire(bytes([n]) * 64) for n in range(6)]
         together = asyncio.gather(*asking)
         await until(lambda: run.provider.at_once > 0)
-        # Long enough for the others to come in as well, if they may.
+        # Long enough for the others to be served as well, if that were allowed.
         await asyncio.sleep(0.1)
         run.provider.gate.set()
         answers = await together
@@ -253,13 +253,13 @@ async def test_device_has_one_request_at_a_time(tmp_path: Path) -> None:
 
 
 async def hold(path: Path) -> list[asyncio.StreamWriter]:
-    """Open all connections that a socket has, and say nothing on them."""
+    """Open all connections that a socket accepts, and send nothing."""
     held = [await asyncio.open_unix_connection(path) for _ in range(MAX_CONNECTIONS)]
     return [writer for _, writer in held]
 
 
 async def becomes(path: Path, *, answered: bool) -> None:
-    """Ask until there is an answer, or none: connections open and close by turns."""
+    """Repeat until there is an answer, or none: connections open and close in turn."""
     while bool(await exchange(path, b"\3" + DATA)) is not answered:
         pass
 
@@ -273,7 +273,7 @@ async def test_further_connections_are_turned_away(tmp_path: Path) -> None:
         await becomes(run.listen, answered=True)
 
 
-async def test_whoever_holds_the_staplers_socket_starves_nobody(tmp_path: Path) -> None:
+async def test_a_busy_staplers_socket_starves_no_other_client(tmp_path: Path) -> None:
     async with running(tmp_path, Provider()) as run:
         held = await hold(run.identify)
         await becomes(run.identify, answered=False)
@@ -284,7 +284,7 @@ async def test_whoever_holds_the_staplers_socket_starves_nobody(tmp_path: Path) 
 
 
 async def test_stapler_learns_the_machine_and_no_more(tmp_path: Path) -> None:
-    """Whoever reaches its socket can have nothing signed that he chose."""
+    """Callers of its socket cannot have data of their choice signed."""
     async with running(tmp_path, Provider()) as run:
         for asked in (1, 2):
             assert await exchange(run.identify, bytes([asked]) + DATA) == b""
@@ -298,7 +298,7 @@ async def test_stapler_learns_the_machine_and_no_more(tmp_path: Path) -> None:
     assert answer == len(expected).to_bytes(4) + expected
 
 
-async def test_stapler_keeps_the_device_from_nobody(tmp_path: Path) -> None:
+async def test_stapler_does_not_occupy_the_device(tmp_path: Path) -> None:
     """However often it asks, the device answers it once an hour."""
     async with running(tmp_path, Provider()) as run:
         for hour in range(3):
@@ -308,13 +308,13 @@ async def test_stapler_keeps_the_device_from_nobody(tmp_path: Path) -> None:
     assert len(run.provider.asked) == 3
 
 
-async def test_server_goes_before_whoever_asks_for_the_machine(tmp_path: Path) -> None:
+async def test_server_precedes_requests_for_the_identity(tmp_path: Path) -> None:
     async with running(tmp_path, Provider()) as run:
         run.provider.gate.clear()
         first = asyncio.create_task(run.source.acquire(bytes(64)))
         await until(lambda: run.provider.at_once > 0)
         asking = [asyncio.create_task(exchange(run.identify, b"\3" + DATA))]
-        # Long enough for it to come in before the server's next, if it may.
+        # Long enough to be served before the server's next request, if allowed.
         await asyncio.sleep(0.1)
         asking += [
             asyncio.create_task(exchange(run.identify, b"\3" + DATA)) for _ in range(3)
@@ -329,8 +329,8 @@ async def test_server_goes_before_whoever_asks_for_the_machine(tmp_path: Path) -
     assert signed == [bytes(64), DATA, identity_data()]
 
 
-async def test_nothing_is_stapled_to_what_tells_the_machine(tmp_path: Path) -> None:
-    """The stapler can ask who it fills the folder for, whatever is in it."""
+async def test_nothing_is_stapled_to_the_identity(tmp_path: Path) -> None:
+    """The stapler can ask for the machine's identity, whatever is in the folder."""
     folder = tmp_path / "endorsements"
     folder.mkdir()
     (folder / "vek.der").write_bytes(b"vek")
@@ -340,7 +340,7 @@ async def test_nothing_is_stapled_to_what_tells_the_machine(tmp_path: Path) -> N
     assert run.provider.asked == [(identity_data(), Endorsements())]
 
 
-async def test_machine_is_told_as_soon_as_the_device_answers_again(
+async def test_identity_is_available_once_the_device_answers_again(
     tmp_path: Path,
 ) -> None:
     fault = AcquisitionError("no report: EBUSY")
@@ -361,8 +361,8 @@ async def test_sockets_are_not_for_everybody(tmp_path: Path) -> None:
     assert not run.identify.exists()
 
 
-def test_command_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
-    """A machine without a TEE: the process runs, and says why there is nothing."""
+def test_command_serves_until_a_signal(tmp_path: Path) -> None:
+    """A machine without a TEE: the process runs, and reports the missing device."""
     command = [
         *(sys.executable, "-m", "curtilage.enclave_server", "evidence"),
         *("--provider", "tsm", "--endorsements", str(tmp_path)),
@@ -420,7 +420,7 @@ def test_socket_that_cannot_be_had_is_an_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(evidence_command, "forbid_core_dumps", lambda: None)
-    # The wall would stand round the test's own process.
+    # The sandbox would apply to the test's own process.
     monkeypatch.setattr(evidence_command, "local_server", no_wall)
     arguments = [
         *("evidence", "--provider", "nsm", "--endorsements", str(tmp_path)),

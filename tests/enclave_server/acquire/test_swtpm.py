@@ -117,7 +117,7 @@ def set_up(folder: Path) -> tuple[bytes, rsa.RSAPublicKey]:
     tool(folder, "tpm2_flushcontext", "-t")
     key = load_pem_public_key((folder / "k.pem").read_bytes())
     assert isinstance(key, rsa.RSAPublicKey)
-    # No more than the key: an index of swtpm's holds 2048 octets at most.
+    # Only the key: an index of swtpm's holds at most 2048 bytes.
     runtime = encode_runtime({"keys": [web_key("HCLAkPub", key)]})
     fields = BlobFields(report=bytes(1184), runtime_data=runtime, blob_bytes=0)
     hcl = encode_blob(fields)

@@ -1,4 +1,4 @@
-"""Padded answers in virtual time: what goes out when, whatever is said."""
+"""Padded answers in virtual time: what is sent when, whatever the content."""
 
 import asyncio
 import json
@@ -106,7 +106,7 @@ async def test_head_goes_out_before_the_model_is_asked(stream: bool) -> None:
     pieces = underway.pieces()
     assert len(await anext(pieces)) == 16 + SEALED_FRAME
     for _ in range(100):
-        # Whatever else runs: nobody has come back for the second frame.
+        # Whatever else runs: the second frame has not been requested.
         await asyncio.sleep(0)
     assert (round(time.now, 6), model.begun) == (1000.002, 0)
     await anext(pieces)
@@ -166,7 +166,7 @@ async def test_pieces_with_probabilities_stay_apart() -> None:
     assert all(event["choices"][0]["logprobs"] for event in events[1:-1])
 
 
-async def test_nothing_but_comments_stands_between_events() -> None:
+async def test_only_comments_are_between_events() -> None:
     played = await play(Begun(), 0.005, Piece(text="a\n\ndata: b"), 0.003, END)
     assert played.response.fields == ((b"content-type", b"text/event-stream"),)
     assert text_of(played.response.content) == "a\n\ndata: b"
@@ -194,7 +194,7 @@ async def test_whole_answer_is_json_with_space_around() -> None:
         (KeyError("canary"), 500, "internal_error", Event.ANSWER_FAILED),
     ],
 )
-async def test_what_fails_later_is_told_in_the_content(
+async def test_a_later_failure_is_reported_in_the_content(
     error: Exception, status: int, code: str, outcome: Event, stream: bool
 ) -> None:
     played = await play(error, stream=stream)
@@ -203,8 +203,8 @@ async def test_what_fails_later_is_told_in_the_content(
     if stream:
         line = next(line for line in content.split(b"\n") if b"data:" in line)
         content = line.removeprefix(b"data: ")
-    told = json.loads(content)["error"]
-    assert (told["status"], told["code"]) == (status, code)
+    reported = json.loads(content)["error"]
+    assert (reported["status"], reported["code"]) == (status, code)
     assert b"[DONE]" not in played.response.content
     assert played.outcome is outcome
 
@@ -228,7 +228,7 @@ async def test_answer_that_outgrows_the_top_bucket_ends_with_length(
         body = json.loads(content)
         text, usage = body["choices"][0]["message"]["content"], body["usage"]
         assert body["choices"][0]["finish_reason"] == "length"
-    # What there is of it is whole: a prefix, to the token, and well filled.
+    # What there is of it is intact: a prefix of whole tokens, and well filled.
     assert "".join(piece.text for piece in pieces).startswith(text)
     assert len(text) > 90
     assert usage["completion_tokens"] * 5 == len(text)
@@ -331,7 +331,7 @@ async def test_deadline_covers_the_queue(stream: bool) -> None:
 
 async def test_generation_is_bounded_by_the_room() -> None:
     played = await play(Begun(), END, transport=SMALL, max_tokens=4096)
-    # Three content frames of 510 octets, less the head; one tick has passed.
+    # Three content frames of 510 bytes, less the head; one tick has passed.
     assert played.model.asked[0].max_tokens < 2 * 510 + 1
     assert (await play(Begun(), END, max_tokens=7)).model.asked[0].max_tokens == 7
 
@@ -354,7 +354,7 @@ async def test_reader_that_does_not_read_holds_the_model_back() -> None:
     for _ in range(3):
         await anext(pieces)
     for _ in range(1000):
-        # Nobody asks for the next frame, however long the others run.
+        # The next frame is not requested, however long the others run.
         await asyncio.sleep(0)
     assert model.said < 3 * 6 + 4 * 6 + 2
     await pieces.aclose()

@@ -125,16 +125,16 @@ async def test_any_answer_is_a_bucket_of_frames_in_time(
     content = played.response.content
     if b"time_limit" in content:
         return
-    told = (
+    expected = (
         text_of(content)
         if stream
         else json.loads(content)["choices"][0]["message"]["content"]
     )
-    assert text.startswith(told)
-    assert told == text or b'"length"' in content
+    assert text.startswith(expected)
+    assert expected == text or b'"length"' in content
 
 
-def test_shortest_frames_still_tell_a_refusal() -> None:
+def test_shortest_frames_still_report_a_refusal() -> None:
     asyncio.run(_shortest_frames())
 
 

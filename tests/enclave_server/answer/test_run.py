@@ -38,7 +38,7 @@ END = Ending(finish_reason="stop", prompt_tokens=2, completion_tokens=1)
 
 
 class OpenSealer:
-    """Seals nothing, so that the order of things can be seen."""
+    """Seals nothing, so that the order of the parts is visible."""
 
     media_type = "x"
 
@@ -107,7 +107,7 @@ async def test_stream_goes_out_as_it_comes() -> None:
     assert outcome is Event.ANSWERED
 
 
-async def test_token_without_text_is_told_when_its_probability_was_asked_for() -> None:
+async def test_token_without_text_is_sent_when_its_probability_was_requested() -> None:
     pieces, _ = await play(Begun(), Piece(text="", logprob=-1.0), END, logprobs=True)
     assert b'"logprob":-1.0' in pieces[1]
 
@@ -169,7 +169,7 @@ async def test_deadline_ends_the_answer() -> None:
     assert outcome is Event.ANSWER_FAILED
 
 
-async def test_refused_request_asks_nobody() -> None:
+async def test_refused_request_does_not_reach_the_model() -> None:
     model = Playing([], 0)
     for code, outcome in (("replayed", Event.REPLAYED), ("busy", Event.BUSY)):
         underway = AnswerRun(
@@ -205,7 +205,7 @@ def codes_raised() -> set[str]:
     ]
     assert len(calls) > 30
     codes = [call.args[1] for call in calls]
-    # A code that is worked out could not be checked here.
+    # A computed code could not be checked here.
     assert all(isinstance(code, ast.Constant) for code in codes)
     return {str(code.value) for code in codes if isinstance(code, ast.Constant)}
 
@@ -218,12 +218,16 @@ def test_every_code_that_is_raised_has_a_message() -> None:
 def test_every_error_has_openais_shape(code: str) -> None:
     error = ChatError(500, code, param="stop")
     (event,) = error_event(error).decode().removeprefix("data: ").splitlines()[:1]
-    told = json.loads(event)["error"]
-    assert set(told) == {"message", "type", "param", "code", "status"}
-    assert (told["code"], told["param"], told["status"]) == (code, "stop", 500)
-    assert told["type"] == "server_error"
+    reported = json.loads(event)["error"]
+    assert set(reported) == {"message", "type", "param", "code", "status"}
+    assert (reported["code"], reported["param"], reported["status"]) == (
+        code,
+        "stop",
+        500,
+    )
+    assert reported["type"] == "server_error"
     if error_type(error) == b"application/json":
-        assert json.loads(encode_error(error))["error"] == told
+        assert json.loads(encode_error(error))["error"] == reported
 
 
 @pytest.mark.parametrize(
@@ -233,16 +237,14 @@ def test_every_error_has_openais_shape(code: str) -> None:
         ("replayed", "about:blank"),
     ],
 )
-def test_what_is_wrong_with_the_message_is_told_as_a_problem(
-    code: str, kind: str
-) -> None:
+def test_an_error_in_the_message_is_reported_as_a_problem(code: str, kind: str) -> None:
     error = ChatError(400, code)
     assert error_type(error) == b"application/problem+json"
     problem = json.loads(encode_error(error))
     assert (problem["type"], problem["code"], problem["status"]) == (kind, code, 400)
 
 
-def test_client_errors_are_told_apart() -> None:
+def test_client_errors_are_distinguishable() -> None:
     error = json.loads(encode_error(ChatError(400, "invalid_json")))["error"]
     assert error["type"] == "invalid_request_error"
     assert error["param"] is None

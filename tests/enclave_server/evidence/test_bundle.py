@@ -145,7 +145,7 @@ async def test_keys_are_renewed_before_their_set_is_full(world: World) -> None:
     assert world.keeper.due_in_s(world.clock.now) == 0
     await world.keeper.renew()
     assert world.keeper.require().key is not old
-    # What was sealed to the old ones is still opened.
+    # Requests sealed to the old ones still open.
     assert set(old.key_ids) <= set(world.keys.usable(world.clock.now))
 
 
@@ -278,7 +278,7 @@ async def test_due_time_comes_sooner_with_an_old_anchor(world: World) -> None:
     assert world.keeper.due_in_s(world.clock.now) == 3600
 
 
-async def test_loop_renews_retries_and_tells(world: World) -> None:
+async def test_loop_renews_retries_and_reports(world: World) -> None:
     notices: list[str] = []
     slept: list[float] = []
     seen: list[bool] = []
@@ -339,7 +339,7 @@ def test_anchor_without_a_certificate_is_refused(
 
 
 async def test_old_keys_are_overwritten_when_their_window_ends(world: World) -> None:
-    """Nobody asks for a key in all this time: the keeper itself sees to it."""
+    """Without any request for a key in all this time: the keeper does it itself."""
     overwritten: list[float] = []
     unheard: list[str] = []
     start = world.clock.now
@@ -353,7 +353,7 @@ async def test_old_keys_are_overwritten_when_their_window_ends(world: World) -> 
         if slept % 3600 < seconds:
             world.publish()
         gone_s = (world.clock.now - start).total_seconds()
-        # To ask takes a decapsulation, so not at every look of twelve hours.
+        # A request takes a decapsulation, so not at every step of twelve hours.
         may_be = gone_s % 3600 < seconds or gone_s > 12 * 3600 - 60
         if may_be and not overwritten and is_wiped(first):
             overwritten.append(gone_s)

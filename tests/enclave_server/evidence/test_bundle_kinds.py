@@ -30,7 +30,7 @@ from curtilage.enclave_server.evidence.bundle import MAX_BASES
 from curtilage.enclave_server.evidence.release import expectations_of, read_anchors
 from curtilage.enclave_server.ohttp.inner_requests import ChallengeRequest
 from curtilage.enclave_server.ohttp.receipts import MIN_FRAME_BYTES
-from curtilage.enclave_server.service import tell_honestly
+from curtilage.enclave_server.service import warn_if_unprotected
 from curtilage.wire.shaping import UNPADDED
 from curtilage_dev.emulated.machines import KINDS, NitroMachine
 from curtilage_dev.emulated.nitro import NitroFields
@@ -216,14 +216,14 @@ async def test_new_release_gets_a_new_pair(world: AnyWorld) -> None:
 async def test_a_release_that_names_a_sandbox_is_not_vouched_for(
     tmp_path: Path,
 ) -> None:
-    """Whoever copies the digest of one would claim that nothing is written."""
+    """A copied digest would claim that nothing is written."""
     digest = sha256(b"sandbox policy").hexdigest()
     world = make_any_world(
         tmp_path,
         Tee.EMULATED_NITRO,
         change=lambda manifest: replace(manifest, sandbox=digest),
     )
-    with pytest.raises(BundleError, match="puts itself into none") as refused:
+    with pytest.raises(BundleError, match="applies none") as refused:
         await world.keeper.renew()
     assert refused.value.code == "sandbox_not_applied"
     assert world.keeper.published(world.clock.now) is None
@@ -375,7 +375,7 @@ async def test_two_renewals_at_a_time_make_one_key(world: AnyWorld) -> None:
 
 
 async def test_key_and_bundle_change_in_one_step(world: AnyWorld) -> None:
-    """Red team 13: whoever looks meanwhile sees an old pair or a new one."""
+    """Red team 13: concurrent readers see an old pair or a new one."""
     await world.keeper.renew()
     old = world.keeper.require()
     world.clock.forward(hours=6)
@@ -398,7 +398,7 @@ async def test_key_and_bundle_change_in_one_step(world: AnyWorld) -> None:
     found = world.keeper.published(world.clock.now)
     assert found is not None
     assert found.key_configs == new.key.key_configs
-    # What was sealed to the old pair is still opened, and signed by the old key.
+    # Requests sealed to the old pair still open, and are signed by the old key.
     assert set(old.key.key_ids) <= set(world.keys.usable(world.clock.now))
     assert old.key.receipt_public_key == old.verified.receipt_public_key
 
@@ -432,7 +432,7 @@ def test_self_check_knows_every_kind(tmp_path: Path) -> None:
 
 @dataclass
 class TpmMachine:
-    """A TPM by itself: it shows what was started, and no isolation."""
+    """A TPM by itself: it reports what was started, and proves no isolation."""
 
     tpm: EmulatedTpm
     tee: Tee = Tee.TPM
@@ -471,7 +471,7 @@ async def test_tpm_by_itself_is_announced(tmp_path: Path) -> None:
     world = tpm_world(tmp_path)
     await world.keeper.renew()
     notices: list[str] = []
-    tell_honestly(world.keeper.require(), notices.append)
+    warn_if_unprotected(world.keeper.require(), notices.append)
     assert [notice.partition(":")[0] for notice in notices] == ["NO ISOLATION"]
 
 

@@ -28,7 +28,7 @@ Answer = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def process(path: Path, answer: Answer) -> AsyncGenerator[None]:
-    """Answer each connection after its 65 bytes came."""
+    """Answer each connection after its 65 bytes have arrived."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await answer(await reader.readexactly(65), writer)

@@ -1,4 +1,4 @@
-"""Padded answers over HTTP: what the relay sees of them."""
+"""Padded answers over HTTP, as the relay sees them."""
 
 import asyncio
 import gc
@@ -44,7 +44,7 @@ def chat(parts: Parts, *, stream: bool, form: str = CHUNKED) -> Sealed:
 
 
 async def timed_parts(*scripts: Script) -> Parts:
-    """Ticks come when everybody waits, so that no load changes a bucket."""
+    """Ticks come when all tasks wait, so that no load changes a bucket."""
     return await make_parts(*scripts, transport=QUICK, timer=VirtualTime().timer)
 
 
@@ -96,7 +96,7 @@ SCRIPTS = {
 
 @pytest.mark.parametrize("stream", [True, False], ids=["sse", "json"])
 @pytest.mark.parametrize("form", FORMS)
-async def test_answers_of_one_bucket_cannot_be_told_apart(
+async def test_answers_of_one_bucket_are_indistinguishable(
     form: str, stream: bool
 ) -> None:
     seen: set[tuple[object, ...]] = set()
@@ -165,12 +165,12 @@ async def test_time_to_open_a_request_does_not_show(
     parts = await make_parts(transport=QUICK, timer=timer)
     async with serving(parts) as address:
         await ask(address, seal(parts.key, INNERS[kind], form=form))
-    # One period after the last octet; all others one period after the one before.
+    # One period after the last byte; all others one period after the one before.
     assert [round(seconds, 6) for seconds in slept] == [0.0005, *[0.002] * 7]
 
 
 SLOW_FRAMES = TransportParameters(period_ms=1000, first_bucket=64)
-# A token that never comes by itself: only being closed ends it.
+# A token that never comes by itself: only closing ends it.
 STUCK = Script(pieces=["a"] * 10, delay_s=3600)
 
 
@@ -206,7 +206,7 @@ async def test_lost_connection_leaves_the_queue() -> None:
 
 
 def unsent_bytes(port: int) -> int:
-    """What the transports of the server hold back for its readers."""
+    """The buffers of the server's transports for its readers."""
     transports = [
         each
         for each in gc.get_objects()
@@ -238,7 +238,7 @@ async def test_slow_reader_holds_some_frames_and_no_more() -> None:
                 if "answer_cancelled" in parts.counted():
                     break
                 await asyncio.sleep(0.02)
-            # It was sent away in the end, and until then held little.
+            # It was disconnected in the end, and held little until then.
             assert "answer_cancelled" in parts.counted()
             assert not parts.engine.load().running
     assert 0 < most <= MAX_UNSENT_BYTES + 2 * (16384 + 64)

@@ -140,7 +140,7 @@ async def test_answer_fields_are_constant(form: str) -> None:
 
 
 class GatedEngine(ScriptedEngine):
-    """Says a token for each time that the gate is opened."""
+    """Sends one token each time the gate is opened."""
 
     def __init__(self, script: Script) -> None:
         super().__init__(script)
@@ -172,8 +172,8 @@ async def test_tokens_arrive_one_by_one() -> None:
     async with serving(parts) as address, asyncio.timeout(30):
         reader, writer = await connect(address)
         writer.write(post(sealed.message))
-        # The head and the role are here before there is any token; then one piece
-        # each, before there is another.
+        # The head and the role arrive before any token; then one piece each, before
+        # there is another.
         await reader.readuntil(b"\r\n\r\n")
         assert await read_piece(reader)
         for _ in range(3):
@@ -347,7 +347,7 @@ async def test_form_of_the_outer_request_changes_nothing(head: str) -> None:
     assert sealed.open(answer.body).status == 200
 
 
-async def test_body_may_come_octet_by_octet() -> None:
+async def test_body_may_come_byte_by_byte() -> None:
     parts = await make_parts()
     sealed = seal(parts.key)
     body = b"".join(b"1\r\n%c\r\n" % octet for octet in sealed.message) + b"0\r\n\r\n"
@@ -475,7 +475,7 @@ async def test_engine_fault_is_an_encapsulated_error(
     if not stream:
         assert (response.status, error_code(response)) == (status, code)
         return
-    # The scripted engine has begun before it fails, so the head is out.
+    # The scripted engine has begun before it fails, so the head was sent.
     assert response.status == 200
     *_, last = events_of(response.content)
     assert json.loads(json.dumps(last))["error"]["code"] == code
@@ -612,7 +612,7 @@ async def test_head_in_pieces_is_in_time() -> None:
     parts = await make_parts(limits=Limits(header_s=1))
     async with serving(parts) as address:
         for _ in range(8):
-            # On a busy machine our own pauses are too long now and then.
+            # On a busy machine our own pauses are sometimes too long.
             if await two_heads_in_pieces(address) == [200, 200]:
                 return
     raise TimeoutError
@@ -628,7 +628,7 @@ async def test_connection_beyond_the_cap_is_refused() -> None:
         assert refused.status == 503
         assert refused.values("Server") == ["curtilage"]
         writer.close()
-        # Whenever the server has heard of it.
+        # At any time after the server has noticed.
         for _ in range(500):
             if (await exchange(address, get("/healthz"))).status == 200:
                 return

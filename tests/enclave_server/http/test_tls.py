@@ -1,4 +1,4 @@
-"""TLS on the enclave's hop: what is served, what is refused, what is said."""
+"""TLS on the enclave's hop: what is served, what is refused, and the messages."""
 
 import asyncio
 import ssl
@@ -96,7 +96,7 @@ def refusal(certificate: Path, key: Path) -> str:
     return str(caught.value)
 
 
-def test_what_is_wrong_with_a_file_is_told_with_what_to_do(tmp_path: Path) -> None:
+def test_an_error_in_a_file_is_reported_with_its_remedy(tmp_path: Path) -> None:
     certificate, key = write_tls_files(tmp_path)
     _, other = write_tls_files(tmp_path, "other")
     garbage, gone = tmp_path / "garbage", tmp_path / "gone"
@@ -104,15 +104,15 @@ def test_what_is_wrong_with_a_file_is_told_with_what_to_do(tmp_path: Path) -> No
     assert refusal(gone, key).startswith("tls.certificate: cannot be read (FileNot")
     assert refusal(certificate, gone).startswith("tls.key: cannot be read (FileNot")
     assert "does not belong to tls.certificate" in refusal(certificate, other)
-    for told in (refusal(garbage, key), refusal(certificate, garbage)):
-        assert "must be PEM" in told
-        assert "canary" not in told
+    for refused in (refusal(garbage, key), refusal(certificate, garbage)):
+        assert "must be PEM" in refused
+        assert "canary" not in refused
 
 
 def test_key_with_a_passphrase_does_not_ask_the_terminal(tmp_path: Path) -> None:
     certificate, _ = write_tls_files(tmp_path)
-    told = refusal(certificate, tmp_path / "server-locked.key")
-    assert "without a passphrase" in told
+    refused = refusal(certificate, tmp_path / "server-locked.key")
+    assert "without a passphrase" in refused
 
 
 def test_check_reads_the_tls_files(

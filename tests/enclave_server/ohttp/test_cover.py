@@ -1,4 +1,4 @@
-"""Dummies: how long, and how many of them at a time."""
+"""Dummies: their lengths, and how many there may be at a time."""
 
 import pytest
 
@@ -84,7 +84,7 @@ async def test_dummies_without_room_get_the_shortest_answer() -> None:
         writer.write(dummy(parts, 7))
         await reader.readuntil(b"\r\n\r\n")
         assert len((await exchange(address, dummy(parts, 2))).pieces) == 2
-        # Whoever hangs up gives the room back.
+        # A client that disconnects returns the room.
         writer.transport.abort()
         await until(lambda: "answer_cancelled" in parts.counted())
         assert len((await exchange(address, dummy(parts, 2))).pieces) == 8

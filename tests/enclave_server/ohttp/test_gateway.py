@@ -132,7 +132,7 @@ def test_every_truncation_is_undecapsulated(form: str) -> None:
 def test_every_bit_flip_is_refused(form: str, suite: Suite) -> None:
     message = seal(KEY, form=form, suite=suite).message
     for place in range(len(message)):
-        # All eight where the curve ignores a bit; one of each octet else.
+        # All eight bits where the curve ignores one; one bit of each byte elsewhere.
         bits = range(8) if suite.nenc < 64 else [place % 8]
         for bit in bits:
             flipped = bytearray(message)
@@ -144,7 +144,7 @@ def test_every_bit_flip_is_refused(form: str, suite: Suite) -> None:
             assert outer(bytes(flipped), form) is expected, (place, bit)
 
 
-# What is put at which place of a request.
+# Wrong values for each place of a request.
 ALTERED = {
     "right-id-wrong-kem": (1, b"\x00\x10"),
     "kem-of-the-other-key": (1, None),
@@ -192,7 +192,7 @@ def test_altered_header_or_enc_is_undecapsulated(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_trailing_octet_is_undecapsulated(form: str) -> None:
+def test_trailing_byte_is_undecapsulated(form: str) -> None:
     assert outer(seal(KEY, form=form).message + b"\0", form) is UNDECAPSULATED
 
 
@@ -221,7 +221,7 @@ def test_request_to_another_key_of_the_same_id_is_undecapsulated() -> None:
     assert outer(seal(fresh_key()).message) is UNDECAPSULATED
 
 
-def test_unknown_key_id_is_told_apart() -> None:
+def test_unknown_key_id_is_distinguishable() -> None:
     assert outer(seal(fresh_key(key_id=9)).message) is UNKNOWN_KEY
     assert UNKNOWN_KEY.status == UNDECAPSULATED.status == 422
     assert b"#ohttp-key" in UNKNOWN_KEY.content
@@ -397,7 +397,7 @@ def test_any_bytes_give_one_of_two_answers(data: bytes, form: str, known: bool) 
 
 
 def indeterminate(chunks: int) -> bytes:
-    """A request whose content comes in so many chunks of binary HTTP."""
+    """A request whose content has this many chunks of binary HTTP."""
     head = bhttp.encode_request_head(
         bhttp.RequestHead(
             method=b"POST",

@@ -70,7 +70,7 @@ class Bases:
 
 @dataclass
 class Source:
-    """Gives evidence after a while, or fails."""
+    """Returns evidence after a while, or fails."""
 
     time: VirtualTime
     after_s: float = 0.0
@@ -93,7 +93,7 @@ class Source:
 
 @dataclass(kw_only=True)
 class Setting:
-    """A challenger and what it stands on."""
+    """A challenger and its dependencies."""
 
     time: VirtualTime = field(default_factory=VirtualTime)
     bases: Bases = field(default_factory=Bases)
@@ -170,7 +170,7 @@ async def test_base_that_was_never_published_is_not_signed(
     assert played.response.status == 400
     assert error_code(played.response) == "out_of_range"
     assert setting.source.asked == []
-    # It has not used up anybody's turn either.
+    # It has not used up another client's interval either.
     assert (await ask(setting)).outcome is Event.CHALLENGED
 
 
@@ -394,7 +394,7 @@ async def test_what_breaks_is_an_internal_error() -> None:
 
 
 @pytest.mark.parametrize("first_bucket", [16, 32, 64, 128])
-async def test_evidence_that_comes_within_the_bucket_is_told(first_bucket: int) -> None:
+async def test_evidence_that_comes_within_the_bucket_is_sent(first_bucket: int) -> None:
     setting = Setting()
     setting.source.after_s = WAIT_S - 0.1
     transport = replace(PADDED, first_bucket=first_bucket)
@@ -452,7 +452,7 @@ def test_bucket_follows_from_the_bundle_alone(
     assert 0 <= shape.bucket < transport.buckets
 
 
-def test_errors_are_told_in_fixed_words() -> None:
+def test_errors_have_fixed_texts() -> None:
     assert challenge_error(RuntimeError(CANARY)).code == "internal_error"
     assert challenge_error(EvidenceError(CANARY)).code == "no_evidence"
     assert challenge_error(TimeoutError(CANARY)).code == "no_evidence"
@@ -462,9 +462,9 @@ def test_errors_are_told_in_fixed_words() -> None:
 async def test_chat_is_not_lengthened_where_challenges_are_answered() -> None:
     setting = Setting()
     plain = await play(inner=inner_request(chat_body()))
-    beside = await play(
+    parallel = await play(
         inner=inner_request(chat_body()),
         challenges=setting.challenger,
         time=VirtualTime(),
     )
-    assert len(plain.trace) == len(beside.trace)
+    assert len(plain.trace) == len(parallel.trace)

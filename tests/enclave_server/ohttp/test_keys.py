@@ -110,13 +110,13 @@ def test_previous_pair_opens_until_its_window_ends() -> None:
     assert ring.usable(at(100)) == {9: second, 10: second}
     assert is_wiped(first)
     assert not is_wiped(second)
-    # Dropped for good, also when the clock goes back.
+    # Dropped permanently, even if the clock goes back.
     assert ring.usable(NOW) == {9: second, 10: second}
     assert ring.usable(at(150)) == {}
     assert ring.current is None
 
 
-def test_pair_is_overwritten_although_nobody_asks_for_it() -> None:
+def test_pair_is_overwritten_without_a_request_for_it() -> None:
     ring, made = KeyRing(), key()
     ring.install(made)
     assert ring.expires_in_s(at(40)) == 60
@@ -157,7 +157,7 @@ def filled(made: ServerKey) -> ServerKey:
 def test_pair_with_a_full_set_goes_once_it_has_a_successor() -> None:
     ring, first = KeyRing(), filled(key())
     ring.install(first)
-    # Nobody else could answer, not even with a refusal inside.
+    # No other key could answer, not even with a refusal inside.
     assert set(ring.usable(NOW)) == set(first.key_ids)
     second = key(avoid=ring.key_ids)
     ring.install(second)

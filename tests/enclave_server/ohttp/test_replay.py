@@ -79,7 +79,7 @@ WRONG_DATES: dict[str, Fields] = {
 
 @pytest.mark.parametrize("wrong", WRONG_DATES)
 @pytest.mark.parametrize("form", FORMS)
-async def test_wrong_date_is_told_with_ours(form: str, wrong: str) -> None:
+async def test_wrong_date_is_reported_with_ours(form: str, wrong: str) -> None:
     parts = await make_parts(transport=QUICK, timer=VirtualTime().timer)
     sealed = seal(parts.key, inner_request(fields=WRONG_DATES[wrong]), form=form)
     async with serving(parts) as address:
@@ -114,9 +114,9 @@ def test_date_is_looked_at_before_the_path(path: bytes) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_message_refused_for_its_date_cannot_come_again(form: str) -> None:
-    # Sealed by a clock that is two minutes ahead: refused now. Whoever kept it
-    # must not be able to have it answered in two minutes, when its date is right
-    # and its client has long sent another.
+    # Sealed by a clock that is two minutes ahead: refused now. An attacker who kept it
+    # must not get an answer in two minutes, when its date is valid and its client has
+    # sent another.
     key = fresh_key()
     ahead = dated(now=NOW + 2 * MINUTE)
     message = seal(key, inner_request(fields=ahead), form=form).message
@@ -149,7 +149,7 @@ async def test_replay_is_refused_inside_and_the_model_never_runs_twice(
     assert parts.counted()["replayed"] == 1
 
 
-async def test_replay_is_told_as_a_problem_of_our_own() -> None:
+async def test_replay_is_reported_as_a_problem_of_our_own() -> None:
     parts = await make_parts()
     sealed = seal(parts.key)
     keys = dict.fromkeys(parts.key.key_ids, parts.key)
@@ -240,7 +240,7 @@ async def test_full_set_sends_its_clients_to_the_keys_that_came_after_it() -> No
     first, second = seal(parts.key), seal(parts.key)
     async with serving(parts) as address:
         assert (await ask(address, first)).status == 200
-        # There are no others yet: who asks is told to come back.
+        # There are no others yet: the client must retry later.
         inside = second.open((await ask(address, second)).body)
         assert error_code(inside) == "busy"
         successor = make_key(

@@ -1,4 +1,4 @@
-"""The stapler's way out and its command, against a server on this machine."""
+"""The stapler's fetcher and its command, against a server on this machine."""
 
 import asyncio
 import signal
@@ -101,7 +101,7 @@ async def test_what_another_try_cannot_change_is_not_tried_again(status: int) ->
         with pytest.raises(FetchError, match=f"status {status}") as caught:
             await fetcher.get(f"{base}/chip/c0ffee", limit=1)
     assert asked == ["/chip/c0ffee"]
-    # An address names a chip; what is told names the host alone.
+    # An address identifies a chip; the message names only the host.
     assert "c0ffee" not in str(caught.value)
 
 
@@ -173,7 +173,7 @@ async def test_proxy_is_asked_where_one_is_named() -> None:
 
 
 class Threaded:
-    """Runs the vendors beside a command that runs its own loop."""
+    """Runs the vendors next to a command with its own loop."""
 
     def __init__(self, pages: dict[str, object]) -> None:
         self.base = ""
@@ -229,7 +229,7 @@ def test_intel_s_addresses_are_options_too(tmp_path: Path) -> None:
     assert read_endorsements(tmp_path / "e").collateral
 
 
-def test_round_that_fails_is_told(
+def test_round_that_fails_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Threaded({}) as base:
@@ -316,7 +316,7 @@ async def test_too_large_an_answer_is_not_read(tmp_path: Path) -> None:
             await ask_identity(path)
 
 
-async def test_command_goes_on_until_it_is_told_to_stop(tmp_path: Path) -> None:
+async def test_command_continues_until_a_signal(tmp_path: Path) -> None:
     async with (
         evidence_process(tmp_path) as socket,
         serving_vendors(amd_pages(snp_evidence())) as (base, _),

@@ -65,7 +65,7 @@ Pages = dict[str, Fetched]
 
 
 def bare(evidence: SnpEvidence | TdxEvidence) -> bytes:
-    """What the evidence process says while it has no endorsements."""
+    """The identity from the evidence process, without endorsements."""
     if isinstance(evidence, SnpEvidence):
         named = replace(evidence, tee=Tee.SEV_SNP, vek=b"", ask=b"", crl=b"", ark=b"")
         return encode_cpu_evidence(named)
@@ -184,7 +184,7 @@ async def test_identity_file_that_is_a_pipe_is_not_waited_for(snp: World) -> Non
         await snp.stapler.round()
 
 
-async def test_genuine_collateral_goes_through_octet_for_octet(
+async def test_genuine_collateral_is_passed_through_byte_for_byte(
     tmp_path: Path, shared_dir: Path
 ) -> None:
     sample = shared_dir / "evidence" / "tdx" / "v4-uptodate-2025"
@@ -231,7 +231,7 @@ async def test_what_has_changed_is_replaced_in_one_step(snp: World) -> None:
     snp.vendors.pages["/vcek/v1/Genoa/crl"] = page(crl)
     await snp.stapler.round()
     assert snp.notices[1].startswith("renewed crl.der; ")
-    # Whoever had the old file open still reads the old one, whole.
+    # A reader that had the old file open still reads all of it.
     with old:
         assert old.read() == snp_evidence().crl
     assert read_endorsements(snp.folder).crl == crl
@@ -333,7 +333,7 @@ def test_signed_json_is_cut_and_never_written_anew() -> None:
 
 
 @pytest.mark.parametrize(
-    ("evidence", "told"),
+    ("evidence", "message"),
     [
         (b"", "malformed"),
         (b"{}", "malformed"),
@@ -354,10 +354,10 @@ def test_signed_json_is_cut_and_never_written_anew() -> None:
     ],
 )
 async def test_evidence_that_names_no_machine_is_an_error(
-    snp: World, evidence: bytes, told: str
+    snp: World, evidence: bytes, message: str
 ) -> None:
     snp.identity.write_bytes(evidence)
-    with pytest.raises(IdentityError, match=told):
+    with pytest.raises(IdentityError, match=message):
         await snp.stapler.round()
     assert snp.vendors.asked == []
 
@@ -408,7 +408,7 @@ def test_report_without_a_product_needs_it_named() -> None:
         report[0x188:0x18B] = bytes(3)
 
     evidence = _report(version_2)
-    with pytest.raises(IdentityError, match="name it yourself"):
+    with pytest.raises(IdentityError, match="pass it explicitly"):
         identity_of(evidence)
     named = identity_of(evidence, product=Product.MILAN)
     assert isinstance(named, SnpIdentity)

@@ -1,8 +1,8 @@
-"""An auditor's view of a log: every leaf, and whether the log is one log.
+"""Audits a log: checks every leaf, and that there is only one history.
 
-Compares every file with the checkpoint, tells what each leaf releases and which ones
-nobody expects, and compares the log with another copy of it, or with a checkpoint of
-earlier days. Finds are told, not raised: an audit goes on where it can.
+Compares every file with the checkpoint, reports what each leaf releases and which ones
+are unexpected, and compares the log with another copy of it, or with an earlier
+checkpoint. Findings are reported, not raised: an audit continues where it can.
 """
 
 import hashlib
@@ -16,12 +16,12 @@ from curtilage.attest.log.manifest import ReleaseManifest
 from curtilage.attest.log.model_manifest import ModelManifest, parse_leaf
 from curtilage.attest.log.note import Checkpoint
 from curtilage.transparency.errors import FileError
-from curtilage.transparency.log import LogFolder, Told, untold
+from curtilage.transparency.log import LogFolder, Progress, no_progress
 from curtilage.transparency.proof import ReleaseRules, is_expired
 
 
 class Flag(StrEnum):
-    """What is to be said about a leaf; the names are stable."""
+    """Findings about a leaf; the names are stable."""
 
     NOT_A_MANIFEST = "not_a_manifest"
     UNKNOWN_NAME = "unknown_name"
@@ -75,24 +75,28 @@ class AuditReport:
 
     @property
     def clean(self) -> bool:
-        """Whether there is nothing that asks for a person."""
+        """Whether nothing needs a person's attention."""
         flags = {flag for leaf in self.leaves for flag in leaf.flags}
         return not self.problems and not flags & ALARMING
 
 
 def audit(
-    folder: LogFolder, rules: ReleaseRules, *, now: datetime, told: Told = untold
+    folder: LogFolder,
+    rules: ReleaseRules,
+    *,
+    now: datetime,
+    told: Progress = no_progress,
 ) -> AuditReport:
-    """Look at a whole log.
+    """Audit a whole log.
 
     Args:
         folder: the log's folder, or a copy of it.
-        rules: whose log it is, who must have cosigned, which names are known.
+        rules: the log's key, the required cosignatures, and the known names.
         now: the time, aware.
-        told: called with how many leaves were looked at.
+        told: called with how many leaves were checked.
 
     Raises:
-        RefusedError: the checkpoint is nobody's that the rules name; without it
+        RefusedError: the checkpoint is not by a log that the rules name; without it
             there is nothing to compare.
         FileError: there is no checkpoint.
     """
@@ -101,8 +105,8 @@ def audit(
     try:
         witnessed = rules.log.verify_checkpoint(text)
     except RefusedError as refusal:
-        # A quorum that is not met is one thing to tell; the leaves are the others. The
-        # log's own signature must hold, or there is nothing to compare them with.
+        # A missed quorum is only one of the findings; the leaves are reported too. But
+        # the log's own signature must hold, or there is nothing to compare them with.
         witnessed = rules.log.without_quorum().verify_checkpoint(text)
         problems.append(str(refusal))
     head = witnessed.checkpoint
@@ -113,7 +117,7 @@ def audit(
             for start, entries in folder.bundles(head.size)
             for index, entry in enumerate(entries, start)
         ]
-        # After the leaves, so that these are listed though it fails.
+        # After the leaves, so that they are listed even if this fails.
         folder.tree(head, told)
     except (RefusedError, FileError) as failure:
         problems.append(str(failure))
@@ -128,7 +132,11 @@ def audit(
 
 
 def compare_copy(
-    folder: LogFolder, other: LogFolder, rules: ReleaseRules, *, told: Told = untold
+    folder: LogFolder,
+    other: LogFolder,
+    rules: ReleaseRules,
+    *,
+    told: Progress = no_progress,
 ) -> tuple[str, ...]:
     """Say why two copies are not the same log at two moments; empty: they are."""
     try:
@@ -138,7 +146,7 @@ def compare_copy(
         trees = folder.tree(mine, told), other.tree(theirs, told)
     except (RefusedError, FileError) as failure:
         return (f"other copy: {failure}",)
-    # One may be older than the other: as far as both reach, they must be alike.
+    # One may be older than the other: where both have leaves, they must be equal.
     smaller = min(mine.size, theirs.size)
     if trees[0].root(smaller) == trees[1].root(smaller):
         return ()
@@ -148,7 +156,11 @@ def compare_copy(
 
 
 def compare_checkpoint(
-    folder: LogFolder, earlier: str, rules: ReleaseRules, *, told: Told = untold
+    folder: LogFolder,
+    earlier: str,
+    rules: ReleaseRules,
+    *,
+    told: Progress = no_progress,
 ) -> tuple[str, ...]:
     """Say why a log does not continue an earlier checkpoint; empty: it does.
 
@@ -156,7 +168,7 @@ def compare_checkpoint(
         folder: the log now.
         earlier: a checkpoint's text, as it was kept.
         rules: whose log it is; cosignatures of the earlier one are not asked for.
-        told: called with how many leaves were looked at.
+        told: called with how many leaves were checked.
     """
     try:
         then = _signed(earlier, rules)
@@ -174,7 +186,7 @@ def compare_checkpoint(
 
 
 def with_problems(report: AuditReport, problems: tuple[str, ...]) -> AuditReport:
-    """Return a report that tells of more problems."""
+    """Return a report with more problems."""
     return replace(report, problems=(*report.problems, *problems))
 
 
@@ -204,7 +216,7 @@ def _leaf(index: int, entry: bytes, rules: ReleaseRules, now: datetime) -> Leaf:
 
 
 def _with_repeats(leaves: list[Leaf]) -> tuple[Leaf, ...]:
-    """Flag releases that share name and version: which of the two is meant?"""
+    """Flag releases that share a name and version, which are ambiguous."""
     seen = Counter(_release(leaf) for leaf in leaves if leaf.manifest is not None)
     return tuple(
         replace(leaf, flags=(*leaf.flags, Flag.VERSION_TWICE))

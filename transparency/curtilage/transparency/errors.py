@@ -1,4 +1,4 @@
-"""Why a log could not be written, read or audited, beside the refusals of evidence.
+"""Errors of writing, reading or auditing a log, other than refusals of evidence.
 
 ::
 
@@ -16,11 +16,11 @@ class TransparencyError(Exception):
 
 
 class InputError(TransparencyError):
-    """A version, a time, a level or an identity is none."""
+    """A version, a time, a level or an identity is invalid."""
 
 
 class FileError(TransparencyError):
-    """A file or folder is not what it should be."""
+    """A file or folder is invalid."""
 
 
 class HeldError(TransparencyError):

@@ -1,9 +1,9 @@
 """Files of a log, its keys and its witnesses: replaced whole, locked, private.
 
-A file is replaced in one step and only after its bytes are on the medium, so that
-whoever reads sees the old one or the new one, also after a power cut. Locks are
-``flock``, on the folder or key file itself: nothing is left behind, nothing is
-served that is not the log's; use a local file system.
+A file is replaced in one step and only after its bytes are on the medium, so that a
+reader sees the old one or the new one, even after a power failure. Locks are ``flock``
+on the folder or key file itself, so no lock files are left behind or served; use a
+local file system.
 """
 
 import errno
@@ -81,25 +81,25 @@ def read_text(path: Path, limit: int) -> str:
 
 
 def replace_file(path: Path, data: bytes, mode: int = PUBLIC_FILE) -> None:
-    """Write a file whole or not at all.
+    """Write a file atomically.
 
     Raises:
         FileError: it cannot be written.
     """
-    beside = path.with_name(path.name + _NEW)
+    new = path.with_name(path.name + _NEW)
     try:
-        # What a crash left there, or somebody laid: written through a link, the bytes
-        # would land in a file of another's choice.
-        beside.unlink(missing_ok=True)
-        _write_synced(beside, data, mode)
-        beside.replace(path)
+        # Left by a crash, or planted: if it were a link, the bytes would be written
+        # to a file of an attacker's choice.
+        new.unlink(missing_ok=True)
+        _write_synced(new, data, mode)
+        new.replace(path)
         _sync_folder(path.parent)
     except OSError as failure:
         raise FileError(f"{path}: {failure.strerror}") from None
 
 
 def create_file(path: Path, data: bytes, mode: int) -> None:
-    """Write a file that must not be there yet.
+    """Write a file that must not exist yet.
 
     Raises:
         FileError: it is there, or cannot be written.
@@ -108,13 +108,13 @@ def create_file(path: Path, data: bytes, mode: int) -> None:
         _write_synced(path, data, mode)
         _sync_folder(path.parent)
     except FileExistsError:
-        raise FileError(f"{path}: is there already") from None
+        raise FileError(f"{path}: already exists") from None
     except OSError as failure:
         raise FileError(f"{path}: {failure.strerror}") from None
 
 
 def make_folder(path: Path, mode: int = 0o755) -> None:
-    """Make a folder and those above it, where they are missing.
+    """Create a folder and its parents where they are missing.
 
     Raises:
         FileError: it cannot be made.
@@ -127,7 +127,7 @@ def make_folder(path: Path, mode: int = 0o755) -> None:
 
 @contextmanager
 def locked(*paths: Path) -> Generator[None]:
-    """Hold files or folders against every other process that asks for them.
+    """Lock files or folders against other processes.
 
     Raises:
         HeldError: another process holds one.
@@ -150,7 +150,7 @@ def locked(*paths: Path) -> Generator[None]:
 
 
 def write_key(path: Path, key: SigningKey) -> None:
-    """Write a new private key, readable by its owner alone.
+    """Write a new private key, readable only by its owner.
 
     Raises:
         FileError: a file is there already, or cannot be written.
@@ -179,7 +179,7 @@ def read_key(path: Path) -> SigningKey:
 
 
 def require_outside(path: Path, folder: Path) -> None:
-    """Refuse a private file that would lie in a folder that is served.
+    """Refuse a private file inside a folder that is served.
 
     Raises:
         FileError: it would.

@@ -6,10 +6,10 @@
     DIR/tile/0/000.p/5 …        hashes (C2SP tlog-tiles)
     DIR/tile/entries/000.p/5 …  the leaves, each after its length
 
-Outside of it, where nobody serves it, lie the private key and, beside it, what was
-signed last (``KEY.head``): a folder that was set back to an earlier state, or that
-was changed, is not written to. The order of a change: tiles, then ``KEY.head``,
-then the checkpoint; what a crash leaves unfinished, the next writer finishes.
+The private key is outside of it, where it is not served, and next to the key what was
+signed last (``KEY.head``): a folder that was rolled back or modified is not written to.
+The order of a change: tiles, then ``KEY.head``, then the checkpoint; the next writer
+completes what a crash left unfinished.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -66,17 +66,17 @@ MAX_CHECKPOINT_BYTES: Final = 512 * 1024
 _MAX_BUNDLE_BYTES: Final = TILE_WIDTH * (MAX_ENTRY_BYTES + 2)
 _MAX_TILE_BYTES: Final = TILE_WIDTH * HASH_BYTES
 
-Told = Callable[[int, int], None]
-"""Called with how many leaves were looked at, and of how many."""
+Progress = Callable[[int, int], None]
+"""Called with how many leaves were checked, and of how many."""
 
 
-def untold(done: int, total: int) -> None:
-    """Tell nobody."""
+def no_progress(done: int, total: int) -> None:
+    """Report nothing."""
     del done, total
 
 
 class LogFolder:
-    """A log's folder, for reading; nothing in it is believed unverified.
+    """A log's folder, for reading; nothing in it is trusted unverified.
 
     Args:
         path: the folder, one's own or a copy of somebody else's.
@@ -87,7 +87,7 @@ class LogFolder:
 
     @property
     def checkpoint_path(self) -> Path:
-        """Where the signed tree head lies."""
+        """Path of the signed tree head."""
         return self.path / CHECKPOINT_PATH
 
     def checkpoint(self) -> str:
@@ -118,14 +118,14 @@ class LogFolder:
         return entries[index % TILE_WIDTH]
 
     def leaf_hashes(self, size: int) -> list[bytes]:
-        """Read the leaf hashes; whether they are the leaves' is not looked at."""
+        """Read the leaf hashes; they are not compared with the leaves."""
         hashes: list[bytes] = []
         for tile in tiles_of(size):
             if tile.level == 0:
                 hashes += self._of_tile(tile, _MAX_TILE_BYTES, parse_tile)
         return hashes
 
-    def tree(self, head: Checkpoint, told: Told = untold) -> Tree:
+    def tree(self, head: Checkpoint, progress: Progress = no_progress) -> Tree:
         """Return the tree, every leaf and every tile compared with a tree head.
 
         Raises:
@@ -138,7 +138,7 @@ class LogFolder:
             for index, entry in enumerate(entries, start):
                 if hash_leaf(entry) != hashes[index]:
                     raise _changed(f"leaf {index} is not the one that was logged")
-            told(start + len(entries), head.size)
+            progress(start + len(entries), head.size)
         tree = Tree(hashes)
         if tree.root() != head.root:
             raise _changed("the tiles do not lead to the checkpoint's root")
@@ -193,7 +193,7 @@ def hash_tiles(hashes: Sequence[bytes], written: int) -> Iterator[tuple[Tile, by
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Added:
-    """What came of adding leaves.
+    """The result of adding leaves.
 
     Attributes:
         indices: the number of each leaf, in the order that they were given.
@@ -209,10 +209,10 @@ class Added:
 
 
 def create_log(path: Path, origin: str, key_path: Path) -> LogSigner:
-    """Begin an empty log; make its key where there is none.
+    """Create an empty log, and its key if there is none.
 
     Raises:
-        FileError: there is a log already, the origin cannot be one, or the key
+        FileError: a log already exists, the origin cannot be one, or the key
             would be served.
     """
     if not is_key_name(origin):
@@ -221,7 +221,7 @@ def create_log(path: Path, origin: str, key_path: Path) -> LogSigner:
     make_folder(path)
     folder = LogFolder(path)
     if folder.checkpoint_path.exists() or (path / "tile").exists():
-        raise FileError(f"{path}: there is a log already")
+        raise FileError(f"{path}: a log already exists")
     if not key_path.exists():
         write_key(key_path, Ed25519PrivateKey.generate())
     signer = read_signer(origin, key_path)
@@ -229,7 +229,7 @@ def create_log(path: Path, origin: str, key_path: Path) -> LogSigner:
     with locked(key_path, path):
         head = _head_path(key_path)
         if head.exists():
-            raise FileError(f"{head}: is there already: this key keeps another log")
+            raise FileError(f"{head}: already exists: this key keeps another log")
         # The head comes last: cut short before it, there is a log to --adopt.
         replace_file(folder.checkpoint_path, checkpoint)
         create_file(head, checkpoint, PRIVATE_FILE)
@@ -237,7 +237,7 @@ def create_log(path: Path, origin: str, key_path: Path) -> LogSigner:
 
 
 class LogWriter:
-    """One's own log, held against other writers; see ``open_log``."""
+    """A log that is locked for writing; see ``open_log``."""
 
     def __init__(self, folder: LogFolder, signer: LogSigner, key_path: Path) -> None:
         self._folder = folder
@@ -247,7 +247,7 @@ class LogWriter:
 
     @property
     def signer(self) -> LogSigner:
-        """Who signs."""
+        """The log's signer."""
         return self._signer
 
     @property
@@ -255,7 +255,7 @@ class LogWriter:
         """Number of leaves now."""
         return len(self._hashes)
 
-    def load(self, told: Told, *, adopt: bool) -> None:
+    def load(self, progress: Progress, *, adopt: bool) -> None:
         """Compare the folder with its checkpoint, and with what was signed last."""
         head = signed = self._verified(self._folder.checkpoint())
         if self._head_path.exists():
@@ -263,7 +263,7 @@ class LogWriter:
         elif not adopt:
             raise FileError(
                 f"{self._head_path}: missing; it says what this key signed last. "
-                "--adopt makes it again, if you are sure that this is the newest state"
+                "--adopt recreates it, if you are sure that this is the newest state"
             )
         if signed.size > head.size:
             # A crash between the two files, or a folder that was set back. In the first
@@ -272,13 +272,13 @@ class LogWriter:
                 self._folder.tree(signed)
             except (RefusedError, FileError):
                 raise _changed(
-                    f"the folder was set back: {signed.size} leaves were signed"
+                    f"the folder was rolled back: {signed.size} leaves were signed"
                 ) from None
             text = read_text(self._head_path, MAX_CHECKPOINT_BYTES)
             replace_file(self._folder.checkpoint_path, text.encode())
             head = signed
-        tree = self._folder.tree(head, told)
-        # To sign on from here would put this key's name under two histories, which is
+        tree = self._folder.tree(head, progress)
+        # Signing from here would put this key's signature under two histories, which is
         # the fork that witnesses look for.
         same = (signed.size, signed.root) == (head.size, head.root)
         if not same and not (adopt and tree.root(signed.size) == signed.root):
@@ -323,9 +323,9 @@ class LogWriter:
         for tile, data in hash_tiles(hashes, before):
             self._write_tile(tile, data)
         signed = self._signer.checkpoint(len(hashes), Tree(hashes).root()).encode()
-        # In this order. The head before the checkpoint: were the published state ahead
-        # of what is remembered, a folder set back to before it would pass. The tiles
-        # before both: whoever reads a checkpoint finds all that it speaks of.
+        # In this order. The head before the checkpoint: if the published state were
+        # ahead of the remembered one, a rollback to before it would pass. The tiles
+        # before both, so that a reader of a checkpoint finds everything that it covers.
         replace_file(self._head_path, signed, PRIVATE_FILE)
         replace_file(self._folder.checkpoint_path, signed)
         self._hashes = hashes
@@ -354,16 +354,16 @@ class LogWriter:
 
 @contextmanager
 def open_log(
-    path: Path, key_path: Path, *, told: Told = untold, adopt: bool = False
+    path: Path, key_path: Path, *, told: Progress = no_progress, adopt: bool = False
 ) -> Generator[LogWriter]:
-    """Hold a log of one's own for writing.
+    """Lock a log for writing.
 
     Args:
         path: the folder.
         key_path: the log's private key.
         told: called while the leaves are compared.
-        adopt: believe the folder where ``KEY.head`` is missing, or says less than
-            the folder continues; the folder must still be whole.
+        adopt: trust the folder where ``KEY.head`` is missing, or is an earlier head of
+            the same log; the folder must still be complete.
 
     Raises:
         HeldError: another process writes.
@@ -385,7 +385,7 @@ def open_log(
 def add_cosignatures(
     path: Path, log: NoteKey, witnesses: Sequence[NoteKey], lines: str
 ) -> tuple[str, ...]:
-    """Put witnesses' lines under the checkpoint; return who cosigned it now.
+    """Add witnesses' lines to the checkpoint; return who has cosigned it now.
 
     Args:
         path: the log's folder.
@@ -414,7 +414,7 @@ def add_cosignatures(
 
 
 def _lines_of(text: str, wanted: Callable[[tuple[str, bytes]], bool]) -> str:
-    """Return the signature lines of certain signers as they stand."""
+    """Return the signature lines of certain signers unchanged."""
     note, _ = parse_checkpoint(text)
     lines = text.rpartition("\n\n")[2][:-1].split("\n")
     return "".join(

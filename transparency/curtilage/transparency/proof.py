@@ -23,20 +23,20 @@ from curtilage.attest.log.note import (
 )
 from curtilage.attest.log.tree import Tree, hash_leaf
 from curtilage.attest.log.witness_policy import LogPolicy, Witnessed, simple_policy
-from curtilage.transparency.log import LogFolder, Told, untold
+from curtilage.transparency.log import LogFolder, Progress, no_progress
 
 DEFAULT_SKEW_S: Final = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseRules:
-    """Which releases are believed.
+    """Which releases are accepted.
 
     Attributes:
         log: whose checkpoints, and whose cosignatures suffice.
-        names: the releases that will do; None where whoever asks has said that
-            every name will do, which the verdict repeats.
-        denied: "name version" of releases that will not do.
+        names: the accepted releases; None where the caller has said that every
+            name is accepted, which the verdict repeats.
+        denied: "name version" of releases that are refused.
         max_checkpoint_age_s: how old the proof's checkpoint may be; None under a
             quorum that vouches for no time, or where no age was asked for.
         clock_skew_s: how far ahead a witness's clock may run.
@@ -50,7 +50,7 @@ class ReleaseRules:
 
 
 def rules_from(expectations: Expectations) -> ReleaseRules:
-    """Return what a client with this policy believes.
+    """Return the rules of a client with this policy.
 
     Raises:
         RefusedError: ``policy_invalid``: its log has no witness, or a key twice.
@@ -80,7 +80,7 @@ class VerifiedRelease:
         manifest: what it consists of.
         index: its leaf's number.
         witnessed: the checkpoint, and who vouches for it.
-        name_checked: whether the rules named the releases that will do.
+        name_checked: whether the rules named the accepted releases.
     """
 
     manifest: ReleaseManifest
@@ -92,7 +92,7 @@ class VerifiedRelease:
 def verify_release(
     manifest: bytes, proof: str, rules: ReleaseRules, *, now: datetime
 ) -> VerifiedRelease:
-    """Verify that a manifest was logged and is good now.
+    """Verify that a manifest was logged and is valid now.
 
     Args:
         manifest: its exact bytes, which are the leaf.
@@ -136,7 +136,8 @@ def _require_fresh(witnessed: Witnessed, rules: ReleaseRules, now: datetime) -> 
     if witnessed.vouched_time is None:
         if rules.max_checkpoint_age_s is not None:
             raise RefusedError(
-                RefusalCode.CHECKPOINT_STALE, "nobody vouches for the checkpoint's age"
+                RefusalCode.CHECKPOINT_STALE,
+                "no quorum vouches for the checkpoint's age",
             )
         return
     age = now.timestamp() - witnessed.vouched_time
@@ -167,9 +168,9 @@ class Proven:
 
 
 def prove(
-    folder: LogFolder, log: NoteKey, leaf: bytes, *, told: Told = untold
+    folder: LogFolder, log: NoteKey, leaf: bytes, *, told: Progress = no_progress
 ) -> Proven:
-    """Prove that a leaf is in a log, under the checkpoint that lies there.
+    """Prove that a leaf is in a log, under the folder's checkpoint.
 
     Args:
         folder: the log's folder, or a copy of it.
@@ -190,6 +191,6 @@ def prove(
         raise RefusedError(RefusalCode.RELEASE_NOT_LOGGED, "it is not in this log")
     index = tree.leaf_hashes.index(wanted)
     proof = encode_proof(index, tree.inclusion(index), text)
-    # As whoever is given it will: a wrong proof is found here and not by them.
+    # As its recipients will: a wrong proof is found here and not by them.
     verify_proof(proof, leaf=leaf, log=trusted)
     return Proven(index=index, size=head.size, text=proof, tree=tree)

@@ -1,4 +1,4 @@
-"""Puts a release manifest together from files and options; explains what is wrong.
+"""Builds a release manifest from files and options; explains what is wrong.
 
 Digests of large files are computed here, with progress; measurements are read from
 the JSON that the image's build prints. The encoding and its rules stand in
@@ -40,16 +40,16 @@ Hashed = Callable[[str, int, int], None]
 
 
 def unhashed(name: str, done: int, total: int) -> None:
-    """Tell nobody."""
+    """Report nothing."""
     del name, done, total
 
 
-def digest_of(text: str, told: Hashed = unhashed) -> str:
+def digest_of(text: str, progress: Hashed = unhashed) -> str:
     """Return the digest that an option names: its own digits, or a file's.
 
     Args:
         text: 64 hex digits, with ``sha256:`` before them or without, or a path.
-        told: called about twice a second's worth of reading.
+        progress: called about twice a second's worth of reading.
 
     Raises:
         FileError: it is neither, or the file cannot be read.
@@ -68,13 +68,13 @@ def digest_of(text: str, told: Hashed = unhashed) -> str:
             while chunk := file.read(CHUNK_BYTES):
                 digest.update(chunk)
                 done += len(chunk)
-                told(path.name, done, total)
+                progress(path.name, done, total)
     except OSError as failure:
         raise FileError(f"{path}: {failure.strerror}") from None
     return digest.hexdigest()
 
 
-def image_of(text: str, told: Hashed = unhashed) -> Image:
+def image_of(text: str, progress: Hashed = unhashed) -> Image:
     """Read ``NAME=FILE`` or ``NAME=sha256:HEX``; of a bare file its own name.
 
     Raises:
@@ -83,7 +83,7 @@ def image_of(text: str, told: Hashed = unhashed) -> Image:
     name, equals, value = text.partition("=")
     if not equals:
         name, value = Path(text).name, text
-    return Image(name=name, sha256=digest_of(value, told))
+    return Image(name=name, sha256=digest_of(value, progress))
 
 
 def measurements_of(
@@ -128,7 +128,7 @@ def min_tcb_of(text: str) -> tuple[Product, Tcb]:
         )
     product = products[name]
     if (product is Product.TURIN) != ("fmc" in levels):
-        raise InputError("--min-tcb: Turin has an fmc level, and it alone")
+        raise InputError("--min-tcb: fmc is required for Turin, and only there")
     tcb = Tcb(
         fmc=levels.get("fmc", 0),
         bl=levels["bl"],
@@ -160,7 +160,7 @@ def moment_of(text: str, now: datetime) -> int:
 
 
 def encoded(manifest: ReleaseManifest) -> bytes:
-    """Return the canonical bytes; the parser is the judge of what they may say.
+    """Return the canonical bytes; the parser decides whether they are valid.
 
     Raises:
         InputError: it says what no manifest may say.

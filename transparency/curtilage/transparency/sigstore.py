@@ -1,4 +1,4 @@
-"""Verifies a publisher's Sigstore bundle over a manifest: the one door to ``sigstore``.
+"""Verifies a publisher's Sigstore bundle over a manifest; the only ``sigstore`` import.
 
 Offline: the trusted root is a file that was brought along; no key, list or time is
 fetched. The library (the extra ``sigstore``) is imported when it is first needed.
@@ -48,7 +48,7 @@ MISSING: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publisher:
-    """Who must have signed.
+    """The required signer.
 
     Attributes:
         identity: the certificate's subject alternative name, exactly: of a workflow
@@ -90,16 +90,16 @@ def verify_bundle(
 
     Raises:
         RefusedError: ``malformed``, ``too_large``, ``unsupported_version``,
-            ``policy_invalid`` (the trusted root is none), ``endorsement_mismatch``
+            ``policy_invalid`` (the trusted root is invalid), ``endorsement_mismatch``
             (another identity), ``chain_invalid``, ``bad_signature`` for everything
             else that does not hold.
         TransparencyError: the extra is not installed.
         InputError: no identity, or no issuer.
     """
     if not publisher.identity or not publisher.issuer:
-        raise InputError("a Sigstore bundle is held against an identity and an issuer")
+        raise InputError("a Sigstore bundle needs an expected identity and issuer")
     enveloped = _require_shape(bundle)
-    # First of the library: where it is not installed, this says so.
+    # First of the library: it fails here if it is not installed.
     root = _root(trusted_root)
     from sigstore.models import Bundle  # noqa: PLC0415 - an extra
     from sigstore.verify import Verifier  # noqa: PLC0415 - an extra
@@ -109,14 +109,14 @@ def verify_bundle(
     except Exception:  # noqa: BLE001 - as for the root
         raise malformed("bundle: the library cannot read it") from None
     policy = _policy(parsed, publisher)
-    # The identity comes first, to be refused by a code of its own. Nothing rests on
-    # this alone: whoever made the certificate wrote the identity into it, so the
-    # verifier asks the same policy again once it has built the chain to the root.
+    # The identity comes first, to be refused with its own code. This check is not
+    # sufficient by itself: the identity is whatever the certificate says, so the
+    # verifier applies the same policy again once it has built the chain to the root.
     try:
         policy.verify(parsed.signing_certificate)
     except Exception:  # noqa: BLE001 - as for the root
         raise RefusedError(
-            RefusalCode.ENDORSEMENT_MISMATCH, "somebody else's identity signed"
+            RefusalCode.ENDORSEMENT_MISMATCH, "another identity signed"
         ) from None
     statement = ""
     if enveloped:
@@ -141,7 +141,7 @@ def _require_shape(data: bytes) -> bool:
     """Refuse older formats and bare keys before the library reads the bundle.
 
     Returns:
-        Whether the signature stands in an envelope around a statement.
+        Whether the signature is in an envelope around a statement.
     """
     if len(data) > MAX_BUNDLE_BYTES:
         raise too_large(f"bundle: more than {MAX_BUNDLE_BYTES} bytes")
@@ -168,7 +168,7 @@ def _require_shape(data: bytes) -> bool:
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    # Of two that are alike the library might read the one that was not looked at here.
+    # Of two that are alike the library might read the one that was not checked here.
     value = dict(pairs)
     if len(value) != len(pairs):
         raise malformed("bundle: duplicate key")
@@ -189,7 +189,7 @@ def _root(path: Path) -> "TrustedRoot":
     # Its errors are of many kinds (pydantic's among them) and hold what was read.
     except Exception:  # noqa: BLE001 - see above
         raise RefusedError(
-            RefusalCode.POLICY_INVALID, "the trusted root is none"
+            RefusalCode.POLICY_INVALID, "the trusted root is invalid"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""A witness of one's own: it remembers each log's last tree head, and cosigns.
+"""A witness: it remembers each log's last tree head, and cosigns.
 
 ::
 
@@ -55,8 +55,8 @@ from curtilage.transparency.files import (
 from curtilage.transparency.log import (
     MAX_CHECKPOINT_BYTES,
     LogFolder,
-    Told,
-    untold,
+    Progress,
+    no_progress,
 )
 
 KEY: Final = "witness.key"
@@ -149,19 +149,24 @@ class Witness:
         """
         path = self._file(log.name, COSIGNED)
         if not path.exists():
-            # To begin again with a log would cosign whatever it shows now, a fork of
-            # what was cosigned before included.
+            # Starting over with a log would cosign whatever it shows now, even a fork
+            # of what was cosigned before.
             if self._file(log.name, KNOWN).exists():
                 raise RefusedError(
                     RefusalCode.PROOF_INVALID,
-                    f"what this witness cosigned last of {log.name} is gone: bring "
-                    f"{path.name} back, or make a new witness",
+                    f"this witness's last cosigned head of {log.name} is missing: "
+                    f"restore {path.name}, or create a new witness",
                 )
             return None
         return _verified(read_text(path, MAX_CHECKPOINT_BYTES), log)
 
     def cosign_folder(
-        self, folder: LogFolder, log: NoteKey, *, now: datetime, told: Told = untold
+        self,
+        folder: LogFolder,
+        log: NoteKey,
+        *,
+        now: datetime,
+        told: Progress = no_progress,
     ) -> str:
         """Cosign the checkpoint of a log's folder, or of a copy of it.
 
@@ -193,7 +198,7 @@ class Witness:
     def cosign_request(
         self, request: WitnessRequest, log: NoteKey, *, now: datetime
     ) -> str:
-        """Cosign the checkpoint of a request; the log itself is not looked at.
+        """Cosign the checkpoint of a request; the log itself is not read.
 
         Raises:
             RefusedError: as ``cosign_folder``; ``stale`` where the proof begins at
@@ -241,7 +246,7 @@ class Witness:
             raise
         key = read_key(self._path / KEY)
         signer = WitnessSigner(name=self.verifier_key.key.name, key=key)
-        # Stored before it is signed: after a crash in between, nobody has a cosignature
+        # Stored before it is signed: after a crash in between, there is no cosignature
         # of a head that this witness does not remember.
         self._keep(log, COSIGNED, text)
         self._keep(log, KNOWN, "")

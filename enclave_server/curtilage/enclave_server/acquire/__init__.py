@@ -1,5 +1,5 @@
-"""The evidence process: talks to the TEE's device, and to nobody else.
+"""The evidence process: talks to the TEE's device, and to nothing else.
 
-Another process than the server's: knows no key that opens a question, no question, and
-no network.
+It is separate from the server: it has no key that opens requests, no request, and no
+network.
 """

@@ -1,12 +1,11 @@
-"""Evidence from an Azure confidential VM: its paravisor's vTPM.
+"""Evidence from an Azure confidential VM, through its paravisor's vTPM.
 
-The guest has no way to the hardware's report but through the vTPM: index
-0x01400001 holds a report that the paravisor had made at start, over the vTPM's
-own key; that key (handle 0x81000003) quotes the registers, and our binding is
-the quote's qualifying data. SEV-SNP only. On TDX machines the quote over the same
-data comes from the instance metadata service (http://169.254.169.254/acc/tdquote),
-a connection that nothing inside an enclave may open; there is no provider for
-them here.
+The guest can reach the hardware's report only through the vTPM: index 0x01400001
+holds a report that the paravisor requested at start, over the vTPM's own key; that key
+(handle 0x81000003) quotes the registers, and our binding is the quote's qualifying
+data. SEV-SNP only. On TDX machines the quote over the same data comes from the instance
+metadata service (http://169.254.169.254/acc/tdquote), a connection that nothing inside
+an enclave may open; there is no provider for them here.
 """
 
 import errno
@@ -54,11 +53,11 @@ class AzureTpmProvider:
         """Have the qualifying data of 64 bytes quoted.
 
         Raises:
-            AcquisitionError: the vTPM gave none, or this is no SEV-SNP machine.
+            AcquisitionError: the vTPM returned none, or this is not an SEV-SNP machine.
         """
         try:
             hcl = self._tpm.nv_read(HCL_INDEX, MAX_HCL_BYTES)
-            # Before anything is signed: on a machine of another kind a quote is no use.
+            # Before anything is signed: on another kind of machine a quote is useless.
             report = _snp_report(hcl)
             quote = self._quote(qualifying_data_v2(report_data))
         except OSError as error:
@@ -79,10 +78,10 @@ class AzureTpmProvider:
         )
 
     def _quote(self, qualifying: bytes) -> TpmQuote:
-        """Quote, with the values that stood in the registers meanwhile."""
+        """Quote, with the values that the registers had meanwhile."""
         for _ in range(ATTEMPTS):
-            # A quote holds a digest of the registers, not their values: those read
-            # before and after must be the ones that it is over.
+            # A quote holds a digest of the registers, not their values: values read
+            # before and after it that are equal are the quoted ones.
             before = self._tpm.pcr_read(_ALL)
             message, signature = self._tpm.quote(ATTESTATION_KEY, qualifying, _ALL)
             if self._tpm.pcr_read(_ALL) != before:

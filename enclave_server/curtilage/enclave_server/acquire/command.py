@@ -1,4 +1,4 @@
-"""The command ``curtilage-enclave evidence``: arguments, exit codes, no more."""
+"""The command ``curtilage-enclave evidence``: arguments and exit codes."""
 
 import argparse
 import asyncio
@@ -27,26 +27,27 @@ from curtilage.enclave_server.telemetry import silence_libraries
 from curtilage.sandbox.wall import local_server
 
 DEVICES: Final = ("/sys/kernel/config", "/dev/nsm", "/dev/tpmrm0")
-"""What any provider writes to; one that is not there when we begin stays shut."""
+"""What providers write to; a device that is missing at start stays inaccessible."""
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 3
 
 DESCRIPTION: Final = """\
-Talk to the TEE device for curtilage-enclave, as a process of its own. Signs what
-it is asked to over a UNIX socket that only the server may reach; verifies nothing,
-and connects to nothing: where the kernel can, it is walled in before it listens, and
-says on standard error which layer it cannot have.
+Talk to the TEE device for curtilage-enclave, as a separate process. Signs what the
+server requests over a UNIX socket that only the server may reach; verifies nothing,
+and connects to nothing. Before it listens it enters a sandbox, as far as the kernel
+supports it, and reports missing layers on standard error.
 
-The endorsements directory holds what curtilage-stapler fetched outside: vek.der,
-ask.der, ark.der, crl.der, collateral.json, each optional, read for each request.
+The endorsements directory holds the files that curtilage-stapler fetched outside:
+vek.der, ask.der, ark.der, crl.der, collateral.json, each optional, read for each
+request.
 
---listen signs any 64 bytes, --identify one fixed text: put each socket into a folder
-of its own, mode 2750, with the group of the one who may connect.
+--listen signs any 64 bytes, --identify one fixed text: put each socket into its own
+folder, mode 2750, with the group of the process that may connect.
 """
 
 
 class EvidenceArguments(argparse.Namespace):
-    """What the command line said; see its help."""
+    """The command line's arguments; see its help."""
 
     provider: str
     endorsements: Path
@@ -105,9 +106,9 @@ def _run(arguments: EvidenceArguments) -> int:
     )
     server = EvidenceServer(settings, PROVIDERS[arguments.provider](arguments), notice)
     sockets = [path.parent for path in (settings.listen, settings.identify) if path]
-    # Before the socket is there, and for good: whatever a request may do to this
-    # process, it reaches no network and writes to the device and these folders alone,
-    # as far as the layers stand. Without one it serves all the same, and says so.
+    # Before the socket exists, and for good: whatever a request does to this process,
+    # it reaches no network and writes only to the device and these folders, as far as
+    # the layers are available. Without a layer it serves even so, and reports it.
     wall = local_server([*map(Path, DEVICES), *sockets])
     for layer in wall.missing:
         notice(f"no wall: {layer}")
@@ -125,7 +126,7 @@ async def serve_until_signalled(
     """Serve until SIGTERM or SIGINT; ``out`` gets one line when ready.
 
     Raises:
-        OSError: a socket cannot be had.
+        OSError: a socket cannot be opened.
     """
     silence_libraries()
     stop = asyncio.Event()
@@ -158,7 +159,7 @@ def _parser() -> argparse.ArgumentParser:
         "--identify",
         type=unix_path,
         metavar="unix:PATH",
-        help="a second socket, for the stapler: tells which machine this is, no more",
+        help="a second socket, for the stapler: identifies this machine, and no more",
     )
     parser.add_argument(
         "--privilege-level",

@@ -1,12 +1,12 @@
 """Evidence from the kernel's configfs-tsm: SEV-SNP reports and TDX quotes.
 
 Linux 6.7 and later, Documentation/ABI/testing/configfs-tsm-report: a directory
-made below ``report`` is an entry; what is written to its ``inblob`` is signed,
-and ``outblob`` is the report. An entry that others can write to might give a
+created below ``report`` is an entry; the bytes written to its ``inblob`` are signed,
+and ``outblob`` is the report. An entry that others can write to might return a
 report over their data, so ours is private (its name is random) and the kernel's
-count of writes, ``generation``, must have grown by exactly our own.
+count of writes, ``generation``, must have grown by exactly our own writes.
 
-Knows no verification: which bytes come back is the verifier's business.
+Verifies nothing: that is left to the verifier of the evidence.
 """
 
 import errno
@@ -39,7 +39,7 @@ MAX_PRIVILEGE_LEVEL: Final = 3
 SNP_PROVIDER: Final = "sev_guest"
 TDX_PROVIDER: Final = "tdx_guest"
 MAX_QUOTE_BYTES: Final = 8192
-"""A TDX quote takes some 5000 bytes; what is longer is a DICE token (CWT)."""
+"""A TDX quote takes about 5000 bytes; a longer one is a DICE token (CWT)."""
 MAX_AUXILIARY_BYTES: Final = 64 * 1024
 MAX_WORD_BYTES: Final = 64
 """Of the attributes that hold a number or a name."""
@@ -65,23 +65,23 @@ class TsmFolder(Protocol):
         ...
 
     def has(self, entry: str, attribute: str) -> bool:
-        """Tell whether the entry has an attribute of this name."""
+        """Return whether the entry has an attribute of this name."""
         ...
 
     def read(self, entry: str, attribute: str, limit: int) -> bytes:
-        """Read an attribute to its end, or one octet beyond ``limit``."""
+        """Read an attribute to its end, or one byte beyond ``limit``."""
         ...
 
     def write(self, entry: str, attribute: str, data: bytes) -> int:
-        """Write an attribute in one call; return how much was taken."""
+        """Write an attribute in one call; return how many bytes were written."""
         ...
 
 
 class ConfigFSFolder:
-    """The kernel's own.
+    """The kernel's interface.
 
     Args:
-        root: where configfs-tsm's ``report`` is mounted.
+        root: the mount point of configfs-tsm's ``report``.
     """
 
     def __init__(self, root: Path = TSM_ROOT) -> None:
@@ -124,10 +124,10 @@ class ConfigFSFolder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TsmReport:
-    """What the kernel gave.
+    """The kernel's result.
 
     Attributes:
-        provider: which kind of report this is.
+        provider: the kind of report.
         outblob: the report or quote.
         auxblob: for SEV-SNP the host's table of certificates, or empty.
     """
@@ -144,7 +144,7 @@ def acquire_report(
     privilege_level: int | None = None,
     random: Callable[[int], str] = secrets.token_hex,
 ) -> TsmReport:
-    """Have 64 bytes signed, in an entry of our own that is gone afterwards.
+    """Have 64 bytes signed, in a private entry that is removed afterwards.
 
     Args:
         folder: the kernel's interface.
@@ -153,13 +153,14 @@ def acquire_report(
         random: makes the entry's name.
 
     Raises:
-        AcquisitionError: the kernel gave none, or not over our bytes alone.
+        AcquisitionError: the kernel returned none, or not over our bytes alone.
     """
     if len(report_data) != REPORT_DATA_BYTES:
         raise AcquisitionError(f"report data is not {REPORT_DATA_BYTES} bytes")
     if privilege_level is not None and not 0 <= privilege_level <= MAX_PRIVILEGE_LEVEL:
         raise AcquisitionError(f"privilege level is not 0 to {MAX_PRIVILEGE_LEVEL}")
-    # Drawn, so that nobody can have opened it before or write to it by guessing.
+    # Random, so that no other process can have opened it or can write to it by
+    # guessing.
     name = f"curtilage-{random(16)}"
     try:
         folder.make(name)
@@ -175,7 +176,7 @@ def acquire_report(
     except OSError as error:
         raise _failed("no report", error) from None
     finally:
-        # An entry that stays holds kernel memory and nothing secret.
+        # An entry that is left behind holds kernel memory and nothing secret.
         with suppress(OSError):
             folder.remove(name)
 
@@ -188,8 +189,8 @@ class _Entry:
     name: str
 
     def attempt(self, report_data: bytes, level: int | None) -> TsmReport | None:
-        """Return a report, or None where somebody else has written meanwhile."""
-        # First: whatever others write from here on is counted.
+        """Return a report, or None if another process has written meanwhile."""
+        # First: writes by others are counted from here on.
         before = self._number("generation")
         writes = 1
         if level is not None:
@@ -202,14 +203,14 @@ class _Entry:
         if self.folder.has(self.name, "auxblob"):
             auxblob = self._read("auxblob", MAX_AUXILIARY_BYTES)
         report = TsmReport(provider=provider, outblob=outblob, auxblob=auxblob)
-        # configfs hands a binary attribute's octets on when the file is closed
-        # and drops what that gives: a write that failed shows here alone.
+        # configfs passes a binary attribute's bytes on when the file is closed and
+        # drops the result: only this shows whether the write failed.
         return report if self._number("generation") == before + writes else None
 
     def _number(self, attribute: str) -> int:
         word = self._word(attribute)
         if not (word.isascii() and word.isdecimal()):
-            raise AcquisitionError(f"{attribute} is no number")
+            raise AcquisitionError(f"{attribute} is not a number")
         return int(word)
 
     def _word(self, attribute: str) -> str:
@@ -224,15 +225,15 @@ class _Entry:
 
     def _write(self, attribute: str, data: bytes) -> None:
         if self.folder.write(self.name, attribute, data) != len(data):
-            raise AcquisitionError(f"{attribute} was not taken whole")
+            raise AcquisitionError(f"{attribute} was not written completely")
 
 
 def parse_certificate_table(data: bytes) -> Mapping[uuid.UUID, bytes]:
     """Read the host's table of certificates (GHCB, "SNP Extended Guest Request").
 
-    Entries of a GUID, an offset and a length, both u32 little-endian, up to one
-    of zeros. The GUID's first three fields may be in either byte order: writers
-    differ.
+    Each entry has a GUID, an offset and a length, both u32 little-endian; an entry of
+    zeros ends the table. The GUID's first three fields may be in either byte order:
+    writers differ.
 
     Raises:
         AcquisitionError: an entry points outside, or there is no end.
@@ -247,7 +248,7 @@ def parse_certificate_table(data: bytes) -> Mapping[uuid.UUID, bytes]:
         name, offset, length = _TABLE_ENTRY.unpack_from(data, place)
         if not any(name):
             return found
-        # It is the host's table, who may be the attacker: no number of it is believed.
+        # The host wrote the table and may be the attacker: no number in it is trusted.
         if offset + length > len(data):
             raise AcquisitionError("the certificate table points outside itself")
         content = data[offset : offset + length]
@@ -257,7 +258,7 @@ def parse_certificate_table(data: bytes) -> Mapping[uuid.UUID, bytes]:
 
 
 class TsmProvider:
-    """Makes SEV-SNP or TDX evidence, whichever the kernel offers.
+    """Acquires SEV-SNP or TDX evidence, whichever the kernel offers.
 
     Args:
         folder: the kernel's interface.
@@ -271,7 +272,7 @@ class TsmProvider:
         self._privilege_level = privilege_level
 
     def acquire(self, report_data: bytes, endorsements: Endorsements) -> CpuEvidence:
-        """Have 64 bytes signed and staple what is known of the machine.
+        """Have 64 bytes signed and staple the machine's endorsements.
 
         Raises:
             AcquisitionError: there is no report.
@@ -289,7 +290,7 @@ class TsmProvider:
 
 
 def snp_evidence(report: TsmReport, endorsements: Endorsements) -> SnpEvidence:
-    """Staple certificates to a report: the stapler's, else the host's own.
+    """Staple certificates to a report: the stapler's, else the host's.
 
     Raises:
         AcquisitionError: the host's table is unusable, or a certificate too long.
@@ -307,7 +308,7 @@ def snp_evidence(report: TsmReport, endorsements: Endorsements) -> SnpEvidence:
     certificates = (evidence.vek, evidence.ask, evidence.ark)
     too_long = any(len(each) > MAX_CERTIFICATE_BYTES for each in certificates)
     if too_long or len(evidence.crl) > MAX_CRL_BYTES:
-        raise AcquisitionError("a certificate of the host's is too long")
+        raise AcquisitionError("one of the host's certificates is too long")
     if len(evidence.report) > MAX_REPORT_BYTES:
         raise AcquisitionError("the report is too long")
     return evidence

@@ -1,11 +1,11 @@
-"""What the vendors say of the machine, as the stapler outside left it in files.
+"""The vendors' endorsements of the machine, as files that the stapler writes.
 
-Each file is optional and read anew for every piece of evidence, so that what the
-stapler renames into place is used at once. Nothing here is believed or checked:
-the evidence carries it, and whoever verifies the evidence verifies it.
+Each file is optional and read again for every piece of evidence, so that a file that
+the stapler renames into place is used at once. Nothing is trusted or checked here: the
+evidence carries it, and the verifier of the evidence verifies it.
 
-The directory may be somebody else's, and what is read is published: a link would
-publish a file of ours, and a pipe would keep the device waiting. Neither is read.
+The directory may belong to another user, and its content is published: a link would
+publish a file of ours, and a pipe would block the device. Neither is read.
 """
 
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ COLLATERAL_FILE: Final = "collateral.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endorsements:
-    """What is stapled to a report or a quote; empty where there is no file.
+    """The data that is stapled to a report or a quote; empty if a file is missing.
 
     Attributes:
         vek: VCEK or VLEK certificate, DER.
@@ -47,10 +47,10 @@ class Endorsements:
 
 
 def read_endorsements(directory: Path) -> Endorsements:
-    """Read whatever is there.
+    """Read the files that exist.
 
     Raises:
-        AcquisitionError: a file is longer than evidence may carry, no ordinary
+        AcquisitionError: a file is longer than evidence may carry, not a regular
             file, or not readable.
     """
     return Endorsements(
@@ -66,7 +66,7 @@ def _read(path: Path, limit: int) -> bytes:
     try:
         data = read_ordinary(path, limit + 1, links=False)
     except FileNotFoundError:
-        # Which of them there are depends on the machine's maker and on its provider.
+        # Which files exist depends on the machine's vendor and its provider.
         return b""
     except OSError as error:
         raise AcquisitionError(f"{path.name}: {type(error).__name__}") from None

@@ -1,9 +1,9 @@
 """Evidence from the Nitro Secure Module: one ioctl on /dev/nsm.
 
-The device takes a request in CBOR and gives a response in CBOR (Linux 6.8,
-include/uapi/linux/nsm.h; the messages are those of AWS's nsm-api). Ours asks for
-one attestation document, with the report data as its user data. Knows no
-verification; the document brings its certificates itself.
+The device takes a request in CBOR and returns a response in CBOR (Linux 6.8,
+include/uapi/linux/nsm.h; the messages are those of AWS's nsm-api). Ours requests one
+attestation document, with the report data as its user data. Verifies nothing; the
+document contains its certificates.
 """
 
 import ctypes  # noqa: TID251 - a door
@@ -37,7 +37,7 @@ _REQUEST_TAIL: Final = b"\x65nonce\xf6\x6apublic_key\xf6"
 
 
 class NsmDoor(Protocol):
-    """The one call that the device takes; it may raise ``OSError``."""
+    """The only call of the device; it may raise ``OSError``."""
 
     def request(self, message: bytes) -> bytes:
         """Send a request, at most 4 KiB; return the response, at most 12 KiB."""
@@ -45,7 +45,7 @@ class NsmDoor(Protocol):
 
 
 class NsmDevice:
-    """The kernel's own.
+    """The kernel's device.
 
     Args:
         path: the device.
@@ -71,7 +71,7 @@ class NsmDevice:
             fcntl.ioctl(descriptor, NSM_IOCTL, vectors)
         finally:
             os.close(descriptor)
-        # The driver puts the length of what it wrote in place of the room's.
+        # The driver replaces the buffer's length with the length of what it wrote.
         *_, length = _VECTORS.unpack(vectors)
         if length > MAX_RESPONSE_BYTES:
             raise OSError(errno.EMSGSIZE, "response longer than its buffer")
@@ -79,7 +79,7 @@ class NsmDevice:
 
 
 class NsmProvider:
-    """Makes Nitro evidence.
+    """Acquires Nitro evidence.
 
     Args:
         door: the device.
@@ -92,7 +92,7 @@ class NsmProvider:
         """Have 64 bytes signed.
 
         Raises:
-            AcquisitionError: the device gave no document.
+            AcquisitionError: the device returned no document.
         """
         try:
             response = self._door.request(encode_attestation_request(report_data))
@@ -115,18 +115,18 @@ def encode_attestation_request(report_data: bytes) -> bytes:
 
 
 def parse_attestation_response(response: bytes) -> bytes:
-    """Take the document out of a response.
+    """Extract the document from a response.
 
     Raises:
-        AcquisitionError: the device refused, or said something else.
+        AcquisitionError: the device refused, or sent another message.
     """
     try:
         value = decode(response, where="NSM response", limit_bytes=MAX_RESPONSE_BYTES)
     except RefusedError as error:
         raise AcquisitionError(f"the device's response: {error.code}") from None
-    # The document is passed on unopened: who verifies it has its certificates in it.
+    # The document is passed on unopened: its verifier finds the certificates in it.
     if isinstance(value, dict) and "Error" in value:
-        # One of AWS's error names, nothing else: this goes to the error stream.
+        # Only a name from AWS's list of errors: this is written to the error stream.
         word = value["Error"]
         known = isinstance(word, str) and word.isascii() and word.isalpha()
         said = str(word)[:32] if known else "unknown error"

@@ -1,11 +1,11 @@
-"""The evidence process: stands between the TEE device and the server.
+"""The evidence process: the only one with access to the TEE device.
 
-It alone opens the device, and it opens nothing else: no network, no file but the
-endorsements. It answers on a UNIX socket (see ``evidence_protocol``), one request
-at a time, and verifies nothing; everything it reads is bounded. A second socket,
-for the stapler outside, answers with the machine's identity only: whoever reaches
-it can have nothing signed that he chose, takes no connection from the server, and
-has the device once an hour, when the server does not want it.
+It opens the device and nothing else: no network, and no file but the endorsements. It
+answers on a UNIX socket (see ``evidence_protocol``), one request at a time, and
+verifies nothing; everything that it reads is bounded. A second socket, for the stapler
+outside, answers only with the machine's identity: its callers cannot have data of their
+choice signed, take no connections from the server, and get the device once an hour,
+when the server does not need it.
 """
 
 import asyncio
@@ -36,17 +36,17 @@ from curtilage.enclave_server.evidence_protocol import (
 
 EXCHANGE_TIMEOUT_S: Final = 60.0
 IDENTITY_KEPT_S: Final = 3600.0
-"""What identifies the machine is made anew after this long: patch levels change."""
+"""The identity is acquired again after this long: patch levels change."""
 MAX_CONNECTIONS: Final = 8
 """Of each socket."""
 SOCKET_MODE: Final = 0o660
-"""For our own user and the socket's group; never for everybody."""
+"""For our own user and the socket's group; never for all users."""
 ALL: Final = frozenset({CPU_EVIDENCE, DEVICE_EVIDENCE, IDENTITY})
 IDENTITY_ONLY: Final = frozenset({IDENTITY})
 
 
 class AcquiresCpuEvidence(Protocol):
-    """Talks to one kind of device; it may take its time."""
+    """Talks to one kind of device; a call may take long."""
 
     def acquire(self, report_data: bytes, endorsements: Endorsements) -> CpuEvidence:
         """Return evidence over 64 bytes, with what is stapled to it.
@@ -59,10 +59,10 @@ class AcquiresCpuEvidence(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceSettings:
-    """What the process is configured with.
+    """The configuration of the process.
 
     Attributes:
-        endorsements: the directory that the stapler fills.
+        endorsements: the directory that the stapler writes to.
         listen: the server's socket.
         identify: the stapler's socket, or None.
     """
@@ -78,8 +78,8 @@ class EvidenceServer:
     Args:
         settings: see there.
         provider: talks to the device.
-        notice: takes one line for each failure; no evidence in it.
-        timer: seconds, steady.
+        notice: takes one line for each failure, without evidence.
+        timer: seconds, monotonic.
     """
 
     def __init__(
@@ -104,17 +104,17 @@ class EvidenceServer:
         self._servers: list[tuple[Path, asyncio.Server]] = []
 
     async def start(self) -> None:
-        """Begin to listen.
+        """Start listening.
 
         Raises:
-            OSError: a socket cannot be had.
+            OSError: a socket cannot be opened.
         """
         await self._listen(self._settings.listen, ALL)
         if self._settings.identify is not None:
             await self._listen(self._settings.identify, IDENTITY_ONLY)
 
     async def close(self) -> None:
-        """Stop listening, remove the sockets, and end what is under way."""
+        """Stop listening, remove the sockets, and cancel running exchanges."""
         for path, server in self._servers:
             server.close()
             path.unlink(missing_ok=True)
@@ -144,8 +144,8 @@ class EvidenceServer:
         writer: asyncio.StreamWriter,
         allowed: frozenset[int],
     ) -> None:
-        # Whoever hangs up, says too little or asks for what is not there gets
-        # no answer: not even an error, which would tell a stranger what there is.
+        # A request that is cut off, malformed or not allowed gets no answer: not even
+        # an error, which would disclose what exists here.
         failures = (asyncio.IncompleteReadError, OSError, TimeoutError)
         try:
             with suppress(*failures):
@@ -158,8 +158,8 @@ class EvidenceServer:
 
     async def _answer(self, request: bytes, allowed: frozenset[int]) -> bytes:
         asked, data = request[0], request[1:]
-        # By the socket, before the device hears of it: who may only ask which machine
-        # this is could else have a binding of his own signed, and pose as us.
+        # By the socket, before the device is used: a caller that may only ask for the
+        # identity could otherwise have its own binding signed, and impersonate us.
         if asked not in allowed:
             return b""
         try:
@@ -167,7 +167,8 @@ class EvidenceServer:
         except AcquisitionError as error:
             self._notice(f"no evidence: {error}")
             return b""
-        # An outermost edge: what went wrong may hold evidence, its name does not.
+        # The outermost handler: an exception's text may contain evidence, its name does
+        # not.
         except Exception as error:  # noqa: BLE001 - see above
             self._notice(f"no evidence: {type(error).__name__}")
             return b""
@@ -178,11 +179,11 @@ class EvidenceServer:
 
     async def _made(self, asked: int, data: bytes) -> bytes:
         if asked == DEVICE_EVIDENCE:
-            # No provider here knows of any device but the CPU.
+            # The providers here support no device but the CPU.
             return encode_devices(())
         if asked == IDENTITY:
             return await self._identified()
-        # Counted before the turn is waited for: an identity gives way to it at once.
+        # Counted before it waits: an identity gives way to it at once.
         self._wanted += 1
         self._unwanted.clear()
         try:
@@ -194,15 +195,15 @@ class EvidenceServer:
                 self._unwanted.set()
 
     async def _identified(self) -> bytes:
-        """Return what identifies the machine; kept, so that asking is cheap.
+        """Return the machine's identity; cached, so that requests are cheap.
 
-        Nothing is stapled to it: the report alone says which machine this is.
+        No endorsements are stapled to it: the report alone identifies this machine.
         """
         async with self._identifying:
             kept, now = self._identity, self._timer()
             if kept is not None and now - kept[0] < IDENTITY_KEPT_S:
                 return kept[1]
-            # The server goes first: a challenge waits for two seconds only.
+            # The server has priority: a challenge waits only two seconds.
             while self._wanted:
                 await self._unwanted.wait()
             async with self._turn:

@@ -1,10 +1,10 @@
 """Three commands of a TPM 2.0: read an index, read registers, quote.
 
-As in the TCG's Library Specification, Part 3 (commands) and Part 2 (structures),
-over whatever carries commands to a TPM; on Linux the resource manager's device.
-No library takes part: what is needed is less than what one would have to trust.
-Every authorisation is the empty password, as for the indices and keys that a
-cloud provider leaves for its guests. Big-endian throughout.
+As in the TCG's Library Specification, Part 3 (commands) and Part 2 (structures), over
+any transport to a TPM; on Linux the resource manager's device. No library is used: the
+necessary code is smaller than what one would have to trust. Every authorisation is the
+empty password, as for the indices and keys that a cloud provider leaves for its guests.
+Big-endian throughout.
 """
 
 import os
@@ -35,12 +35,12 @@ _OWNER: Final = 0x40000001
 _PASSWORD: Final = 0x40000009
 _SHA256: Final = 0x000B
 _NULL: Final = 0x0010
-# TPM_RC_YIELDED, TPM_RC_TESTING, TPM_RC_RETRY: not now, but soon.
+# TPM_RC_YIELDED, TPM_RC_TESTING, TPM_RC_RETRY: busy, retry soon.
 _AGAIN: Final = frozenset({0x908, 0x90A, 0x922})
 _HEADER: Final = struct.Struct(">HII")
-# An empty password (TPMS_AUTH_COMMAND), with its size before it.
+# An empty password (TPMS_AUTH_COMMAND), preceded by its size.
 _AUTHORISATION: Final = struct.pack(">IIHBH", 9, _PASSWORD, 0, 0, 0)
-# What every TPM gives in one piece; the largest is its own affair.
+# The size that every TPM can return at once; its maximum is vendor-specific.
 _NV_PIECE_BYTES: Final = 512
 _SELECTION_BYTES: Final = 3
 PCR_COUNT: Final = 8 * _SELECTION_BYTES
@@ -48,7 +48,7 @@ PCR_BYTES: Final = 32
 
 
 class TpmChannel(Protocol):
-    """Whatever carries a command to a TPM; it may raise ``OSError``."""
+    """A transport for TPM commands; it may raise ``OSError``."""
 
     def transmit(self, command: bytes) -> bytes:
         """Send one command and return its response, at most 4 KiB."""
@@ -56,10 +56,10 @@ class TpmChannel(Protocol):
 
 
 class TpmDevice:
-    """The kernel's own.
+    """The kernel's device.
 
     Args:
-        path: the device; the resource manager's, so that nobody's objects stay.
+        path: the device; the resource manager's, which removes left-over objects.
     """
 
     def __init__(self, path: Path = TPM_DEVICE) -> None:
@@ -78,12 +78,12 @@ class TpmDevice:
 class Tpm:
     """A TPM that answers three commands.
 
-    Every method raises ``AcquisitionError`` where the TPM refuses or says
-    something out of shape.
+    Every method raises ``AcquisitionError`` if the TPM refuses or its response is
+    malformed.
 
     Args:
         channel: carries the commands.
-        sleep: waits where the TPM says that it is busy.
+        sleep: waits when the TPM reports that it is busy.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Tpm:
             reader = self._command(_NV_READ, handles, parameters, authorised=True)
             piece = reader.sized()
             if len(piece) != count:
-                raise AcquisitionError("the TPM gave another length")
+                raise AcquisitionError("the TPM returned another length")
             data += piece
         return data
 
@@ -123,20 +123,20 @@ class Tpm:
         """Read registers of the SHA-256 bank, in the order of their indices."""
         values: dict[int, bytes] = {}
         missing = sorted(set(indices))
-        # A TPM gives as many at a time as fit into its answer, eight say.
+        # A TPM returns as many at a time as fit into its response, for example eight.
         while missing:
             reader = self._command(_PCR_READ, b"", _selection(missing))
-            # How often any register has changed: the values say more.
+            # The update counter of the registers: their values are more precise.
             reader.take(4)
             given = reader.selection()
             digests = reader.digests()
-            # At least one of those that are missing, or this would go on for ever.
+            # At least one of the missing registers, or this would never end.
             if (
                 not given
                 or len(given) != len(digests)
                 or not set(given) <= set(missing)
             ):
-                raise AcquisitionError("the TPM gave other registers")
+                raise AcquisitionError("the TPM returned other registers")
             values.update(zip(given, digests, strict=True))
             missing = [index for index in missing if index not in values]
         return tuple(sorted(values.items()))
@@ -177,14 +177,15 @@ class Tpm:
                 raise AcquisitionError("the TPM's response is too short")
             given, size, status = _HEADER.unpack_from(response)
             if size != len(response):
-                raise AcquisitionError("the TPM's response is not as long as it says")
+                raise AcquisitionError("the TPM's response has another length")
             if status:
                 if status not in _AGAIN or attempt == ATTEMPTS:
                     raise AcquisitionError(f"the TPM refused: 0x{status:x}")
                 self._sleep(RETRY_S)
                 continue
-            # A refusal has the tag of a command without sessions, an answer that of its
-            # command: with sessions its parameters begin elsewhere.
+            # An error response has the tag of a command without sessions, any other
+            # response that of its command: with sessions its parameters begin
+            # elsewhere.
             if given != tag:
                 raise AcquisitionError("the TPM's response has another tag")
             content = _Response(response[_HEADER.size :])

@@ -1,6 +1,6 @@
-"""The run of one answer: from an opened question to sealed frames at a steady pace.
+"""Runs one answer: from an opened request to sealed frames at a constant pace.
 
-Keeps nothing when the answer ends. Four choices, each made once and free of the others:
+Stores nothing when the answer ends. Four independent choices, each made once:
 
 =========================  =============================  ===========================
 choice                     one way                        the other way
@@ -14,8 +14,8 @@ chunked, or plain          ``ChunkedOutput`` (padded),    ``PlainOutput`` (padde
 streamed, or whole         ``padded.PaddedStream``,       ``padded.PaddedWhole``,
 (``stream`` of a chat      ``run._EventEncoder``          ``run._WholeEncoder``
 request)
-a model, or none           ``run._ModelRun`` fills what   ``padded.PaddedChallenge``,
-(what was asked)           the frames hold                ``write_cover``,
+a model, or none           ``run._ModelRun`` fills the    ``padded.PaddedChallenge``,
+(the kind of request)      frames                         ``write_cover``,
                                                           ``write_error``
 =========================  =============================  ===========================
 

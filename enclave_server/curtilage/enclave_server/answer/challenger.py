@@ -1,9 +1,8 @@
 """Answers challenges: fresh evidence over a nonce, one at a time.
 
-Evidence is dear, and anybody who can seal a request can ask for it. So there is one
-acquisition at a time and a least interval between two, for all together; the others
-are asked to come later. What comes back from the evidence process is passed
-on; the asker verifies it.
+Evidence is expensive, and any client can request it. So there is one acquisition at a
+time and a minimum interval between two, for all clients together; the others are asked
+to retry later. The result of the evidence process is passed on; the client verifies it.
 """
 
 import asyncio
@@ -21,15 +20,15 @@ from curtilage.enclave_server.ohttp.keys import ServerKey
 from curtilage.wire.shaping import Shape, TransportParameters
 
 WAIT_S: Final = 2.0
-"""How long the evidence may take before a padded answer has to begin; the room
-for it lies in the answer's bucket, so it costs silence, not a longer answer."""
+"""How long the evidence may take before a padded answer has to begin; the answer's
+bucket has room for it, so it costs silence, not a longer answer."""
 MARGIN_BYTES: Final = 2048
-"""How much longer than the bundle's own a challenge's evidence may be: a list of
-revocations grows."""
+"""How much longer than the bundle's own a challenge's evidence may be: revocation lists
+grow."""
 
 
 class EvidenceBases(Protocol):
-    """Knows what our bundles were bound to; see ``evidence.bundle``."""
+    """Knows the bases that our bundles were bound to; see ``evidence.bundle``."""
 
     def base_of(self, key: ServerKey, base: bytes) -> bytes | None:
         """Return a B0 published for this key: ``base`` itself, or the newest.
@@ -40,7 +39,7 @@ class EvidenceBases(Protocol):
 
     @property
     def evidence_bytes(self) -> int:
-        """How long the current bundle's CPU evidence is, encoded; 0 without."""
+        """The length of the current bundle's CPU evidence, encoded; 0 without one."""
         ...
 
     @property
@@ -50,7 +49,7 @@ class EvidenceBases(Protocol):
 
 
 class AcquiresEvidence(Protocol):
-    """Has evidence made; see ``evidence.report.EvidenceSource``."""
+    """Acquires evidence; see ``evidence.report.EvidenceSource``."""
 
     async def acquire(self, report_data: bytes) -> CpuEvidence:
         """Return evidence over 64 bytes.
@@ -63,11 +62,11 @@ class AcquiresEvidence(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChallengeShape:
-    """What every padded answer to a challenge looks like.
+    """The shape of every padded answer to a challenge.
 
     Attributes:
-        bucket: of its length, whatever it says.
-        content_bytes: room that is kept in it for the evidence.
+        bucket: of its length, whatever it contains.
+        content_bytes: room that is reserved in it for the evidence.
     """
 
     bucket: int
@@ -75,13 +74,13 @@ class ChallengeShape:
 
 
 class Challenger:
-    """Makes the answers to challenges.
+    """Answers challenges.
 
     Args:
-        bases: what our bundles were bound to.
+        bases: that our bundles were bound to.
         source: the evidence process.
-        least_interval_s: from the begin of one acquisition to the next.
-        clock: seconds, never going back.
+        least_interval_s: from the start of one acquisition to the next.
+        clock: seconds, monotonic.
     """
 
     def __init__(
@@ -102,8 +101,8 @@ class Challenger:
     def shape(self, transport: TransportParameters) -> ChallengeShape:
         """Return the shape of all answers until the next bundle.
 
-        It follows from the bundle, which everybody can see, and from nothing
-        that a challenge says or brings about. Unpadded, it means nothing.
+        It follows from the bundle, which is public, and from nothing that a challenge
+        contains or causes. Unpadded, it has no meaning.
         """
         content = min(self._bases.evidence_bytes + MARGIN_BYTES, MAX_CPU_EVIDENCE_BYTES)
         if transport.shape is not Shape.PADDED:
@@ -118,19 +117,19 @@ class Challenger:
     def begin(
         self, key: ServerKey, challenge: ChallengeRequest
     ) -> "asyncio.Task[bytes]":
-        """Begin to acquire evidence; the task gives the answer's content.
+        """Start acquiring evidence; the task returns the answer's content.
 
-        Its errors are ``EvidenceError``. Cancelled, it makes room for the next.
+        Its errors are ``EvidenceError``. If it is cancelled, another may start.
 
         Args:
-            key: what the challenge was sealed to.
-            challenge: what was asked.
+            key: that the challenge was sealed to.
+            challenge: the request.
 
         Raises:
             ChatError: 503 ``busy``; 400 for a base that this key never had.
         """
-        # Before the interval is begun: a base that was never ours costs no other client
-        # his challenge.
+        # Before the interval starts: an unknown base must not cost other clients their
+        # challenges.
         base = self._bases.base_of(key, challenge.base)
         if base is None:
             raise ChatError(400, "out_of_range", param="b0")
@@ -139,8 +138,8 @@ class Challenger:
         too_soon = self._not_before is not None and now < self._not_before
         if under_way or too_soon:
             raise ChatError(503, "busy", fields=RETRY_LATER)
-        # From the begin, and not taken back where it fails or is cancelled: else who
-        # hangs up at once could keep the device busy for all others.
+        # From the start, and not reset if it fails or is cancelled: else a client that
+        # disconnects at once could keep the device busy for all others.
         self._not_before = now + self._least_interval_s
         data = challenge_report_data(
             base, challenge.nonce, emulated=self._bases.emulated
@@ -154,7 +153,7 @@ class Challenger:
 
 
 def challenge_error(error: Exception) -> ChatError:
-    """Return what a failed challenge is answered with, in fixed words."""
+    """Return the error that a failed challenge is answered with."""
     match error:
         case ChatError():
             return error.alone()

@@ -1,13 +1,12 @@
-"""When the frames of an answer go out: at a constant pace from its acceptance.
+"""The times at which the frames of an answer are sent: a constant pace.
 
-A request is accepted when its last octet has been read, before anything of it is
-opened. The first tick comes one period later, so that whatever is done with the
-request (decapsulating, parsing, refusing) lies inside that period and the time it
-takes does not show.
+A request is accepted when its last byte has been read, before any of it is opened. The
+first tick comes one period later, so that all work on the request (decapsulating,
+parsing, refusing) happens within that period and its duration is not observable.
 
-Knows a clock and a way to wait, both given; nothing of what is sent. A tick that
-comes too late comes at once and the ones behind it keep their times, so that a
-delay neither moves nor merges what follows.
+Knows a clock and a way to wait, both passed in; nothing of what is sent. A late tick
+comes at once and the ones after it keep their times, so that a delay neither moves nor
+merges what follows.
 """
 
 import asyncio
@@ -22,11 +21,11 @@ def _loop_time() -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timer:
-    """A clock and how to wait by it.
+    """A clock, and a way to wait by it.
 
     Attributes:
-        clock: seconds, never going back.
-        sleep: wait so many seconds; 0 lets others run.
+        clock: seconds, monotonic.
+        sleep: wait so many seconds; 0 lets other tasks run.
     """
 
     clock: Callable[[], float] = _loop_time
@@ -34,7 +33,7 @@ class Timer:
 
 
 LOOP_TIMER = Timer()
-"""The event loop's own time."""
+"""The event loop's time."""
 
 
 class Pacer:
@@ -59,10 +58,11 @@ class Pacer:
         """Yield at every tick, for ever."""
         for number in count(1):
             # From the first one, never from the last: delays must not add up to a pace
-            # that tells how busy we were.
+            # that discloses the load.
             due = self._accepted + number * self._period_s
             wait_s = due - self._timer.clock()
             self.late += wait_s <= -self._period_s
-            # Also for no time at all: who is late must not keep others from running.
+            # Also for zero seconds: a late answer must not keep other tasks from
+            # running.
             await self._timer.sleep(max(wait_s, 0.0))
             yield

@@ -1,11 +1,11 @@
-"""What a padded answer says, while its frames go out whatever it says.
+"""The content of a padded answer, whose frames are sent whatever it contains.
 
-Takes what the model says as it comes and hands whole units to the frames: text
-that waits at a tick goes into one event. What would outgrow the longest answer
-ends it with finish reason ``length``; room for an end, or for an error, is
-always kept. An answer to a challenge is as long and as slow whatever it says:
-evidence that is not there when it would have to begin is given up, so that no answer
-outgrows the bucket that all of them have. Knows no time: ``tick`` is called for it.
+Takes the model's output as it comes and passes whole units to the frames: text that
+waits at a tick becomes one event. Output that would exceed the longest answer ends it
+with finish reason ``length``; room for an end, or for an error, is always reserved. An
+answer to a challenge has the same length and duration whatever it contains: evidence
+that is missing when it would have to begin is given up, so that no answer exceeds the
+common bucket. Knows no time: ``tick`` is called for it.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ PENDING_FRAMES: Final = 4
 
 
 class PaddedContent(Protocol):
-    """The content of one answer under way; its head is set."""
+    """The content of one answer in progress; its head is set."""
 
     @property
     def outcome(self) -> Event:
@@ -58,11 +58,11 @@ class PaddedContent(Protocol):
 
     @property
     def is_behind(self) -> bool:
-        """Whether the model should wait for frames to go out."""
+        """Whether the model should wait until frames are sent."""
         ...
 
     def take(self, answer: Answer) -> None:
-        """Take what the model said; after the end it is dropped."""
+        """Take the model's output; after the end it is dropped."""
         ...
 
     def fail(self, error: ChatError) -> None:
@@ -70,7 +70,7 @@ class PaddedContent(Protocol):
         ...
 
     def tick(self) -> None:
-        """Get ready for the next frame: it takes room, used or not."""
+        """Prepare for the next frame: it takes room, used or not."""
         ...
 
 
@@ -79,7 +79,7 @@ class PaddedStream:
 
     Args:
         sealer: not begun.
-        head: what the events repeat.
+        head: the values that the events repeat.
     """
 
     def __init__(self, sealer: PaddedSealer, head: AnswerHead) -> None:
@@ -102,7 +102,7 @@ class PaddedStream:
         return self._sealer.pending + self._waiting_bytes > most
 
     def take(self, answer: Answer) -> None:
-        """Take what the model said; see the Protocol."""
+        """Take the model's output; see the Protocol."""
         if self._sealer.ended:
             return
         match answer:
@@ -122,8 +122,8 @@ class PaddedStream:
         """End in an error event; see the Protocol."""
         if self._sealer.ended:
             return
-        # What was said stays said: the frames before it are out, and the client has
-        # shown them.
+        # Earlier output cannot be withdrawn: its frames were sent, and the client has
+        # displayed them.
         self._flush()
         event = error_event(error)
         if len(event) <= self._sealer.room:
@@ -138,8 +138,8 @@ class PaddedStream:
         frame_bytes = self._sealer.parameters.frame_bytes
         if self._sealer.pending < frame_bytes:
             self._flush()
-        # Behind the next frame there must still be room for an end: an answer that ran
-        # out of room would end without a finish reason, as one that was cut does.
+        # After the next frame there must still be room for an end: an answer that ran
+        # out of room would end without a finish reason, as a truncated one does.
         if self._room() < frame_bytes:
             self._cut()
 
@@ -159,15 +159,15 @@ class PaddedStream:
             self._tokens += 1
             self._sealer.write(event)
             return
-        octets = text_bytes(piece.text)
-        if octets + self._event_bytes > self._room():
+        added = text_bytes(piece.text)
+        if added + self._event_bytes > self._room():
             self._cut()
             return
         self._tokens += 1
-        # Counted, yet nothing waits: bytes of a character that is not whole yet.
+        # Counted, yet nothing waits: bytes of a character that is incomplete.
         if piece.text:
             self._waiting.append(piece.text)
-            self._waiting_bytes += octets
+            self._waiting_bytes += added
 
     def _flush(self) -> None:
         if self._waiting:
@@ -176,8 +176,8 @@ class PaddedStream:
             self._waiting_bytes = 0
 
     def _cut(self) -> None:
-        # Out of room before the first word: it was not the answer that was too long,
-        # but the wait for it.
+        # Out of room before the first token: not the answer was too long, but the wait
+        # for it.
         if not self._tokens:
             self.fail(ChatError(504, "time_limit"))
             return
@@ -191,7 +191,7 @@ class PaddedStream:
 
 
 class PaddedWhole:
-    """One JSON object, behind as much white space as it took to make it.
+    """One JSON object, preceded by white space while it was generated.
 
     Args:
         sealer: not begun.
@@ -200,7 +200,7 @@ class PaddedWhole:
     """
 
     is_behind = False
-    """What it says goes out at its end only, and its room bounds it."""
+    """Its content is sent only at its end, and is limited by its room."""
 
     def __init__(
         self, sealer: PaddedSealer, head: AnswerHead, *, logprobs: bool
@@ -216,19 +216,19 @@ class PaddedWhole:
         sealer.begin(STATUS_OK, fields, filler=fill_json)
 
     def take(self, answer: Answer) -> None:
-        """Take what the model said; see the Protocol."""
+        """Take the model's output; see the Protocol."""
         if self._sealer.ended:
             return
         match answer:
             case Begun(prompt_tokens=prompt_tokens):
                 self._prompt_tokens = prompt_tokens
             case Piece():
-                octets = piece_bytes(answer, logprobs=self._logprobs)
-                if self._bytes + octets > self._sealer.room:
+                added = piece_bytes(answer, logprobs=self._logprobs)
+                if self._bytes + added > self._sealer.room:
                     self._cut()
                     return
                 self._pieces.append(answer)
-                self._bytes += octets
+                self._bytes += added
             case Ending():
                 self._end(answer)
 
@@ -236,7 +236,7 @@ class PaddedWhole:
         """End in an error object; see the Protocol."""
         if self._sealer.ended:
             return
-        # Nothing of it is out, and it would not be JSON with an error behind it.
+        # Nothing of it was sent, and with an error after it, it would not be JSON.
         self._pieces.clear()
         content = encode_error(error)
         if len(content) <= self._sealer.room:
@@ -267,14 +267,14 @@ class PaddedWhole:
 
 
 class PaddedChallenge:
-    """Evidence, or why there is none.
+    """Evidence, or the error that replaces it.
 
-    The head goes out with the first frame: its status tells what is known by
-    then, and an error that comes later stands in the content alone.
+    The head is sent with the first frame: its status reflects what is known by then; a
+    later error is only in the content.
 
     Args:
         sealer: not begun.
-        acquiring: gives the content.
+        acquiring: returns the content.
         shape: of all answers to challenges.
     """
 
@@ -294,11 +294,11 @@ class PaddedChallenge:
         self.outcome = Event.ANSWER_CANCELLED
 
     def take(self, answer: Answer) -> None:
-        """Do nothing: no model is asked; see the Protocol."""
+        """Do nothing: there is no model; see the Protocol."""
 
     def fail(self, error: ChatError) -> None:
         """End in an error; see the Protocol."""
-        # Even where the answer has ended: the device is for whoever asks next.
+        # Even if the answer has ended: the device is free for the next challenge.
         self._acquiring.cancel()
         if self._begun and self._sealer.ended:
             return
@@ -308,20 +308,20 @@ class PaddedChallenge:
                 self._sealer.write(content)
             self._sealer.end()
         else:
-            # Whatever it says, in the bucket that all of them have.
+            # Whatever it contains, in the common bucket.
             self._begun = True
             write_error(self._sealer, error, least_bucket=self._shape.bucket)
         self.outcome = outcome_of(error)
 
     def tick(self) -> None:
-        """Take the evidence when it is there; see the Protocol."""
+        """Take the evidence when it is available; see the Protocol."""
         if self._begun and self._sealer.ended:
             return
         if self._acquiring.done():
             self._finish()
             return
         self._begin()
-        # Behind the next frame the evidence must still fit.
+        # After the next frame the evidence must still fit.
         next_bytes = self._sealer.parameters.frame_bytes
         if self._room() - next_bytes < self._shape.content_bytes:
             self.fail(ChatError(503, "no_evidence"))
@@ -329,7 +329,7 @@ class PaddedChallenge:
     def _finish(self) -> None:
         try:
             content = self._acquiring.result()
-        # Whatever it was: what failed is told sealed.
+        # Any exception: the failure is reported inside the seal.
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001
             cause = error if isinstance(error, Exception) else TimeoutError()
             self.fail(challenge_error(cause))
@@ -365,7 +365,7 @@ def _outgrown(prompt_tokens: int, completion_tokens: int) -> Ending:
 def begin_content(
     chat: ChatCompletionRequest, sealer: PaddedSealer, head: AnswerHead
 ) -> PaddedContent:
-    """Set the answer's head, before anything is known of what it will say."""
+    """Set the answer's head, before anything of its content is known."""
     if chat.stream:
         return PaddedStream(sealer, head)
     return PaddedWhole(sealer, head, logprobs=chat.logprobs)
@@ -384,7 +384,7 @@ def write_error(
 ) -> None:
     """Write the whole answer to a request that was refused at once.
 
-    A release whose frames are too short for all of it still tells the status.
+    If a release's frames are too short for all of it, the status is still sent.
     """
     error = tellable(error)
     fields = ((b"content-type", error_type(error)),)
@@ -400,7 +400,7 @@ def write_error(
 
 
 def outcome_of(error: ChatError) -> Event:
-    """Return what an answer that ends in ``error`` is counted as."""
+    """Return the event that an answer ending in ``error`` is counted as."""
     named = {
         "busy": Event.BUSY,
         "date": Event.DATE_REFUSED,

@@ -1,8 +1,8 @@
-"""One answer under way: what the model says becomes sealed bytes, in order.
+"""Runs one answer: turns the model's output into sealed bytes, in order.
 
-Knows no HTTP. Every failure after decapsulation ends here as an encapsulated
-error; what is sealed is never kept. In padded mode a timer sends, and the model
-fills what it sends; unpadded, what the model says is sent when it says it.
+Knows no HTTP. Every failure after decapsulation ends here as an encapsulated error;
+sealed content is never stored. In padded mode a timer sends, and the model fills what
+it sends; unpadded, the model's output is sent as it comes.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ class AnswersChallenges(Protocol):
     def begin(
         self, key: ServerKey, challenge: ChallengeRequest
     ) -> "asyncio.Task[bytes]":
-        """Begin to acquire evidence, or raise ``ChatError``."""
+        """Start acquiring evidence, or raise ``ChatError``."""
         ...
 
 
@@ -92,20 +92,19 @@ class AnswerRun:
     Args:
         exchange: opened by the gateway.
         model: answers it.
-        head: what the answer's parts repeat.
-        accepted: when the request's last octet was read, by the timer's clock.
-        limit_s: from then on; afterwards the answer ends in an error, whether
-            it was still waiting for the model or not.
-        timer: what the frames and the limit go by.
-        challenges: answers challenges; None where the gateway takes none.
-        covers: the room for dummies; None: as much as they ask for.
+        head: the values that the answer's parts repeat.
+        accepted: when the request's last byte was read, by the timer's clock.
+        limit_s: from then on; afterwards the answer ends in an error, whether it was
+            still waiting for the model or not.
+        timer: the clock of the frames and the limit.
+        challenges: answers challenges; None if the gateway accepts none.
+        covers: bounds dummy answers; None: no bound.
 
     Attributes:
         exchange: see above.
         outcome: how it ended, to be counted; ``ANSWER_CANCELLED`` until then.
-        batches: how many times as many frames as in the shortest answer went
-            out.
-        late: whether a frame went out a whole period late, or more.
+        batches: the number of frames sent, in units of the shortest answer's.
+        late: whether a frame was sent a whole period late, or more.
     """
 
     def __init__(
@@ -135,10 +134,10 @@ class AnswerRun:
         self.late = False
 
     def pieces(self) -> AsyncGenerator[bytes]:
-        """Yield what is to be sent now; close the iterator to cancel.
+        """Yield the bytes to send now; close the iterator to cancel.
 
-        Never raises for what the request or the model did, foreseen or not: that
-        is sealed, in fixed words.
+        Never raises because of the request or the model: every such error is sealed,
+        with a fixed text.
         """
         sealer = self.exchange.sealer
         if isinstance(sealer, PaddedSealer):
@@ -160,14 +159,14 @@ class AnswerRun:
                     self.batches = sealer.sent // sealer.parameters.first_bucket
                     if sealer.over:
                         return
-                    # Not before the first frame is out: it must not wait.
+                    # Not before the first frame is sent: it must not wait.
                     self._start_model(model_run, sealer)
         finally:
             if not sealer.over:
-                # What was said to the end has still not been sent to the end.
+                # All content was produced, but not all of it was sent.
                 self.outcome = Event.ANSWER_CANCELLED
-            # However it ended, closed in the middle included: the device and the room
-            # are for the next, and a model that nobody reads must not go on.
+            # In every case, also if closed in the middle: the device and the room are
+            # for the next request, and a model without a reader must not continue.
             if self._acquiring is not None:
                 self._acquiring.cancel()
             if self._covers is not None:
@@ -175,7 +174,7 @@ class AnswerRun:
             await model_run.stop()
 
     def _begin(self, sealer: PaddedSealer) -> PaddedContent | None:
-        """Set the answer's head; None where all of it is said already."""
+        """Set the answer's head; return None if its content is complete already."""
         asked = self.exchange.asked
         match asked:
             case ChatError():
@@ -215,11 +214,11 @@ class AnswerRun:
         return challenges, self._acquiring
 
     def _tick(self, model_run: "_ModelRun", sealer: PaddedSealer) -> None:
-        """Let the content get ready for the frame that goes out now."""
+        """Let the content prepare for the frame that is sent now."""
         if model_run.content is None:
             return
-        # Before the content's own tick: where both would end the answer, the deadline's
-        # word is the one that is told.
+        # Before the content's own tick: if both would end the answer, the deadline's
+        # error is the one that is sent.
         if self._timer.clock() >= self._deadline:
             model_run.content.fail(ChatError(504, "time_limit"))
         model_run.content.tick()
@@ -230,7 +229,7 @@ class AnswerRun:
     def _start_model(self, model_run: "_ModelRun", sealer: PaddedSealer) -> None:
         asked = self.exchange.asked
         if model_run.content is not None and isinstance(asked, ChatCompletionRequest):
-            # A token is an octet at least: more of them could not be sent.
+            # A token is at least one byte: more of them could not be sent.
             most = max(1, min(asked.max_tokens, sealer.room))
             model_run.start(self._model, replace(asked, max_tokens=most))
         model_run.wake()
@@ -255,14 +254,14 @@ class AnswerRun:
                         self.outcome = Event.ANSWERED
                     if data := encoder.take(answer):
                         yield data
-            # A model that stops without an ending has failed: else the client would
-            # see an answer that was cut.
+            # A model that stops without an ending has failed: else the client would see
+            # a truncated answer.
             answered = self.outcome is Event.ANSWERED
             refusal = None if answered else ChatError(SERVER_FAULT, "internal_error")
-        except Exception as error:  # noqa: BLE001 - the edge: what failed is told sealed
+        except Exception as error:  # noqa: BLE001 - the edge: failures are reported inside the seal
             refusal = _as_chat_error(error)
-        # Not in the handler: while it yields, the error would hold the frames that it
-        # went through, and the question in them.
+        # Not in the handler: while it yields, the error would reference the frames that
+        # it went through, and the request in them.
         if refusal is not None:
             self.outcome = outcome_of(refusal)
             yield encoder.fail(refusal)
@@ -282,14 +281,14 @@ class AnswerRun:
             case ChatError():
                 refusal = asked
             case CoverRequest():
-                # The gateway knows none where answers are not padded.
+                # The gateway accepts none if answers are not padded.
                 refusal = ChatError(404, "not_found")
             case ChallengeRequest():
                 try:
                     _, acquiring = self._acquire(asked)
                     async with asyncio.timeout(WAIT_S):
                         content = await acquiring
-                except Exception as error:  # noqa: BLE001 - the edge: what failed is told sealed
+                except Exception as error:  # noqa: BLE001 - the edge: failures are reported inside the seal
                     refusal = challenge_error(error)
         if refusal is not None:
             self.outcome = outcome_of(refusal)
@@ -301,14 +300,14 @@ class AnswerRun:
 
 
 class _ModelRun:
-    """The model at work while a timer sends: what it says goes into the content.
+    """Runs the model while a timer sends: its output is written into the content.
 
     Args:
-        sealer: tells whether the answer has ended.
-        receipt: says whether the model ran.
+        sealer: knows whether the answer has ended.
+        receipt: records whether the model ran.
 
     Attributes:
-        content: None when nothing more comes than is there at once.
+        content: None if all of it is available at once.
     """
 
     def __init__(self, sealer: PaddedSealer, receipt: Receipting) -> None:
@@ -320,23 +319,23 @@ class _ModelRun:
         self._sent = asyncio.Event()
 
     def start(self, model: AnswersChat, chat: ChatCompletionRequest) -> None:
-        """Let the model begin, once."""
+        """Start the model, once."""
         if self._task is None and self.content is not None and not self._sealer.ended:
             self._task = asyncio.create_task(self._run(self.content, model, chat))
 
     def wake(self) -> None:
-        """Tell a model that waits that a frame went out."""
+        """Notify a waiting model that a frame was sent."""
         self._sent.set()
 
     def abandon(self) -> None:
-        """Stop a model that has more to say: the content has ended."""
+        """Stop a model that has more output: the content has ended."""
         if self._task is not None and not self._all_said:
             self._task.cancel()
 
     async def stop(self) -> None:
         """Stop the model and wait until it has stopped."""
-        # Let go of: a task that was cancelled holds its error, that the frame of
-        # ``_run`` with the question, and that frame us. See ``ChatError.alone``.
+        # Released: a cancelled task references its error, that the frame of ``_run``
+        # with the request, and that frame us. See ``ChatError.alone``.
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -354,17 +353,18 @@ class _ModelRun:
                     self._all_said = isinstance(answer, Ending)
                     if self._sealer.ended and not self._all_said:
                         return
-                    # What is read faster than it is sent would have to be kept.
+                    # Output that is read faster than it is sent would have to be
+                    # buffered.
                     while content.is_behind and not self._sealer.ended:
                         self._sent.clear()
                         await self._sent.wait()
             content.fail(ChatError(SERVER_FAULT, "internal_error"))
-        except Exception as error:  # noqa: BLE001 - the edge: what failed is told sealed
+        except Exception as error:  # noqa: BLE001 - the edge: failures are reported inside the seal
             content.fail(_as_chat_error(error))
 
 
 class _Encoder(Protocol):
-    """Turns what the model says into sealed bytes."""
+    """Turns the model's output into sealed bytes."""
 
     def take(self, answer: Answer) -> bytes: ...
 
@@ -372,7 +372,7 @@ class _Encoder(Protocol):
 
 
 class _WholeEncoder:
-    """One JSON object, sealed when everything is there."""
+    """One JSON object, sealed when it is complete."""
 
     def __init__(self, sealer: Sealer, head: AnswerHead, *, logprobs: bool) -> None:
         self._sealer = sealer
@@ -426,7 +426,7 @@ class _EventEncoder:
     def fail(self, error: ChatError) -> bytes:
         if not self._begun:
             return seal_error(self._sealer, error)
-        # The status is out already, so the stream itself says what happened.
+        # The status was sent already, so the stream itself reports the error.
         return self._sealer.write(error_event(error)) + self._sealer.finish()
 
 

@@ -1,4 +1,4 @@
-"""Our own evidence: the report that binds our keys, the release, the bundle of both.
+"""Our own evidence: the report that binds our keys, the release, and their bundle.
 
-Verifies its own bundle as a client would before it serves. Sees no question.
+Verifies its own bundle as a client would before serving it. Sees no request.
 """

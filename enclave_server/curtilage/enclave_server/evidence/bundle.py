@@ -1,9 +1,8 @@
 """The evidence bundle: assembled, verified by ourselves, then served.
 
-The one module of the enclave that may import ``attest.verify``: a bundle that
-does not verify here is never shown to a client. Renews evidence on its own
-clock and the key on another; a failure to renew keeps what there is, until
-that expires.
+The only module of the enclave that may import ``attest.verify``: a bundle that does not
+verify here is never served. Renews evidence on one schedule and the key on another; if
+a renewal fails, the current one is kept until it expires.
 """
 
 import asyncio
@@ -48,22 +47,22 @@ from curtilage.enclave_server.ohttp.receipts import offers_receipts
 from curtilage.enclave_server.telemetry import Counters, Event
 
 RETRY_S: Final = 30.0
-"""After a failure to renew; half the evidence's life is left for retries."""
+"""After a failed renewal; half the evidence's lifetime is left for retries."""
 POLL_S: Final = 5.0
-"""How often the loop looks whether a key's replay set is nearly full: its last tenth
-must outlast this, so that new keys are there before nobody is answered."""
+"""How often the loop checks whether a key's replay set is nearly full: its last tenth
+must outlast this, so that new keys exist before requests are refused."""
 MAX_BASES: Final = 32
-"""Bundles of which challenges may name the base; they are served for hours."""
+"""Bundles whose base a challenge may name; they are served for hours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A bundle that verified, and its key.
+    """A verified bundle and its key.
 
     Attributes:
-        key: what the bundle binds.
+        key: that the bundle binds.
         bundle: the bytes to serve.
-        verified: the proof that we believed it ourselves.
+        verified: the result of our own verification.
         made: when.
         evidence_bytes: length of the CPU evidence in it, encoded.
     """
@@ -79,16 +78,16 @@ class BundleKeeper:
     """Holds the current bundle and renews it.
 
     Args:
-        config: where the release is, whom to believe, how long things live.
+        config: the release, the trusted parties, and lifetimes.
         anchors: the trust anchors, read.
-        model_sha256: what is loaded; the release must list it.
+        model_sha256: of the loaded model; the release must list it.
         source: the evidence process.
-        keys: the ring that a new key is put into once its bundle verified.
-        counters: counts what happens.
+        keys: the ring that a new key is added to once its bundle is verified.
+        counters: counts events.
         clock: aware UTC.
 
     Attributes:
-        failing: whether it could not be renewed the last time.
+        failing: whether the last renewal failed.
     """
 
     def __init__(
@@ -116,11 +115,11 @@ class BundleKeeper:
 
     @property
     def held(self) -> Held | None:
-        """The newest bundle that verified, expired or not."""
+        """The newest verified bundle, expired or not."""
         return self._held
 
     def require(self) -> Held:
-        """Return the newest bundle that verified.
+        """Return the newest verified bundle.
 
         Raises:
             BundleError: there was none yet.
@@ -146,7 +145,7 @@ class BundleKeeper:
 
     @property
     def evidence_bytes(self) -> int:
-        """How long the current bundle's CPU evidence is; 0 without a bundle."""
+        """The length of the current bundle's CPU evidence; 0 without a bundle."""
         return 0 if self._held is None else self._held.evidence_bytes
 
     @property
@@ -157,11 +156,11 @@ class BundleKeeper:
     def base_of(self, key: ServerKey, base: bytes) -> bytes | None:
         """Return a B0 of ours for this key: ``base`` itself, or the newest.
 
-        A challenge is answered over nothing that was not in a bundle of ours.
+        A challenge is answered only over a base that was in one of our bundles.
 
         Args:
-            key: what the challenge was sealed to.
-            base: what the client holds, 64 bytes; empty for the newest.
+            key: that the challenge was sealed to.
+            base: that the client holds, 64 bytes; empty for the newest.
         """
         ours = [held.verified.b0 for held in self._bases if held.key is key]
         if not base:
@@ -171,11 +170,11 @@ class BundleKeeper:
     async def renew(self) -> None:
         """Make a bundle for the current key, or for a new one when it is due.
 
-        Key and bundle change in one step, after the bundle verified. Two at a
-        time wait for each other.
+        Key and bundle change in one step, after the bundle is verified. Concurrent
+        calls wait for each other.
 
         Raises:
-            EvidenceError: no evidence was to be had.
+            EvidenceError: no evidence is available.
             BundleError: the bundle does not verify.
         """
         async with self._renewing:
@@ -192,14 +191,14 @@ class BundleKeeper:
                 self._counters.count(Event.BUNDLE_REFUSED)
                 self.failing = True
                 raise
-            # Nothing is awaited from here on: no client is given a key without its
-            # bundle, nor seals to one that is not in the ring.
+            # No await from here on: no client gets a key without its bundle, nor seals
+            # to one that is not in the ring.
             if key is not self._keys.current:
                 self._keys.install(key)
                 self._counters.count(Event.KEY_MADE)
             self._held = held
-            # A challenge names the base of the bundle that its client holds, which may
-            # be an earlier one; none holds what has expired.
+            # A challenge names the base of its client's bundle, which may be an earlier
+            # one; no client uses an expired one.
             live = [each for each in self._bases if now < each.verified.expires_at]
             self._bases = [*live, held][-MAX_BASES:]
             self._counters.count(Event.BUNDLE_MADE)
@@ -232,15 +231,15 @@ class BundleKeeper:
 
         ``renewed`` is called after each success.
 
-        Keys whose window ended are overwritten here as well, since it may be
-        long until somebody asks for one.
+        Keys whose window has ended are overwritten here as well, since the next request
+        may be long in coming.
         """
         while True:
             now = self._clock()
             self._keys.expire(now)
             due_s = self.due_in_s(now)
             if due_s > 0:
-                # Also when a window ends: its private key goes then, not later.
+                # Also when a window ends: its private key is dropped then, not later.
                 expires_s = self._keys.expires_in_s(now)
                 ends_s = POLL_S if expires_s is None else expires_s
                 await sleep(min(due_s, POLL_S, ends_s))
@@ -261,7 +260,7 @@ class BundleKeeper:
             and held is not None
             and not current.replay.is_nearly_full
             and now.timestamp() - current.not_before < freshness.rotate_s
-            # A receipt names the manifest that the client verified: one for a key.
+            # A receipt names the manifest that the client verified: one per key.
             and held.verified.release_digest == files.digest
         ):
             return current
@@ -280,16 +279,16 @@ class BundleKeeper:
         )
 
     async def _make(self, key: ServerKey, files: ReleaseFiles, now: datetime) -> Held:
-        # Before anything is signed: evidence would vouch for a model that is not the
-        # one that answers.
+        # Before anything is signed: evidence would certify another model than the one
+        # that answers.
         if self._model_sha256 not in files.manifest.models:
             raise BundleError(
                 "model_not_released", "the release does not list the loaded model"
             )
         anchor = _anchor_of(files, self._config.log)
         transport = files.manifest.transport.encode()
-        # Everything that a client relies on is in B0: what is left out of it, whoever
-        # carries the bundle could exchange.
+        # Everything that a client relies on is in B0: whatever is left out of it could
+        # be exchanged on the way.
         base = base_hash_v2(
             BindingInputs(
                 key_configs=key.key_configs,
@@ -335,10 +334,10 @@ class BundleKeeper:
         )
 
     def _verify(self, bundle: bytes, files: ReleaseFiles) -> VerifiedKey:
-        """Verify our own bundle as a client would, and that it changes no shape."""
+        """Verify our own bundle as a client would, and that its shape is unchanged."""
         expectations = expectations_of(self._config, self._anchors, files.manifest)
         try:
-            # By the clock of now, not of when it was begun: evidence may take its time.
+            # By the current time, not that of the start: evidence may take a while.
             verified = verify(bundle, expectations, now=self._clock())
         except RefusedError as error:
             raise BundleError(

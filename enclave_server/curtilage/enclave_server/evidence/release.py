@@ -1,12 +1,12 @@
-"""The release that runs here, as files say: manifest, proof, checkpoints.
+"""The release that runs here, read from files: manifest, proof, checkpoints.
 
-Nothing inside the enclave fetches; somebody outside renews the checkpoint in
-this directory, and nothing in it is believed before ``bundle`` has verified it.
+Nothing inside the enclave fetches; a process outside renews the checkpoint in this
+directory, and nothing in it is trusted before ``bundle`` has verified it.
 
 Links are followed, unlike among the endorsements: orchestrators mount such files as
-links (Kubernetes does, from a config map), and what a link leads to is published only
-where it verifies as the release. A pipe or a device would keep the whole server
-waiting, and is not read.
+links (Kubernetes does, from a config map), and the content is published only if it
+verifies as the release. A pipe or a device would block the whole server, and is not
+read.
 """
 
 import hashlib
@@ -56,7 +56,7 @@ PROOF_FILE: Final = "proof.txt"
 CHECKPOINT_FILE: Final = "checkpoint.txt"
 CONSISTENCY_FILE: Final = "consistency.txt"
 MAX_CONSISTENCY_HASHES: Final = 64
-# 44 characters of base64 and the end of the line, for each hash.
+# 44 characters of base64 and a newline for each hash.
 MAX_CONSISTENCY_BYTES: Final = MAX_CONSISTENCY_HASHES * 45
 MAX_PEM_BYTES: Final = 16 * 1024
 TDX_STATUSES: Final = frozenset(
@@ -67,14 +67,14 @@ TDX_STATUSES: Final = frozenset(
         "ConfigurationAndSWHardeningNeeded",
     }
 )
-"""What a platform that is not out of date may be said to be."""
+"""The accepted TCB statuses of a platform that is not out of date."""
 SELF_CHECK: Final = "self-check"
-"""Stands where a client's expectations name the policy they came from."""
+"""Used where a client's expectations name their policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseFiles:
-    """What the release directory held at one moment.
+    """The content of the release directory at one moment.
 
     Attributes:
         release: manifest bytes and proof.
@@ -100,11 +100,11 @@ def read_release(directory: Path) -> ReleaseFiles:
 
     Raises:
         BundleError: ``release_unreadable``, the manifest's refusal code, or
-            ``sandbox_not_applied``: this server puts itself into no sandbox, so
-            it must not vouch for one whose digest somebody wrote down.
+            ``sandbox_not_applied``: this server applies no sandbox, so it must not
+            attest one whose digest is in the release.
     """
-    # One after the other, while somebody outside may replace them: files that do not
-    # belong together do not verify, and the next round reads them again.
+    # One after the other, possibly while they are replaced: files that do not belong
+    # together do not verify, and the next round reads them again.
     manifest = _read(directory / MANIFEST_FILE, MAX_MANIFEST_BYTES)
     proof = _text(directory / PROOF_FILE, MAX_PROOF_BYTES)
     checkpoint = _text(directory / CHECKPOINT_FILE, MAX_CHECKPOINT_BYTES)
@@ -120,22 +120,22 @@ def read_release(directory: Path) -> ReleaseFiles:
     if files.manifest.sandbox:
         raise BundleError(
             "sandbox_not_applied",
-            "the release names a sandbox, and this server puts itself into none; "
+            "the release names a sandbox, and this server applies none; "
             "release it without one",
         )
     return files
 
 
 def _read_consistency(path: Path) -> tuple[bytes, ...]:
-    """Read one hash in base64 for each line; no file is no hash."""
+    """Read one base64 hash per line; no file means no hashes."""
     if not path.exists():
         return ()
-    # Every line has its end, the last one too: a file that was cut while somebody wrote
-    # it is refused rather than read as a shorter proof.
+    # Every line ends with a newline, the last one too: a file that was truncated while
+    # it was written is refused rather than read as a shorter proof.
     lines = _text(path, MAX_CONSISTENCY_BYTES).split("\n")
     hashes = tuple(decode_base64(line, "consistency") for line in lines[:-1])
     if lines[-1] or any(len(value) != DIGEST_BYTES for value in hashes):
-        raise BundleError("malformed", f"{path.name}: not one hash a line")
+        raise BundleError("malformed", f"{path.name}: not one hash per line")
     return hashes
 
 
@@ -149,24 +149,23 @@ def read_anchors(files: tuple[AnchorFile, ...]) -> tuple[TrustAnchor, ...]:
 
 
 def is_emulated(anchors: tuple[TrustAnchor, ...]) -> bool:
-    """Tell whether our evidence is emulated; the anchors are of one sort."""
+    """Return whether our evidence is emulated; all anchors agree on that."""
     return any(anchor.kind is AnchorKind.EMULATED for anchor in anchors)
 
 
 def device_kinds(anchors: tuple[TrustAnchor, ...]) -> frozenset[DeviceKind]:
-    """Return the kinds of devices whose evidence belongs into the bundle."""
+    """Return the kinds of devices whose evidence the bundle must contain."""
     return frozenset(kind for kind in DeviceKind if anchors_for(anchors, kind))
 
 
 def expectations_of(
     config: EnclaveConfig, anchors: tuple[TrustAnchor, ...], manifest: ReleaseManifest
 ) -> Expectations:
-    """Build what our own bundle must satisfy before it is served.
+    """Build the expectations that our own bundle must meet before it is served.
 
-    Stricter than no check and weaker than a client's: it finds an operator's
-    mistake before clients do, it convinces nobody. What only a client's policy
-    can judge (privilege levels, VLEKs, masked chips, statuses that call for
-    configuration) passes here.
+    Weaker than a client's: it finds an operator's mistakes before clients do, and
+    proves nothing to anybody. What only a client's policy can judge (privilege levels,
+    VLEKs, masked chips, statuses that require configuration) passes here.
     """
     return Expectations(
         environment=Environment(config.environment.value),
@@ -229,7 +228,7 @@ def _read_anchor(file: AnchorFile) -> TrustAnchor:
     what = "key" if kind is AnchorKind.TPM else "certificate"
     try:
         pem = _read(file.certificate, MAX_PEM_BYTES)
-        # A TPM's attestation key is pinned itself: no vendor's root vouches for it.
+        # A TPM's attestation key is pinned itself: no vendor's root certifies it.
         if kind is AnchorKind.TPM:
             der = load_pem_public_key(pem).public_bytes(
                 Encoding.DER, PublicFormat.SubjectPublicKeyInfo
@@ -243,7 +242,8 @@ def _read_anchor(file: AnchorFile) -> TrustAnchor:
 
 def _read(path: Path, limit: int) -> bytes:
     try:
-        # One octet more than allowed: what is longer shows without being read whole.
+        # One byte more than allowed: a longer file is detected without reading all of
+        # it.
         data = read_ordinary(path, limit + 1)
     except OSError as error:
         raise BundleError(

@@ -1,8 +1,8 @@
-"""Asks the evidence process for evidence over our key.
+"""Requests evidence over our key from the evidence process.
 
-The process that talks to the TEE device is another one (this one may open no
-device and no connection but this). Nothing that comes back is believed here;
-``bundle`` verifies it.
+A separate process talks to the TEE device (this one may open no device, and no
+connection but this one). Nothing that it returns is trusted here; ``bundle`` verifies
+it.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ TIMEOUT_S: Final = 30.0
 
 
 class EvidenceSource(Protocol):
-    """Has evidence made."""
+    """Acquires evidence."""
 
     async def acquire(self, report_data: bytes) -> CpuEvidence:
         """Return CPU evidence over ``report_data`` (64 bytes).
@@ -60,7 +60,7 @@ class SocketEvidenceSource:
         self._timeout_s = timeout_s
 
     async def acquire(self, report_data: bytes) -> CpuEvidence:
-        """Ask once; see the Protocol."""
+        """Request it once; see the Protocol."""
         answer = await self._asked(CPU_EVIDENCE, report_data)
         try:
             return parse_cpu_evidence(answer)
@@ -68,7 +68,7 @@ class SocketEvidenceSource:
             raise EvidenceError(f"the evidence is not usable: {error.code}") from None
 
     async def acquire_devices(self, base: bytes) -> tuple[GpuEvidence, ...]:
-        """Ask once; see the Protocol."""
+        """Request it once; see the Protocol."""
         answer = await self._asked(DEVICE_EVIDENCE, base)
         try:
             return parse_devices(answer)

@@ -1,4 +1,4 @@
-"""The enclave's HTTP: the server's only door to aiohttp, TLS, and who may connect.
+"""The enclave's HTTP: the server's only access to aiohttp, TLS and connections.
 
-Takes and gives sealed bytes; what is inside, ``ohttp`` opens.
+Receives and sends sealed bytes; ``ohttp`` opens them.
 """

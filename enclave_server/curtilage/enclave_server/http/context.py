@@ -1,4 +1,4 @@
-"""What one request may need, put together once; knows none of it itself."""
+"""The shared dependencies of all requests, assembled once."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class PublishesBundle(Protocol):
     """Holds the current bundle; see ``bundle.BundleKeeper``.
 
     Attributes:
-        failing: whether it could not be renewed the last time.
+        failing: whether the last renewal failed.
     """
 
     failing: bool
@@ -41,13 +41,13 @@ class RequestContext:
         counters: counts events.
         limits: every bound.
         chat_limits: bounds of one chat request.
-        transport: how answers are shaped; the loaded release's.
+        transport: how answers are shaped; that of the loaded release.
         clock: aware UTC.
-        timer: what frames go by.
+        timer: the clock of frames.
         challenges: answers challenges, or None.
-        sweep: is called after each exchange, to find what only cycles hold: a question
-            must not wait in one for the next collection. None of our own hold any,
-            and the tests look at them without it.
+        sweep: called after each exchange, to collect reference cycles: a request must
+            not remain in one until the next collection. Our own objects form none,
+            and the tests check them without it.
     """
 
     keys: KeyRing
@@ -64,7 +64,7 @@ class RequestContext:
     sweep: Callable[[], object] = lambda: None
 
     def terms(self, now: datetime) -> Terms:
-        """Return what decides about a request that is opened now."""
+        """Return the values that decide about a request that is opened now."""
         challenges, transport = self.challenges, self.transport
         return Terms(
             chat=self.chat_limits,

@@ -2,7 +2,7 @@
 
 Every default that leaks or waits is changed (decompression, access log, error pages,
 field values, deadlines, cancellation). It accepts and answers; it never connects
-anywhere. What may be said to whom is decided in ``ohttp``; here it is carried out.
+anywhere. ``ohttp`` decides about the answers; this module sends them.
 """
 
 import asyncio
@@ -61,15 +61,15 @@ HEALTH_PATH: Final = "/healthz"
 PUBLIC_CACHE: Final = "public, max-age=300"
 """Fixed: an age that differed between clients would mark them."""
 LINGER_S: Final = 2.0
-"""How long a refused body is read and thrown away, so that its sender gets to
-read the answer."""
+"""How long a refused body is read and discarded, so that its sender can read the
+answer."""
 MAX_HEAD_LINE_BYTES: Final = 4096
 MAX_HEAD_FIELDS: Final = 64
 ANY_METHODS: Final = ("GET", "POST")
 SOCKET_MODE: Final = 0o600
 MAX_UNSENT_BYTES: Final = 8192
-"""What the transport may hold for a reader that is slow: some frames. Beyond
-it the answer waits, and the model with it."""
+"""What the transport may buffer for a slow reader: some frames. Beyond that the answer
+waits, and the model with it."""
 
 _Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -79,14 +79,14 @@ class OverflowProtocol(asyncio.Protocol):
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say so, and close."""
+        """Refuse and close."""
         head = (
             f"HTTP/1.1 {UNAVAILABLE.status} Service Unavailable\r\n"
             f"Server: {SERVER_NAME}\r\nConnection: close\r\n"
             f"Content-Type: {UNAVAILABLE.content_type}\r\n"
             f"Content-Length: {len(UNAVAILABLE.content)}\r\n\r\n"
         )
-        # asyncio hands every server connection a transport that can write.
+        # asyncio gives every server connection a transport that can write.
         writable = cast("asyncio.WriteTransport", transport)
         writable.write(head.encode() + UNAVAILABLE.content)
         writable.close()
@@ -121,7 +121,7 @@ class _Connection(web.RequestHandler):
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin the first head's deadline at once: the silent are dropped too."""
+        """Start the first head's deadline at once: silent peers are dropped too."""
         super().connection_made(transport)
         # asyncio hands every server connection a transport that can write.
         writable = cast("asyncio.WriteTransport", transport)
@@ -130,13 +130,13 @@ class _Connection(web.RequestHandler):
 
     @override
     def pause_writing(self) -> None:
-        """Note that the peer reads more slowly than we write."""
+        """Record that the peer reads more slowly than we write."""
         super().pause_writing()
         self._drained.clear()
 
     @override
     def resume_writing(self) -> None:
-        """Note that the peer has caught up."""
+        """Record that the peer has caught up."""
         super().resume_writing()
         self._drained.set()
 
@@ -152,12 +152,12 @@ class _Connection(web.RequestHandler):
         super().data_received(data)
 
     def begin_request(self) -> None:
-        """Note that a head is complete: its deadline is over."""
+        """Record that a head is complete: its deadline is over."""
         self._busy = True
         self._stop_head_timer()
 
     def end_request(self) -> None:
-        """Note that the connection waits for its next request."""
+        """Record that the connection waits for its next request."""
         self._busy = False
 
     @override
@@ -185,12 +185,12 @@ class _Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         """Answer what aiohttp refused; its own page echoes the bytes."""
         if isinstance(exc, ConnectionError):
-            # The peer is gone, or was sent away for not reading.
+            # The peer has disconnected, or was dropped for not reading.
             raise exc
         malformed = isinstance(exc, HttpProcessingError)
         self._count(Event.MALFORMED_HTTP if malformed else Event.INTERNAL_ERROR)
         if request.writer.output_size > 0:
-            # Half an answer is out; only cutting it short is honest.
+            # Half an answer was sent; it must not look complete, so it is cut off.
             raise ConnectionError
         response = _respond(BAD_REQUEST if malformed else INTERNAL)
         response.force_close()
@@ -218,14 +218,14 @@ class EnclaveServer:
         }
 
     async def start(self, listen: Listen, tls: ssl.SSLContext | None = None) -> str:
-        """Listen; return the address as the ready line names it.
+        """Listen; return the address in the form of the ready line.
 
         Args:
-            listen: where.
+            listen: the address.
             tls: for a TCP address.
 
         Raises:
-            OSError: the address cannot be had.
+            OSError: the address cannot be used.
         """
         self._connections = web.Server(self._handle, handler_cancellation=True)
         loop = asyncio.get_running_loop()
@@ -241,7 +241,7 @@ class EnclaveServer:
             listen.host,
             listen.port,
             ssl=tls,
-            # A handshake is part of what a head may take.
+            # A handshake counts against the deadline of a head.
             ssl_handshake_timeout=(
                 None if tls is None else self._context.limits.header_s
             ),
@@ -250,12 +250,12 @@ class EnclaveServer:
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     async def stop(self) -> None:
-        """Accept no more, give answers under way their time, close."""
+        """Stop accepting, give running answers their time, close."""
         if self._listening is None or self._connections is None:
             return
         self._listening.close()
         self._connections.pre_shutdown()
-        # To the library no time means for ever.
+        # To the library, no time means for ever.
         await self._connections.shutdown(self._context.limits.shutdown_s or 0.001)
         if self._socket_path is not None:
             self._socket_path.unlink(missing_ok=True)
@@ -285,20 +285,20 @@ class EnclaveServer:
             return _respond(error.answer)
         finally:
             connection.end_request()
-            # Not here, where the exchange is still being left.
+            # Not here, while frames of the exchange still exist.
             asyncio.get_running_loop().call_soon(self._context.sweep)
 
     async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
-        # RFC 9110, section 10.1.1: 417. aiohttp would say 100 by itself, before we
+        # RFC 9110, section 10.1.1: 417. aiohttp would send 100 by itself, before we
         # know whether the path is one of ours.
         if "Expect" in request.headers:
             raise OuterError(EXPECTATION_FAILED)
         if request.method not in ANY_METHODS:
-            # CONNECT and the like come without a path to look up.
+            # CONNECT and the like have no path to look up.
             raise OuterError(method_not_allowed(", ".join(ANY_METHODS)))
         url = request.rel_url
-        # As it was sent, undecoded, and without a query: two readings of one path are
-        # how filters in front are walked around.
+        # As sent, undecoded, and without a query: two readings of one path are how
+        # filters in front are bypassed.
         methods = self._routes.get(url.raw_path)
         if methods is None or url.raw_query_string:
             raise OuterError(NOT_FOUND)
@@ -333,18 +333,18 @@ class EnclaveServer:
 
     async def _gateway(self, request: web.BaseRequest) -> web.StreamResponse:
         context = self._context
-        # A kilobyte may decompress to gigabytes; and what is sealed does not compress.
+        # A kilobyte may decompress to gigabytes; and sealed content does not compress.
         if "Content-Encoding" in request.headers:
             raise OuterError(UNSUPPORTED_TYPE)
         form = form_of(request.headers.getall("Content-Type", []))
         body = await self._read_body(request)
-        # Before anything is opened: how long that takes must not show.
+        # Before anything is opened: its duration must not be observable.
         accepted = context.timer.clock()
         now = context.clock()
         exchange = open_exchange(
             context.keys.usable(now), form, body, context.terms(now)
         )
-        # What was sealed is not kept while the answer is under way, which is minutes.
+        # The sealed request is not kept while the answer runs, which takes minutes.
         del body
         self._count(Event.OPENED)
         run = AnswerRun(
@@ -365,8 +365,8 @@ class EnclaveServer:
 
     async def _read_body(self, request: web.BaseRequest) -> bytes:
         limits = self._context.limits
-        # By what is announced, before an octet is read; chunks announce nothing, so
-        # what comes is counted too.
+        # By the announced length, before any of it is read; chunks announce nothing, so
+        # the received bytes are counted too.
         if (request.content_length or 0) > limits.max_body_bytes:
             raise OuterError(TOO_LARGE)
         body = bytearray()
@@ -430,8 +430,8 @@ class EnclaveServer:
                 await response.write(data)
                 await cast("_Connection", request.protocol).drained()
         except TimeoutError:
-            # A peer that does not read must not hold the model for all others. Cut, not
-            # closed: closing would wait for what it does not read.
+            # A peer that does not read must not hold the model for all others. Aborted,
+            # not closed: closing would wait for the peer to read.
             if request.transport is not None:
                 request.transport.abort()
             raise ConnectionResetError from None
@@ -454,7 +454,7 @@ def _respond(answer: OuterAnswer) -> web.Response:
 
 
 _CLOSING: Final = (BAD_REQUEST, REQUEST_TIMEOUT, TOO_LARGE)
-"""After these the rest of the body is unknown, so the connection ends."""
+"""After these the rest of the body is unread, so the connection ends."""
 
 
 def _public(content: bytes, content_type: str) -> web.Response:

@@ -1,7 +1,7 @@
 """TLS of a TCP address: our certificate and key, read once.
 
-Knows files and versions; what it protects is sealed already. What is wrong with
-a file is told with what to do about it, never with what is in it.
+Knows files and versions; the content is sealed independently of it. An error in a file
+is reported with its remedy, never with the file's content.
 """
 
 import ssl  # noqa: TID251 - a door
@@ -14,7 +14,7 @@ HTTP_1_1: Final = "http/1.1"
 
 
 def server_context(files: TLSFiles) -> ssl.SSLContext:
-    """Make the context of a listening address: TLS 1.2 or newer, HTTP/1.1.
+    """Return the TLS context of a listening address: TLS 1.2 or newer, HTTP/1.1.
 
     Raises:
         ConfigError: a file cannot be used.
@@ -33,7 +33,7 @@ def server_context(files: TLSFiles) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols([HTTP_1_1])
     try:
-        # With a passphrase given, the library does not ask the terminal for one.
+        # With a passphrase given, the library does not prompt for one on the terminal.
         context.load_cert_chain(files.certificate, files.key, password=lambda: "")
     except (ssl.SSLError, ValueError, OSError) as error:
         if isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH":

@@ -1,8 +1,8 @@
-"""The chat request as it stands inside the encapsulation; pure, by hand.
+"""Strict parser of the chat request inside the encapsulation. Pure.
 
-Takes the bytes of an OpenAI-style ``chat/completions`` body and gives a validated
-``ChatCompletionRequest``, or a ``ChatError`` that names a field and a code and
-nothing of what the sender wrote. Knows nothing of models or of the network.
+Takes the bytes of an OpenAI-style ``chat/completions`` body and returns a validated
+``ChatCompletionRequest``, or raises a ``ChatError`` that names a field and a code and
+contains nothing of the sender's text. Knows nothing of models or of the network.
 """
 
 import json
@@ -15,7 +15,7 @@ from curtilage.enclave_server.errors import ChatError
 _Default = TypeVar("_Default", int, None)
 
 ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool"})
-"""Who may speak; the template maps ``developer`` and ``tool`` as it can."""
+"""The roles; the template maps ``developer`` and ``tool`` as it can."""
 
 SUPPORTED: Final = frozenset(
     {
@@ -32,7 +32,7 @@ SUPPORTED: Final = frozenset(
 )
 
 MODEL_ID: Final = "curtilage"
-"""What OpenAI's clients must name; the manifest says which model it is."""
+"""The model name that OpenAI's clients must send; the manifest identifies the model."""
 
 KNOWN_UNSUPPORTED: Final = frozenset(
     {
@@ -63,8 +63,8 @@ KNOWN_UNSUPPORTED: Final = frozenset(
         "web_search_options",
     }
 )
-"""OpenAI's other keys: refused by name. Any other key is refused unnamed,
-since a key that the sender made up may itself be content."""
+"""OpenAI's other keys, which are refused by name. Any other key is refused without its
+name, since a key that the sender invented may itself be content."""
 
 KNOWN_UNSUPPORTED_IN_MESSAGE: Final = frozenset(
     {"annotations", "audio", "function_call", "refusal", "tool_call_id", "tool_calls"}
@@ -77,7 +77,7 @@ class ChatLimits:
 
     Attributes:
         max_messages: turns; the templates loop over them.
-        max_tokens: the longest answer anyone may ask for; at most the context.
+        max_tokens: the longest answer that may be requested; at most the context.
         max_name_chars: a speaker's name is a word, not a text.
         max_stop_chars: the text tail held back while streaming is as long.
     """
@@ -93,9 +93,9 @@ MAX_SEED: Final = 2**63 - 1
 """The seed is a signed integer of 64 bits, as with OpenAI."""
 MAX_TEMPERATURE: Final = 2
 MAX_QUOTES: Final = 16384
-"""Of the strings of one content: those of 1024 messages with names, and more."""
+"""Of the strings of one content: more than 1024 messages with names have."""
 MAX_STRUCTURE_BYTES: Final = 16384
-"""What is neither string nor white space: 1024 messages have 8 octets each."""
+"""Bytes that are neither string nor white space: 1024 messages have 8 each."""
 DEFAULT_MAX_TOKENS: Final = 512
 DEFAULT_TEMPERATURE: Final = 0.7
 DEFAULT_TOP_P: Final = 0.95
@@ -118,7 +118,7 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatCompletionRequest:
-    """A request that may go to the model.
+    """A request that may be sent to the model.
 
     Attributes:
         messages: at least one turn, oldest first.
@@ -155,15 +155,15 @@ def parse_chat_completion_request(
     Raises:
         ChatError: status 400 with a code and, for a known key, its name.
     """
-    # Unknown keys before anything else: what asks for tools is refused whole, whatever
+    # Unknown keys before anything else: a request for tools is refused whole, whatever
     # the rest of it says.
     body = json_object(content)
     _refuse_unknown(body, SUPPORTED, KNOWN_UNSUPPORTED)
-    # One model is loaded; a sender who names another must not get this one instead.
+    # One model is loaded; a request for another must not be answered by this one.
     model = body.get("model")
     if model is not None and model != MODEL_ID:
         raise ChatError(400, "model_not_found", param="model")
-    # Counted before any of them is looked at: the templates loop over them all.
+    # Counted before any of them is read: the templates loop over them all.
     turns = body.get("messages")
     if not _is_list(turns) or not turns:
         raise ChatError(400, "invalid_value", param="messages")
@@ -174,7 +174,7 @@ def parse_chat_completion_request(
     max_tokens = _integer(body, "max_tokens", 1, limits.max_tokens, usual)
     temperature = _number(body, "temperature", MAX_TEMPERATURE, DEFAULT_TEMPERATURE)
     top_p = _number(body, "top_p", 1, DEFAULT_TOP_P)
-    # A nucleus of no probability holds no token that could be drawn.
+    # A nucleus of probability zero contains no token that could be drawn.
     if top_p == 0:
         raise ChatError(400, "out_of_range", param="top_p")
     return ChatCompletionRequest(
@@ -192,8 +192,8 @@ def parse_chat_completion_request(
 def json_object(content: bytes) -> dict[str, object]:
     """Parse one JSON object in UTF-8, without duplicate keys or NaN.
 
-    What takes long to parse is refused before: no other answer's frames go
-    out meanwhile.
+    Content that would take long to parse is refused first: parsing blocks the frames
+    of all other answers.
 
     Raises:
         ChatError: 400, ``invalid_json`` or ``too_complex``.
@@ -207,7 +207,7 @@ def json_object(content: bytes) -> dict[str, object]:
             parse_constant=_refuse_constant,
         )
     except (ValueError, RecursionError):
-        # The decoder's own message quotes the text around the fault.
+        # The decoder's own message quotes the text around the error.
         raise ChatError(400, "invalid_json") from None
     if not _is_object(value):
         raise ChatError(400, "invalid_json")
@@ -215,12 +215,12 @@ def json_object(content: bytes) -> dict[str, object]:
 
 
 def _is_quick_to_parse(content: bytes) -> bool:
-    """Tell whether the JSON has few parts, however long its strings are.
+    """Return whether the JSON has few parts, however long its strings are.
 
-    Right as far as ``content`` is JSON, and a parser goes no further.
+    Correct as far as ``content`` is JSON, and a parser stops after that.
     """
-    # Escapes go first, both at a time: after that each quote begins or ends a string,
-    # and what stands between every other pair is structure.
+    # Escapes are removed first, both bytes at a time: after that each quote begins or
+    # ends a string, and the text between every other pair is structure.
     if b"\\" in content:
         content = content.replace(b"\\\\", b"").replace(b'\\"', b"")
     parts = content.split(b'"', MAX_QUOTES + 1)
@@ -239,8 +239,8 @@ def _is_list(value: object) -> TypeGuard[list[object]]:
 
 
 def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    # RFC 8259, section 4: of two members with one name, parsers take the one or the
-    # other. A filter in front, or the client's own check, may have read the other one.
+    # RFC 8259, section 4: for two members with one name, parsers use one or the other.
+    # A filter in front, or the client's own check, may have read the other one.
     members = dict(pairs)
     if len(members) != len(pairs):
         raise ValueError
@@ -248,7 +248,7 @@ def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _refuse_constant(_name: str) -> NoReturn:
-    # NaN and Infinity are Python's, no JSON; and no bound holds for NaN.
+    # NaN and Infinity are Python's, not JSON; and no bound holds for NaN.
     raise ValueError
 
 
@@ -286,7 +286,7 @@ def _text(value: object, param: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        # The exception carries the whole text.
+        # The exception contains the whole text.
         raise ChatError(400, "invalid_value", param=param) from None
     return value
 
@@ -320,7 +320,7 @@ def _number(
 
 
 def _boolean(body: Mapping[str, object], key: str) -> bool:
-    # Not by truth: the text "false" is true to Python, and its sender meant no.
+    # Not by truth: the text "false" is true to Python, and its sender meant false.
     value = body.get(key)
     if value is None:
         return False

@@ -1,6 +1,6 @@
 """The oblivious gateway without I/O: open, dispatch, seal (RFC 9458, section 4).
 
-Takes a whole encapsulated request and gives an ``Exchange``: either a chat
+Takes a whole encapsulated request and returns an ``Exchange``: either a chat
 request for the model or an error, and the sealer for its answer. The gateway
 is the target: nothing is ever forwarded anywhere. Before decapsulation every
 failure is one of the constants below; afterwards every failure is sealed.
@@ -54,7 +54,7 @@ from curtilage.wire.media import (
 from curtilage.wire.shaping import Shape, TransportParameters
 
 RETRY_LATER: Final[Fields] = ((b"retry-after", b"10"),)
-"""Coarse on purpose: a finer hint would tell how busy others keep us."""
+"""Coarse on purpose: a finer value would disclose the load from other clients."""
 
 REQUEST_LIMITS: Final = bhttp.Limits(max_content_chunks=512)
 """Of the binary HTTP in a request: in the largest class, chunks of 2 KiB."""
@@ -73,7 +73,7 @@ class OuterAnswer:
     Attributes:
         status: the HTTP status.
         content_type: of ``content``.
-        content: says nothing that the status does not.
+        content: contains nothing that the status does not.
         fields: further response fields.
     """
 
@@ -83,8 +83,8 @@ class OuterAnswer:
     fields: tuple[tuple[str, str], ...] = ()
 
 
-# RFC 9458, section 5.2: what could not be opened is answered outside the seal. There
-# the relay reads it, so it says no more than its status, in the same octets always.
+# RFC 9458, section 5.2: a request that could not be opened is answered outside the
+# seal. The relay can read that answer, so it is constant for each status.
 def _problem(status: int, title: str, kind: str = "about:blank") -> OuterAnswer:
     content = f'{{"type":"{kind}","title":"{title}","status":{status}}}'
     return OuterAnswer(
@@ -107,7 +107,7 @@ UNAVAILABLE: Final = _problem(503, "Not available")
 
 
 def method_not_allowed(allowed: str) -> OuterAnswer:
-    """Return the 405 of a path that knows ``allowed`` only."""
+    """Return the 405 of a path that supports only ``allowed``."""
     answer = _problem(405, "Method not allowed")
     return OuterAnswer(
         status=answer.status,
@@ -130,7 +130,7 @@ class OuterError(Exception):
 
 
 class Form(StrEnum):
-    """Which encapsulation a request came in; the answer takes the same."""
+    """The encapsulation of a request; the answer uses the same."""
 
     PLAIN = OHTTP_REQUEST
     CHUNKED = OHTTP_CHUNKED_REQUEST
@@ -143,7 +143,7 @@ def form_of(content_types: list[str]) -> Form:
         OuterError: 415.
     """
     try:
-        # Of two values one would be believed by us and the other by the relay.
+        # Of two values, we might use one and the relay the other.
         (value,) = content_types
         return Form(value.strip(" \t").lower())
     except ValueError:
@@ -152,14 +152,14 @@ def form_of(content_types: list[str]) -> Form:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What decides about a request, apart from its own bytes.
+    """The values that decide about a request, apart from its own bytes.
 
     Attributes:
         chat: bounds of a chat request.
         transport: how answers are shaped.
         now: aware UTC.
-        challenge_bucket: of every padded answer to a challenge, whatever it says;
-            None where none is taken.
+        challenge_bucket: of every padded answer to a challenge, whatever it
+            contains; None where challenges are not answered.
     """
 
     chat: ChatLimits
@@ -169,7 +169,7 @@ class Terms:
 
 
 Asked = ChatCompletionRequest | CoverRequest | ChallengeRequest | ChatError
-"""What to do, or why nothing is done."""
+"""The request to answer, or the error to answer with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,9 +179,9 @@ class Exchange:
     Attributes:
         asked: see there.
         sealer: for the answer, whichever it is.
-        key: what the request was sealed to; None in tests without one.
-        receipt: the one that the sealer fills; it also takes what only we know.
-        least_bucket: of a padded answer, whatever it says.
+        key: that the request was sealed to; None in tests without one.
+        receipt: that the sealer fills; it also takes what only we know.
+        least_bucket: the smallest bucket of a padded answer, whatever it contains.
     """
 
     asked: Asked = field(repr=False)
@@ -196,13 +196,13 @@ def open_exchange(
 ) -> Exchange:
     """Open one encapsulated request and dispatch it.
 
-    Trusts nothing in ``message``. What does not open takes as long as what
-    almost did (see ``_that_fails_late``). What does open costs little more than its
-    octets: the number of its parts is bounded, since no other answer goes on
-    meanwhile.
+    Trusts nothing in ``message``. A message that does not open takes as long as one
+    that almost did (see ``_that_fails_late``). One that does open costs little more
+    than its bytes: the number of its parts is bounded, since all other answers are
+    blocked meanwhile.
 
     Args:
-        keys: by key id; only keys whose window holds now.
+        keys: by key id; only keys whose window includes the present.
         form: from the outer Content-Type.
         message: the whole body, bounded by the caller.
         terms: see there.
@@ -211,23 +211,24 @@ def open_exchange(
         OuterError: ``UNKNOWN_KEY`` for an unknown key id, ``UNDECAPSULATED``
             for every other cause.
     """
-    # Only keys whose window holds: an old one that still opened would undo the forward
-    # secrecy that overwriting it is for (RFC 9458, section 6.6).
+    # Only keys in their window: an expired one that still opened would defeat the
+    # forward secrecy that overwriting it provides (RFC 9458, section 6.6).
     gateway_keys = {key_id: key.gateway_key(key_id) for key_id, key in keys.items()}
     message = _that_fails_late(gateway_keys, message)
     try:
         content, make_sealer = _OPENERS[form](gateway_keys, message, terms.transport)
     except UnknownKeyError:
-        # Told apart, so that the client fetches new keys (RFC 9458, section 5.3). It
-        # says nothing that the key id, in the clear, does not.
+        # A separate error, so that the client fetches new keys (RFC 9458, section 5.3).
+        # It discloses nothing that the key id, in the clear, does not.
         raise OuterError(UNKNOWN_KEY) from None
     except WireError:
-        # An oracle that told causes apart would be asked until it opened something.
+        # An oracle that distinguished causes could be queried until it opened
+        # something.
         raise OuterError(UNDECAPSULATED) from None
     key = keys[message[0]]
-    # Sealed from here on, whatever happens: outside the seal even "malformed" would
-    # tell the relay something of what is inside. The receipt's secret goes no further
-    # than this function.
+    # Sealed from here on, in every case: outside the seal even "malformed" would
+    # disclose something of the content to the relay. The receipt's secret does not
+    # leave this function.
     request: bhttp.Request | ChatError
     secret = b""
     try:
@@ -239,11 +240,11 @@ def open_exchange(
     receipt: Receipting = NO_RECEIPT
     least_bucket = 0
     if not isinstance(request, ChatError):
-        # Before the request is looked into: a refusal has a receipt as well.
+        # Before the request is parsed: a refusal has a receipt as well.
         if key.receipts is not None:
             served_at = int(terms.now.timestamp())
             receipt = key.receipts.begin(secret, request.content, served_at)
-        # By the path alone, so that no length gives a refusal of a challenge away.
+        # By the path alone, so that no length reveals the refusal of a challenge.
         if request.path == CHALLENGE_PATH:
             least_bucket = terms.challenge_bucket or 0
     return Exchange(
@@ -259,13 +260,14 @@ def _asked(
     key: ServerKey, message: bytes, request: bhttp.Request | ChatError, terms: Terms
 ) -> Asked:
     try:
-        # First: what was seen once must count as seen, whatever else is wrong with it.
+        # First: a message that was seen once must count as seen, whatever else is
+        # wrong.
         _refuse_replay(key, message)
         if isinstance(request, ChatError):
             return request
         return _dispatch(request, terms)
     except ChatError as error:
-        # Without its traceback, whose frames hold the question.
+        # Without its traceback, whose frames hold the request.
         return error.alone()
     except Exception:  # noqa: BLE001 - from here on every failure must be sealed
         return ChatError(500, "internal_error")
@@ -287,18 +289,18 @@ def seal_error(sealer: Sealer, error: ChatError) -> bytes:
 def _that_fails_late(keys: Mapping[int, GatewayKey], message: bytes) -> bytes:
     """Return the message, or one that takes as long to fail.
 
-    A header that names what the key does not offer, and a message that ends
-    before anything sealed begins, would be refused without any decapsulation;
-    the time would tell them apart from other failures. In their place a message
-    as long is opened whose ``enc`` nobody sealed to. Key ids are told apart
+    A header that names a suite that the key does not offer, and a message that ends
+    before its sealed part, would be refused without any decapsulation; the time
+    would distinguish them from other failures. Instead, a message of the same length
+    is opened whose ``enc`` belongs to no ciphertext. Key ids are distinguishable
     anyway.
     """
     # An empty message names no key; it is timed like one that names ours.
     key = keys.get(message[0]) if message else next(iter(keys.values()), None)
     if key is None:
         return message
-    # RFC 9458, section 4.1: key id, KEM, KDF and AEAD stand in clear, and anybody may
-    # change them; only what the key offers is opened as it came.
+    # RFC 9458, section 4.1: key id, KEM, KDF and AEAD are in clear, and can be changed
+    # on the way; only what the key offers is opened unchanged.
     suites = key.config.suites()
     header = message[:HEADER_BYTES]
     for suite in suites:
@@ -307,8 +309,8 @@ def _that_fails_late(keys: Mapping[int, GatewayKey], message: bytes) -> bytes:
                 return message
             break
     suite = suites[0]
-    # Every public key of a KEM here is at least as long as its enc, and its
-    # octets, taken as an enc, open nothing.
+    # Every public key of a KEM here is at least as long as its enc, and its bytes, used
+    # as an enc, open nothing.
     head = _header(key.config.key_id, suite) + key.config.public_key[: suite.nenc]
     return head + message[len(head) :].ljust(2 * suite.nk, b"\0")
 
@@ -335,7 +337,7 @@ def _open_plain(
     opened = ohttp.open_request(keys, message)
     suite = _suite_of(message)
 
-    # Made when the receipt is known; the release, not the request, says which kind.
+    # Made when the receipt is known; the release, not the request, selects the kind.
     def make_sealer(receipt: Receipting) -> Sealer | PaddedSealer:
         if transport.shape is Shape.UNSAFE_UNPADDED:
             return PlainSealer(opened.sealer, receipt)
@@ -348,8 +350,8 @@ def _open_plain(
 def _open_chunked(
     keys: Mapping[int, GatewayKey], message: bytes, transport: TransportParameters
 ) -> _Opened:
-    # draft-ietf-ohai-chunked-ohttp: the last chunk is sealed as such, so a request that
-    # was cut does not open at all.
+    # draft-ietf-ohai-chunked-ohttp: the last chunk is sealed as such, so a truncated
+    # request does not open at all.
     content, sealer = chunked.open_chunked_request(keys, message)
 
     def make_sealer(receipt: Receipting) -> Sealer | PaddedSealer:
@@ -371,12 +373,12 @@ _OPENERS: Final[
 def _refuse_replay(key: ServerKey, message: bytes) -> None:
     """Refuse a request whose ``enc`` was opened before (RFC 9458, 6.5).
 
-    Comes before the date is looked at. A message that is refused for its date
-    has been seen: were it not noted, whoever kept it could bring it again once
-    its date has come, after the client has sent another in its place.
+    Comes before the date is checked. A message that is refused for its date has
+    been seen: were it not recorded, an attacker who kept it could replay it once its
+    date is valid, after the client has sent another in its place.
     """
     suite = _suite_of(message)
-    # Refused, not forgotten: a set that evicted would let its filler replay.
+    # Refused, not evicted: filling a set that evicts entries would enable a replay.
     if key.replay.is_full:
         raise ChatError(503, "busy", fields=RETRY_LATER)
     if not key.replay.admit(message[HEADER_BYTES : HEADER_BYTES + suite.nenc]):
@@ -384,13 +386,13 @@ def _refuse_replay(key: ServerKey, message: bytes) -> None:
 
 
 def _dispatch(request: bhttp.Request, terms: Terms) -> Asked:
-    """Check the one Date, look for the target in an exact table, and parse.
+    """Check the only Date, look the target up in an exact table, and parse.
 
-    Nothing but what is in the table exists.
+    Only the targets in the table exist.
     """
-    # With a window, the replay set need remember no longer than a key lives (RFC 9458,
-    # section 6.5.1). The refusal holds our time, so that a client whose clock is wrong
-    # may use it (section 6.5.2).
+    # With a window, the replay set need not outlive a key (RFC 9458, section 6.5.1).
+    # The refusal contains our time, so that a client whose clock is wrong may use it
+    # (section 6.5.2).
     values = _values(request, b"date")
     if len(values) != 1 or not is_in_window(values[0], terms.now):
         fields = ((b"date", format_date(terms.now)), (b"cache-control", b"no-store"))
@@ -398,31 +400,31 @@ def _dispatch(request: bhttp.Request, terms: Terms) -> Asked:
     parsers: dict[bytes, Callable[[bytes], Asked]] = {
         CHAT_PATH: lambda content: parse_chat_completion_request(content, terms.chat)
     }
-    # Without padding an answer has no length that could be pretended.
+    # Without padding, a dummy answer has no length that could imitate a real one.
     if terms.transport.shape is Shape.PADDED:
         buckets = terms.transport.buckets
         parsers[COVER_PATH] = lambda content: parse_cover_request(content, buckets)
     if terms.challenge_bucket is not None:
         parsers[CHALLENGE_PATH] = parse_challenge_request
-    # Scheme and authority too: a request that was meant for another target is not ours.
+    # Scheme and authority too: a request for another target is not ours.
     target = (request.scheme, request.authority)
     parse = parsers.get(request.path)
     if parse is None or target != (TARGET_SCHEME, TARGET_AUTHORITY):
         raise ChatError(404, "not_found")
     if request.method != b"POST":
-        # RFC 9110, section 15.5.6: a 405 must say what is allowed.
+        # RFC 9110, section 15.5.6: a 405 must list the allowed methods.
         raise ChatError(405, "method_not_allowed", fields=((b"allow", b"POST"),))
     _validate_fields(request)
     return parse(request.content)
 
 
 def is_in_window(value: bytes, now: datetime) -> bool:
-    """Tell whether ``value`` is a date at most ``WINDOW`` away from ``now``.
+    """Return whether ``value`` is a date at most ``WINDOW`` away from ``now``.
 
-    Whole seconds are compared, since the field has no others: what was written
-    in time must not fall out because of our clock's fraction.
+    Whole seconds are compared, since the field has no others: a request that was in
+    time must not be refused because of our clock's fraction.
     """
-    # Both ways: a date ahead of us would be kept back and sent when its time has come.
+    # Both ways: a message with a future date would be held back until it is valid.
     moment = parse_date(value)
     return moment is not None and abs(moment - now.replace(microsecond=0)) <= WINDOW
 
@@ -432,8 +434,8 @@ def _validate_fields(request: bhttp.Request) -> None:
 
     All others are ignored: nothing acts on them and nothing is forwarded.
     """
-    # Not form data, not text: another parser's reading is never asked for. The charset
-    # that JSON has anyway may be named.
+    # Neither form data nor text: another parser must not read it differently. JSON's
+    # implicit charset may be stated.
     named = [each.lower() for each in _values(request, b"content-type")]
     types = [each.replace(b" ", b"") for each in named]
     if types not in ([b"application/json"], [b"application/json;charset=utf-8"]):
@@ -441,8 +443,8 @@ def _validate_fields(request: bhttp.Request) -> None:
     if _values(request, b"content-encoding"):
         raise ChatError(415, "unsupported_media_type")
     if _values(request, b"expect"):
-        # RFC 9458, section 5.1: nothing of a sealed answer can go out in time, so a
-        # gateway must refuse who would wait for it.
+        # RFC 9458, section 5.1: no part of a sealed answer can be sent in time, so a
+        # gateway must refuse a request that waits for it.
         raise ChatError(417, "expectation_failed")
 
 

@@ -1,10 +1,10 @@
-"""The inner requests that no model takes part in: challenge and cover; pure.
+"""The inner requests that need no model: challenge and cover. Pure.
 
-A challenge asks for evidence that is made now, over a nonce of the client's, before
-a question of the strictest classes. It names the base of the bundle that the client
-verified, since a key outlives the evidence over it. A cover request asks for an
-answer that says nothing, of a given length; a client sends it in place of a question
-that it answered at home, so that silence does not say that there was one.
+A challenge requests fresh evidence over a nonce of the client's, before a query of the
+strictest classes. It names the base of the bundle that the client verified, since a key
+outlives the evidence over it. A cover request asks for an empty answer of a given
+length; a client sends it in place of a query that was answered locally, so that the
+absence of traffic does not disclose such queries.
 """
 
 import re
@@ -18,7 +18,7 @@ from curtilage.wire.shaping import TransportParameters
 LONGEST_S: Final = 60.0
 """Few answers take longer, and a dummy that does costs its sender 4 KiB."""
 SHARE: Final = 4
-"""Not more than this part of the connections is held by dummies for long."""
+"""The largest part of the connections that long dummies may hold."""
 _HEX: Final = {
     "nonce": re.compile(r"[0-9a-f]{64}"),
     "b0": re.compile(r"[0-9a-f]{128}"),
@@ -27,7 +27,7 @@ _HEX: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChallengeRequest:
-    """What evidence is asked for.
+    """A request for fresh evidence.
 
     Attributes:
         nonce: 32 bytes, the client's.
@@ -46,7 +46,7 @@ def parse_challenge_request(content: bytes) -> ChallengeRequest:
         ChatError: status 400.
     """
     body = json_object(content)
-    # Not by name, as a chat request's: a made-up key may itself be content.
+    # Without its name, unlike in a chat request: an invented key may itself be content.
     if body.keys() - _HEX.keys():
         raise ChatError(400, "unsupported_parameter")
     base = _octets(body, "b0") if "b0" in body else b""
@@ -55,8 +55,8 @@ def parse_challenge_request(content: bytes) -> ChallengeRequest:
 
 def _octets(body: dict[str, object], name: str) -> bytes:
     value = body.get(name)
-    # By the expression: ``bytes.fromhex`` alone skips white space and takes capitals,
-    # and a challenge that has two spellings is answered twice.
+    # By the expression: ``bytes.fromhex`` alone skips white space and accepts capitals,
+    # and a challenge with two spellings would be answered twice.
     if not isinstance(value, str) or _HEX[name].fullmatch(value) is None:
         raise ChatError(400, "invalid_value", param=name)
     return bytes.fromhex(value)
@@ -64,7 +64,7 @@ def _octets(body: dict[str, object], name: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoverRequest:
-    """What to pretend.
+    """A request for a dummy answer.
 
     Attributes:
         bucket: of the answer's length; 0 is the shortest.
@@ -92,22 +92,22 @@ def parse_cover_request(content: bytes, buckets: int) -> CoverRequest:
 
 
 class CoverRoom:
-    """How long the answers of dummies are, all together.
+    """Bounds the total length of the dummy answers in progress.
 
-    A dummy that finds no room gets the shortest answer, as does any request that is
+    A dummy that exceeds it gets the shortest answer, as does any request that is
     refused: it holds a place no longer than any other request may.
 
     Args:
-        connections: that there may be at once.
+        connections: the maximum number of connections.
     """
 
     def __init__(self, connections: int) -> None:
         self._free = max(1, connections // SHARE)
 
     def take(self, cover: CoverRequest, transport: TransportParameters) -> int:
-        """Return the bucket to answer with; ``give_back`` it when it is over."""
-        # Cover is cheap to ask for and dear to give: without a bound, one sender with
-        # many of the longest would hold every connection for hours.
+        """Return the bucket to answer with; ``give_back`` it at the end."""
+        # Cover is cheap to request and expensive to serve: without a bound, one sender
+        # with many of the longest could hold every connection for hours.
         usual = 0
         while usual < cover.bucket:
             frames = transport.frames_of(usual + 1)
@@ -120,6 +120,6 @@ class CoverRoom:
         return usual
 
     def give_back(self, bucket: int) -> None:
-        """Note that an answer of this bucket has ended."""
+        """Record that an answer of this bucket has ended."""
         # The shortest took no room.
         self._free += bucket > 0

@@ -1,11 +1,10 @@
-"""HPKE keys and what they opened: made in memory, never written, overwritten.
+"""HPKE keys and replay protection: in memory only, overwritten at the end.
 
-A key here is a pair, one for each KEM, with one window, one replay set and one
-key that signs receipts. One pair is current; those before it still open what
-clients sealed to them until their own windows end, or their replay set is full:
-then their ids are unknown, so that clients fetch the current ones. What was opened
-is remembered exactly as long as the key that opened it. Knows the time only as an
-argument.
+A key here is a set of HPKE key pairs, one for each KEM, with one window, one replay set
+and one key that signs receipts. One set is current; earlier ones still open what
+clients sealed to them until their own windows end, or their replay set is full: then
+their ids are unknown, so that clients fetch the current ones. Opened requests are
+remembered exactly as long as the key that opened them. The time is always an argument.
 """
 
 import hashlib
@@ -32,16 +31,16 @@ from curtilage.wire.keyconfig import (
 )
 
 _MARK_BYTES: Final = 16
-"""Enough: to be taken for a replay, a request must collide with one seen before, and
-a sender who finds such a pair (2**64 tries) has only refused himself."""
+"""Long enough: to be refused as a replay, a request must collide with an earlier one,
+and a sender who finds such a pair (2**64 tries) only causes its own refusal."""
 
 
 class ReplaySet:
-    """The requests opened under one pair of keys.
+    """The requests opened under one set of keys.
 
-    A request is known by its encapsulated key ``enc``, which HPKE binds into the
+    A request is identified by its encapsulated key ``enc``, which HPKE binds into the
     secret: other bytes for the same request do not open (RFC 9458, section 6.5).
-    It never evicts: an attacker who fills it gains refusals, not a replay.
+    It never evicts: an attacker who fills it causes refusals, not a replay.
 
     Args:
         capacity: how many are remembered; afterwards all are refused.
@@ -55,21 +54,20 @@ class ReplaySet:
 
     @property
     def is_full(self) -> bool:
-        """Tell whether no further request can be admitted."""
+        """Return whether no further request can be admitted."""
         return len(self._seen) >= self._capacity
 
     @property
     def is_nearly_full(self) -> bool:
-        """Tell whether nine tenths are taken: time for other keys."""
+        """Return whether nine tenths are used: then new keys are due."""
         return len(self._seen) >= self._capacity - self._capacity // 10
 
     def admit(self, enc: bytes) -> bool:
         """Check and insert in one step; False when seen before or full.
 
-        Call it after opening only: an ``enc`` that opened nothing is anybody's.
+        Call it only after opening: an ``enc`` that opened nothing proves nothing.
         """
-        # Hashed: an X-Wing ``enc`` has 1120 octets, and there may be a hundred
-        # thousand.
+        # Hashed: an X-Wing ``enc`` has 1120 bytes, and there may be a hundred thousand.
         mark = hashlib.sha256(enc).digest()[:_MARK_BYTES]
         if mark in self._seen or self.is_full:
             return False
@@ -77,9 +75,9 @@ class ReplaySet:
         return True
 
     def clear(self) -> None:
-        """Forget everything; only once nothing can be opened any more."""
+        """Forget everything; only when nothing can be opened any more."""
         self._seen.clear()
-        # So that an exchange that still holds the set gets refusals, not a second
+        # So that an exchange that still references the set gets refusals, not a second
         # opening.
         self._capacity = 0
 
@@ -93,14 +91,14 @@ ALGORITHMS: Final[Mapping[int, tuple[SymmetricAlgorithms, ...]]] = {
         SymmetricAlgorithms(kdf_id=KDF_HKDF_SHA256, aead_id=AEAD_AES_128_GCM),
     ),
 }
-"""What each KEM is offered with. X-Wing comes first, so that what is recorded
-today is not read once there are quantum computers; X25519 with AES-128-GCM is
-what every implementation of RFC 9458 has."""
+"""The suites of each KEM. X-Wing comes first, so that recorded traffic cannot be read
+by later quantum computers; X25519 with AES-128-GCM is supported by every implementation
+of RFC 9458."""
 
 KEY_IDS: Final = 256
 MAX_KEYS: Final = 4
-"""Pairs held at a time. Two, in the normal course; more only when a replay set
-filled before its time, and then the oldest goes early."""
+"""Keys held at a time. Normally two; more only when a replay set filled before the end
+of its window, and then the oldest is dropped early."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,9 +111,9 @@ class ServerKey:
             binds.
         not_before: unix seconds.
         not_after: unix seconds; nothing is opened from then on.
-        replay: what was opened with these keys.
-        receipts: signs for what was opened with these keys; None where answers
-            have no room for a receipt.
+        replay: the requests opened with these keys.
+        receipts: signs receipts for them; None where answers have no room for a
+            receipt.
     """
 
     gateway_keys: tuple[GatewayKey, ...] = field(repr=False)
@@ -127,7 +125,7 @@ class ServerKey:
 
     @property
     def receipt_public_key(self) -> bytes:
-        """What verifies our receipts, 32 bytes; empty where there are none."""
+        """The public key of our receipts, 32 bytes; empty if there are none."""
         return b"" if self.receipts is None else self.receipts.public_key
 
     @property
@@ -147,9 +145,9 @@ class ServerKey:
         raise KeyError(key_id)
 
     def overwrite(self) -> None:
-        """Wipe the private keys and forget what was opened with them."""
-        # What was recorded on the line stays sealed to a key that exists nowhere: the
-        # forward secrecy that OHTTP alone does not have (RFC 9458, section 6.6).
+        """Wipe the private keys and forget the requests opened with them."""
+        # Recorded traffic remains sealed to a key that no longer exists: the forward
+        # secrecy that OHTTP by itself does not have (RFC 9458, section 6.6).
         for key in self.gateway_keys:
             key.private_key.overwrite()
         self.replay.clear()
@@ -159,7 +157,7 @@ class ServerKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiptTerms:
-    """What every receipt of one pair says.
+    """The constant contents of every receipt of one key.
 
     Attributes:
         release_digest: SHA-256 of the manifest that evidence binds to it.
@@ -172,7 +170,7 @@ class ReceiptTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What clients are given about the current key.
+    """The published data of the current key.
 
     Attributes:
         bundle: the evidence bundle, verified by ourselves.
@@ -194,24 +192,24 @@ def make_key(
     receipts: ReceiptTerms | None = None,
     random: Callable[[int], bytes] = secrets.token_bytes,
 ) -> ServerKey:
-    """Make a fresh pair whose window starts now.
+    """Make a fresh key whose window starts now.
 
     Args:
         now: aware UTC.
         lifetime_s: length of the window.
         replay_capacity: see ``ReplaySet``.
-        avoid: key ids still in use; the new ones differ from them.
-        receipts: what its receipts say; None for a pair without receipts.
+        avoid: key ids in use; the new ones differ from them.
+        receipts: contents of its receipts; None for a key without receipts.
         random: source of the key ids; the private keys have their own.
     """
     made: list[GatewayKey] = []
     taken = set(avoid)
     for kem_id in ALGORITHMS:
-        # Drawn, not counted up: two enclaves, or one before and after a restart, seldom
-        # use one id for different keys, and then a client would see a failure of
-        # decapsulation where it should see an unknown key.
+        # Random, not counted: two enclaves, or one before and after a restart, seldom
+        # use one id for different keys; a client would then see a failed decapsulation
+        # instead of an unknown key.
         key_id = random(1)[0]
-        # At most MAX_KEYS pairs are in use, so there always is a free one.
+        # At most MAX_KEYS keys are in use, so a free id always exists.
         while key_id in taken:
             key_id = (key_id + 1) % KEY_IDS
         taken.add(key_id)
@@ -226,7 +224,7 @@ def make_key(
     start = int(now.timestamp())
     key_configs = encode_key_configs([key.config for key in made])
     # A receipt names the keys that its request was sealed to, so it is signed by a key
-    # of the same age: it can neither outlive them nor speak for others.
+    # of the same lifetime: it can neither outlive them nor attest for others.
     issuer = None
     if receipts is not None:
         issuer = ReceiptIssuer(
@@ -245,7 +243,7 @@ def make_key(
 
 
 class KeyRing:
-    """The current pair and those before it that are still live."""
+    """The current key and earlier ones that are still valid."""
 
     __slots__ = ("_keys",)
 
@@ -254,53 +252,53 @@ class KeyRing:
 
     @property
     def current(self) -> ServerKey | None:
-        """The pair that new clients are given, or None before the first."""
+        """The key that is published to clients, or None before the first."""
         return self._keys[-1] if self._keys else None
 
     @property
     def key_ids(self) -> frozenset[int]:
-        """The ids in use, which a new pair must avoid."""
+        """The ids in use, which a new key must avoid."""
         return frozenset(key_id for key in self._keys for key_id in key.key_ids)
 
     def install(self, key: ServerKey) -> None:
-        """Make ``key`` the current one; the ones before it stay until they end.
+        """Make ``key`` the current one; earlier ones are kept until they end.
 
         Those whose replay set is full end now.
 
         Raises:
             ValueError: one of its ids is in use.
         """
-        # RFC 9458, section 3.1: an id says which key a request was sealed to; of two
-        # keys with one id, requests to one of them would never open.
+        # RFC 9458, section 3.1: an id identifies the key that a request was sealed to;
+        # of two keys with one id, requests to one of them would never open.
         if self.key_ids & set(key.key_ids):
             raise ValueError("a key id is in use")
         self._keys.append(key)
-        # Full: nothing more can be opened with it, so to keep it has a risk and no use.
+        # Full: nothing more can be opened with it, so keeping it is a risk without a
+        # use.
         self._drop(self._is_spent)
         # A flood fills one set after the other; without a bound each would leave a key.
         while len(self._keys) > MAX_KEYS:
             self._keys.pop(0).overwrite()
 
     def expire(self, now: datetime) -> None:
-        """Overwrite and drop every pair whose window has ended.
+        """Overwrite and drop every key whose window has ended.
 
-        This is what forward secrecy consists of here. A pair that has a
-        successor also goes when its replay set is full: nothing more can be
-        opened with it.
+        This provides forward secrecy. A key that has a successor is also dropped when
+        its replay set is full: nothing more can be opened with it.
         """
-        # The second at which the window ends is over already, as for a verifier.
+        # The second at which the window ends is outside of it, as for a verifier.
         at = now.timestamp()
         self._drop(lambda key: at >= key.not_after or self._is_spent(key))
 
     def expires_in_s(self, now: datetime) -> float | None:
         """Return the seconds until the next window ends; None without keys."""
-        # The earliest of all: an old key must go in time as well as the current one.
+        # The earliest of all: an old key must be dropped in time as well.
         ends = [key.not_after for key in self._keys]
         return max(0.0, min(ends) - now.timestamp()) if ends else None
 
     def usable(self, now: datetime) -> Mapping[int, ServerKey]:
-        """Return the pairs whose window holds ``now`` under each of their ids."""
-        # Not by the timer that renews: late by a second, it would open what is over.
+        """Return the keys whose window includes ``now`` under each of their ids."""
+        # Not by the renewal timer: a second late, it would open with an expired key.
         self.expire(now)
         return {key_id: key for key in self._keys for key_id in key.key_ids}
 
@@ -308,8 +306,8 @@ class KeyRing:
         return key is not self.current and key.replay.is_full
 
     def _drop(self, is_over: Callable[[ServerKey], bool]) -> None:
-        # Dropped before they are overwritten: nothing may find a key that opens no
-        # more.
+        # Dropped before they are overwritten: no lookup may find a key that no longer
+        # opens.
         ended = [key for key in self._keys if is_over(key)]
         self._keys = [key for key in self._keys if not is_over(key)]
         for key in ended:

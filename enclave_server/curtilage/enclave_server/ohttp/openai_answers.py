@@ -1,6 +1,6 @@
-"""Answers in OpenAI's shapes: whole, event by event, and errors; pure.
+"""Encodes answers in OpenAI's formats: whole, as events, and errors. Pure.
 
-Makes bytes from text and counts. Errors are made of fixed words only.
+Makes bytes from text and counts. Errors consist only of fixed texts.
 """
 
 import json
@@ -20,13 +20,13 @@ _MESSAGES: Final[Mapping[str, str]] = {
     "context_length_exceeded": "The messages and max_tokens exceed the context.",
     "date": "The Date field is missing or too far from the time here.",
     "expectation_failed": "No expectation is supported.",
-    "internal_error": "The answer could not be made.",
+    "internal_error": "The answer could not be generated.",
     "invalid_json": "The content is not one JSON object in UTF-8.",
     "invalid_request": "The encapsulated request is not well formed.",
     "invalid_value": "A field has the wrong type or value.",
     "method_not_allowed": "The method is not allowed here.",
     "model_not_found": "There is no model of this name here.",
-    "no_evidence": "No evidence could be had in time.",
+    "no_evidence": "No evidence was available in time.",
     "not_found": "There is nothing here.",
     "out_of_range": "A field is outside its range.",
     "replayed": "This encapsulated request was seen before.",
@@ -37,13 +37,13 @@ _MESSAGES: Final[Mapping[str, str]] = {
     "unsupported_parameter": "A key is not supported.",
 }
 ERROR_CODES: Final = frozenset(_MESSAGES)
-"""Every code an inner error may have."""
+"""Every code that an inner error may have."""
 
 _PROBLEMS: Final[Mapping[str, str]] = {
     "date": PROBLEM_DATE,
     "replayed": "about:blank",
 }
-"""What is said of the message rather than of the question: problem details."""
+"""Codes about the message rather than the query: sent as problem details."""
 
 _SERVER_FAULT: Final = 500
 _MOST_TOKENS: Final = 2**31
@@ -52,7 +52,7 @@ _MOST_TOKENS: Final = 2**31
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerHead:
-    """What every part of one answer repeats.
+    """The values that every part of one answer repeats.
 
     Attributes:
         answer_id: random; says nothing about the request.
@@ -67,7 +67,7 @@ class AnswerHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """The model has taken the request; from now on text may come.
+    """The model has taken the request; text may follow.
 
     Attributes:
         prompt_tokens: tokens read.
@@ -113,8 +113,8 @@ def encode_completion(
 ) -> bytes:
     """Encode a whole answer (``chat.completion``)."""
     text = "".join(piece.text for piece in pieces)
-    # Always one choice, and every member always there: a client that parses OpenAI's
-    # answers strictly must not stumble.
+    # Always one choice, and every member present: a client that parses OpenAI's answers
+    # strictly must accept it.
     choice: dict[str, object] = {
         "index": 0,
         "message": {"role": "assistant", "content": text},
@@ -131,7 +131,7 @@ def encode_completion(
 
 
 def first_event(head: AnswerHead) -> bytes:
-    """Encode the event that opens a stream: the role, no text."""
+    """Encode the first event of a stream: the role, no text."""
     return _chunk_event(head, {"role": "assistant", "content": ""})
 
 
@@ -147,20 +147,20 @@ def merged_event(head: AnswerHead, texts: Sequence[str]) -> bytes:
 
 
 def text_bytes(text: str) -> int:
-    """Return how many octets ``text`` adds to an event or a completion."""
-    # Less the quotes. Of the encoded text: a quote or a control takes two to six
-    # octets.
+    """Return how many bytes ``text`` adds to an event or a completion."""
+    # Without the quotes. Of the encoded text: a quote or a control character takes two
+    # to six bytes.
     return len(_encode(text)) - 2
 
 
 def piece_bytes(piece: Piece, *, logprobs: bool) -> int:
-    """Return how many octets at most ``piece`` adds to a completion."""
+    """Return how many bytes at most ``piece`` adds to a completion."""
     listed = len(_encode(_logprobs([piece]))) if logprobs else 0
     return text_bytes(piece.text) + listed
 
 
 def completion_bytes(head: AnswerHead) -> int:
-    """Return how long a completion without text, or an error, is at most."""
+    """Return the maximum length of a completion without text, or of an error."""
     ending = Ending(
         finish_reason="length",
         prompt_tokens=_MOST_TOKENS,
@@ -171,7 +171,7 @@ def completion_bytes(head: AnswerHead) -> int:
 
 
 def last_events_bytes(head: AnswerHead) -> int:
-    """Return how long the end of a stream is at most, by error or not."""
+    """Return the maximum length of the end of a stream, by error or not."""
     ending = Ending(
         finish_reason="length",
         prompt_tokens=_MOST_TOKENS,
@@ -196,9 +196,9 @@ def last_events(head: AnswerHead, ending: Ending) -> bytes:
 
 
 def tellable(error: ChatError) -> ChatError:
-    """Return the error, or an internal one when its code has no message.
+    """Return the error, or an internal one if its code has no message.
 
-    An error without words would end as an answer outside the seal.
+    An error without a message would end as an answer outside the seal.
     """
     return error if error.code in ERROR_CODES else ChatError(500, "internal_error")
 
@@ -216,9 +216,9 @@ def error_type(error: ChatError) -> bytes:
 
 
 def encode_error(error: ChatError) -> bytes:
-    """Encode an error; made of fixed words and known field names.
+    """Encode an error; it consists of fixed texts and known field names.
 
-    OpenAI's error object with a ``status``, since the HTTP status may be out
+    OpenAI's error object with a ``status``, since the HTTP status may have been sent
     before; for a refused date or a replay, problem details (RFC 9457).
     """
     error = tellable(error)
@@ -302,8 +302,8 @@ def _usage(ending: Ending) -> dict[str, int]:
 
 
 def _encode(value: object) -> bytes:
-    # Letters as they are: escaped, those of many scripts take up to three times the
-    # room, and frames are what an answer costs. NaN is Python's, no JSON.
+    # Non-ASCII letters are not escaped: those of many scripts would take up to three
+    # times the room, and frames are what an answer costs. NaN is Python's, not JSON.
     return json.dumps(
         value, ensure_ascii=False, separators=(",", ":"), allow_nan=False
     ).encode()

@@ -1,8 +1,8 @@
-"""Receipts on answers: what one says is collected while the answer is sealed.
+"""Receipts on answers: the content of one is collected while the answer is sealed.
 
-Knows when a receipt is due and for what; the format is ``attest.receipt``'s.
-The content itself only passes through a running MAC under the client's own
-secret; nothing here keeps it, and no receipt leaves but inside the seal.
+Knows when a receipt is due and for what; the format is ``attest.receipt``'s. The
+content itself only passes through a running MAC under the client's own secret; nothing
+here stores it, and receipts are sent only inside the seal.
 """
 
 import hashlib
@@ -30,31 +30,31 @@ from curtilage.wire.errors import MalformedError
 from curtilage.wire.shaping import Shape, TransportParameters
 
 MIN_FRAME_BYTES: Final = 384
-"""The trailer takes some 340 octets, and it must fit into one frame."""
+"""The trailer takes about 340 bytes, and it must fit into one frame."""
 
 
 class Receipting(Protocol):
-    """Takes what goes into one answer, in order."""
+    """Takes the parts of one answer, in order."""
 
     def begin(self, status: int) -> None:
         """Take the status of the answer's head."""
         ...
 
     def add(self, content: bytes) -> None:
-        """Take what is sealed as content next, filler included."""
+        """Take the next sealed content, including filler."""
         ...
 
     def model_ran(self) -> None:
-        """Note that the model took the question."""
+        """Record that the model took the request."""
         ...
 
     def trailers(self) -> Fields:
-        """Return the answer's trailers; once, when all content was added."""
+        """Return the answer's trailers; once, after all content was added."""
         ...
 
 
 class NoReceipt:
-    """For an answer whose asker wanted none, or whose release offers none."""
+    """For an answer whose client wanted none, or whose release offers none."""
 
     def begin(self, status: int) -> None:
         """Do nothing; see the Protocol."""
@@ -74,7 +74,7 @@ NO_RECEIPT: Final = NoReceipt()
 
 
 class ReceiptIssuer:
-    """Makes the receipts of one pair of HPKE keys, until it is dropped.
+    """Makes the receipts of one set of HPKE keys, until it is dropped.
 
     Args:
         key_configs: the list that evidence binds together with our public key.
@@ -104,12 +104,12 @@ class ReceiptIssuer:
             content: of the request; only its MAC is kept.
             served_at: when the request was opened, Unix seconds.
         """
-        # None without the client's secret: a receipt that it did not want would prove
-        # to others what was answered.
+        # None without the client's secret: a receipt that it did not request would
+        # prove to others what was answered.
         if self._key is None or not secret:
             return NO_RECEIPT
-        # An error without a model until something else is known: a receipt that is cut
-        # short must not say more than was done.
+        # Initially an error without a model: a receipt that is cut short must not claim
+        # more than was done.
         draft = Receipt(
             status=500,
             served_at=served_at,
@@ -122,15 +122,15 @@ class ReceiptIssuer:
         return _AnswerReceipt(self._key, draft, answer_mac(secret), self._model)
 
     def overwrite(self) -> None:
-        """Let the key go; its memory is cleared with the last answer under way.
+        """Release the key; its memory is cleared with the last running answer.
 
-        What was opened in time is answered to its end, receipt included.
+        Requests that were opened in time are answered completely, with receipt.
         """
         self._key = None
 
 
 class _AnswerReceipt:
-    """One receipt in the making."""
+    """One receipt in progress."""
 
     __slots__ = ("_draft", "_key", "_mac", "_model")
 
@@ -143,7 +143,7 @@ class _AnswerReceipt:
         self._model = model
 
     def begin(self, status: int) -> None:
-        # Of what is sealed, not of what was meant: an error after the head has no
+        # The sealed status, not the intended one: an error after the head has no
         # status.
         self._draft = replace(self._draft, status=status)
 
@@ -154,30 +154,30 @@ class _AnswerReceipt:
         self._draft = replace(self._draft, model_digest=self._model)
 
     def trailers(self) -> Fields:
-        # Signed at the very end, over everything: one that was cut has no receipt.
+        # Signed at the very end, over everything: a truncated answer has no receipt.
         receipt = replace(self._draft, answer_mac=self._mac.digest())
         return ((RECEIPT_FIELD, encode_field(sign_receipt(receipt, self._key))),)
 
 
 def offers_receipts(transport: TransportParameters) -> bool:
-    """Tell whether an answer of this shape has room for a receipt."""
-    # Unpadded, trailers may be as long as they like.
+    """Return whether an answer of this shape has room for a receipt."""
+    # Unpadded, trailers may have any length.
     if transport.shape is not Shape.PADDED:
         return True
     return transport.frame_bytes >= MIN_FRAME_BYTES
 
 
 def take_secret(request: bhttp.Request) -> tuple[bhttp.Request, bytes]:
-    """Take the client's receipt secret out of a request.
+    """Extract the client's receipt secret from a request.
 
     Returns:
         The request without that field, and 32 bytes, or none if it had none.
 
     Raises:
-        MalformedError: two of them, or one that is no such secret.
+        MalformedError: two of them, or an invalid one.
     """
-    # Taken out before anything else reads the request: with this secret, who holds a
-    # receipt can test guesses at what was asked.
+    # Extracted before anything else reads the request: with this secret, a holder of
+    # the receipt can test guesses at the request's content.
     values = [value for name, value in request.fields if name == KEY_FIELD]
     if not values:
         return request, b""

@@ -1,8 +1,8 @@
-"""How an answer becomes sealed bytes: token by token, or as constant frames.
+"""Turns an answer into sealed bytes: token by token, or as constant frames.
 
-Knows the order of head, content and end, and which octets may be sent when; not
-what is said, and no HTTP. The wire's sealers come in from ``gateway``, which
-alone may open what is sealed.
+Knows the order of head, content and end, and which bytes may be sent when; neither the
+content nor HTTP. The wire's sealers are passed in by ``gateway``, the only module that
+opens what is sealed.
 """
 
 from typing import Protocol
@@ -42,7 +42,7 @@ class SealsWhole(Protocol):
     """The wire's sealer of a plain response."""
 
     def seal(self, bhttp: bytes) -> bytes:
-        """Seal all of it."""
+        """Seal the whole response."""
         ...
 
 
@@ -71,7 +71,7 @@ class Sealer(Protocol):
 
 
 class ChunkedSealer:
-    """Streams: what is written can be sent at once.
+    """Streams: content can be sent as soon as it is written.
 
     Args:
         sealer: of the chunked response.
@@ -93,8 +93,8 @@ class ChunkedSealer:
 
     def begin(self, status: int, fields: Fields) -> bytes:
         """Seal the inner head; see the Protocol."""
-        # The nonce goes out with the head: RFC 9458, section 4.4 derives the response's
-        # keys from it, so it is drawn once and stands before any chunk.
+        # The nonce is sent with the head: RFC 9458, section 4.4 derives the response's
+        # keys from it, so it is drawn once and precedes all chunks.
         self._receipt.begin(status)
         head = bhttp.encode_response_head(status, fields)
         return self._sealer.begin() + self._sealer.seal(head)
@@ -112,13 +112,13 @@ class ChunkedSealer:
 
     def finish(self) -> bytes:
         """Seal the end; see the Protocol."""
-        # The last chunk is sealed with other associated data than the others: who cuts
-        # the answer cannot make another chunk the last.
+        # The last chunk is sealed with other associated data than the others: an
+        # attacker who truncates the answer cannot make another chunk the last.
         return self._sealer.finish(bhttp.encode_content_end(self._receipt.trailers()))
 
 
 class PlainSealer:
-    """Holds everything back: plain OHTTP seals an answer whole.
+    """Buffers everything: plain OHTTP seals an answer whole.
 
     Args:
         sealer: of the plain response.
@@ -135,13 +135,13 @@ class PlainSealer:
         self._content = bytearray()
 
     def begin(self, status: int, fields: Fields) -> bytes:
-        """Note the inner head; see the Protocol."""
-        # Nothing may go out: RFC 9458, section 4.4 seals the response as one message.
+        """Record the inner head; see the Protocol."""
+        # Nothing may be sent: RFC 9458, section 4.4 seals the response as one message.
         self._status, self._fields = status, fields
         return b""
 
     def write(self, content: bytes) -> bytes:
-        """Note some inner content; see the Protocol."""
+        """Record some inner content; see the Protocol."""
         self._content += content
         return b""
 
@@ -154,7 +154,7 @@ class PlainSealer:
 
 
 class FrameOutput(Protocol):
-    """Makes what is sent of the frames of one answer."""
+    """Turns the frames of one answer into bytes to send."""
 
     @property
     def media_type(self) -> str:
@@ -162,19 +162,19 @@ class FrameOutput(Protocol):
         ...
 
     def begin(self, status: int, fields: Fields) -> None:
-        """Take the inner head, which is in the first frame as well."""
+        """Take the inner head, which the first frame contains as well."""
         ...
 
     def write(self, content: bytes) -> None:
-        """Take inner content, which is in the frames as well."""
+        """Take inner content, which the frames contain as well."""
         ...
 
     def frame(self, frame: Frame) -> bytes:
-        """Return the bytes to send at this frame's tick; maybe none."""
+        """Return the bytes to send at this frame's tick; possibly none."""
         ...
 
     def trailers(self) -> Fields:
-        """Return what the final frame ends with, when it is due."""
+        """Return the trailers of the final frame, when it is due."""
         ...
 
 
@@ -183,7 +183,7 @@ class ChunkedOutput:
 
     Args:
         sealer: of the chunked response.
-        receipt: takes what the frames hold, and ends the last.
+        receipt: takes the content of the frames, and ends the last.
     """
 
     media_type = OHTTP_CHUNKED_RESPONSE
@@ -194,12 +194,12 @@ class ChunkedOutput:
         self._opening = b""
 
     def begin(self, status: int, fields: Fields) -> None:  # noqa: ARG002 - the frame holds them
-        """Draw the nonce, which goes out with the first frame."""
+        """Draw the nonce, which is sent with the first frame."""
         self._receipt.begin(status)
         self._opening = self._sealer.begin()
 
     def write(self, content: bytes) -> None:
-        """Do nothing: the frames hold the content."""
+        """Do nothing: the frames contain the content."""
 
     def frame(self, frame: Frame) -> bytes:
         """Seal one frame; see the Protocol."""
@@ -207,8 +207,8 @@ class ChunkedOutput:
         if frame.final:
             return self._sealer.finish(frame.plaintext)
         self._receipt.add(frame.content)
-        # The nonce goes with the first frame, never alone: alone it would say when the
-        # answer began, and make one more write than frames.
+        # The nonce is sent with the first frame, never alone: alone it would disclose
+        # when the answer began, and make one more write than frames.
         opening, self._opening = self._opening, b""
         return opening + self._sealer.seal(frame.plaintext)
 
@@ -218,9 +218,9 @@ class ChunkedOutput:
 
 
 class PlainOutput:
-    """Nothing is sent before the last frame's tick; then everything at once.
+    """Sends nothing before the last frame's tick; then everything at once.
 
-    It is as long as the frames would have been together.
+    The result is as long as the frames would be together.
 
     Args:
         sealer: of the plain response.
@@ -248,36 +248,36 @@ class PlainOutput:
         self._frames = 0
 
     def begin(self, status: int, fields: Fields) -> None:
-        """Note the inner head; see the Protocol."""
+        """Record the inner head; see the Protocol."""
         self._status, self._fields = status, fields
 
     def write(self, content: bytes) -> None:
-        """Note some inner content; see the Protocol."""
+        """Record some inner content; see the Protocol."""
         self._content += content
 
     def frame(self, frame: Frame) -> bytes:
         """Count one frame; at the final one seal all; see the Protocol."""
-        # Plain OHTTP seals an answer whole, so nothing goes out before its last tick:
-        # sent when it is ready, it would say when the model was.
+        # Plain OHTTP seals an answer whole, so nothing is sent before its last tick:
+        # sent when it is ready, it would disclose when the model was.
         self._frames += 1
         if not frame.final:
             return b""
         response = _whole(
             self._status, self._fields, bytes(self._content), self._receipt
         )
-        # Not until the answer is collected: what is sealed is not kept.
+        # Cleared now, not when the answer is collected: sealed content is not kept.
         self._content.clear()
         encoded, _ = encode_padded_response(
             response,
             self._parameters,
             self._suite,
-            # As long as the frames would have been together, whatever it holds.
+            # As long as the frames would be together, whatever it contains.
             least_bucket=self._parameters.bucket_of(self._frames),
         )
         return self._sealer.seal(encoded)
 
     def trailers(self) -> Fields:
-        """Return none: the answer's own stand at the end of the whole."""
+        """Return none: the trailers are at the end of the whole answer."""
         return ()
 
 
@@ -300,16 +300,16 @@ class PaddedSealer:
 
     @property
     def room(self) -> int:
-        """Octets of content that still fit."""
+        """Bytes of content that still fit."""
         return self._framer.room
 
     def room_in(self, bucket: int) -> int:
-        """Return the octets of content that still fit before a bucket's end."""
+        """Return the bytes of content that still fit before a bucket's end."""
         return self._framer.room_in(bucket)
 
     @property
     def pending(self) -> int:
-        """Octets of content that wait for their frame."""
+        """Bytes of content that wait for their frame."""
         return self._framer.pending
 
     @property
@@ -324,13 +324,13 @@ class PaddedSealer:
 
     @property
     def over(self) -> bool:
-        """Whether the final frame was sealed; not where none has begun."""
+        """Whether the final frame was sealed; False if none has begun."""
         return self._begun is not None and self._begun.over
 
     def begin(
         self, status: int, fields: Fields, *, filler: Filler, least_bucket: int = 0
     ) -> None:
-        """Set the inner head, and what stands where nothing is said."""
+        """Set the inner head, and the filler for empty frames."""
         # In the first frame, whatever the status: a refusal looks like an answer.
         head = bhttp.encode_response_head(status, fields)
         self._begun = AnswerFramer(
@@ -339,20 +339,20 @@ class PaddedSealer:
         self._output.begin(status, fields)
 
     def write(self, content: bytes) -> None:
-        """Add whole units of content, after which filler may stand.
+        """Add whole units of content, after which filler may follow.
 
         Raises:
             LimitExceededError: longer than ``room``.
         """
         # The framer first: it refuses what does not fit, and then nothing of it is
-        # kept.
+        # recorded.
         self._framer.write(content)
         self._output.write(content)
 
     def end(self) -> None:
-        """Say that nothing more comes; frames go on to the bucket's end."""
-        # Asked for when the final frame is due: filler is content too, and the receipt
-        # is over all of it.
+        """End the content; frames continue to the bucket's end."""
+        # Requested when the final frame is due: filler is content too, and the receipt
+        # covers all of it.
         self._framer.end(self._output.trailers)
 
     def next(self) -> bytes:
@@ -369,7 +369,7 @@ class PaddedSealer:
 def _whole(
     status: int, fields: Fields, content: bytes, receipt: Receipting
 ) -> bhttp.Response:
-    # In this order: the trailers are over the status and the content before them.
+    # In this order: the trailers cover the status and the content before them.
     receipt.begin(status)
     receipt.add(content)
     return bhttp.Response(

@@ -1,4 +1,4 @@
-"""The command ``curtilage-stapler``: arguments, exit codes, nothing else."""
+"""The command ``curtilage-stapler``: arguments and exit codes."""
 
 import argparse
 import asyncio
@@ -41,16 +41,16 @@ EXIT_OK: Final = 0
 EXIT_FAILED: Final = 3
 
 DESCRIPTION: Final = """\
-Fetch what AMD or Intel say of this machine, outside the enclave, into files that
-curtilage-enclave evidence staples to its evidence. Believes nothing, and is
-believed nothing: whoever verifies the evidence verifies these files.
+Fetch AMD's or Intel's endorsements of this machine, outside the enclave, into files
+that curtilage-enclave evidence staples to its evidence. Trusts nothing and need not
+be trusted: the verifier of the evidence verifies these files.
 
   curtilage-stapler run --identity unix:/run/stapler/identity.sock \\
       --endorsements /var/lib/curtilage/endorsements
   curtilage-stapler identify --socket unix:/run/stapler/identity.sock \\
-      --out identity.json          # where there is no way out; carry it along
+      --out identity.json          # without network access; carry it along
 
-exit codes: 0 done, 2 usage, 3 something was not to be had
+exit codes: 0 done, 2 usage, 3 something was not available
 """
 
 
@@ -85,9 +85,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def _identify(arguments: _Arguments) -> None:
-    """Store what the evidence process says its machine is."""
+    """Store the identity that the evidence process reports for its machine."""
     evidence = await ask_identity(arguments.socket)
-    # Only what a round could use is worth carrying.
+    # Only an identity that a round could use is worth carrying.
     identity_of(evidence, product=arguments.product)
     EndorsementStore(arguments.out.parent).write(arguments.out.name, evidence)
 
@@ -122,7 +122,7 @@ async def _until_signalled(stapler: Stapler) -> None:
     running = asyncio.create_task(stapler.run())
     stopping = asyncio.create_task(stop.wait())
     try:
-        # A round ends by itself only where it cannot go on.
+        # A round ends by itself only if it cannot continue.
         await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if running.done():
             running.result()
@@ -140,13 +140,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version()}")
     actions = parser.add_subparsers(dest="action", required=True)
-    identify = actions.add_parser("identify", help="store which machine this is")
+    identify = actions.add_parser("identify", help="store the machine's identity")
     identify.add_argument(
         "--socket", required=True, type=unix_path, metavar="unix:PATH"
     )
     identify.add_argument("--out", required=True, type=Path, metavar="FILE")
     _add_product(identify)
-    run = actions.add_parser("run", help="fetch, and fetch again before it runs out")
+    run = actions.add_parser("run", help="fetch, and fetch again before it expires")
     run.add_argument(
         "--identity", required=True, metavar="unix:PATH|FILE", help="which machine"
     )
@@ -180,8 +180,8 @@ def _add_product(parser: argparse.ArgumentParser) -> None:
 def _base(text: str) -> str:
     if not is_base_address(text):
         raise argparse.ArgumentTypeError(
-            "must be https://host[/path], or http on this machine, without a slash"
-            " at its end"
+            "must be https://host[/path], or http on this machine, without a trailing"
+            " slash"
         )
     return text
 

@@ -1,4 +1,4 @@
-"""Where the vendors publish, and how each thing is asked for; pure.
+"""The vendors' addresses and the forms of their requests. Pure.
 
 AMD, "Versioned Chip Endorsement Key (VCEK) Certificate and KDS Interface
 Specification" (57230), chapter 4. Intel, "API for Intel SGX and TDX Provisioning
@@ -20,7 +20,7 @@ _TURIN_HARDWARE_ID_BYTES: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
-    """The base addresses, without a slash at their end.
+    """The base addresses, without a trailing slash.
 
     Attributes:
         amd_kds: AMD's Key Distribution Service.
@@ -34,7 +34,7 @@ class Addresses:
 
 
 def is_base_address(text: str) -> bool:
-    """Tell whether a base address will do: HTTPS, or HTTP to this machine."""
+    """Return whether a base address is valid: HTTPS, or HTTP to this machine."""
     try:
         url = urlsplit(text)
         host = url.hostname

@@ -1,7 +1,7 @@
-"""What AMD says of a chip: its certificate, the chain above it, revocations.
+"""AMD's endorsements of a chip: its certificate, the chain above it, revocations.
 
-Fetches and splits; verifies nothing. What does not look like what was asked for
-is not stored, so that an error page never takes a good file's place.
+Fetches and splits; verifies nothing. A response of another kind than requested is not
+stored, so that an error page never replaces a good file.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ async def fetch_amd(
     """Fetch a machine's files, by name.
 
     Raises:
-        FetchError: one of them was not to be had.
+        FetchError: one of them was not available.
     """
     files: dict[str, bytes] = {}
     if identity.has_vcek:
@@ -67,7 +67,7 @@ async def fetch_amd(
 
 
 def amd_expires(files: Mapping[str, bytes]) -> datetime | None:
-    """Return when the first of the stored files runs out; None: unreadable."""
+    """Return when the first of the stored files expires; None: unreadable."""
     names = (VEK_FILE, ASK_FILE, ARK_FILE)
     present = {name: data for name in names if (data := files.get(name))}
     try:
@@ -83,7 +83,7 @@ def amd_expires(files: Mapping[str, bytes]) -> datetime | None:
 
 
 def _split_chain(pem: bytes) -> tuple[bytes, bytes]:
-    """Return the intermediate and the root, told apart by who issued them."""
+    """Return the intermediate and the root, distinguished by their issuers."""
     # Not by their places: AMD puts the intermediate first, a mirror may not.
     try:
         loaded = x509.load_pem_x509_certificates(pem)

@@ -1,22 +1,22 @@
-"""Why the stapler could not do its work; one error for each way to go on.
+"""Errors of the stapler, one for each way to continue.
 
 StaplerError
-├── FetchError      a vendor, or the way to one, failed: try again later
-├── IdentityError   it is not known which machine this is
+├── FetchError      a vendor, or the connection to it, failed: try again later
+├── IdentityError   the machine's identity is unknown
 └── StoreError      the directory cannot be written
 """
 
 
 class StaplerError(Exception):
-    """Root of everything that the stapler raises on purpose."""
+    """Base class of all errors that the stapler raises on purpose."""
 
 
 class FetchError(StaplerError):
-    """Nothing usable came from an address.
+    """An address returned nothing usable.
 
     Attributes:
-        lasting: another try would give the same: the address knows no such
-            thing, or we would not read what it gives.
+        lasting: another try would have the same result: the address does not
+            exist, or we would not read its content.
     """
 
     def __init__(self, message: str, *, lasting: bool = False) -> None:
@@ -25,7 +25,7 @@ class FetchError(StaplerError):
 
 
 class IdentityError(StaplerError):
-    """The machine's evidence is not to be had, or of a kind without files."""
+    """The machine's evidence is not available, or of a kind without files."""
 
 
 class StoreError(StaplerError):

@@ -1,8 +1,8 @@
-"""The stapler's way out: bounded, patient GET requests; its only door to aiohttp.
+"""The stapler's network access: bounded GET requests with retries, through aiohttp.
 
-No redirect is followed, no cookie kept, no environment variable consulted. A
-failure that may pass is tried again, later and later. What comes back is bytes
-that is not verified here.
+No redirect is followed, no cookie kept, no environment variable read. A failure that
+may be temporary is retried with growing pauses. The result is bytes that are not
+verified here.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ MAX_HEADER_BYTES: Final = 16 * 1024
 """Intel sends a chain of two certificates in a header."""
 HTTP_OK: Final = 200
 PASSING: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""What another try may change."""
+"""Statuses for which another try may succeed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Fetched:
 
     Attributes:
         body: bounded.
-        headers: lower-case names; of several of one name the last.
+        headers: lower-case names; the last value of repeated ones.
     """
 
     body: bytes = field(repr=False)
@@ -42,19 +42,19 @@ class Fetched:
 
 
 class Fetches(Protocol):
-    """Gets things from the vendors."""
+    """Fetches from the vendors."""
 
     async def get(self, url: str, *, limit: int) -> Fetched:
-        """Return what is at an address, at most ``limit`` bytes.
+        """Return the content of an address, at most ``limit`` bytes.
 
         Raises:
-            FetchError: it was not to be had.
+            FetchError: it is not available.
         """
         ...
 
 
 class Fetcher:
-    """Gets things over HTTPS; a context manager.
+    """Fetches over HTTPS; a context manager.
 
     Args:
         proxy: an ``http://`` proxy that forwards with CONNECT, or None.
@@ -77,7 +77,8 @@ class Fetcher:
     async def __aenter__(self) -> Self:
         """Open the session."""
         self._session = aiohttp.ClientSession(  # noqa: TID251 - a door
-            # The limit is of what comes: decompressed, a few octets may be gigabytes.
+            # The limit applies to received bytes: decompressed, a few may become
+            # gigabytes.
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": "curtilage-stapler", "Accept-Encoding": "identity"},
@@ -99,7 +100,7 @@ class Fetcher:
             await self._session.close()
 
     async def get(self, url: str, *, limit: int) -> Fetched:
-        """Get, and try again while that may help; see the Protocol."""
+        """Fetch, and retry while that may help; see the Protocol."""
         pause_s = FIRST_PAUSE_S
         for attempt in range(1, ATTEMPTS + 1):
             try:
@@ -120,12 +121,12 @@ class Fetcher:
             ) as response:
                 status = response.status
                 if status != HTTP_OK:
-                    # A redirect too: it would lead out to whom nobody named.
+                    # A redirect too: it would lead to a host that was not configured.
                     lasting = status not in PASSING
                     raise FetchError(
                         f"{_host(url)}: HTTP status {status}", lasting=lasting
                     )
-                # Read to one octet beyond: a body that never ends is not waited for.
+                # Read to one byte beyond: a body that never ends is not waited for.
                 body = await response.content.read(limit + 1)
                 while body and len(body) <= limit and not response.content.at_eof():
                     body += await response.content.read(limit + 1 - len(body))
@@ -140,5 +141,5 @@ class Fetcher:
 
 
 def _host(url: str) -> str:
-    # The rest of an address names a chip.
+    # The rest of an address identifies a chip.
     return urlsplit(url).netloc

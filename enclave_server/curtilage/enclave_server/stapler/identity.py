@@ -1,8 +1,8 @@
-"""Which machine this is: from its own evidence, by a socket or a file.
+"""The identity of the machine, from its own evidence, by a socket or a file.
 
-The evidence process answers on its stapler socket with evidence over a fixed
-text, which binds nothing. What is read out of it decides what is fetched and
-nothing else, so it need not be verified.
+The evidence process answers on its stapler socket with evidence over a fixed text,
+which binds nothing. The identity in it decides only what is fetched, so it need not be
+verified.
 """
 
 import asyncio
@@ -43,8 +43,8 @@ class SnpIdentity:
     """A machine with SEV-SNP.
 
     Attributes:
-        product: which family of chips.
-        chip_id: 64 bytes, zeros where the host hides it.
+        product: the family of chips.
+        chip_id: 64 bytes, zeros if the host hides it.
         tcb: the patch levels that the signing key was derived for.
         vlek: the provider loaded the signing key, and gives its certificate to
             the guest; AMD has none for it.
@@ -57,7 +57,7 @@ class SnpIdentity:
 
     @property
     def has_vcek(self) -> bool:
-        """Whether AMD can say which certificate this chip's key has."""
+        """Whether AMD can return the certificate of this chip's key."""
         return not self.vlek and any(self.chip_id)
 
 
@@ -67,7 +67,7 @@ class TdxIdentity:
 
     Attributes:
         fmspc: the platform's family, 6 bytes.
-        authority: who issued its certificate: ``platform`` or ``processor``.
+        authority: that issued its certificate: ``platform`` or ``processor``.
     """
 
     fmspc: bytes
@@ -84,13 +84,13 @@ async def ask_identity(socket: Path, *, timeout_s: float = SOCKET_TIMEOUT_S) -> 
         ``encode_cpu_evidence`` JSON, not yet parsed.
 
     Raises:
-        IdentityError: it gave none.
+        IdentityError: it returned none.
     """
     try:
         async with asyncio.timeout(timeout_s):
             reader, writer = await asyncio.open_unix_connection(socket)  # noqa: TID251 - a door
             try:
-                # The data is ignored: what identifies a machine binds nothing.
+                # The data is ignored: evidence that identifies a machine binds nothing.
                 writer.write(encode_request(IDENTITY, bytes(DATA_BYTES)))
                 await writer.drain()
                 length = int.from_bytes(await reader.readexactly(LENGTH_BYTES))
@@ -107,14 +107,14 @@ async def ask_identity(socket: Path, *, timeout_s: float = SOCKET_TIMEOUT_S) -> 
 
 
 def identity_of(data: bytes, *, product: Product | None = None) -> Identity:
-    """Read which machine made a piece of evidence.
+    """Read the identity of the machine that made a piece of evidence.
 
     Args:
         data: ``encode_cpu_evidence`` JSON; unverified.
         product: for reports that do not name it (version 2).
 
     Raises:
-        IdentityError: unreadable, or of a kind that nothing is stapled to.
+        IdentityError: unreadable, or of a kind without endorsements.
     """
     try:
         given = parse_cpu_evidence(data)
@@ -134,7 +134,7 @@ def identity_of(data: bytes, *, product: Product | None = None) -> Identity:
 def _snp(report: SnpReport, product: Product | None) -> SnpIdentity:
     named = report.product or product
     if named is None:
-        raise IdentityError("the report does not name its product; name it yourself")
+        raise IdentityError("the report does not name its product; pass it explicitly")
     return SnpIdentity(
         product=named,
         chip_id=report.chip_id,

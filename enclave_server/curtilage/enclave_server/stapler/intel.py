@@ -1,9 +1,9 @@
-"""What Intel says of a platform: the collateral of a TDX quote.
+"""Intel's endorsements of a platform: the collateral of a TDX quote.
 
-Fetches four answers and puts them into one file, in the form that ``dcap-qvl``
-calls ``QuoteCollateralV3``. Intel signs two of them as the exact octets of a JSON
-value inside the answer, so those are cut out and never written anew. Verifies
-nothing; what does not look like what was asked for is not stored.
+Fetches four responses and combines them into one file, in the format that ``dcap-qvl``
+calls ``QuoteCollateralV3``. Intel signs two of them as the exact bytes of a JSON value
+inside the response, so those are cut out and never encoded again. Verifies nothing; a
+response of another kind than requested is not stored.
 """
 
 import json
@@ -42,7 +42,7 @@ async def fetch_intel(
     """Fetch a platform's collateral, by file name.
 
     Raises:
-        FetchError: some part was not to be had, or not what was asked for.
+        FetchError: some part was not available, or not what was requested.
     """
     pcs = addresses.intel_pcs
     tcb_info = await fetcher.get(
@@ -70,7 +70,7 @@ async def fetch_intel(
             "qe_identity_signature": enclave_signature,
         }
     ).encode()
-    # As a verifier would read it, so that no error page takes a good file's place.
+    # Parsed as a verifier would, so that no error page replaces a good file.
     if len(collateral) > MAX_COLLATERAL_BYTES:
         raise FetchError("Intel: the collateral is longer than evidence may carry")
     try:
@@ -83,7 +83,7 @@ async def fetch_intel(
 
 
 def intel_expires(files: Mapping[str, bytes]) -> datetime | None:
-    """Return when the first part of the collateral runs out; None: unreadable."""
+    """Return when the first part of the collateral expires; None: unreadable."""
     try:
         collateral = parse_collateral(files[COLLATERAL_FILE])
         lists = [
@@ -99,14 +99,14 @@ def intel_expires(files: Mapping[str, bytes]) -> datetime | None:
 
 
 def split_signed(body: bytes, name: str) -> tuple[str, str]:
-    """Cut ``{"<name>": {...}, "signature": "..."}`` in two, octet for octet.
+    """Split ``{"<name>": {...}, "signature": "..."}`` in two, byte for byte.
 
     Raises:
         FetchError: it is not that.
     """
     try:
-        # Found by a parser, but taken as it stands: encoded anew, the same value may be
-        # another text, and the signature is over the text.
+        # Located by a parser, but copied verbatim: encoded again, the same value may
+        # become another text, and the signature is over the text.
         text = body.decode("utf-8")
         begin = re.match(rf'\s*{{\s*"{name}"\s*:\s*', text)
         if begin is None or text[begin.end()] != "{":
@@ -114,7 +114,7 @@ def split_signed(body: bytes, name: str) -> tuple[str, str]:
         _, end = json.JSONDecoder().raw_decode(text, begin.end())
     except (ValueError, IndexError, RecursionError):
         raise FetchError(f"Intel: no {name}") from None
-    # To the very end: what else stood behind it would be signed by nobody.
+    # To the very end: anything after it would not be signed.
     signature = _SIGNATURE.fullmatch(text, end)
     if signature is None:
         raise FetchError(f"Intel: {name} without its signature")
@@ -122,7 +122,7 @@ def split_signed(body: bytes, name: str) -> tuple[str, str]:
 
 
 def _chain(fetched: Fetched, header: str) -> str:
-    """Read a PEM chain out of a header, where it is percent-encoded."""
+    """Read a PEM chain from a header, where it is percent-encoded."""
     value = unquote(fetched.headers.get(header, ""))
     if "-----BEGIN CERTIFICATE-----" not in value:
         raise FetchError(f"Intel: no chain in {header}")

@@ -1,7 +1,7 @@
-"""The stapler's rounds: which machine, what to fetch, when to come again.
+"""The stapler's rounds: identify the machine, fetch, and schedule the next one.
 
-A round fetches everything and replaces what differs. A round that fails leaves
-what there is; whether that still does is for whoever verifies to say.
+A round fetches everything and replaces what differs. A round that fails leaves the
+files unchanged; whether they are still valid is for the verifier to decide.
 """
 
 import asyncio
@@ -34,12 +34,12 @@ LEAST_PAUSE_S: Final = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaplerSettings:
-    """What the stapler is configured with.
+    """The stapler's configuration.
 
     Attributes:
         endorsements: the directory to fill.
-        identity: the evidence process's stapler socket, or a file with what it
-            said.
+        identity: the evidence process's stapler socket, or a file with its
+            identity.
         by_socket: which of the two it is.
         addresses: the vendors', or mirrors'.
         product: AMD's, for reports that do not name it.
@@ -55,11 +55,11 @@ class StaplerSettings:
 
 
 class Stapler:
-    """Keeps one machine's endorsements fresh.
+    """Keeps one machine's endorsements up to date.
 
     Args:
         settings: see there.
-        fetcher: the way out.
+        fetcher: the network access.
         clock: aware UTC.
         notice: takes one line for each round.
     """
@@ -82,10 +82,10 @@ class Stapler:
         """Fetch everything, and replace what differs.
 
         Returns:
-            When the first of it runs out; None where that is not to be read.
+            When the first of it expires; None if that cannot be read.
 
         Raises:
-            StaplerError: something was not to be had; what there was is there.
+            StaplerError: something was not available; the old files are kept.
         """
         settings = self._settings
         if settings.by_socket:
@@ -100,7 +100,7 @@ class Stapler:
         else:
             files = await fetch_intel(self._fetcher, settings.addresses, identity)
             expires = intel_expires(files)
-        # Nothing is written before everything was had: the files are of one round.
+        # Nothing is written before everything was fetched: the files are of one round.
         written: list[str] = []
         for name, data in files.items():
             if self._store.read(name) != data:
@@ -125,7 +125,7 @@ class Stapler:
                 pause_s = self._pause_s(expires)
             except StaplerError as error:
                 self._notice(f"not renewed: {error}")
-                # Twice as long each time: vendors answer those last who ask too often.
+                # Twice as long each time: vendors throttle clients that ask too often.
                 pause_s = min(
                     LEAST_PAUSE_S * 2.0**failures, float(self._settings.interval_s)
                 )

@@ -1,4 +1,4 @@
-"""Writes endorsements so that a reader finds the old file or the new one."""
+"""Writes endorsements atomically: a reader finds the old file or the new one."""
 
 import os
 import secrets
@@ -9,24 +9,24 @@ from typing import Final
 from curtilage.enclave_server.stapler.errors import StoreError
 
 FILE_MODE: Final = 0o644
-"""Public statements; another user reads them."""
+"""Public data; another user reads the files."""
 
 
 class EndorsementStore:
     """The directory that the evidence process reads.
 
     Args:
-        directory: made if it is not there.
+        directory: created if it does not exist.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def read(self, name: str) -> bytes:
-        """Return a file's bytes, or none where there is no such file.
+        """Return a file's bytes, or none if there is no such file.
 
         Raises:
-            StoreError: it is there and cannot be read.
+            StoreError: it exists and cannot be read.
         """
         try:
             return (self._directory / name).read_bytes()
@@ -39,12 +39,12 @@ class EndorsementStore:
         """Replace a file in one step.
 
         Raises:
-            StoreError: it could not be written; the old one is still there.
+            StoreError: it could not be written; the old one is kept.
         """
         temporary = self._directory / f".{name}.{secrets.token_hex(8)}"
         try:
-            # Beside the file, so that the renaming is one step; under a name by which
-            # nobody reads.
+            # Next to the file, so that the rename is atomic; under a name that no
+            # reader uses.
             self._directory.mkdir(parents=True, exist_ok=True)
             _write_whole(temporary, data)
             temporary.replace(self._directory / name)
@@ -55,14 +55,14 @@ class EndorsementStore:
 
 
 def _write_whole(path: Path, data: bytes) -> None:
-    # O_EXCL follows no link: what somebody put there first is not written through.
+    # O_EXCL follows no link: a file that was put there before is not written through.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     descriptor = os.open(path, flags, FILE_MODE)
     try:
         left = memoryview(data)
         while left:
             left = left[os.write(descriptor, left) :]
-        # Before the name: after a crash the name must not hold an empty file.
+        # Before the rename: after a crash the name must not refer to an empty file.
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""The command curtilage-relay balancer-config: a file in, a program's text out."""
+"""The command curtilage-relay balancer-config: generates a balancer configuration."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -23,39 +23,39 @@ DESCRIPTION: Final = """\
 Write the configuration of a header-only balancer to standard output, for nginx
 (1.22 or later) or for Envoy (1.36 or later).
 
-It passes requests on by the name in Host, and reads no content. Before relays,
-which are all alike, it takes one that is up and has the fewest requests, and
-sends a question once. Before enclaves it chooses nothing: each has a key and a
-name of its own, and which one is asked, the client drew. The head of each text
-says how to check, run and drain it, and what this program does otherwise.
+It routes requests by the name in Host, and reads no content. In front of relays, which
+are interchangeable, it chooses one that is up and has the fewest requests, and sends
+a request once. In front of enclaves it chooses nothing: each has its own key and name,
+and the client has drawn one. The head of each text describes how to check, run and
+drain it, and how this program differs from the other one.
 """
 EPILOG: Final = """\
 example (balancer.toml):
   listen = "0.0.0.0:8443"                  # or "unix:/run/x.sock"
   upstream_ca_file = "/etc/ca.pem"         # absent: the system's certificates
-  [tls]                                    # needed where other machines ask
+  [tls]                                    # needed if other machines connect
   certificate = "/etc/balancer/chain.pem"
   key = "/etc/balancer/key.pem"
-  client_ca = "/etc/balancer/clients.pem"  # then only with a certificate of these
-  [relays]                                 # by name; several relays are alike, and
+  client_ca = "/etc/balancer/clients.pem"  # only clients with a certificate from it
+  [relays]                                 # by name; its relays are interchangeable
   "relay.example" = ["https://10.0.0.11:8443", "https://10.0.0.12:8443"]
   [clients]                                # the relays' own caps must be off (0):
-  exchanges = 8                            # they see the balancer's address alone
+  exchanges = 8                            # they see only the balancer's address
   requests_per_s = 50
   burst = 200
   [limits]                                 # each has a default
   max_per_backend = 56
-  check_s = 5                              # between two looks at /healthz
+  check_s = 5                              # between two checks of /healthz
 
-before enclaves, instead of [relays] and [clients]:
+in front of enclaves, instead of [relays] and [clients]:
   [enclaves]                               # one address behind each name
   "a.enclaves.example" = "https://10.1.0.11:8443"
   "b.enclaves.example" = "https://10.1.0.12:8443"
 
   curtilage-relay balancer-config envoy --config balancer.toml > envoy.yaml
 
-What is behind must have a certificate for the name in quotes, also where it is
-reached by an address.
+Each backend must have a certificate for the name in quotes, even if it is reached
+by an address.
 
 exit codes: 0 written; 2 wrong usage or configuration;
             3 standard output cannot be written.

@@ -1,7 +1,7 @@
-"""What stands behind a balancer: relays that are alike, or enclaves that are not.
+"""The configuration of a balancer: what it serves, and its bounds.
 
-Knows names, addresses and bounds. A file that would let the balancer choose an
-enclave, or see both who asks and who answers, is refused as a whole.
+Its backends are interchangeable relays, or enclaves, which are not. A file that would
+let the balancer choose an enclave, or see both clients and enclaves, is refused.
 """
 
 import ipaddress
@@ -51,20 +51,20 @@ DROPPED: Final = (
     "X-Real-IP",
     "X-Request-ID",
 )
-"""Fields of a request that stop here: those by which proxies tell who asked. All
-others go on as they came, to a relay that reads three of them."""
+"""Fields of a request that stop here: those in which proxies name the client. All
+others are sent unchanged to a relay, which reads three of them."""
 PROBLEM_TITLE: Final = "The balancer cannot pass this on."
-"""One sentence for whatever it refuses: which backend failed, and how, is not told."""
+"""One text for all refusals: it does not disclose which backend failed, or how."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """What one client may take, where relays stand behind; 0 turns a cap off.
+    """The limits of one client in front of relays; 0 turns a cap off.
 
-    The relays see the balancer's address alone, so their own caps must be off.
+    The relays see only the balancer's address, so their own caps must be off.
 
     Attributes:
-        exchanges: requests of one client under way at once.
+        exchanges: requests of one client in progress at once.
         requests_per_s: in the long run.
         burst: requests at once, after a pause.
     """
@@ -81,17 +81,17 @@ class BalancerLimits:
     Attributes:
         max_connections: of clients, at once.
         max_per_backend: requests at one backend at once; the next one is refused.
-            Below the 64 connections that an enclave takes by default, so that
-            whoever looks at its health still finds room; of a relay's places (48)
-            as many are under way, the others wait there for their turn.
+            Below the 64 connections that an enclave takes by default, so that health
+            checks still find room; a relay serves as many as it has places (48), and
+            the others wait in its queue.
         connect_timeout_s: to reach a backend. Short: meanwhile a person waits.
         header_timeout_s: from a connection's begin to the end of a head.
         idle_timeout_s: how long a connection may wait for its next request.
         silence_s: the longest silence within a request or an answer; as long as a
             relay waits for an enclave.
-        check_s: between two looks at a backend's health, and how long each may take:
-            one that is only busy must not be left out. A relay's ``drain_delay_s``
-            must be longer.
+        check_s: between two health checks of a backend, and how long each may take: a
+            backend that is only busy must not be left out. A relay's
+            ``drain_delay_s`` must be longer.
         shutdown_grace_s: time for running requests after the signal to stop.
     """
 
@@ -110,12 +110,12 @@ class BalancerConfig:
     """What one balancer does.
 
     Attributes:
-        listen: where requests come in.
-        tls: TLS towards whoever asks; None for this machine alone.
-        names: what Host may say, to the backends behind it. Several are relays:
-            each can answer any request. An enclave is always alone behind its name.
-        chooses: whether relays stand behind, so that the balancer may choose.
-        shares: what one client may take; only relays' clients are counted.
+        listen: the address that clients connect to.
+        tls: TLS towards clients; None for this machine only.
+        names: values of Host, with the backends of each. Several are relays: each can
+            answer any request. An enclave is always the only backend of its name.
+        chooses: whether the backends are relays, so that the balancer may choose.
+        shares: limits for each client; only clients of relays are counted.
         limits: bounds.
         upstream_ca_file: trust these certificates for backends, not the system's.
     """
@@ -144,10 +144,10 @@ class _BalancerReader(TreeReader):
         listen = self._listen()
         tls = self._tls(listen)
         chooses = "relays" in self._tree
-        # One that stands before both sees who asks and which enclave answers: what
-        # two parties were to know apart.
+        # A balancer in front of both would see the client and the enclave that answers:
+        # knowledge that is to be divided between two parties.
         if chooses == ("enclaves" in self._tree):
-            both = ", not both: who sees the clients must not see the enclaves"
+            both = ", not both: no balancer may see both clients and enclaves"
             self._problems.append(
                 f"expected [relays] or [enclaves]{both if chooses else ''}"
             )
@@ -183,7 +183,7 @@ class _BalancerReader(TreeReader):
             for name, value in rows.items()
         }
         seen = [backend for backends in names.values() for backend in backends]
-        # Named twice, it would get twice its share.
+        # Listed twice, it would get twice its share.
         self._problems += [
             f"{table}: {upstream_text(backend)!r} is named twice"
             for backend in dict.fromkeys(seen)
@@ -200,8 +200,8 @@ class _BalancerReader(TreeReader):
                 f"{label}: expected a name in lower case, without a port"
             )
         if table == "enclaves":
-            # A question is sealed to one enclave's key and opens nowhere else; and
-            # whoever could choose could lead a person to an enclave.
+            # A request is sealed to one enclave's key and cannot be opened elsewhere;
+            # and a balancer that could choose could steer a client to an enclave.
             texts: object = [value]
             wanted = "expected one address: each enclave has a key of its own"
         else:
@@ -219,7 +219,7 @@ class _BalancerReader(TreeReader):
             except ConfigError as error:
                 self._problems.append(f"{label}: {error}")
             self._check_text(label, text)
-        # One transport to all that stand behind one name: the next address to be tried
+        # The same transport for all backends of one name: the next address to be tried
         # must not be a weaker one.
         if len({upstream_text(backend).partition(":")[0] for backend in backends}) > 1:
             self._problems.append(f"{label}: expected one kind of address for all")
@@ -229,11 +229,13 @@ class _BalancerReader(TreeReader):
         if not isinstance(listen, TCPAddress):
             return
         if tls is None and is_remote(listen):
-            # Whoever is on the line would see names, media types and where each
-            # message ends, and a relay's keys of access.
+            # An observer of the line would see names, media types and where each
+            # message ends, and a relay's access keys.
             self._problems.append("tls: needed where other machines reach this")
         if listen.port == 0:
-            self._problems.append("listen: expected a port; 0 lets nobody find it")
+            self._problems.append(
+                "listen: expected a port; 0 cannot be found by clients"
+            )
         try:
             ipaddress.ip_address(listen.host)
         except ValueError:
@@ -249,7 +251,8 @@ class _BalancerReader(TreeReader):
             self._check_text("listen", listen)
 
     def _check_text(self, key: str, text: str) -> None:
-        # A semicolon or a brace in a path would end our line and begin one of its own.
+        # A semicolon or a brace in a path would end our line and begin another
+        # directive.
         if SAFE_TEXT.fullmatch(text) is None:
             self._problems.append(
                 f"{key}: {text!r} has characters that nginx or Envoy would read as "

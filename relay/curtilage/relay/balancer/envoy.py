@@ -1,7 +1,7 @@
-"""A balancer as an Envoy configuration: JSON, which is YAML, made from a configuration.
+"""Generates an Envoy configuration (JSON, which is valid YAML) for a balancer.
 
-Pure: the same configuration gives the same octets. Written for Envoy 1.36 and later,
-tried with 1.40; what Envoy does otherwise than nginx stands in the head of the text.
+Pure: the same configuration gives the same bytes. Written for Envoy 1.36 and later,
+tried with 1.40; the head of the text lists how Envoy differs from nginx.
 """
 
 import json
@@ -23,12 +23,12 @@ from curtilage.relay.refusals import PROBLEM_JSON
 Tree = dict[str, object]
 
 BUFFER_BYTES: Final = 64 * 1024
-"""Of each direction of a connection; beyond, whoever sends has to wait."""
+"""Of each direction of a connection; beyond it, the sender has to wait."""
 HEALTH_PATH: Final = "/healthz"
 """The same at a relay and at an enclave; 503 while it drains or cannot answer."""
 SPARE_CONNECTIONS: Final = 4
 CLIENTS_KEPT: Final = 20_000
-"""Addresses whose rate is counted; the one that was silent longest gives way."""
+"""Addresses whose rate is counted; the one silent the longest is replaced."""
 SOCKET_MODE: Final = 0o600
 _TYPE: Final = "type.googleapis.com/envoy"
 _HTTP_OPTIONS: Final = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
@@ -36,18 +36,18 @@ _HTTP_OPTIONS: Final = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 DIFFERENCES: Final[Mapping[str, str]] = {
     "shares": (
         "Envoy does not count one client's running requests: clients.exchanges is "
-        "not carried out, so a few addresses can take every place at the relays"
+        "not applied, so a few addresses can take every place at the relays"
     ),
     "addresses": (
         "where clients have a rate, Envoy keeps their addresses, as they are, in memory"
     ),
-    "connection-cap": "connections beyond the cap are closed without a word",
+    "connection-cap": "connections beyond the cap are closed without an answer",
     "stopping": (
-        "SIGTERM cuts running answers; drain first, as written above. What its "
-        "socket for that tells of the balancer, root alone may ask"
+        "SIGTERM cuts off running answers; drain first, as described above. Its socket "
+        "for that exposes data about the balancer, so only root may connect"
     ),
 }
-"""What the head of the text tells its operator beforehand."""
+"""Differences that the head of the text describes to the operator."""
 
 
 def envoy_balancer(config: BalancerConfig, folder: Path) -> str:
@@ -90,19 +90,19 @@ def _head(config: BalancerConfig, folder: Path) -> list[str]:
     words = [
         "A header-only balancer for Envoy (1.36 or later), made by",
         "    curtilage-relay balancer-config envoy --config balancer.toml",
-        "Do not edit it: change balancer.toml and make it again.",
+        "Do not edit it: change balancer.toml and generate it again.",
         "",
         "Before:     this folder must exist, best on a tmpfs, and be Envoy's own",
         f"            install -d -m {FOLDER_MODE} {folder}",
         "Check it:   envoy --mode validate -l off -c /path/envoy.yaml",
         "Run it:     envoy -c /path/envoy.yaml -l off --disable-hot-restart",
-        "            (-l off: its log would hold clients' addresses)",
+        "            (-l off: its log would contain clients' addresses)",
         f"Drain it:   curl --unix-socket {folder}/admin.sock -X POST \\",
         "                http://localhost/drain_listeners",
         f"            sleep {grace_s}; then SIGTERM",
         "",
-        f"Behind it: {'relays' if config.chooses else 'enclaves'}.",
-        "Otherwise than nginx's:",
+        f"Backends: {'relays' if config.chooses else 'enclaves'}.",
+        "Differences from nginx:",
         *listed(DIFFERENCES),
     ]
     return [*comment(*words), ""]
@@ -116,8 +116,8 @@ def _listener(config: BalancerConfig) -> Tree:
         "stat_prefix": "clients",
         "codec_type": "HTTP1",
         "http_protocol_options": _spelling(),
-        # The connection's own address counts, not what a client writes of itself; and
-        # no backend learns of it.
+        # The connection's own address counts, not one that a client sends in a field;
+        # and no backend receives it.
         "use_remote_address": True,
         "skip_xff_append": True,
         "internal_address_config": {},
@@ -132,7 +132,7 @@ def _listener(config: BalancerConfig) -> Tree:
         "local_reply_config": _refusal(),
         "route_config": {
             "name": "names",
-            # A head that says nothing by which proxies tell who asked.
+            # A head without the fields in which proxies name the client.
             "request_headers_to_remove": [field.lower() for field in DROPPED],
             "virtual_hosts": [
                 *(
@@ -143,7 +143,7 @@ def _listener(config: BalancerConfig) -> Tree:
                     }
                     for number, (name, backends) in enumerate(config.names.items())
                 ),
-                # Whoever gives another name is not guessed at.
+                # Another name is refused, not guessed.
                 {
                     "name": "strangers",
                     "domains": ["*"],
@@ -168,7 +168,7 @@ def _listener(config: BalancerConfig) -> Tree:
     if config.tls is not None:
         tls = config.tls
         common: Tree = {
-            # In TLS 1.2 a client's certificate stands in clear.
+            # TLS 1.2 sends a client's certificate in clear.
             "tls_params": {"tls_minimum_protocol_version": "TLSv1_3"},
             "alpn_protocols": ["http/1.1"],
             "tls_certificates": [
@@ -203,7 +203,7 @@ def _listener(config: BalancerConfig) -> Tree:
 
 
 def _refusal() -> Tree:
-    # One form for whatever Envoy itself says, as nginx's text has it.
+    # One form for all of Envoy's own answers, as in nginx's text.
     any_status: Tree = {
         "comparison": {
             "op": "GE",
@@ -233,16 +233,16 @@ def _route(number: int, name: str, count: int) -> Tree:
     route: Tree = {
         "cluster": f"backends_{number}",
         "host_rewrite_literal": name,
-        # An answer may take minutes; its silences are bounded instead.
+        # An answer may take minutes; only its silences are bounded.
         "timeout": "0s",
     }
     if count > 1:
-        # A question is sent once (RFC 9458, section 6.5): to the next relay goes only
-        # what could not be sent at all.
+        # A request is sent once (RFC 9458, section 6.5): only one that could not be
+        # sent at all is sent to the next relay.
         route["retry_policy"] = {
             "retry_on": "connect-failure",
             "num_retries": count - 1,
-            # Who is dead has the fewest requests, and would be drawn again.
+            # A dead relay has the fewest requests, and would be drawn again.
             "host_selection_retry_max_attempts": 64,
             "retry_host_predicate": [
                 {
@@ -259,7 +259,7 @@ def _route(number: int, name: str, count: int) -> Tree:
 
 def _rate(config: BalancerConfig) -> list[Tree]:
     shares = config.shares
-    # Behind a UNIX socket all are one client.
+    # Behind a UNIX socket all clients count as one.
     if (
         not config.chooses
         or not shares.requests_per_s
@@ -307,19 +307,19 @@ def _cluster(
     secure = gateway_of(backends[0]).scheme == "https"
     cluster: Tree = {
         "name": label,
-        # Names are looked up again while it runs; a socket has none.
+        # Names are resolved again while it runs; a socket has none.
         "type": "STRICT_DNS" if secure else "STATIC",
         "connect_timeout": _s(limits.connect_timeout_s),
         "per_connection_buffer_limit_bytes": BUFFER_BYTES,
         "lb_policy": "LEAST_REQUEST",
-        # Who is known to be down is not asked, even where all are: a client then
-        # hears so at once, and goes elsewhere or stays at home.
+        # A backend that is known to be down gets no request, even if all are: a client
+        # is then refused at once, and can use another relay or answer locally.
         "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
         "circuit_breakers": {
             "thresholds": [
                 {
-                    # Where every place is taken, the next request is refused once it
-                    # has a connection, and would wait for one without these few.
+                    # When every place is taken, the next request is refused once it has
+                    # a connection, and would wait for one without these few.
                     "max_connections": requests + SPARE_CONNECTIONS,
                     "max_pending_requests": requests,
                     "max_requests": requests,
@@ -381,8 +381,8 @@ def _cluster(
 
 
 def _spelling() -> Tree:
-    # Else it would write names of fields in lower case, and a message that passed a
-    # balancer could be told from one that did not.
+    # Else it would write field names in lower case, and a message that passed a
+    # balancer could be distinguished from one that did not.
     return {
         "header_key_format": {
             "stateful_formatter": {
@@ -411,5 +411,5 @@ def _backend_address(backend: Upstream) -> Tree:
 
 
 def _s(seconds: float) -> str:
-    """Write a duration; at least a millisecond, since 0 means for ever."""
+    """Format a duration; at least a millisecond, since 0 means for ever."""
     return f"{max(0.001, round(seconds, 3)):g}s"

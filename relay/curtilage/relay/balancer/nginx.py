@@ -1,7 +1,7 @@
-"""A balancer as an nginx configuration: text made from a configuration.
+"""Generates an nginx configuration for a balancer.
 
-Pure: the same configuration gives the same octets. Knows nginx 1.22 and later;
-what nginx does otherwise than Envoy stands in the head of the text.
+Pure: the same configuration gives the same bytes. Knows nginx 1.22 and later; the head
+of the text lists how nginx differs from Envoy.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,21 +44,21 @@ OWN_STATUSES: Final = (
     494,
     *range(500, 506),
 )
-"""Statuses that nginx itself may come to here."""
+"""Statuses that nginx itself may produce here."""
 
 DIFFERENCES: Final[Mapping[str, str]] = {
     "checks": (
-        "nginx looks at no backend by itself. A relay that could not be reached is "
-        "left out for limits.check_s, and found out by a request that then goes to "
+        "nginx does no health checks by itself. A relay that could not be reached is "
+        "left out for limits.check_s, and detected by a request that is then sent to "
         "the next one; an enclave that is down costs each request its connect time"
     ),
     "addresses": (
         "where clients have shares, nginx keeps their addresses, as they are, in memory"
     ),
-    "names": "backends' names are looked up once, when nginx starts",
+    "names": "backends' names are resolved once, when nginx starts",
     "server-field": "the Server field of its own refusals says nginx",
 }
-"""What the head of the text tells its operator beforehand."""
+"""Differences that the head of the text describes to the operator."""
 
 
 def nginx_balancer(config: BalancerConfig, folder: Path) -> str:
@@ -74,12 +74,12 @@ def nginx_balancer(config: BalancerConfig, folder: Path) -> str:
         *_head(config, folder),
         "worker_processes 1;",
         f"worker_rlimit_nofile {2 * connections};",
-        *comment("No crash writes memory, and so who asked, to disk."),
+        *comment("No crash may write memory, and so clients' addresses, to disk."),
         "worker_rlimit_core 0;",
         *comment("How long running requests may take after the signal to stop."),
         f"worker_shutdown_timeout {ms(limits.shutdown_grace_s)};",
         f"pid {folder}/nginx.pid;",
-        *comment("Lines of a lower level hold clients' addresses."),
+        *comment("Lines of a lower level contain clients' addresses."),
         "error_log /dev/null crit;",
         "",
         "events {",
@@ -104,7 +104,7 @@ def _head(config: BalancerConfig, folder: Path) -> Lines:
     words = [
         "A header-only balancer for nginx (1.22 or later), made by",
         "    curtilage-relay balancer-config nginx --config balancer.toml",
-        "Do not edit it: change balancer.toml and make it again.",
+        "Do not edit it: change balancer.toml and generate it again.",
         "",
         "Before:     this folder must exist, best on a tmpfs",
         f"            install -d -m {FOLDER_MODE} {folder}",
@@ -112,8 +112,8 @@ def _head(config: BalancerConfig, folder: Path) -> Lines:
         "Run it:     nginx -c /path/nginx.conf -g 'daemon off;'",
         "Drain it:   nginx -s quit -c /path/nginx.conf",
         "",
-        f"Behind it: {'relays' if config.chooses else 'enclaves'}.",
-        "Otherwise than Envoy's:",
+        f"Backends: {'relays' if config.chooses else 'enclaves'}.",
+        "Differences from Envoy:",
         *listed(DIFFERENCES),
     ]
     return [*comment(*words), ""]
@@ -123,19 +123,19 @@ def _common(config: BalancerConfig, folder: Path) -> Lines:
     limits = config.limits
     kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     return [
-        *comment("Tell nothing: no log, no version, no marks on answers."),
+        *comment("Disclose nothing: no log, no version, no marks on answers."),
         "access_log off;",
         "server_tokens off;",
         "etag off;",
         "gzip off;",
         "log_not_found off;",
         f"default_type {PROBLEM_JSON};",
-        *comment("nginx insists on these folders; nothing is ever in them."),
+        *comment("nginx requires these folders; nothing is ever in them."),
         *(f"{kind}_temp_path {folder}/{kind};" for kind in kinds),
         "",
-        *comment("nginx's own refusals in our words; a backend's pass as they are."),
+        *comment("nginx's own refusals get our text; a backend's pass unchanged."),
         *pages(OWN_STATUSES, "@refused"),
-        # No certificate, a wrong one, or no TLS: such a client gets no word.
+        # No certificate, a wrong one, or no TLS: such a client gets no answer.
         *pages([495, 496, 497], "=444 @closed"),
         "",
         *comment("What one connection may hold, and for how long."),
@@ -147,13 +147,13 @@ def _common(config: BalancerConfig, folder: Path) -> Lines:
         "reset_timedout_connection on;",
         "client_header_buffer_size 2k;",
         "large_client_header_buffers 4 8k;",
-        *comment("The content is not looked at, nor its length: the backend does."),
+        *comment("Neither content nor its length is checked: the backend does that."),
         "client_max_body_size 0;",
         "tcp_nodelay on;",
         "",
         *comment(
-            "Both ways stream, back-pressure included; nothing is kept on a disk, and",
-            "a backend cannot steer nginx (X-Accel-*).",
+            "Both directions stream, back-pressure included; nothing is written to",
+            "disk, and a backend cannot steer nginx (X-Accel-*).",
         ),
         "proxy_http_version 1.1;",
         "proxy_buffering off;",
@@ -180,7 +180,7 @@ def _common(config: BalancerConfig, folder: Path) -> Lines:
 def _shares(config: BalancerConfig) -> Lines:
     shares = config.shares
     lines = Lines()
-    # Behind a UNIX socket all are one client.
+    # Behind a UNIX socket all clients count as one.
     if config.chooses and not isinstance(config.listen, UnixAddress):
         if shares.exchanges or shares.requests_per_s:
             lines += [
@@ -208,7 +208,7 @@ def _shares(config: BalancerConfig) -> Lines:
 
 def _backends(config: BalancerConfig) -> Lines:
     limits = config.limits
-    # A lone backend is never left out: there is nobody else to ask.
+    # The only backend of a name is never left out: there is no other to try.
     fails = f"max_fails=1 fail_timeout={max(1, round(limits.check_s))}s"
     lines = Lines()
     for number, backends in enumerate(config.names.values()):
@@ -235,7 +235,7 @@ def _servers(config: BalancerConfig) -> Lines:
         f'{{"type":"about:blank","status":$status,"title":"{PROBLEM_TITLE}"}}'
     )
     common = [
-        # A client of HTTP/1.0 could not tell a cut from an end.
+        # A client of HTTP/1.0 could not distinguish a truncation from the end.
         "if ($server_protocol = HTTP/1.0) { return 426; }",
         "location @closed {",
         "    return 444;",
@@ -245,7 +245,7 @@ def _servers(config: BalancerConfig) -> Lines:
         f"    return 500 {problem};",
         "}",
     ]
-    # Whoever gives another name is not guessed at: it might be the other party's.
+    # Another name is refused, not guessed: it might be the other party's.
     lines = [
         "server {",
         *indented([listen, *tls, *common, "location / { return 421; }"]),
@@ -271,14 +271,14 @@ def _servers(config: BalancerConfig) -> Lines:
 
 
 def _passing(name: str, number: int, backends: Sequence[Upstream]) -> Lines:
-    # A question is sent once (RFC 9458, section 6.5). nginx goes to the next relay
-    # with a POST only where nothing of it was sent; without a next one, never.
+    # A request is sent once (RFC 9458, section 6.5). nginx sends a POST to the next
+    # relay only if nothing of it was sent; without a next one, never.
     again = "error timeout" if len(backends) > 1 else "off"
     return [
         f"proxy_next_upstream {again};",
         f"proxy_next_upstream_tries {len(backends)};",
         f"proxy_set_header Host {name};",
-        # Else nginx says "close", and each exchange would cost a handshake.
+        # Else nginx sends "close", and each exchange would cost a handshake.
         "proxy_set_header Connection '';",
         *(f"proxy_set_header {field} '';" for field in DROPPED),
         f"proxy_ssl_name {name};",

@@ -1,4 +1,4 @@
-"""The command curtilage-relay nginx-config: a configuration in, nginx's text out."""
+"""The command curtilage-relay nginx-config: generates an nginx configuration."""
 
 import argparse
 import sys
@@ -16,10 +16,10 @@ EXIT_CONFIG: Final = 2
 DESCRIPTION: Final = """\
 Write an nginx configuration with the relay's behaviour to standard output.
 
-For operators who outgrow the built-in relay: the same paths, rules, limits and
-refusals, carried out by nginx (1.22 or later, as distributions package it). What
-nginx does differently is listed in the head of the text. The same relay.toml
-always gives the same text, so it can be kept under version control.
+For operators who need more than the built-in relay: the same paths, rules, limits
+and refusals, implemented by nginx (1.22 or later, as distributions package it). The
+head of the text lists what nginx does differently. The same relay.toml always gives
+the same text, so it can be kept under version control.
 """
 EPILOG: Final = """\
 example:
@@ -29,11 +29,11 @@ example:
   nginx -t -c "$PWD/nginx.conf"
   nginx -c "$PWD/nginx.conf" -g 'daemon off;'
 
-The folder is passable (0711) because root's nginx works as another user, who must
-reach the copies of keys in it; what is in it, that user alone can read.
+The folder can be entered (0711) because root's nginx workers run as another user and
+must reach the copies of keys in it; only that user can read its content.
 
-listen needs a port, and files need absolute paths. Refused, since nginx cannot do
-it: access keys (their salted hashes; use tls.client_ca).
+listen needs a port, and files need absolute paths. Access keys are refused, since
+nginx cannot check salted hashes (use tls.client_ca).
 
 exit codes: 0 written; 2 wrong usage or configuration, or nginx cannot do it;
             3 standard output cannot be written.

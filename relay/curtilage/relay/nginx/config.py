@@ -1,8 +1,8 @@
-"""The same relay as an nginx configuration: text made from a configuration.
+"""Generates an nginx configuration from a relay's configuration.
 
-For operators who outgrow the built-in relay. Pure: the same configuration gives
-the same octets. Knows nginx 1.22 and later; refuses what nginx cannot do safely,
-and lists what it does differently (``DIFFERENCES``) in the head of its text.
+For operators who need more than the built-in relay. Pure: the same configuration gives
+the same bytes. Knows nginx 1.22 and later; refuses what nginx cannot do safely, and
+lists what it does differently (``DIFFERENCES``) in the head of its text.
 """
 
 import ipaddress
@@ -49,16 +49,16 @@ from curtilage.relay.nginx.text import (
 
 RUNTIME_FOLDER: Final = Path("/run/curtilage-relay-nginx")
 FOLDER_MODE: Final = "0711"
-"""Anybody may pass, nobody look: what is below is open to the workers alone."""
+"""Anybody may enter, no other user may list: only the workers can read its content."""
 SYSTEM_CA_FILE: Final = "/etc/ssl/certs/ca-certificates.crt"
-"""Where Debian, Ubuntu and Alpine keep the system's certificates."""
+"""The path of the system's certificates on Debian, Ubuntu and Alpine."""
 SPARE_CONNECTIONS: Final = 16
-"""Fetches of keys and bundles, apart from the exchanges."""
+"""Connections for fetches of keys and bundles, in addition to the exchanges."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What the configuration file does not say.
+    """Settings that the relay's configuration file lacks.
 
     Attributes:
         folder: for the pid file and the copies of keys; best on a tmpfs.
@@ -72,7 +72,7 @@ def nginx_config(config: RelayConfig, setting: Setting) -> str:
 
     Args:
         config: the relay's own configuration.
-        setting: what only nginx needs.
+        setting: settings that only nginx needs.
 
     Raises:
         ConfigError: nginx cannot do what the configuration asks for; all
@@ -99,7 +99,7 @@ def nginx_config(config: RelayConfig, setting: Setting) -> str:
 
 
 def _refuse_what_nginx_cannot(config: RelayConfig, setting: Setting) -> None:
-    # All of it before a line is written: a text that is nearly right gets deployed.
+    # All problems before a line is written: a text that is nearly right gets deployed.
     problems: list[str] = []
     if not isinstance(config.listen, UnixAddress) and config.listen.port == 0:
         problems.append("listen: nginx needs a port; 0 lets it choose none")
@@ -121,9 +121,9 @@ def _refuse_what_nginx_cannot(config: RelayConfig, setting: Setting) -> None:
             problems.append(
                 f"gateways.{name}: nginx verifies names, not addresses; use a name"
             )
-    # A semicolon or a brace in a path would end our line and begin one of its own.
+    # A semicolon or a brace in a path would end our line and begin another directive.
     problems += [
-        f"{key}: {text!r} has characters that nginx would read as its own"
+        f"{key}: {text!r} has characters with a special meaning to nginx"
         for key, text in texts.items()
         if SAFE_TEXT.fullmatch(text) is None
     ]
@@ -148,17 +148,17 @@ def _head(config: RelayConfig, setting: Setting) -> Lines:
     words = [
         "Curtilage relay for nginx (1.22 or later), made by",
         "    curtilage-relay nginx-config --config relay.toml > nginx.conf",
-        "Do not edit it: change relay.toml and make it again.",
+        "Do not edit it: change relay.toml and generate it again.",
         "",
         "Before:     this folder must exist, best on a tmpfs; nginx's workers, which",
-        "            are another user where root starts it, must be able to pass",
+        "            run as another user if root starts it, must be able to enter it",
         f"            install -d -m {FOLDER_MODE} {setting.folder}",
         "Check it:   nginx -t -c /path/nginx.conf",
         "Run it:     nginx -c /path/nginx.conf -g 'daemon off;'",
         "Drain it:   nginx -s quit -c /path/nginx.conf",
         "",
         f"Gateways: {', '.join(config.gateways)}.",
-        "It behaves as the built-in relay does, except:",
+        "It behaves like the built-in relay, except:",
         *listed(DIFFERENCES),
     ]
     return [*comment(*words), ""]
@@ -169,17 +169,17 @@ def _main(config: RelayConfig, setting: Setting) -> Lines:
     connections = limits.max_connections + limits.max_upstream + SPARE_CONNECTIONS
     return [
         *comment(
-            "One worker carries far more than one gateway. For each that is added",
+            "One worker carries far more than one gateway. For each additional worker",
             "the connections below count again; all other caps are shared.",
         ),
         "worker_processes 1;",
         f"worker_rlimit_nofile {2 * connections};",
-        *comment("No crash writes memory, and so who asked whom, to disk."),
+        *comment("No crash may write memory, and so clients' addresses, to disk."),
         "worker_rlimit_core 0;",
         *comment("How long running requests may take after the signal to stop."),
         f"worker_shutdown_timeout {ms(limits.shutdown_grace_s)};",
         f"pid {setting.folder}/nginx.pid;",
-        *comment("Lines of a lower level hold clients' addresses."),
+        *comment("Lines of a lower level contain clients' addresses."),
         "error_log /dev/null crit;",
         "",
         *comment(
@@ -196,7 +196,7 @@ def _main(config: RelayConfig, setting: Setting) -> Lines:
 def _silence(setting: Setting) -> Lines:
     kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     return [
-        *comment("Tell nothing: no log, no version, no marks on answers."),
+        *comment("Disclose nothing: no log, no version, no marks on answers."),
         "access_log off;",
         "server_tokens off;",
         "etag off;",
@@ -208,9 +208,9 @@ def _silence(setting: Setting) -> Lines:
         *answer_fields(),
         "",
         *comment(
-            "nginx insists on these folders; nothing of an exchange is ever in them.",
+            "nginx requires these folders; nothing of an exchange is ever in them.",
             "The copies are of key lists and bundles, which are public and the same",
-            "for everybody; on a tmpfs they stay in memory.",
+            "for all clients; on a tmpfs they are kept in memory.",
         ),
         *(f"{kind}_temp_path {setting.folder}/{kind};" for kind in kinds),
         f"proxy_cache_path {setting.folder}/copies keys_zone=curtilage_copies:1m",
@@ -324,7 +324,7 @@ def _maps(config: RelayConfig) -> Lines:
         *map_to("$curtilage_keys_type$curtilage_bundle_type", "not_a_copy", {"": "1"}),
         *comment("Words of our own answers; a gateway's errors get ours as well."),
         # Where no head came from a gateway, the status is nginx's own: so its 429 and
-        # 502 are told from a gateway's.
+        # 502 can be distinguished from a gateway's.
         *map_to("$upstream_header_time", "own", {"": "1", "-": "1"}),
         *map_to("$curtilage_own$status", "title", titles, refusals.REFUSED_BY_GATEWAY),
         *map_to("$curtilage_own$status", "allow_post", {"1405": "POST"}),
@@ -350,7 +350,7 @@ def _maps(config: RelayConfig) -> Lines:
 
 def _zones(config: RelayConfig) -> Lines:
     lines = [
-        *comment("All exchanges at once, whoever asks; the next one gets 429."),
+        *comment("All exchanges at once, from all clients; the next one gets 429."),
         'limit_conn_zone "exchanges" zone=curtilage_exchanges:1m;',
         "limit_conn_status 429;",
         f"limit_req_status {RATE_STATUS};",

@@ -1,7 +1,7 @@
 """The server block of an nginx configuration: every path and every refusal.
 
-Knows the relay's rules in nginx's words. Whatever is sent on, and whatever is
-answered here, is a constant of the text.
+Expresses the relay's rules in nginx's directives. Everything that is sent on or
+answered here is a constant of the text.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from curtilage.relay.nginx.text import Lines, comment, indented, ms, pages, quot
 from curtilage.relay.refusals import Refusal
 
 IDLE_UPSTREAM_S: Final = 10
-"""As the built-in relay: shorter than a gateway keeps connections."""
+"""As in the built-in relay: shorter than a gateway keeps connections."""
 COPIES: Final = {
     "keys": forward.OHTTP_KEYS,
     "bundle": forward.EVIDENCE_BUNDLE,
@@ -37,26 +37,26 @@ OWN: Final[Mapping[int, Refusal]] = {
     502: Refusal.GATEWAY_UNREACHABLE,
     504: Refusal.GATEWAY_TIMEOUT,
 }
-"""Statuses that nginx itself may come to, and what they mean here."""
+"""Statuses that nginx itself may produce, and what they mean here."""
 TRUE: Final = r"~^\?1( *;.*)?$"
 """A boolean Item; parameters are no error (RFC 9651, section 2)."""
 KEY_REFUSAL: Final = 422
-"""Its content passes: the problem type tells a client that its key is old."""
+"""Its content passes: the problem type shows a client that its key is old."""
 RATE_STATUS: Final = 598
-"""Nobody sees it: it tells nginx's two kinds of 429 apart."""
+"""Never sent: distinguishes nginx's two kinds of 429."""
 _CLIENT_LEFT: Final = 499
-"""nginx's own sign that a client went away; it lets nobody answer it."""
+"""nginx's status for a client that disconnected; no answer is sent."""
 _COPY_ERRORS: Final = (400, 413, 429, 500, 502, 504)
-"""Statuses that a fetch of keys may have of its own; others become 502."""
+"""Statuses that a fetch of keys may return unchanged; others become 502."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
-    """Where a gateway is, in nginx's words.
+    """A gateway's address in nginx's terms.
 
     Attributes:
         scheme: of ``proxy_pass``; http on a UNIX socket.
-        authority: what Host says there.
+        authority: the value of Host.
         host: its name, as its certificate has it.
         address: of the server in its upstream block.
     """
@@ -68,7 +68,7 @@ class Gateway:
 
 
 def gateway_of(upstream: Upstream) -> Gateway:
-    """Take an address apart."""
+    """Split an address into its parts."""
     if isinstance(upstream, UnixAddress):
         local = "localhost"
         return Gateway(
@@ -88,7 +88,7 @@ def gateway_of(upstream: Upstream) -> Gateway:
 
 
 def upstreams(gateways: Mapping[str, Upstream]) -> Lines:
-    """Name the pools of connections to the gateways."""
+    """Define the pools of connections to the gateways."""
     lines = comment(
         "One pool of connections to each gateway, shared by all clients; names",
         "are looked up once, when nginx starts.",
@@ -112,9 +112,9 @@ def server(config: RelayConfig) -> Lines:
         *listening(config.listen, config.tls),
         "server_name _;",
         "",
-        # In the order of ``forward``: what a request is about, before what it brings.
-        # nginx runs these before it looks for a location.
-        *comment("A sealed request is known by its path alone."),
+        # In the order of ``forward``: the route of a request before its fields. nginx
+        # evaluates these before it selects a location.
+        *comment("Only the path identifies a sealed request."),
         _refuse("$request ~ '^[^ ]+ [^/]'", Refusal.MALFORMED),
         *(hosts if config.hosts else []),
         _refuse("$curtilage_known = 0", Refusal.UNKNOWN_PATH),
@@ -144,7 +144,7 @@ def server(config: RelayConfig) -> Lines:
 
 
 def listening(listen: Listen, tls: TLSSettings | None) -> Lines:
-    """Say where clients come in, and how; no session of theirs is kept."""
+    """Return the listen and TLS directives; no session is kept."""
     address = listen_text(listen)
     if tls is None:
         return [f"listen {address} default_server;"]
@@ -152,7 +152,7 @@ def listening(listen: Listen, tls: TLSSettings | None) -> Lines:
         f"listen {address} default_server ssl;",
         f"ssl_certificate {tls.certificate};",
         f"ssl_certificate_key {tls.key};",
-        *comment("In TLS 1.2 a client's certificate stands in clear."),
+        *comment("TLS 1.2 sends a client's certificate in clear."),
         "ssl_protocols TLSv1.3;",
         *comment("A resumed session would mark a client: there is none."),
         "ssl_session_cache off;",
@@ -161,7 +161,7 @@ def listening(listen: Listen, tls: TLSSettings | None) -> Lines:
     ]
     if tls.client_ca is not None:
         lines += [
-            *comment("Only clients with a certificate of these get in."),
+            *comment("Only clients with a certificate from this CA may connect."),
             f"ssl_client_certificate {tls.client_ca};",
             "ssl_verify_client on;",
             "ssl_verify_depth 8;",
@@ -170,21 +170,21 @@ def listening(listen: Listen, tls: TLSSettings | None) -> Lines:
 
 
 def _error_pages() -> Lines:
-    # Every status that is not ours is named: nginx sends its own page, or passes a
-    # gateway's, for any that has none here.
+    # Every status that is not ours is listed: for any other, nginx sends its own page,
+    # or passes a gateway's.
     special = {414, *range(494, 500), 501, RATE_STATUS, KEY_REFUSAL, *OWN}
     gateway = [code for code in range(401, 600) if code not in special]
-    # A refusal's content, with nginx's names in the places of status and title.
+    # A refusal's content, with nginx's variables for status and title.
     words = refusals.refused_body(KEY_REFUSAL).decode()
     words = words.replace(str(KEY_REFUSAL), "$status")
     words = words.replace(refusals.REFUSED_BY_GATEWAY, "$curtilage_title")
     return [
-        *comment("nginx's own refusals in our words; redirects never pass."),
+        *comment("nginx's own refusals get our text; redirects never pass."),
         *pages(OWN, "@refused"),
         # A line or a head that is too long, a coding that nginx does not know: the
-        # built-in relay calls all of them malformed.
+        # built-in relay reports all of them as malformed.
         *pages([414, 494, 501], "=400 @refused"),
-        # No certificate, a wrong one, or no TLS: such a client gets no word.
+        # No certificate, a wrong one, or no TLS: such a client gets no answer.
         *pages([495, 496, 497], "=444 @closed"),
         *pages([RATE_STATUS], "=429 @refused_rate"),
         *pages(range(300, 400), "=502 @refused_answer"),
@@ -216,7 +216,7 @@ def _exchange(config: RelayConfig, name: str, gateway: Gateway) -> Lines:
         f"limit_conn curtilage_exchanges {config.limits.max_upstream};",
         *([share] if caps(config, config.clients.exchanges) else []),
         *_client_caps(config),
-        # A query would be a note from the client to the gateway.
+        # A query would be a channel from the client to the gateway.
         "set $args '';",
         *_toward(gateway),
         "proxy_set_header Content-Type $curtilage_request_type;",
@@ -231,7 +231,7 @@ def _exchange(config: RelayConfig, name: str, gateway: Gateway) -> Lines:
 
 def _copy(config: RelayConfig, name: str, suffix: str, gateway: Gateway) -> Lines:
     limits = config.limits
-    # The key of the cache as well: no byte that a client chose is in it, else each
+    # This is the cache key as well: it contains no byte that a client chose, else each
     # client could have a copy of its own.
     place = f"{name}/{suffix}"
     kept = {*_COPY_ERRORS, _CLIENT_LEFT, RATE_STATUS}
@@ -240,7 +240,7 @@ def _copy(config: RelayConfig, name: str, suffix: str, gateway: Gateway) -> Line
         _refuse("$request_method != 'GET'", Refusal.METHOD),
         *_client_caps(config),
         "set $args '';",
-        *comment("One copy for everybody, fetched once, never served when older."),
+        *comment("One copy for all clients, fetched once, never served when older."),
         "proxy_buffering on;",
         "proxy_cache curtilage_copies;",
         f"proxy_cache_key {place};",
@@ -251,8 +251,8 @@ def _copy(config: RelayConfig, name: str, suffix: str, gateway: Gateway) -> Line
         f"proxy_cache_lock_age {ms(limits.fetch_timeout_s)};",
         f"proxy_read_timeout {ms(limits.fetch_timeout_s)};",
         *_toward(gateway),
-        # A fetch is everybody's: nothing that one client sends with it goes on. And 0
-        # would be no bound at all.
+        # A fetch serves all clients: nothing that one client sends is passed on. And 0
+        # would mean no limit.
         "proxy_set_header Content-Length '';",
         "proxy_pass_request_body off;",
         "client_max_body_size 1;",
@@ -267,7 +267,7 @@ def _copy(config: RelayConfig, name: str, suffix: str, gateway: Gateway) -> Line
 
 
 def caps(config: RelayConfig, cap: float) -> bool:
-    """Return whether a cap is on; behind a UNIX socket all are one client."""
+    """Return whether a cap is on; behind a UNIX socket all clients count as one."""
     return cap > 0 and not isinstance(config.listen, UnixAddress)
 
 
@@ -282,7 +282,7 @@ def _client_caps(config: RelayConfig) -> Lines:
 
 
 def answer_fields(method: str = "", *, control: str = "no-store") -> Lines:
-    """Return fields of our own; a location with any needs all of them again."""
+    """Return our own fields; a location with any of its own needs them repeated."""
     lines = [
         f"add_header Cache-Control {control} always;",
         "add_header Proxy-Status $curtilage_proxy_status always;",
@@ -295,7 +295,7 @@ def answer_fields(method: str = "", *, control: str = "no-store") -> Lines:
 def _toward(gateway: Gateway) -> Lines:
     lines = [
         f"proxy_set_header Host {gateway.authority};",
-        # Else nginx says "close", and each exchange would cost a handshake.
+        # Else nginx sends "close", and each exchange would cost a handshake.
         "proxy_set_header Connection '';",
     ]
     if gateway.scheme == "https":
@@ -314,7 +314,7 @@ def _body(refusal: Refusal) -> str:
 
 
 def listen_text(listen: Listen) -> str:
-    """Write where clients come in."""
+    """Return the address to listen on."""
     if isinstance(listen, UnixAddress):
         return f"unix:{listen.path}"
     host = f"[{listen.host}]" if ":" in listen.host else listen.host

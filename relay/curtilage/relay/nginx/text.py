@@ -1,6 +1,6 @@
-"""How nginx configurations are written, and what nginx does in its own way.
+"""Helpers for writing nginx configurations, and what nginx does differently.
 
-Pure text: quoting, comments, maps. Knows no relay's configuration.
+Pure text: quoting, comments, maps. Does not know a relay's configuration.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,14 +25,14 @@ DIFFERENCES: Final[Mapping[str, str]] = {
         "carried out"
     ),
     "answer-framing": (
-        "1.22 takes an answer with two lengths, or with a length and chunks; the "
-        "answer's seal tells"
+        "1.22 accepts an answer with two lengths, or with a length and chunks; the "
+        "client detects it by the answer's seal"
     ),
     "unframed-answers": (
-        "an answer with neither length nor chunks passes; whether it was cut, only "
-        "its seal can tell"
+        "an answer with neither length nor chunks passes; only its seal shows whether "
+        "it was truncated"
     ),
-    "no-http": "what a gateway says that is not HTTP/1 passes as it is, without a head",
+    "no-http": "an answer that is not HTTP/1 passes unchanged, without a head",
     "informational": (
         "an answer in 1xx from a gateway is taken for the final one, and fails"
     ),
@@ -41,42 +41,40 @@ DIFFERENCES: Final[Mapping[str, str]] = {
         "422, whose content passes (a client needs its problem type)"
     ),
     "unasked-streaming": (
-        "an answer is passed on as it comes even if the client did not ask for "
-        "that, so a cut may come after the head"
+        "an answer is passed on as it arrives even if the client did not ask for "
+        "that, so a truncation may follow the head"
     ),
     "request-streaming": (
-        "content is passed on as it comes even if the client did not ask for that, "
+        "content is passed on as it arrives even if the client did not ask for that, "
         "so a slow or oversized sender takes a place at the gateway until refused; "
-        "limits.max_uploads is not carried out"
+        "limits.max_uploads is not applied"
     ),
     "slow-content": (
-        "a silent sender is dropped without an answer; there is no least rate "
-        "(limits.min_body_bytes_per_s), only a longest silence"
+        "a silent sender is dropped without an answer; there is no minimum rate "
+        "(limits.min_body_bytes_per_s), only a maximum silence"
     ),
     "client-connections": (
         "the cap on one client's connections counts those with a running request, "
-        "and its refusal uses the words of the relay's own cap; an IPv6 /56 whose "
+        "and its refusal uses the text of the relay's own cap; an IPv6 /56 whose "
         "addresses are written short may count twice, or together with others"
     ),
     "turns": (
-        "whoever finds no place at the gateway is refused at once: nobody waits "
-        "for a turn (limits.place_wait_s), and one client's share is not smaller "
-        "while few places are left, so ten addresses or so can take them all"
+        "a request that finds no place at the gateway is refused at once: there is no "
+        "queue (limits.place_wait_s), and one client's share does not shrink while "
+        "few places are left, so about ten addresses can take them all"
     ),
     "connection-cap": "connections beyond the cap wait; they get no 503",
     "draining": (
-        "when told to quit it stops to listen at once (limits.drain_delay_s is not "
-        "carried out), and /healthz never says so"
+        "on quit it stops listening at once (limits.drain_delay_s is not applied), "
+        "and /healthz never reports draining"
     ),
     "lax-heads": (
         "a line of a head may end in LF alone or have no colon, and fields are "
         "bounded in size, not in number"
     ),
-    "continue": "whoever expects 100-continue gets it before any refusal",
+    "continue": "a client that expects 100-continue gets it before any refusal",
     "repeated-fields": "the first of repeated fields counts; the others are dropped",
-    "first-line": (
-        "what is wrong in a request's first line gets nginx's own constant page"
-    ),
+    "first-line": ("errors in a request's first line get nginx's own constant page"),
     "server-field": "the constant Server field says nginx",
     "addresses": (
         "limits per client keep addresses, as they are, in nginx's memory; the "
@@ -92,8 +90,8 @@ CUSTOMERS: Final[Mapping[str, str]] = {
     ),
     r"~^(?<curtilage_short>[0-9a-f:]*?::)": "$curtilage_short",
 }
-"""What stands for one customer of IPv6: nginx has an address as text alone. Without
-this, whoever has a /64 has as many shares as there are addresses in it."""
+"""The key of one customer with IPv6: nginx has an address only as text. Without this,
+a client with a /64 has as many shares as there are addresses in it."""
 
 _HIDDEN: Final = """
 Accept-CH Accept-Ranges Access-Control-Allow-Credentials Access-Control-Allow-Headers
@@ -115,9 +113,9 @@ X-Frame-Options X-Powered-By X-Real-IP X-Request-ID X-Runtime X-Served-By X-Time
 X-Trace-Id
 """
 HIDDEN_FIELDS: Final = tuple(_HIDDEN.split())
-"""Fields of a gateway's answer that stop here, beside those nginx always hides."""
+"""Fields of a gateway's answer that stop here, besides those nginx always hides."""
 _WORDS_OF_MAP: Final = frozenset({"default", "hostnames", "include", "volatile"})
-"""What means something to nginx inside a map, also quoted."""
+"""Characters with a special meaning inside an nginx map, also when quoted."""
 
 
 def map_to(
@@ -133,20 +131,20 @@ def map_to(
 
 
 def _map_key(key: str) -> str:
-    # A Host may be called "default": bare, that line would let every other one in.
+    # A Host may be called "default": unquoted, that line would admit every other one.
     return quoted(f"\\{key}" if key in _WORDS_OF_MAP else key)
 
 
 def pages(codes: Iterable[int], target: str) -> Lines:
-    """Send statuses to a place, a row of them at a time."""
+    """Map statuses to a target, a row of them at a time."""
     words = [str(code) for code in codes]
     rows = [words[start : start + 15] for start in range(0, len(words), 15)]
     return [f"error_page {' '.join(row)} {target};" for row in rows]
 
 
 def quoted(text: str) -> str:
-    """Quote a text; variables in it stay variables."""
-    # The backslash first, or those that stand before the quotes would be doubled too.
+    """Quote a text; variables in it remain variables."""
+    # The backslash first, or those added for the quotes would be doubled too.
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
@@ -159,22 +157,22 @@ def rate(per_second: float) -> str:
 
 
 def ms(seconds: float) -> str:
-    """Write a duration; at least a millisecond, since 0 means for ever."""
+    """Format a duration; at least a millisecond, since 0 means for ever."""
     return f"{max(1, round(seconds * 1000))}ms"
 
 
 def comment(*lines: str) -> Lines:
-    """Write comments, one line each."""
+    """Format comments, one line each."""
     return [f"# {line}" for line in lines]
 
 
 def indented(lines: Iterable[str]) -> Lines:
-    """Move lines one level in."""
+    """Indent lines by one level."""
     return [f"    {line}" if line else line for line in lines]
 
 
 def listed(texts: Mapping[str, str]) -> Lines:
-    """Write texts under their names, each an item of a list."""
+    """Format texts as items of a list, each under its name."""
     return [
         line
         for name, text in texts.items()

@@ -39,7 +39,7 @@ type gateway struct {
 	next chan struct{}
 }
 
-// newGateway makes a key for each KEM, X-Wing first. Ahead of both stands an
+// newGateway makes a key for each KEM, X-Wing first. Before both comes an
 // entry with a draft's KEM, as one deployed gateway has it: clients skip it.
 func newGateway() (*gateway, error) {
 	g := &gateway{keys: map[byte]key{}, next: make(chan struct{})}
@@ -127,7 +127,7 @@ func (g *gateway) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := request.reply(w, g); err != nil {
-		// The answer has begun: only its end can tell that it is not whole.
+		// The answer has begun: only its end can show that it is incomplete.
 		panic(http.ErrAbortHandler)
 	}
 }

@@ -102,7 +102,7 @@ function route(request, response) {
       response.writeHead(200, { "Content-Type": "application/ohttp-keys" });
       return response.end(keyList(keys));
     case "POST /gateway":
-      // What fails now fails inside an answer: only its end can tell.
+      // A failure from here on is inside an answer: only its end shows it.
       return answer(request, response).catch(() => response.destroy());
     case "POST /next":
       return next(response);
