@@ -1,7 +1,7 @@
 """``make bench``: run the measurements, print a table, write JSON.
 
-Speed is told as a ratio to a peer in the same run: what the whole path costs,
-against asking the engine directly. The JSON goes to ``benchmarks/out``.
+Speed is reported as a ratio to a peer in the same run: the whole path, compared
+with using the engine directly. The JSON goes to ``benchmarks/out``.
 ``make bench ARGS="added wire"`` runs the named parts alone.
 """
 

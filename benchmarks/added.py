@@ -1,10 +1,10 @@
 """What sealing, relaying and padding add to an answer, each alone and together.
 
-Against a direct stream over plain HTTP from the same engine, in the same run, the
-ways in turns. Real processes on loopback. The engine is a script: 200 pieces at a
-steady pace, and a pause before the first that differs from question to question,
-the same for every way, so that a timer's phase is not always the same. What the
-model itself takes is therefore left out, and nothing else is.
+Compared with a direct stream over plain HTTP from the same engine, in the same run,
+with the ways in turns. Real processes on loopback. The engine is a script: 200 pieces
+at a steady pace, and a pause before the first that varies from question to question,
+equally for every way, so that a timer's phase varies too. So the model's own time is
+excluded, and nothing else.
 """
 
 import asyncio

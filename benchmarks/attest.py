@@ -1,11 +1,10 @@
 """What verifying evidence costs: processor time, and memory for hostile bytes.
 
 A whole bundle, as a client verifies it once for each rotation of the enclave's keys;
-each verifier by itself; the answer from the cache, as for each query; and dcap-qvl
-alone over the same TDX quote, in the same run. The evidence is emulated, byte for
-byte of the vendors' forms, with keys and signatures of their sizes. Everything runs
-in this thread, the ways in turns, so that whatever else the machine does falls on
-all of them alike.
+each verifier by itself; the cached result, as for each query; and dcap-qvl alone over
+the same TDX quote, in the same run. The evidence is emulated, byte for byte in the
+vendors' formats, with keys and signatures of their sizes. Everything runs in this
+thread, in turns, so that other work of the machine affects all of them alike.
 """
 
 import statistics

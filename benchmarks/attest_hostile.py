@@ -1,10 +1,10 @@
 """What hostile bytes cost a verifier: peak memory, and processor time.
 
-Each input is as large as its cap allows and of the shape that its parser likes
-least. Each runs in a process of its own, forked from this one, so that what an
-earlier one left behind hides nothing: the child resets the kernel's high-water mark,
-verifies, and reports by how much its resident memory rose above what it began with.
-That counts the libraries in C and Rust too. Python's own share is told besides.
+Each input is as large as its cap allows and in the worst form for its parser. Each runs
+in its own process, forked from this one, so that leftovers of an earlier one hide
+nothing: the child resets the kernel's high-water mark, verifies, and reports by how
+much its resident memory rose. That includes the libraries in C and Rust. Python's own
+share is reported as well.
 """
 
 import json
@@ -50,8 +50,8 @@ AIM_MIB: Final = 64.0
 AIM_S: Final = 1.0
 MEBIBYTE: Final = 1024 * 1024
 KIBIBYTE: Final = 1024
-# What a child may take before the kernel stops it: a bound that is broken must
-# show in the table, not take the machine down.
+# The child's limit before the kernel stops it: a broken bound must show in the table,
+# not take the machine down.
 CEILING_BYTES: Final = 4 * 1024 * MEBIBYTE
 REPORT_DATA: Final = bytes(64)
 
@@ -157,8 +157,8 @@ def _tdx_inputs(targets: Targets) -> dict[str, Operation]:
     evidence = _evidence(targets, Tee.EMULATED_TDX, TdxEvidence)
     levels = json.loads(evidence.collateral)
     info = json.loads(levels["tcb_info"])
-    # As many levels as fit; the signature no longer fits, and that is found out
-    # after the parser has been through all of it.
+    # As many levels as fit; the signature no longer fits, which is detected only after
+    # the parser has read all of it.
     level = info["tcbLevels"][0]
     room = MAX_COLLATERAL_BYTES - len(evidence.collateral)
     info["tcbLevels"] = [level] * (room // (len(json.dumps(level)) * 5 // 4))
@@ -297,11 +297,11 @@ def _forked(measure: Callable[[], Mapping[str, float]]) -> dict[str, float]:
             os._exit(status)
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
-        told = pipe.read()
+        report = pipe.read()
     _, status = os.waitpid(child, 0)
     if status != 0:
         raise RuntimeError("a hostile input ended the process that verified it")
-    measured: dict[str, float] = json.loads(told)
+    measured: dict[str, float] = json.loads(report)
     return measured
 
 
@@ -337,4 +337,4 @@ def _status(name: str) -> int:
     for line in Path("/proc/self/status").read_text("ascii").splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * KIBIBYTE
-    raise OSError(f"the kernel does not say {name}")
+    raise OSError(f"the kernel does not report {name}")

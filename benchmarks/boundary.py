@@ -1,9 +1,9 @@
-"""What of a text is left at the boundary of a conversation, and what it tells.
+"""What remains of a text at the boundary of a conversation, and what it discloses.
 
 PUPA (``CURTILAGE_SHARED``, ``data/pupa``): questions of real users, each with the units
 of personal data that people marked in it. Nothing of it was read to make the list of
-words. No detector and no model takes part: this is the worst case, of texts that would
-all have had to stay and are all taken for turns that left.
+words. No detector and no model is used: this is the worst case, in which all texts had
+to be kept local and all are treated as turns that were sent.
 """
 
 import csv
@@ -27,7 +27,7 @@ FILES: Final = ("PUPA_TNB.csv", "PUPA_New.csv")
 _WORD: Final = re.compile(r"\w+")
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
 _LEAST_CHARS: Final = 3
-# They tell nothing of a unit such as "the bank of Ghana".
+# They disclose nothing of a unit such as "the bank of Ghana".
 _FILL: Final = frozenset("the and for from with not del des der von van".split())  # noqa: SIM905
 _CSV_FIELD: Final = 10_000_000
 
@@ -63,7 +63,7 @@ def measure_boundary(folder: Path = SHARED / "data" / "pupa") -> list[Table]:
         ),
         rows=tuple(_measured(name, way, rows) for name, way in ways.items()),
         note=(
-            "hard: a marked unit stands in what is left, whole; soft: one of its words "
+            "hard: what is left contains a whole marked unit; soft: one of its words "
             "does. Kept: of the words that are in no unit"
         ),
     )
@@ -76,12 +76,12 @@ def _measured(
     units = hard = soft = clean = words = kept = words_left = texts_left = 0
     for row in rows:
         left = way(row)
-        told, found = _flat(left), 0
+        flat, found = _flat(left), 0
         for unit in row.units:
-            whole = _flat(unit) in told
-            parts = (f" {each} " for each in _WORD.findall(unit) if _tells(each))
+            whole = _flat(unit) in flat
+            parts = (f" {each} " for each in _WORD.findall(unit) if _discloses(each))
             found += whole
-            soft += whole or any(part in told for part in parts)
+            soft += whole or any(part in flat for part in parts)
         units, hard, clean = units + len(row.units), hard + found, clean + (found == 0)
         marked = set(_WORD.findall(" ".join(row.units)))
         own = Counter(
@@ -141,7 +141,7 @@ def _flat(text: str) -> str:
     return f" {' '.join(_WORD.findall(text.casefold()))} "
 
 
-def _tells(word: str) -> bool:
+def _discloses(word: str) -> bool:
     return len(word) >= _LEAST_CHARS and word not in _FILL
 
 

@@ -1,9 +1,9 @@
 """How long a decision takes: inspection in its process, then ``decide``.
 
-Then what the detectors alone take, in processor time, next to plain Presidio
-in the same run, and the memory of the processes they run in. Texts are made
-here, harmless prose of the wanted length with a few numbers and names in it,
-since detectors work hardest where something might be.
+Then the processor time of the detectors alone, next to plain Presidio in the same run,
+and the memory of their processes. The texts are generated here: harmless prose of a
+given length with a few numbers and names in it, since detectors work hardest on
+possible findings.
 """
 
 import time
@@ -144,7 +144,7 @@ def _quantiles(
 
 
 def measure_workers() -> Table:
-    """Measure the memory of the worker and of the spare that stands by."""
+    """Measure the memory of the worker and of the standby worker."""
     inspector = Inspector.start(load_profile("default"))
     try:
         inspector.inspect(Query(messages=(Message(role="user", content="hello"),)))

@@ -1,20 +1,19 @@
-"""Requests with faults by the million: what may not leave never does.
+"""Millions of requests with faults: forbidden queries are never sent.
 
 Two conversations at a time, interleaved. A query is decided by ``decide``, asked by
 ``ChatRequest``, and sealed at the real seal door with permits of a real desk, while
 its attempts are retried, hedged, cancelled, queued and drained, and the enclave loses
-its key or refuses a date. Beside them stands everything that such machinery could do
+its key or refuses a date. Also tried is everything that this machinery could do
 wrong with what it holds, which is permits, queries and keys, but no decision and no
-desk: a permit is shown again, for another query, for an edited one, to another key,
+desk: a permit is used again, for another query, for an edited one, to another key,
 too late, edited, from another process, or in another kind's place.
 
-Counted: octets of restricted queries that were sealed, permits that opened the door
+Counted: bytes of restricted queries that were sealed, permits that opened the door
 twice, requests that were sealed without one, doors that a fault opened, and honest
 attempts that were refused, but for lack of room. All must be 0. Time is virtual and
-the chance is seeded, so that a run can be had again.
+the randomness is seeded, so that a run can be repeated.
 
-The encryption, and nothing else, is left out for a million requests; a smaller run
-has it.
+Only the encryption is skipped for a million requests; a smaller run includes it.
 """
 
 import hashlib
@@ -97,14 +96,14 @@ class Totals:
 
     Attributes:
         requests: queries that were asked.
-        allowed: of them, those that the decision lets leave.
+        allowed: of them, those that the decision allows to be sent.
         sealed: sealed requests.
         again: of them, those by an exception of the wire.
         faults: faults by name that the door was tried with.
         refused: what the door answered, by name.
-        full: honest attempts that found the desk full, and stayed home.
+        full: honest attempts that found the desk full, and were answered locally.
         redeemed: permits that opened the door for a query.
-        restricted_bytes: octets of restricted queries that were sealed.
+        restricted_bytes: of restricted queries that were sealed.
         twice: permits that opened the door a second time.
         opened_by_faults: doors that a fault opened.
         refused_wrongly: honest attempts that were refused.
@@ -213,18 +212,23 @@ class Egress:
             self._after_the_clock_was_set_back,
         )
 
-    def run(self, requests: int, *, told: Callable[[int], None] | None = None) -> None:
+    def run(
+        self, requests: int, *, progress: Callable[[int], None] | None = None
+    ) -> None:
         """Ask so many queries, each with the faults that chance brings."""
         for number in range(requests):
             self._one(number)
-            if told is not None and (number + 1) % max(requests // PROGRESS, 1) == 0:
-                told(number + 1)
+            if (
+                progress is not None
+                and (number + 1) % max(requests // PROGRESS, 1) == 0
+            ):
+                progress(number + 1)
         while self._queue:
             self._ms += LIFE_MS
             self._drain()
 
     def observe(self, plaintext: bytes) -> None:
-        """See what is sealed, in the clear, as nobody else ever does."""
+        """Receive the plaintext of everything that is sealed, for the test only."""
         self.totals.sealed += 1
         if RESTRICTED.encode() in plaintext:
             self.totals.restricted_bytes += len(plaintext)
@@ -297,7 +301,7 @@ class Egress:
         self.totals.allowed += allowed is not None
         return _Asked(query, conversation, allowed, digest)
 
-    # What the machinery does rightly.
+    # What the machinery does correctly.
 
     def _attempt(self, asked: _Asked) -> None:
         """Ask as the product does: retried, and sealed again where the wire says so."""
@@ -333,7 +337,7 @@ class Egress:
             self._old.append(held)
 
     def _give_up(self, asked: _Asked) -> None:
-        """Begin beside the local model, and cancel before anything is sealed."""
+        """Begin next to the local model, and cancel before anything is sealed."""
         self._kept.append(self._minted(asked, self._chance.choice(self._keys), 0))
 
     def _drain(self) -> None:
@@ -551,7 +555,7 @@ def measure_egress(requests: int, encrypted: int) -> list[Table]:
         egress = Egress(keys, now, seed=count)
         started = time.monotonic()
         with watched(egress, encrypt=encrypt):
-            egress.run(count, told=lambda done, of=count: _tell(done, of))  # type: ignore[misc]
+            egress.run(count, progress=lambda done, of=count: _report(done, of))  # type: ignore[misc]
         totals = egress.totals
         rows.append(
             (
@@ -572,7 +576,7 @@ def measure_egress(requests: int, encrypted: int) -> list[Table]:
     minted, redeemed = zip(*rounds, strict=True)
     return [
         Table(
-            title="Requests with faults: what left, and by what",
+            title="Requests with faults: what was sent, and by what",
             columns=(
                 "requests",
                 "sealed",
@@ -602,7 +606,7 @@ def measure_egress(requests: int, encrypted: int) -> list[Table]:
     ]
 
 
-def _tell(done: int, of: int) -> None:
+def _report(done: int, of: int) -> None:
     print(f"egress: {done:,} of {of:,}", file=sys.stderr, flush=True)
 
 

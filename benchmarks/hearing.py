@@ -1,8 +1,8 @@
-"""One question over one connection, with every moment and every octet counted.
+"""One question over one connection, with every moment and every byte counted.
 
-A measuring client: it seals and opens with the wire's own code where a way is
-sealed, and speaks just enough HTTP to hear a chunked answer. It looks at no
-evidence; what a client of ours checks before it seals is not measured here.
+A measuring client: it seals and opens with the wire's own code if the connection is
+sealed, and supports just enough HTTP to read a chunked answer. It ignores evidence; the
+client's checks before sealing are not measured here.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class Way:
     """One way to ask.
 
     Attributes:
-        name: what a person reads.
+        name: for display.
         address: ``host:port``.
         path: of the request line.
         key: what to seal to; None: nothing is sealed.
@@ -180,7 +180,7 @@ async def _body(reader: asyncio.StreamReader) -> AsyncGenerator[bytes]:
 
 @dataclass(slots=True)
 class Counted:
-    """Octets that passed a line, and where to connect to pass it.
+    """Bytes that passed a line, and where to connect to pass it.
 
     Attributes:
         address: ``host:port``.

@@ -1,12 +1,12 @@
-"""How well the frames' delays tell a question from cover traffic.
+"""How well the frames' delays distinguish a question from cover traffic.
 
 ``python -m benchmarks.jitter``, with ``tests`` and ``dev`` on the path: the enclave
 server as it is shipped, with the embedded model, answers cover requests, questions
 whose prompt takes long to read and questions whose answer takes long to write, in
 random order. For each kind: by how much its frames leave their grid, and how often
 that one number, the spread of an answer's delays, puts the question above the cover
-(0.5 is chance, 1.0 always). What else the machine does hides the difference, so the
-figures of a quiet machine are the ones that count.
+(0.5 is chance, 1.0 always). Other work of the machine hides the difference, so only the
+figures of an idle machine count.
 """
 
 import argparse
@@ -129,7 +129,7 @@ def report(seen: Mapping[str, Sequence[Sequence[float]]]) -> Table:
         title=f"Delays of frames, {host()}",
         columns=COLUMNS,
         rows=rows,
-        note="above cover: 0.5 is chance, 1.0 tells each question from cover",
+        note="above cover: 0.5 is chance, 1.0 separates every question from cover",
     )
 
 

@@ -1,9 +1,9 @@
-"""What the frames' size and period cost, and what they leave to be told.
+"""The cost of the frames' size and period, and what they still disclose.
 
-``python -m benchmarks.leak``, with ``tests`` and ``dev`` on the path: the enclave
-server as it is shipped, but for the engine, says 200 answers of ten kinds, and
-the relay passes them on. For each choice: octets and seconds more than without
-padding, and how often a classifier that sees sizes and gaps tells the kind.
+``python -m benchmarks.leak``, with ``tests`` and ``dev`` on the path: the shipped
+enclave server, except for the engine, gives 200 answers of ten kinds, and the relay
+passes them on. For each choice: bytes and seconds compared with no padding, and how
+often a classifier that sees sizes and gaps recognises the kind.
 """
 
 import argparse
@@ -24,17 +24,17 @@ from support.leak import LengthAttack, Trace, Way, chance, leak_enclave, record
 from support.leak_model import classify
 
 CHOICES = ((256, 50), (512, 25), (512, 50), (512, 100), (1024, 50), (1024, 100))
-"""Octets of a frame and milliseconds of a period."""
+"""Bytes of a frame and milliseconds of a period."""
 FIRST_BUCKET_MS = 3200
 PAUSE_MS = 10.0
 """Between tokens: every answer takes less than the first bucket."""
 COLUMNS = (
     "frame, period",
-    "octets",
+    "bytes",
     "times as many",
     "first text, s",
     "complete, s",
-    "kind told, %",
+    "kind recognised, %",
     "by chance, at most %",
     "lengths, r",
     "of one size, %",
@@ -62,7 +62,7 @@ class Seen:
         """Return this choice's row of the table.
 
         Args:
-            plain: octets of an answer without padding, on average.
+            plain: bytes of an answer without padding, on average.
         """
         traces = self.traces
         sizes = [trace.octets for trace in traces]
@@ -87,8 +87,8 @@ def measure_leak(
 
     Args:
         folder: for the processes' files.
-        choices: octets of a frame and milliseconds of a period.
-        at_once: answers that run beside each other.
+        choices: bytes of a frame and milliseconds of a period.
+        at_once: answers that run concurrently.
     """
     parameters = [UNPADDED, *(_parameters(*choice) for choice in choices)]
     seen = [_measure(each, folder, at_once) for each in parameters]
@@ -153,7 +153,7 @@ def _name(parameters: TransportParameters) -> str:
 def main() -> int:
     """Measure and print; return 0."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--at-once", type=int, default=8, help="answers side by side")
+    parser.add_argument("--at-once", type=int, default=8, help="concurrent answers")
     parser.add_argument("--quick", action="store_true", help="the released choice only")
     parser.add_argument("--json", type=Path, help="write the table there, too")
     read = parser.parse_args()

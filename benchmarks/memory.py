@@ -1,10 +1,9 @@
-"""What relay and gateway hold in memory for connections: idle, and streaming.
+"""Memory of relay and gateway for connections: idle, and streaming.
 
-Real processes on loopback. An idle connection has asked once, for the health of
-the server, and stays open. A streaming one is a padded answer under way through
-the relay; the engine is a script that answers one question at a time, so all but
-one are answers that wait for their turn while their frames go out. Resident set
-sizes, as the system tells them.
+Real processes on loopback. An idle connection has sent one health check and remains
+open. A streaming one is a padded answer in progress through the relay; the engine is a
+script that answers one question at a time, so all but one of the answers wait for their
+turn while their frames are sent. Resident set sizes, as the system reports them.
 """
 
 import asyncio
@@ -38,8 +37,8 @@ SETTLE_S: Final = 2.0
 DEADLINE_S: Final = 50.0
 WARM_UP: Final = 20
 DESCRIPTORS: Final = 4096
-# What a connection holds does not depend on the pace of its frames, but what a
-# busy machine has to do for two hundred of them does.
+# A connection's memory does not depend on the pace of its frames, but the load of two
+# hundred of them on a busy machine does.
 TRANSPORT: Final = replace(PADDED, period_ms=1000)
 PLAY: Final = Play(pieces=200, delay_ms=50)
 ENCLAVE_LIMITS: Final = """\

@@ -1,7 +1,7 @@
-"""The same prompts, asked of the engine and through the whole path.
+"""The same prompts, sent to the engine and through the whole path.
 
-The peer is the same engine with the same model, asked directly; the whole path
-is client endpoint, relay and enclave server as processes on loopback.
+The peer is the same engine with the same model, used directly; the whole path is client
+endpoint, relay and enclave server as processes on loopback.
 """
 
 import asyncio
@@ -115,7 +115,7 @@ def _ask(stack: Stack, text: str) -> Timing:
     started, first = time.perf_counter(), 0.0
     with open_answer(stack.client_url, text, max_tokens=MAX_TOKENS) as response:
         if response.headers["x-curtilage-route"] != "enclave":
-            raise RuntimeError("a prompt of the benchmark stayed home")
+            raise RuntimeError("a prompt of the benchmark was answered locally")
         for line in response:
             if not first and b'"content": "' in line and b'"content": ""' not in line:
                 first = time.perf_counter() - started

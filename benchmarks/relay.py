@@ -1,13 +1,13 @@
-"""What relaying costs, in processor time: next to nginx that does the least.
+"""The cost of relaying in processor time, compared with a minimal nginx.
 
 The peer is nginx with plain ``proxy_pass``, one worker, the same fields stripped,
-buffers of the same size, and nothing else of a relay's duties. Beside it the nginx
+buffers of the same size, and none of a relay's other duties. Also measured: the nginx
 configuration that ``curtilage-relay nginx-config`` writes, one worker, and the
-built-in relay, one process. Requests are as our client sends them: ``Incremental``,
-of known length; an answer has as many octets as its request had. Time is what the
-kernel counted for the relay's process, user and system; the load and the gateway
-are another process. The relays take turns, so that a machine's other work falls on
-all; of all rounds the least counts, since other work can only add to it.
+built-in relay, one process. Requests are like our client's: ``Incremental``, of known
+length; an answer is as long as its request. Time is the processor time of the relay's
+process, user and system; load and gateway are another process. The relays take turns,
+so that other work of the machine affects all of them; the minimum of all rounds counts,
+since other work can only add to it.
 """
 
 import json
@@ -90,8 +90,8 @@ class Shape:
     """One kind of work, and what it is divided by.
 
     Attributes:
-        name: what a person reads.
-        work: all of it but where.
+        name: for display.
+        work: without the port.
         units: requests or frames.
         streamed: its bound is that of a frame.
     """
@@ -160,7 +160,7 @@ class _Relay:
         for line in Path(f"/proc/{self.pid}/status").read_text("utf-8").splitlines():
             if line.startswith("VmRSS:"):
                 return int(line.split()[1])
-        raise RuntimeError("the kernel does not tell the resident set")
+        raise RuntimeError("the kernel does not report the resident set")
 
     def used_us(self) -> float:
         """Return the microseconds of processor that its threads have used."""
@@ -176,7 +176,7 @@ def measure_relay(rounds: int = ROUNDS) -> Table:
             rows += _measure(rounds, tls=tls)
     note = (
         f"processor time, user and system, of one process; {rounds} rounds in turns, "
-        f"the least. frame: 530 octets to each of {STREAMS} streams at every tick. "
+        f"the least. frame: 530 bytes to each of {STREAMS} streams at every tick. "
         "bound: what a ratio may be; aim for the built-in "
         "relay: 4 for a request"
     )
@@ -211,7 +211,7 @@ def measure_relay_memory() -> Table:
 
 
 def _memory(load: "_Load", relay: "_Relay") -> tuple[str | float, ...]:
-    # What any traffic touches once belongs to the relay at rest.
+    # Memory that any traffic touches once belongs to the idle relay.
     load.do(Work(port=relay.port, octets=1024, requests=100))
     rest = relay.resident_kib()
     load.do(Work(port=relay.port, connections=IDLE, hold=True))

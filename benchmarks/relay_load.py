@@ -1,10 +1,10 @@
 """A gateway and its clients in one process: the load for ``benchmarks.relay``.
 
-Raw octets over asyncio protocols, so that the load costs little itself and keeps
-up with nginx. Takes one line of JSON for each piece of work; answers with one when
-its connections stand, goes on at the next line, and answers again at the end. A
-request of ``STREAM`` octets is answered by a stream, whose pieces go out for all
-streams at each tick; every other one by as many octets as it had.
+Raw bytes over asyncio protocols, so that the load costs little itself and keeps up
+with nginx. Takes one line of JSON for each piece of work; answers with one when its
+connections are open, continues at the next line, and answers again at the end. A
+request of ``STREAM`` bytes is answered by a stream, whose pieces are sent for all
+streams at each tick; every other one by as many bytes as it had.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class Work:
         tls: certificates that the client trusts; empty for plain HTTP.
         connections: clients at once; each asks again when it was answered.
         requests: in all; ignored for streams.
-        octets: of content, either way; ``STREAM`` for streams.
+        octets: bytes of content, either way; ``STREAM`` for streams.
         frames: pieces of each stream.
         period_s: between two ticks.
         hold: open the connections, and streams of one piece if there are frames;

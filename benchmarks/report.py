@@ -1,4 +1,4 @@
-"""Tables for people and the same numbers for programs."""
+"""Tables for display, and the same numbers as JSON."""
 
 import math
 import os

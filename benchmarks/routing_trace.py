@@ -25,6 +25,7 @@ from typing_extensions import override
 from benchmarks.report import Table, quantile
 from curtilage.client.budget import RETRY_PERMILLE, Budget
 from curtilage.client.options import RoutingOptions
+from curtilage.client.routing.aim import REFERENCE_SCALE, Pair, tokens_of, traffic_of
 from curtilage.client.routing.estimate import Estimate, Intent
 from curtilage.client.routing.health import (
     PRIORS,
@@ -46,9 +47,12 @@ from curtilage.policy.decision.tiers import (
     Tiering,
     TierKind,
 )
+from curtilage.policy.document.routing_plan import Aim, AimKind
 from curtilage.wire.shaping import PADDED
 
 HOURS: Final = 8
+SHIPPED_AIM: Final = 35
+"""``quality_loss_permille`` of the profiles."""
 SEEDS: Final = 3
 BURST_EVERY_S: Final = 600.0
 BURST_S: Final = 20.0
@@ -432,7 +436,7 @@ class Oracle(Policy):
 
 
 class Utility(Policy):
-    """The shipped one."""
+    """The shipped choice by its weights, without an aim."""
 
     def __init__(self, settings: UtilitySettings | None = None) -> None:
         self._settings = settings or UtilitySettings()
@@ -456,6 +460,11 @@ class Utility(Policy):
             buckets=PADDED.buckets,
         )
 
+    def bar(self, now: float, question: Question) -> float | None:
+        """Return the need from which the enclave is asked; None: no aim decides."""
+        del now, question
+        return None
+
     @override
     def order(self, day: Day, now: float, question: Question) -> list[Place]:
         """Return where to ask, in order."""
@@ -467,6 +476,7 @@ class Utility(Policy):
             RoutingOptions(total_ms=round(1000 * question.slo_s)),
             self._settings,
             last=None,
+            bar=self.bar(now, question),
         )
         self.degraded = choice.reason is Reason.UNAVAILABLE
         return [_PLACES[tier.id] for tier in choice.order]
@@ -510,6 +520,31 @@ class Utility(Policy):
             )
 
 
+class Aimed(Utility):
+    """The shipped one: the aim of the profiles decides, as the router applies it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._aim = Aim(kind=AimKind.QUALITY_LOSS_PERMILLE, value=SHIPPED_AIM)
+        self._traffic = traffic_of("ngram")
+
+    @override
+    def bar(self, now: float, question: Question) -> float | None:
+        """Return it by what was asked before, and count this question."""
+        views = self.views(now)
+        pair = Pair(
+            local=views["local"].quality_permille / 1000,
+            strong=views["enclave"].quality_permille / 1000,
+            local_price=0.0,
+            strong_price=ENCLAVE_PRICE / 1e6,
+        )
+        line = self._traffic.line(self._aim, pair, REFERENCE_SCALE)
+        if not question.restricted:
+            found = question.estimate
+            self._traffic.saw(REFERENCE_SCALE.need(found.gain), tokens_of(found))
+        return self._traffic.need(line)
+
+
 _PLACES: Final[Mapping[str, Place]] = {
     LOCAL_TIER.id: "local",
     ENCLAVE_TIER.id: "enclave",
@@ -537,7 +572,8 @@ def _table(title: str, *, per_s: float, routine: float) -> Table:
             lambda question: question.looks_routine
         ),
         "static table": Static,
-        "utility (shipped)": Utility,
+        "utility, by its weights": Utility,
+        "utility, by the aim (shipped)": Aimed,
         "utility, cost three times": lambda: Utility(
             UtilitySettings(cost_permille=240)
         ),

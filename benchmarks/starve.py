@@ -1,16 +1,15 @@
-"""What is left of the service for one who does nothing but ask, under attack.
+"""The service that a normal client still gets while others attack.
 
-Real processes on loopback, each client at an address of its own. The victim asks at
-a steady pace; meanwhile others try to take the model, or every place, from everybody:
-nine questions at a time from one address, each answered for as long as an answer may
-be, and 24 dummies of the longest bucket from each of two. What is refused is asked
-again at once.
+Real processes on loopback, each client at its own address. The victim sends questions
+at a steady pace; meanwhile others try to take the model, or every place: nine questions
+at a time from one address, each with an answer of maximum length, and 24 dummies of the
+longest bucket from each of two addresses. A refused request is repeated at once.
 
-The engine is a script, since speed is not what is measured, and every time is a tenth
-of the shipped one: frames, buckets, turns, the wait for a place, the victim's pace.
-The attacker's answers never end by themselves, as on a slow machine. ``python -m
-benchmarks.starve`` does the same with everything as it is shipped, the embedded model
-included, in half an hour.
+The engine is a script, since speed is not measured, and every time is a tenth of the
+shipped one: frames, buckets, turns, the wait for a place, the victim's pace. The
+attacker's answers never end by themselves, as on a slow machine. ``python -m
+benchmarks.starve`` does the same with everything as shipped, including the embedded
+model, in half an hour.
 """
 
 import asyncio
@@ -141,7 +140,7 @@ async def _measure(stack: Stack, attack: Attack, scale: Scale) -> Outcome:
     outcome = Outcome(asked=QUESTIONS)
 
     async def ask(number: int) -> None:
-        # At its own pace, whatever became of the question before.
+        # At its own pace, whatever happened to the previous question.
         await asyncio.sleep((1 + number) * EVERY_S * scale.factor)
         began = monotonic()
         with suppress(OSError, EOFError):

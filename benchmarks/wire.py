@@ -1,10 +1,9 @@
-"""What OHTTP costs, in processor time, next to a one-shot HPKE of the library.
+"""The processor time of OHTTP, compared with a one-shot HPKE of the library.
 
-A client seals a request and opens its response; a gateway opens a request and
-seals its response. ``cryptography``'s own one-shot HPKE encrypts or decrypts once
-and exports nothing, so it can serve no OHTTP; it is the floor. Everything runs in
-this thread, the ways in turns, so that whatever else the machine does falls on all
-of them alike.
+A client seals a request and opens its response; a gateway opens a request and seals its
+response. ``cryptography``'s own one-shot HPKE encrypts or decrypts once and exports
+nothing, so it cannot serve OHTTP; it is the lower bound. Everything runs in this
+thread, in turns, so that other work of the machine affects all of them alike.
 """
 
 import secrets

@@ -57,6 +57,23 @@ def interval(
     return Quality(*map(float, low)), Quality(*map(float, high))
 
 
+def difference(
+    scores: Numbers, rival: Numbers, gains: Numbers, rounds: int = _ROUNDS
+) -> tuple[float, float]:
+    """Return the 2.5 and 97.5 percentiles of how much higher the first APGR is."""
+    draw = np.random.default_rng(0)
+    drawn: list[float] = []
+    for _ in range(rounds):
+        rows = draw.integers(0, len(scores), len(scores))
+        if gains[rows].sum() > 0:
+            one, other = (
+                quality(each[rows], gains[rows]).apgr for each in (scores, rival)
+            )
+            drawn.append(one - other)
+    low, high = np.percentile(np.array(drawn), [2.5, 97.5])
+    return float(low), float(high)
+
+
 def _share_for(part: float, shares: Numbers, curve: Numbers) -> float:
     after = int(np.argmax(curve >= part))
     low, high = curve[after - 1], curve[after]

@@ -7,6 +7,7 @@ ones is dropped, as its authors do.
 
 import csv
 import json
+import random
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,13 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Literal
+
+from evaluation.training.router.battery import (
+    HARD_KINDS,
+    ROUTINE_KINDS,
+    requests,
+    typos,
+)
 
 SENTENCES = Path(__file__).with_name("intent_sentences.toml")
 _ROUTELLM = "routing/routellm"
@@ -40,8 +48,12 @@ _SUM_CLUSTER = re.compile(
 _MOST_OF_A_SET = 300
 # What a row counts beside one of Super-NaturalInstructions: exams and customers'
 # questions are many and alike, and our own sentences were made of few.
-_OWN_WEIGHT, _CHAT_WEIGHT, _OTHER_WEIGHT = 0.5, 0.1, 0.1
+_OWN_WEIGHT, _BATTERY_WEIGHT, _CHAT_WEIGHT, _OTHER_WEIGHT = 0.5, 1.5, 0.1, 0.1
+_KINDS = {**ROUTINE_KINDS, **HARD_KINDS, "either": "generation"}
 _FILLERS = 3
+_ON_A_TEXT = frozenset({"classification", "extraction", "rewriting"})
+_OBJECT = re.compile(r"([^:?]{8,90}\s?[:?]) (.{12,400})$", re.DOTALL)
+_MIXED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +127,7 @@ def tasks(data: Path) -> list[Task]:
 
 
 def other_tasks(data: Path) -> list[Task]:
-    """Return everything else that intents are learned from."""
+    """Return exams, customers' questions and chat that intents are learned from."""
     made = [
         Task(row.text, _ZERO_INTENT[row.origin], row.origin, _OTHER_WEIGHT)
         for which in _ZERO_INTENT
@@ -135,7 +147,6 @@ def other_tasks(data: Path) -> list[Task]:
         for row in rows[:: len(rows) // _MOST_OF_A_SET]
     ]
     made += arena_hard(data)
-    made += own("learn")
     return made
 
 
@@ -158,9 +169,35 @@ def own(part: Literal["learn", "held"], language: str = "") -> list[Task]:
         for intent, templates in read[part].items():
             for at, template in enumerate(templates):
                 filled = _filled(template, read["texts"], read["subjects"], at)
-                made += [
-                    Task(text, intent, f"own-{code}", _OWN_WEIGHT) for text in filled
-                ]
+                origin = f"own-{code}-{intent}-{at}"
+                made += [Task(text, intent, origin, _OWN_WEIGHT) for text in filled]
+    return made
+
+
+def office() -> list[Task]:
+    """Return the battery but for its held part: as it is, with typos, and mixed.
+
+    Mixed: with what another request of the language was about, after it or before it,
+    so that the instruction is learned and not its object. Greetings, wrappers, line
+    breaks and case are taken off before there are features, so these need no rows.
+    """
+    rows = [*requests("developed"), *requests("learned")]
+    draw = random.Random(0)
+    objects: dict[str, list[str]] = {}
+    for row in rows:
+        if row.kind in _ON_A_TEXT and (parted := _OBJECT.match(row.text)):
+            objects.setdefault(row.language, []).append(parted[2])
+    made: list[Task] = []
+    for at, row in enumerate(rows):
+        texts = [row.text, typos(row.text)]
+        if row.kind in _ON_A_TEXT and (parted := _OBJECT.match(row.text)):
+            for _ in range(_MIXED):
+                about = draw.choice(objects[row.language])
+                texts.append(f"{parted[1]} {about}")
+            texts.append(f"{about}\n\n{parted[1]}")
+        if intent := _KINDS[row.kind]:
+            origin, weight = f"office-{at}", _BATTERY_WEIGHT / len(texts)
+            made += [Task(text, intent, origin, weight) for text in texts]
     return made
 
 

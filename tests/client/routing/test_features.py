@@ -9,7 +9,7 @@ from curtilage.client.routing.features import BUCKETS, DENSE, features_of
 
 TEXT = "Summarise: Müller's 3 cats don't sleep; why? (a) cold\n(b) `noise`"
 # Weights are learned for these numbers: another digest needs another ``VERSION``.
-DIGEST = "ec87c4acae2e77278d58abf1f0a8f4d9a63198d06c3706cde8790cc4a3b29a57"
+DIGEST = "fc526aef33cb6d398d89ea11c8de741ef66ea9eb58f003e1a756c4243009e407"
 
 
 def test_a_fixed_text_has_the_features_that_weights_were_learned_for() -> None:

@@ -289,7 +289,9 @@ def test_a_rate_limit_is_used_up_and_comes_back() -> None:
     view = health.view(40)
     assert view.rate_used == 1
     assert not view.available
+    assert health.left_alone_ms(40) == 59_960
     assert health.view(60_000).rate_used == 0.75
+    assert health.left_alone_ms(60_000) is None
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,21 @@ from importlib import resources
 import numpy as np
 import pytest
 
-from curtilage.client.routing.estimate import Intent, RouterModelError, RulesEstimator
+from curtilage.client.routing.estimate import (
+    KNOWN,
+    ROUTINE_INTENTS,
+    Intent,
+    RouterModelError,
+    RulesEstimator,
+    signs_of,
+)
 from curtilage.client.routing.ngram import (
     MAX_OCTETS,
     SHIPPED_SHA256,
     NgramEstimator,
     Weights,
     load_weights,
+    with_rules,
 )
 
 MOST = 512
@@ -59,7 +67,37 @@ def test_code_gains_more_than_sorting(shipped: Weights) -> None:
 def test_a_gain_stands_in_its_interval(shipped: Weights) -> None:
     told = NgramEstimator(shipped).estimate("What is the capital of France?", MOST)
     assert -1 <= told.gain_low <= told.gain <= told.gain_high <= 1
-    assert told.source == "ngram"
+
+
+def fitted(weights: Weights) -> Weights:
+    """Return weights with a gain of an operator's own: the same for everything."""
+    heads = weights.heads.copy()
+    heads[:, -1] = 1
+    return replace(
+        weights,
+        heads=heads,
+        steps=np.array([*weights.steps[:-1], 0.01], np.float32),
+        curve=np.array([[-3, 3], [0.4, 0.4], [0.3, 0.3], [0.5, 0.5]], np.float32),
+        beats=np.array([weights.beats[0], (0.6, 0.5)], np.float32),
+    )
+
+
+def test_the_shipped_file_holds_no_learned_gain(shipped: Weights) -> None:
+    assert not shipped.heads[:, -1].any()
+    assert not shipped.dense[:, -1].any()
+    assert shipped.beats[1, 0] <= shipped.beats[1, 1]
+
+
+def test_a_gain_of_ones_own_is_used(shipped: Weights) -> None:
+    text = "What is the capital of France?"
+    without, own = (
+        NgramEstimator(weights).estimate(text, MOST)
+        for weights in (shipped, fitted(shipped))
+    )
+    assert own.intent is without.intent
+    assert without.gain < 0.2
+    told = (own.gain_low, own.gain, own.gain_high)
+    assert told == pytest.approx((0.3, 0.4, 0.5))
 
 
 def test_what_is_too_long_to_overlook_gains_more(shipped: Weights) -> None:
@@ -81,20 +119,72 @@ def test_a_head_that_did_not_beat_chance_leaves_it_to_the_rules(
 def test_each_head_is_judged_by_itself(shipped: Weights) -> None:
     text = "Write a Python function that sorts a list"
     by_rules = RulesEstimator().estimate(text, MOST)
-    learned = NgramEstimator(shipped).estimate(text, MOST)
-    gain = replace(shipped, beats=np.array([[0.3, 0.4], [0.6, 0.5]], np.float32))
-    intent = replace(shipped, beats=np.array([[0.8, 0.4], [0.4, 0.5]], np.float32))
+    own = fitted(shipped)
+    gain = replace(own, beats=np.array([[0.3, 0.4], [0.6, 0.5]], np.float32))
+    intent = replace(own, beats=np.array([[0.8, 0.4], [0.4, 0.5]], np.float32))
     told = NgramEstimator(gain).estimate(text, MOST)
     assert (told.intent_confidence, told.source) == (
         by_rules.intent_confidence,
         "ngram",
     )
-    told = NgramEstimator(intent).estimate(text, MOST)
-    assert (told.intent_confidence, told.gain, told.source) == (
-        learned.intent_confidence,
-        by_rules.gain,
-        "rules",
+    assert NgramEstimator(intent).estimate(text, MOST) == (
+        NgramEstimator(shipped).estimate(text, MOST)
     )
+
+
+ROUTINE = [
+    "Finish the phrase: Please find attached the",
+    "What does PDF stand for?",
+    "How many minutes are in a day?",
+    "Fix the grammar: 'She dont has the keys.'",
+    "Make this more polite: Send it.",
+    "Rate the urgency from 1 to 5: the door is stuck",
+    "Which department should this go to? My invoice is wrong.",
+    "Extract all dates from: seen on 3 May, again on 9 June.",
+    "Is this a complaint, an order or a question? Where is my parcel?",
+    "Traduis en anglais : La porte est fermée.",
+    "Wofür steht die Abkürzung AG?",
+    "¿Cuántos días tiene un año?",
+    "Vul aan: Met vriendelijke",
+    "Corrige: Eles vai embora.",
+    "A quale ufficio va? La fattura è sbagliata.",
+]
+HARD = [
+    "Write a Python function that merges two sorted lists and explain its complexity.",
+    "A train leaves at 9:10 and travels 140 km at 80 km/h. When does it arrive?",
+    "Compare renting and buying over ten years and recommend one, with your reasons.",
+    "Beurteile, ob der Vermieter wegen Mietrückstand kündigen kann.",
+    "Planifie la migration du serveur : étapes, risques, dépendances.",
+    "Un padre tiene 40 años y su hijo 10. ¿Cuándo tendrá el doble de edad?",
+]
+
+
+@pytest.mark.parametrize("text", ROUTINE)
+def test_routine_work_is_named_and_gains_little(shipped: Weights, text: str) -> None:
+    told = NgramEstimator(shipped).estimate(text, MOST)
+    assert told.intent in ROUTINE_INTENTS
+    assert told.gain < 0.2
+
+
+@pytest.mark.parametrize("text", HARD)
+def test_hard_work_gains_more_than_any_routine(shipped: Weights, text: str) -> None:
+    estimator = NgramEstimator(shipped)
+    most = max(estimator.estimate(each, MOST).gain for each in ROUTINE)
+    assert estimator.estimate(text, MOST).gain > most
+
+
+def test_gains_are_hardly_ever_equal(shipped: Weights) -> None:
+    estimator = NgramEstimator(shipped)
+    gains = [estimator.estimate(text, MOST).gain for text in (*ROUTINE, *HARD)]
+    assert len(set(gains)) == len(gains)
+
+
+def test_what_neither_knows_alone_is_known_by_both() -> None:
+    signs = signs_of("Rate it from 1 to 5")
+    even = np.full(len(KNOWN), 1 / len(KNOWN), np.float32)
+    both = with_rules(even, signs)
+    assert both.sum() == pytest.approx(1)
+    assert KNOWN[int(both.argmax())] is Intent.CLASSIFICATION
 
 
 @pytest.mark.parametrize(

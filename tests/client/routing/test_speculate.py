@@ -1,18 +1,21 @@
 """A draft is worth its cost or is not written; what must stay is never escalated."""
 
-from collections.abc import Mapping
+import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from curtilage.client.options import Mode, Require, RoutingOptions
 from curtilage.client.query import single_query
 from curtilage.client.routing.estimate import Estimate, Intent, RulesEstimator
+from curtilage.client.routing.estimators import open_estimator
 from curtilage.client.routing.health import TierView
 from curtilage.client.routing.router import UNFIT, Router
 from curtilage.client.routing.speculate import Speculation, wanted
-from curtilage.client.routing.thresholds import Thresholds, Unfit
+from curtilage.client.routing.thresholds import Shipped, Thresholds, Unfit
 from curtilage.client.routing.utility import UtilitySettings, choose
 from curtilage.client.routing.verifier import Verdict
 from curtilage.policy.decision.decide import (
@@ -29,6 +32,8 @@ from curtilage.policy.decision.tiers import (
 )
 from curtilage.policy.document.load import load_profile
 from curtilage.policy.document.routing_plan import (
+    Aim,
+    AimKind,
     Preference,
     RoutingPlan,
     Speculating,
@@ -302,3 +307,224 @@ def test_where_the_policy_wants_none_nothing_is_missing() -> None:
 
 def test_every_reason_for_none_is_told() -> None:
     assert UNFIT.keys() == set(Unfit)
+
+
+CLASSIFY = "Is this mail spam or not? Classify it: 'You have won a prize.'"
+WHY = "Why does ice float?"
+SHIPPED = Shipped(
+    intent=Intent.CLASSIFICATION,
+    made_of="invented",
+    date="2026-11-28",
+    thresholds=THRESHOLDS,
+)
+
+
+def shipping(
+    *,
+    running: tuple[str, str | None] | None = OWN,
+    mode: Speculating = Speculating.VERIFY,
+    own: Thresholds | None = None,
+    shipped: Shipped = SHIPPED,
+    observe: bool = False,
+) -> Router:
+    """Return a router with thresholds that come with Curtilage."""
+    tiers = tuple(TierPlan(id=each.id, kind=each.kind) for each in (DEVICE, ENCLAVE))
+    plan = replace(PLAN, mode=mode)
+    return Router(
+        RoutingPlan(tiers=tiers, speculation=plan, observe=observe),
+        RulesEstimator(),
+        clock=lambda: 0.0,
+        thresholds=own,
+        shipped=[shipped],
+        running=lambda: running,
+    )
+
+
+def drafted(router: Router, text: str) -> Speculation | None:
+    """Return the draft of a question that may be sent as it is."""
+    mask = Permitted(routing_class=RoutingClass.PUBLIC, tiers=(DEVICE, ENCLAVE))
+    query = single_query(text)
+    routed = router.route(mask, query, conversation=b"")
+    return router.speculation(LEAVES, routed, query, conversation=b"")
+
+
+def test_shipped_thresholds_are_of_one_intent() -> None:
+    router = shipping()
+    assert drafted(router, CLASSIFY) is not None
+    assert drafted(router, WHY) is None
+    assert (router.certified, router.judges) == (THRESHOLDS.alpha, True)
+
+
+@pytest.mark.parametrize(
+    ("running", "why"),
+    [
+        (None, Unfit.NO_MODEL),
+        (("11" * 32, OWN[1]), Unfit.MODEL),
+        ((OWN[0], "11" * 32), Unfit.TEMPLATE),
+        ((OWN[0], None), Unfit.LOADING),
+    ],
+)
+def test_shipped_thresholds_are_of_one_model(
+    running: tuple[str, str | None] | None, why: Unfit
+) -> None:
+    router = shipping(running=running)
+    assert router.unfit(THRESHOLDS) is why
+    assert drafted(router, CLASSIFY) is None
+    assert router.doubts(single_query(CLASSIFY)) is None
+    assert not router.judges
+    # Of a model that has none nothing is missing: the policy named no file.
+    assert router.unfit() is None
+
+
+def test_those_that_the_policy_names_count_instead() -> None:
+    other = thresholds(model_sha256="11" * 32)
+    assert drafted(shipping(own=other), CLASSIFY) is None
+    assert drafted(shipping(own=THRESHOLDS), WHY) is not None
+
+
+def test_off_means_that_nothing_is_judged() -> None:
+    router = shipping(mode=Speculating.OFF)
+    assert drafted(router, CLASSIFY) is None
+    assert router.doubts(single_query(CLASSIFY)) is None
+    assert (router.certified, router.judges) == (None, False)
+
+
+def test_what_is_kept_local_is_judged_where_its_like_was_graded() -> None:
+    assert shipping().doubts(single_query(CLASSIFY)) is not None
+    assert shipping().doubts(single_query(WHY)) is None
+    assert shipping(own=THRESHOLDS).doubts(single_query(WHY)) is not None
+    assert shipping(observe=True).doubts(single_query(CLASSIFY)) is None
+    seldom = replace(SHIPPED, thresholds=thresholds(accepted=900, bad=84, errors=60))
+    assert shipping(shipped=seldom).doubts(single_query(CLASSIFY)) is None
+
+
+def test_the_question_is_not_read_where_nothing_could_judge_its_answer() -> None:
+    class Unreadable(RulesEstimator):
+        @override
+        def estimate(self, query_text: str, max_tokens: int) -> Estimate:
+            raise AssertionError("read")
+
+    router = Router(
+        RoutingPlan(tiers=(), speculation=PLAN),
+        Unreadable(),
+        clock=lambda: 0.0,
+        shipped=[SHIPPED],
+        running=lambda: ("11" * 32, OWN[1]),
+    )
+    assert router.doubts(single_query(CLASSIFY)) is None
+
+
+CERTIFIED = thresholds(graded=520, bad=50, accepted=468, errors=30, share=0.9)
+"""Nine drafts of ten are accepted, at most one in ten of them bad."""
+ROUTINE = (
+    "Finish the sentence: Thank you for your patience while we",
+    "Complete: Our office is closed on",
+    "Is this a complaint or an order? 'The kettle came without its lid.'",
+    "Sort this into invoice, reminder or offer: 'Your payment is two weeks late.'",
+    "Classify as urgent or not: 'The server room is under water.'",
+    "Which department should get this: 'My badge no longer opens the gate'?",
+    "Ordne zu, Lob oder Beschwerde: 'Der Kaffee war kalt.'",
+    "¿Es una queja o un pedido? 'Quiero dos cajas de tornillos.'",
+    "Extract all dates: 'We met on 3 May and meet again on 9 June.'",
+    "List the amounts in: '12 euros for paper, 40 for ink.'",
+    "Find the order number in: 'Concerning order 4471, please call back.'",
+    "Nenne alle Orte im Satz: 'Von Kiel nach Ulm über Fulda.'",
+    "Fix the grammar: 'He have sent the files yesterday.'",
+    "Make this more polite: 'Send it now.'",
+    "Shorten: 'We are writing to you in order to let you know that we moved.'",
+    "Translate into German: 'The lift is out of order.'",
+    "Rewrite in the passive: 'The clerk stamped the form.'",
+    "Mach das höflicher: 'Das Fenster ist kaputt, kommen Sie.'",
+    "Traduce al inglés: 'La reunión empieza a las nueve.'",
+    "What does VAT stand for?",
+    "How many grams are in a kilogram?",
+    "What is the capital of Norway?",
+    "Wie viele Minuten hat ein Tag?",
+    "¿Cuál es la capital de Portugal?",
+)
+"""Invented questions of routine work, in three languages."""
+WORK = (
+    "Write a Python function that merges two sorted lists, with tests.",
+    "Prove that the sum of two even numbers is even, then that of odd ones.",
+    "Explain step by step how a court weighs two contracts that contradict each other.",
+    "Debug this SQL query and explain the plan: SELECT * FROM a JOIN b ON a.x = b.y",
+)
+"""Invented questions of which the certificate says nothing."""
+
+
+def shipped_router(measured: int | None, certified: Thresholds = CERTIFIED) -> Router:
+    plan = load_profile("default").routing
+    assert plan is not None
+    return Router(
+        plan,
+        open_estimator(),
+        clock=lambda: 0.0,
+        home_quality=lambda: measured,
+        thresholds=certified,
+        running=lambda: OWN,
+    )
+
+
+def drafts_of(router: Router, texts: Sequence[str]) -> list[tuple[str, Speculation]]:
+    """Return the questions that get a draft under the default profile, with it."""
+    inspection = inspection_of(findings=(), payload_digest=bytes(32), messages=1)
+    decision = decide(load_profile("default").rulebook, inspection)
+    made: list[tuple[str, Speculation]] = []
+    for text in texts:
+        query = single_query(text)
+        routed = router.route(decision.permitted, query, conversation=b"")
+        speculation = router.speculation(
+            decision.allowed, routed, query, conversation=b""
+        )
+        if speculation is not None:
+            made.append((text, speculation))
+    return made
+
+
+# Of a model that is as good as the one of the learned gains, and of the catalogue's
+# that has 1.5 billion parameters. The first is expected to fail at half of ordinary
+# questions: that it was counted to fail at one in ten of these is in the bound alone.
+@pytest.mark.parametrize("measured", [455, 670])
+def test_most_routine_questions_get_a_draft_and_hard_ones_do_not(measured: int) -> None:
+    router = shipped_router(measured)
+    assert CERTIFIED.accepts == 0.9
+    assert len(drafts_of(router, ROUTINE)) >= 0.75 * len(ROUTINE)
+    assert not drafts_of(router, WORK)
+
+
+@pytest.mark.parametrize(
+    ("aim", "drafts"),
+    [
+        (Aim(kind=AimKind.QUALITY_LOSS_PERMILLE, value=35), True),
+        (Aim(kind=AimKind.LOCAL_PERCENT, value=70), False),
+        (Aim(kind=AimKind.COST_PER_1000, value=100), False),
+        (Aim(kind=AimKind.LOCAL_PERCENT, value=5), True),
+    ],
+)
+def test_what_an_aim_of_share_or_cost_keeps_local_has_no_draft(
+    aim: Aim, *, drafts: bool
+) -> None:
+    """Of two drafts in ten the enclave would be asked after all."""
+    router = shipped_router(670)
+    router.plan = replace(router.plan, aim=aim)
+    assert bool(drafts_of(router, ROUTINE)) is drafts
+
+
+def test_the_drafts_that_are_accepted_err_within_the_certificate() -> None:
+    """A model that is as sure, and as often wrong, as the one that was graded."""
+    draw = random.Random(0)  # noqa: S311 - no secret
+    often_bad = replace(CERTIFIED, bad=72)
+    accepted, wrong, asked = 0, 0, 0
+    for text, speculation in drafts_of(shipped_router(670, often_bad), ROUTINE) * 50:
+        sure = draw.random() < often_bad.accepts
+        rate = 30 / 468 if sure else 42 / 52
+        verifier = speculation.verifier(text)
+        for piece in written("So", " it", " is.", probability=0.99 if sure else 0.01):
+            verifier.feed(piece)
+        asked += 1
+        if verifier.end(STOPPED) is Verdict.ACCEPT:
+            accepted += 1
+            wrong += draw.random() < rate
+    assert accepted > 0.85 * asked
+    # All of them together err more often than that.
+    assert wrong <= often_bad.alpha * accepted < often_bad.bad / 520 * accepted

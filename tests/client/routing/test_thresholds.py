@@ -4,10 +4,16 @@ from typing import Any
 import pytest
 
 from curtilage.client.errors import ConfigError
+from curtilage.client.local.catalogue import by_digest
+from curtilage.client.routing.answer_features import FEATURES_SHA256
+from curtilage.client.routing.estimate import ROUTINE_INTENTS, Intent
+from curtilage.client.routing.estimators import shipped_thresholds
 from curtilage.client.routing.thresholds import (
     MAX_BYTES,
+    Shipped,
     Unfit,
     packed,
+    read_shipped,
     read_thresholds,
 )
 from support.drafts import THRESHOLDS, thresholds
@@ -114,3 +120,70 @@ def test_a_head_of_other_features_is_refused() -> None:
 
 def test_a_whole_number_is_a_number() -> None:
     assert read_thresholds(changed(threshold=0.0)).threshold == 0
+
+
+def shipped(**changes: object) -> bytes:
+    """Return a file of thresholds that come with Curtilage: one, changed."""
+    entry = {
+        "intent": "classification",
+        "set": "invented",
+        "date": "2026-11-28",
+        "accepted": THRESHOLDS.accepts,
+        "upper": THRESHOLDS.upper,
+        "thresholds": json.loads(packed(THRESHOLDS)),
+    }
+    return json.dumps({"version": 1, "drafts": [entry | changes]}).encode()
+
+
+def test_what_comes_with_curtilage_is_read() -> None:
+    (one,) = read_shipped(shipped())
+    assert one == Shipped(
+        intent=Intent.CLASSIFICATION,
+        made_of="invented",
+        date="2026-11-28",
+        thresholds=THRESHOLDS,
+    )
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b'{"version": 2, "drafts": []}',
+        b'{"version": 1, "drafts": [7]}',
+        shipped(intent="small talk"),
+        shipped(accepted=0.6),
+        shipped(upper=0.01),
+        shipped(upper="small"),
+        shipped(more=1),
+        shipped(thresholds={}),
+        shipped(thresholds={**json.loads(packed(THRESHOLDS)), "errors": 60}),
+    ],
+)
+def test_what_says_more_than_was_counted_does_not_come(data: bytes) -> None:
+    with pytest.raises(ConfigError, match="thresholds: "):
+        read_shipped(data)
+
+
+def test_those_that_come_with_curtilage_are_of_its_catalogue_and_of_routine() -> None:
+    found = shipped_thresholds()
+    kinds = [(each.thresholds.model_sha256, each.intent) for each in found]
+    assert len(set(kinds)) == len(kinds)
+    for each in found:
+        assert by_digest(each.thresholds.model_sha256) is not None
+        assert each.intent in ROUTINE_INTENTS
+        assert each.thresholds.features_sha256 == FEATURES_SHA256
+
+
+@pytest.mark.parametrize(
+    ("changes", "warns"),
+    [
+        ({"accepted": 500, "bad": 300, "errors": 20}, True),
+        ({"accepted": 900, "bad": 85, "errors": 60}, True),
+        ({"accepted": 900, "bad": 84, "errors": 60}, False),
+        ({"accepted": 1000, "bad": 20, "errors": 20}, False),
+    ],
+)
+def test_a_warning_has_its_counts(changes: dict[str, int], *, warns: bool) -> None:
+    assert thresholds(**changes).warns is warns

@@ -1,28 +1,26 @@
 """What a query asks for, and what a stronger model would add: the words and the rules.
 
 Pure: text in, numbers out. An estimate holds no text. The rules need nothing but the
-standard library; a learned estimator (``ngram``) takes their place where one is loaded
-that was shown to beat chance.
+standard library; where learned intents are loaded (``ngram``), these are added to what
+the cues say. The gain is made of how likely each intent is, of the length, and of signs
+of code, of several steps and of hard work; it is smooth, so that it can be ranked.
 """
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum, unique
-from typing import Final, Literal, Protocol
+from itertools import pairwise
+from typing import Final, Generic, Literal, Protocol, TypeVar
 
 from curtilage.client.query import MESSAGE_TOKENS
+from curtilage.client.routing.wording import request_in
 
 THRESHOLD: Final = 0.70  # an intent of less confidence is told as unknown
 HEAD_CHARS: Final = 1200
 TAIL_CHARS: Final = 600
 _EDGE_WORDS: Final = 8  # a task is said at the beginning or at the end
-_LONG_TOKENS: Final = 1000
-_VERY_LONG_TOKENS: Final = 4000
-_SHORT_TOKENS: Final = (
-    120  # so much to rewrite, sort or read something out of is little
-)
 _OCTETS_PER_TOKEN: Final = 3.7
 
 
@@ -44,6 +42,12 @@ class Intent(StrEnum):
 KNOWN: Final = tuple(each for each in Intent if each is not Intent.UNKNOWN)
 
 
+ROUTINE_INTENTS: Final = frozenset(
+    {Intent.CLASSIFICATION, Intent.EXTRACTION, Intent.TRANSFORM, Intent.QA}
+)
+"""What small models do about as well as strong ones, where the text is short."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """What is expected of one query; no word of it.
@@ -51,13 +55,13 @@ class Estimate:
     Attributes:
         intent: what is asked for.
         intent_confidence: 0 to 1; of the likeliest intent, also where that is not
-            likely enough to be named.
+            likely enough to be named. Of a routine intent: that it is one of these.
         gain: expected quality of the strong tier's answer minus that of the home
             model's, -1 to 1.
         gain_low: lower end of the interval in which the gain is believed to be.
         gain_high: its upper end.
-        source: what estimated: a learned model or the rules; ``unread``: neither, since
-            nothing was to be chosen.
+        source: what estimated: rules with a learned model, or the rules alone;
+            ``unread``: neither, since nothing was to be chosen.
         prompt_tokens: about how many tokens the text has.
         answer_tokens: about how many the answer will have; at most what was asked for.
     """
@@ -128,118 +132,255 @@ _ANSWER_TOKENS: Final[Mapping[Intent, int]] = {
 }
 
 # What the strong tier adds, before anything is known of the operator's own traffic:
-# small models sort, extract and rewrite about as well, and lag in code and in several
-# steps.
+# small models sort, extract, rewrite and answer short questions of fact about as well,
+# and lag in code, in several steps and in long texts.
 GAIN: Final[Mapping[Intent, float]] = {
     Intent.CLASSIFICATION: 0.0,
-    Intent.EXTRACTION: 0.03,
+    Intent.EXTRACTION: 0.04,
     Intent.TRANSFORM: 0.05,
-    Intent.SUMMARISATION: 0.08,
-    Intent.QA: 0.12,
-    Intent.GENERATION: 0.15,
-    Intent.UNKNOWN: 0.18,
-    Intent.REASONING: 0.35,
-    Intent.CODE: 0.35,
+    Intent.QA: 0.06,
+    Intent.SUMMARISATION: 0.09,
+    Intent.GENERATION: 0.08,
+    Intent.UNKNOWN: 0.11,
+    Intent.REASONING: 0.36,
+    Intent.CODE: 0.38,
 }
 GAIN_SPREAD: Final = 0.15
-_GAIN_LONG: Final = 0.08
-_GAIN_VERY_LONG: Final = 0.20
-_GAIN_SECOND_SIGN: Final = 0.10  # several steps or code, where the intent is another
+# By intent: what is added where the request is long, and the characters at which half
+# of it is.
+_GAIN_LENGTH: Final[Mapping[Intent, tuple[float, int]]] = {
+    Intent.CLASSIFICATION: (0.12, 1500),
+    Intent.EXTRACTION: (0.35, 1200),
+    Intent.TRANSFORM: (0.12, 1200),
+    Intent.QA: (0.22, 150),
+    Intent.SUMMARISATION: (0.15, 1500),
+    Intent.GENERATION: (0.10, 600),
+    Intent.UNKNOWN: (0.22, 300),
+    Intent.REASONING: (0.14, 250),
+    Intent.CODE: (0.10, 300),
+}
+_GAIN_LONG: Final = 0.35  # of any text that a small model loses its way in
+_LONG_CHARACTERS: Final = 5000
+_LONG_SLOPE: Final = 3
+_GAIN_SIGN: Final = 0.12  # code or several steps, where the intent is another
+_GAIN_HARD_WORD: Final = 0.05
+_MOST_HARD_WORDS: Final = 4
 _DOUBT: Final = 0.4  # the weight of what no cue told
 
 # Words and pairs of words ("list_all") that say what is to be done, in English, German,
 # French, Spanish, Italian, Dutch and Portuguese. One with a colon counts double: it is
-# hardly said otherwise; one with a question mark half: "write" may be anything.
+# hardly said otherwise; one with a question mark half: "write" may be anything. One
+# with an asterisk is the beginning of a word.
 _CUES: Final[Mapping[Intent, str]] = {
     Intent.CLASSIFICATION: """
-        is_this is_it true_or false: sentiment: classify: categorize: categorise:
-        classification: label: category: spam: positive_or negative: tone_of
-        klassifiziere: klassifizieren: ordne: einordnen kategorie: stimmung: einstufen:
-        classe: classer: classifie: classifiez: catégorie: étiquette: négatif:
-        clasifica: clasificar: categoría: sentimiento: etiqueta: negativo: negativa:
-        classifica: classificare: categoria: etichetta: classificar: classifique:
-        classificeer: categorie: indelen: sentimento: négative:""",
+        is_this is_it true_or false: sentiment* classif* categori*: category: label*:
+        spam: positive_or negative: tone_of how_urgent: urgency: priority department:
+        which_team: which_category: sort_into: does_this
+        klassifi*: ordne: einordnen kategorie* stimmung: einstufen: dringend* abteilung:
+        dringlich*: sortiere gehört_die gehört_das zuordnen:
+        classe: classer: catégor*: étiquet*: négatif: négative: urgent* urgence: service
+        quel_service: est_ce priorité
+        clasific*: categor* etiquet*: sentimiento: negativ* urgencia: departament*:
+        prioridad pertenece
+        etichett*: sentimento: urgenza: reparto: ufficio quale_ufficio: priorità
+        appartiene
+        classificeer: categorie: indelen: afdeling: spoed label welke_afdeling: hoort
+        que_departamento: urgência: prioridade""",
     Intent.EXTRACTION: """
-        extract: extrahiere: extrahieren: extrais: extraire: extrayez: extrae: extraer:
-        extrai: estrai: estrarre: extraheer: haal_uit extraia: extrair: identify_all
-        list_all find_all pull_out all_names all_dates liste_alle nenne_alle finde_alle
-        all_email alle_namen alle_daten tous_les todas_las tutti_i todos_os alle_datums
-        noms_propres mentioned_in erwähnt as_json als_json en_json in_json""",
+        extract*: extrah*: extrai* extraye* estra* extrae* haal_uit haal_eruit:
+        identify_all list_all list_every list_the find_all pull_out all_names all_dates
+        liste_alle nenne_alle finde_alle all_email alle_namen alle_daten tous_les
+        toutes_les todas_las todas_as tutti_i tutte_le todos_os alle_datums
+        noms_propres mentioned: mentioned_in erwähnt: genannt: named_here as_json:
+        als_json: en_json: in_json: em_json: invoice_number phone_number*
+        telefonnummer rechnungsnummer termine heraus numbers_that relève relever
+        cité: mentionné* numéro_de número_de numero_di numero_della numero_della
+        fechas: dates: datas nominat*: menciona* mencionad*: genoemd*: factuurnummer
+        telefoonnummer elenca: recopie copia riporta""",
     Intent.SUMMARISATION: """
-        summarize: summarise: summary: tldr: tl_dr abstract condense: main_points
-        key_points zusammen: zusammenfassen: zusammenfassung: kernpunkte: hauptpunkte
-        résume: résumer: résumé: résumez: synthèse: resume: resumir: resumen: resumo:
-        resuma: riassumi: riassumere: riassunto: sintesi: vat_samen samenvatten:
-        samenvatting: samengevat in_brief recap: recapitulate:""",
+        summari*: summary: tldr: tl_dr abstract condense: main_points key_points
+        zusammen: zusammenfass*: kernpunkte: hauptpunkte résum*: synthèse: resume:
+        resumir: resumen: resumo: resuma: riassu*: sintesi: vat_samen samenvat*:
+        samengevat in_brief recap: recapitul*: gist:""",
     Intent.TRANSFORM: """
-        rewrite: rephrase: paraphrase: translate: translation: shorten: proofread:
-        reword: convert: correct_the fix_the grammar: more_formal politely: polish
-        übersetze: übersetzen: umschreiben: formuliere: umformulieren: kürze:
-        korrigiere: höflicher: förmlicher: traduis: traduire: traduisez: reformule:
-        reformuler: corrige: corriger: raccourcis: traduce: traducir: traduzca:
-        reescribe: reescribir: acorta: traduci: tradurre: riscrivi: riscrivere:
-        correggi: accorcia: parafrasa: vertaal: vertalen: herschrijf: herschrijven:
-        verbeter: traduz: traduza: traduzir: reescreva: reescrever: corrija:
-        reformula:""",
+        rewrit*: rephras*: paraphras*: translat*: shorten*: shorter: proofread*:
+        reword*: convert: correct_the fix_the grammar: spelling: formal: more_formal
+        politely: polite* polish friendlier: nicer: passive: half_as
+        finish_the: finish_this: complete_the: complete_this: continue_the:
+        continue_this: fill_in next_word bullet*
+        übersetz*: umschreib* formulier*: umformulier*: kürz*: korrigier*: höflich*:
+        förmlich* freundlicher: rechtschreibung: grammatik: passiv: vervollständig*:
+        ergänze: weiter satz_zu schreib_weiter: stichpunkt* halb_so
+        tradu*: reformul*: corrig*: raccourci*: aimable: passive: termine complète:
+        compléter: continue fautes orthographe: plus_court
+        reescrib*: acort*: completa: termina continúa: sigue amable: pasiva: más_corto
+        ortografía: gramática:
+        riscriv*: corregg*: accorci*: parafras*: gentile: passivo: finisci: completa
+        continua ortografia: elenco_puntato
+        vertaal*: vertalen: herschrij*: verbeter*: lijdende: vriendelijker: korter:
+        vul_aan maak_de zin_af ga_verder spelling*
+        reescrev*: corrij* passiva complete: simpático: encurta*: resumido""",
     Intent.QA: """
-        what? who? where? when? which? why? what_is what_are who_is how_does how_do
-        explain was_ist wer? wann? wo? wie? warum? welche? erkläre qu'est qui_est
-        quand? où? pourquoi? quel_est quelle_est explique qué? quién? cuándo? dónde?
-        cuál? explica quando? dove? perché? quale? cos'è spiega wat? wie_is wanneer?
-        waar? waarom? welke? uitleggen leg_uit quem? onde? qual? explique""",
+        what? who? where? when? which? why? what_is what_are what's whats who_is who_was
+        how_does how_do stand_for: stands_for: capital_of: capital
+        explain was_ist wer? wann? wo? wie? warum? welche? erkläre qu'est qui_est wofür
+        hauptstadt: abkürzung: bedeutet
+        quand? où? pourquoi? quel_est quelle_est explique qui? capitale: sigle:
+        veut_dire signifie
+        qué? quién? cuándo? dónde? cuál? explica qué_es quién_es siglas: significa*
+        capital_de:
+        quando? dove? perché? quale? cos'è spiega chi? sigla: capitale_della:
+        wat? wie_is wanneer? waar? waarom? welke? uitleggen leg_uit hoofdstad:
+        afkorting: betekent
+        quem? onde? qual? explique o_que que_significa quem_é""",
     Intent.GENERATION: """
         write? compose: draft: poem: story: essay: email: brainstorm: suggest: invent:
-        slogan: letter: imagine: create? outline: blog: speech: ideas: headline:
-        tagline: schreibe? schreib? verfasse: gedicht: geschichte entwirf: erfinde:
-        brief: rede: vorschläge: ideen: écris? écrivez? rédige: rédiger: poème:
-        histoire lettre: invente: idées: escribe? escriba? redacta: redactar: poema:
-        cuento: carta: inventa: scrivi? scrivere? racconto: poesia: lettera: proponi:
-        schrijf? schrijven? gedichtje: verhaal: bedenk: escreva? escreve? redige:
-        história conto: invente: crie""",
+        slogan*: letter: imagine: create? outline: blog: speech: ideas: headline:
+        tagline: schreibe? schreib? verfass*: gedicht*: geschichte entwirf: erfinde:
+        brief: rede: vorschläge: ideen: écris? écrivez? rédig*: poème:
+        histoire lettre: invente: idées: propose: escribe? escriba? redact*: poema:
+        cuento: carta: inventa: propón: scrivi? scrivere? racconto: poesia: lettera:
+        proponi: schrijf? schrijven? gedichtje: verhaal: bedenk: escreve? escreva?
+        redige: história conto: invente: crie sugere: sugiere:""",
     Intent.REASONING: """
-        how_many how_much calculate: compute: prove: derive: solve: step_by puzzle:
-        equation: probability: logic: deduce: integral: percent: trade_offs compare
-        wie_viele wie_viel berechne: berechnen: beweise: löse: schritt_für gleichung:
-        wahrscheinlichkeit: combien calcule: calculer: prouve: démontre: résous:
-        étape_par équation: probabilité: cuántos: cuántas: cuánto: calcula: calcular:
-        demuestra: resuelve: paso_a ecuación: probabilidad: quanti: quante: quanto
-        calcolare: dimostra: risolvi: passo_dopo equazione: probabilità: hoeveel:
-        bereken: berekenen: bewijs: stap_voor vergelijking: waarschijnlijkheid:
-        quantos: quantas: calcule: calcular: prove: resolva: demonstre: passo_a
-        equação: probabilidade:""",
+        calculat*: comput* prove: deriv* solve: step_by puzzle: equation: probabilit*:
+        logic: deduce: integral: percent: trade_off trade_offs compare: ratio:
+        justify: argue: assess: recommend: schedule plan: planning pros_and
+        berechn*: beweis*: löse: schritt_für gleichung: wahrscheinlich*: verhältnis:
+        begründe*: vergleiche: plane: wäge: abwägen: prüfe_ob erörter*: empfiehl*
+        calcul*: prouve* démontr*: résous: étape_par équation: justifi*: compare*
+        planifi*: analys* pèse rapport_de recommand*
+        demuestra*: resuelve: paso_a ecuación: razon* compara*: planific* analiza:
+        sopesa: proporción recomiend*
+        dimostr*: risolvi: passo_dopo equazione: motiva*: confronta*: pianific*: valuta:
+        consiglia rapporto
+        bereken*: bewijs: stap_voor vergelijk*: waarschijnlijkheid: verhouding: leg_uit
+        plan beoordeel: adviseer: beargument*:
+        demonstr*: resolva: resolve passo_a equação: justific*: planeia: analisa:
+        pondera: razão recomend*""",
     Intent.CODE: """
-        code: python: javascript: typescript: java: rust: golang: sql: regex: html:
-        css: bash: script: function: algorithm: debug: refactor: compile: api:
-        unit_test unittest: stacktrace: traceback: dockerfile: funktion: programm:
-        programmiere: skript: algorithmus: fonction: programme: algorithme: función:
-        programa: algoritmo: funzione: programma: functie: algoritme: função: c++:
-        pandas: numpy: numba: react: kubernetes: yaml_file shell: segfault:
-        nullpointerexception:""",
+        code: python: javascript: typescript: java: rust: golang: haskell: kotlin: sql:
+        regex: html: css: bash: script*: function* algorithm*: debug*: refactor*:
+        compil* api: unit_test unittest: stacktrace: traceback: dockerfile: funktion
+        programm: programmier*: skript*: algoritm*: fonction programme: función
+        programa funzione programma functie função c++: pandas: numpy: numba: react:
+        kubernetes: yaml_file shell: segfault: nullpointerexception: thread-safe
+        implement* docker* quicksort: csv json_schema""",
 }
 _WORD: Final = re.compile(r"[^\W_]+(?:['\u2019+][^\W_]+|\+\+)?")
+_CODE_MARKS: Final = ("```", "</", "#include", "()", "=>", "!=", "==", "++)")
 _CODE_SIGN: Final = re.compile(
-    r"```|</\w|#include|\bdef \w+\(|\w\(\)|[;{]\s*\n|=>|!=|==|\bselect .{1,80} from\b"
+    r"\bdef \w+\(|[;{]\s*\n|\bselect .{1,80} from\b"
+    r"|\.(?<=\w\.)\w+\(|\[(?<=\w\[)\w+\]"
+)
+_STEPS_WORDS: Final = frozenset({"prove", "derive"})
+_STEPS_PHRASES: Final = (
+    *("step by step", "step-by-step", "schritt für schritt", "étape par étape"),
+    *("paso a paso", "passo a passo", "stap voor stap", "if and only if"),
 )
 _STEPS_SIGN: Final = re.compile(
-    r"step[ -]by[ -]step|schritt für schritt|étape par étape|paso a paso|passo a passo"
-    r"|stap voor stap|\bprove\b|\bderive\b|\bif and only if\b|\bfirst\b.{1,80}\bthen\b"
-    r"|\d\s*[-+*/^=]\s*\d|\bhow many\b|\beach\b.{1,80}\beach\b"
+    r"\d\s*[+*/^=]\s*\d|\bfirst\b.{1,80}\bthen\b|\beach\b.{1,80}\beach\b"
 )
+# What is asked for by its form: two answers to choose from, a scale, a gap to fill.
+_CHOICE_FORM: Final = re.compile(
+    r"\b(?:yes or no|ja oder nein|oui ou non|s[ií] o no|s[iì] o no|ja of nee"
+    r"|sim ou não)\b|\b1\s?(?:to|bis|à|al?|tot|-|\u2013)\s?(?:5|10)\b"
+    r"|\b\w{1,30}, (?:\w{1,30}, ){0,6}\w{1,30},? (?:or|oder|ou|o|of) \w{1,30}\s?[?:]"
+    r"|\b\w{1,30} (?:or|oder|ou|o) \w{1,30}\s?[?:]"
+)
+_GAP_ENDS: Final = ("...", "\u2026")
+_QUOTES: Final = " \n\"'\u00bb\u201d"
+_LEAST_ROUTINE: Final = 0.45  # of one of them, for its name to mean something
+_FORM_WEIGHT: Final = 3.0
+_QUANTITIES: Final = """
+    how_many how_much how_long how_far percent wie_viel wie_viele wieviel wieviele
+    wie_lange wie_weit prozent combien cuánto cuánta cuántos cuántas cuanto cuantos
+    quanto quanta quanti quante quantos quantas hoeveel hoe_lang hoe_ver"""
+_DIGITS: Final = re.compile(r"\d+(?:[.,]\d+)*")
+_NUMBER_WORDS: Final = frozenset(
+    """
+    two three four five six seven eight nine ten half twice third quarter double
+    zwei drei vier fünf sechs sieben acht zehn halb halbe doppelt drittel
+    deux trois quatre cinq sept huit dix moitié tiers quart
+    dos tres cuatro cinco seis siete ocho diez mitad doble tercio
+    due tre quattro cinque sei sette otto dieci metà doppio terzo
+    twee drie vijf zes zeven tien helft dubbel derde
+    dois três quatro sete oito dez metade dobro terço
+    """.split()  # noqa: SIM905 - a list of words is read more easily in lines
+)
+# Words of work that small models do badly: arguing, weighing, planning, law, medicine.
+_HARD_WORDS: Final = """
+    trade_off trade_offs pros_and assumption* risk risks implication* contradict* argu*
+    weigh assess* evaluat* analyse analyze analysing analyzing justify differential*
+    milestone* roadmap strateg* root_cause liable liabilit* tenant tenants landlord*
+    plaintiff defendant statut* guarant* lawful* unlawful* terminat* anticoag* diagnos*
+    therap* treatment comorbid* creatinin* complexity thread_safe optimis* optimiz*
+    abhängigkeit* risik* annahme annahmen widerspr* begründ* erörter* beurteil* haftet
+    haftung* mieter* vermieter* kündig* wirksam* bürgschaft* meilenstein* komplexität
+    vor_und nachteile
+    dépendance* risque* hypothès* justifi* analys* locataire* bailleur* résili* licenci*
+    caution* jalon* complexité traitement*
+    dependenci* riesgo* supuesto* contradic* razona* razonando inquilin* arrendador*
+    rescind* despid* fianza* hitos complejidad tratamiento*
+    dipendenz* rischi* ipotesi contraddi* motiva* locator* conduttor* licenzia*
+    fideiussion* tappe complessità
+    afhankelijkhe* risico* aanname* tegenstrijdig* huurder* verhuurder* opzegg* ontsla*
+    borgtocht* mijlpa* complexiteit behandeling*
+    dependência* risco* pressuposto* contradiç* justific* senhorio* inquilino* despedi*
+    marcos complexidade tratamento*"""
+_SHORT_QUESTION_WORDS: Final = 14
+_SUM_WORDS: Final = 22
 
 
 _CUE_WEIGHT: Final = {":": 2.0, "?": 0.5}
 
 
-def _parse_cues() -> dict[str, tuple[Intent, float]]:
-    cues: dict[str, tuple[Intent, float]] = {}
+_STEM_LETTERS: Final = 4  # that a stem has at least, and by which it is looked up
+
+
+_Said = TypeVar("_Said")
+
+
+class _Words(Generic[_Said]):
+    """Words, pairs of words and beginnings of words, and what each says."""
+
+    def __init__(self, said: Iterable[tuple[str, _Said]]) -> None:
+        self._whole: dict[str, _Said] = {}
+        self._begin_pairs: set[str] = set()
+        self._stems: dict[str, list[tuple[str, _Said]]] = {}
+        for word, meaning in said:
+            stem = word.rstrip("*")
+            if stem == word:
+                self._whole.setdefault(word, meaning)
+                self._begin_pairs.update(word.split("_")[:-1])
+            else:
+                self._stems.setdefault(stem[:_STEM_LETTERS], []).append((stem, meaning))
+
+    def of(self, word: str, after: str) -> _Said | None:
+        """Return what a word says, with the one after it or alone."""
+        said = None
+        if word in self._begin_pairs:
+            said = self._whole.get(f"{word}_{after}")
+        if said is None:
+            said = self._whole.get(word)
+        if said is not None:
+            return said
+        for stem, meaning in self._stems.get(word[:_STEM_LETTERS], ()):
+            if word.startswith(stem):
+                return meaning
+        return None
+
+
+def _cues() -> Iterator[tuple[str, tuple[Intent, float]]]:
+    marks = "".join(_CUE_WEIGHT)
     for intent, words in _CUES.items():
         for word in words.split():
-            weight = _CUE_WEIGHT.get(word[-1], 1.0)
-            cues.setdefault(word.rstrip("".join(_CUE_WEIGHT)), (intent, weight))
-    return cues
+            yield word.rstrip(marks), (intent, _CUE_WEIGHT.get(word[-1], 1.0))
 
 
-_CUE: Final = _parse_cues()
+_CUE: Final = _Words(_cues())
+_HARD: Final[_Words[bool]] = _Words((word, True) for word in _HARD_WORDS.split())
+_QUANTITY: Final[_Words[bool]] = _Words((word, True) for word in _QUANTITIES.split())
 
 
 def unread(octets: int, messages: int, most: int) -> Estimate:
@@ -268,16 +409,22 @@ class Signs:
     """What a text shows at first sight; read once for whatever judges by it.
 
     Attributes:
-        ends: what is looked at of the text.
-        lowered: the same in small letters.
-        scores: how much its cue words say for each intent.
+        request: what is asked, in small letters, of the text's two ends.
+        characters: how long the whole text is, without what says nothing.
+        words: how many the request has.
+        scores: how much its cues say for each intent.
+        numbers: how many there are, as digits or in words.
+        hard_words: how many are of work that small models do badly.
         in_code: whether it looks like code.
         in_steps: whether it asks for several steps.
     """
 
-    ends: str = field(repr=False)
-    lowered: str = field(repr=False)
+    request: str = field(repr=False)
+    characters: int
+    words: int
     scores: Mapping[Intent, float]
+    numbers: int
+    hard_words: int
     in_code: bool
     in_steps: bool
 
@@ -290,18 +437,93 @@ class Signs:
 
 def signs_of(text: str) -> Signs:
     """Return what a text of any length shows."""
-    ends = ends_of(text)
-    lowered = ends.lower()
+    lowered = ends_of(text).lower()
+    request = request_in(lowered)
+    words = _WORD.findall(request)
     scores: dict[Intent, float] = dict.fromkeys(KNOWN, 0.0)
-    for intent, weight in _cues_of(_WORD.findall(lowered)):
+    pairs = list(pairwise((*words, "")))
+    for intent, weight in _cues_of(pairs):
         scores[intent] += weight
-    return Signs(
-        ends=ends,
-        lowered=lowered,
-        scores=scores,
-        in_code=_CODE_SIGN.search(lowered) is not None,
-        in_steps=_STEPS_SIGN.search(lowered) is not None,
+    if _CHOICE_FORM.search(request):
+        scores[Intent.CLASSIFICATION] += _FORM_WEIGHT
+    gap = words and lowered.rstrip(_QUOTES).endswith(_GAP_ENDS)
+    if gap or "__" in request:
+        scores[Intent.TRANSFORM] += _FORM_WEIGHT
+    in_code = any(mark in lowered for mark in _CODE_MARKS) or bool(
+        _CODE_SIGN.search(lowered)
     )
+    in_steps = (
+        not _STEPS_WORDS.isdisjoint(words)
+        or any(phrase in request for phrase in _STEPS_PHRASES)
+        or _STEPS_SIGN.search(request) is not None
+    )
+    numbers = len(_DIGITS.findall(request)) + sum(
+        word in _NUMBER_WORDS for word in words
+    )
+    if "%" in request or _times(_QUANTITY, pairs):
+        # "How many days has a leap year?" is known or not; with two numbers, or in many
+        # words, it is to be worked out.
+        summed = numbers > 1 or len(words) > _SUM_WORDS
+        scores[Intent.REASONING if summed else Intent.QA] += 2.0
+    elif lowered.rstrip().endswith("?") and len(words) <= _SHORT_QUESTION_WORDS:
+        scores[Intent.QA] += 1.0
+    scores[Intent.CODE] += 2.0 * in_code
+    scores[Intent.REASONING] += 2.0 * in_steps
+    return Signs(
+        request=request,
+        # Small letters may be more than the capitals were, as of a dotted I.
+        characters=max(len(request), len(text) - len(lowered) + len(request)),
+        words=len(words),
+        scores=scores,
+        numbers=numbers,
+        hard_words=_times(_HARD, pairs),
+        in_code=in_code,
+        in_steps=in_steps,
+    )
+
+
+def expected_gain(chances: Sequence[float], signs: Signs) -> float:
+    """Return what a strong tier's answer is expected to be better by.
+
+    Args:
+        chances: of each known intent; what is left of 1 is doubt.
+        signs: what the text shows.
+    """
+    if not signs.words and not signs.in_code:
+        return 0.0  # signs and blanks alone ask for nothing
+    size = signs.characters
+    doubt = max(0.0, 1.0 - sum(chances))
+    gain = 0.0
+    for intent, chance in zip((*KNOWN, Intent.UNKNOWN), (*chances, doubt), strict=True):
+        most, half = _GAIN_LENGTH[intent]
+        gain += chance * (GAIN[intent] + most * size / (size + half))
+    hard = chances[KNOWN.index(Intent.CODE)] + chances[KNOWN.index(Intent.REASONING)]
+    gain += _GAIN_SIGN * (1.0 - hard) * (signs.in_code or signs.in_steps)
+    gain += _GAIN_HARD_WORD * min(signs.hard_words, _MOST_HARD_WORDS) * (1.0 - hard)
+    # Smooth, and without a cliff: next to nothing at a page, nearly all at five.
+    share = size**_LONG_SLOPE / (size**_LONG_SLOPE + _LONG_CHARACTERS**_LONG_SLOPE)
+    return min(1.0, gain + _GAIN_LONG * share)
+
+
+def named_intent(chances: Sequence[float], threshold: float) -> tuple[Intent, float]:
+    """Return the intent that is likely enough to be named, and how likely it is.
+
+    Routine intents count together: which of them it is matters little, and a short
+    request is often two of them ("which date is named here?").
+
+    Args:
+        chances: of each known intent.
+        threshold: the confidence from which one is named.
+    """
+    chance, best = max(zip(chances, KNOWN, strict=True), key=lambda each: each[0])
+    confidence = chance
+    if best in ROUTINE_INTENTS and chance >= _LEAST_ROUTINE:
+        confidence = sum(
+            each
+            for each, intent in zip(chances, KNOWN, strict=True)
+            if intent in ROUTINE_INTENTS
+        )
+    return best if confidence >= threshold else Intent.UNKNOWN, confidence
 
 
 class RulesEstimator:
@@ -321,22 +543,10 @@ class RulesEstimator:
 
     def judge(self, signs: Signs, tokens: int, max_tokens: int) -> Estimate:
         """Return what the rules expect of a text that shows this, of so many tokens."""
-        scores = dict(signs.scores)
-        scores[Intent.CODE] += 2.0 * signs.in_code
-        scores[Intent.REASONING] += 2.0 * signs.in_steps
-        best, most = max(scores.items(), key=lambda each: each[1])
         # A lone weak cue ("what") is worth little; several for one intent much.
-        confidence = most / (sum(scores.values()) + _DOUBT)
-        intent = best if confidence >= self._threshold else Intent.UNKNOWN
-        gain = GAIN[intent]
-        if intent not in {Intent.CODE, Intent.REASONING}:
-            gain += _GAIN_SECOND_SIGN * (signs.in_code or signs.in_steps)
-        if tokens > _VERY_LONG_TOKENS:
-            gain += _GAIN_VERY_LONG
-        elif tokens > _LONG_TOKENS:
-            gain += _GAIN_LONG
-        elif tokens > _SHORT_TOKENS:
-            gain += _GAIN_LONG / 2
+        shares = signs.shares
+        intent, confidence = named_intent(shares, self._threshold)
+        gain = expected_gain(shares, signs)
         return Estimate(
             intent=intent,
             intent_confidence=confidence,
@@ -349,12 +559,15 @@ class RulesEstimator:
         )
 
 
-def _cues_of(words: list[str]) -> Iterator[tuple[Intent, float]]:
+def _times(words: _Words[bool], pairs: Iterable[tuple[str, str]]) -> int:
+    return sum(words.of(word, after) is not None for word, after in pairs)
+
+
+def _cues_of(pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[Intent, float]]:
     """Yield the cues among words, those at either end with twice their weight."""
-    last = len(words) - _EDGE_WORDS
-    for at, word in enumerate(words):
+    last = len(pairs) - _EDGE_WORDS
+    for at, (word, after) in enumerate(pairs):
         # Of a pair the second word says nothing alone.
-        pair = f"{word}_{words[at + 1]}" if at + 1 < len(words) else ""
-        if cue := _CUE.get(pair) or _CUE.get(word):
+        if cue := _CUE.of(word, after):
             intent, weight = cue
             yield intent, weight * (2 if at < _EDGE_WORDS or at >= last else 1)

@@ -1,15 +1,17 @@
 """Which estimator a policy gets: the learned one, or the rules where numpy is missing.
 
-The one module of this folder that reads a file: the weights that come with the package.
+This module reads the files that come with the package: the weights, and the thresholds.
 """
 
 from importlib import resources
 from typing import Literal
 
 from curtilage.client.routing.estimate import THRESHOLD, Estimator, RulesEstimator
+from curtilage.client.routing.thresholds import Shipped, read_shipped
 
 FOLDER = "weights"
 FILE = "router.npz"
+DRAFTS = "drafts.json"
 MOST_FITTED = (
     2000  # questions; the matrix of the dual form has so many rows and columns
 )
@@ -50,3 +52,13 @@ def open_estimator(
         shipped = resources.files("curtilage.client.routing").joinpath(FOLDER, FILE)
         data, sha256 = shipped.read_bytes(), SHIPPED_SHA256
     return NgramEstimator(load_weights(data, sha256), threshold)
+
+
+def shipped_thresholds() -> tuple[Shipped, ...]:
+    """Return the thresholds for drafts that come with the package.
+
+    Raises:
+        ConfigError: somebody changed the file.
+    """
+    shipped = resources.files("curtilage.client.routing").joinpath(FOLDER, DRAFTS)
+    return read_shipped(shipped.read_bytes())

@@ -1,5 +1,12 @@
-"""What an estimate rests on, in lines for people; no word of the text is in them."""
+"""What an estimate rests on, in lines for people; no word of the text is in them.
 
+And what the operator's aim makes of the local model, before any question was asked.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from curtilage.client.query import single_query
 from curtilage.client.routing.estimate import (
     HEAD_CHARS,
     KNOWN,
@@ -7,8 +14,12 @@ from curtilage.client.routing.estimate import (
     Estimator,
     signs_of,
 )
+from curtilage.client.routing.router import Router
+from curtilage.policy.decision.tiers import Permitted, TierKind
 
 _LEAST_SHARE = 0.05
+_ANY: Final = single_query("?")
+"""A question to read the aim's line of: of all that begin a conversation it is one."""
 
 
 def explain_text(
@@ -23,6 +34,7 @@ def explain_text(
         if share >= _LEAST_SHARE
     ]
     signs = ["code"] * seen.in_code + ["several steps"] * seen.in_steps
+    signs += [f"words of hard work: {seen.hard_words}"] * (seen.hard_words > 0)
     read = "all of it"
     if len(text) > HEAD_CHARS + TAIL_CHARS:
         read = f"{HEAD_CHARS} characters and the last {TAIL_CHARS}, of {len(text)}"
@@ -31,9 +43,51 @@ def explain_text(
     return (
         f"intent   {expected.intent} (confidence {expected.intent_confidence:.2f})",
         f"gain     {expected.gain:+.2f}, between {low:+.2f} and {high:+.2f}",
-        f"told by  {expected.source}",
+        f"source   {expected.source}",
         f"tokens   about {asked} asked, about {answered} answered",
         f"cues     {', '.join(cues) or 'none'}",
         f"signs    {', '.join(signs) or 'none'}",
         f"read     {read}",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """What the operator's aim makes of the local model.
+
+    Attributes:
+        solved: share of ordinary questions that the model solves, 0 to 1.
+        local: share of ordinary questions that may be sent and are answered locally.
+    """
+
+    solved: float
+    local: float
+
+
+def reach(router: Router, permitted: Permitted) -> Reach | None:
+    """Return what the aim makes of the local model.
+
+    None: no aim decides, an enclave or the local model is not permitted, or another
+    local tier is better than the model.
+
+    Args:
+        router: of the policy.
+        permitted: of a question that may be sent as it is.
+    """
+    if router.plan.observe or not router.chooses(permitted):
+        return None
+    standing = router.route(permitted, _ANY, conversation=b"").standing
+    if standing is None or standing.line is None:
+        return None
+    views = router.views()
+    best = max(
+        (
+            views[tier.id]
+            for tier in permitted.tiers
+            if tier.id in views and tier.kind is not TierKind.ATTESTED
+        ),
+        key=lambda view: view.quality_permille,
+    )
+    if best.kind is not TierKind.IN_PROCESS:
+        return None
+    return Reach(solved=best.quality_permille / 1000, local=standing.line)

@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from curtilage.client.routing.estimate import Signs, signs_of
 
-VERSION: Final = 1
+VERSION: Final = 2
 BUCKET_BITS: Final = 16
 BUCKETS: Final = 1 << BUCKET_BITS
 DENSE: Final = (
-    *("log characters", "log words", "digits", "capitals", "newlines"),
+    *("log characters", "log words", "digits", "given text", "hard words"),
     *("question marks", "numbers", "operators", "backslashes", "backticks"),
     *("code words", "several steps", "options", "word length"),
     *("distinct words", "negations", "longest sentence"),
@@ -72,13 +72,13 @@ _OPERATORS: Final = np.frombuffer(b"+-*/=^<>%", dtype=np.uint8)
 _CODE_WORDS: Final = re.compile(
     r"\b(?:def|class|import|return|function|select|const|void|int|public|print)\b"
 )
-_OPTION: Final = re.compile(r"(?:^|\n)[ \t(]{0,4}[a-d][).]")
+_OPTION: Final = re.compile(r"(?:^|\s)\(?[a-d][).]\s")
+_GIVEN: Final = re.compile(r"[:\"\u00ab\u201c\u201e]")
 _NEGATION: Final = re.compile(
     r"\b(?:not|no|never|none|except|without|cannot|nicht|kein\w{0,2}|pas|non|niet|não"
     r"|nunca)\b|n['\u2019]t\b"
 )
-_NUMBER: Final = re.compile(r"\d+")
-_SENTENCE_END: Final = re.compile(r"[.!?\n]")
+_SENTENCE_END: Final = re.compile(r"[.!?]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def features_of(text: str, signs: Signs | None = None) -> Features:
         signs: what ``signs_of`` says of it, where that is known already.
     """
     signs = signs_of(text) if signs is None else signs
-    lowered = signs.lowered
+    lowered = signs.request
     # A lone surrogate is three octets like any other character of its size.
     octets = lowered.encode("utf-8", "surrogatepass")[: _MOST_OCTETS - 2]
     raw = np.frombuffer(b" " + octets + b" ", dtype=np.uint8)
@@ -120,7 +120,7 @@ def features_of(text: str, signs: Signs | None = None) -> Features:
         np.log1p(times[places]).astype(np.float32),
         np.array(
             [
-                *_counts(text, signs),
+                *_counts(signs),
                 float((finishes - begins).mean()) if len(words) else 0.0,
                 len(np.unique(words)) / max(1, len(words)),
                 math.log1p(len(_NEGATION.findall(lowered))),
@@ -159,23 +159,24 @@ def _word_pieces(words: _Hashes) -> list[_Hashes]:
     ]
 
 
-def _counts(text: str, signs: Signs) -> tuple[float, ...]:
-    lowered = signs.lowered
-    octets = np.frombuffer(signs.ends.encode("utf-8", "surrogatepass"), dtype=np.uint8)
-    times = np.bincount(octets, minlength=256)
-    size = max(1, len(octets))
+def _counts(signs: Signs) -> tuple[float, ...]:
+    request = signs.request
+    raw = np.frombuffer(request.encode("utf-8", "surrogatepass"), dtype=np.uint8)
+    times = np.bincount(raw, minlength=256)
+    size = max(1, len(raw))
+    given = _GIVEN.search(request)
     return (
-        math.log1p(len(text)),
-        math.log1p(len(lowered.split())),
+        math.log1p(signs.characters),
+        math.log1p(signs.words),
         float(times[ord("0") : ord("9") + 1].sum()) / size,
-        float(times[ord("A") : ord("Z") + 1].sum()) / size,
-        float(times[ord("\n")]) / size,
+        1.0 - given.start() / len(request) if given else 0.0,
+        math.log1p(signs.hard_words),
         math.log1p(times[ord("?")]),
-        math.log1p(len(_NUMBER.findall(lowered))),
+        math.log1p(signs.numbers),
         math.log1p(times[_OPERATORS].sum()),
         math.log1p(times[ord("\\")]),
         math.log1p(times[ord("`")]),
-        math.log1p(len(_CODE_WORDS.findall(lowered))) + 2.0 * signs.in_code,
+        math.log1p(len(_CODE_WORDS.findall(request))) + 2.0 * signs.in_code,
         float(signs.in_steps),
-        math.log1p(len(_OPTION.findall(lowered))),
+        math.log1p(len(_OPTION.findall(request))),
     )

@@ -43,7 +43,7 @@ class TierPriors:
         ttft_ms: from its turn to the first text of an answer to a short question.
         tokens_per_s: at which it writes.
         prompt_tokens_per_s: at which it reads a long question.
-        quality_permille: how good its answers are, beside the other tiers'.
+        quality_permille: of a thousand ordinary questions, how many it solves.
         cost_microusd_per_mtok: of a million tokens, read or written; at home energy.
         setup_ms: until it can begin, where it is not ready: a model is loaded, a key
             is fetched and its evidence verified.
@@ -117,7 +117,7 @@ class TierView:
         kind: what it is.
         available: it may be asked now.
         state: of its breaker.
-        quality_permille: how good its answers are, beside the other tiers'.
+        quality_permille: of a thousand ordinary questions, how many it solves.
         cost_microusd_per_mtok: of a million tokens.
         setup_ms: until it could begin.
         queue_ms: until it would be a new question's turn.
@@ -270,6 +270,7 @@ class TierHealth:
         self._priors = priors or PRIORS[kind]
         self._breaker = Breaker(breaker or BreakerSettings())
         self.context_tokens = context_tokens
+        self.quality_permille = self._priors.quality_permille
         self._begun_ms: deque[float] | None = (
             None if limit_per_min is None else deque(maxlen=limit_per_min)
         )
@@ -440,7 +441,7 @@ class TierHealth:
             kind=self._kind,
             available=state is not BreakerState.OPEN and self._may_be_asked(now_ms),
             state=state,
-            quality_permille=priors.quality_permille,
+            quality_permille=self.quality_permille,
             cost_microusd_per_mtok=priors.cost_microusd_per_mtok,
             setup_ms=0.0 if now_ms < self._ready_until_ms else priors.setup_ms,
             queue_ms=self._queue_ms(now_ms),
@@ -461,6 +462,8 @@ class TierHealth:
         """Return for how long it is not asked yet; None: it may be."""
         held_ms = self._held_until_ms - now_ms
         left_ms = max(held_ms, self._breaker.open_ms(now_ms) or 0.0)
+        if self._begun_ms and self._rate_used(now_ms) >= 1:
+            left_ms = max(left_ms, self._begun_ms[0] + RATE_WINDOW_MS - now_ms)
         return left_ms if left_ms > 0 else None
 
     def _may_be_asked(self, now_ms: float) -> bool:

@@ -2,8 +2,10 @@
 
 Reads one file of arrays, whose digest must be the expected one, with nothing in it that
 could run. A head counts only where the file says that its quality on texts held out of
-training was better than chance, by the lower bound of its interval; else the rules
-answer in its place. Needs numpy.
+training was better than what it has to beat, by the lower bound of its interval; else
+the rules answer in its place. The shipped file names intents alone: its chances and the
+rules make the gain together. A gain of their own is what operators fit (``refit``).
+Needs numpy.
 """
 
 import io
@@ -16,13 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 from curtilage.client.routing.estimate import (
+    GAIN_SPREAD,
     KNOWN,
     THRESHOLD,
     Estimate,
     Intent,
     RouterModelError,
     RulesEstimator,
+    Signs,
     answer_tokens,
+    expected_gain,
+    named_intent,
     prompt_tokens,
     signs_of,
 )
@@ -37,7 +43,7 @@ from curtilage.client.routing.features import (
 
 # Of the file that comes with this package; ``make train-router`` prints the next one.
 SHIPPED_SHA256: Final = (
-    "188a23668fbfcf525a5d22cef85d6257d18bd63957223bc016e5df36b86e04ec"
+    "33a19d471ed0684a0bbd708816d0862835974a36374b00af94c045b5eb1fd122"
 )
 MAX_OCTETS: Final = 1_572_864
 HEADS: Final = len(KNOWN) + 1  # an intent each, then the gain
@@ -50,6 +56,7 @@ _LONG_TOKENS: Final = (
 # read out or to sort is easy at home; many things at once are not.
 _PRIOR: Final[Mapping[Intent, float]] = {Intent.CODE: 1.0, Intent.REASONING: 1.0}
 _PRIOR_LONG_EXTRACTION: Final = 0.8
+_RULES_PART: Final = 0.5
 
 
 _Array = npt.NDArray[Any]
@@ -70,8 +77,10 @@ class Weights:
         temperature: ``[1]`` by which the intents' logits are divided.
         scale: ``[4]`` mean and spread of the learned gain, then of the prior.
         curve: ``[4, K]`` of a score, ascending: the gain there, its interval's ends.
-        beats: ``[2, 2]`` lower bound of the held-out quality and what chance has: of
-            the intents (share that is right), of the gain (APGR).
+        beats: ``[2, 2]`` lower bound of the held-out quality and what it must beat: of
+            the intents (share that is right, and that of the most common one); of the
+            gain (APGR and that of chance, or how much more than rules and length, and
+            0). Where the gain has not beaten it, its column may be of zeros.
     """
 
     version: npt.NDArray[np.int32]
@@ -138,7 +147,7 @@ def load_weights(data: bytes, digest: str = SHIPPED_SHA256) -> Weights:
 
 
 class NgramEstimator:
-    """Judges by learned weights, as far as these beat chance.
+    """Judges by rules and by learned weights, as far as these count.
 
     Args:
         weights: what was learned.
@@ -162,18 +171,14 @@ class NgramEstimator:
         if not (self._knows_intent or self._knows_gain):
             return ruled
         raw = raw_scores(self._weights, features_of(query_text, signs))
-        chances = chances_of(self._weights, raw)
         intent, confidence = ruled.intent, ruled.intent_confidence
-        if self._knows_intent:
-            best = KNOWN[int(chances.argmax())]
-            confidence = float(chances.max())
-            if ruled.intent is best:
-                # Told by both. Learned from long tasks, the head alone is too unsure
-                # of short requests.
-                both = (confidence + ruled.intent_confidence) / 2
-                confidence = max(confidence, both)
-            intent = best if confidence >= self._threshold else Intent.UNKNOWN
         gains: tuple[float, ...] = (ruled.gain, ruled.gain_low, ruled.gain_high)
+        chances = chances_of(self._weights, raw)
+        if self._knows_intent:
+            both = cast("list[float]", with_rules(chances, signs).tolist())
+            intent, confidence = named_intent(both, self._threshold)
+            gain = expected_gain(both, signs)
+            gains = (gain, gain - GAIN_SPREAD, gain + GAIN_SPREAD)
         if self._knows_gain:
             given = chances if self._knows_intent else _certain(ruled.intent)
             score = standard_gain(
@@ -186,12 +191,23 @@ class NgramEstimator:
             intent=intent,
             intent_confidence=confidence,
             gain=gains[0],
-            gain_low=gains[1],
-            gain_high=gains[2],
-            source="ngram" if self._knows_gain else "rules",
+            gain_low=max(-1.0, gains[1]),
+            gain_high=min(1.0, gains[2]),
+            source="ngram",
             prompt_tokens=tokens,
             answer_tokens=answer_tokens(intent, tokens, max_tokens),
         )
+
+
+def with_rules(chances: Floats, signs: Signs) -> Floats:
+    """Return how likely each intent is by the heads and by the cues together.
+
+    What no cue says is as the heads have it. Learned from long tasks, the heads alone
+    are too unsure of short requests.
+    """
+    shares = np.array(signs.shares, dtype=np.float32)
+    ruled = shares + (1.0 - shares.sum()) * chances
+    return cast("Floats", (1.0 - _RULES_PART) * chances + _RULES_PART * ruled)
 
 
 def raw_scores(weights: Weights, features: Features) -> Floats:

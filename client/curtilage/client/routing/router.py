@@ -6,7 +6,7 @@ conversations, which tier answered last; no word of a query.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import ceil, inf
 from types import TracebackType
@@ -22,10 +22,18 @@ from curtilage.client.errors import (
 )
 from curtilage.client.options import Require, RoutingOptions
 from curtilage.client.query import MESSAGE_TOKENS, Query
+from curtilage.client.routing.aim import (
+    REFERENCE,
+    REFERENCE_SCALE,
+    STRONG,
+    Pair,
+    Scale,
+    Traffic,
+    tokens_of,
+    traffic_of,
+)
 from curtilage.client.routing.breaker import BreakerState
 from curtilage.client.routing.estimate import (
-    GAIN,
-    GAIN_SPREAD,
     Estimate,
     Estimator,
     Intent,
@@ -41,7 +49,7 @@ from curtilage.client.routing.health import (
     TierView,
 )
 from curtilage.client.routing.speculate import Speculation, wanted
-from curtilage.client.routing.thresholds import Thresholds, Unfit
+from curtilage.client.routing.thresholds import Shipped, Thresholds, Unfit
 from curtilage.client.routing.utility import (
     Choice,
     Reason,
@@ -49,9 +57,11 @@ from curtilage.client.routing.utility import (
     UtilitySettings,
     choose,
 )
+from curtilage.client.routing.verifier import Verifier
 from curtilage.policy.decision.decide import Allowed
 from curtilage.policy.decision.tiers import Denial, Permitted, Tier, TierKind
 from curtilage.policy.document.routing_plan import (
+    AimKind,
     Preference,
     RoutingPlan,
     Speculating,
@@ -59,9 +69,6 @@ from curtilage.policy.document.routing_plan import (
 )
 
 MAX_CONVERSATIONS: Final = 4096
-ROUTINE: Final = frozenset({Intent.CLASSIFICATION, Intent.EXTRACTION, Intent.TRANSFORM})
-"""What small models do about as well as strong ones, of short texts."""
-SHORT_TOKENS: Final = 1000
 LOOK_MS: Final = 30_000.0
 
 # What ends an attempt and says nothing of the tier: what this query or its data need,
@@ -156,8 +163,9 @@ WHY_NOT: Final[Mapping[Denial, str]] = {
 
 CHOSEN: Final[Mapping[Reason, str]] = {
     Reason.ONLY_PERMITTED: "the policy permits no other",
-    Reason.EASY: "it is easy, and a better answer elsewhere not worth what it costs",
-    Reason.HARD: "it is hard, and a better answer worth what it costs",
+    Reason.EASY: "it is easy, and the answer there good enough",
+    Reason.HARD: "it is hard, and a better answer is worth it",
+    Reason.AIM: "by the aim and weights of the policy it comes first",
     Reason.FASTER: "it is sooner there",
     Reason.CHEAPER: "it is cheaper there",
     Reason.REQUIRED: "it was required",
@@ -185,18 +193,38 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where a query is among ordinary ones, and where the operator's aim draws a line.
+
+    Attributes:
+        rank: share of ordinary queries that need a strong model less, 0 to 1.
+        line: up to which rank they are answered locally; None: the policy has no aim.
+        bar: the need at that rank; None likewise.
+    """
+
+    rank: float
+    line: float | None = None
+    bar: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Routed:
     """What was chosen for one query.
 
     Attributes:
         choice: the order, and why.
         estimate: what was expected of the query.
+        standing: where it is among ordinary queries; None: nothing was to be chosen
+            between a local tier and an enclave.
         fallback: why a tier that might have come before them is not asked, where its
             last failure is known.
+        scale: what the estimate's gain means.
     """
 
     choice: Choice
     estimate: Estimate
+    scale: Scale = REFERENCE_SCALE
+    standing: Standing | None = None
     fallback: FailureReason | None = None
 
 
@@ -213,8 +241,12 @@ class Router:
         estimator: tells of a text what it asks for.
         clock: the time in seconds, of any clock that does not jump.
         home_tokens: tells how many tokens the home model takes, now; None: not known.
+        home_quality: of a thousand ordinary questions, how many the local model solves,
+            as it was measured; None: nobody did.
         device: tells of the machine, now; None: nobody does.
-        thresholds: by which drafts of the home model are judged; None: there are none.
+        thresholds: by which drafts of the home model are judged; None: the policy names
+            none.
+        shipped: those that are used instead where it names none.
         running: tells the SHA-256 of the home model's file and of its chat template,
             now; of the template None: it is not loaded yet; None: there is no model.
     """
@@ -226,8 +258,10 @@ class Router:
         *,
         clock: Callable[[], float],
         home_tokens: Callable[[], int | None] = lambda: None,
+        home_quality: Callable[[], int | None] = lambda: None,
         device: Callable[[], Device] | None = None,
         thresholds: Thresholds | None = None,
+        shipped: Sequence[Shipped] = (),
         running: Callable[[], tuple[str, str | None] | None] = lambda: None,
     ) -> None:
         self.plan = plan
@@ -236,11 +270,14 @@ class Router:
         # Of a policy that wants no drafts, none are judged.
         off = plan.speculation.mode is Speculating.OFF
         self._thresholds = None if off else thresholds
+        self._shipped = () if off or thresholds is not None else tuple(shipped)
         self._running = running
         self._estimator = estimator
         self._clock = clock
         self._device = device
         self._home_tokens = home_tokens
+        self._home_quality = home_quality
+        self._traffic: Traffic | None = None
         self._looked_ms = -inf
         self._health = {
             tier.id: TierHealth(
@@ -273,18 +310,7 @@ class Router:
         whole = sum(
             prompt_tokens(each.content) + MESSAGE_TOKENS for each in query.messages
         )
-        estimate = replace(estimate, prompt_tokens=whole)
-        shipped = not self.plan.estimator.artifact
-        if shipped and estimate.intent in ROUTINE and whole <= SHORT_TOKENS:
-            # The shipped gain was learned from exams, which hold no such tasks: it
-            # tells how hard a text is and not that sorting it is easy. What an operator
-            # learned of his own traffic holds.
-            gain = GAIN[estimate.intent]
-            low, high = gain - GAIN_SPREAD, gain + GAIN_SPREAD
-            return replace(
-                estimate, gain=gain, gain_low=low, gain_high=high, source="rules"
-            )
-        return estimate
+        return replace(estimate, prompt_tokens=whole)
 
     def chooses(self, permitted: Permitted) -> bool:
         """Return whether there is a choice to make, for which the text is read.
@@ -315,6 +341,23 @@ class Router:
         last = self._last_tier.get(conversation)
         return self._routed(permitted, self.estimate(query), query.options, last)
 
+    def asked(self, routed: Routed) -> None:
+        """Count a query of this device among the ordinary ones.
+
+        Args:
+            routed: what ``route`` returned.
+        """
+        found = routed.estimate
+        if routed.standing is not None:
+            need = routed.scale.need(found.gain)
+            self._ordinary(found).saw(need, tokens_of(found))
+
+    def _ordinary(self, estimate: Estimate) -> Traffic:
+        """Return ordinary traffic, as the estimator at hand ranks it."""
+        if self._traffic is None:
+            self._traffic = traffic_of(estimate.source)
+        return self._traffic
+
     def route_unread(
         self,
         permitted: Permitted,
@@ -342,8 +385,26 @@ class Router:
         options: RoutingOptions,
         last: str | None,
     ) -> Routed:
+        views = self.views()
+        pair = self._pair(permitted, views)
+        scale = REFERENCE_SCALE
+        if self.plan.estimator.artifact and pair is not None:
+            # An operator's own was learned between the operator's own two models: its
+            # gain is what is lost, whatever the policy says of their quality.
+            if self.plan.aim is None:
+                scale = Scale(pair.local, pair.strong)
+            else:
+                pair = replace(pair, local=REFERENCE, strong=STRONG)
+        standing = self._standing(pair, views, estimate, scale, last)
         choice = choose(
-            permitted, self.views(), estimate, options, self._settings, last=last
+            permitted,
+            views,
+            estimate,
+            options,
+            self._settings,
+            last=last,
+            scale=scale,
+            bar=None if standing is None else standing.bar,
         )
         missed = (
             self._last_failure.get(tier_id)
@@ -353,7 +414,56 @@ class Router:
         return Routed(
             choice=choice,
             estimate=estimate,
+            scale=scale,
+            standing=standing,
             fallback=next((each for each in missed if each is not None), None),
+        )
+
+    def _standing(
+        self,
+        pair: Pair | None,
+        views: Mapping[str, TierView],
+        estimate: Estimate,
+        scale: Scale,
+        last: str | None,
+    ) -> Standing | None:
+        """Return where a query is among ordinary ones; None: nothing is to choose."""
+        if pair is None or estimate.source == "unread":
+            return None
+        traffic, aim = self._ordinary(estimate), self.plan.aim
+        rank = traffic.rank(scale.need(estimate.gain))
+        if aim is None:
+            return Standing(rank=rank)
+        line = traffic.line(aim, pair, scale)
+        # A conversation changes tiers only where it is clearly beyond the line.
+        if last is not None and last in views:
+            away = views[last].kind is TierKind.ATTESTED
+            shift = self._settings.hysteresis_permille / 1000
+            line = min(1.0, max(0.0, line - shift if away else line + shift))
+        return Standing(rank=rank, line=line, bar=traffic.need(line))
+
+    @staticmethod
+    def _pair(permitted: Permitted, views: Mapping[str, TierView]) -> Pair | None:
+        """Return the two between which the aim's line is drawn; None: one is missing.
+
+        The best enclave of the mask, and the best local tier that can answer now: while
+        the usual one is out of order, what a weaker one loses is what counts.
+        """
+        known = [views[tier.id] for tier in permitted.tiers if tier.id in views]
+        local = [each for each in known if each.kind is not TierKind.ATTESTED]
+        local = [each for each in local if each.available] or local
+        strong = [each for each in known if each.kind is TierKind.ATTESTED]
+        if not local or not strong:
+            return None
+        best, away = (
+            max(each, key=lambda view: view.quality_permille)
+            for each in (local, strong)
+        )
+        return Pair(
+            local=best.quality_permille / 1000,
+            strong=away.quality_permille / 1000,
+            local_price=best.cost_microusd_per_mtok / 1e6,
+            strong_price=away.cost_microusd_per_mtok / 1e6,
         )
 
     def speculation(
@@ -373,7 +483,8 @@ class Router:
             query: what was asked.
             conversation: as for ``route``.
         """
-        if self.unfit() is not None:
+        thresholds = self._judge_of(routed.estimate.intent)
+        if thresholds is None or self._kept(routed.standing):
             return None
         return wanted(
             allowed,
@@ -383,16 +494,68 @@ class Router:
             options=query.options,
             settings=self._settings,
             plan=self.plan.speculation,
-            thresholds=self._thresholds,
+            thresholds=thresholds,
             last=self._last_tier.get(conversation),
+            scale=routed.scale,
+            bar=None if routed.standing is None else routed.standing.bar,
         )
 
-    def unfit(self) -> Unfit | None:
+    def _kept(self, standing: Standing | None) -> bool:
+        """Return whether an aim of share or cost has a query answered locally.
+
+        A draft of it might be sent after all, and the aim would be missed by as much.
+        """
+        aim = self.plan.aim
+        if aim is None or aim.kind is AimKind.QUALITY_LOSS_PERMILLE:
+            return False
+        line = None if standing is None else standing.line
+        return standing is not None and line is not None and standing.rank <= line
+
+    def doubts(self, query: Query) -> Verifier | None:
+        """Return what judges an answer that is given locally since it must be.
+
+        None: of the model that runs it is not known which of its answers to such a
+        question are often wrong. Then nothing was read for it.
+
+        Args:
+            query: what is asked.
+        """
+        thresholds = self._thresholds
+        if thresholds is None and any(
+            self.unfit(each.thresholds) is None for each in self._shipped
+        ):
+            thresholds = self._judge_of(self.estimate(query).intent)
+        if (
+            thresholds is None
+            or not thresholds.warns
+            or self.plan.observe
+            or self.unfit(thresholds) is not None
+        ):
+            return None
+        return Verifier(
+            thresholds.heads, thresholds.threshold, question=question_of(query)
+        )
+
+    def _judge_of(self, intent: Intent) -> Thresholds | None:
+        """Return what judges answers of the model that runs; None: nothing does."""
+        if self._thresholds is not None:
+            return None if self.unfit() is not None else self._thresholds
+        fit = (
+            each.thresholds
+            for each in self._shipped
+            if each.intent is intent and self.unfit(each.thresholds) is None
+        )
+        return next(fit, None)
+
+    def unfit(self, thresholds: Thresholds | None = None) -> Unfit | None:
         """Return why drafts cannot be judged here, where the policy wants some.
 
         Asked anew for every query: the home model may be another one since.
+
+        Args:
+            thresholds: by these; None: by those that the policy names.
         """
-        running, thresholds = self._running(), self._thresholds
+        running, thresholds = self._running(), thresholds or self._thresholds
         if thresholds is None:
             return None
         if running is None:
@@ -408,7 +571,17 @@ class Router:
     @property
     def certified(self) -> float | None:
         """The share of bad ones among accepted drafts that is promised; None: none."""
-        return None if self._thresholds is None else self._thresholds.alpha
+        shipped = (each.thresholds.alpha for each in self._shipped)
+        own = self._thresholds
+        return max(shipped, default=None) if own is None else own.alpha
+
+    @property
+    def judges(self) -> bool:
+        """Whether drafts of the model that runs can be judged."""
+        judges = [each.thresholds for each in self._shipped]
+        if self._thresholds is not None:
+            judges = [self._thresholds]
+        return any(self.unfit(each) is None for each in judges)
 
     def remedy(self, routed: Routed, require: Require | None = None) -> str:
         """Say why nobody was chosen, and what to do; empty where somebody was.
@@ -449,7 +622,12 @@ class Router:
             if tier.kind is TierKind.IN_PROCESS:
                 # Not once for all: memory may have been too short for the usual one,
                 # and another model may have taken over.
-                self._health[tier.id].context_tokens = self._home_tokens()
+                health = self._health[tier.id]
+                health.context_tokens = self._home_tokens()
+                measured = self._home_quality()
+                if tier.priors.quality_permille is None:
+                    usual = _priors(tier).quality_permille
+                    health.quality_permille = usual if measured is None else measured
         return {name: each.view(now_ms) for name, each in self._health.items()}
 
     def left_alone_s(self, tier: str) -> int | None:

@@ -14,10 +14,18 @@ from math import inf
 from typing import Final, final
 
 from curtilage.client.options import Mode, RoutingOptions
+from curtilage.client.routing.aim import REFERENCE_SCALE, Scale
 from curtilage.client.routing.estimate import Estimate
 from curtilage.client.routing.health import TierView
 from curtilage.client.routing.thresholds import Thresholds
-from curtilage.client.routing.utility import Choice, UtilitySettings, lateness, terms_of
+from curtilage.client.routing.utility import (
+    HARD_GAIN,
+    Choice,
+    UtilitySettings,
+    lateness,
+    solved_by,
+    terms_of,
+)
 from curtilage.client.routing.verifier import LOOKS, Verifier
 from curtilage.policy.decision.decide import Allowed, require_allowed
 from curtilage.policy.decision.tiers import RoutingClass, Tier, TierKind
@@ -39,7 +47,7 @@ class Speculation:
         allowed: the permission to ask it.
         thresholds: by which the draft is judged.
         race: whether the enclave is asked at once, beside the draft.
-        utility: what it is expected to be worth, as ``Choice.scores``.
+        utility: what it is expected to be worth, beside an answer of the local model.
 
     Raises:
         TypeError: ``allowed`` was not made by a decision.
@@ -86,6 +94,8 @@ def wanted(
     plan: SpeculationPlan,
     thresholds: Thresholds | None,
     last: str | None,
+    scale: Scale = REFERENCE_SCALE,
+    bar: float | None = None,
 ) -> Speculation | None:
     """Return the speculation that is worth more than what was chosen; None: none is.
 
@@ -99,6 +109,8 @@ def wanted(
         plan: what the policy says of speculation.
         thresholds: certified for the model that runs; None: nothing is.
         last: the tier that answered in the conversation before; None: none did.
+        scale: what the estimate's gain means.
+        bar: the need from which an enclave is asked; None: the policy has no aim.
     """
     if (
         allowed is None
@@ -117,8 +129,10 @@ def wanted(
         return None
     race = plan.mode is Speculating.RACE
     views = {tier.id: views[tier.id] for tier in choice.order}
-    home, away = (
-        terms_of(tier, views, estimate, options, settings, last=last)
+    local, away = (
+        terms_of(
+            tier, views, estimate, options, settings, last=last, aimed=bar is not None
+        )
         for tier in (draft, escalation)
     )
     late = _times_on(views[draft.id], views[escalation.id], estimate, race=race)
@@ -128,22 +142,6 @@ def wanted(
         first_ms > (options.ttft_ms or inf) or total_ms > (options.total_ms or inf)
     ):
         return None
-    keeps, goes = thresholds.accepts, 1 - thresholds.accepts
-    good = 1 - thresholds.bad / thresholds.graded
-    kept_good = 1 - thresholds.errors / thresholds.accepted
-    utility = (
-        # Beside an answer of the home model: what is kept is better than its mean, and
-        # what goes on gets the enclave's gain.
-        home.strength * estimate.gain
-        + keeps * (kept_good - good)
-        + goes * (away.strength - home.strength) * estimate.gain
-        - keeps * home.latency
-        - goes * lateness(late, options, settings)
-        # Of a race both are paid: what was asked of the enclave is computed to its end,
-        # and drained, whoever answered.
-        - home.cost - (1 if race else goes) * away.cost
-        - keeps * (home.risk + home.switch) - goes * (away.risk + away.switch)
-    )  # fmt: skip
     most = options.max_cost_microusd
     prompt, answer = estimate.prompt_tokens, estimate.answer_tokens
     both = sum(
@@ -151,11 +149,40 @@ def wanted(
     )
     if most is not None and both > most:
         return None
-    if utility - max(choice.scores) <= settings.hysteresis_permille / 1000:
+    keeps, goes = thresholds.accepts, 1 - thresholds.accepts
+    good = 1 - thresholds.bad / thresholds.graded
+    kept_good = 1 - thresholds.errors / thresholds.accepted
+    solved, better = (
+        solved_by(views[tier.id], estimate.gain, scale) for tier in (draft, escalation)
+    )
+    gain = better - solved
+    # What the aim asks of a gain before a question is sent.
+    price = 0.0
+    if bar is not None:
+        price = gain - scale.gain_of(1.0) * (scale.need(estimate.gain) - bar)
+    if estimate.gain < HARD_GAIN:
+        # At such questions the local model was counted to fail so often, and no other
+        # adds more. What was found hard is not what was graded.
+        gain = min(gain, 1 - good)
+    alone = -local.taken
+    sent = gain - price - away.taken
+    # All three beside an answer of the local model that costs nothing.
+    drafted = (
+        keeps * (kept_good - good)
+        + goes * (gain - price)
+        - keeps * local.latency
+        - goes * lateness(late, options, settings)
+        # Of a race both are paid: what was asked of the enclave is computed to its end,
+        # and drained, whoever answered.
+        - local.cost - (1 if race else goes) * away.cost
+        - keeps * (local.risk + local.switch) - goes * (away.risk + away.switch)
+    )  # fmt: skip
+    least = settings.hysteresis_permille / 1000 if bar is None else 0.0
+    if not drafted - max(alone, sent) > least:
         return None
     return Speculation(
         draft=draft, escalation=escalation, allowed=allowed, thresholds=thresholds,
-        race=race, utility=utility,
+        race=race, utility=drafted,
     )  # fmt: skip
 
 

@@ -3,6 +3,8 @@
 Values and bytes; nothing is opened here. What it promises holds for the drafts of
 exactly the model, template and features that were graded. For any other it is refused,
 and then nothing is drafted: a threshold without its promise is worse than none.
+
+Thresholds of models of the catalogue come with Curtilage, each for one intent.
 """
 
 import json
@@ -14,10 +16,14 @@ from typing import Any, Final, cast
 from curtilage.client.errors import ConfigError
 from curtilage.client.routing.answer_features import FEATURES_SHA256
 from curtilage.client.routing.certify import upper_bound
+from curtilage.client.routing.estimate import Intent
 from curtilage.client.routing.verifier import LOOKS, Head
 
 VERSION: Final = 1
 MAX_BYTES: Final = 1 << 18
+OFTEN: Final = 0.25
+"""From such a share of bad ones on, answers of a kind are said to be often wrong."""
+_ROUNDED: Final = 1e-4
 
 
 @unique
@@ -97,6 +103,12 @@ class Thresholds:
         """The share of drafts that is accepted, as counted."""
         return self.accepted / self.graded
 
+    @property
+    def warns(self) -> bool:
+        """Whether what lies below the threshold was counted to be often bad."""
+        rejected = self.graded - self.accepted
+        return rejected > 0 and self.bad - self.errors >= OFTEN * rejected
+
     def unfit(self, *, model_sha256: str, template_sha256: str) -> Unfit | None:
         """Return why it does not hold for the model that runs; None where it does."""
         if self.features_sha256 != FEATURES_SHA256:
@@ -106,6 +118,23 @@ class Thresholds:
         if self.template_sha256 != template_sha256.lower():
             return Unfit.TEMPLATE
         return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shipped:
+    """Thresholds that come with Curtilage.
+
+    Attributes:
+        intent: of which questions.
+        made_of: the set whose questions were answered.
+        date: the day on which they were.
+        thresholds: what was certified.
+    """
+
+    intent: Intent
+    made_of: str
+    date: str
+    thresholds: Thresholds
 
 
 def packed(thresholds: Thresholds) -> bytes:
@@ -140,6 +169,43 @@ def read_thresholds(data: bytes) -> Thresholds:
         ):
             raise _not_one()
     return Thresholds(grid=grid, heads=heads, **values)
+
+
+def read_shipped(data: bytes) -> tuple[Shipped, ...]:
+    """Read the file of the thresholds that come with Curtilage, strictly.
+
+    Raises:
+        ConfigError: it is none, or says what its counts do not bear out.
+    """
+    try:
+        told: object = json.loads(data)
+    except (ValueError, RecursionError):
+        told = None
+    values = cast("dict[str, Any]", told) if isinstance(told, dict) else {}
+    if values.keys() != {"version", "drafts"} or values["version"] != VERSION:
+        raise _not_one()
+    return tuple(map(_shipped, _list_of(values["drafts"], dict)))
+
+
+def _shipped(value: Mapping[str, Any]) -> Shipped:
+    if set(value) != {"intent", "set", "date", "accepted", "upper", "thresholds"}:
+        raise _not_one()
+    thresholds = read_thresholds(json.dumps(value["thresholds"]).encode())
+    try:
+        intent = Intent(value["intent"])
+        said = _numbers([value["accepted"], value["upper"]])
+    except ValueError:
+        raise _not_one() from None
+    # For people, so that they need not reckon; and so it must be right.
+    counted = (thresholds.accepts, thresholds.upper)
+    if any(abs(a - b) > _ROUNDED for a, b in zip(said, counted, strict=True)):
+        raise ConfigError("thresholds: the numbers do not certify the threshold")
+    return Shipped(
+        intent=intent,
+        made_of=str(value["set"]),
+        date=str(value["date"]),
+        thresholds=thresholds,
+    )
 
 
 def _head(value: Mapping[str, Any]) -> Head:

@@ -1,23 +1,28 @@
 """Which of the permitted tiers should answer: narrow, score, order.
 
 Pure. What comes in is what the policy permits; each stage can only take from it. Then
-each tier that is left gets a number, quality less what lateness, cost, risk and change
-are worth, and of tiers that are about equal the more private one is asked first.
+each tier that is left gets a number, and of tiers that are about equal the more private
+one is asked first. The number is the share of such questions that the tier solves, less
+what lateness, cost, risk and change are worth. Where the operator has an aim, its line
+(``aim``) takes the place of cost and change, and an enclave is asked above it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum, unique
 from math import inf
-from typing import Final
+from typing import Final, TypeAlias
 
 from curtilage.client.options import Mode, RoutingOptions
+from curtilage.client.routing.aim import REFERENCE_SCALE, Scale
 from curtilage.client.routing.breaker import BreakerState
 from curtilage.client.routing.estimate import Estimate, Intent
 from curtilage.client.routing.health import TierView
 from curtilage.policy.decision.tiers import Denial, Permitted, Tier, TierKind
 from curtilage.policy.document.routing_plan import Preference
 
+HARD_GAIN: Final = 0.2
+"""From such a gain on a question is called hard, wherever the aim's line is."""
 _USED_FREELY: Final = 0.6
 """Share of a rate limit below which nothing speaks against using more."""
 
@@ -29,14 +34,16 @@ class Reason(StrEnum):
     ``ONLY_PERMITTED``: policy left one. ``REQUIRED``, ``MODE``, ``OVERRIDE``: the
     sender or the operator said so. ``SLO``, ``CONTEXT``, ``CHEAPER``, ``UNAVAILABLE``:
     another had been chosen, and may not or cannot answer. ``PRIVATE_TIE``: another is
-    as good, or not known to be better, and less private. ``EASY``: a better answer
-    elsewhere is not worth what it costs. ``HARD``: it is. ``FASTER``: it is sooner
-    there.
+    as good, or not known to be better, and less private. ``EASY``: it was found easy,
+    and a better answer elsewhere is not worth what it costs. ``HARD``: it was found
+    hard, and it is. ``AIM``: it was found neither, and the operator's aim or weights
+    decide. ``FASTER``: it is sooner there.
     """
 
     ONLY_PERMITTED = "only_permitted"
     EASY = "easy"
     HARD = "hard"
+    AIM = "aim"
     FASTER = "faster"
     CHEAPER = "cheaper"
     REQUIRED = "required"
@@ -77,7 +84,8 @@ class UtilitySettings:
         risk_permille: being about to fail: little headroom, a breaker half open, the
             battery or a metered network used up.
         switch_permille: another tier than that of the conversation's last answer.
-        hysteresis_permille: what makes no difference.
+        hysteresis_permille: a difference in quality that counts as none. Where there is
+            an aim: so many ranks beyond its line a conversation changes tiers.
         ref_microusd: the cost that counts as one.
         total_ms: when the answer should be complete, where its sender does not say.
         overrides: what the operator says of intents.
@@ -122,6 +130,8 @@ def choose(
     settings: UtilitySettings,
     *,
     last: str | None,
+    scale: Scale = REFERENCE_SCALE,
+    bar: float | None = None,
 ) -> Choice:
     """Choose among the permitted tiers.
 
@@ -132,24 +142,25 @@ def choose(
         options: what its sender asks.
         settings: what things are worth.
         last: the tier that answered in the conversation before; None: none did.
+        scale: what the estimate's gain means.
+        bar: the need from which an enclave is asked, by the operator's aim; None: there
+            is no aim, and costs decide.
     """
     override = settings.overrides.get(estimate.intent)
     left = _narrowed(permitted, views, estimate, options, override)
     if not left.tiers:
         return _refused(permitted, left, options)
     known = tuple(tier for tier in permitted.tiers if tier.id in views)
-    scores = _Scores(
-        terms={
-            tier.id: terms_of(tier, views, estimate, options, settings, last=last)
-            for tier in known
-        },
-        gain=estimate.gain,
-        # The rules know no more of a gain than its interval: only what holds at both
-        # ends takes a query away from where it is more private.
-        gains=(estimate.gain_low, estimate.gain_high)
-        if estimate.source == "rules"
-        else (estimate.gain,),
-        least=settings.hysteresis_permille / 1000,
+    scores = _scored(
+        known,
+        views,
+        estimate,
+        options,
+        settings,
+        last=last,
+        scale=scale,
+        bar=bar,
+        able=left.tiers,
     )
     order: list[Tier] = []
     while rest := tuple(tier for tier in left.tiers if tier not in order):
@@ -180,6 +191,43 @@ def choose(
         refusal=None,
         denied=left.denied,
         scores=tuple(scores.of(tier) for tier in order),
+    )
+
+
+def _scored(
+    known: Sequence[Tier],
+    views: Mapping[str, TierView],
+    estimate: Estimate,
+    options: RoutingOptions,
+    settings: UtilitySettings,
+    *,
+    last: str | None,
+    scale: Scale,
+    bar: float | None,
+    able: Sequence[Tier],
+) -> "_Scores":
+    """Return the numbers of all tiers that something is known of.
+
+    With an aim an enclave is compared with the best local tier that can answer now: the
+    aim holds while a better one is out of order.
+    """
+    terms = {
+        tier.id: terms_of(
+            tier, views, estimate, options, settings, last=last, aimed=bar is not None
+        )
+        for tier in known
+    }
+    if bar is None:
+        worth, least = _worth(views, scale), settings.hysteresis_permille / 1000
+        # The rules know no more of a gain than its interval: only what holds at both
+        # ends takes a query away from where it is more private.
+        bounded = estimate.source == "rules"
+        gains = (estimate.gain_low, estimate.gain_high) if bounded else (estimate.gain,)
+    else:
+        worth, least = _worth_above(bar, able, views, scale), 0.0
+        gains = (estimate.gain,)
+    return _Scores(
+        terms=terms, worth=worth, gain=estimate.gain, gains=gains, least=least
     )
 
 
@@ -283,25 +331,61 @@ def _wishes(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What the number of a tier, or of several together, is made of; as quality.
+    """A tier's quality, and what is taken from it; all as quality.
 
     Attributes:
-        strength: its share of the gain: of the weakest tier 0, of the strongest 1.
+        quality: share of ordinary questions that it solves.
         latency: what its lateness is worth.
         cost: what its cost is worth.
         risk: what its risk is worth.
         switch: what it is worth that another answered before.
     """
 
-    strength: float
+    quality: float
     latency: float
     cost: float
     risk: float
     switch: float
 
-    def at(self, gain: float) -> float:
-        """Return the number, for a gain of the strongest tier over the weakest."""
-        return self.strength * gain - self.latency - self.cost - self.risk - self.switch
+    @property
+    def taken(self) -> float:
+        """All that is taken."""
+        return self.latency + self.cost + self.risk + self.switch
+
+
+Worth: TypeAlias = Callable[[str, float], float]
+"""What share of such questions a tier solves, by its id and the estimated gain."""
+
+
+def _worth(views: Mapping[str, TierView], scale: Scale) -> Worth:
+    """Return it as the tiers' qualities say it."""
+    return lambda tier, gain: solved_by(views[tier], gain, scale)
+
+
+def _worth_above(
+    bar: float, able: Sequence[Tier], views: Mapping[str, TierView], scale: Scale
+) -> Worth:
+    """Return it where an enclave's answers count as better from a need on.
+
+    By how much the need is above the bar, so much they are better than those of the
+    best of the others; below it, so much worse.
+    """
+    plain = _worth(views, scale)
+    others = [each.id for each in able if each.kind is not TierKind.ATTESTED]
+    best = max(others, key=lambda each: views[each].quality_permille, default=None)
+    span = scale.gain_of(1.0)
+
+    def worth(tier: str, gain: float) -> float:
+        if best is None or views[tier].kind is not TierKind.ATTESTED:
+            return plain(tier, gain)
+        return plain(best, gain) + span * (scale.need(gain) - bar)
+
+    return worth
+
+
+def solved_by(view: TierView, gain: float, scale: Scale) -> float:
+    """Return what share of questions of an estimated gain a tier solves."""
+    return scale.solved(view.quality_permille / 1000, scale.need(gain))
 
 
 def terms_of(
@@ -312,13 +396,14 @@ def terms_of(
     settings: UtilitySettings,
     *,
     last: str | None,
+    aimed: bool,
 ) -> Terms:
-    """Return what a tier's number is made of; arguments as for ``choose``."""
+    """Return what a tier's number is made of; arguments as for ``choose``.
+
+    ``aimed``: the operator's aim takes the place of cost and change.
+    """
     view = views[tier.id]
     prompt, answer = estimate.prompt_tokens, estimate.answer_tokens
-    qualities = [each.quality_permille for each in views.values()]
-    weakest = min(qualities)
-    span = max(qualities) - weakest
     times = [
         (
             view.ttft_ms(prompt, slow=slow),
@@ -330,11 +415,13 @@ def terms_of(
     risk += (view.state is BreakerState.HALF_OPEN) + view.strained
     cost = view.cost_microusd(prompt, answer) / settings.ref_microusd
     return Terms(
-        strength=(view.quality_permille - weakest) / span if span else 0.0,
+        quality=view.quality_permille / 1000,
         latency=lateness(times, options, settings),
-        cost=settings.cost_permille * cost / 1000,
+        cost=0.0 if aimed else settings.cost_permille * cost / 1000,
         risk=settings.risk_permille * risk / 1000,
-        switch=settings.switch_permille * (last not in {None, tier.id}) / 1000,
+        switch=0.0
+        if aimed or last in {None, tier.id}
+        else settings.switch_permille / 1000,
     )
 
 
@@ -366,19 +453,21 @@ class _Scores:
 
     Attributes:
         terms: by tier id.
+        worth: the quality from which they are taken.
         gain: the expected one.
         gains: those at which a less private tier must be better to be so.
         least: the difference that is one.
     """
 
     terms: Mapping[str, Terms]
+    worth: Worth
     gain: float
     gains: tuple[float, ...]
     least: float
 
     def of(self, tier: Tier) -> float:
         """Return a tier's number."""
-        return self.terms[tier.id].at(self.gain)
+        return self._at(tier, self.gain)
 
     def best(self, tiers: Sequence[Tier]) -> Tier:
         """Return the most private of some that none behind it beats."""
@@ -397,20 +486,29 @@ class _Scores:
         if self.of(chosen) <= self.of(rival):
             return Reason.PRIVATE_TIE
         mine, other = self.terms[chosen.id], self.terms[rival.id]
-        weaker = mine.strength < other.strength
+        hard, weaker = self.gain >= HARD_GAIN, mine.quality < other.quality
+        # It is only called easy or hard where that was found.
+        by_need = Reason.AIM
+        if weaker != hard:
+            by_need = Reason.EASY if weaker else Reason.HARD
         _, reason = max(
             (
-                (mine.strength - other.strength) * self.gain,
-                Reason.EASY if weaker else Reason.HARD,
+                self.worth(chosen.id, self.gain) - self.worth(rival.id, self.gain),
+                by_need,
             ),
             (other.latency - mine.latency, Reason.FASTER),
-            (other.cost - mine.cost, Reason.EASY if weaker else Reason.CHEAPER),
+            (other.cost - mine.cost, by_need if weaker else Reason.CHEAPER),
             (other.risk - mine.risk, Reason.UNAVAILABLE),
-            (other.switch - mine.switch, Reason.EASY if weaker else Reason.HARD),
+            (other.switch - mine.switch, by_need),
             key=lambda each: each[0],
         )
         return reason
 
+    def _at(self, tier: Tier, gain: float) -> float:
+        return self.worth(tier.id, gain) - self.terms[tier.id].taken
+
     def _beats(self, one: Tier, other: Tier) -> bool:
-        first, second = self.terms[one.id], self.terms[other.id]
-        return all(first.at(each) - second.at(each) > self.least for each in self.gains)
+        return all(
+            self._at(one, each) - self._at(other, each) > self.least
+            for each in self.gains
+        )

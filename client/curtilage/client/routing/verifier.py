@@ -94,6 +94,11 @@ class Verifier:
         self._looked = 0
         self.verdict = Verdict.WAIT
 
+    @property
+    def wants_json(self) -> bool:
+        """Whether the question asks for JSON."""
+        return self._draft.wants_json
+
     def feed(self, delta: Delta) -> Verdict:
         """Take a piece of the draft; the verdict so far."""
         if self.verdict is Verdict.WAIT:
