@@ -174,11 +174,11 @@ def test_a_file_under_a_name_leaves_out_the_others() -> None:
         ("version: 1\ncases: [&a x]", "anchors are not accepted"),
     ],
 )
-def test_parse_cases_tells_what_is_wrong(text: str, expected: str) -> None:
+def test_parse_cases_reports_what_is_wrong(text: str, expected: str) -> None:
     assert any(expected in each for each in problems(text)), problems(text)
 
 
-def test_parse_cases_tells_everything_at_once() -> None:
+def test_parse_cases_reports_everything_at_once() -> None:
     text = HEAD + "- {id: a, text: x, route: here}\n- {id: b, route: local}\n"
     assert len(problems(text)) == 2
 
@@ -237,7 +237,7 @@ def test_parse_case_lines_reads_a_case_a_line() -> None:
         ("\n" * (MAX_LINES + 1), f"more than {MAX_LINES} lines"),
     ],
 )
-def test_parse_case_lines_tells_what_is_wrong(text: str, expected: str) -> None:
+def test_parse_case_lines_reports_what_is_wrong(text: str, expected: str) -> None:
     with pytest.raises(PolicyError) as refused:
         parse_case_lines(text)
     assert expected in str(refused.value)
@@ -254,7 +254,7 @@ def test_judge_passes_over_a_case_for_another_policy() -> None:
     assert judge(asked, "bank", decision(Route.ENCLAVE)) is None
 
 
-def test_judge_tells_what_failed_without_the_text() -> None:
+def test_judge_reports_failures_without_the_text() -> None:
     asked = case(rules=("phi", "secret"), classes=("health.lab",))
     failure = judge(asked, "any", decision(Route.ENCLAVE, "phi"))
     assert failure == Failure(
@@ -325,4 +325,4 @@ def test_ids_are_unique_over_all_shipped_files() -> None:
 
 def test_there_are_no_cases_for_an_unknown_profile() -> None:
     with pytest.raises(KeyError):
-        shipped_cases("nobody")
+        shipped_cases("unknown")

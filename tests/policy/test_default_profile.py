@@ -89,7 +89,7 @@ BORN = {"identifier.quasi.dob", "identifier.quasi.age90"}
         "identifier.quasi.age90",
     ],
 )
-def test_stays_home_alone(name: str) -> None:
+def test_each_alone_is_kept_local(name: str) -> None:
     assert route_of(name) is Route.LOCAL
 
 
@@ -118,27 +118,27 @@ def test_names_ask_for_deidentification() -> None:
 
 @pytest.mark.parametrize("health", family("health.", "topic.health"))
 @pytest.mark.parametrize("whose", [PERSON, FIRST_PERSON, "identifier.quasi.dob"])
-def test_health_of_someone_stays_home(health: str, whose: str) -> None:
+def test_health_of_someone_is_kept_local(health: str, whose: str) -> None:
     assert route_of(health, whose) is Route.LOCAL
 
 
 @pytest.mark.parametrize("special", family("special.", "topic.special"))
 @pytest.mark.parametrize("whose", [PERSON, FIRST_PERSON])
-def test_special_category_of_someone_stays_home(special: str, whose: str) -> None:
+def test_special_category_of_someone_is_kept_local(special: str, whose: str) -> None:
     assert route_of(special, whose) is Route.LOCAL
 
 
 @pytest.mark.parametrize("whose", [PERSON, FIRST_PERSON])
 @pytest.mark.parametrize("money", ["account", "income", "balance", "credit_score"])
-def test_finance_of_someone_stays_home(money: str, whose: str) -> None:
+def test_finance_of_someone_is_kept_local(money: str, whose: str) -> None:
     assert route_of(f"financial.{money}", whose) is Route.LOCAL
 
 
-def test_three_attributes_stay_home() -> None:
+def test_three_attributes_are_kept_local() -> None:
     two = ("identifier.quasi.zip", "identifier.quasi.age")
     assert route_of(*two) is Route.ENCLAVE
     assert route_of(*two, "identifier.quasi.gender") is Route.LOCAL
 
 
-def test_web_addresses_alone_never_stay_home() -> None:
+def test_web_addresses_alone_may_leave() -> None:
     assert route_of(*["identifier.quasi.url"] * 9) is Route.ENCLAVE

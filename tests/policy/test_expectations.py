@@ -180,7 +180,7 @@ HARDWARE, GPU = Claim.HARDWARE, Claim.GPU
             ),
         ),
     ],
-    ids=["nothing", "other", "one", "beside it", "all"],
+    ids=["nothing", "other", "one", "next to it", "all"],
 )
 def test_demands_of_classes_add_up(
     classes: tuple[str, ...], expected: Requirement
@@ -229,15 +229,15 @@ def test_every_entry_must_accept_the_place() -> None:
 def test_no_place_is_in_the_words_and_cannot_be_met() -> None:
     entries = "  classes: [{classes: [health], countries: [], regions: [a, b]}]\n"
     policy = load_policy(profile_text("default") + SECTION + entries)
-    told = [words for label, words in attestation_in_words(policy) if label == "demand"]
-    assert "; ".join(told) == (
+    said = [words for label, words in attestation_in_words(policy) if label == "demand"]
+    assert "; ".join(said) == (
         "health: leaves only to an enclave with a release that states its country: "
-        "none, so no release will do, a release that states its region: a or b; else "
-        "it stays here (nothing that this policy accepts can meet that)"
+        "none, so no release is accepted, a release that states its region: a or b; "
+        "otherwise it is kept local (nothing that this policy accepts can meet that)"
     )
 
 
-def test_a_class_that_nobody_knows_demands_everything() -> None:
+def test_an_unknown_class_demands_everything() -> None:
     policy = load_policy(profile_text("default") + MORE)
     everything = requirement_for(policy, ("health.condition", "financial.account"))
     assert requirement_for(policy, ("no.such.class",)) == everything

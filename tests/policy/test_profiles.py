@@ -9,6 +9,7 @@ from curtilage.policy.decision.classes import CLASSES, is_uncertain
 from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
+from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.load import (
     PROFILES,
     load_policy,
@@ -16,6 +17,7 @@ from curtilage.policy.document.load import (
     profile_text,
 )
 from curtilage.policy.document.model import PACKS, Policy
+from curtilage.policy.document.routing_plan import Speculating
 from support.inspections import inspection_of
 
 LOADED = {name: load_profile(name) for name in PROFILES}
@@ -52,6 +54,15 @@ def test_a_profile_reads_like_a_document(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROFILES)
+def test_a_profile_wants_drafts_of_what_is_public_or_internal(name: str) -> None:
+    plan = LOADED[name].routing
+    assert plan is not None
+    assert plan.speculation.mode is Speculating.VERIFY
+    assert plan.speculation.classes == {RoutingClass.PUBLIC, RoutingClass.INTERNAL}
+    assert plan.speculation.artifact == b"", "by what comes with Curtilage"
+
+
+@pytest.mark.parametrize("name", PROFILES)
 def test_own_rules_of_a_profile_give_reasons(name: str) -> None:
     policy = LOADED[name]
     own = [rule for rule in policy.rules if not rule.pack]
@@ -70,7 +81,7 @@ def test_a_profile_names_no_enclave_and_leaves_nothing_out(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_a_profile_keeps_home_what_every_profile_must(name: str) -> None:
+def test_a_profile_keeps_local_what_every_profile_must(name: str) -> None:
     alone = [
         each
         for each in sorted(CLASSES)
@@ -101,7 +112,7 @@ def test_a_profile_keeps_home_what_every_profile_must(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_health_and_special_categories_of_somebody_stay_home(name: str) -> None:
+def test_health_and_special_categories_of_a_person_are_kept_local(name: str) -> None:
     kept = [
         each
         for each in CLASSES
@@ -115,7 +126,7 @@ def test_health_and_special_categories_of_somebody_stay_home(name: str) -> None:
 
 @pytest.mark.parametrize("name", PROFILES)
 @pytest.mark.parametrize(
-    "nobody",
+    "impersonal",
     [
         "identifier.quasi.age",
         "identifier.quasi.date",
@@ -125,9 +136,9 @@ def test_health_and_special_categories_of_somebody_stay_home(name: str) -> None:
     ],
 )
 @pytest.mark.parametrize("health", ["health.condition", "topic.health"])
-def test_health_of_nobody_may_leave(name: str, nobody: str, health: str) -> None:
+def test_impersonal_health_may_leave(name: str, impersonal: str, health: str) -> None:
     policy = LOADED[name]
-    assert route_of(policy, health, nobody) is Route.ENCLAVE
+    assert route_of(policy, health, impersonal) is Route.ENCLAVE
 
 
 def test_a_case_without_a_name_stays_in_the_clinic_only() -> None:
@@ -147,7 +158,7 @@ def test_a_case_with_a_day_or_a_place_stays(name: str, where: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_work_of_the_speaker_stays_home(name: str) -> None:
+def test_work_of_the_speaker_is_kept_local(name: str) -> None:
     assert route_of(LOADED[name], "topic.hr", SPEAKER) is Route.LOCAL
 
 
@@ -176,7 +187,7 @@ def test_harmless_queries_may_leave(name: str) -> None:
 
 @pytest.mark.parametrize("name", PROFILES)
 @pytest.mark.parametrize("topic", ["topic.finance", "topic.legal"])
-def test_money_and_law_of_the_speaker_stay_home(name: str, topic: str) -> None:
+def test_money_and_law_of_the_speaker_are_kept_local(name: str, topic: str) -> None:
     assert route_of(LOADED[name], topic, SPEAKER) is Route.LOCAL
     unsure = route_of(LOADED[name], topic, SPEAKER, score=39)
     assert unsure is Route.ENCLAVE

@@ -199,7 +199,9 @@ def test_a_signature_that_ends_later_is_not(days: float) -> None:
 
 
 @pytest.mark.parametrize("signature", [None, b"none", changed(not_after=END + 1)])
-def test_what_is_not_current_is_warned_of(signature: bytes | None) -> None:
+def test_a_warning_is_given_for_a_policy_that_is_not_current(
+    signature: bytes | None,
+) -> None:
     held = Currency(policy_digest=DIGEST, signature=signature, public_key=PUBLIC)
     why = held.problem(SOON)
     assert why is not None
@@ -214,7 +216,7 @@ def test_the_span_is_what_the_file_says() -> None:
         assert none.span() is None
 
 
-def test_a_stale_policy_keeps_every_query_home() -> None:
+def test_a_stale_policy_keeps_every_query_local() -> None:
     policy = load_profile("default")
     inspection = inspection_of(
         findings=(stale_finding(),), payload_digest=bytes(32), messages=1

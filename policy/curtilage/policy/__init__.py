@@ -1,5 +1,5 @@
-"""What an auditor reads and what follows from it: classes, rules, decision.
+"""The policy: data classes, rules, and the decision that follows from them.
 
-Knows findings and a file of rules, and never a text. May not touch the network, a model
-or the parties; opens no file but policies and the cases beside them.
+Reads findings and a file of rules, never a text. Must not use the network, a model or
+the parties; opens no files but policies and their test cases.
 """

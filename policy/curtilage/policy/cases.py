@@ -1,4 +1,4 @@
-"""Cases that test a policy: queries, each with the route that it must take.
+"""Test cases of a policy: queries, each with the route that it must take.
 
 A file is YAML, or lines of JSON with one case each::
 
@@ -17,9 +17,9 @@ A file is YAML, or lines of JSON with one case each::
     - {id: card-in-words, text: "...", route: local}
 
 ``route`` is one route, or one for each policy by its name, ``else`` for the
-others. ``rules`` must all fire and ``classes`` must all be found; others may
+others. All of ``rules`` must fire and all of ``classes`` must be found; others may
 be too. ``profiles`` names the policies that a case is for; without it, all. A
-known miss is a case that is known to fail: it is told once it holds.
+known miss is a case that is known to fail; it is reported once it passes.
 """
 
 import json
@@ -237,7 +237,7 @@ def _shipped(name: str) -> CaseFile:
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    # The library would keep the last of two in silence, and test another route.
+    # The library would silently keep the last of two, and test another route.
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a key is given twice")
@@ -252,7 +252,7 @@ def _problem(line: int, place: Location, message: str) -> Problem:
 
 
 class _Parser:
-    """Reads cases out of a tree; says what is wrong, and where."""
+    """Reads cases from a tree; reports what is wrong, and where."""
 
     def __init__(self) -> None:
         self.cases: dict[str, list[Case]] = {"cases": [], "known_misses": []}
@@ -292,7 +292,7 @@ class _Parser:
             if not is_class(name):
                 found.append(((*place, "classes", index), "unknown class"))
         yield from found
-        # A case with anything wrong is none: half of it could hold by accident.
+        # A case with any error is dropped: half of it could pass by accident.
         if not found:
             self.cases[kind].append(
                 Case(id=str(tree["id"]), turns=turns, routes=routes, **lists)

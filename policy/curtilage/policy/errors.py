@@ -1,8 +1,8 @@
-"""Why a policy, or an audit log, was not accepted: what is wrong, and where.
+"""Errors of policies and audit logs: what is wrong, and where.
 
 ::
 
-    PolicyError         the text is no acceptable policy; the author can mend it
+    PolicyError         the text is not a valid policy; the author can correct it
     AuditRefusedError   an audit log is not what was written; names the record
 
 A message holds the names of keys, classes and rules, numbers and lengths.
@@ -16,7 +16,7 @@ from typing_extensions import override
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Problem:
-    """One thing to mend.
+    """One thing to correct.
 
     Attributes:
         line: from 1; where a key is missing, the line of what should hold it.
@@ -36,7 +36,7 @@ class Problem:
 
 
 class PolicyError(Exception):
-    """A text is not a policy; nothing of it may be used.
+    """A text is not a valid policy; no part of it may be used.
 
     Attributes:
         source: what the caller calls the text, such as a file name.

@@ -1,7 +1,7 @@
-"""From a policy's sections about enclaves to what evidence must look like.
+"""Translates a policy's sections about enclaves into expectations of evidence.
 
-A translation, field by field. A policy without ``attestation:`` is no policy that
-checks less: it permits no enclave at all.
+Field by field. A policy without ``attestation:`` does not check less: it permits no
+enclave at all.
 """
 
 from collections.abc import Iterable
@@ -94,13 +94,13 @@ def requirement_for(policy: Policy, classes: Iterable[str]) -> Requirement:
     Args:
         policy: the policy.
         classes: the classes that were found, such as ``health.condition``. A name
-            that stands for nothing in the tree counts as every class.
+            that is not in the tree counts as every class.
     """
     attestation = policy.attestation
     if attestation is None:
         return Requirement()
     found = frozenset(classes)
-    # A class that nobody knows may be any of them, so every demand applies.
+    # An unknown class may be any of them, so every demand applies.
     unknown = not all(name in policy.classes or is_uncertain(name) for name in found)
     result = Requirement()
     for demand in attestation.classes:
@@ -123,7 +123,7 @@ def requirement_for(policy: Policy, classes: Iterable[str]) -> Requirement:
 def _both(
     accepted: frozenset[str] | None, more: Iterable[str] | None
 ) -> frozenset[str] | None:
-    # What all entries accept; where there is nothing, nothing leaves.
+    # What all entries accept; where that is nothing, nothing is sent.
     if more is None:
         return accepted
     return frozenset(more) if accepted is None else accepted & frozenset(more)
@@ -142,8 +142,8 @@ def transport_expectations(policy: Policy) -> frozenset[TransportParameters]:
 
 
 def _nothing(digest: str) -> Expectations:
-    # Empty everywhere, and production: ``attest`` refuses this before it looks at any
-    # evidence. There is no value that would mean "do not check".
+    # Empty everywhere, and production: ``attest`` refuses this before it reads any
+    # evidence. No value means "do not check".
     return Expectations(
         environment=Environment.PRODUCTION,
         roots=(),
@@ -161,7 +161,7 @@ def _nothing(digest: str) -> Expectations:
 
 
 def _snp(snp: Snp | None) -> SnpExpectations:
-    # Without the section no report will do; the loader tells the author so.
+    # Without the section no report is accepted; the loader reports it to the author.
     if snp is None:
         return SnpExpectations(min_tcb={}, vmpl=frozenset(), host_data=frozenset())
     return SnpExpectations(

@@ -1,4 +1,4 @@
-r"""Who put a policy in force, and until when: an Ed25519 signature beside it.
+r"""Detached Ed25519 signatures of policies, with a period of validity.
 
 ``lp(x)`` is a u32 big-endian length and x; numbers are u64 big-endian Unix
 seconds. Signed are the bytes
@@ -6,9 +6,9 @@ seconds. Signed are the bytes
     "curtilage/policy-signature/v1\0" | lp(policy_digest) | not_before
     | not_after | lp(public key)
 
-and the file that holds the signature is canonical JSON of one line. Knows no
-file and no clock: bytes and ``now`` are arguments. Whoever can set the clock of
-a device back brings an expired policy back to life there.
+and the file that holds the signature is canonical JSON of one line. Uses no
+file and no clock: bytes and ``now`` are arguments. Setting a device's clock back
+makes an expired policy valid again there.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ SIGNATURE_BYTES: Final = 64
 SEED_BYTES: Final = 32
 MAX_TIME: Final = 253_402_300_799  # the end of the year 9999
 WARNED_BEFORE: Final = timedelta(days=14)
-"""So long before a signature ends, a person is warned."""
+"""How long before a signature expires a person is warned."""
 NOTHING: Final = "nothing is sent to an enclave"
 
 _LABEL: Final = FORMAT.encode() + b"\0"
@@ -63,7 +63,7 @@ _WHOLE_QUERY: Final = Where(message=0, role="user", json_path="")
 
 
 class SigningError(Exception):
-    """A key or a signature file is not what it should be; says in what way."""
+    """A key or a signature file is invalid; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class PolicySignature:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Currency:
-    """A policy that has to be signed: what to ask before every decision.
+    """A policy that must be signed; checked before every decision.
 
     Attributes:
         policy_digest: of the policy in force.
@@ -124,7 +124,7 @@ class Currency:
     def span(self) -> tuple[datetime, datetime] | None:
         """Return from when to when the signature is valid, or None without one.
 
-        The file says so; it is the signer's word only where ``problem`` is None.
+        The file says so; it is authentic only where ``problem`` is None.
         """
         if self.signature is None:
             return None
@@ -136,10 +136,10 @@ class Currency:
         return datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC)
 
     def warning(self, now: datetime) -> str | None:
-        """Return what a person should know of the signature, or None: all is well.
+        """Return what a person should know about the signature; None if all is well.
 
-        A policy that is not current keeps every query here, and so does one whose
-        signature ends unnoticed: from ``WARNED_BEFORE`` its end on, that is said.
+        A policy that is not current keeps every query local, and so does one whose
+        signature expires: the warning starts ``WARNED_BEFORE`` the end.
         """
         problem, span = self.problem(now), self.span()
         if problem is not None:
@@ -172,7 +172,7 @@ def signature_problem(
     Raises:
         ValueError: ``now`` has no time zone: its meaning would be a guess.
     """
-    # Local time would move the span by hours.
+    # Local time would shift the period by hours.
     if now.tzinfo is None:
         raise ValueError("the time has no time zone")
     if signature is None:
@@ -184,11 +184,11 @@ def signature_problem(
     foreign = _foreign(signed, policy_digest, public_key)
     if foreign is not None:
         return foreign
-    # The span last: it is the signer's word only once the signature holds.
+    # The period last: it is authentic only once the signature holds.
     second = now.timestamp()
     if second < signed.not_before:
         return "the signature of the policy is not valid yet"
-    # The last second is part of the span.
+    # The last second is part of the period.
     if second >= signed.not_after + 1:
         return "the signature of the policy has expired"
     return None
@@ -197,7 +197,7 @@ def signature_problem(
 def _foreign(
     signed: PolicySignature, policy_digest: str, public_key: bytes
 ) -> str | None:
-    # The id only for a better sentence: it is short, and the signature below decides.
+    # The id is only for a better message: it is short, and the signature below decides.
     if signed.key_id != key_id(public_key):
         return f"another key signed the policy: {signed.key_id}"
     if signed.policy_digest != policy_digest:
@@ -267,7 +267,7 @@ def parse_signature(data: bytes) -> PolicySignature:
         )
     except RefusedError as error:
         raise SigningError(f"not a policy signature: {error.detail}") from None
-    # One spelling: whoever compares two files compares two signatures.
+    # Only one spelling, so that comparing two files compares two signatures.
     if read.encode() != data:
         raise SigningError("not a policy signature: it is not canonical JSON")
     return read
@@ -292,7 +292,7 @@ def key_id(public_key: bytes) -> str:
 
 
 def stale_finding() -> Finding:
-    """Return the finding that keeps a query home while a policy is not current."""
+    """Return the finding that keeps a query local while a policy is not current."""
     return Finding(
         data_class=STALE_POLICY,
         detector="policy",

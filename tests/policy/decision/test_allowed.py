@@ -26,7 +26,7 @@ Require: TypeAlias = Callable[[object], Permission]
 
 
 def decided() -> Decision:
-    """Return a decision that permits a server in the house, and an enclave."""
+    """Return a decision that permits an on-premises server, and an enclave."""
     tiering = Tiering(
         tiers=(
             Tier(id="ward", kind=TierKind.HOUSE, trusted=CLASSES),

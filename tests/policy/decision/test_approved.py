@@ -80,7 +80,7 @@ HOSPITAL = (found("health.provider"), found("topic.health"))
 FIRST_PERSON = found("marker.first_person", QUESTION)
 
 
-def test_what_an_approved_prompt_says_does_not_decide() -> None:
+def test_findings_in_an_approved_prompt_do_not_decide() -> None:
     prompt = (*HOSPITAL, found("marker.first_person"), found("identifier.quasi.date"))
     assert look(*prompt, approved=()).route is Route.LOCAL
     decision = look(*prompt)
@@ -102,7 +102,7 @@ def test_an_approved_word_keeps_no_exclusion_from_its_effect() -> None:
     assert look(person, own, policy=policy).route is Route.LOCAL
 
 
-def test_what_the_user_says_decides_as_ever() -> None:
+def test_findings_in_the_users_text_still_decide() -> None:
     theirs = replace(HOSPITAL[1], where=QUESTION)
     assert look(*HOSPITAL, theirs, FIRST_PERSON).route is Route.LOCAL
 
@@ -172,7 +172,7 @@ def test_only_what_the_policy_names_is_approved(approval: Approved) -> None:
     assert look(*there, mine, approved=[approval]).route is Route.LOCAL
 
 
-def test_whoever_asks_can_be_approved_by_no_rulebook() -> None:
+def test_no_rulebook_can_approve_the_users_text() -> None:
     # A policy cannot say so; a rulebook that did would let its own user out.
     said = found("health.lab", replace(PROMPT, role="user"))
     rulebook = replace(POLICY.rulebook, approved=frozenset({("user", SHA256)}))

@@ -19,7 +19,7 @@ def test_is_class_knows_leaves_alone() -> None:
     assert not is_class("financial.*")
 
 
-def test_is_uncertain_tells_the_unknown() -> None:
+def test_is_uncertain_recognises_the_branch() -> None:
     assert is_uncertain("uncertain.timeout")
     assert not is_uncertain("secret.token")
 
@@ -62,9 +62,9 @@ def test_expand_of_alternatives_is_their_union() -> None:
         ("*", "not a class pattern"),
         (".*", "not a class pattern"),
         ("financial.*.pan", "not a class pattern"),
-        ("financial.{pan,", "braces stand last"),
-        ("financial{pan}", "braces stand last"),
-        ("financial.{pan}.x", "braces stand last"),
+        ("financial.{pan,", "braces must be last"),
+        ("financial{pan}", "braces must be last"),
+        ("financial.{pan}.x", "braces must be last"),
         ("financial.{}", "not a class pattern"),
         ("financial.{pan,{iban}}", "not a class pattern"),
         ("financial.{pan,nothing}", "unknown class 'financial.nothing'"),

@@ -133,7 +133,7 @@ def test_more_findings_never_undo_a_condition(
 
 @settings(deadline=None)  # a busy machine is no finding
 @given(EXPRESSIONS)
-def test_joins_is_told_by_the_ampersand(expression: str) -> None:
+def test_joins_depends_on_the_ampersand(expression: str) -> None:
     assert joins(parse_condition(expression)) is ("&" in expression)
 
 

@@ -135,7 +135,7 @@ def test_nothing_found_takes_the_default() -> None:
     assert decision.allowed.payload_digest == DIGEST
 
 
-def test_absent_default_keeps_home() -> None:
+def test_absent_default_keeps_queries_local() -> None:
     decision = look(rules("", head="version: 1\n"))
     assert decision.route is Route.LOCAL
     assert decision.allowed is None
@@ -178,7 +178,7 @@ def test_decide_names_what_was_found_before_what_is_unknown() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(filter(is_uncertain, CLASSES)))
-def test_every_uncertainty_keeps_home(name: str) -> None:
+def test_every_uncertainty_keeps_queries_local(name: str) -> None:
     decision = look(rules(""), found(name, score=0))
     assert (decision.route, decision.rule) == (Route.LOCAL, "any-uncertain")
     assert decision.uncertain == (name,)
@@ -196,7 +196,7 @@ def test_every_uncertainty_keeps_home(name: str) -> None:
     ],
     ids=["unknown", "inner", "above", "below"],
 )
-def test_finding_without_sense_keeps_home(finding: Finding) -> None:
+def test_invalid_finding_keeps_queries_local(finding: Finding) -> None:
     decision = look(rules(""), finding)
     assert decision.route is Route.LOCAL
     assert decision.uncertain == ("uncertain.error",)
@@ -334,7 +334,7 @@ def test_exclusion_yields_to_unless() -> None:
     assert look(policy, person, found("health.lab")).route is Route.LOCAL
 
 
-def test_strict_topics_keeps_a_topic_home() -> None:
+def test_strict_topics_keeps_a_topic_local() -> None:
     strict = rules("", head=HEAD + "strict_topics: true\n")
     decision = look(strict, found("topic.legal", 50))
     assert (decision.route, decision.rule) == (Route.LOCAL, "strict-topics")
@@ -342,7 +342,7 @@ def test_strict_topics_keeps_a_topic_home() -> None:
     assert look(rules(""), found("topic.legal", 50)).route is Route.ENCLAVE
 
 
-def test_pinned_conversation_stays_home() -> None:
+def test_pinned_conversation_is_kept_local() -> None:
     decision = look(rules(""), pinned=True)
     assert (decision.route, decision.rule) == (Route.LOCAL, "sticky")
     assert decision.allowed is None
@@ -379,7 +379,7 @@ def test_pins_as_the_policy_says(
 
 @pytest.mark.parametrize("sticky", ["conversation", "content", "validated"])
 @pytest.mark.parametrize("floor", RoutingClass)
-def test_what_its_sender_keeps_home_stays_with_its_conversation(
+def test_a_senders_declaration_pins_the_conversation(
     sticky: str, floor: RoutingClass
 ) -> None:
     policy = rules(

@@ -1,4 +1,4 @@
-"""Whether a person of history leaves as he is, and what makes somebody of him."""
+"""Public figures: when they may leave, and what makes them count as persons."""
 
 import pytest
 from hypothesis import given, settings
@@ -83,20 +83,20 @@ def test_with_it_a_figure_alone_leaves_as_it_is() -> None:
     assert decision.classes == (FIGURE,)
 
 
-@pytest.mark.parametrize("beside", HARMLESS)
-def test_what_one_says_of_figures_lets_them_leave(beside: str) -> None:
-    assert decided(LEAVE, FIGURE, beside).route is Route.ENCLAVE
+@pytest.mark.parametrize("other", HARMLESS)
+def test_usual_context_of_figures_may_leave(other: str) -> None:
+    assert decided(LEAVE, FIGURE, other).route is Route.ENCLAVE
 
 
-@pytest.mark.parametrize("beside", sorted(CLASSES - {FIGURE, *HARMLESS}))
-def test_anything_else_makes_somebody_of_a_figure(beside: str) -> None:
+@pytest.mark.parametrize("other", sorted(CLASSES - {FIGURE, *HARMLESS}))
+def test_anything_else_makes_a_figure_count_as_a_person(other: str) -> None:
     for where in (QUESTION, PROMPT):
-        decision = decided(LEAVE, FIGURE, found(beside, where))
+        decision = decided(LEAVE, FIGURE, found(other, where))
         assert decision.route is not Route.ENCLAVE
         assert "name" in {hit.id for hit in decision.rules}
 
 
-def test_the_policys_own_lists_make_somebody_of_a_figure() -> None:
+def test_the_policys_own_lists_make_a_figure_count_as_a_person() -> None:
     policy = load_policy(
         HEAD
         + "public_figures: leave\n"
@@ -107,7 +107,7 @@ def test_the_policys_own_lists_make_somebody_of_a_figure() -> None:
     assert decided(policy, FIGURE, "org.dictionary.own").route is Route.DEIDENTIFY
 
 
-def test_a_topic_that_is_not_sure_enough_makes_nobody() -> None:
+def test_a_topic_below_the_threshold_does_not_count() -> None:
     assert decided(LEAVE, FIGURE, found("topic.legal", score=49)).route is Route.ENCLAVE
     unsure = found("topic.legal", score=50)
     assert decided(LEAVE, FIGURE, unsure).route is Route.DEIDENTIFY
@@ -144,7 +144,7 @@ def test_figures_leave_under_every_profile_but_the_clinics() -> None:
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_a_figure_with_health_stays_home(name: str) -> None:
+def test_a_figure_with_health_is_kept_local(name: str) -> None:
     assert decided(LOADED[name], FIGURE, "health.condition").route is Route.LOCAL
 
 

@@ -188,7 +188,7 @@ def test_a_permit_that_was_shown_with_other_bytes_is_spent() -> None:
     ],
 )
 def test_an_edited_permit_is_refused(name: str, value: object) -> None:
-    """Edited as nobody may: past its own refusal to be changed."""
+    """The edit circumvents the permit's immutability."""
     desk = new_desk()
     permit = mint(desk)
     object.__setattr__(permit, name, value)
@@ -457,7 +457,7 @@ def test_the_last_attempt_is_followed_by_none() -> None:
         ({"now_ms": NOW_MS + LIFE_MS}, PermitRefusal.EXPIRED),
     ],
 )
-def test_what_holds_no_word_has_permits_of_its_own(
+def test_requests_without_a_query_have_their_own_permits(
     kind: str, shown: dict[str, Any], refusal: PermitRefusal | None
 ) -> None:
     desk = new_desk()
@@ -523,7 +523,7 @@ def redeem_house(
         ({}, PermitRefusal.USED),
     ],
 )
-def test_a_permit_for_the_house_holds_there_once(
+def test_an_on_premises_permit_holds_once(
     shown: dict[str, Any], refusal: PermitRefusal
 ) -> None:
     desk = new_desk()
@@ -544,14 +544,14 @@ def test_a_permit_for_the_house_holds_there_once(
         ("attempt", 1),
     ],
 )
-def test_an_edited_permit_for_the_house_is_refused(name: str, value: object) -> None:
+def test_an_edited_on_premises_permit_is_refused(name: str, value: object) -> None:
     desk = new_desk()
     permit = mint_house(desk)
     object.__setattr__(permit, name, value)
     refused(PermitRefusal.FORGED, lambda: redeem_house(desk, permit))
 
 
-def test_the_house_has_permits_of_its_own() -> None:
+def test_on_premises_permits_are_a_separate_kind() -> None:
     desk = new_desk()
     with pytest.raises(TypeError):
         redeem(desk, cast("EgressPermit", mint_house(desk)))

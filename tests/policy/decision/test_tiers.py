@@ -128,8 +128,8 @@ def test_more_never_adds_an_enclave(
     attested = TierKind.ATTESTED
     assert after.of_kind(attested) <= before.of_kind(attested)
     assert after.routing_class.privacy >= before.routing_class.privacy
-    # Only who lists tiers by class can have one asked of what is more private, and
-    # not of what is less: that one is in the house, and trusted.
+    # Only tiers that are listed by class can answer a more private query and not a
+    # less private one: these are on premises, and trusted.
     unlisted = replace(tiering, classes={})
     before, after = (
         each.decided(rulebook, unlisted).permitted for each in (less, both)
@@ -170,7 +170,7 @@ def test_permissions_are_for_the_permitted_and_no_others(
         assert in_house.policy_digest == rulebook.digest
 
 
-def test_where_no_enclave_may_be_told_nothing_may_leave() -> None:
+def test_without_a_permitted_enclave_nothing_may_leave() -> None:
     rulebook = replace(RULES, tiering=Tiering(tiers=(DEVICE, UNTRUSTED)))
     decision = decide(rulebook, inspection_of())
     assert (decision.route, decision.rule) == (Route.LOCAL, TIERS)
@@ -178,12 +178,12 @@ def test_where_no_enclave_may_be_told_nothing_may_leave() -> None:
 
 
 @given(RULEBOOKS, TIERINGS, QUERIES)
-def test_what_is_kept_is_told_whom_it_is_trusted_with(
+def test_local_data_goes_only_to_trusted_servers(
     rulebook: Rulebook, tiering: Tiering, query: Asked
 ) -> None:
     decision = query.decided(rulebook, tiering)
     houses = [t for t in decision.permitted.tiers if t.kind is TierKind.HOUSE]
-    # What no enclave may be told although the rules let it leave is not secret here.
+    # Data that the rules permit to leave, but to no enclave, is not secret here.
     if decision.route is Route.ENCLAVE or decision.rule == TIERS:
         return
     unknown = query.pinned or query.floor is RoutingClass.RESTRICTED
@@ -257,7 +257,7 @@ def test_what_stays_goes_to_no_enclave() -> None:
         assert denied_by(enclave, query) == (("enclave", Denial.ROUTE),)
 
 
-def test_a_server_in_the_house_is_told_what_it_is_trusted_with() -> None:
+def test_an_on_premises_server_gets_data_it_is_trusted_with() -> None:
     ward = replace(UNTRUSTED, trusted=frozenset({ILLNESS}))
     tiering = Tiering(tiers=(ward, ENCLAVE))
     decision = Asked(found=frozenset({ILLNESS})).decided(RULES, tiering)
@@ -268,13 +268,13 @@ def test_a_server_in_the_house_is_told_what_it_is_trusted_with() -> None:
 
 
 @pytest.mark.parametrize("more", [NAME, ERROR])
-def test_a_server_in_the_house_must_be_trusted_with_all_of_it(more: str) -> None:
+def test_an_on_premises_server_must_be_trusted_with_all_of_it(more: str) -> None:
     ward = replace(UNTRUSTED, trusted=frozenset({ILLNESS}))
     query = Asked(found=frozenset({ILLNESS, more}))
     assert denied_by(Tiering(tiers=(ward,)), query) == (("ward", Denial.NOT_TRUSTED),)
 
 
-def test_a_server_that_is_trusted_with_nothing_is_told_what_may_leave_alone() -> None:
+def test_an_untrusted_server_gets_only_data_that_may_leave() -> None:
     tiering = Tiering(tiers=(UNTRUSTED, ENCLAVE))
     assert ids(Asked().decided(RULES, tiering).permitted) == ["ward", "enclave"]
     kept = denied_by(Tiering(tiers=(UNTRUSTED,)), Asked(), AT_HOME)

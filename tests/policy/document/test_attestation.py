@@ -132,7 +132,7 @@ BEGIN, END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
     ],
     ids=range(9),
 )
-def test_what_is_no_certificate_is_told_at_once(text: str) -> None:
+def test_an_invalid_certificate_is_reported_at_once(text: str) -> None:
     """A policy may be as long as it likes; a pattern that tries must not run."""
     with pytest.raises(ValueError, match="one certificate in PEM"):
         decode_certificate(text)
@@ -158,7 +158,7 @@ def test_empty_lists_are_read_and_refuse_later() -> None:
 
 def test_no_key_may_be_left_out() -> None:
     text = TEXT[: TEXT.index("attestation:")] + "attestation: {}\n"
-    told = {each.path: each.message for each in problems_of(text)}
+    reported = {each.path: each.message for each in problems_of(text)}
     missing = {
         "attestation.environment",
         "attestation.trust_anchors",
@@ -166,7 +166,7 @@ def test_no_key_may_be_left_out() -> None:
         "attestation.releases",
         "attestation.freshness",
     }
-    assert told == dict.fromkeys(missing, "this key is missing")
+    assert reported == dict.fromkeys(missing, "this key is missing")
 
 
 def test_production_refuses_emulated_roots_and_tees() -> None:
@@ -234,11 +234,11 @@ def replaced(old: str, new: str) -> Callable[[], str]:
             "names a product twice",
         ),
         (replaced("bl: 10", "bl: 256"), "snp.min_tcb[0].bl", "less than"),
-        (replaced("bl: 10", "bl: 10, fmc: 1"), "snp.min_tcb[0]", "for Turin alone"),
+        (replaced("bl: 10", "bl: 10, fmc: 1"), "snp.min_tcb[0]", "only for Turin"),
         (
             replaced("{product: Genoa,", "{product: Turin,"),
             "snp.min_tcb[0]",
-            "for Turin alone",
+            "only for Turin",
         ),
         (
             replaced("clock_skew_s: 60", "clock_skew_s: 601"),
@@ -266,8 +266,8 @@ def replaced(old: str, new: str) -> Callable[[], str]:
     ],
 )
 def test_attestation_refuses(text: Callable[[], str], path: str, said: str) -> None:
-    told = {each.path: each.message for each in problems_of(text())}
-    assert said in told[f"attestation.{path}"]
+    reported = {each.path: each.message for each in problems_of(text())}
+    assert said in reported[f"attestation.{path}"]
 
 
 def test_development_may_have_everything_on_one_machine() -> None:
@@ -281,8 +281,8 @@ transport:
     problems = problems_of(
         TEXT.replace("environment: development", "environment: production") + section
     )
-    told = {each.path for each in problems}
-    assert {"transport.mirror", "transport.gateway"} <= told
+    reported = {each.path for each in problems}
+    assert {"transport.mirror", "transport.gateway"} <= reported
 
 
 def test_development_still_needs_two_owners_elsewhere() -> None:
@@ -369,8 +369,8 @@ def test_production_refuses_whatever_shows_no_isolation() -> None:
     text = MANY.replace("environment: development", "environment: production").replace(
         "min_version: 3", "min_version: 2"
     )
-    told = {each.path: each.message for each in problems_of(text)}
-    assert set(told) == {
+    reported = {each.path: each.message for each in problems_of(text)}
+    assert set(reported) == {
         "attestation.trust_anchors[0].kind",
         "attestation.trust_anchors[1].kind",
         "attestation.trust_anchors[2].kind",
@@ -382,7 +382,7 @@ def test_production_refuses_whatever_shows_no_isolation() -> None:
         "attestation.required_devices.emulated-nvidia-gpu",
         "attestation.snp.min_version",
     }
-    assert all("environment: development" in message for message in told.values())
+    assert all("environment: development" in message for message in reported.values())
 
 
 def test_development_takes_report_version_2() -> None:
@@ -563,9 +563,9 @@ ONE = "{classes: [health, financial.account], require: [hardware, no_write]}"
     ],
 )
 def test_other_kinds_are_refused(text: Callable[[], str], path: str, said: str) -> None:
-    told = {each.path: each.message for each in problems_of(text())}
+    reported = {each.path: each.message for each in problems_of(text())}
     where = f"attestation.{path}" if path else "attestation"
-    assert said in told[where]
+    assert said in reported[where]
 
 
 def test_two_roots_in_one_anchor_are_refused() -> None:
@@ -666,7 +666,7 @@ JUNK: list[Tree] = [
 
 @given(place=st.sampled_from(PLACES), junk=st.sampled_from(JUNK))
 def test_junk_anywhere_is_a_problem_or_a_policy(place: Path, junk: Tree) -> None:
-    """A load error or a policy whose expectations can be told and judged."""
+    """A load error or a policy whose expectations can be described and applied."""
     text = json.dumps(_put(WHOLE, place, junk))
     try:
         policy = load_policy(text)

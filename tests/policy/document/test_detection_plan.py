@@ -103,7 +103,7 @@ def test_a_plan_comes_back_from_json(plan: DetectionPlan) -> None:
 
 
 def test_a_plan_has_the_languages_that_the_policy_names() -> None:
-    # English is none of them, so a text in English stays home.
+    # English is not among them, so a text in English is kept local.
     text = f"version: 1\nlanguages: [fr, de]\nrules:\n{ANY}"
     assert load_policy(text).plan.languages == ("de", "fr")
 

@@ -220,7 +220,7 @@ def test_parse_refuses(content: bytes, said: str) -> None:
     assert caught.value.__cause__ is None
 
 
-def test_another_salt_is_told_where_it_would_find_nothing() -> None:
+def test_another_salt_is_reported() -> None:
     with pytest.raises(ValueError, match="another salt"):
         ExactList.parse(made(*ROWS), salt=OTHER)
 

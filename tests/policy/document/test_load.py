@@ -66,7 +66,7 @@ COVERED = (
     ("languages", "message"),
     [
         ("[]", f"name a language at least; those that are covered: {COVERED}"),
-        ("[en, en]", "the same name stands here twice"),
+        ("[en, en]", "the same name is given twice"),
         ("[EN]", f"'EN' is not covered; languages that are: {COVERED}"),
     ],
 )
@@ -83,7 +83,7 @@ def test_problem_reads_as_a_line() -> None:
     assert str(error) == "\n".join(["p.yaml: line 3: rules[0].when: no"] * 2)
 
 
-def test_every_problem_is_told_at_once() -> None:
+def test_every_problem_is_reported_at_once() -> None:
     problems = problems_of(
         """\
         version: 2
@@ -111,34 +111,34 @@ def test_every_problem_is_told_at_once() -> None:
         routing: {tiers: 3}
         """
     )
-    told = {(each.line, each.path): each.message for each in problems}
-    assert {key: told[key] for key in told if key[0] <= 4} == {
+    reported = {(each.line, each.path): each.message for each in problems}
+    assert {key: reported[key] for key in reported if key[0] <= 4} == {
         (1, "version"): "expected 1",
-        (2, "sticky"): told[2, "sticky"],
+        (2, "sticky"): reported[2, "sticky"],
         (3, "thresholds.direct"): "expected a whole number",
         (3, "thresholds.quasi"): "expected a whole number",
         (4, "limits.max_chars"): "expected a whole number",
     }
     assert any(each.message == "anchors are not accepted" for each in problems)
-    assert "cannot be removed" in told[5, "rules"]
-    assert "String should match pattern" in told[6, "rules[0].id"]
-    assert "unknown class 'nope.*'" in told[7, "rules[0].when"]
-    assert told[8, "rules[0].then"] == "the route is called 'enclave' here"
-    assert "twice, first in line 9" in told[9, "rules[1].id"]
-    assert "same id" in told[10, "rules[2].id"]
-    assert "more than the classes" in told[10, "rules[2]"]
-    assert told[11, "rules[3]"] == "expected keys and values"
-    assert told[12, "colour"] == "unknown key"
-    assert "expected 'secrets', 'pci'" in told[13, "packs[1]"]
-    assert told[14, "detectors[0].kind"] == "this key is missing"
-    assert "expected 'none', 'embedded'" in told[15, "ner.engine"]
-    assert "expected 'early_exit' or 'full'" in told[16, "scan"]
-    assert "'sv' is not covered" in told[17, "languages"]
-    assert "every requirement always holds" in told[18, "default.require"]
-    assert "cannot be excluded" in told[20, "exclude[0].class"]
-    assert "no '..'" in told[21, "exclude[1].dictionary"]
-    assert told[22, "transport.accept_unpadded"] == "unknown key"
-    assert told[23, "routing.tiers"] == "expected a list"
+    assert "cannot be removed" in reported[5, "rules"]
+    assert "String should match pattern" in reported[6, "rules[0].id"]
+    assert "unknown class 'nope.*'" in reported[7, "rules[0].when"]
+    assert reported[8, "rules[0].then"] == "the route is called 'enclave' here"
+    assert "twice, first in line 9" in reported[9, "rules[1].id"]
+    assert "same id" in reported[10, "rules[2].id"]
+    assert "more than the classes" in reported[10, "rules[2]"]
+    assert reported[11, "rules[3]"] == "expected keys and values"
+    assert reported[12, "colour"] == "unknown key"
+    assert "expected 'secrets', 'pci'" in reported[13, "packs[1]"]
+    assert reported[14, "detectors[0].kind"] == "this key is missing"
+    assert "expected 'none', 'embedded'" in reported[15, "ner.engine"]
+    assert "expected 'early_exit' or 'full'" in reported[16, "scan"]
+    assert "'sv' is not covered" in reported[17, "languages"]
+    assert "every requirement always holds" in reported[18, "default.require"]
+    assert "cannot be excluded" in reported[20, "exclude[0].class"]
+    assert "no '..'" in reported[21, "exclude[1].dictionary"]
+    assert reported[22, "transport.accept_unpadded"] == "unknown key"
+    assert reported[23, "routing.tiers"] == "expected a list"
     assert problems == tuple(sorted(problems))
 
 
@@ -284,7 +284,7 @@ def test_any_uncertain_may_block() -> None:
     assert load_policy(text).rules[0].route == "block"
 
 
-def test_any_uncertain_is_told_beside_values_of_other_types() -> None:
+def test_any_uncertain_is_reported_along_with_wrong_types() -> None:
     messages = [each.message for each in problems_of("version: 1\nrules: {a: 1}\n")]
     assert len(messages) == 2
     problems_of("version: 1\nrules: [{id: [any-uncertain], when: {}, then: []}]\n")
@@ -294,11 +294,11 @@ def test_any_uncertain_is_told_beside_values_of_other_types() -> None:
     assert any("cannot be weakened" in each.message for each in found)
 
 
-def test_rule_ids_of_the_program_are_taken() -> None:
+def test_rule_ids_of_the_program_are_reserved() -> None:
     for name in ("default", "sticky", "strict-topics"):
         rule = f"{{id: {name}, when: org.*, then: local}}"
         problem = only_problem_of(f"version: 1\nrules: [{ANY}, {rule}]\n")
-        assert "taken by the program itself" in problem.message
+        assert "is reserved" in problem.message
 
 
 def test_policy_cannot_be_made_without_the_rule() -> None:
@@ -381,10 +381,10 @@ def test_an_approved_text_is_named_by_its_digest_and_its_role() -> None:
         (APPROVAL.replace("by: A. Weber, ", ""), "approved[0].by", "missing"),
         (APPROVAL.replace("}", ", role: user}"), "approved[0].role", "system"),
         (APPROVAL.replace("}", ", role: tool}"), "approved[0].role", "system"),
-        (f"{APPROVAL}, {APPROVAL}", "approved", "stands here twice"),
+        (f"{APPROVAL}, {APPROVAL}", "approved", "is approved twice"),
     ],
 )
-def test_what_is_no_approval_is_told_with_its_place(
+def test_an_invalid_approval_is_reported_with_its_place(
     wrong: str, path: str, message: str
 ) -> None:
     problem = only_problem_of(SMALL + f"approved: [{wrong}]\n")

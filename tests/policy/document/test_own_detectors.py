@@ -130,7 +130,7 @@ EDM = "id: x, kind: edm, class: org.edm.x, base_score: 9"
         (REGEX, "", "of kind regex has 'pattern', and one"),
         (f"{REGEX}, file: words", "", "of kind regex has 'pattern'"),
         (f"{REGEX}, pattern: a, file: words", "", "of kind regex has 'pattern'"),
-        (f"{REGEX}, pattern: a, salt: {SALT}", "", "'salt' stands where"),
+        (f"{REGEX}, pattern: a, salt: {SALT}", "", "'salt' is required for"),
         (f"{REGEX}, pattern: a, boost: 9", "", "'boost' needs 'context'"),
         (f"{REGEX}, pattern: a, boost: 101", ".boost", "less than or equal"),
         (f"{REGEX}, pattern: a, window: 1001", ".window", "less than or equal"),
@@ -148,7 +148,7 @@ EDM = "id: x, kind: edm, class: org.edm.x, base_score: 9"
         (f"{WORDS}, file: a/../../b", ".file", "no '..'"),
         (f"{WORDS}, file: a//b", ".file", "no '..'"),
         (f"{WORDS}, file: ../b", ".file", "pattern"),
-        (f"{EDM}, file: lists/customers", "", "'salt' stands where"),
+        (f"{EDM}, file: lists/customers", "", "'salt' is required for"),
         (f"{EDM}, file: lists/customers, salt: abcd", ".salt", "pattern"),
         (f"{EDM}, entries: [{DIGEST}], salt: {SALT}", "", "has 'file', and one"),
         (f"{EDM}, file: words, salt: {SALT}", ".file", "line 1 of the file"),
@@ -388,7 +388,7 @@ def test_the_digest_covers_packs_and_files() -> None:
     assert other.digest != policy.digest
 
 
-def test_what_the_digest_is_made_of_is_no_policy() -> None:
+def test_the_digests_input_is_not_a_policy() -> None:
     with pytest.raises(PolicyError, match=re.escape("expected keys and values")):
         load_policy("curtilage-policy-digest 1\npolicy 00\npack pci 00\n")
 

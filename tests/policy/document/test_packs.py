@@ -57,7 +57,7 @@ def test_every_rule_cites_a_place_in_a_law_or_standard(rule: object) -> None:
     assert len(reason) > 60
 
 
-def test_a_rule_id_stands_in_one_pack_only() -> None:
+def test_a_rule_id_is_in_one_pack_only() -> None:
     ids = [rule.id for _, rule in RULES]
     assert len(set(ids)) == len(ids)
     assert "any-uncertain" not in ids
@@ -231,7 +231,7 @@ def test_a_pack_decides(packs: str, names: str, route: Route) -> None:
 
 
 @pytest.mark.parametrize("pack", ["hipaa", "gdpr"])
-def test_what_points_to_one_person_stays_home_under_either_law(pack: str) -> None:
+def test_data_of_one_person_is_kept_local_under_either_law(pack: str) -> None:
     replaced = {PERSON, "identifier.direct.username", "identifier.direct.url_personal"}
     for name in expand("identifier.direct.*"):
         expected = Route.DEIDENTIFY if name in replaced else Route.LOCAL
@@ -273,13 +273,13 @@ def test_a_policy_cannot_take_the_id_of_a_packs_rule() -> None:
     load_policy(HEAD + "packs: [pci]\n" + FIRST + rule)
 
 
-def test_all_is_told_of_a_policy_at_once() -> None:
+def test_all_problems_of_a_policy_are_reported_at_once() -> None:
     rule = "- {id: phi, when: nothing, then: local}\n"
     text = HEAD + "packs: [hipaa, hippa]\n" + FIRST + rule
     assert len(problems_of(text)) == 3
 
 
-def test_any_uncertain_is_needed_beside_packs() -> None:
+def test_any_uncertain_is_needed_in_addition_to_packs() -> None:
     text = HEAD + f"packs: [{', '.join(PACKS)}]\nrules: []\n"
     (problem,) = problems_of(text)
     assert "cannot be removed" in problem.message
@@ -325,11 +325,11 @@ def test_a_small_pack_loads() -> None:
         ("when: financial.pan", "when: pan", 8, "rules[0].when", "unknown class"),
         ("when: financial.pan", "when: org.edm.x", 8, "rules[0].when", "no detector"),
         (", reason: PCI DSS", "", 8, "rules[0]", "gives its reason"),
-        ("id: card", "id: default", 8, "rules[0].id", "taken by the program"),
+        ("id: card", "id: default", 8, "rules[0].id", "is reserved"),
         ("id: card", "id: any-uncertain", 8, "rules[0].id", "in no pack"),
     ],
 )
-def test_a_broken_pack_is_told_by_line(
+def test_a_broken_pack_is_reported_by_line(
     old: str, new: str, line: int, path: str, said: str
 ) -> None:
     with pytest.raises(PolicyError) as caught:
@@ -346,6 +346,6 @@ def test_rules_of_a_pack_have_different_ids() -> None:
         read_pack(f"{SMALL}{rule}\n", name="pci")
 
 
-def test_a_pack_that_is_no_yaml_is_told() -> None:
+def test_a_pack_that_is_not_yaml_is_reported() -> None:
     with pytest.raises(PolicyError, match="not YAML"):
         read_pack("pack: [", name="pci")

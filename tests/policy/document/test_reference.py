@@ -39,6 +39,7 @@ from curtilage.policy.document.model import (
 from curtilage.policy.document.packs import Cover, Pack
 from curtilage.policy.document.routing import (
     MAX_TIERS,
+    AimEntry,
     BreakerEntry,
     BudgetsEntry,
     Classes,
@@ -96,6 +97,7 @@ TEXT = REFERENCE.read_text(encoding="utf-8")
         Intents,
         Estimator,
         WeightsEntry,
+        AimEntry,
         BudgetsEntry,
         BreakerEntry,
         Pack,

@@ -20,6 +20,8 @@ from curtilage.policy.document.load import load_policy
 from curtilage.policy.document.model import Policy
 from curtilage.policy.document.routing_plan import (
     INTENTS,
+    Aim,
+    AimKind,
     EstimatorPlan,
     LocalPlan,
     Preference,
@@ -127,6 +129,7 @@ def test_the_section_is_read() -> None:
             file: router.npz
             sha256: {hashlib.sha256(b"weights").hexdigest()}
           weights_permille: {{latency: 1, cost: 2, risk: 3, switch: 4, hysteresis: 5}}
+          aim: {{quality_loss_permille: 35}}
           budgets: {{first_signal_ms: 500, total_ms: 9000}}
           breaker: {{fails: 1, window_s: 2, open_s: 3}}
           observe: true
@@ -174,6 +177,7 @@ def test_the_section_is_read() -> None:
     weights = plan.weights
     assert (weights.latency, weights.cost, weights.risk) == (1, 2, 3)
     assert (weights.switch, weights.hysteresis) == (4, 5)
+    assert plan.aim == Aim(kind=AimKind.QUALITY_LOSS_PERMILLE, value=35)
     assert (plan.budgets.first_signal_ms, plan.budgets.total_ms) == (500, 9000)
     breaker = plan.breaker
     assert (breaker.fails, breaker.window_s, breaker.open_s) == (1, 2, 3)
@@ -199,6 +203,20 @@ def test_the_section_is_read() -> None:
             RoutingClass.PUBLIC: 60,
         },
     )
+
+
+@pytest.mark.parametrize(
+    ("written", "kind", "value"),
+    [
+        ("local_percent: 70", AimKind.LOCAL_PERCENT, 70),
+        ("cost_per_1000: 2", AimKind.COST_PER_1000, 2000),
+        ("cost_per_1000: 0.125", AimKind.COST_PER_1000, 125),
+        ('cost_per_1000: "0.5"', AimKind.COST_PER_1000, 500),
+    ],
+)
+def test_an_aim_is_one_number(written: str, kind: AimKind, value: int) -> None:
+    plan = plan_of(load(f"routing: {{tiers: {ALL}, aim: {{{written}}}}}\n"))
+    assert plan.aim == Aim(kind=kind, value=value)
 
 
 def test_without_a_word_of_history_a_conversation_stays_whole() -> None:
@@ -306,16 +324,16 @@ def test_claimed_are_the_classes_with_a_demand() -> None:
         ("[{id: cloud, kind: remote}]", "tiers[0].kind", "expected 'in_process', 'hou"),
         ("[{id: Ward 3, kind: house}]", "tiers[0].id", "match pattern"),
         ("[{id: ward, kind: house}]", "tiers[0]", "has 'address' and 'model'"),
-        (f"[{HOUSE}}}]", "tiers[0]", "'ca' or 'spki_sha256', and one"),
+        (f"[{HOUSE}}}]", "tiers[0]", "either 'ca' or 'spki_sha256'"),
         (
             f"[{HOUSE}ca: house.pem, spki_sha256: {SPKI}}}]",
             "tiers[0]",
-            "'ca' or 'spki_sha256', and one",
+            "either 'ca' or 'spki_sha256'",
         ),
         (
             "[{id: w, kind: house, model: m, address: 'unix:/s', ca: house.pem}]",
             "tiers[0]",
-            "no certificate at such an address",
+            "such an address has no certificate",
         ),
         (
             "[{id: w, kind: house, model: m, address: 'unix:/a/../b'}]",
@@ -345,21 +363,21 @@ def test_claimed_are_the_classes_with_a_demand() -> None:
             "tiers[0].trusted[0]",
             "unknown class",
         ),
-        ("[{id: d, kind: in_process, trusted: ['*']}]", "tiers[0]", "of a tier in the"),
+        ("[{id: d, kind: in_process, trusted: ['*']}]", "tiers[0]", "only for a tier"),
         (
             "[{id: e, kind: attested, address: 'unix:/s'}]",
             "tiers[0]",
-            "of a tier in the house alone",
+            "only for a tier of kind 'house'",
         ),
         (
             "[{id: d, kind: in_process, context_tokens: 4096}]",
             "tiers[0]",
-            "says itself",
+            "knows its own",
         ),
         (
             "[{id: d, kind: in_process, questions_per_min: 9}]",
             "tiers[0]",
-            "nobody limits",
+            "has no limit",
         ),
         (
             "[{id: d, kind: in_process, cost_microusd_per_mtok: -1}]",
@@ -388,7 +406,7 @@ def test_tiers_are_refused_with_their_line(tiers: str, path: str, said: str) -> 
         (
             "classes: {restricted: {tiers: [device, enclave]}}",
             "classes.restricted.tiers[1]",
-            "stays in the house",
+            "must be kept on premises",
         ),
         (
             "classes: {public: {tiers: [device]}, confidential: {tiers: [enclave]}}",
@@ -416,11 +434,11 @@ def test_tiers_are_refused_with_their_line(tiers: str, path: str, said: str) -> 
             "expected 'required'",
         ),
         ("queue: {store: disk}", "queue.store", "expected 'none', 'memory' or 'file'"),
-        ("queue: {store: file}", "queue", "say its 'key_file'"),
+        ("queue: {store: file}", "queue", "it needs 'key_file'"),
         (
             "queue: {store: memory, key_file: /etc/q.key}",
             "queue",
-            "of a queue in a file alone",
+            "only for a queue in a file",
         ),
         (
             "queue: {store: file, key_file: q.key}",
@@ -466,9 +484,9 @@ def test_tiers_are_refused_with_their_line(tiers: str, path: str, said: str) -> 
         (
             "demands: [{classes: ['org.*'], only: [ward], never: [device]}]",
             "demands[0]",
-            "'only' or 'never', and one",
+            "either 'only' or 'never'",
         ),
-        ("demands: [{classes: ['org.*']}]", "demands[0]", "'only' or 'never', and"),
+        ("demands: [{classes: ['org.*']}]", "demands[0]", "either 'only' or 'never'"),
         (
             "demands: [{classes: [org], only: [ward]}]",
             "demands[0].classes[0]",
@@ -490,8 +508,8 @@ def test_tiers_are_refused_with_their_line(tiers: str, path: str, said: str) -> 
             "less than or equal to 1000",
         ),
         ("estimator: {kind: oracle}", "estimator.kind", "expected 'ngram' or 'rules'"),
-        ("estimator: {file: router.npz}", "estimator", "stand together"),
-        (f"estimator: {{sha256: {SPKI}}}", "estimator", "stand together"),
+        ("estimator: {file: router.npz}", "estimator", "must be given together"),
+        (f"estimator: {{sha256: {SPKI}}}", "estimator", "must be given together"),
         (
             f"estimator: {{file: router.npz, sha256: {SPKI}}}",
             "estimator.sha256",
@@ -508,19 +526,23 @@ def test_tiers_are_refused_with_their_line(tiers: str, path: str, said: str) -> 
             "rules have no 'file'",
         ),
         ("weights_permille: {risk: 1001}", "weights_permille.risk", "equal to 1000"),
+        ("aim: {}", "aim", "one of local_percent, quality_loss_permille"),
+        ("aim: {local_percent: 9, cost_per_1000: 1}", "aim", "exactly one of"),
+        ("aim: {local_percent: 101}", "aim.local_percent", "equal to 100"),
+        ("aim: {cost_per_1000: -1}", "aim.cost_per_1000", "expected US dollars"),
+        ("aim: {cost_per_1000: true}", "aim.cost_per_1000", "expected US dollars"),
+        ("aim: {cost_per_1000: 0.0001}", "aim.cost_per_1000", "expected US dollars"),
         ("budgets: {total_ms: 0}", "budgets.total_ms", "equal to 1"),
         ("breaker: {fails: 0}", "breaker.fails", "equal to 1"),
         ("observe: yes", "observe", "true or false"),
         ("weather: {mode: verify}", "weather", "unknown key"),
-        ("speculation: {mode: verify}", "speculation", "certified thresholds or not"),
-        ("speculation: {mode: race}", "speculation", "certified thresholds or not"),
         ("speculation: {mode: maybe}", "speculation.mode", "'off', 'verify' or 'race'"),
         (
             "speculation: {thresholds: thresholds.json}",
             "speculation",
-            "stand together",
+            "must be given together",
         ),
-        (f"speculation: {{sha256: {SPKI}}}", "speculation", "stand together"),
+        (f"speculation: {{sha256: {SPKI}}}", "speculation", "must be given together"),
         (
             f"speculation: {{thresholds: thresholds.json, sha256: {SPKI}}}",
             "speculation.sha256",
@@ -534,7 +556,7 @@ def test_tiers_are_refused_with_their_line(tiers: str, path: str, said: str) -> 
         (
             "classes: {confidential: {speculation: allow}}",
             "classes.confidential.speculation",
-            "drafts are for what may leave as it is",
+            "drafts are only for",
         ),
         (
             "classes: {restricted: {speculation: allow}}",
@@ -570,6 +592,13 @@ def test_drafts_need_who_writes_and_who_answers_after(tiers: str, mode: str) -> 
     assert "an attested one behind it" in problem.message
 
 
+@pytest.mark.parametrize("mode", ["verify", "race"])
+def test_drafts_may_be_judged_by_what_comes_with_curtilage(mode: str) -> None:
+    plan = plan_of(load(f"routing: {{tiers: {ALL}, speculation: {{mode: {mode}}}}}\n"))
+    assert plan.speculation.mode is Speculating(mode)
+    assert (plan.speculation.artifact, plan.speculation.sha256) == (b"", "")
+
+
 def test_without_a_word_there_are_no_drafts() -> None:
     plan = plan_of(load(f"routing: {{tiers: {ALL}}}\n"))
     assert plan.speculation.mode is Speculating.OFF
@@ -603,7 +632,7 @@ def test_the_thresholds_are_under_the_digest() -> None:
     assert load(text).digest != load(without).digest
 
 
-def test_values_of_other_types_are_told_once() -> None:
+def test_values_of_wrong_types_are_reported_once() -> None:
     problems = problems_of(
         """\
         routing:
@@ -656,7 +685,7 @@ def test_a_rollout_names_a_line_and_a_log() -> None:
         (f"{{log: {{{LOG}}}}}", "rollout.name", "missing"),
         ("{name: home}", "rollout.log", "missing"),
         (f"{{name: Home, log: {{{LOG}}}}}", "rollout.name", ""),
-        # Nobody else would have seen what this device is told to run.
+        # Otherwise no one else would have seen which model this device has to run.
         (
             f"{{name: home, log: {{{LOG.replace(WITNESS, '')}}}}}",
             "rollout",

@@ -52,7 +52,7 @@ def words(text: str = SECTION) -> list[tuple[str, str]]:
 
 def test_everything_that_is_accepted_is_said() -> None:
     assert words() == [
-        ("enclaves", "production: nothing emulated is ever believed"),
+        ("enclaves", "production: emulated evidence is never trusted"),
         ("hardware", "AMD SEV-SNP"),
         (
             "hardware",
@@ -87,7 +87,7 @@ def test_everything_that_is_accepted_is_said() -> None:
             ),
         ),
         ("SEV-SNP", "keys that a cloud has loaded into the chip are accepted"),
-        ("SEV-SNP", "chips that hide which they are are accepted"),
+        ("SEV-SNP", "chips that hide their id are accepted"),
         (
             "TDX",
             (
@@ -112,14 +112,14 @@ def test_everything_that_is_accepted_is_said() -> None:
             (
                 "health: leaves only to an enclave with hardware that keeps its host "
                 "out, a sandbox listed here, evidence of AMD SEV-SNP, evidence of the "
-                "last 1 hour, a challenge answered in the last 1 hour; else it stays "
-                "here"
+                "last 1 hour, a challenge answered in the last 1 hour; otherwise it is "
+                "kept local"
             ),
         ),
-        ("weak", "one witness by itself vouches for the log"),
-        ("weak", "no measurement of tdx is listed: any that is released will do"),
+        ("weak", "only one witness vouches for the log"),
+        ("weak", "no measurement of tdx is listed: any that is released is accepted"),
         ("weak", "less privileged parts of a guest may speak for all of it"),
-        ("weak", "however old an evaluation of Intel's will do, while it is valid"),
+        ("weak", "an evaluation of Intel's of any age is accepted while it is valid"),
     ]
 
 
@@ -166,7 +166,7 @@ def after(mark: str) -> str:
         (H96, "00" * 48, "a measurement of sev-snp is all zeros"),
     ],
 )
-def test_what_asks_for_less_is_said(old: str, new: str, said: str) -> None:
+def test_weak_settings_are_reported(old: str, new: str, said: str) -> None:
     assert old in STRICT
     (sentence,) = weak(STRICT.replace(old, new, 1))
     assert said in sentence
@@ -176,10 +176,10 @@ def test_what_asks_for_less_is_said(old: str, new: str, said: str) -> None:
     ("section", "said"),
     [
         ("{statuses: [UpToDate], min_tcb_evaluation_number: 17}", []),
-        ("{statuses: [UpToDate]}", ["however old an evaluation"]),
+        ("{statuses: [UpToDate]}", ["an evaluation of Intel's of any age"]),
         (
             "{statuses: [OutOfDate], min_tcb_evaluation_number: 17}",
-            ["that Intel has closed"],
+            ["that lack Intel's security fixes"],
         ),
         (
             "{statuses: [SWHardeningNeeded], min_tcb_evaluation_number: 17}",
@@ -187,7 +187,7 @@ def test_what_asks_for_less_is_said(old: str, new: str, said: str) -> None:
         ),
     ],
 )
-def test_what_asks_for_less_of_tdx_is_said(section: str, said: list[str]) -> None:
+def test_weak_settings_of_tdx_are_reported(section: str, said: list[str]) -> None:
     text = STRICT[: STRICT.index("  measurements:")] + after("  snp:")
     text = text.replace("tees: [sev-snp]\n", "tees: [sev-snp, tdx]\n")
     found = weak(text.replace("  gpu:", f"  tdx: {section}\n  gpu:"))
@@ -225,8 +225,8 @@ def test_a_demand_that_nothing_meets_is_said(demand: str, old: str, new: str) ->
 
 
 def test_a_device_without_a_root_is_said() -> None:
-    told = dict(words(SECTION.replace("  - {kind: nvidia}\n", "")))["devices"]
-    assert told.endswith("but no root is pinned for it, so it is refused")
+    devices = dict(words(SECTION.replace("  - {kind: nvidia}\n", "")))["devices"]
+    assert devices.endswith("but no root is pinned for it, so it is refused")
 
 
 def test_which_registers_are_pinned_is_said() -> None:
@@ -238,12 +238,12 @@ def test_which_registers_are_pinned_is_said() -> None:
     )
     text = SECTION.replace(old, new).replace("[sev-snp, tdx]", "[azure-snp, tdx]")
     text = text.replace("cpu_tees: [sev-snp]", "cpu_tees: [azure-snp]")
-    told = dict(words(text))["pinned"]
-    assert "only 2 measurements listed here (launch, pcr11; launch, pcr4)" in told
+    pinned = dict(words(text))["pinned"]
+    assert "only 2 measurements listed here (launch, pcr11; launch, pcr4)" in pinned
 
 
-def test_what_is_not_there_is_not_said() -> None:
-    """A policy for one kind, with nothing that may be left out."""
+def test_absent_entries_are_not_described() -> None:
+    """A policy for one kind, without any optional entry."""
     kept = SECTION
     for line in (
         "  required_devices: {nvidia-gpu: 1}\n",
@@ -292,7 +292,7 @@ def test_every_demand_is_said_by_itself() -> None:
         text = f"{SECTION[:start]}  classes: [{{classes: [health], {demand}}}]\n"
         sentence = dict(words(text))["demand"]
         assert sentence == (
-            f"health: leaves only to an enclave with {said}; else it stays here"
+            f"health: leaves only to an enclave with {said}; otherwise it is kept local"
         )
 
 
@@ -323,7 +323,7 @@ def test_without_the_section_nothing_may_leave() -> None:
         ("cpu_tees: [sev-snp]", "cpu_tees: []", "demand", "evidence of no kind at all"),
     ],
 )
-def test_what_is_dangerous_or_empty_is_said(
+def test_dangerous_or_empty_settings_are_reported(
     old: str, new: str, label: str, said: str
 ) -> None:
     assert old in SECTION

@@ -205,7 +205,7 @@ def rest(change: Change) -> Change:
     return replace(change, absent=gone)
 
 
-def test_the_threshold_is_told() -> None:
+def test_the_threshold_is_reported() -> None:
     change = change_of(found("financial.income", score=75))
     assert [each.below for each in change.absent] == [60]
     sure = change_of(found("financial.income", score=75, validated=True))
@@ -223,12 +223,12 @@ def test_of_a_pair_one_is_enough() -> None:
     assert (change.route, change.rule) == (Route.ENCLAVE, "default")
 
 
-def test_what_no_deciding_rule_names_is_left_alone() -> None:
+def test_classes_that_no_deciding_rule_names_are_ignored() -> None:
     change = change_of(found("uncertain.name"), found("identifier.direct.person", 10))
     assert classes(change) == ["uncertain.name"]
 
 
-def test_what_keeps_an_exclusion_away_can_be_the_change() -> None:
+def test_a_finding_that_blocks_an_exclusion_can_be_the_change() -> None:
     change = change_of(
         found("health.provider", 600),
         found("identifier.direct.person"),
@@ -256,7 +256,7 @@ def test_the_default_may_leave_another_rule_to_decide() -> None:
     assert (change.route, change.rule) == (Route.DEIDENTIFY, "name")
 
 
-def test_a_topic_that_is_kept_home_is_the_change() -> None:
+def test_a_topic_that_is_kept_local_is_the_change() -> None:
     change = change_of(found("topic.finance", score=70))
     assert classes(change) == ["topic.finance"]
     assert change.absent[0].below == 50

@@ -82,7 +82,7 @@ def decision_on(*names: str, policy: Policy = POLICY, pinned: bool = False) -> D
     return decide(policy.rulebook, inspected(*map(found, names), pinned=pinned))
 
 
-def told(*findings: Finding, pinned: bool = False) -> list[str]:
+def explained(*findings: Finding, pinned: bool = False) -> list[str]:
     inspection = inspected(*findings, pinned=pinned)
     return explain(POLICY, decide(POLICY.rulebook, inspection), inspection).splitlines()
 
@@ -95,20 +95,20 @@ def told(*findings: Finding, pinned: bool = False) -> list[str]:
             ["identifier.direct.person"],
             "This query may leave with the names in it repl",
         ),
-        (["uncertain.timeout"], "This query stays here"),
-        (["secret.token"], "Nobody answers this query"),
+        (["uncertain.timeout"], "This query is kept local"),
+        (["secret.token"], "This query is not answered"),
     ],
 )
 def test_explain_begins_with_the_outcome(names: list[str], outcome: str) -> None:
     assert explain(POLICY, decision_on(*names)).startswith(outcome)
 
 
-def test_explain_tells_what_was_found_and_which_rule() -> None:
+def test_explain_lists_the_findings_and_the_rule() -> None:
     names = ("identifier.quasi.zip", "identifier.quasi.age", "uncertain.name")
     lines = explain(POLICY, decision_on(*names)).splitlines()
     assert lines[1:] == [
         "Found: identifier.quasi.age, identifier.quasi.zip.",
-        "Could not be known: uncertain.name.",
+        "Could not be determined: uncertain.name.",
         f"Decided by rule 'mosaic': {NO_REASON}.",
         "  local       any-uncertain: when uncertain.* (within conversation)",
         "  local       mosaic: when identifier.quasi.* (within message, 2 different)",
@@ -117,13 +117,16 @@ def test_explain_tells_what_was_found_and_which_rule() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "beside", "sentence"),
+    ("key", "others", "sentence"),
     [
         ("stay", [], "counts as a person (public_figures: stay)."),
         (
             "leave",
             [],
-            "leaves as it is: nothing here makes it somebody (public_figures: leave).",
+            (
+                "may leave: nothing here makes it count as a person "
+                "(public_figures: leave)."
+            ),
         ),
         (
             "leave",
@@ -132,8 +135,8 @@ def test_explain_tells_what_was_found_and_which_rule() -> None:
         ),
     ],
 )
-def test_explain_tells_what_becomes_of_a_public_figure(
-    key: str, beside: list[str], sentence: str
+def test_explain_describes_a_public_figure(
+    key: str, others: list[str], sentence: str
 ) -> None:
     policy = load_policy(
         f"""\
@@ -144,7 +147,7 @@ rules:
 - {{id: any-uncertain, when: "uncertain.*", then: local}}
 """
     )
-    inspection = inspected(*map(found, ("identifier.public.figure", *beside)))
+    inspection = inspected(*map(found, ("identifier.public.figure", *others)))
     lines = explain(policy, decide(policy.rulebook, inspection), inspection)
     assert f"\nidentifier.public.figure {sentence}\n" in lines
 
@@ -182,16 +185,16 @@ def test_explain_json_holds_the_decision() -> None:
 
 def test_explain_refuses_a_decision_of_another_policy() -> None:
     foreign = decision_on(policy=load_profile("default"))
-    for tell in (explain, explain_json):
+    for explain_it in (explain, explain_json):
         with pytest.raises(ValueError, match="another policy"):
-            tell(POLICY, foreign)
+            explain_it(POLICY, foreign)
 
 
-def test_explain_tells_the_places_and_the_smallest_change() -> None:
-    assert told(found("secret.token", 8), found("uncertain.error", 30)) == [
-        "Nobody answers this query: the policy blocks it.",
+def test_explain_lists_the_places_and_the_smallest_change() -> None:
+    assert explained(found("secret.token", 8), found("uncertain.error", 30)) == [
+        "This query is not answered: the policy blocks it.",
         "Found: secret.token.",
-        "Could not be known: uncertain.error.",
+        "Could not be determined: uncertain.error.",
         "  secret.token at characters 8-13 of message 1, score 60",
         "  uncertain.error at characters 30-35 of message 1",
         f"Decided by rule 'secret': {NO_REASON}.",
@@ -199,31 +202,31 @@ def test_explain_tells_the_places_and_the_smallest_change() -> None:
         "  block       secret: when secret.* (within conversation)",
         (
             "Smallest change: without secret.token at characters 8-13 of message 1 it "
-            "could be answered here, by the local model."
+            "could be answered by the local model."
         ),
         f"Policy: mine.yaml, {POLICY.digest}.",
     ]
 
 
-def test_explain_tells_no_change_of_what_may_leave() -> None:
-    assert not any("change" in line for line in told())
+def test_explain_suggests_no_change_for_a_query_that_may_leave() -> None:
+    assert not any("change" in line for line in explained())
 
 
-def test_explain_tells_other_texts_and_readings_by_name() -> None:
+def test_explain_names_other_texts_and_readings() -> None:
     name = Where(message=2, role="user", json_path="name")
     decoded = replace(
         found("secret.token", where=name), normalization=Normalization.DECODED
     )
-    assert told(decoded)[2] == (
+    assert explained(decoded)[2] == (
         "  secret.token at characters 0-5 of message 3, name (decoded reading)"
         ", score 60"
     )
 
 
-def test_explain_tells_what_is_said_of_the_whole_query() -> None:
+def test_explain_lists_findings_in_the_whole_query() -> None:
     whole = Where(message=0, role="user", json_path="")
     timeout = replace(found("uncertain.timeout", where=whole), end=0)
-    lines = told(timeout, found("uncertain.number_run", where=whole))
+    lines = explained(timeout, found("uncertain.number_run", where=whole))
     assert lines[3:5] == [
         "  uncertain.timeout",
         "  uncertain.number_run across the query",
@@ -235,13 +238,13 @@ def test_explain_tells_what_is_said_of_the_whole_query() -> None:
 
 
 def test_explain_says_where_a_check_digit_held() -> None:
-    assert told(replace(found("secret.token"), validated=True))[2].endswith(
+    assert explained(replace(found("secret.token"), validated=True))[2].endswith(
         ", a check digit holds"
     )
 
 
 def test_explain_shows_a_number_of_places() -> None:
-    lines = told(*(found("secret.token", 9 * i) for i in range(MAX_SHOWN + 3)))
+    lines = explained(*(found("secret.token", 9 * i) for i in range(MAX_SHOWN + 3)))
     assert lines[1 + MAX_SHOWN].startswith("  secret.token at")
     assert lines[2 + MAX_SHOWN] == "  and 3 more"
 
@@ -249,14 +252,17 @@ def test_explain_shows_a_number_of_places() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"history": True}, "if no earlier query of this conversation had stayed home"),
+        (
+            {"history": True},
+            "if no earlier query of this conversation had been kept local",
+        ),
         ({"default": True}, "if the policy's default.decision were 'enclave'"),
         ({"absent": (ANYWHERE,)}, "without secret.token anywhere"),
         (
             {"absent": (ANYWHERE, ANYWHERE), "history": True},
             (
                 "without secret.token and secret.token anywhere and if no earlier "
-                "query of this conversation had stayed home"
+                "query of this conversation had been kept local"
             ),
         ),
         (
@@ -265,14 +271,14 @@ def test_explain_shows_a_number_of_places() -> None:
         ),
     ],
 )
-def test_a_change_is_told_in_words(change: dict[str, Any], words: str) -> None:
-    told = change_in_words(replace(NOTHING, **change))
-    assert told == f"Smallest change: {words} it could leave."
+def test_a_change_is_described(change: dict[str, Any], words: str) -> None:
+    sentence = change_in_words(replace(NOTHING, **change))
+    assert sentence == f"Smallest change: {words} it could leave."
 
 
 def test_a_change_that_may_not_be_the_smallest_says_so() -> None:
-    told = change_in_words(replace(NOTHING, history=True, smallest=False))
-    assert told.startswith("A change that suffices: if no earlier")
+    sentence = change_in_words(replace(NOTHING, history=True, smallest=False))
+    assert sentence.startswith("A change that suffices: if no earlier")
 
 
 def test_explain_json_holds_the_places_and_the_change() -> None:
@@ -354,12 +360,12 @@ CONVERSATION = changed(
 )
 
 
-def test_an_approval_is_told_with_who_gave_it_and_what_it_sets_aside() -> None:
+def test_an_approval_is_listed_with_approver_and_effect() -> None:
     decision = decide(APPROVING.rulebook, CONVERSATION)
-    told = explain(APPROVING, decision, CONVERSATION)
-    assert "message 1, score 60; approved, does not count" in told
-    assert f"sha256:{'ab' * 32}, by A. Weber on 2026-11-22" in told
-    assert told.count("does not count") == 1
+    text = explain(APPROVING, decision, CONVERSATION)
+    assert "message 1, score 60; approved, does not count" in text
+    assert f"sha256:{'ab' * 32}, by A. Weber on 2026-11-22" in text
+    assert text.count("does not count") == 1
 
 
 def test_each_text_is_labelled_with_what_was_found_in_it() -> None:
@@ -383,5 +389,5 @@ def test_the_smallest_change_never_asks_for_what_is_approved() -> None:
 def test_a_policy_that_is_not_in_force_is_called_so() -> None:
     for name, said in ((STALE_POLICY, True), ("uncertain.timeout", False)):
         inspection = inspected(found(name))
-        told = explain(POLICY, decide(POLICY.rulebook, inspection), inspection)
-        assert (f"Not in force: {NOT_IN_FORCE}" in told) is said
+        text = explain(POLICY, decide(POLICY.rulebook, inspection), inspection)
+        assert (f"Not in force: {NOT_IN_FORCE}" in text) is said

@@ -63,5 +63,5 @@ def test_the_stricter_side_names_the_rule() -> None:
     assert FOUND.rules() == {"b": 2, "a": 1, "c": 1}
 
 
-def test_a_move_tells_its_direction() -> None:
+def test_a_move_has_a_direction() -> None:
     assert [move.more_private for move in FOUND.moves] == [False, True, True, True]

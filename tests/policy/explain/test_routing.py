@@ -58,10 +58,23 @@ CITY = "identifier.quasi.city"
 
 
 def words(policy: Policy) -> dict[str, list[str]]:
-    told: dict[str, list[str]] = {}
+    by_label: dict[str, list[str]] = {}
     for label, sentence in routing_in_words(policy):
-        told.setdefault(label, []).append(sentence)
-    return told
+        by_label.setdefault(label, []).append(sentence)
+    return by_label
+
+
+@pytest.mark.parametrize(
+    ("aim", "said"),
+    [
+        ("local_percent: 70", "70 % of what may be sent is answered locally"),
+        ("quality_loss_permille: 35", "at most 35 of 1,000 answers are worse"),
+        ("cost_per_1000: 0.5", "cost at most $0.5"),
+    ],
+)
+def test_an_aim_is_a_sentence(aim: str, said: str) -> None:
+    (sentence,) = words(load_policy(f"{RULES}{ROUTING}  aim: {{{aim}}}\n"))["aim"]
+    assert said in sentence
 
 
 def inspection_of(
@@ -96,17 +109,17 @@ def decision_on(*names: str, policy: Policy = POLICY) -> Decision:
 # --- what `policy check` and the report say --------------------------------------
 
 
-def test_an_absent_section_is_told() -> None:
+def test_an_absent_section_is_described() -> None:
     assert words(load_policy(RULES)) == {"tiers": [ABSENT]}
 
 
-def test_tiers_are_told() -> None:
+def test_tiers_are_described() -> None:
     device, ward, enclave = words(POLICY)["tier"]
     assert device == (
         "device: the local model, in this process; 0.05 US$ a million tokens"
     )
     assert ward == (
-        "ward: a server in the house, https://llm.clinic.example/v1, model big, with "
+        "ward: an on-premises server, https://llm.clinic.example/v1, model big, with "
         f"the key sha256:{'ab' * 32}; trusted with health.*, and nothing else; up to "
         "32,768 tokens"
     )
@@ -118,57 +131,71 @@ def test_tiers_are_told() -> None:
     ("trusted", "said"),
     [
         ("['*']", "trusted with everything"),
-        ("[]", "trusted with nothing that must stay"),
+        ("[]", "trusted with nothing that must be kept local"),
     ],
 )
-def test_trust_is_told(trusted: str, said: str) -> None:
+def test_trust_is_described(trusted: str, said: str) -> None:
     policy = load_policy(
         RULES + ROUTING.replace('trusted: ["health.*"]', f"trusted: {trusted}")
     )
     assert said in words(policy)["tier"][1]
 
 
-def test_a_certificate_file_is_told() -> None:
+def test_a_certificate_file_is_described() -> None:
     text = ROUTING.replace(f"spki_sha256: {'ab' * 32}", "ca: house.pem")
     pem = "-----BEGIN CERTIFICATE-----\nMAMBAf8=\n-----END CERTIFICATE-----\n"
     policy = load_policy(RULES + text, files=lambda _: pem.encode())
-    assert "vouched for by house.pem alone" in words(policy)["tier"][1]
+    assert "certified only by house.pem" in words(policy)["tier"][1]
 
 
-def test_classes_and_demands_are_told() -> None:
-    told = words(POLICY)
-    assert told["class"] == [
+def test_classes_and_demands_are_described() -> None:
+    described = words(POLICY)
+    assert described["class"] == [
         "public: device, ward, enclave",
         "internal: device, ward, enclave",
         "confidential: device",
         "restricted: device, ward",
     ]
-    assert told["place"] == ["org.*: only device", "legal.*: never device, ward"]
+    assert described["place"] == ["org.*: only device", "legal.*: never device, ward"]
 
 
-def test_what_is_chosen_is_told() -> None:
-    told = words(POLICY)
-    assert told["intent"] == [
-        "code (where it is 70 % sure): in the house alone",
-        "unknown (the rest): rather in the house",
+def test_the_choice_is_described() -> None:
+    described = words(POLICY)
+    assert described["intent"] == [
+        "code (where it is 70 % sure): only local or on premises",
+        "unknown (the rest): preferably local or on premises",
     ]
-    assert told["hardness"] == ["estimated by learned weights"]
-    assert told["breaker"] == [
-        "a tier that failed 3 times in 30 s is left alone for 30 s"
+    assert described["hardness"] == ["estimated by learned weights"]
+    assert described["breaker"] == [
+        "a tier that failed 3 times in 30 s is not asked for 30 s"
     ]
-    assert "observes" not in told
+    assert "observes" not in described
     observing = load_policy(RULES + ROUTING + "  observe: true\n")
     assert words(observing)["observes"] == [OBSERVES]
 
 
-def test_what_leaves_on_conditions_is_told() -> None:
+def test_drafts_are_described_with_their_classes_and_thresholds() -> None:
+    section = ROUTING + "  speculation: {mode: verify}\n"
+    (said,) = words(load_policy(RULES + section))["drafts"]
+    assert "of public and internal texts; " in said
+    assert "thresholds that come with Curtilage" in said
+    plain = "classes: {confidential: {tiers: [device]}}"
+    denied = "classes: {internal: {speculation: deny}"
+    (said,) = words(load_policy(RULES + section.replace(plain, denied + "}")))["drafts"]
+    assert "of public texts; " in said
+    denied += ", public: {speculation: deny}}"
+    (said,) = words(load_policy(RULES + section.replace(plain, denied)))["drafts"]
+    assert said == "none: both classes deny them"
+
+
+def test_conditions_for_sending_are_described() -> None:
     assert not words(POLICY).keys() & {"consent", "history", "drafts"}
     classes = "confidential: {consent: required, history: redacted_extract}"
     section = ROUTING.replace("confidential: {tiers: [device]}", classes)
-    told = words(load_policy(RULES + section))
-    (consent,) = told["consent"]
-    assert consent.startswith("confidential, or more private: nothing leaves before")
-    assert "history" not in told, "without that of what stayed it has no effect"
+    described = words(load_policy(RULES + section))
+    (consent,) = described["consent"]
+    assert consent.startswith("confidential, or more private: nothing is sent before")
+    assert "history" not in described, "it needs an entry for restricted turns"
     section = section.replace(classes, f"{classes}, restricted: {{history: never}}")
     assert [
         each.partition(":")[0]
@@ -176,7 +203,7 @@ def test_what_leaves_on_conditions_is_told() -> None:
     ] == ["restricted turns", "confidential turns"]
 
 
-def test_who_names_the_model_is_told() -> None:
+def test_the_source_of_the_model_is_described() -> None:
     assert "model" not in words(POLICY)
     key = base64.b64encode(bytes(32)).decode()
     other = base64.b64encode(bytes([1] * 32)).decode()
@@ -192,15 +219,15 @@ def test_who_names_the_model_is_told() -> None:
     ]
 
 
-def test_fates_are_those_that_are_decided() -> None:
+def test_fates_match_the_decisions() -> None:
     everywhere = ("device", "ward", "enclave")
-    told = fates(POLICY)
-    assert told[0] == Fate(patterns=(), route=Route.ENCLAVE, tiers=everywhere)
-    assert told[1] == Fate(patterns=("secret.*",), route=Route.BLOCK, tiers=())
-    by_pattern = {pattern: fate for fate in told for pattern in fate.patterns}
+    listed = fates(POLICY)
+    assert listed[0] == Fate(patterns=(), route=Route.ENCLAVE, tiers=everywhere)
+    assert listed[1] == Fate(patterns=("secret.*",), route=Route.BLOCK, tiers=())
+    by_pattern = {pattern: fate for fate in listed for pattern in fate.patterns}
     assert by_pattern["health.*"].tiers == ("device", "ward")
     assert by_pattern["uncertain.*"].tiers == ("device",)
-    # Kept home by the demand alone, so that the rule is the routing's.
+    # Kept local only by the demand, so that the rule is the routing's.
     assert by_pattern["org.*"].route is Route.LOCAL
     assert by_pattern["org.*"].tiers == ("device",)
     assert by_pattern["legal.*"].tiers == ("enclave",)
@@ -212,26 +239,26 @@ def test_fates_are_those_that_are_decided() -> None:
             assert decision_on(each).route is fate.route
 
 
-def test_fates_are_told_by_place() -> None:
-    told = words(POLICY)["found"]
-    assert told[0] == ("device, ward, enclave may answer: what nothing is found in")
-    assert told[1] == "nobody may answer: secret.*"
-    assert "device, ward may answer: health.*" in told
+def test_fates_are_described_by_place() -> None:
+    lines = words(POLICY)["found"]
+    assert lines[0] == ("device, ward, enclave may answer: queries without findings")
+    assert lines[1] == "no tier may answer: secret.*"
+    assert "device, ward may answer: health.*" in lines
 
 
 # --- what `explain` says -----------------------------------------------------------
 
 
 def test_explain_says_who_may_answer() -> None:
-    told = explain(POLICY, decision_on("health.condition")).splitlines()
-    assert told[:2] == [
-        "This query stays in the house.",
+    lines = explain(POLICY, decision_on("health.condition")).splitlines()
+    assert lines[:2] == [
+        "This query is kept on premises.",
         "May be answered by: device, ward; not by enclave (route).",
     ]
-    told = explain(POLICY, decision_on("secret.token")).splitlines()
-    assert told[1].startswith("May be answered by: nobody; not by device (route)")
-    told = explain(POLICY, decision_on()).splitlines()
-    assert told[1] == "May be answered by: device, ward, enclave."
+    lines = explain(POLICY, decision_on("secret.token")).splitlines()
+    assert lines[1].startswith("May be answered by: no tier; not by device (route)")
+    lines = explain(POLICY, decision_on()).splitlines()
+    assert lines[1] == "May be answered by: device, ward, enclave."
 
 
 CONSENTING = load_policy(
@@ -251,7 +278,7 @@ def test_explain_says_that_a_person_must_agree(floor: RoutingClass) -> None:
 
 
 @pytest.mark.parametrize("tiers", ["enclave", "device"])
-def test_explain_says_it_of_what_leaves_without_its_names(tiers: str) -> None:
+def test_explain_says_it_of_a_query_that_is_sent_without_its_names(tiers: str) -> None:
     """The rewritten text is of this class at least, so a person is asked about it."""
     rules = RULES + '- {id: names, when: "identifier.direct.*", then: deidentify}\n'
     classes = f"{{tiers: [{tiers}], consent: required}}"
@@ -262,7 +289,7 @@ def test_explain_says_it_of_what_leaves_without_its_names(tiers: str) -> None:
     assert (CONSENT in explain(policy, decision).splitlines()) is asked
 
 
-def test_explain_asks_nobody_about_what_is_kept_local() -> None:
+def test_a_local_query_needs_no_consent() -> None:
     decision = decision_on("health.condition", policy=CONSENTING)
     assert CONSENTING.routing is not None
     assert CONSENTING.routing.asks_first(decision.permitted.routing_class)
@@ -286,12 +313,12 @@ def test_explain_json_says_who_may_answer() -> None:
     }
 
 
-def test_explain_says_that_whoever_asks_wants_it_kept() -> None:
+def test_explain_says_that_the_sender_wants_it_kept_local() -> None:
     inspection = inspection_of(floor=RoutingClass.RESTRICTED)
     text = explain(POLICY, decide(POLICY.rulebook, inspection), inspection)
-    assert "Decided by whoever asks: " in text
+    assert "Decided by the sender: " in text
     assert (
-        "Smallest change: if whoever asks had not wanted it kept it could leave."
+        "Smallest change: if the sender had not wanted it kept local it could leave."
         in text
     )
 

@@ -59,7 +59,7 @@ def words(transport: Transport) -> dict[str, str]:
 # --- what is accepted ---------------------------------------------------------
 
 
-def test_an_absent_section_accepts_the_releases_default_alone() -> None:
+def test_an_absent_section_accepts_only_the_releases_default() -> None:
     policy = load_policy(SMALL)
     assert policy.transport == Transport()
     assert transport_expectations(policy) == {PADDED}
@@ -181,7 +181,7 @@ def test_the_digest_covers_the_section() -> None:
         (
             "{cover: {}, unsafe_unpadded: true}",
             "transport.cover",
-            "told from answers that are not padded",
+            "distinguished from answers that are not padded",
         ),
         ("mirror: keys.example", "transport.mirror", "expected https://host"),
         ("mirror: http://keys.example/", "transport.mirror", "use https"),
@@ -227,7 +227,7 @@ def test_a_policy_accepts_so_many_and_no_more() -> None:
     assert problem.message == f"expected at most {MAX_ACCEPTED} items"
 
 
-def test_what_is_accepted_twice_is_told_at_the_second_place() -> None:
+def test_a_duplicate_is_reported_at_the_second_place() -> None:
     problem = only_problem_of(
         f"transport:\n  accept:\n    - {FRAMES}\n    - {FRAMES}\n"
     )
@@ -237,12 +237,12 @@ def test_what_is_accepted_twice_is_told_at_the_second_place() -> None:
 @pytest.mark.parametrize(
     ("share", "said"),
     [
-        (100, "each query that stays here is followed by a sealed request that means"),
-        (50, "of 100 queries that stay here, 50 are followed by a sealed request"),
-        (1, "of 100 queries that stay here, one is followed by a sealed request"),
+        (100, "each query that is kept local is followed by a sealed request without"),
+        (50, "of 100 queries that are kept local, 50 are followed by a sealed request"),
+        (1, "of 100 queries that are kept local, one is followed by a sealed request"),
     ],
 )
-def test_cover_is_told_in_words(share: int, said: str) -> None:
+def test_cover_is_described(share: int, said: str) -> None:
     section = f"transport: {{cover: {{share: {share}}}}}\n"
     assert words(load(section))["cover"].startswith(said)
 
@@ -256,20 +256,20 @@ def test_cover_has_a_cost(at_home: int, share: int, percent: int) -> None:
     assert cover_percent(cover, at_home=at_home) == percent
 
 
-def test_the_cost_of_cover_is_told() -> None:
-    told = words(load("transport: {cover: {share: 50}}\n"))["cost"]
-    assert told == (
-        "requests for cover, of 100 queries 20 at home: 12 % more, 50 at home: 50 % "
-        "more, 80 at home: 200 % more; each is answered with 32 KiB at least, and no "
-        "model runs for it"
+def test_the_cost_of_cover_is_described() -> None:
+    cost = words(load("transport: {cover: {share: 50}}\n"))["cost"]
+    assert cost == (
+        "cover requests, of 100 queries 20 kept local: 12 % more, 50 kept local: 50 % "
+        "more, 80 kept local: 200 % more; each is answered with 32 KiB at least, and "
+        "no model runs for it"
     )
     assert "cost" not in words(Transport())
 
 
 def test_cover_may_be_for_some_classes() -> None:
     section = "transport: {cover: {classes: ['health.*', legal.docket]}}\n"
-    told = words(load(section))["cover"]
-    assert "stays here and in which health.* or legal.docket is found is" in told
+    cover = words(load(section))["cover"]
+    assert "kept local and in which health.* or legal.docket is found is" in cover
 
 
 LIMITED = load_policy(SMALL + "transport: {cover: {classes: ['health.*']}}\n")
@@ -282,7 +282,7 @@ LIMITED = load_policy(SMALL + "transport: {cover: {classes: ['health.*']}}\n")
         ("legal.docket", False, RoutingClass.PUBLIC, False),
         ("uncertain.error", False, RoutingClass.PUBLIC, False),
         (None, False, RoutingClass.PUBLIC, False),
-        # What may be in these is not known, so each may be of the classes.
+        # Their contents are unknown, so each may be of the classes.
         (None, True, RoutingClass.PUBLIC, True),
         (None, False, RoutingClass.RESTRICTED, True),
     ],
@@ -358,7 +358,7 @@ def test_registrable_domain_is_the_last_two_labels(host: str, domain: str) -> No
     assert registrable_domain(host) == domain
 
 
-def test_addresses_are_nobody_elses() -> None:
+def test_literal_addresses_have_separate_owners() -> None:
     assert not same_owner("192.0.2.7", "198.51.2.7")
     assert same_owner("one.example.org", "two.example.org")
     assert not same_owner("example.org", "example.net")
@@ -376,7 +376,7 @@ def test_addresses_are_nobody_elses() -> None:
         ("10.0.0.1", False),
     ],
 )
-def test_loopback_is_told_by_its_spelling(host: str, *, is_ours: bool) -> None:
+def test_loopback_is_recognised_by_its_spelling(host: str, *, is_ours: bool) -> None:
     assert is_loopback(host) is is_ours
 
 
@@ -389,16 +389,16 @@ def test_parts_of_an_address() -> None:
 
 
 def test_words_of_the_default() -> None:
-    told = words(Transport())
-    assert told["answers"] == (
+    described = words(Transport())
+    assert described["answers"] == (
         "in frames of 512 bytes, one every 50 ms; 7 lengths, 3.2 s to 204.8 s"
     )
-    assert (told["cover"], told["mirror"]) == (NO_COVER, NO_MIRROR)
-    assert "gateway" not in told
+    assert (described["cover"], described["mirror"]) == (NO_COVER, NO_MIRROR)
+    assert "gateway" not in described
 
 
 def test_words_of_everything() -> None:
-    told = words(
+    described = words(
         load("""\
         transport:
           accept: [{frame_bytes: 256, period_ms: 20, first_bucket: 32, buckets: 1}]
@@ -407,11 +407,11 @@ def test_words_of_everything() -> None:
           gateway: https://enclave.example.net
         """)
     )
-    assert "all answers alike, 0.64 s to 0.64 s" in told["answers"]
-    assert told["cover"].startswith("of 100 queries that stay here, 25 are")
-    assert told["cover"].endswith("1 to 9 s on")
-    assert told["mirror"].startswith("https://keys.example.org/x;")
-    assert told["gateway"].startswith("https://enclave.example.net;")
+    assert "all answers alike, 0.64 s to 0.64 s" in described["answers"]
+    assert described["cover"].startswith("of 100 queries that are kept local, 25 are")
+    assert described["cover"].endswith("1 to 9 s later")
+    assert described["mirror"].startswith("https://keys.example.org/x;")
+    assert described["gateway"].startswith("https://enclave.example.net;")
 
 
 def test_words_say_what_is_unsafe() -> None:
@@ -422,7 +422,7 @@ def test_words_say_what_is_unsafe() -> None:
     alone = load("transport: {accept: [], unsafe_unpadded: true}\n")
     assert words(alone)["answers"] == UNSAFE
     everybody = words(load("transport: {cover: {}}\n"))["cover"]
-    assert re.match("each query that stays here", everybody)
+    assert re.match("each query that is kept local", everybody)
 
 
 def test_default_frames_are_the_wires() -> None:

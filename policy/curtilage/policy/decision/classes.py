@@ -1,9 +1,9 @@
-"""The tree of data classes: what a finding can be called, and nothing else.
+"""The tree of data classes: the names that a finding can have.
 
 A class is a leaf of the tree, written with dots. Inner names, such as
-``identifier.direct``, are no classes; a pattern reaches below them with ``.*``.
-A name outside the tree is never guessed at: a policy that holds one does not
-load, and a finding that bears one counts as ``uncertain.error``.
+``identifier.direct``, are not classes; a pattern reaches below them with ``.*``.
+A name outside the tree is an error: a policy that contains one does not
+load, and a finding that has one counts as ``uncertain.error``.
 
 Two branches grow with each policy: ``org.dictionary.<name>`` and
 ``org.edm.<name>`` exist where a detector of that policy finds them.
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Final
 
 # Identifiers that a state issues, by ISO 3166 country. ``other`` is for a
-# number that a context word calls an official one without telling which.
+# number that a context word marks as official without saying which kind.
 _GOV_IDS: Final = (
     "us_ssn us_itin uk_nino uk_nhs ca_sin au_tfn au_medicare nz_ird "
     "at_svnr be_nrn bg_egn ch_ahv cz_rc de_id de_svnr de_tax_id dk_cpr ee_ik "
@@ -25,11 +25,11 @@ _GOV_IDS: Final = (
 )
 
 # Grouped as regulations group them, so that a pack can name a branch. ``quasi`` holds
-# what names nobody alone and somebody in a combination; rules that count ``distinct``
-# classes live of it. ``public`` is whom everybody knows: a person, unless the policy
-# and all else that was found let him leave. ``uncertain`` holds every way of not
-# knowing: a class of its own for each, so that the audit trail tells a timeout from an
-# attachment.
+# attributes that identify a person only in combination; rules that count ``distinct``
+# classes depend on it. ``public`` is a well-known person, who counts as a person unless
+# the policy and the other findings permit the name to be sent. ``uncertain`` has a
+# class for each kind of uncertainty, so that the audit trail distinguishes a timeout
+# from an attachment.
 _LEAVES: Final = {
     "identifier.direct": (
         "person email phone fax address passport licence username ip mac device "
@@ -78,17 +78,17 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)*(?:\.\*)?")
 
 
 def is_class(name: str) -> bool:
-    """Tell whether ``name`` is a leaf of the tree, or may be one of a policy."""
+    """Return whether ``name`` is a leaf of the tree, or may be one of a policy."""
     return name in CLASSES or is_own_class(name)
 
 
 def is_own_class(name: str) -> bool:
-    """Tell whether ``name`` is one that a policy's own detectors may find."""
+    """Return whether ``name`` is one that a policy's own detectors may find."""
     return _OWN.fullmatch(name) is not None
 
 
 def is_uncertain(name: str) -> bool:
-    """Tell whether ``name`` stands for something that could not be known."""
+    """Return whether ``name`` is a class for something that could not be determined."""
     return name.startswith("uncertain.")
 
 
@@ -101,7 +101,7 @@ def expand(pattern: str, *, own: frozenset[str] = frozenset()) -> frozenset[str]
 
     Args:
         pattern: without spaces at either end.
-        own: the classes of the policy's own detectors, beside ``CLASSES``.
+        own: the classes of the policy's own detectors, in addition to ``CLASSES``.
 
     Raises:
         ValueError: not a pattern, or it names nothing in the tree; the message
@@ -121,10 +121,10 @@ def _alternatives(pattern: str) -> Iterator[str]:
     if not brace:
         yield pattern
         return
-    # One pair, and last: ``a.{b,c}.{d,e}`` would multiply, and nobody could read what
-    # a rule with two of them names.
+    # One pair, at the end: ``a.{b,c}.{d,e}`` would multiply, and a rule with two pairs
+    # would be hard to read.
     if not rest.endswith("}") or not head.endswith("."):
-        raise ValueError(f"{pattern!r}: braces stand last, after a dot: a.{{b,c}}")
+        raise ValueError(f"{pattern!r}: braces must be last, after a dot: a.{{b,c}}")
     for alternative in rest[:-1].split(","):
         yield head + alternative.strip()
 
@@ -135,8 +135,8 @@ def _expand_name(name: str, tree: frozenset[str]) -> frozenset[str]:
     if not name.endswith(".*"):
         if name in tree:
             return frozenset({name})
-        # An inner name would match no finding, ever: findings bear leaves. The three
-        # sentences tell an author which of three mistakes it is.
+        # An inner name would never match: findings have leaf classes. Three messages
+        # distinguish the three mistakes for the author.
         if any(each.startswith(name + ".") for each in tree):
             raise ValueError(
                 f"{name!r} is not a class; write {name + '.*'!r} for all below"
@@ -146,7 +146,7 @@ def _expand_name(name: str, tree: frozenset[str]) -> frozenset[str]:
                 f"unknown class {name!r}: no detector of this policy finds it"
             )
         raise ValueError(f"unknown class {name!r}")
-    # The dot stays: ``health.*`` must not take ``healthcare.x`` in.
+    # Keep the dot: ``health.*`` must not include ``healthcare.x``.
     below = frozenset(each for each in tree if each.startswith(name[:-1]))
     if not below:
         raise ValueError(f"unknown class {name!r}: nothing in the tree lies below it")

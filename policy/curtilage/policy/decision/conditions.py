@@ -1,4 +1,4 @@
-"""The language of ``when``: which findings, together, make a rule fire.
+"""The expression language of ``when``: which findings together make a rule fire.
 
 ::
 
@@ -7,10 +7,10 @@
     item  = "(" any ")" | term
     term  = pattern [">=" number]   a finding of such a class, that sure
 
-``&`` binds closer than ``|``. There is no negation, so that one finding more
-never makes a condition false: what a detector adds can only keep a query home.
-An attacker who writes text of his own into a query can therefore make it stay,
-and never make it leave.
+``&`` binds closer than ``|``. There is no negation, so an additional finding
+never makes a condition false: a detector can only keep a query local.
+An attacker who injects text into a query can therefore keep it local, but
+can never cause it to be sent.
 """
 
 import re
@@ -20,7 +20,7 @@ from typing import Final, Protocol
 
 from curtilage.policy.decision.classes import expand
 
-EXPRESSION_CHARS: Final = 4096  # a page of classes; nobody reads more in one rule
+EXPRESSION_CHARS: Final = 4096  # a page of classes; more is unreadable in one rule
 DEPTH: Final = 16  # far below Python's own limit, which would end in RecursionError
 MAX_SCORE: Final = 100
 
@@ -33,8 +33,8 @@ _TOKEN = re.compile(
     r"\s*(?:(?P<mark>>=|[&|()])|(?P<number>[0-9]{1,3}(?![0-9A-Za-z_]))"
     r"|(?P<pattern>[A-Za-z_][\w.*]*(?:\{[\w.*,\s]*\})?))"
 )
-# What people write who expect a programming language. Each gets a sentence of its own:
-# "unexpected token" would send an author on to find the right spelling of "not".
+# Operators of programming languages. Each gets its own message: "unexpected token"
+# would make an author look for the right spelling of "not".
 _NEGATIONS = frozenset({"not", "and", "or", "!", "-", "~"})
 
 
@@ -47,7 +47,7 @@ class Condition(Protocol):
         ...
 
     def holds(self, scores: Scores) -> bool:
-        """Tell whether these classes, found that surely, fulfil it."""
+        """Return whether these classes, at these scores, fulfil it."""
         ...
 
     def matched(self, scores: Scores) -> frozenset[str]:
@@ -70,9 +70,9 @@ class Term:
     classes: frozenset[str] = field(repr=False)
 
     def holds(self, scores: Scores) -> bool:
-        """Tell whether one of the classes is there, sure enough."""
-        # Over what was found, a handful, not over what the pattern names, which may be
-        # fifty classes: this runs for every rule of every query.
+        """Return whether one of the classes was found with a sufficient score."""
+        # Iterate over the few findings, not over the pattern's classes, of which there
+        # may be fifty: this runs for every rule of every query.
         minimums = self.minimums
         for name, score in scores.items():
             if name in minimums and score >= minimums[name]:
@@ -93,7 +93,7 @@ class AllOf:
     classes: frozenset[str] = field(repr=False)
 
     def holds(self, scores: Scores) -> bool:
-        """Tell whether every part holds."""
+        """Return whether every part holds."""
         return all(part.holds(scores) for part in self.parts)
 
     def matched(self, scores: Scores) -> frozenset[str]:
@@ -109,7 +109,7 @@ class AnyOf:
     classes: frozenset[str] = field(repr=False)
 
     def holds(self, scores: Scores) -> bool:
-        """Tell whether some part holds."""
+        """Return whether some part holds."""
         return any(part.holds(scores) for part in self.parts)
 
     def matched(self, scores: Scores) -> frozenset[str]:
@@ -138,13 +138,13 @@ def parse_condition(
         raise ValueError(f"an expression has at most {EXPRESSION_CHARS} characters")
     parser = _Parser(tuple(_tokens(text)), minimum_of, own)
     condition = parser.any_of(depth=0)
-    # ``a b`` would else be read as ``a``, and the second class be forgotten.
+    # Otherwise ``a b`` would be read as ``a``, and the second class be ignored.
     parser.expect_end()
     return condition
 
 
 def joins(condition: Condition) -> bool:
-    """Tell whether some part needs two findings at once."""
+    """Return whether some part needs two findings at once."""
     if isinstance(condition, AllOf):
         return True
     return isinstance(condition, AnyOf) and any(map(joins, condition.parts))
@@ -159,7 +159,7 @@ class _Token:
 
 def _tokens(text: str) -> Iterator[_Token]:
     position = 0
-    # Without the spaces at the end: no token would match them, though nothing is wrong.
+    # Trailing spaces are valid, but no token matches them.
     end = len(text.rstrip())
     while position < end:
         match = _TOKEN.match(text, position)
@@ -240,7 +240,7 @@ class _Parser:
             return Term(text=token.text, minimums=minimums, classes=classes)
         number = self._take("number", f"a score from 1 to {MAX_SCORE}")
         least = int(number.text)
-        # ``>=0`` would take a class's threshold away in passing; whoever wants that
+        # ``>=0`` would silently remove a class's threshold. An author who wants that
         # sets the threshold, where a reader of the policy looks for it.
         if not 1 <= least <= MAX_SCORE:
             raise _unexpected(number, f"a score from 1 to {MAX_SCORE}")

@@ -1,4 +1,4 @@
-"""What becomes of a conversation: when it is kept, and in which form turns leave."""
+"""Conversations: when they are kept local, and in which form turns may be sent."""
 
 from enum import StrEnum, unique
 
@@ -10,11 +10,11 @@ from curtilage.policy.decision.tiers import RoutingClass
 
 @unique
 class History(StrEnum):
-    """What may leave of earlier turns of one routing class, besides the question.
+    """What may be sent of earlier turns of one routing class, besides the question.
 
-    ``NEVER``: nothing. ``REDACTED_EXTRACT``: words that are everybody's, the others
-    masked. ``SAFE_SUMMARY``: the same, and they may enter a summary that the local
-    model makes. There is no word for the turns as they are.
+    ``NEVER``: nothing. ``REDACTED_EXTRACT``: common words, the others masked.
+    ``SAFE_SUMMARY``: the same, and they may enter a summary that the local
+    model writes. There is no value for sending the turns as they are.
     """
 
     NEVER = "never"
@@ -23,22 +23,22 @@ class History(StrEnum):
 
 
 def pins(rulebook: Rulebook, inspection: Inspection, decision: Assessment) -> bool:
-    """Return whether this query keeps the rest of its conversation home.
+    """Return whether this query keeps the rest of its conversation local.
 
-    History is sent again with every turn, so a conversation that stayed home
-    once stays there: after any such query (``sticky: conversation``, and
-    ``content``, under which less counts as the same conversation), or after one in
-    which a checksum held, or that its sender declared (``sticky: validated``). A query
-    that left without its names did not stay: with every turn they are replaced again.
+    History is sent again with every turn, so a conversation that was kept local once
+    is kept local from then on: after any such query (``sticky: conversation``, and
+    ``content``, under which less counts as the same conversation), or after one with a
+    valid checksum or a sender's declaration (``sticky: validated``). A query that was
+    sent without its names does not count: the names are replaced again in every turn.
     """
     if decision.route in {Route.ENCLAVE, Route.DEIDENTIFY}:
         return False
-    # A pinned conversation stays pinned under either choice, else the next harmless
-    # turn ("thanks, and shorter?") would carry the whole history out.
+    # A pinned conversation stays pinned under either choice; otherwise the next
+    # harmless turn ("thanks, and shorter?") would send the whole history out.
     if rulebook.sticky != "validated" or inspection.pinned:
         return True
-    # The sender's declaration is as sure as a checksum is, and covers a secret that no
-    # detector would find in the turns that follow.
+    # The sender's declaration is as certain as a checksum, and covers a secret that no
+    # detector would find in later turns.
     return inspection.floor is RoutingClass.RESTRICTED or any(
         finding.validated for finding in inspection.findings
     )

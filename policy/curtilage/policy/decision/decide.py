@@ -1,14 +1,14 @@
-"""The decision: findings and a rulebook in, a route and its reasons out.
+"""The decision: takes findings and a rulebook, returns a route and its reasons.
 
-Pure functions. They read no text, no clock and no model's opinion, and one
-finding more never makes the answer less private. ``assess`` finds the route, of an
-``Inspection`` or of a ``WhatIf``. ``decide`` takes an ``Inspection`` alone, and is the
+Pure functions. They read no text, no clock and no model's output, and an additional
+finding never makes the route less private. ``assess`` finds the route of an
+``Inspection`` or a ``WhatIf``. ``decide`` takes only an ``Inspection``, and is the
 only maker of ``Allowed``, from which the permits to seal one payload are minted.
 
-Who audits the promise reads four lines here: ``require_inspected``, which refuses an
-inspection that no detector made; ``_decisive``, which takes the most private route
-that anybody asked for; the one ``if`` of ``decide`` that makes an ``Allowed``; and
-``require_allowed``, which is asked where a permit is minted.
+An auditor of the promise reads four places here: ``require_inspected``, which refuses
+an inspection that no detector made; ``_decisive``, which takes the most private route
+that any rule asks for; the one ``if`` of ``decide`` that makes an ``Allowed``; and
+``require_allowed``, which is called where a permit is minted.
 """
 
 from collections.abc import Sequence
@@ -39,14 +39,14 @@ from curtilage.policy.decision.tiers import Permitted, RoutingClass, TierKind
 
 DIGEST_BYTES: Final = 32
 DEFAULT_REASON: Final = "no rule asks for more privacy than the default"
-STICKY_REASON: Final = "an earlier query of this conversation stayed home"
-FLOOR_REASON: Final = "who asked wants it answered at home"
-TIERS_REASON: Final = "the policy lets no enclave answer such data (routing)"
-STRICT_TOPICS_REASON: Final = "the policy keeps this topic home (strict_topics)"
-# Made when the process starts and never handed out: whoever holds an ``Allowed`` with
-# this mark got it from ``decide``. It guards against mistakes of ours, such as a path
-# that builds its own permission; code that means harm in our own process can reach
-# anything, and no value could stop it.
+STICKY_REASON: Final = "an earlier query of this conversation was kept local"
+FLOOR_REASON: Final = "the sender wants it answered locally"
+TIERS_REASON: Final = "the policy permits no enclave to answer such data (routing)"
+STRICT_TOPICS_REASON: Final = "the policy keeps this topic local (strict_topics)"
+# Created when the process starts and never passed out: an ``Allowed`` with this mark
+# comes from ``decide``. It guards against our own mistakes, such as a code path that
+# builds its own permission. Malicious code in our own process can reach anything, and
+# no value could stop it.
 _BRAND: Final = object()
 
 
@@ -57,13 +57,13 @@ INSPECTION_DOOR: Final = object()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """What detectors might report. Anyone builds it: it names no payload.
+    """Hypothetical findings. Any code may build it: it names no payload.
 
-    ``policy explain`` asks by it what would follow if less was found, and evaluation
-    what would follow under another threshold.
+    ``policy explain`` uses it to ask what would follow if less was found, and
+    evaluation to ask what would follow under another threshold.
 
     Attributes:
-        findings: everything found; what could not be known is among it, as
+        findings: everything that was found; what could not be determined is included as
             ``uncertain.*``.
         messages: how many messages were inspected.
         pinned: an earlier query of the same conversation pinned it (``pins``).
@@ -81,7 +81,7 @@ class WhatIf:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection(WhatIf):
-    """What the detectors did report, about one exact payload.
+    """The detectors' report about one exact payload.
 
     Only ``client.detection.inspection`` builds it. Others can make it stricter, and
     ``Deidentified.inspected`` alone moves it to another payload.
@@ -97,8 +97,8 @@ class Inspection(WhatIf):
 
     def __post_init__(self, door: object) -> None:
         """Refuse another builder, and a digest of the wrong size."""
-        # An inspection without findings lets any text leave, so only the module that
-        # asks the detectors makes one. ``dataclasses.replace`` must name the door too.
+        # An inspection without findings permits any text, so only the module that calls
+        # the detectors makes one. ``dataclasses.replace`` must pass the door too.
         if door is not INSPECTION_DOOR:
             raise TypeError("only detection.inspection builds an Inspection")
         # An empty digest would be equal to another empty digest at the seal door, and
@@ -117,7 +117,7 @@ class Inspection(WhatIf):
         pinned: bool = False,
         floor: RoutingClass = RoutingClass.PUBLIC,
     ) -> "Inspection":
-        """Return the same with more that asks for privacy; nothing is taken away."""
+        """Return the same with more demands for privacy; nothing is removed."""
         return replace(
             require_inspected(self),
             door=INSPECTION_DOOR,
@@ -127,14 +127,14 @@ class Inspection(WhatIf):
         )
 
     def moved_to(self, payload_digest: bytes) -> "Inspection":
-        """Return it about another payload, for ``Deidentified.inspected`` alone."""
+        """Return it for another payload; only ``Deidentified.inspected`` calls this."""
         own = require_inspected(self)
         return replace(own, door=INSPECTION_DOOR, payload_digest=payload_digest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Permission:
-    """A permission that ``decide`` alone builds; it cannot be changed or copied."""
+    """A permission that only ``decide`` builds; it cannot be changed or copied."""
 
     policy_digest: str
     payload_digest: bytes = field(repr=False)
@@ -152,9 +152,9 @@ class _Permission:
     @override
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Refuse to be copied or pickled."""
-        # copy.copy and pickle both ask here. One decision lets one payload leave, in
-        # this process; a permission in a file could be used again tomorrow, when the
-        # policy is another.
+        # copy.copy and pickle both call this. One decision permits one payload, in this
+        # process; a permission in a file could be used again tomorrow, under another
+        # policy.
         raise TypeError(f"an {type(self).__name__} cannot be copied")
 
 
@@ -181,16 +181,16 @@ class Allowed(_Permission):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllowedInHouse(_Permission):
-    """The permission to tell one payload to a server in the house, under one policy.
+    """The permission to send one payload to an on-premises server, under one policy.
 
-    As ``Allowed``, and no door takes the one for the other: what may be told in the
-    house may not leave it.
+    Built like ``Allowed``, but the two are not interchangeable: a payload for an
+    on-premises server must not be sent to an enclave.
 
     Attributes:
         policy_digest: the policy that permits it.
         payload_digest: SHA-256 of the payload.
         routing_class: how much the query may risk.
-        tiers: ids of the tiers in the house that may be asked.
+        tiers: ids of the on-premises tiers that may be asked.
     """
 
     @override
@@ -200,7 +200,7 @@ class AllowedInHouse(_Permission):
 
 
 def require_inspected(value: object) -> Inspection:
-    """Return ``value`` if the detectors' side built it; ``decide`` asks this.
+    """Return ``value`` if the detectors' side built it; ``decide`` calls this.
 
     Raises:
         TypeError: it is anything else, a ``WhatIf`` or an unfinished one included.
@@ -212,7 +212,7 @@ def require_inspected(value: object) -> Inspection:
 
 
 def require_allowed(value: object) -> Allowed:
-    """Return ``value`` if ``decide`` built it; who mints a permit asks this.
+    """Return ``value`` if ``decide`` built it; called before a permit is minted.
 
     Raises:
         TypeError: it is anything else, an unfinished ``Allowed`` included.
@@ -225,7 +225,7 @@ def require_allowed(value: object) -> Allowed:
 
 
 def require_allowed_in_house(value: object) -> AllowedInHouse:
-    """Return ``value`` if ``decide`` built it; the way to the house's servers asks.
+    """Return ``value`` if ``decide`` built it; checked before on-premises requests.
 
     Raises:
         TypeError: it is anything else, an ``Allowed`` included.
@@ -253,15 +253,15 @@ class RuleHit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
-    """Where one query may be answered, and why; no content, and no permission.
+    """Where one query may be answered, and why; holds no content and no permission.
 
     Attributes:
         route: the most private of what the default and the rules ask for.
-        classes: the data classes that were found, sorted; without uncertainty.
+        classes: the data classes that were found, sorted; without ``uncertain.*``.
         rules: every rule that fired, in the policy's order.
-        rule: the id of the one that decided, or ``default``.
+        rule: the id of the rule that decided, or ``default``.
         reason: that rule's reason.
-        uncertain: what could not be known, sorted.
+        uncertain: what could not be determined, sorted.
         policy_digest: the policy that was applied.
         permitted: the tiers that may answer.
     """
@@ -281,7 +281,7 @@ class Decision(Assessment):
     """An assessment of one exact payload, with the permissions that follow from it.
 
     Attributes:
-        allowed: the permission to seal; there exactly if the route is
+        allowed: the permission to seal; present if and only if the route is
             ``ENCLAVE``.
         in_house: the permission to send it to an on-premises server, if one of
             ``permitted`` is such a server.
@@ -300,16 +300,16 @@ def decide(rulebook: Rulebook, inspection: Inspection) -> Decision:
     Raises:
         TypeError: the inspection was not built by the detectors' side.
     """
-    # First of all. What is built elsewhere could say of any payload that nothing was
+    # First: an inspection built elsewhere could claim of any payload that nothing was
     # found in it.
     inspection = require_inspected(inspection)
     decisive = assess(rulebook, inspection)
     permitted = decisive.permitted
     allowed = in_house = None
     # The line that stops a regulated query. Any other route has no ``Allowed``, and
-    # without one no permit is minted: there is nothing that could be sealed or sent.
-    # ``DEIDENTIFY`` has none either: the rewritten text is inspected and decided anew,
-    # with a digest of its own.
+    # without one no permit is minted, so nothing can be sealed or sent. ``DEIDENTIFY``
+    # has none either: the rewritten text is inspected and decided anew, with its own
+    # digest.
     if decisive.route is Route.ENCLAVE:
         allowed = Allowed(
             brand=_BRAND,
@@ -318,8 +318,8 @@ def decide(rulebook: Rulebook, inspection: Inspection) -> Decision:
             routing_class=permitted.routing_class,
             tiers=permitted.of_kind(TierKind.ATTESTED),
         )
-    # What the policy trusts an on-premises server with was not sent out; ``permitted``
-    # lists none for anything else (``Tier.trusted``).
+    # Data that the policy trusts an on-premises server with is not sent out;
+    # ``permitted`` lists no such server for other data (``Tier.trusted``).
     houses = permitted.of_kind(TierKind.HOUSE)
     if houses:
         in_house = AllowedInHouse(
@@ -348,17 +348,17 @@ def assess(rulebook: Rulebook, reported: WhatIf) -> Assessment:
 
     A finding that makes no sense counts as ``uncertain.error``.
     """
-    # First of all: a class that no rule can name would match no rule, so that a
-    # detector's typing error would let what it found leave. Such a finding is not
-    # dropped but becomes one that every policy keeps home.
+    # First: a class that no rule can name would match no rule, so a detector's
+    # misspelt class name would let the data be sent. Such a finding is not dropped but
+    # becomes one that every policy keeps local.
     sensible = [
         each
         if each.data_class in rulebook.classes and 0 <= each.score <= MAX_SCORE
         else replace(each, data_class=UNCERTAIN_ERROR)
         for each in reported.findings
     ]
-    # Approvals before all else: what an approver has read takes part in nothing, in no
-    # combination and in no exception either.
+    # Approvals first: findings in an approved text are ignored, in combinations and in
+    # exceptions too.
     judged = unapproved(rulebook, sensible, reported.approved)
     # A public figure is a person to every rule and exclusion, unless it may leave.
     judged = with_figures_as_persons(rulebook, judged)
@@ -378,8 +378,8 @@ def assess(rulebook: Rulebook, reported: WhatIf) -> Assessment:
     )
     enclaves = permitted.of_kind(TierKind.ATTESTED)
     if decisive.route is Route.ENCLAVE and not enclaves:
-        # It might leave, and there is no enclave that may be told it: so it stays, and
-        # its conversation with it.
+        # It may be sent, but no enclave is permitted to receive it: so it is kept
+        # local, and its conversation with it.
         decisive = RuleHit(id=TIERS, route=Route.LOCAL, reason=TIERS_REASON)
         hits = (*hits, decisive)
     return Assessment(
@@ -401,15 +401,15 @@ def _hits(
     scores: Scores,
 ) -> tuple[RuleHit, ...]:
     """Return every rule that fires, in the policy's order, then our own."""
-    # All of them and not only until the first: a reader of the audit trail sees
-    # each reason, and the order of the file cannot hide a stricter rule below.
+    # All of them, not only the first: the audit trail shows each reason, and the
+    # order of the file cannot hide a stricter rule.
     hits = [
         RuleHit(id=rule.id, route=rule.route, reason=rule.reason)
         for rule in rulebook.rules
         if fires(rule, findings, scores)
     ]
-    # Topics have scores of a model, not of a checksum: below the threshold they say
-    # nothing, whatever ``strict_topics`` wishes.
+    # A topic's score comes from a model, not from a checksum: below the threshold it
+    # means nothing, even under ``strict_topics``.
     if rulebook.strict_topics and any(
         name.startswith("topic.") and score >= rulebook.topic_threshold
         for name, score in scores.items()
@@ -428,11 +428,11 @@ def _hits(
 def _decisive(rulebook: Rulebook, hits: Sequence[RuleHit]) -> RuleHit:
     """Return the first of the most private; the default takes part, last.
 
-    Of two equally private ones, a rule about what was found says more to a
-    person than one about what could not be known.
+    Of two equally private ones, a rule about what was found is more informative
+    than one about what could not be determined.
     """
-    # The default is one candidate among the hits, not what is left when there are
-    # none: a rule may make it stricter and can never make it laxer.
+    # The default is one candidate among the hits, not a fallback for when there are
+    # none: a rule can make it stricter and never laxer.
     fallback = RuleHit(id=DEFAULT, route=rulebook.default, reason=DEFAULT_REASON)
     telling = {DEFAULT: 0, ANY_UNCERTAIN: 1}
     # ``max`` keeps the first of equals, so the policy's order breaks a tie. The second

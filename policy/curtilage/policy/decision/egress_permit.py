@@ -1,15 +1,15 @@
-r"""The permit to seal one payload: to one enclave, once and soon.
+r"""Single-use, short-lived permit to seal one payload to one enclave.
 
-``decide`` says that a query may leave; a permit says that this attempt at it may. It
-names the bytes, the class that they were put in, the tier, the enclave's keys and its
-release, the policy and the attempt, lasts 30 seconds at most, and is good for one
-attempt. So a retry, a hedge or a queue that goes wrong can neither say a query twice
-nor carry it elsewhere: without the desk, which mints from a decision, it has nothing
-that opens the seal door.
+``decide`` permits a query to be sent; a permit covers one attempt at that. It names
+the bytes, their routing class, the tier, the enclave's keys and its release, the
+policy and the attempt, is valid for at most 30 seconds, and for one attempt. So a
+faulty retry, hedge or queue can neither send a query twice nor send it elsewhere:
+only the desk mints permits, and only from a decision, and without a permit nothing
+is sealed.
 
 A query may be sealed a second time where the wire says that the first was of no use
 (``WireException``): each reason once, and only after the permit of the attempt before
-was redeemed. What says nothing of any query has permits of its own kinds (``permit``).
+was redeemed. Requests that carry no query have their own kinds of permit (``permit``).
 
 ``lp(x)`` is a u32 big-endian length and x, integers are big-endian, texts are UTF-8;
 each kind has a label of its own:
@@ -19,8 +19,8 @@ each kind has a label of its own:
           | lp(tier) | lp(enclave_key_digest) | lp(release_digest)
           | lp(policy_digest) | u8 attempt | lp(exceptions, joined by commas))
 
-Pure: the time, the key and randomness are arguments. All of it stops mistakes of ours.
-Code that means harm in our own process can reach the key, and no value could stop it.
+Pure: the time, the key and randomness are arguments. Permits guard against our own
+mistakes. Malicious code in our own process can reach the key; no value could stop it.
 """
 
 import heapq
@@ -39,22 +39,22 @@ from curtilage.policy.decision.decide import DIGEST_BYTES, Allowed, require_allo
 from curtilage.policy.decision.tiers import RoutingClass
 
 LIFE_MS: Final = 30_000
-"""The longest life of a permit: between the decision and the seal lie a record on the
-disk and a challenge, and nothing that takes longer."""
+"""The longest life of a permit: between the decision and the seal, a record is written
+to disk and a challenge is answered; nothing takes longer."""
 
 ID_BYTES: Final = 16
 KEY_BYTES: Final = 32
 MOST_USED: Final = 65_536
-"""Used permits that are kept in mind: two thousand attempts a second."""
+"""How many used permits are remembered: two thousand attempts a second."""
 
 LAST_ATTEMPT: Final = 255
-# As that of ``decide``: a permit with this mark comes from a desk.
+# Like that of ``decide``: a permit with this mark comes from a desk.
 _BRAND: Final = object()
 
 
 @unique
 class WireException(StrEnum):
-    """Why a query may be sealed once more, although it was sealed before.
+    """Why a query may be sealed again although it was sealed before.
 
     ``KEY_UNKNOWN``: the enclave no longer holds the key, and there is another.
     ``DATE_REFUSED``: the date inside the seal was outside of the enclave's window.
@@ -90,7 +90,7 @@ class PermitRefusedError(PermissionError):
     """A permit is not minted, or does not hold for what it was shown with.
 
     Attributes:
-        refusal: why; its word is all of the message.
+        refusal: why; its value is the whole message.
     """
 
     def __init__(self, refusal: PermitRefusal) -> None:
@@ -100,12 +100,12 @@ class PermitRefusedError(PermissionError):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Permit:
-    """What every kind has: only a desk builds it, and it cannot be copied or changed.
+    """Base of all permits: only a desk builds one, and it cannot be copied or changed.
 
     Attributes:
         id: 16 random bytes.
-        not_after_ms: from when on it is void, by the desk's clock.
-        mac: over all that it is bound to; without it, no permit.
+        not_after_ms: when it expires, by the desk's clock.
+        mac: over everything that the permit is bound to.
     """
 
     label: ClassVar[bytes]
@@ -118,7 +118,7 @@ class Permit:
 
     def __post_init__(self, brand: object) -> None:
         """Refuse to exist unless a desk made this."""
-        # An ``InitVar``: ``dataclasses.replace`` has nothing that it could pass on.
+        # An ``InitVar``: ``dataclasses.replace`` has no value to pass on.
         if brand is not _BRAND:
             raise TypeError("only a PermitDesk builds a permit")
         object.__setattr__(self, "_brand", _BRAND)
@@ -136,7 +136,7 @@ class Permit:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EgressPermit(Permit):
-    """The leave for one attempt to seal one payload to one enclave's keys.
+    """The permit for one attempt to seal one payload to one enclave's keys.
 
     Attributes:
         payload_digest: SHA-256 of the payload.
@@ -146,7 +146,7 @@ class EgressPermit(Permit):
         release_digest: SHA-256 of its release's manifest.
         policy_digest: the policy that permits it.
         attempt: which one, from 0.
-        exceptions: for what it is sealed again; none, for a first permit.
+        exceptions: why it is sealed again; empty for a first permit.
     """
 
     label = b"curtilage/egress-permit/v1\0"
@@ -201,9 +201,9 @@ class EgressDesk:
         self._most = most
         self._latest_ms = 0
         self._used: set[bytes] = set()
-        self._expiries: list[tuple[int, bytes]] = []  # a heap, of what is in ``_used``
-        # By identity, and gone with the permit: the redeemed ones after which the wire
-        # may still ask for another attempt.
+        self._expiries: list[tuple[int, bytes]] = []  # a heap of what is in ``_used``
+        # Redeemed permits after which the wire may still ask for another attempt; by
+        # identity, and dropped with the permit.
         self._open: WeakSet[EgressPermit] = WeakSet()
 
     @override
@@ -238,8 +238,8 @@ class EgressDesk:
         permitted = require_allowed(allowed)
         require_tier(tier, permitted.tiers)
         require_attempt(attempt)
-        # ``decide`` gives such a query no ``Allowed``. Should it ever, by a mistake,
-        # the query goes no further than this.
+        # ``decide`` gives such a query no ``Allowed``. If it ever did so by mistake,
+        # the query would be stopped here.
         if permitted.routing_class is RoutingClass.RESTRICTED:
             raise PermitRefusedError(PermitRefusal.ROUTING_CLASS)
         return self._issued(
@@ -266,8 +266,8 @@ class EgressDesk:
     ) -> EgressPermit:
         """Mint the permit for the next attempt, where the wire asks for one.
 
-        Once after each attempt, and for each reason once a query: a relay that says
-        it again and again would otherwise collect copies of a query.
+        Once after each attempt, and once per query for each reason: otherwise a relay
+        that repeats the reason would collect copies of a query.
 
         Args:
             after: the permit of the attempt before, redeemed; it may have expired.
@@ -287,9 +287,9 @@ class EgressDesk:
         require_attempt(after.attempt + 1)
         if exception in after.exceptions:
             raise PermitRefusedError(PermitRefusal.ATTEMPT)
-        # That a key is unknown, or a node gone, is said outside of the seal, where a
-        # relay can say anything: sealed to the same key again, it would have a second
-        # copy.
+        # Reports of an unknown key or a missing node are outside the seal, where a
+        # relay can forge them: if the query were sealed to the same key again, the
+        # relay would have a second copy.
         same = hmac.compare_digest(after.enclave_key_digest, enclave_key_digest)
         if same is not (exception is WireException.DATE_REFUSED):
             raise PermitRefusedError(PermitRefusal.KEY)
@@ -318,11 +318,11 @@ class EgressDesk:
         policy_digest: str,
         now_ms: int,
     ) -> None:
-        """Redeem the permit for what is about to be sealed, and to what.
+        """Redeem the permit for the given payload and keys, just before sealing.
 
         Args:
             permit: of this desk.
-            payload_digest: SHA-256 of the very bytes that are sealed.
+            payload_digest: SHA-256 of the exact bytes that are sealed.
             enclave_key_digest: SHA-256 of the key list that is sealed to.
             release_digest: of the verified key.
             policy_digest: the policy that the key was verified under.
@@ -370,22 +370,22 @@ class EgressDesk:
         # what ``__new__`` alone made does not have.
         if type(permit) is not kind or getattr(permit, "_brand", None) is not _BRAND:
             raise TypeError(f"{kind.__name__} expected, minted by a desk")
-        # Another process's, one from before the clock was set back, or one whose
-        # class, tier or attempt was edited past our own refusal to be changed.
+        # From another process, from before the clock was set back, or modified (class,
+        # tier or attempt) although permits are immutable.
         if not hmac.compare_digest(permit.mac, self._mac(permit)):
             raise PermitRefusedError(PermitRefusal.FORGED)
         return permit
 
     def _spent(self, permit: object, kind: type[_P], now_ms: int) -> _P:
-        """Return a permit that holds and was not used before; now it was."""
+        """Return a permit that holds and was not used before; mark it as used."""
         time_ms = self._time(now_ms)
         shown = self._require(permit, kind)
         if not time_ms < shown.not_after_ms <= time_ms + LIFE_MS:
             raise PermitRefusedError(PermitRefusal.EXPIRED)
         if shown.id in self._used:
             raise PermitRefusedError(PermitRefusal.USED)
-        # Forgotten by time alone, never for lack of room: who fills the set would
-        # otherwise make a used permit good again.
+        # Forgotten only when expired, never for lack of room: otherwise filling the set
+        # would make a used permit valid again.
         if len(self._used) >= self._most:
             raise PermitRefusedError(PermitRefusal.FULL)
         self._used.add(shown.id)
@@ -395,8 +395,8 @@ class EgressDesk:
     def _time(self, now_ms: int) -> int:
         """Return the time, which never goes back, and forget what has expired."""
         if now_ms < self._latest_ms - LIFE_MS:
-            # Set back: what expired by the old time, and was forgotten, would be good
-            # again. Under a new key nothing that was minted before is.
+            # Set back: permits that expired by the old time, and were forgotten, would
+            # be valid again. Under a new key, no earlier permit is.
             self._key = self._draw(KEY_BYTES)
             self._used.clear()
             self._expiries.clear()
@@ -414,13 +414,13 @@ def time_ms(now: datetime) -> int:
 
 def lp(data: bytes) -> bytes:
     """Return bytes behind their length."""
-    # With its length, so that no byte can move from one field into the next.
+    # Prefixed with the length, so that no byte can move from one field into the next.
     return struct.pack(">I", len(data)) + data
 
 
 def require_digest(value: bytes) -> bytes:
     """Return a digest, if it is as long as one."""
-    # An empty one would be equal to another empty one at the door.
+    # An empty digest would compare equal to another empty one.
     if len(value) != DIGEST_BYTES:
         raise ValueError(f"a digest has {DIGEST_BYTES} bytes, not {len(value)}")
     return value
@@ -448,6 +448,6 @@ def compare_keys(
 
 def compare(bound: bytes, shown: bytes, refusal: PermitRefusal) -> None:
     """Refuse what is not the same."""
-    # In constant time: the duration must not show how far two digests agree.
+    # In constant time: the duration must not reveal how far two digests agree.
     if not hmac.compare_digest(bound, shown):
         raise PermitRefusedError(refusal)

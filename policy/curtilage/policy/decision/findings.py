@@ -1,7 +1,7 @@
-"""What a detector reports: a class and a place, never the text itself.
+"""A detector's findings: a class and a place, never the text itself.
 
-The text stays where it was found. So neither a decision, nor its explanation, nor
-the audit trail can hold what a person wrote, whatever a later change prints.
+The text is not copied. So neither a decision, nor its explanation, nor the
+audit trail can contain what a person wrote, whatever a later change prints.
 """
 
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from enum import StrEnum
 
 
 class Normalization(StrEnum):
-    """The form of a text in which something was found: as written, or undone."""
+    """The form of a text in which something was found: as written, or decoded."""
 
-    # Offsets count characters of that form: those of two do not compare.
+    # Offsets count characters of that form: offsets of two forms cannot be compared.
     RAW = "raw"
     NFKC = "nfkc"
     CONFUSABLE = "confusable"
@@ -61,7 +61,7 @@ class Finding:
         validated: a check digit or checksum held.
         normalization: the form of the text to which the offsets belong.
         where: the text's place in the conversation.
-        listed: the policy's exclusion lists in which the found text stands.
+        listed: the policy's exclusion lists that contain the found text.
     """
 
     data_class: str

@@ -1,9 +1,9 @@
-"""The desk, and the permits of what is not a query to an enclave.
+"""The desk, and the permits for everything but a query to an enclave.
 
-A ``HousePermit`` lets one payload go to an on-premises server. What says nothing of any
-query has kinds of its own: a cover request, a challenge, a fetch of public bytes. None
-of them has a place for a payload's digest, so that no query fits in. What seals a query
-is in ``egress_permit``.
+A ``HousePermit`` permits one payload to be sent to an on-premises server. Requests that
+carry no query have their own kinds: a cover request, a challenge, a fetch of public
+bytes. None of them has a field for a payload's digest, so they cannot carry a query.
+The permit to seal a query is in ``egress_permit``.
 """
 
 import struct
@@ -52,13 +52,13 @@ class Party(StrEnum):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HousePermit(Permit):
-    """The leave for one attempt to tell one payload to one server in the house.
+    """The permit for one attempt to send one payload to one on-premises server.
 
     Attributes:
         payload_digest: SHA-256 of the payload.
         routing_class: how much the query may risk.
         tier: the tier's id, of kind ``house``.
-        server_digest: SHA-256 of what names the server and what it shows.
+        server_digest: SHA-256 of the server's address and its credentials.
         policy_digest: the policy that permits it.
         attempt: which one, from 0.
     """
@@ -87,7 +87,7 @@ class HousePermit(Permit):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Wordless(Permit):
-    """The leave to seal what no word of a query is in, to one enclave's keys.
+    """The permit to seal a request without any query data to one enclave's keys.
 
     Attributes:
         enclave_key_digest: SHA-256 of the enclave's key list.
@@ -106,7 +106,7 @@ class _Wordless(Permit):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CoverPermit(_Wordless):
-    """The leave to seal one cover request."""
+    """The permit to seal one cover request."""
 
     label = b"curtilage/cover-permit/v1\0"
 
@@ -114,7 +114,7 @@ class CoverPermit(_Wordless):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ChallengePermit(_Wordless):
-    """The leave to seal one challenge."""
+    """The permit to seal one challenge."""
 
     label = b"curtilage/challenge-permit/v1\0"
 
@@ -122,7 +122,7 @@ class ChallengePermit(_Wordless):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FetchPermit(Permit):
-    """The leave to fetch public bytes once: evidence, or the mirror's key list.
+    """The permit to fetch public bytes once: evidence, or the mirror's key list.
 
     Attributes:
         party: from whom.
@@ -142,14 +142,14 @@ class FetchPermit(Permit):
 class PermitDesk(EgressDesk):
     """Mints permits and redeems each once; one for a process, for one thread.
 
-    A permit is spent when it is shown, whether or not it holds: nobody tries a second
-    time with other bytes. What was used is remembered until it has expired; where there
-    is no room for one more, nothing is redeemed, and nothing is spent. A clock that is
-    set back by more than a permit's life voids all permits, since by then some that
-    were used are forgotten.
+    A permit is used up when it is presented, whether or not it holds: it cannot be
+    tried again with other bytes. Used permits are remembered until they expire; when
+    there is no room for another, nothing is redeemed or used up. A clock that is set
+    back by more than a permit's life voids all permits, since some used ones have been
+    forgotten by then.
 
     Args:
-        key: 32 random bytes, drawn for this process and handed to nobody.
+        key: 32 random bytes, drawn for this process and never passed on.
         draw: randomness: returns as many bytes as it is asked for.
         most: how many used permits are remembered.
     """
@@ -165,18 +165,18 @@ class PermitDesk(EgressDesk):
         attempt: int,
         now_ms: int,
     ) -> HousePermit:
-        """Mint the permit for one attempt to ask a server in the house.
+        """Mint the permit for one attempt to ask an on-premises server.
 
         Args:
             allowed: the decision about the payload.
             tier: one of ``allowed.tiers``.
-            server_digest: SHA-256 of what names the server and what it shows.
+            server_digest: SHA-256 of the server's address and its credentials.
             attempt: which one, from 0 to 255.
             now_ms: the time.
 
         Raises:
-            TypeError: ``allowed`` was not built by ``decide``; an ``Allowed`` will
-                not do.
+            TypeError: ``allowed`` was not built by ``decide``, or is an
+                ``Allowed``.
             PermitRefusedError: ``tier`` or ``attempt``.
         """
         permitted = require_allowed_in_house(allowed)
@@ -235,11 +235,11 @@ class PermitDesk(EgressDesk):
         server_digest: bytes,
         now_ms: int,
     ) -> None:
-        """Redeem the permit for what is about to be told, and to which server.
+        """Redeem the permit for the given payload and server, just before sending.
 
         Args:
             permit: of this desk.
-            payload_digest: SHA-256 of the very bytes that are told.
+            payload_digest: SHA-256 of the exact bytes that are sent.
             server_digest: of the server that is connected.
             now_ms: the time.
 

@@ -7,12 +7,12 @@ from enum import StrEnum
 class Route(StrEnum):
     """A route; an earlier member is more private than every later one.
 
-    ``DEIDENTIFY``: the query may leave once tokens stand in the place of what was
-    found, and a second inspection of the result lets it; else it is ``LOCAL``.
+    ``DEIDENTIFY``: the query may leave once tokens have replaced what was found, and
+    a second inspection of the result permits it; otherwise it is ``LOCAL``.
     """
 
-    # The order is the promise: the most private of all that fire is taken, so a new
-    # route has to be put in its place here.
+    # The order matters: the most private of all that fire is taken, so a new route must
+    # be inserted at its rank.
     BLOCK = "block"
     LOCAL = "local"
     DEIDENTIFY = "deidentify"
@@ -24,7 +24,7 @@ class Route(StrEnum):
         return _PRIVACY[self]
 
 
-# From the order above, so that there is no second list that could disagree with it.
+# From the order above, so that no second list can disagree with it.
 _PRIVACY = {route: -index for index, route in enumerate(Route)}
 
 
@@ -34,5 +34,5 @@ def most_private(routes: Iterable[Route]) -> Route:
     Raises:
         ValueError: there is none; an empty choice permits nothing.
     """
-    # No default: a route for "nobody asked for anything" would be one that leaves.
+    # No default: a route for an empty choice would be one that sends the query out.
     return max(routes, key=lambda route: route.privacy)

@@ -1,8 +1,8 @@
-"""Rules made ready to run: parsed once at load, applied to findings as numbers.
+"""Rules in executable form: parsed once at load, applied to findings.
 
-A rule sees classes, scores and places. It adds a route to the choice and can
-take none away; ``decide`` picks the most private. ``Rulebook`` is all that a
-decision reads of a policy.
+A rule sees classes, scores and places. It adds a candidate route and cannot
+remove one; ``decide`` picks the most private. A decision reads nothing of a policy
+but its ``Rulebook``.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,27 +23,27 @@ FLOOR: Final = "floor"
 STICKY: Final = "sticky"
 STRICT_TOPICS: Final = "strict-topics"
 TIERS: Final = "tiers"
-# Ids of hits that no rule of a file makes. A policy may not use them: an author's rule
-# called ``default`` would read in the audit trail as if nothing had been found.
+# Ids of hits that come from no rule of a file. A policy must not use them: a rule
+# called ``default`` would look in the audit trail as if nothing had been found.
 RESERVED_IDS: Final = frozenset({DEFAULT, FLOOR, STICKY, STRICT_TOPICS, TIERS})
 
 Sticky: TypeAlias = Literal["conversation", "content", "validated"]
-"""Which query that stayed home keeps its conversation home (``decide.pins``)."""
+"""Which local queries keep their conversation local (``decide.pins``)."""
 
-# Whose texts an application writes once, and whoever asks does not.
+# Roles whose texts an application writes once, rather than the person who asks.
 APPROVABLE_ROLES: Final = frozenset({"system", "developer"})
-# Of what could not be known, this may be settled by a person who read the text: that a
-# number is none of somebody's, what language it is, that a name is none. The rest says
-# that detectors failed, or that something may lie hidden in it, such as a key.
+# Uncertain findings that a person who read the text can settle: that a number is not
+# personal, which language it is, that a word is not a name. The others mean that
+# detectors failed, or that something, such as a key, may be hidden in the text.
 _READ_BY_A_PERSON: Final = frozenset(
     {"uncertain.number_run", "uncertain.language", "uncertain.name"}
 )
 
 PERSON: Final = "identifier.direct.person"
 FIGURE: Final = "identifier.public.figure"
-# What makes a person of a public figure where a policy lets figures leave: whatever
-# else tells of somebody, and whatever would be told of him. A place, a nationality, a
-# trade or "I" beside his name are how one speaks of Mozart.
+# Findings that make a public figure count as a person where a policy permits figures:
+# any other personal data, and anything sensitive. A place, a nationality, a trade or
+# "I" next to the name do not: people write about Mozart that way.
 FIGURE_IS_SOMEBODY: Final = (
     "identifier.direct.* | identifier.quasi.{date,dob,age,age90,zip,employer} | "
     "financial.* | health.* | special.* | secret.* | legal.* | export.* | org.* | "
@@ -110,29 +110,30 @@ class Exclusion:
     listed: str = ""
 
     def removes(self, finding: Finding) -> bool:
-        """Tell whether a finding is one of those meant; ``unless`` aside."""
-        # A checksum that holds outlives every exclusion: "all card numbers in this
-        # folder are examples" is how a real one leaves.
+        """Return whether a finding is one of those meant; ``unless`` aside."""
+        # A valid checksum overrides every exclusion: "all card numbers in this folder
+        # are examples" is how a real one would be sent.
         if finding.validated or finding.data_class not in self.classes:
             return False
-        # The detector compared the text with the list; no text comes as far as here.
+        # The detector compared the text with the list; the text itself is not available
+        # here.
         return not self.listed or self.listed in finding.listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rulebook:
-    """What a decision reads of a policy, and nothing else of it.
+    """The part of a policy that a decision reads.
 
     Attributes:
         digest: the policy's, ``sha256:`` and 64 hexadecimal digits.
-        default: where a query goes of which no rule asks more.
+        default: the route of a query for which no rule asks for more.
         rules: in the policy's order; ``any-uncertain`` is among them.
         exclusions: in the policy's order.
         classes: the tree, and what the policy's own detectors find.
         strict_topics: every topic that is sure enough keeps a query home.
         topic_threshold: how sure, 0 to 100.
         sticky: what keeps the rest of a conversation home.
-        figures: what makes a person of a public figure; None: he is always one.
+        figures: what makes a public figure count as a person; None: always.
         approved: role and SHA-256 of each text whose findings do not decide.
         tiering: where an answer may be made.
     """
@@ -150,10 +151,10 @@ class Rulebook:
     tiering: Tiering = field(default_factory=Tiering, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse to exist without the rule that keeps the unknown home."""
-        # The loader says so too, with a line number. Here it holds for whoever builds
-        # a rulebook by other means: a detector that failed is "nothing found" in any
-        # set of rules that has no rule for it.
+        """Refuse to exist without the rule that keeps uncertain queries local."""
+        # The loader checks it too, with a line number. This check covers rulebooks that
+        # are built by other means: without the rule, a detector that failed would count
+        # as "nothing found".
         if not any(
             rule.id == ANY_UNCERTAIN
             and rule.when == ANY_UNCERTAIN_WHEN
@@ -167,8 +168,8 @@ class Rulebook:
 def scores_of(findings: Iterable[Finding]) -> dict[str, int]:
     """Return the highest score of each class.
 
-    A checksum that holds is certainty, and so is not to have understood: both
-    count as the highest score, whatever the detector says.
+    A valid checksum is certain, and so is an ``uncertain.*`` finding: both count
+    as the highest score, whatever the detector says.
     """
     scores: dict[str, int] = {}
     for finding in findings:
@@ -187,13 +188,13 @@ def unapproved(
 ) -> Sequence[Finding]:
     """Return the findings that no approval sets aside.
 
-    Set aside is what was found in an approved text, and nowhere else: each finding
-    is judged by its own place, so that no other one comes or goes with it. What
-    stays in any case: secrets, what a check proves, what could not be looked at,
-    and every class that a rule names which blocks.
+    An approval sets aside only what was found in the approved text: each finding is
+    judged by its own place, so no other finding is affected. Always kept: secrets,
+    findings that a check proves, text that could not be inspected, and every class
+    that a blocking rule names.
     """
-    # Asked of the rulebook once more: an inspection that was made under another policy
-    # may speak of approvals that this one does not give.
+    # Checked against the rulebook again: an inspection that was made under another
+    # policy may refer to approvals that this one does not give.
     places = {
         each.where
         for each in approved
@@ -203,8 +204,8 @@ def unapproved(
     }
     if not places:
         return findings
-    # Named in any part of a blocking rule: such a rule then sees all that it would see
-    # without the approval, and so blocks all that it would block.
+    # Named in any part of a blocking rule: such a rule sees the same findings with and
+    # without the approval, and so blocks the same queries.
     blocked = frozenset[str]().union(
         *(
             rule.condition.classes
@@ -228,10 +229,10 @@ def unapproved(
 def with_figures_as_persons(
     rulebook: Rulebook, findings: Sequence[Finding]
 ) -> Sequence[Finding]:
-    """Return the findings, and a person for each public figure that may not leave.
+    """Return the findings, and a person for each figure that must be kept local.
 
-    It may where the policy says so and nothing that counts makes it somebody. A figure
-    stays one beside the person: so one finding more takes nothing away.
+    A figure may be sent where the policy says so and no other finding makes it count as
+    a person. The figure is kept next to the person, so this only adds findings.
     """
     scores = scores_of(findings)
     if FIGURE not in scores or (
@@ -247,7 +248,7 @@ def with_figures_as_persons(
 
 
 def fires(rule: Rule, findings: Sequence[Finding], scores: Scores) -> bool:
-    """Tell whether a rule fires.
+    """Return whether a rule fires.
 
     Args:
         rule: the rule.
@@ -258,7 +259,7 @@ def fires(rule: Rule, findings: Sequence[Finding], scores: Scores) -> bool:
     # Cheap first: most rules name nothing that was found.
     if condition.classes.isdisjoint(scores) or not _fulfilled(rule, scores):
         return False
-    # What one finding fulfils by itself, it fulfils in any neighbourhood.
+    # If one finding fulfils it alone, its distance from others does not matter.
     alone = rule.distinct == 1 and not joins(condition)
     if alone or rule.within is Within.CONVERSATION:
         return True
@@ -278,8 +279,8 @@ def counting(
     A validated finding is never removed. ``unless`` looks at all findings, the
     removed ones too, so that one more finding never removes another.
     """
-    # Were ``unless`` to look at what is left, two exclusions could take away one
-    # another's exception, and their order in the file would decide what leaves.
+    # If ``unless`` looked only at what is left, two exclusions could remove each
+    # other's exception, and their order in the file would decide what is sent.
     active = [
         each
         for each in exclusions
@@ -307,9 +308,8 @@ def _groups(findings: Sequence[Finding], within: Within) -> Iterator[Sequence[Fi
         for message in {each.where.message for each in findings}:
             yield [each for each in findings if each.where.message == message]
         return
-    # Around every finding, not in fixed steps through the text: a step's border would
-    # fall between a name and its diagnosis sooner or later. A gap below zero is an
-    # overlap.
+    # Around every finding, not in fixed steps through the text: a border would sooner
+    # or later fall between a name and its diagnosis. A gap below zero is an overlap.
     most = WINDOW_CHARS if within is Within.WINDOW else -1
     for anchor in findings:
         yield [each for each in findings if _gap(anchor, each) <= most]
@@ -318,7 +318,7 @@ def _groups(findings: Sequence[Finding], within: Within) -> Iterator[Sequence[Fi
 def _gap(one: Finding, other: Finding) -> int:
     """Return the number of characters between two findings.
 
-    Offsets of different readings do not compare: such neighbours in one text
+    Offsets of different normalizations cannot be compared: such findings in one text
     count as overlapping, which can only make a rule fire more often.
     """
     # Two texts of one conversation have no distance: "near" never joins them.

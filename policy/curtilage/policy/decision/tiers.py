@@ -1,8 +1,8 @@
-"""Where an answer may be made: the tiers of a policy, and which one decision permits.
+"""Tiers: the places of a policy that can answer, and which of them a decision permits.
 
-A route says how far a query may go; a tier is a place that can answer it. The mask
-that is made here comes before any score: whoever chooses later can only narrow it
-(``Permitted.without``), and what it lists needs a permission of ``decide`` besides.
+A route says how far a query may go; a tier is a place that can answer it. The mask made
+here precedes any score: later choices can only narrow it (``Permitted.without``), and
+a listed tier also needs a permission from ``decide``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,8 +18,8 @@ from curtilage.policy.decision.routes import Route
 class TierKind(StrEnum):
     """What a tier is.
 
-    ``IN_PROCESS``: the local model, in this process. ``HOUSE``: a server in the
-    organisation's own network, which the policy trusts. ``ATTESTED``: an enclave.
+    ``IN_PROCESS``: the local model, in this process. ``HOUSE``: an on-premises server
+    that the policy trusts. ``ATTESTED``: an enclave.
     """
 
     IN_PROCESS = "in_process"
@@ -31,8 +31,8 @@ class TierKind(StrEnum):
 class RoutingClass(StrEnum):
     """How much a query may risk; an earlier member is more private than a later one.
 
-    ``RESTRICTED``: it must stay in the house. ``CONFIDENTIAL``: it leaves without its
-    names only, or to an enclave that shows more than others. ``INTERNAL``: it may
+    ``RESTRICTED``: it must be kept on premises. ``CONFIDENTIAL``: it may leave only
+    without its names, or to an enclave with stronger evidence. ``INTERNAL``: it may
     leave, and its sender asked for care. ``PUBLIC``: it may leave.
     """
 
@@ -52,7 +52,7 @@ _PRIVACY: Final = {each: -index for index, each in enumerate(RoutingClass)}
 
 @unique
 class Denial(StrEnum):
-    """Why a tier may not answer, or cannot; a closed set, safe to tell.
+    """Why a tier may not or cannot answer; a closed set, safe to report.
 
     The first four are the policy's; the rest narrow what it permits.
     """
@@ -77,8 +77,8 @@ class Tier:
     Attributes:
         id: its name in the policy.
         kind: what it is.
-        trusted: of a tier in the house, the classes that it may be told although
-            they must not leave; the ``uncertain.*`` among them, too.
+        trusted: for an on-premises tier, the classes that it may receive although
+            they must not leave; ``uncertain.*`` included.
     """
 
     id: str
@@ -88,10 +88,10 @@ class Tier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What some classes of data ask of a tier.
+    """What some data classes require of a tier.
 
     Attributes:
-        classes: whose presence makes it hold.
+        classes: the demand applies when one of them is found.
         only: the tiers that may answer, by id; None: any.
         never: the tiers that may not.
     """
@@ -101,7 +101,7 @@ class Demand:
     never: frozenset[str] = frozenset()
 
     def denies(self, tier: Tier) -> bool:
-        """Tell whether it denies a tier."""
+        """Return whether it denies a tier."""
         return tier.id in self.never or (
             self.only is not None and tier.id not in self.only
         )
@@ -142,13 +142,13 @@ ENCLAVE_TIER: Final = Tier(id="enclave", kind=TierKind.ATTESTED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tiering:
-    """What a policy says of tiers.
+    """A policy's rules about tiers.
 
     Attributes:
         tiers: the most private first; ids are unique.
-        classes: the tiers that may answer queries of a routing class, by id; of a
-            class that is left out, any.
-        demands: what classes of data ask for, in the policy's order.
+        classes: the tiers that may answer queries of a routing class, by id; any
+            tier for a class that is left out.
+        demands: what data classes require, in the policy's order.
         claimed: classes for which an enclave must show more than for others.
         known: every class that can be found.
 
@@ -165,9 +165,9 @@ class Tiering:
     known: frozenset[str] = field(default=CLASSES, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse ids that stand for two tiers."""
-        # The loader says so too, with a line number. Permissions name tiers by id: a
-        # server in the house and an enclave of one name could each pass for the other.
+        """Refuse an id that two tiers share."""
+        # The loader checks it too, with a line number. Permissions name tiers by id: an
+        # on-premises server and an enclave with the same id could be confused.
         if len({each.id for each in self.tiers}) < len(self.tiers):
             raise ValueError("two tiers have the same id")
 
@@ -184,23 +184,23 @@ class Tiering:
         Args:
             route: what the rules permit.
             found: every class that was found, ``uncertain.*`` too.
-            pinned: an earlier query of its conversation had to stay.
-            floor: what its sender declared; raises its class and lowers none.
+            pinned: an earlier query of its conversation was kept local.
+            floor: what its sender declared; can only raise the class.
         """
         own = _of_route(route, claimed=bool(self.claimed & found))
         routing_class = max(own, floor, key=lambda each: each.privacy)
-        # What a server in the house would be told, if it were asked. Of a conversation
-        # that an earlier query pinned, anything may be in the history; and who asks for
-        # care himself knows of something that was not found. So only one that may be
-        # told anything may be told these.
+        # What an on-premises server would receive if it were asked. The history of a
+        # pinned conversation may contain anything, and a sender who asks for care may
+        # know of something that was not found. So only a server that may receive
+        # everything may receive these.
         unknown = pinned or floor is RoutingClass.RESTRICTED
-        told = self.known | found if unknown else found
-        # Sorted out one by one, with the first reason that holds: the policy's author
-        # reads of each tier why it may not answer.
+        disclosed = self.known | found if unknown else found
+        # One by one, with the first reason that applies, so that the policy's author
+        # sees why each tier may not answer.
         tiers: list[Tier] = []
         denied: list[tuple[str, Denial]] = []
         for tier in self.tiers:
-            reasons = self._denials(tier, route, routing_class, found, told)
+            reasons = self._denials(tier, route, routing_class, found, disclosed)
             reason = next(reasons, None)
             if reason is None:
                 tiers.append(tier)
@@ -216,16 +216,16 @@ class Tiering:
         route: Route,
         routing_class: RoutingClass,
         found: frozenset[str],
-        told: frozenset[str],
+        disclosed: frozenset[str],
     ) -> Iterator[Denial]:
         leaves = route is Route.ENCLAVE
-        # Of a blocked query nobody is asked. What is to leave without its names is
-        # another text, and has a decision of its own.
+        # A blocked query is sent to no tier. A query without its names is another text
+        # and has its own decision.
         if route is Route.BLOCK or (tier.kind is TierKind.ATTESTED and not leaves):
             yield Denial.ROUTE
         # Even where nothing was found: a default of ``local`` keeps such a query too,
-        # and a server that is trusted with nothing is not told it.
-        trusted = bool(tier.trusted) and told <= tier.trusted
+        # so it is not sent to a server that is trusted with nothing.
+        trusted = bool(tier.trusted) and disclosed <= tier.trusted
         if tier.kind is TierKind.HOUSE and not leaves and not trusted:
             yield Denial.NOT_TRUSTED
         if not self._lists(routing_class, tier):
@@ -235,9 +235,9 @@ class Tiering:
                 yield Denial.DEMAND
 
     def _lists(self, routing_class: RoutingClass, tier: Tier) -> bool:
-        # An enclave must be listed for every less private class as well: by a finding
-        # or a declaration more, which only raise the class, a query would leave that
-        # stayed without it.
+        # An enclave must be listed for every less private class as well. Otherwise an
+        # additional finding or declaration, which raises the class, would let a query
+        # leave that was kept local without it.
         asked = [
             each
             for each in RoutingClass

@@ -1,8 +1,8 @@
-"""Addresses that a policy names, and whether two of them have one owner.
+"""Addresses that a policy names, and whether two of them belong to one owner.
 
-Shapes only: nothing is looked up. Two hosts count as one owner's where their last
-two labels are the same, which needs no list of public suffixes and errs on the
-safe side: two customers of one provider's domain count as one.
+Syntax only: nothing is looked up. Two hosts count as one owner's if their last two
+labels are the same. This needs no list of public suffixes and errs on the safe side:
+two customers under one provider's domain count as one.
 """
 
 import re
@@ -42,12 +42,12 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """Read an address; http is for this machine alone.
+    """Read an address; http is only for this machine.
 
     Raises:
-        ValueError: it is none; fit for the author of a policy.
+        ValueError: not an address; the message is fit for the author of a policy.
     """
-    # The length first, so that the pattern never meets a text of any size.
+    # The length first, to bound what the pattern is applied to.
     match = _ADDRESS.fullmatch(text) if len(text) <= MAX_ADDRESS_CHARS else None
     if match is None or int(match["port"] or 1) > _MAX_PORT:
         raise ValueError(
@@ -59,7 +59,7 @@ def parse_address(text: str) -> Address:
 
 
 def mirror_address(text: str) -> str:
-    """Refuse what is no address of a copy of the key list.
+    """Refuse anything but the address of a copy of the key list.
 
     Raises:
         ValueError: with a message for the author.
@@ -69,7 +69,7 @@ def mirror_address(text: str) -> str:
 
 
 def gateway_address(text: str) -> str:
-    """Refuse what is no address of a gateway: scheme, host and port alone.
+    """Refuse anything but the address of a gateway: only scheme, host and port.
 
     Raises:
         ValueError: with a message for the author.
@@ -80,7 +80,7 @@ def gateway_address(text: str) -> str:
 
 
 def house_address(text: str) -> str:
-    """Refuse what is no address of a server in the house.
+    """Refuse anything but the address of an on-premises server.
 
     Raises:
         ValueError: with a message for the author.
@@ -94,8 +94,8 @@ def house_address(text: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host is this machine, by its spelling alone."""
-    # By spelling and never by a look-up, whose answer others could change later.
+    """Return whether a host is this machine, by its spelling alone."""
+    # By spelling, never by a look-up, whose answer others could change later.
     loopback = _IPV4.fullmatch(host) is not None and host.startswith("127.")
     return loopback or host in _LOOPBACK
 
@@ -109,5 +109,5 @@ def registrable_domain(host: str) -> str:
 
 
 def same_owner(one: str, other: str) -> bool:
-    """Tell whether two hosts have to be taken for one owner's."""
+    """Return whether two hosts must be assumed to have one owner."""
     return registrable_domain(one) == registrable_domain(other)

@@ -1,6 +1,6 @@
-"""What a policy names beside itself: lists in files, and the digest over all.
+"""Files that a policy refers to, and the digest over all of them.
 
-The files are the caller's to read; here they are parsed, each once.
+The caller reads the files; here each is parsed once.
 """
 
 import hashlib
@@ -24,13 +24,13 @@ from curtilage.policy.document.routing import Routing
 from curtilage.policy.errors import PolicyError
 
 Files: TypeAlias = Callable[[str], bytes]
-"""Returns what a file holds that a policy names; OSError where it cannot."""
+"""Returns the contents of a file that a policy names; raises OSError."""
 
 
 def digest_of(
     text: str, *, packs: Mapping[str, str], files: Mapping[str, bytes]
 ) -> str:
-    """Return the digest of a policy: of its text, and of all that it names.
+    """Return the digest of a policy: of its text, and of everything that it names.
 
     Where it names nothing, SHA-256 of the text's bytes. Otherwise SHA-256 of
     these lines, each ended by a line feed: ``curtilage-policy-digest 1``,
@@ -38,8 +38,8 @@ def digest_of(
     <name> <digest>`` by name; a digest is SHA-256 of the bytes in hexadecimal.
     No policy reads like these lines, so the two kinds cannot be confused.
     """
-    # Packs in the policy's order, for their rules come in it; files by name, for the
-    # order in which they were read means nothing.
+    # Packs in the policy's order, since it is the order of their rules; files by name,
+    # since the order in which they were read has no meaning.
     lines = [f"pack {name} {_sha256(packs[name].encode())}" for name in packs]
     lines += [f"file {name} {_sha256(files[name])}" for name in sorted(files)]
     digest = _sha256(text.encode())
@@ -55,7 +55,7 @@ def _sha256(content: bytes) -> str:
 
 @dataclass(slots=True)
 class Attachments:
-    """The files that a policy names, read once each, and what they make."""
+    """The files that a policy names, read once each, and their parsed contents."""
 
     files: Files | None
     yaml: Callable[[str], Tree]
@@ -144,22 +144,22 @@ class Attachments:
             if file is None:
                 continue
             try:
-                # The policy's digest is over the file already; this one is for its
-                # author, who names what he measured.
+                # The policy's digest covers the file already; this one is for the
+                # author, who names the file that was measured.
                 if _sha256(self._content(file)) != sha256:
                     yield ("routing", part, "sha256"), "the file has another digest"
             except ValueError as error:
                 yield ("routing", part, key), str(error)
 
     def _content(self, name: str) -> bytes:
-        # Once: a file that changes between two readings would put other words in force
-        # than those that the digest is of.
+        # Once: if a file changed between two readings, the words in force would not be
+        # those that the digest covers.
         if name not in self.contents:
             if self.files is None:
                 raise ValueError("no file can be read here")
             try:
                 self.contents[name] = self.files(name)
-            # Not the system's words, which hold the path on this machine.
+            # Not the system's message, which contains the path on this machine.
             except OSError:
                 raise ValueError("the file cannot be read") from None
         return self.contents[name]

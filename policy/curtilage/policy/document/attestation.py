@@ -1,7 +1,7 @@
-"""The section about evidence: what an enclave must show before anything leaves.
+"""The section ``attestation``: what an enclave must prove before it is sent anything.
 
-Shapes, ranges and words of ``attestation:``, as in ``model``, which puts it into
-the document. What its entries must be together is in ``attestation_checks``.
+Types, ranges and enumerations of ``attestation:``; ``model`` puts it into the
+document. Checks across entries are in ``attestation_checks``.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ DeviceName = Literal["nvidia-gpu", "emulated-nvidia-gpu"]
 ClaimName = Literal["hardware", "gpu", "weights", "no_write"]
 Product = Literal["Milan", "Genoa", "Turin"]
 EmulatedProduct = Literal["Milan", "Genoa", "Turin", "tdx", "nitro", "nvidia-gpu"]
-# "Revoked" is none of them: nothing that Intel has revoked is ever believed.
+# Not "Revoked": nothing that Intel has revoked is ever trusted.
 TcbStatus = Literal[
     "UpToDate",
     "SWHardeningNeeded",
@@ -98,8 +98,8 @@ class Anchor(Section):
         _require_product(self.kind, self.product)
         pinned = VENDOR_ROOT_FINGERPRINTS.get(AnchorKind(self.kind))
         named = self._named()
-        # A policy cannot bring a vendor's root of its own making; the words are for its
-        # author, and ``attest`` refuses it once more.
+        # A policy cannot supply its own root for a vendor; the message is for its
+        # author, and ``attest`` refuses it again.
         if len(named) > 1:
             raise ValueError("'certificate' and 'fingerprint' name two roots")
         if pinned is None and not named:
@@ -139,14 +139,14 @@ def _require_product(kind: str, product: str | None) -> None:
 
 
 class Witness(Section):
-    """Someone who signs what he has seen of a log."""
+    """A witness, which signs the checkpoints of a log that it has seen."""
 
     name: Name
     key: WitnessKey
 
 
 class Log(Section):
-    """The log that a release must be in, and who must have witnessed it."""
+    """The log that a release must be in, and the witnesses that count."""
 
     origin: Name
     key: Ed25519Key
@@ -156,7 +156,7 @@ class Log(Section):
     @model_validator(mode="after")
     def _no_witness_counts_twice(self) -> Self:
         # Under two names one witness would count twice, and a log that is its own
-        # witness vouches for nothing.
+        # witness proves nothing.
         names = {each.name for each in self.witnesses}
         keys = {each.key for each in self.witnesses} | {self.key}
         if len(names) < len(self.witnesses) or len(keys) <= len(self.witnesses):
@@ -190,7 +190,7 @@ class MinTCB(Section):
     @model_validator(mode="after")
     def _fmc_where_it_exists(self) -> Self:
         if (self.fmc is not None) != (self.product == "Turin"):
-            raise ValueError("'fmc' stands for Turin, and for Turin alone")
+            raise ValueError("'fmc' is only for Turin")
         return self
 
 
@@ -224,11 +224,11 @@ class Tdx(Section):
 
 
 class Nitro(Section):
-    """What a Nitro document must show beside its measurement: nothing more."""
+    """What a Nitro document must show besides its measurement: nothing more."""
 
 
 class Tpm(Section):
-    """What a TPM quote must show beside its measurement: nothing more."""
+    """What a TPM quote must show besides its measurement: nothing more."""
 
 
 class Gpu(Section):
@@ -240,14 +240,14 @@ class Gpu(Section):
 
 
 class Platforms(Section):
-    """Which machines; evidence that names none is refused where this stands."""
+    """Which machines; with this section, evidence that names no machine is refused."""
 
     deny: Annotated[tuple[Machine, ...], Field(max_length=MAX_LISTED)] = ()
     allow: Annotated[tuple[Machine, ...], Field(max_length=MAX_LISTED)] | None = None
 
     @model_validator(mode="after")
     def _something(self) -> Self:
-        # An empty ``allow`` is not nothing: it allows no machine.
+        # An empty ``allow`` has a meaning: it allows no machine.
         if not self.deny and self.allow is None:
             raise ValueError("lists no machine: 'deny', 'allow'")
         return self
@@ -268,7 +268,7 @@ ClassName = Annotated[str, AfterValidator(class_or_branch)]
 
 
 class Demand(Section):
-    """What some data classes demand beside everything else in the section."""
+    """What some data classes demand in addition to the rest of the section."""
 
     classes: Annotated[
         tuple[ClassName, ...], Field(min_length=1, max_length=MAX_LISTED)
@@ -285,7 +285,7 @@ class Demand(Section):
 
     @model_validator(mode="after")
     def _something(self) -> Self:
-        # An empty list is not nothing: no enclave meets it.
+        # An empty list has a meaning: no enclave meets it.
         limits = (
             self.cpu_tees,
             self.max_evidence_age_s,

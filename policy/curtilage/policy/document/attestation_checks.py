@@ -1,7 +1,7 @@
-"""What the entries of ``attestation:`` must be together.
+"""Checks across the entries of ``attestation:``.
 
-Works on the tree as it was written, as ``checks`` does: a value of the wrong
-type is passed over here, for ``model`` tells it.
+Works on the tree as it was written, like ``checks``: a value of the wrong
+type is ignored here, since ``model`` reports it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ _SPEAKS_OF: Final[Mapping[str, frozenset[str]]] = {
     "nitro": frozenset({Tee.NITRO.value, Tee.EMULATED_NITRO.value}),
     "tpm": frozenset({Tee.TPM.value}),
 }
-# These two have nothing to say, so they may be left out.
+# These two have no keys that are required, so they may be left out.
 _OPTIONAL: Final = frozenset({"nitro", "tpm"})
 _PPID_HEX: Final = 32
 _NEEDS: Final = "needs environment: development"
@@ -34,7 +34,7 @@ _NEEDS: Final = "needs environment: development"
 def attestation_complaints(tree: Tree) -> Iterator[Complaint]:
     """Yield what is wrong between the section's entries, each with its place."""
     attestation = tree if isinstance(tree, dict) else {}
-    # Whatever is not that word counts as production, a misspelt one too.
+    # Any other word counts as production, a misspelt one too.
     if attestation.get("environment") != "development":
         yield from _production(attestation)
     yield from _anchors_once(attestation)
@@ -46,7 +46,7 @@ def attestation_complaints(tree: Tree) -> Iterator[Complaint]:
 
 
 def _production(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
-    """Tell whatever proves no isolation and is named all the same."""
+    """Report every entry that proves no isolation."""
     yield from _anchors_in_production(attestation)
     for index, tee in enumerate(list_in(attestation, "required_cpu_tees")):
         if not _isolates(tee):
@@ -83,7 +83,7 @@ def _anchors_once(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
 
 
 def _isolates(name: Tree) -> bool:
-    # A name that is unknown is told by ``model``, and not here a second time.
+    # ``model`` reports an unknown name; it is not reported here a second time.
     return not isinstance(name, str) or name not in _TEES or Tee(name).isolates
 
 
@@ -92,7 +92,7 @@ def _unfit(name: Tree) -> str:
 
 
 def _sections(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
-    """Tell a kind without its section, and a section without its kind."""
+    """Report a kind without its section, and a section without its kind."""
     named = _strings(attestation, "required_cpu_tees")
     if not named:
         return
@@ -101,7 +101,7 @@ def _sections(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
         if used and section not in attestation and section not in _OPTIONAL:
             kinds = ", ".join(sorted(named & speaks_of))
             yield (_SECTION,), f"{kinds} needs the section {section!r}"
-        # Rules that look at nothing: who wrote them expects that something is judged.
+        # Rules that apply to nothing: their author expects them to have an effect.
         if section in attestation and not used:
             message = "no kind of evidence that is required is judged by this"
             yield (_SECTION, section), message
@@ -127,7 +127,7 @@ def _measurements(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
         for index, entry in enumerate(list_in(measurements, tee)):
             if not isinstance(entry, dict):
                 continue
-            # A value of another type is told by ``model``, and names no register here.
+            # ``model`` reports a value of another type; here it names no register.
             named_here = {k: v for k, v in entry.items() if isinstance(v, str)}
             problem = measurement_problem(named_here, Tee(tee))
             if problem is not None:
@@ -135,24 +135,24 @@ def _measurements(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
 
 
 def _platforms(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
-    """Tell a machine that no evidence of a required kind could name."""
+    """Report a machine that no evidence of a required kind could name."""
     named = _strings(attestation, "required_cpu_tees")
     platforms = mapping_in(attestation, "platforms")
     for key in ("deny", "allow"):
         for index, machine in enumerate(list_in(platforms, key)):
             kinds = _kinds_that_name(machine) if isinstance(machine, str) else named
-            # A machine that no evidence can name is denied or allowed in vain, and its
-            # author would believe that he had done something.
+            # Denying or allowing a machine that no evidence can name has no effect, and
+            # the author would believe that it had.
             if named and not kinds & named:
                 message = "no kind among required_cpu_tees names a machine so"
                 yield (_SECTION, "platforms", key, index), message
 
 
 def _kinds_that_name(machine: str) -> frozenset[str]:
-    # Each vendor's names have a form of their own, so the form tells the vendor.
+    # Each vendor's names have their own form, so the form identifies the vendor.
     if machine.startswith("i-"):
         return _SPEAKS_OF["nitro"]
-    # What hides itself is written as zeros, and counts as naming no machine.
+    # A hidden id is written as zeros, and counts as naming no machine.
     if not machine.strip("0"):
         return frozenset()
     return _SPEAKS_OF["tdx" if len(machine) == _PPID_HEX else "snp"]

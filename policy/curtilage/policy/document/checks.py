@@ -1,7 +1,7 @@
-"""What a policy's entries must be together; each alone is ``model``'s matter.
+"""Checks across a policy's entries; ``model`` checks each entry by itself.
 
-Works on the tree as it was written, so that these problems are told along with
-all others. A value of the wrong type is passed over here: ``model`` tells it.
+Works on the tree as it was written, so that these problems are reported along with
+all others. A value of the wrong type is ignored here: ``model`` reports it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -61,11 +61,11 @@ def pack_complaints(tree: Tree, name: str) -> Iterator[Complaint]:
     if document.get("pack") != name:
         yield ("pack",), f"this file is the pack {name!r}"
     for index, rule in enumerate(rules):
-        # A pack is shared by many policies: one that brought the rule along would hide
-        # that a policy itself lacks it.
+        # A pack is shared by many policies: a pack with this rule would hide that a
+        # policy itself lacks it.
         if rule.get("id") == ANY_UNCERTAIN:
             place = ("rules", index, "id")
-            yield place, f"{ANY_UNCERTAIN!r} stands in each policy, and in no pack"
+            yield place, f"{ANY_UNCERTAIN!r} must be in each policy, and in no pack"
         if not rule.get("reason"):
             yield ("rules", index), "each rule of a pack gives its reason"
 
@@ -126,8 +126,8 @@ def _ids(
 
 
 def _any_uncertain(rules: Sequence[Mapping[str, Tree]]) -> Iterator[Complaint]:
-    # What a detector could not do is told as a finding, and this rule keeps it home.
-    # Without it, a worker that broke down would be one that found nothing.
+    # A detector's failure is reported as a finding, and this rule keeps it local.
+    # Without the rule, a worker that crashed would count as one that found nothing.
     found = [i for i, rule in enumerate(rules) if rule.get("id") == ANY_UNCERTAIN]
     if not found:
         rule_text = (
@@ -156,7 +156,7 @@ def _transport(
     transport: Mapping[str, Tree], attestation: Mapping[str, Tree]
 ) -> Iterator[Complaint]:
     if transport.get("cover") is not None and transport.get("unsafe_unpadded") is True:
-        message = "cover traffic is told from answers that are not padded"
+        message = "cover traffic can be distinguished from answers that are not padded"
         yield ("transport", "cover"), message
     accept = transport.get("accept")
     entries = accept if isinstance(accept, list) else []
@@ -168,7 +168,7 @@ def _transport(
     for key, address in named.items():
         if address is not None and address.scheme == "http" and not development:
             yield ("transport", key), "plain http needs environment: development"
-    # Whoever runs the enclave must not be the one who vouches for its keys; on one
+    # The enclave's operator must not also run the second source of its keys. On one
     # machine, as in development, there is only one owner.
     mirror, gateway = named["mirror"], named["gateway"]
     if mirror is None or gateway is None or not same_owner(mirror.host, gateway.host):

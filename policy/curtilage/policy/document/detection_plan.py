@@ -1,8 +1,7 @@
-"""What the detectors must run for one policy, as data, and as JSON both ways.
+"""The detection plan of a policy: what the detectors run, with its JSON form.
 
-It crosses into the worker that detects, as its first frame. It holds the words
-of the policy's own dictionaries, which are the organisation's secrets: no repr
-shows them.
+It is sent to the detectors' worker as the first frame. It contains the words of the
+policy's own dictionaries, which are the organisation's secrets: no repr shows them.
 """
 
 import re
@@ -76,7 +75,7 @@ class NerPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnDetector:
-    """A detector that a policy brings itself.
+    """A detector that a policy defines.
 
     Attributes:
         id: unique in its policy.
@@ -89,7 +88,7 @@ class OwnDetector:
         table: or an ``exact_list``, as its file has it; empty: there is none.
         salt: the key of those, in hexadecimal; empty unless ``kind`` is ``edm``.
         context: words that make a hit surer.
-        window: how far from a hit they may stand, in characters.
+        window: how far from a hit they may be, in characters.
         boost: how much surer, added to the score.
         validate: the check that a hit must pass, by name; empty: none.
         exclude: exact values that do not count.
@@ -148,8 +147,8 @@ class OwnDetector:
 class ExclusionList:
     """A list of texts whose findings an exclusion may remove.
 
-    Whoever makes a finding notes the name in ``Finding.listed`` where the found
-    text, folded (``dictionaries.folded``), is one of the entries, folded.
+    A detector adds the name to ``Finding.listed`` if the found text, folded
+    (``dictionaries.folded``), is one of the entries, folded.
 
     Attributes:
         name: as the policy calls it.
@@ -241,7 +240,7 @@ class DetectionPlan:
         detectors: the policy's own.
         scan: whether the worker may stop when the route is settled.
         exit_classes: classes of which one validated finding alone keeps the
-            query home, sorted; empty where everything must be looked at.
+            query local, sorted; empty where everything must be inspected.
         lists: the texts that exclusions name.
         languages: what may be judged, as ISO 639-1; a text in any other stays.
         presidio: the operator's recognizers.
@@ -259,12 +258,12 @@ class DetectionPlan:
 
     @property
     def tables(self) -> Mapping[str, bytes]:
-        """The exact lists, each by its digest; they do not stand in ``to_fields``."""
+        """The exact lists, each by its digest; ``to_fields`` does not contain them."""
         found = (each.table for each in self.detectors if each.table)
         return {sha256(table).hexdigest(): table for table in found}
 
     def to_fields(self) -> Fields:
-        """Return it as JSON values; see ``tables`` for what they leave out."""
+        """Return it as JSON values, without the exact lists (``tables``)."""
         return {
             "packs": list(self.packs),
             "recognizers": list(self.recognizers),
@@ -308,7 +307,7 @@ class DetectionPlan:
 
 
 def _mapping(value: object, made: type[object]) -> Mapping[str, object]:
-    # Exactly these: a field that is missing would be a detector that does not run.
+    # Exactly these: a missing field would mean a detector that does not run.
     expected = {each.name for each in fields(cast("type[NerPlan]", made))}
     if not isinstance(value, dict) or cast("Fields", value).keys() != expected:
         raise ValueError(f"not the fields of {made.__name__}")

@@ -1,8 +1,8 @@
-"""Lists of words and of exact values: their files, and how texts compare.
+"""Lists of words and of exact values: their files, and how texts are compared.
 
 A file is UTF-8 with one entry in a line; empty lines and lines that begin with
-``#`` are left out. The part of the program that detects compares by the same
-functions, so that a list means one thing. No message holds an entry.
+``#`` are ignored. The detectors compare by the same functions, so that a list
+has one meaning. No message contains an entry.
 """
 
 import hashlib
@@ -47,15 +47,15 @@ def folded(text: str) -> str:
 
 
 def compacted(text: str) -> str:
-    """Return the letters and digits of a text, folded; exact values so compare."""
+    """Return the letters and digits of a text, folded, to compare exact values."""
     return "".join(char for char in folded(text) if char.isalnum())
 
 
 def edm_entry(value: str, *, salt: bytes) -> str:
-    """Return what stands for an exact value in a file.
+    """Return the entry of an exact value in a file.
 
     HMAC-SHA256 under ``salt`` of the value's letters and digits, folded, in
-    hexadecimal. Who has file and salt can confirm a guess, and no more.
+    hexadecimal. With file and salt one can confirm a guess, and no more.
 
     Raises:
         ValueError: nothing is left to compare.
@@ -63,7 +63,7 @@ def edm_entry(value: str, *, salt: bytes) -> str:
     compact = compacted(value)
     if not compact:
         raise ValueError("an exact value has a letter or a digit")
-    # A plain hash of a card or social security number is found by trying them all.
+    # A plain hash of a card or social security number is found by exhaustive search.
     return hmac.new(salt, compact.encode(), hashlib.sha256).hexdigest()
 
 
@@ -81,7 +81,7 @@ def _lines(content: bytes) -> list[tuple[int, str]]:
         for number, line in enumerate(text.splitlines(), start=1)
         if line.strip() and not line.startswith("#")
     ]
-    # A list that was emptied by mistake would find nothing, and nobody would notice.
+    # A list that was emptied by mistake would silently find nothing.
     if not entries:
         raise ValueError("the file has no entry")
     if len(entries) > MAX_ENTRIES:

@@ -1,4 +1,4 @@
-"""Exact lists: a million values or records in a file, none of them readable.
+"""Exact lists: files of up to a million values or records, none of them readable.
 
 The file is one line that names the format, one line of JSON (``_Header``), then
 tables, each of unsigned 64-bit numbers, little-endian, ascending: the first eight
@@ -6,10 +6,10 @@ bytes of HMAC-SHA256 under the policy's salt. One table for each way of comparin
 holds the values that count alone; where columns count together, one holds the
 values of each column, and one the combinations that are a row of the source.
 
-A run of words that is not in a table of ``n`` is taken for one of it with a
-probability of ``n`` in 2**64. Who has file and salt can confirm a guess, and no
-more; the numbers of a small range (cards, social security numbers) can all be
-guessed, so both are to be kept.
+A run of words that is not in a table of ``n`` matches by accident with a
+probability of ``n`` in 2**64. With file and salt one can confirm a guess, and no
+more; but the numbers of a small range (cards, social security numbers) can all be
+guessed, so keep both secret.
 """
 
 import hmac
@@ -49,7 +49,7 @@ _ORDINAL = re.compile(r"([0-9]{1,2})(?:st|nd|rd|th|er|e|o)?")
 _JOINING: Final = frozenset({"de", "del", "do", "of", "the", "di"})
 _EIGHT = 8
 _YEARS: Final = range(1850, 2101)
-# The first letters by which the months of seven languages are told apart.
+# The first letters that distinguish the months of seven languages.
 _MONTHS: Final = (
     ("jan", "gen", "ene", "janv"),
     ("feb", "fev", "fév", "febbr"),
@@ -84,8 +84,8 @@ class _Header:
     """The second line of a file.
 
     Attributes:
-        key_check: by which a wrong salt is told: else nothing would ever be found.
-        near: how far apart values that count together may stand, in characters.
+        key_check: detects a wrong salt, with which nothing would ever be found.
+        near: how far apart values that count together may be, in characters.
         columns: those that are used.
         alone: which of them count alone, by index.
         together: which of them count together, by index.
@@ -127,7 +127,7 @@ def forms(words: Sequence[str], compare: Compare) -> tuple[str, ...]:
 
 
 def _days(words: Sequence[str]) -> tuple[str, ...]:
-    # The day or the year stands last, in every order: most runs end here.
+    # The day or the year is last, in every order: most runs end here.
     if not _DIGIT.match(words[-1]):
         return ()
     if len(words) == 1 and len(words[0]) == _EIGHT and words[0].isdecimal():
@@ -139,7 +139,7 @@ def _days(words: Sequence[str]) -> tuple[str, ...]:
     parts_wanted = 3
     if len(words) != parts_wanted:
         return ()
-    orders = ((0, 1, 2), (2, 1, 0), (2, 0, 1))  # year, month, day: where each stands
+    orders = ((0, 1, 2), (2, 1, 0), (2, 0, 1))  # positions of year, month, day
     found = set[str]()
     for year_at, month_at, day_at in orders:
         day = _ORDINAL.fullmatch(words[day_at])
@@ -174,15 +174,15 @@ def _years(word: str) -> Iterator[int]:
 
 
 def digest_of_value(form: str, compare: Compare, *, salt: bytes) -> int:
-    """Return what stands for a value's form: 64 bits of its HMAC."""
-    # A value compared by its text has the digest of ``dictionaries.edm_entry``, cut;
-    # the others a name in front that no letters and digits can look like.
+    """Return the digest of a value's form: 64 bits of its HMAC."""
+    # A value compared by its text has the digest of ``dictionaries.edm_entry``,
+    # truncated; the others have a prefix that no letters and digits can equal.
     label = "" if compare == "text" else f"\x00{compare}\x00"
     return _cut(hmac.digest(salt, (label + form).encode(), "sha256"))
 
 
 def digest_of_row(number: int, values: Iterable[int], *, salt: bytes) -> int:
-    """Return what stands for values of one row in the combination of this number."""
+    """Return the digest of one row's values in the combination of this number."""
     parts = b"".join(value.to_bytes(_EIGHT) for value in values)
     return _cut(hmac.digest(salt, _TOGETHER + bytes([number]) + parts, "sha256"))
 
@@ -195,7 +195,7 @@ def _cut(digest: bytes) -> int:
 
 
 class ExactListWriter:
-    """Takes rows, keeps their digests only, and makes the file of them."""
+    """Builds the file from rows, of which it keeps only digests."""
 
     def __init__(
         self,
@@ -206,14 +206,14 @@ class ExactListWriter:
         together: Sequence[Sequence[int]] = (),
         near: int = DEFAULT_NEAR,
     ) -> None:
-        """Take what is to be made.
+        """Start a list.
 
         Args:
             salt: the policy's.
             columns: of the source.
             alone: columns whose values count by themselves, by index.
             together: columns that count together, by index, two or three each.
-            near: how far apart such values may stand, in characters.
+            near: how far apart such values may be, in characters.
 
         Raises:
             ValueError: too many columns, or too far apart.
@@ -321,13 +321,13 @@ def _key_check(salt: bytes) -> str:
 
 
 def is_exact_list(content: bytes) -> bool:
-    """Tell whether a file says that it is an exact list; a list of words does not."""
+    """Return whether a file is marked as an exact list, not as a list of words."""
     return content.startswith(MAGIC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExactList:
-    """A file, ready to be asked; 8 bytes an entry, and a few thousand beside.
+    """A file that was read; takes 8 bytes an entry, and a few thousand more.
 
     Attributes:
         columns: of the source.
@@ -363,7 +363,7 @@ class ExactList:
             raise ValueError("the file is no exact list")
         end = content.find(b"\n", len(MAGIC), len(MAGIC) + MAX_HEADER_BYTES) + 1
         header = _header(content[len(MAGIC) : end])
-        # Under another salt nothing would ever be found, and nobody would notice.
+        # Under another salt nothing would ever be found, silently.
         if not hmac.compare_digest(header.key_check, _key_check(salt)):
             raise ValueError("the exact list was made with another salt")
         if len(content) - end != _EIGHT * sum(header.tables):
@@ -406,7 +406,7 @@ class ExactList:
         return tuple(named)
 
     def places(self, text: str, *, salt: bytes) -> Iterator[tuple[int, int]]:
-        """Yield where values stand that count alone, then those that count together.
+        """Yield the places of values: those that count alone, then those together.
 
         One to eight words in a row, at most three characters between two of them.
         """
@@ -441,7 +441,7 @@ class ExactList:
                     yield compare, digest_of_value(form, compare, salt=salt)
 
     def _possible(self, run: Sequence[str]) -> bool:
-        """Tell whether words can be a value; spares most of the hashing."""
+        """Return whether words can be a value; avoids most of the hashing."""
         if self.lengths and sum(map(len, run)) not in self.lengths:
             return False
         # A number may be written in groups, and a name in one word more than the
@@ -456,7 +456,7 @@ class ExactList:
         salt: bytes,
     ) -> Iterator[tuple[int, int]]:
         """Yield the places of values of one row, each value's own."""
-        told = set[tuple[int, int]]()
+        places = set[tuple[int, int]]()
         chosen: list[tuple[tuple[int, int, int], ...]] = [
             (each,) for each in found[group[0]]
         ]
@@ -466,8 +466,8 @@ class ExactList:
             for row in chosen:
                 least = min(each[0] for each in row)
                 most = max(each[1] for each in row)
-                # Only what can be near: else a page of names would take the square
-                # of its length.
+                # Only what can be near: otherwise a page of names would take the
+                # square of its length.
                 at = bisect_left(starts, least - self.near - MAX_ENTRY_CHARS)
                 while at < len(starts) and starts[at] <= most + self.near:
                     each = found[column][at]
@@ -480,8 +480,8 @@ class ExactList:
         for row in chosen:
             digest = digest_of_row(number, (each[2] for each in row), salt=salt)
             if _holds(self.rows[number], digest):
-                told |= {each[:2] for each in row}
-        yield from sorted(told)
+                places |= {each[:2] for each in row}
+        yield from sorted(places)
 
 
 def _runs(
@@ -514,7 +514,7 @@ def _table(body: memoryview) -> Sequence[int]:
         swapped = array("Q", bytes(body))
         swapped.byteswap()
         table = swapped
-    # Out of order, some would not be found, and nobody would notice.
+    # Out of order, some would silently not be found.
     if not all(one < other for one, other in pairwise(table)):
         raise ValueError("a table of the exact list is not in order")
     return table
@@ -524,7 +524,7 @@ def _header(line: bytes) -> _Header:
     """Read the second line.
 
     Raises:
-        ValueError: it is none; says no more.
+        ValueError: it is invalid; the message has no details.
     """
     try:
         given = cast("dict[str, object]", json.loads(line))

@@ -1,6 +1,6 @@
-"""Keys and certificates as they are written in a policy: base64, vkey and PEM.
+"""Keys and certificates in a policy: base64, vkey and PEM.
 
-Shapes only; what a certificate says is verified elsewhere.
+Syntax only; certificates are verified elsewhere.
 """
 
 import base64
@@ -59,7 +59,7 @@ def _decode(value: object, *types: int) -> bytes:
     if key is not None:
         return key
     try:
-        # ``validate``: else it skips what is no base64, and two texts are one key.
+        # ``validate``: otherwise it skips other characters, and two texts are one key.
         return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
         raise ValueError("not base64, and no vkey") from None
@@ -72,7 +72,7 @@ def decode_certificate(value: object) -> bytes:
         ValueError: it is none; fit for the author of a policy.
     """
     # Found by prefix and suffix: a pattern with spaces on both sides of the base64
-    # would try every way of sharing them out.
+    # would backtrack over every way to divide them.
     text = value.strip() if isinstance(value, str) else ""
     body = text.removeprefix(_BEGIN).removesuffix(_END)
     whole = len(body) == len(text) - len(_BEGIN) - len(_END)

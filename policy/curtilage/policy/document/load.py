@@ -1,13 +1,13 @@
-"""Text to policy: the YAML that people write, read without surprises.
+"""Loads policies from a strict subset of YAML.
 
-A subset of YAML 1.1: mappings with distinct text keys, sequences, text,
-decimal integers, ``true``, ``false`` and null. Whatever else YAML offers is
-refused by line: anchors, aliases, tags, directives, further documents. So
-``NO`` is text, ``012`` is no octal and ``1:30`` no number of seconds.
+The subset of YAML 1.1: mappings with distinct text keys, sequences, text,
+decimal integers, ``true``, ``false`` and null. Everything else is refused with its
+line: anchors, aliases, tags, directives, further documents. So ``NO`` is text,
+``012`` is not an octal number and ``1:30`` not a number of seconds.
 
 The text is read as events, never composed by the library, so size and depth
-are bounded while reading. Then the tree is checked, and every problem of every
-kind is told at once, each with its line.
+are bounded while reading. Then the tree is checked, and all problems are reported
+at once, each with its line.
 """
 
 import json
@@ -52,8 +52,8 @@ _WORDS: Final[dict[str, bool | None]] = {
     "~": None,
     "": None,
 }
-# Controls but line feed and tab, marks that turn the direction of writing, and
-# halves of characters: a reason is shown on terminals, and must be encodable.
+# Control characters but line feed and tab, bidirectional marks, and surrogates: a
+# reason is shown on terminals, and must be encodable.
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -103,7 +103,7 @@ def load_policy(
         problems |= reader.located(list(as_written(found, tree)))
     if problems or document is None:
         raise PolicyError(tuple(sorted(problems)), source=source)
-    # What is right is made ready once, so that a decision reads nothing any more.
+    # A valid document is prepared once, so that a decision reads no file.
     thresholds, packs = document.thresholds, document.packs
     # A detector may find a class of the tree; the policy's own are only the new ones.
     found_by = [each.data_class for each in document.detectors.own]
@@ -249,12 +249,12 @@ def _modelled(
         return model.model_validate_json(json.dumps(tree), context=own), []
     except ValidationError as error:
         return None, [
-            # A mapping's wrong key is told at its own place.
+            # A wrong key of a mapping is reported at its own place.
             (
                 tuple(part for part in each["loc"] if part != "[key]"),
                 _words(each["type"], each["msg"]),
             )
-            # No input: it may be a word of the organisation's own lists.
+            # Without the input: it may be a word of the organisation's own lists.
             for each in error.errors(include_url=False, include_input=False)
         ]
 
@@ -267,12 +267,12 @@ def _words(kind: str, message: str) -> str:
 
 
 class _Events(Protocol):
-    """What is used of the library's loader, which has no types of its own."""
+    """The part of the library's loader that is used; the library has no types."""
 
     line: int
 
     def check_event(self) -> bool:
-        """Tell whether there is another event."""
+        """Return whether there is another event."""
         ...
 
     def get_event(self) -> yaml.Event:
@@ -295,7 +295,7 @@ class _Reader:
     """Events to a tree, and the line of every place in it."""
 
     problems: list[Problem] = field(default_factory=list[Problem])
-    broken: bool = False  # the rest could not be read: check nothing further
+    broken: bool = False  # the rest could not be read: no further checks
     _lines: dict[Location, int] = field(default_factory=dict[Location, int])
     _refused: set[Location] = field(default_factory=set[Location])
     _frames: list[_Frame] = field(default_factory=list[_Frame])
@@ -320,7 +320,7 @@ class _Reader:
         except yaml.MarkedYAMLError as error:
             self._stop(_line_of(error.problem_mark), f"not YAML: {error.problem}")
         except (ValueError, OverflowError):
-            # The library hands the number of an escape to chr() unchecked.
+            # The library passes the number of an escape to chr() unchecked.
             self._stop(loader.line + 1, "not YAML: an escape beyond Unicode")
         return self._root
 
@@ -374,7 +374,7 @@ class _Reader:
             self._stop(line, "a key is text")
             return
         key = event.value
-        # Keys stand in messages, and messages on terminals.
+        # Keys appear in messages, and messages on terminals.
         if _UNPRINTABLE.search(key):
             key = ascii(key)
             self._refuse(line, (*frame.place, key), "a character that cannot be shown")
@@ -382,25 +382,23 @@ class _Reader:
         self._check_plain(event, place, line)
         if not isinstance(_scalar(event), str):
             self._refuse(line, place, "a key is text: put it in quotes")
-        # The library would keep the last of two in silence: a second ``default`` far
-        # below would be in force, and the reader would believe the first.
+        # The library would silently keep the last of two: a second ``default`` far
+        # below would be in force, and the reader would rely on the first.
         frame.key, frame.repeated = key, key in frame.value
         if frame.repeated:
             first = self._lines[place]
-            self._tell(
-                line, place, f"this key stands here twice, first in line {first}"
-            )
+            self._tell(line, place, f"this key is given twice, first in line {first}")
         self._lines.setdefault(place, line)
 
     def _check_plain(self, event: yaml.NodeEvent, place: Location, line: int) -> None:
-        # Nine lines of aliases of aliases stand for gigabytes; and who reads the file
-        # would have to put each in its place himself.
+        # Nine lines of nested aliases can expand to gigabytes, and a reader of the file
+        # would have to resolve each alias.
         if isinstance(event, yaml.AliasEvent):
             self._refuse(line, place, "aliases are not accepted: write it out")
             return
         if event.anchor is not None:
             self._tell(line, place, "anchors are not accepted")
-        # A tag says what type a value is to become; here only the model says that.
+        # A tag sets a value's type; here only the model does.
         if getattr(event, "tag", None) is not None:
             self._refuse(line, place, "tags are not accepted")
 
@@ -413,7 +411,7 @@ class _Reader:
             return value
         if isinstance(event, yaml.AliasEvent):
             return None
-        # While reading, before anything that recurses sees the tree.
+        # While reading, before any recursive code sees the tree.
         if len(self._frames) == MAX_DEPTH:
             self._stop(line, f"a policy nests at most {MAX_DEPTH} deep")
         return {} if isinstance(event, yaml.MappingStartEvent) else []
@@ -430,7 +428,7 @@ class _Reader:
         self._tell(line, place, message)
 
     def _stop(self, line: int, message: str) -> None:
-        # Of half a tree, problems would be told that its author does not have.
+        # Half a tree would lead to reports of problems that the file does not have.
         self.broken = True
         self._tell(line, (), message)
 

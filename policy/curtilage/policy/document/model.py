@@ -1,8 +1,8 @@
-"""A policy as data: what the file may say, and the policy that is made of it.
+"""A policy as data: the model of the file, and the policy that is built from it.
 
-The models mirror the file, section by section. They check shapes, ranges and
-words; what concerns several entries at once is in ``checks``. Everything is
-frozen, and a key that stands here has an effect.
+The models mirror the file, section by section. They check types, ranges and
+enumerations; checks across entries are in ``checks``. Everything is frozen, and
+every key that is defined here has an effect.
 """
 
 from collections.abc import Iterator
@@ -88,7 +88,7 @@ PATIENT_WALL_MS: Final = 3_600_000
 PACKS: Final[tuple[str, ...]] = get_args(PackName)
 
 
-# --- detection: what is looked for, and when it counts -----------------------
+# --- detection: what is detected, and when it counts -------------------------
 
 
 RouteName = Annotated[Route, BeforeValidator(own_route)]
@@ -110,17 +110,17 @@ Packs = Annotated[tuple[PackName, ...], AfterValidator(each_once)]
 
 
 class Default(Section):
-    """What happens to a query that no rule keeps home."""
+    """What happens to a query that no rule keeps local."""
 
     decision: RouteName
     require: Annotated[tuple[str, ...], AfterValidator(all_requirements)] = ()
 
 
 class Limits(Section):
-    """How much is inspected, and for how long; beyond is uncertain.
+    """Limits of inspection; whatever exceeds them is uncertain.
 
-    The deadline counts the processor time of the detectors, so that a busy neighbour
-    takes none of it; ``deadline_wall_ms`` ends what neither works nor ends.
+    The deadline counts the processor time of the detectors, so that other load does not
+    reduce it; ``deadline_wall_ms`` stops a detector that hangs.
     """
 
     max_chars: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000
@@ -162,8 +162,8 @@ class Ner(Section):
 
     @model_validator(mode="after")
     def _complete_or_none(self) -> Self:
-        # A model without its digest could be exchanged on the disk, and one without
-        # labels would find nothing that counts.
+        # A model without a digest could be replaced on the disk, and one without labels
+        # would find nothing that counts.
         given = (bool(self.path), bool(self.sha256), bool(self.labels))
         if self.engine in {"spacy", "transformers"} and not all(given):
             raise ValueError(f"{self.engine} needs 'path', 'sha256' and 'labels'")
@@ -199,14 +199,14 @@ class DetectorEntry(Section):
 
     @model_validator(mode="after")
     def _of_its_kind(self) -> Self:
-        # Exactly one source: of two, one would be passed over.
+        # Exactly one source: with two, one would be ignored.
         keys = ("pattern", "file", "entries")
         given = {key for key in keys if getattr(self, key) is not None}
         if len(given) != 1 or not given <= _BRINGS[self.kind]:
             wanted = " or ".join(repr(key) for key in sorted(_BRINGS[self.kind]))
             raise ValueError(f"a detector of kind {self.kind} has {wanted}, and one")
         if (self.salt is not None) != (self.kind == "edm"):
-            raise ValueError("'salt' stands where the kind is edm, and there alone")
+            raise ValueError("'salt' is required for the kind edm, and only there")
         if self.boost and not self.context:
             raise ValueError("'boost' needs 'context', or it has no effect")
         return self
@@ -239,7 +239,7 @@ class EntryPoint(Section):
 
 
 class Recognizers(Section):
-    """Recognizers of the operator's, in Presidio's YAML or in Python."""
+    """The operator's recognizers, in Presidio's YAML or in Python."""
 
     file: FileName | None = None
     entry_points: Annotated[tuple[EntryPoint, ...], Field(max_length=50)] = ()
@@ -253,7 +253,7 @@ class Recognizers(Section):
 
 
 class Detectors(Section):
-    """The policy's own detectors, and the wall round the process of all of them.
+    """The policy's own detectors, and the sandbox of the detectors' process.
 
     A file may also give the list of its own alone (``load.detectors_named``).
     """
@@ -278,7 +278,7 @@ class RuleEntry(Section):
 
     @model_validator(mode="after")
     def _can_fire(self, info: ValidationInfo) -> Self:
-        # A rule that can never fire protects nobody, and reads as if it did.
+        # A rule that can never fire has no effect, and looks as if it did.
         if self.distinct > len(
             parse_condition(self.when, own=own_classes_of(info)).classes
         ):
@@ -357,7 +357,7 @@ Day = Annotated[str, AfterValidator(calendar_day)]
 
 
 class Approval(Section):
-    """A text that somebody has read, and whose findings therefore do not decide.
+    """A text that a person has read and approved; its findings do not decide.
 
     ``sha256`` is that of the text in UTF-8, exactly as it is sent.
     """
@@ -377,8 +377,8 @@ Approvals = Annotated[
 class Document(Section):
     """The file, key by key; what may be left out has the value shown here.
 
-    The order is that of the shipped profile. An absent ``default`` keeps every
-    query home, and an absent ``attestation`` lets no enclave be believed.
+    The order is that of the shipped profile. Without ``default`` every query is kept
+    local, and without ``attestation`` no enclave is trusted.
     """
 
     version: Literal[1]
@@ -402,12 +402,12 @@ class Document(Section):
     routing: Routing | None = None
 
 
-# --- the policy that is made of it -------------------------------------------
+# --- the policy that is built from it ----------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """A policy in force: the document, its digest, and its rules made ready.
+    """A policy in force: the document, its digest, and its rules in executable form.
 
     ``load.load_policy`` makes it.
 
@@ -426,9 +426,9 @@ class Policy:
         presidio: the operator's recognizers, ready to be built.
         tiering: where an answer may be made; without the section ``routing``, here
             and in an enclave.
-        routing: what to prefer where there is a choice; None: none is made, so what
-            may leave leaves.
-        rulebook: of all this, what a decision reads.
+        routing: what to prefer where there is a choice; None: there is no choice, so
+            every query that may leave is sent.
+        rulebook: the part that a decision reads.
     """
 
     document: Document = field(repr=False)
@@ -446,7 +446,7 @@ class Policy:
     rulebook: Rulebook = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Build what decisions read; refuse what has no rule for the unknown."""
+        """Build what decisions read; refuse a policy without a rule for the unknown."""
         # Once, and not at each query. Past the frozen __setattr__: nothing of ours but
         # this line writes here.
         figures: Condition | None = None
@@ -475,24 +475,25 @@ class Policy:
 
     @property
     def attestation(self) -> Attestation | None:
-        """What evidence must show; None: nothing is ever enough."""
+        """What evidence must show; None: no evidence is accepted."""
         return self.document.attestation
 
     @property
     def transport(self) -> Transport:
-        """How answers may be shaped, and what is done so that silence says nothing."""
+        """How answers may be shaped, and the cover traffic."""
         return self.document.transport
 
     def wants_cover(self, decision: Decision) -> bool:
-        """Tell whether a query of which nothing is sent may get a cover request.
+        """Return whether a query that is not sent may get a cover request.
 
         Whether it does is drawn by ``transport.cover.share``.
         """
         cover = self.transport.cover
         if cover is None or cover.classes is None:
             return cover is not None
-        # What keeps a pinned conversation is not known any more, and who asks for care
-        # knows of something that was not found: each may be of these classes.
+        # The reason why a conversation was pinned is no longer known, and a sender who
+        # asks for care may know of something that was not found: both may be of these
+        # classes.
         if not {STICKY, FLOOR}.isdisjoint(hit.id for hit in decision.rules):
             return True
         own = self.classes - CLASSES
@@ -508,7 +509,7 @@ class Policy:
 
     @property
     def wall_required(self) -> bool:
-        """Whether detectors may look at a text only where the kernel holds them in."""
+        """Whether detectors may inspect a text only in a sandbox of the kernel."""
         return self.document.detectors.wall == "required"
 
     @property
@@ -528,7 +529,7 @@ class Policy:
                 engine=ner.engine,
                 path=ner.path,
                 sha256=ner.sha256,
-                # Sorted: one policy is one plan, in whatever order it is written.
+                # Sorted: a policy has one plan, whatever the order of its entries.
                 labels=tuple(sorted(ner.labels.items())),
                 recall=ner.recall,
             ),
@@ -542,7 +543,7 @@ class Policy:
 
 
 def full_scan(policy: Policy) -> Policy:
-    """Return a policy under which everything is looked at, however long it takes.
+    """Return a policy under which everything is inspected, however long it takes.
 
     The rules, the digest and the limit of size stay. Only for the detectors: decide
     under the policy itself.
@@ -559,14 +560,14 @@ def full_scan(policy: Policy) -> Policy:
 
 
 def _exit_classes(policy: Policy) -> Iterator[str]:
-    # A detector that could block must have its say, whatever else was found.
+    # A detector that could block must run, whatever else was found.
     blocks = policy.document.default.decision is Route.BLOCK or any(
         rule.route is Route.BLOCK for rule in policy.rules
     )
     if policy.document.scan == "full" or blocks:
         return
-    # Only rules that one finding by itself makes fire: nothing found later makes a
-    # route less private, so the answer is settled.
+    # Only rules that a single finding makes fire: no later finding makes a route less
+    # private, so the result is final.
     keeping = [rule for rule in policy.rules if rule.route is Route.LOCAL]
     for name in sorted(policy.classes):
         if any(_settles(policy.rulebook, rule, name) for rule in keeping):
@@ -574,7 +575,7 @@ def _exit_classes(policy: Policy) -> Iterator[str]:
 
 
 def _settles(rulebook: Rulebook, rule: Rule, data_class: str) -> bool:
-    """Tell whether one validated finding of a class makes a rule fire."""
+    """Return whether one validated finding of a class makes a rule fire."""
     found = Finding(
         data_class=data_class,
         detector="plan",

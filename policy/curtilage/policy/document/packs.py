@@ -1,7 +1,7 @@
-"""A pack as data: the rules that one law asks for, and what that law lists.
+"""A pack as data: the rules that one law requires, and the items that it lists.
 
-A pack adds rules and recognizers to a policy. It cannot take anything away: it
-has no exclusions, thresholds or default. ``load.load_pack`` makes it.
+A pack adds rules and recognizers to a policy. It cannot remove anything: it has
+no exclusions, thresholds or default. ``load.load_pack`` builds it.
 """
 
 from curtilage.policy.document.model import (
@@ -18,8 +18,8 @@ class Cover(Section):
     Attributes:
         item: its number there, such as ``A`` or ``3.3.1``.
         text: what it says, shortly.
-        classes: patterns of the data classes that stand for it.
-        how: by what these are found, in words.
+        classes: patterns of the corresponding data classes.
+        how: how these are found, in words.
     """
 
     item: Sentence

@@ -1,16 +1,15 @@
-"""The operator's recognizers, in Presidio's no-code YAML, as a policy takes them.
+"""The operator's recognizers in Presidio's no-code YAML.
 
-What stands there means what Presidio's documentation says, with three differences: an
-unknown key is an error, as everywhere in a policy; ``type: predefined`` is refused,
-since packs choose those; and the language says nothing, since every recognizer looks
-at every text.
+Keys have the meaning that Presidio documents, with three differences: an unknown key is
+an error, as everywhere in a policy; ``type: predefined`` is refused, since packs choose
+those; and the language is ignored, since every recognizer runs on every text.
 """
 
 import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-if TYPE_CHECKING:  # the detectors' process reads no YAML, and nothing that verifies
+if TYPE_CHECKING:  # the detectors' process loads no YAML and no verification code
     from curtilage.policy.document.checks import Tree
 
 Fields: TypeAlias = dict[str, object]
@@ -42,8 +41,8 @@ _KEYS: Final = frozenset(
         "version",
     }
 )
-# DOTALL, MULTILINE and IGNORECASE, Presidio's own: with others its patterns would mean
-# something else than where they were tried.
+# DOTALL, MULTILINE and IGNORECASE, Presidio's defaults: with others the patterns would
+# behave differently from where they were tested.
 _FLAGS: Final = 26
 
 
@@ -54,7 +53,7 @@ def recognizers_of(tree: "Tree") -> tuple[str, ...]:
     ``deny_list_score``, ``context`` and ``score_thresholds``.
 
     Raises:
-        ValueError: it is no such file; says where, and no word of a list.
+        ValueError: not such a file; says where, and quotes no list.
     """
     top = _mapping(tree, "the file")
     _known(top, _TOP, "the file")
@@ -83,7 +82,7 @@ def require_classes(
     Args:
         recognizers: as ``recognizers_of`` returns them.
         classes: the class of each entity.
-        more: there are others besides, of which nothing is known here.
+        more: there are other recognizers, which are not known here.
 
     Raises:
         ValueError: names the entity.
@@ -198,7 +197,7 @@ def _list(tree: "Tree", at: str) -> "list[Tree]":
 
 def _texts(tree: "Tree", at: str) -> "list[Tree]":
     found = _list(tree, at)
-    # In this YAML 42 is a number, and in a list of words it is meant as one of them.
+    # In this YAML 42 is a number, but in a list of words it is meant as a word.
     return [str(each) if type(each) is int else _text(each, at) for each in found]
 
 

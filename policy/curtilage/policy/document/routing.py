@@ -1,13 +1,20 @@
-"""The section about where answers may be made: the tiers, and what to prefer.
+"""The section ``routing``: the tiers that may answer, and what to prefer.
 
-Shapes, ranges and words of ``routing:``, as in ``model``, which puts it into the
-document. What its entries must be together is in ``routing_checks``.
+Types, ranges and enumerations of ``routing:``; ``model`` puts it into the document.
+Checks across entries are in ``routing_checks``.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationInfo, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    model_validator,
+)
 
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.log.note import NoteKey
@@ -25,6 +32,8 @@ from curtilage.policy.document.addresses import house_address
 from curtilage.policy.document.attestation import Log
 from curtilage.policy.document.routing_plan import (
     TTL_S,
+    Aim,
+    AimKind,
     Breaker,
     Budgets,
     EstimatorPlan,
@@ -46,6 +55,7 @@ from curtilage.policy.document.values import class_pattern, each_once, some
 
 ANYTHING: Final = "*"
 MAX_TIERS: Final = 16
+_DOLLARS: Final = re.compile(r"([0-9]{1,5})(?:\.([0-9]{1,3}))?")
 
 
 def _trusted(value: str, info: ValidationInfo) -> str:
@@ -64,7 +74,7 @@ TierIds = Annotated[
 
 
 class PriorFigures(Section):
-    """What is taken for a tier's figures until some were measured."""
+    """The assumed figures of a tier, until some have been measured."""
 
     ttft_ms: Milliseconds | None = None
     tokens_per_s: Annotated[int, Field(ge=1, le=100_000)] | None = None
@@ -94,27 +104,27 @@ class TierEntry(Section):
             given = (self.address, self.model, self.ca, self.spki_sha256, self.trusted)
             if any(given):
                 raise ValueError(
-                    "'address', 'model', 'ca', 'spki_sha256' and 'trusted' are of a "
-                    "tier in the house alone"
+                    "'address', 'model', 'ca', 'spki_sha256' and 'trusted' are only "
+                    "for a tier of kind 'house'"
                 )
             if self.kind == "in_process" and self.context_tokens is not None:
-                raise ValueError("the local model says itself how much it holds")
+                raise ValueError("the local model knows its own context size")
             if self.kind == "in_process" and self.questions_per_min is not None:
-                raise ValueError("nobody limits how often the local model is asked")
+                raise ValueError("the local model has no limit on questions a minute")
             return self
         if self.address is None or self.model is None:
-            raise ValueError("a tier in the house has 'address' and 'model'")
+            raise ValueError("a tier of kind 'house' has 'address' and 'model'")
         pins = (self.ca is not None) + (self.spki_sha256 is not None)
-        # Any public authority would otherwise vouch for whoever answers at a name of
-        # the house's network, and be told what must not leave it.
+        # Otherwise any public CA could certify an impostor under an internal name,
+        # who would then receive data that must not leave.
         if self.address.startswith("https:") and pins != 1:
-            raise ValueError("say whose server it is: 'ca' or 'spki_sha256', and one")
+            raise ValueError("say whose server it is: either 'ca' or 'spki_sha256'")
         if not self.address.startswith("https:") and pins:
-            raise ValueError("there is no certificate at such an address")
+            raise ValueError("such an address has no certificate")
         return self
 
     def trusts(self, own: frozenset[str]) -> frozenset[str]:
-        """Return the classes that it may be told although they must not leave."""
+        """Return the classes that it may receive although they must not leave."""
         if ANYTHING in self.trusted:
             return CLASSES | own
         return frozenset[str]().union(*(expand(each, own=own) for each in self.trusted))
@@ -137,11 +147,11 @@ class ClassEntry(Section):
 
 
 class RestrictedEntry(Section):
-    """The same of what must stay; it has no consent to ask for."""
+    """The same for restricted queries, which need no consent."""
 
     tiers: TierIds | None = None
-    # Not as an extract: who reads "my sister has [...]" needs no name. In a summary a
-    # model leaves out what was not asked for, and it is judged like any other text.
+    # Not as an extract: "my sister has [...]" is revealing without a name. In a summary
+    # a model omits what was not asked for, and it is inspected like any other text.
     history: Literal["never", "safe_summary"] | None = None
     queue: ClassQueue | None = None
 
@@ -155,7 +165,7 @@ class Classes(Section):
     restricted: RestrictedEntry | None = None
 
     def entries(self) -> Iterator[tuple[RoutingClass, ClassEntry | RestrictedEntry]]:
-        """Yield what is said of each class of which something is."""
+        """Yield each class that has an entry, with the entry."""
         for each in RoutingClass:
             entry: ClassEntry | RestrictedEntry | None = getattr(self, each.value)
             if entry is not None:
@@ -163,7 +173,7 @@ class Classes(Section):
 
 
 class TierDemand(Section):
-    """What some classes of data ask of a tier."""
+    """What some data classes require of a tier."""
 
     classes: Patterns
     only: TierIds | None = None
@@ -172,7 +182,7 @@ class TierDemand(Section):
     @model_validator(mode="after")
     def _one(self) -> Self:
         if (self.only is None) == (self.never is None):
-            raise ValueError("a demand has 'only' or 'never', and one")
+            raise ValueError("a demand has either 'only' or 'never'")
         return self
 
 
@@ -186,7 +196,7 @@ class Intents(Section):
 
 
 class Estimator(Section):
-    """What estimates how hard a question is; other weights than ours are pinned."""
+    """What estimates how hard a question is; weights of other origin are pinned."""
 
     kind: Literal["ngram", "rules"] = "ngram"
     file: FileName | None = None
@@ -195,20 +205,48 @@ class Estimator(Section):
     @model_validator(mode="after")
     def _pinned(self) -> Self:
         if (self.file is None) != (self.sha256 is None):
-            raise ValueError("'file' and 'sha256' stand together")
+            raise ValueError("'file' and 'sha256' must be given together")
         if self.kind == "rules" and self.file is not None:
             raise ValueError("rules have no 'file'")
         return self
 
 
 class WeightsEntry(Section):
-    """What counts how much against an expected gain, in thousandths."""
+    """The weight of each cost against an expected gain, in thousandths."""
 
     latency: Permille = 250
     cost: Permille = 80
     risk: Permille = 50
     switch: Permille = 20
     hysteresis: Permille = 20
+
+
+def _thousandths(value: object) -> int:
+    """Return a number of dollars, such as ``2`` or ``0.125``, in thousandths."""
+    # A policy has no fractions: one that is written arrives as text.
+    found = _DOLLARS.fullmatch(str(value)) if type(value) in {int, str} else None
+    if found is None:
+        raise ValueError("expected US dollars, such as 2 or 0.125, at most 99999.999")
+    return 1000 * int(found[1]) + int((found[2] or "").ljust(3, "0"))
+
+
+class AimEntry(Section):
+    """The operator's aim for routing: one of three numbers."""
+
+    local_percent: Annotated[int, Field(ge=0, le=100)] | None = None
+    quality_loss_permille: Permille | None = None
+    cost_per_1000: Annotated[int, BeforeValidator(_thousandths)] | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if len(self.model_dump(exclude_none=True)) != 1:
+            raise ValueError(f"an aim is exactly one of {', '.join(AimKind)}")
+        return self
+
+    def plan(self) -> Aim:
+        """Return it as the router reads it."""
+        ((name, value),) = self.model_dump(exclude_none=True).items()
+        return Aim(kind=AimKind(name), value=value)
 
 
 class BudgetsEntry(Section):
@@ -219,7 +257,7 @@ class BudgetsEntry(Section):
 
 
 class BreakerEntry(Section):
-    """When a tier that fails is left alone, and for how long."""
+    """When a failing tier is not asked, and for how long."""
 
     fails: Annotated[int, Field(ge=1, le=100)] = 3
     window_s: Annotated[int, Field(ge=1, le=3600)] = 30
@@ -227,7 +265,7 @@ class BreakerEntry(Section):
 
 
 class Queue(Section):
-    """Where questions wait that nobody can answer just now."""
+    """Where questions wait that no tier can answer at the moment."""
 
     store: Literal["none", "memory", "file"] = "none"
     max_items: Annotated[int, Field(ge=1, le=100_000)] = 256
@@ -236,16 +274,16 @@ class Queue(Section):
 
     @model_validator(mode="after")
     def _sealed(self) -> Self:
-        # Not even what may leave: whoever finds the disk is not whom it left for.
+        # Even what may leave: a finder of the disk is not its intended recipient.
         if self.store == "file" and self.key_file is None:
-            raise ValueError("a queue on the disk is sealed: say its 'key_file'")
+            raise ValueError("a queue on the disk is sealed: it needs 'key_file'")
         if self.store != "file" and self.key_file is not None:
-            raise ValueError("'key_file' is of a queue in a file alone")
+            raise ValueError("'key_file' is only for a queue in a file")
         return self
 
 
 class Speculation(Section):
-    """Whether the home model writes drafts, and by which thresholds they are judged."""
+    """Whether the local model writes drafts, and the thresholds for judging them."""
 
     mode: Speculating = Speculating.OFF
     thresholds: FileName | None = None
@@ -254,25 +292,20 @@ class Speculation(Section):
     @model_validator(mode="after")
     def _certified(self) -> Self:
         if (self.thresholds is None) != (self.sha256 is None):
-            raise ValueError("'thresholds' and 'sha256' stand together")
-        if self.mode is not Speculating.OFF and self.thresholds is None:
-            raise ValueError(
-                "drafts are judged by certified thresholds or not written: name the "
-                "file that `curtilage route certify` wrote"
-            )
+            raise ValueError("'thresholds' and 'sha256' must be given together")
         return self
 
 
 class ResilienceEntry(Section):
     """When a tier that says 'later' is asked again rather than another one."""
 
-    # A longer wait than this could be kept up by whoever says it.
+    # A peer could impose a longer wait than this indefinitely.
     retry_after_max_s: Annotated[int, Field(ge=0, le=10)] = 10
     retry_budget_percent: Annotated[int, Field(ge=0, le=100)] = 10
 
 
 class LocalEntry(Section):
-    """What the local model does where it cannot do all."""
+    """What the local model does where it cannot answer in full."""
 
     stall_s: Annotated[int, Field(ge=1, le=600)] = 8
     long_text: Literal["shorten", "refuse"] = "shorten"
@@ -293,7 +326,7 @@ class Rollout(Section):
         return self
 
     def log_policy(self) -> LogPolicy:
-        """Return whose log is believed, and whose cosignatures suffice.
+        """Return which log is trusted, and which cosignatures suffice.
 
         Raises:
             RefusedError: ``policy_invalid``; never once it was loaded.
@@ -309,7 +342,7 @@ class Rollout(Section):
 
 
 class Routing(Section):
-    """Where answers may be made, the most private place first, and what to prefer."""
+    """The tiers, the most private first, and what to prefer."""
 
     tiers: Annotated[
         tuple[TierEntry, ...], Field(max_length=MAX_TIERS), AfterValidator(some)
@@ -319,6 +352,7 @@ class Routing(Section):
     intents: Intents = Intents()
     estimator: Estimator = Estimator()
     weights_permille: WeightsEntry = WeightsEntry()
+    aim: AimEntry | None = None
     budgets: BudgetsEntry = BudgetsEntry()
     breaker: BreakerEntry = BreakerEntry()
     observe: bool = False
@@ -360,7 +394,7 @@ class Routing(Section):
         )
 
     def plan(self, files: Mapping[str, bytes]) -> RoutingPlan:
-        """Return the rest of it, with what the files hold that it names."""
+        """Return the rest of the section, with the contents of the files it names."""
         return RoutingPlan(
             tiers=tuple(
                 TierPlan(
@@ -387,6 +421,7 @@ class Routing(Section):
                 sha256=self.estimator.sha256 or "",
             ),
             weights=Weights(**self.weights_permille.model_dump()),
+            aim=None if self.aim is None else self.aim.plan(),
             budgets=Budgets(**self.budgets.model_dump()),
             breaker=Breaker(**self.breaker.model_dump()),
             observe=self.observe,

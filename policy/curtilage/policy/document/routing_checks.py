@@ -1,7 +1,7 @@
-"""What the entries of ``routing:`` must be together.
+"""Checks across the entries of ``routing:``.
 
-Works on the tree as it was written, as ``checks`` does: a value of the wrong type is
-passed over here, for ``model`` tells it.
+Works on the tree as it was written, like ``checks``: a value of the wrong type is
+ignored here, since ``model`` reports it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from curtilage.policy.document.attestation_checks import (
 )
 
 _SECTION: Final = "routing"
-# One process, and one relay with one pool behind it, is all that a client has.
+# A client has one process, and one relay with one pool behind it.
 _ALONE: Final = {
     "in_process": "another tier above is in this process",
     "attested": "another tier above is attested, and a client asks one pool",
@@ -71,7 +71,7 @@ def _tiers(
         place = (_SECTION, "tiers", index)
         above = tiers[:index]
         name, kind, address = (tier.get(key) for key in ("id", "kind", "address"))
-        # Who lists one of two would mean both, and one of them may be an enclave.
+        # An id that two tiers share would list both, and one of them may be an enclave.
         if name is not None and name in [each.get("id") for each in above]:
             yield (*place, "id"), "another tier above has the same id"
         if kind in [each.get("kind") for each in above] and str(kind) in _ALONE:
@@ -83,7 +83,7 @@ def _tiers(
 def _is_plain_http(address: Tree) -> bool:
     try:
         return isinstance(address, str) and parse_address(address).scheme == "http"
-    except ValueError:  # which ``model`` tells, or a socket
+    except ValueError:  # ``model`` reports it; or a socket
         return False
 
 
@@ -96,12 +96,12 @@ def _classes(
         place = (_SECTION, "classes", name, "tiers")
         yield from _known(tiers, place, kinds)
         for index, each in enumerate(tiers):
-            # The mask denies these whatever stands here; but their author would
-            # believe that it does not.
+            # The mask denies these in any case, but the author would believe that
+            # it does not.
             if each not in enclaves:
                 continue
             if name == RoutingClass.RESTRICTED:
-                yield (*place, index), "what is restricted stays in the house"
+                yield (*place, index), "restricted queries must be kept on premises"
             for other in _less_private(name):
                 if each not in listed.get(other, [each]):
                     yield (
@@ -114,12 +114,13 @@ def _speculation(
     routing: Mapping[str, Tree], kinds: Mapping[str, Tree]
 ) -> Iterator[Complaint]:
     entry = mapping_in(mapping_in(routing, "classes"), RoutingClass.CONFIDENTIAL)
-    # That a draft did not do tells the enclave that a question was hard, and whoever
-    # watches that it took longer. What is restricted has no such key: it goes nowhere.
+    # A rejected draft reveals to the enclave that a question was hard, and to an
+    # observer that it took longer. Restricted queries have no such key: they are not
+    # sent.
     if entry.get("speculation") == "allow":
         yield (
             (_SECTION, "classes", RoutingClass.CONFIDENTIAL, "speculation"),
-            "drafts are for what may leave as it is: 'public' and 'internal'",
+            "drafts are only for 'public' and 'internal', which may leave unchanged",
         )
     mode = mapping_in(routing, "speculation").get("mode")
     if mode in {"verify", "race"} and not {"in_process", "attested"} <= {

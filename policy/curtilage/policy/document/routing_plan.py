@@ -1,7 +1,7 @@
-"""What a policy says of routing, ready to run: beside the mask, hints for the choice.
+"""The routing section of a policy in executable form: preferences for the choice.
 
-Values only. What of the section permits or denies is the decision's ``Tiering``; what
-stands here says what to prefer among the permitted, and can permit nothing.
+Values only. The part that permits or denies is the decision's ``Tiering``; these
+values express preferences among the permitted tiers and can permit nothing.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ IntentName: TypeAlias = Literal[
 INTENTS: Final[tuple[str, ...]] = get_args(IntentName)
 """What a question can be, for a policy's ``overrides``; the estimator's words."""
 
-# What must stay lies about no longer than somebody waits for it.
+# Restricted questions are stored no longer than a person waits for them.
 TTL_S: Final[Mapping[RoutingClass, int]] = {
     RoutingClass.RESTRICTED: 600,
     RoutingClass.CONFIDENTIAL: 28_800,
@@ -41,8 +41,8 @@ TTL_S: Final[Mapping[RoutingClass, int]] = {
 class Preference(StrEnum):
     """Where a policy wants questions of an intent answered.
 
-    ``PREFER_HOME`` and ``PREFER_STRONG``: a tier in the house, or an enclave, if one is
-    permitted and can be had. ``ONLY_HOME``: in the house or not at all.
+    ``PREFER_HOME`` and ``PREFER_STRONG``: a local or on-premises tier, or an enclave,
+    if one is permitted and available. ``ONLY_HOME``: local, on premises, or not at all.
     """
 
     PREFER_HOME = "prefer_home"
@@ -52,12 +52,12 @@ class Preference(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Priors:
-    """What is taken for a tier's figures until some were measured; None: unknown.
+    """The assumed figures of a tier, until some have been measured; None: unknown.
 
     Attributes:
         ttft_ms: until the first token.
         tokens_per_s: after it.
-        quality_permille: of a thousand answers, how many are good enough.
+        quality_permille: of a thousand ordinary questions, how many it solves.
     """
 
     ttft_ms: int | None = None
@@ -67,21 +67,21 @@ class Priors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierPlan:
-    """One tier, as far as it is more than a name in the mask.
+    """One tier, with what is known of it besides its name in the mask.
 
     Attributes:
         id: its name, as in ``Tiering.tiers``.
         kind: what it is.
-        address: of a server in the house: ``https://host[:port][/path]``, ``http://``
-            on this machine in development, or ``unix:/path``. Else empty.
-        model: the name by which such a server knows the model; else empty.
+        address: of an on-premises server: ``https://host[:port][/path]``, ``http://``
+            on this machine in development, or ``unix:/path``. Otherwise empty.
+        model: the name by which such a server knows the model; otherwise empty.
         ca: PEM of the only roots that its certificate may have; empty: ``spki_sha256``
-            says whose it is, or the address needs none.
+            identifies it, or the address needs none.
         spki_sha256: the digest of its public key (SubjectPublicKeyInfo), 64
             hexadecimal digits; empty likewise.
         context_tokens: how long question and answer may be together; None: the tier
             says itself.
-        questions_per_min: that it takes of one device; None: nobody said.
+        questions_per_min: that it accepts from one device; None: unknown.
         cost_microusd_per_mtok: of a million tokens, in millionths of a dollar.
         priors: what to take for its figures before any was measured.
     """
@@ -115,13 +115,44 @@ class EstimatorPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """What counts how much against an expected gain in quality, in thousandths."""
+    """The weight of each cost against an expected gain in quality, in thousandths.
+
+    Where there is an aim, it takes the place of ``cost`` and ``switch``, and
+    ``hysteresis`` is in ranks.
+    """
 
     latency: int = 250
     cost: int = 80
     risk: int = 50
     switch: int = 20
     hysteresis: int = 20
+
+
+@unique
+class AimKind(StrEnum):
+    """The kinds of an operator's aim for routing; the keys of ``routing.aim``.
+
+    ``LOCAL_PERCENT``: of a hundred questions that may be sent, so many are answered
+    locally. ``QUALITY_LOSS_PERMILLE``: of a thousand, at most so many answers are worse
+    than if all were sent. ``COST_PER_1000``: a thousand cost at most so much.
+    """
+
+    LOCAL_PERCENT = "local_percent"
+    QUALITY_LOSS_PERMILLE = "quality_loss_permille"
+    COST_PER_1000 = "cost_per_1000"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aim:
+    """An operator's aim.
+
+    Attributes:
+        kind: of what.
+        value: how much: percent, thousandths, or thousandths of a US dollar.
+    """
+
+    kind: AimKind
+    value: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +165,7 @@ class Budgets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breaker:
-    """When a tier that fails is left alone.
+    """When a failing tier is not asked.
 
     Attributes:
         fails: so many failures
@@ -149,10 +180,10 @@ class Breaker:
 
 @unique
 class Speculating(StrEnum):
-    """Whether the home model writes a draft that may be discarded.
+    """Whether the local model writes a draft that may be discarded.
 
-    ``VERIFY``: if the draft does not do, an enclave is asked. ``RACE``: it is asked at
-    once, beside the draft.
+    ``VERIFY``: if the draft is rejected, an enclave is asked. ``RACE``: it is asked at
+    once, in parallel with the draft.
     """
 
     OFF = "off"
@@ -162,12 +193,12 @@ class Speculating(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculationPlan:
-    """When the home model writes a draft.
+    """When the local model writes a draft.
 
     Attributes:
         mode: how.
-        artifact: the certified thresholds by which drafts are judged, as a file; empty
-            where there are no drafts.
+        artifact: the certified thresholds by which drafts are judged, as a file; empty:
+            those that come with Curtilage, and of other models there are no drafts.
         sha256: of ``artifact``; empty likewise.
         classes: the routing classes of which there may be drafts; never one that is
             more private than internal.
@@ -183,14 +214,14 @@ class SpeculationPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePlan:
-    """Where questions wait that nobody can answer just now, if their sender wants it.
+    """Where questions wait that no tier can answer yet, if their sender wants it.
 
     Attributes:
         store: ``memory``: until this process ends. ``file``: sealed, on this machine's
-            disk. ``none``: nothing waits.
+            disk. ``none``: no questions wait.
         max_items: how many may wait, or be answered and not collected.
         max_bytes: how much they may take.
-        key_file: where the key lies that seals the file; else empty.
+        key_file: path of the key that seals the file; otherwise empty.
         ttl_s: how long one of a routing class waits at most; 0: not at all.
     """
 
@@ -216,12 +247,12 @@ class Resilience:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalPlan:
-    """What the local model does where it cannot do all.
+    """What the local model does where it cannot answer in full.
 
     Attributes:
-        stall_s: so long after it should have begun, the next one is asked, if any may.
-        shortens: of a text that it cannot hold and nobody else may be told, it reads
-            a part; else there is no answer.
+        stall_s: how late it may start before the next permitted tier is asked.
+        shortens: it reads a part of a text that exceeds its context and may be sent to
+            no other tier; otherwise there is no answer.
     """
 
     stall_s: int = 8
@@ -234,7 +265,7 @@ class RolloutPlan:
 
     Attributes:
         name: of the line of manifests that is followed.
-        log: where each must stand, and whose cosignatures suffice.
+        log: the log that each must be in, and which cosignatures suffice.
     """
 
     name: str
@@ -243,27 +274,29 @@ class RolloutPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingPlan:
-    """The section ``routing`` of a policy, made ready.
+    """The section ``routing`` of a policy, in executable form.
 
     Attributes:
-        tiers: what is known of each beside the mask, in the policy's order.
+        tiers: what is known of each besides the mask, in the policy's order.
         threshold_permille: how sure an intent must be to count as one.
-        overrides: what is wanted of an intent, one of ``INTENTS``.
+        overrides: the preference for an intent, one of ``INTENTS``.
         estimator: what estimates how hard a question is.
-        weights: what counts how much.
+        weights: the weight of each cost.
+        aim: the operator's aim for routing; None: only the weights decide.
         budgets: how long a query may take.
-        breaker: when a tier is left alone.
-        observe: the mask holds, and nothing is chosen: what may leave leaves, the rest
-            is answered here. A trace without content tells what would have been.
-        history: in which form turns of a class may enter what leaves of a conversation
-            of which another turn had to stay. Without ``RESTRICTED`` it stays whole.
-        consent: the classes of which nothing leaves before a person agreed to it.
+        breaker: when a failing tier is not asked.
+        observe: the mask holds, and nothing is chosen: every query that may leave is
+            sent, the rest is answered locally. A content-free trace records the choice
+            that would have been made.
+        history: in which form turns of a class may be sent from a conversation in which
+            another turn was kept local. Without ``RESTRICTED``, none of it is sent.
+        consent: the classes of which nothing is sent before a person has agreed.
         queue: where questions wait.
-        speculation: when the home model writes a draft that may be discarded.
+        speculation: when the local model writes a draft that may be discarded.
         resilience: when a tier is asked again.
-        local: what the local model does where it cannot do all.
+        local: what the local model does where it cannot answer in full.
         rollout: whose manifests say which model the tier in this process runs, where
-            none is named; None: nobody's.
+            none is named; None: no manifests.
     """
 
     tiers: tuple[TierPlan, ...]
@@ -271,6 +304,7 @@ class RoutingPlan:
     overrides: Mapping[str, Preference] = field(default_factory=dict[str, Preference])
     estimator: EstimatorPlan = EstimatorPlan()
     weights: Weights = Weights()
+    aim: Aim | None = None
     budgets: Budgets = Budgets()
     breaker: Breaker = Breaker()
     observe: bool = False
@@ -297,7 +331,7 @@ class RoutingPlan:
 
     def asks_first(self, routing_class: RoutingClass) -> bool:
         """Return whether a person must agree before a query of a class is sent out."""
-        # Of a class that is named, and of every more private one: a declaration, or the
-        # cut from a conversation to its question, raises the class, and what was to be
-        # asked about without it would leave unasked.
+        # For a class that is named, and for every more private one: a declaration, or
+        # cutting a conversation down to its question, raises the class, and would
+        # otherwise let a query that needs consent be sent without it.
         return any(routing_class.privacy >= each.privacy for each in self.consent)

@@ -1,7 +1,7 @@
-"""What every section is, and the one about how to talk to enclaves.
+"""The base of all sections, and the section ``transport``.
 
-Shapes, ranges and words of ``transport:``, as in ``model``, which puts it into
-the document. What concerns other sections as well is in ``checks``.
+Types, ranges and enumerations of ``transport:``; ``model`` puts it into the
+document. Checks across sections are in ``checks``.
 """
 
 from typing import Annotated, Final, Self, cast
@@ -28,8 +28,8 @@ MAX_DELAY_S: Final = 3600
 class Section(BaseModel):
     """Keys and values, none of them unknown, none of another type."""
 
-    # An unknown key is an error: a misspelt one would be a protection that is not
-    # there. And no input in errors, for a value may be a word of the organisation's.
+    # An unknown key is an error: a misspelt one would be a protection that does not
+    # exist. And no input in errors, since a value may be a word of the organisation's.
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, hide_input_in_errors=True
     )
@@ -47,7 +47,7 @@ Patterns = Annotated[
 ]
 
 
-# --- transport: how much the shape of an answer may say ----------------------
+# --- transport: how much the shape of an answer may reveal -------------------
 
 
 class Frames(Section):
@@ -60,7 +60,7 @@ class Frames(Section):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        # The wire's own bounds, so that a policy never accepts what nobody can send.
+        # The wire's own limits, so that a policy accepts only what can be sent.
         try:
             self.parameters()
         except MalformedError as error:
@@ -87,7 +87,7 @@ Seconds = Annotated[int, Field(ge=0, le=MAX_DELAY_S)]
 
 
 def _two(value: object) -> object:
-    # For the message alone: the library's speaks of tuples.
+    # Only for the message: the library's speaks of tuples.
     if not isinstance(value, list):
         return value
     entries = cast("list[object]", value)
@@ -97,10 +97,10 @@ def _two(value: object) -> object:
 
 
 class CoverTraffic(Section):
-    """Sealed requests that mean nothing, so that silence means nothing either."""
+    """Cover traffic: sealed requests without content that hide local queries."""
 
     delay_s: Annotated[tuple[Seconds, Seconds], BeforeValidator(_two)] = (0, 10)
-    share: Annotated[int, Field(ge=1, le=100)] = 100  # of the queries kept home
+    share: Annotated[int, Field(ge=1, le=100)] = 100  # of the queries kept local
     classes: Patterns | None = None  # None: whatever keeps them
 
     @model_validator(mode="after")

@@ -1,12 +1,11 @@
-"""What single values of a policy must be, beyond their type.
+"""Validators for single values of a policy, beyond their type.
 
 Each function returns the value, or raises ``ValueError`` with a message that is
-fit for the policy's author. ``model`` hangs them on its fields.
+fit for the policy's author. ``model`` attaches them to its fields.
 
-Detectors run in linear time, so a policy's patterns are RE2, and what RE2 does not
-know is refused here, before it runs, to tell the author at once. Whether a pattern is
-valid in full only that library knows; the worker compiles it, and where it cannot,
-nothing leaves.
+Detectors run in linear time, so a policy's patterns are RE2. Syntax that RE2 does not
+support is refused here, so that the author sees it at once. Only that library can check
+a pattern in full; the worker compiles it, and if that fails, nothing is sent.
 """
 
 import re
@@ -23,7 +22,7 @@ REQUIREMENTS: Final = frozenset(
     {"all_detectors_ok", "language_covered", "within_limits", "policy_current"}
 )
 
-# One construct after the other, so that what an escape or a class holds is
+# One construct after the other, so that the contents of an escape or a class are
 # not taken for a construct.
 _CONSTRUCT = re.compile(
     r"""
@@ -39,8 +38,8 @@ _CONSTRUCT = re.compile(
 )
 
 
-class Told(Protocol):
-    """What a validator is told beside the value."""
+class HasContext(Protocol):
+    """The context that a validator gets in addition to the value."""
 
     @property
     def context(self) -> object:
@@ -84,7 +83,7 @@ def covered_languages(value: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def own_route(value: object) -> object:
-    """Refuse the words of others for a route of ours."""
+    """Refuse other systems' names for a route."""
     if isinstance(value, str) and value in {"relay", "remote"}:
         raise ValueError("the route is called 'enclave' here")
     return value
@@ -93,12 +92,12 @@ def own_route(value: object) -> object:
 def each_once(value: tuple[str, ...]) -> tuple[str, ...]:
     """Refuse a list that names something twice."""
     if len(set(value)) < len(value):
-        raise ValueError("the same name stands here twice")
+        raise ValueError("the same name is given twice")
     return value
 
 
 class NamesText(Protocol):
-    """An approval, as far as it says which text is meant."""
+    """The part of an approval that identifies the text."""
 
     @property
     def sha256(self) -> str:
@@ -115,7 +114,7 @@ _Entries = TypeVar("_Entries", bound=Sequence[object])
 
 
 def some(value: _Entries) -> _Entries:
-    """Refuse an empty list; after its entries, so that theirs are told alone."""
+    """Refuse an empty list; runs after its entries, whose errors come first."""
     if not value:
         raise ValueError("expected at least 1 item")
     return value
@@ -125,14 +124,14 @@ _Approvals = TypeVar("_Approvals", bound=Sequence[NamesText])
 
 
 def no_text_twice(value: _Approvals) -> _Approvals:
-    """Refuse a text that is approved twice in one role: by whom, then?"""
+    """Refuse a text that is approved twice in one role."""
     if len({(each.role, each.sha256) for each in value}) < len(value):
-        raise ValueError("the same text in the same role stands here twice")
+        raise ValueError("the same text is approved twice in the same role")
     return value
 
 
 def calendar_day(value: str) -> str:
-    """Refuse what is no day of the calendar, as 2026-11-22."""
+    """Refuse anything but a calendar day, such as 2026-11-22."""
     try:
         known = date.fromisoformat(value).isoformat() == value
     except ValueError:
@@ -143,72 +142,74 @@ def calendar_day(value: str) -> str:
 
 
 def file_inside(value: str) -> str:
-    """Refuse a file that does not lie beside the policy or below."""
-    # A policy that came from elsewhere must not have other files of this machine read:
-    # an entry of a list that is found, or not, would tell what they hold.
+    """Refuse a file outside the policy's folder."""
+    # A policy from elsewhere must not make this machine read its other files: whether
+    # an entry of a list is found would reveal their contents.
     if {"", ".", ".."} & set(value.split("/")):
-        raise ValueError("a file beside the policy or below: no '..', no leading '/'")
+        raise ValueError(
+            "expected a file in or below the policy's folder: no '..', no leading '/'"
+        )
     return value
 
 
-def own_classes_of(info: Told) -> frozenset[str]:
+def own_classes_of(info: HasContext) -> frozenset[str]:
     """Return the classes of this policy's own detectors."""
     return cast("frozenset[str]", info.context or frozenset())
 
 
-def one_class(value: str, info: Told) -> str:
+def one_class(value: str, info: HasContext) -> str:
     """Refuse what is not exactly one class."""
     if expand(value, own=own_classes_of(info)) != frozenset({value}):
         raise ValueError("expected one class, not a pattern")
     return value
 
 
-def class_pattern(value: str, info: Told) -> str:
-    """Refuse what names no class."""
+def class_pattern(value: str, info: HasContext) -> str:
+    """Refuse a pattern that names no class."""
     expand(value, own=own_classes_of(info))
     return value
 
 
-def class_or_branch(value: str, info: Told) -> str:
-    """Refuse what names no class and no branch of the tree above classes."""
+def class_or_branch(value: str, info: HasContext) -> str:
+    """Refuse a name that is neither a class nor a branch of the tree."""
     covered_classes(value, own=own_classes_of(info))
     return value
 
 
 def covered_classes(name: str, *, own: frozenset[str] = frozenset()) -> frozenset[str]:
-    """Return a class, or all classes below a name; a pattern will do as well.
+    """Return a class, or all classes below a name; a pattern is accepted too.
 
     Raises:
-        ValueError: nothing in the tree is called so, or begins so.
+        ValueError: no name in the tree is, or begins with, this one.
     """
     if name.endswith(("}", ".*")) or is_class(name):
         return expand(name, own=own)
     return expand(f"{name}.*", own=own)
 
 
-def excludable(value: str, info: Told) -> str:
+def excludable(value: str, info: HasContext) -> str:
     """Refuse classes that always count."""
     names = expand(value, own=own_classes_of(info))
-    # A key that leaked cannot be taken back, and what could not be known may be
-    # anything: no exclusion of an author's is worth either.
+    # A leaked key cannot be taken back, and an uncertain finding may be anything:
+    # no exclusion justifies either.
     if any(is_uncertain(name) or name.startswith("secret.") for name in names):
         raise ValueError("secret.* and uncertain.* cannot be excluded")
     return value
 
 
-def expression(value: str, info: Told) -> str:
-    """Refuse what is no expression over classes."""
+def expression(value: str, info: HasContext) -> str:
+    """Refuse anything but an expression over classes."""
     parse_condition(value, own=own_classes_of(info))
     return value
 
 
 def re2_pattern(value: str) -> str:
-    """Refuse look-around, references back, and other things RE2 lacks.
+    """Refuse look-around, back-references, and other constructs that RE2 lacks.
 
     Raises:
         ValueError: says what, and at which character, counted from 1.
     """
-    # Only the count of open groups: whether they pair up is all that is asked here.
+    # Counting open groups is enough to check that they are balanced.
     depth = 0
     for match in _CONSTRUCT.finditer(value):
         complaint = _complaint(match)
@@ -238,7 +239,7 @@ def _complaint(match: re.Match[str]) -> str:
 
 
 def unreserved_id(value: str) -> str:
-    """Refuse a rule id that the program uses itself."""
+    """Refuse a rule id that is reserved for the program."""
     if value in RESERVED_IDS:
-        raise ValueError(f"the id {value!r} is taken by the program itself")
+        raise ValueError(f"the id {value!r} is reserved")
     return value

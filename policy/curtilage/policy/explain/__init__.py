@@ -1,4 +1,4 @@
-"""A decision, a difference, an attestation section in words that a person can check.
+"""Explanations: decisions, differences and sections in words that people can check.
 
-Reads values and returns text. Nothing depends on what it says.
+Takes values and returns text. Nothing depends on the result.
 """

@@ -1,9 +1,8 @@
-"""The attestation section in words, for the people who have to answer for it.
+"""The attestation section in words, for the people who are responsible for it.
 
-One sentence for each thing that a policy believes, and one for each class of
-data that demands more; whoever reads them knows what was decided in the file. Then
-what asks for less than it could: nothing of that is an error, each may be meant, but
-whoever reads a policy should not have to know the numbers to see it.
+One sentence for each thing that a policy trusts, and one for each data class that
+demands more. Then one for each setting that is weaker than it could be: these are not
+errors, but a reader of a policy should not have to know the numbers to see them.
 """
 
 from collections.abc import Iterator
@@ -31,10 +30,10 @@ _MINUTE_S: Final = 60
 _OUT_OF_DATE: Final = frozenset({"OutOfDate", "OutOfDateConfigurationNeeded"})
 NOTHING: Final = "none: nothing may leave"
 DEVELOPMENT: Final = (
-    "DEVELOPMENT: what is emulated, and a TPM by itself, may be believed; neither "
-    "keeps anybody from reading memory"
+    "DEVELOPMENT: emulated evidence, and a TPM by itself, may be trusted; neither "
+    "protects memory from being read"
 )
-PRODUCTION: Final = "production: nothing emulated is ever believed"
+PRODUCTION: Final = "production: emulated evidence is never trusted"
 _NO_ROOT: Final = "but no root is pinned for it, so it is refused"
 _KINDS: Final = {
     Tee.SEV_SNP: "AMD SEV-SNP",
@@ -102,7 +101,7 @@ def attestation_in_words(policy: Policy) -> Iterator[tuple[str, str]]:
 
 
 def demand_in_words(demand: Demand) -> str:
-    """Say what some data classes demand beside everything else."""
+    """Say what some data classes demand in addition to everything else."""
     wanted = [_CLAIMS[name] for name in demand.require]
     if demand.cpu_tees is not None:
         kinds = " or ".join(_KINDS[Tee(tee)] for tee in demand.cpu_tees)
@@ -118,18 +117,18 @@ def demand_in_words(demand: Demand) -> str:
         ("region", demand.regions),
     ):
         if named is not None:
-            places = " or ".join(named) or "none, so no release will do"
+            places = " or ".join(named) or "none, so no release is accepted"
             wanted.append(f"a release that states its {what}: {places}")
     return (
         f"{', '.join(demand.classes)}: leaves only to an enclave with "
-        f"{', '.join(wanted)}; else it stays here"
+        f"{', '.join(wanted)}; otherwise it is kept local"
     )
 
 
 def weaknesses(attestation: Attestation) -> Iterator[str]:
-    """Yield one sentence for each thing that asks for less than it could."""
+    """Yield one sentence for each setting that is weaker than it could be."""
     if attestation.releases.log.quorum == 1:
-        yield "one witness by itself vouches for the log"
+        yield "only one witness vouches for the log"
     yield from _measurements(attestation)
     if attestation.snp is not None:
         yield from _weak_snp(attestation.snp)
@@ -148,7 +147,7 @@ def _measurements(attestation: Attestation) -> Iterator[str]:
     pinned = attestation.measurements
     for tee in attestation.required_cpu_tees:
         if pinned and tee not in pinned:
-            yield f"no measurement of {tee} is listed: any that is released will do"
+            yield f"no measurement of {tee} is listed: any that is released is accepted"
     for tee, accepted in pinned.items():
         if any(not "".join(each.values()).strip("0") for each in accepted):
             yield f"a measurement of {tee} is all zeros, which no image has"
@@ -157,7 +156,7 @@ def _measurements(attestation: Attestation) -> Iterator[str]:
 def _weak_snp(snp: Snp) -> Iterator[str]:
     for each in snp.min_tcb:
         if not any((each.bl, each.tee, each.snp, each.ucode, each.fmc)):
-            yield f"any firmware of {each.product} will do: its minimum is zero"
+            yield f"any firmware of {each.product} is accepted: its minimum is zero"
     if any(level > 0 for level in snp.vmpl):
         yield "less privileged parts of a guest may speak for all of it"
     if snp.max_crl_age_s > DEFAULT_MAX_CRL_AGE_S:
@@ -168,17 +167,17 @@ def _weak_snp(snp: Snp) -> Iterator[str]:
 
 def _weak_tdx(tdx: Tdx) -> Iterator[str]:
     if _OUT_OF_DATE & set(tdx.statuses):
-        yield "TDX platforms with holes that Intel has closed will do (OutOfDate)"
+        yield "TDX platforms that lack Intel's security fixes are accepted (OutOfDate)"
     elif set(tdx.statuses) - {"UpToDate"}:
-        yield "TDX platforms that Intel wants configured otherwise will do"
+        yield "TDX platforms that Intel wants configured otherwise are accepted"
     if tdx.min_tcb_evaluation_number == 0:
-        yield "however old an evaluation of Intel's will do, while it is valid"
+        yield "an evaluation of Intel's of any age is accepted while it is valid"
 
 
 def _unmeetable(demand: Demand, attestation: Attestation) -> str:
     """Say that a demand cannot be met under its own policy, where that is so."""
-    # Not an error: a class may be meant to stay home until there is such an enclave.
-    # But its author has to see that it does.
+    # Not an error: a class may be kept local on purpose until there is such an
+    # enclave. But the author has to see it.
     missing = {
         "hardware": not any(Tee(tee).isolates for tee in attestation.required_cpu_tees),
         "gpu": "nvidia-gpu" not in attestation.required_devices,
@@ -193,7 +192,7 @@ def _unmeetable(demand: Demand, attestation: Attestation) -> str:
 
 
 def _hardware(attestation: Attestation, policy: Policy) -> Iterator[tuple[str, str]]:
-    # By what evidence is held against, so that these words say no more than is done.
+    # From the actual expectations, so that these words say no more than is checked.
     roots = expectations_from(policy).roots
     for name in attestation.required_cpu_tees:
         tee = Tee(name)
@@ -248,7 +247,7 @@ def _snp(snp: Snp) -> Iterator[tuple[str, str]]:
     if snp.allow_vlek:
         yield "SEV-SNP", "keys that a cloud has loaded into the chip are accepted"
     if snp.allow_masked_chip:
-        yield "SEV-SNP", "chips that hide which they are are accepted"
+        yield "SEV-SNP", "chips that hide their id are accepted"
 
 
 def _tdx(tdx: Tdx) -> str:

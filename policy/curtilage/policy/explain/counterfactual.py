@@ -1,13 +1,13 @@
-"""The smallest change after which a query could have gone a less private way.
+"""Counterfactuals: the smallest change that leads to a less private route.
 
-Asks ``assess`` again and again with fewer findings and reports the fewest that
-matter. What it makes up for that is a ``WhatIf``, of which no ``Allowed`` is made. It
+Calls ``assess`` repeatedly with fewer findings and reports the smallest set that
+matters. It builds a ``WhatIf`` for that, which never leads to an ``Allowed``. It
 knows classes, places and scores, never a text.
 
-Taking a finding away never makes a route more private, so three steps find the
-smallest set: whatever keeps the route although everything else is gone has to
-go in any case; then the rest is tried by size; where that is too much work,
-findings are put back one by one while the route stays changed, and the answer
+Removing a finding never makes a route more private, so three steps find the
+smallest set: a finding that keeps the route when everything else is removed must
+be in the set; then sets of the rest are tried by size; where that is too much work,
+findings are put back one by one while the route is still changed, and the result
 says that it may not be the smallest.
 """
 
@@ -32,7 +32,7 @@ from curtilage.policy.decision.rules import (
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.model import Policy
 
-# Beyond these, places are not told apart, and sets are not tried by size.
+# Beyond these, places are not distinguished, and sets are not tried by size.
 MAX_PLACES: Final = 48
 MAX_TRIES: Final = 2000
 
@@ -45,7 +45,7 @@ _Things = frozenset[int]  # indices of findings, _HISTORY, _DEFAULT, _FLOOR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Absent:
-    """Something found, without which the route would be another.
+    """A finding without which the route would be different.
 
     Attributes:
         data_class: what it was found to be.
@@ -69,7 +69,7 @@ class Absent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What would have to be otherwise, all of it, and what follows.
+    """Everything that would have to be different, and the result.
 
     Attributes:
         absent: findings that would not be there.
@@ -77,8 +77,8 @@ class Change:
         default: the policy's ``default.decision`` would be ``enclave``.
         route: where the query could go then.
         rule: what would decide then.
-        smallest: no smaller change does; if false, no part of it does.
-        floor: whoever asked would not have wanted it kept.
+        smallest: no smaller change suffices; if false, no part of it does.
+        floor: the sender would not have wanted it kept local.
     """
 
     absent: tuple[Absent, ...]
@@ -145,7 +145,7 @@ def _matches(absent: Absent, finding: Finding, name: str) -> bool:
 
 
 class _Search:
-    """One inspection, and what becomes of it without some of its parts."""
+    """One inspection, and its result without some of its parts."""
 
     def __init__(self, policy: Policy, inspection: WhatIf) -> None:
         self._policy = policy
@@ -160,7 +160,7 @@ class _Search:
         """Return the route and the deciding rule without these.
 
         Args:
-            gone: what is away.
+            gone: what is removed.
             scores: the highest score of a finding, by its index; None: its own.
         """
         inspection = self._inspection
@@ -175,20 +175,21 @@ class _Search:
         )
 
     def smallest(self) -> tuple[Sequence[_Things], bool]:
-        """Return the fewest units to take away, and whether none are fewer."""
+        """Return the fewest units to remove, and whether the set is minimal."""
         units = tuple(self._units())
-        # What keeps the route although everything else is gone has to go in any case.
+        # A unit that keeps the route when everything else is removed must be in the
+        # set.
         everything = frozenset[int]().union(*units)
         needed = [u for u in units if not self._changes(everything - u)]
         rest = [u for u in units if u not in needed]
-        # The rest by size, so the first that changes the route is a smallest one.
+        # The rest by size, so the first set that changes the route is a smallest one.
         base = frozenset[int]().union(*needed)
         sizes = range(len(rest) + 1)
         sets = chain.from_iterable(combinations(rest, size) for size in sizes)
         for more in islice(sets, MAX_TRIES):
             if self._changes(base.union(*more)):
                 return [*needed, *more], self._by_place
-        # Too many sets to try: put back one by one what is not needed.
+        # Too many sets to try: put back, one by one, what is not needed.
         gone = list(rest)
         for unit in rest:
             without = [each for each in gone if each is not unit]
@@ -224,7 +225,7 @@ class _Search:
         return route.privacy < self.decision.route.privacy
 
     def _units(self) -> Iterator[_Things]:
-        """Yield what can be away independently: findings first, by place."""
+        """Yield the units that can be removed separately: findings first, by place."""
         relevant = self._relevant()
         groups: dict[object, list[int]] = defaultdict(list)
         named = [(i, name) for i, name in enumerate(self._names) if name in relevant]
@@ -277,7 +278,7 @@ class _Search:
         findings = [self._inspection.findings[index] for index in unit]
         if any(is_uncertain(self._names[index]) for index in unit):
             return None
-        # Halving finds the border: a lower score never makes a route more private.
+        # Binary search: a lower score never makes a route more private.
         low, high = -1, max(finding.score for finding in findings)
         while high - low > 1:
             middle = (low + high) // 2
@@ -314,7 +315,7 @@ def _place(finding: Finding) -> tuple[Where, Normalization, int, int]:
 
 
 def class_of(policy: Policy, finding: Finding) -> str:
-    """Return what a finding counts as; nonsense is ``uncertain.error``."""
+    """Return what a finding counts as; an invalid one is ``uncertain.error``."""
     known = finding.data_class in policy.classes
     sensible = known and 0 <= finding.score <= MAX_SCORE
     return finding.data_class if sensible else UNCERTAIN_ERROR

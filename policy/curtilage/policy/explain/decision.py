@@ -1,4 +1,4 @@
-"""A decision in words, and as JSON: what was found by class, never by content."""
+"""A decision in words and as JSON: findings by class, without content."""
 
 import json
 from collections import defaultdict
@@ -32,8 +32,8 @@ from curtilage.policy.explain.counterfactual import (
 NO_REASON: Final = "the policy gives no reason"
 MAX_SHOWN: Final = 20
 OUTCOMES: Final = {
-    Route.BLOCK: "Nobody answers this query: the policy blocks it.",
-    Route.LOCAL: "This query stays here: only the local model may answer it.",
+    Route.BLOCK: "This query is not answered: the policy blocks it.",
+    Route.LOCAL: "This query is kept local: only the local model may answer it.",
     Route.DEIDENTIFY: (
         "This query may leave with the names in it replaced, sealed to an enclave "
         "that was verified."
@@ -45,18 +45,18 @@ NOT_IN_FORCE: Final = (
     "policy verify` says which)"
 )
 NO_ENCLAVE: Final = (
-    "The policy names no enclave (attestation:), so it stays all the same."
+    "The policy names no enclave (attestation:), so it is kept local all the same."
 )
 CONSENT: Final = (
-    "Before anything leaves, a person must see it and agree "
+    "Before anything is sent, a person must see it and agree "
     "(routing.classes.*.consent)."
 )
 _COULD: Final = {
-    Route.LOCAL: "it could be answered here, by the local model",
+    Route.LOCAL: "it could be answered by the local model",
     Route.DEIDENTIFY: "it could leave with the names in it replaced",
     Route.ENCLAVE: "it could leave",
 }
-_STAYS: Final = "This query stays in the house."
+_STAYS: Final = "This query is kept on premises."
 _BUILT_IN: Final = {
     DEFAULT: "default.decision",
     STICKY: "sticky",
@@ -68,14 +68,14 @@ _BUILT_IN: Final = {
 def explain(
     policy: Policy, decision: Assessment, inspection: WhatIf | None = None
 ) -> str:
-    """Tell a decision in a few lines, for the person who asked.
+    """Explain a decision in a few lines, for the person who asked.
 
     Args:
         policy: the policy in force.
         decision: what was decided under it.
         inspection: what the decision was made from; with it, the places are
-            told, and the smallest change that would have changed the route.
-            Offsets count from 0, and an end is not part of what was found.
+            listed, and the smallest change that would have changed the route.
+            Offsets count from 0, and the end is exclusive.
 
     Raises:
         ValueError: the decision was made under another policy.
@@ -88,7 +88,7 @@ def explain(
     classes = ", ".join(decision.classes)
     lines.append(f"Found: {classes or 'nothing that a rule names'}.")
     if decision.uncertain:
-        lines.append(f"Could not be known: {', '.join(decision.uncertain)}.")
+        lines.append(f"Could not be determined: {', '.join(decision.uncertain)}.")
     if STALE_POLICY in decision.uncertain:
         lines.append(f"Not in force: {NOT_IN_FORCE}; nothing is sent to an enclave.")
     if inspection is not None:
@@ -195,19 +195,19 @@ def _before_it_leaves(policy: Policy, decision: Assessment) -> Iterator[str]:
 
 
 def _tiers(decision: Assessment) -> Iterator[str]:
-    # The sentence without the section says that the local model alone may answer.
+    # The sentence without the section says that only the local model may answer.
     kept = decision.route is Route.LOCAL
     yield _STAYS if kept else OUTCOMES[decision.route]
     permitted = decision.permitted
     names = ", ".join(each.id for each in permitted.tiers)
     denied = ", ".join(f"{name} ({why.value})" for name, why in permitted.denied)
-    words = f"May be answered by: {names or 'nobody'}"
+    words = f"May be answered by: {names or 'no tier'}"
     yield words + (f"; not by {denied}." if denied else ".")
 
 
 def change_in_words(change: Change) -> str:
-    """Tell a change in one sentence, without content."""
-    # What is at one place is told together.
+    """Describe a change in one sentence, without content."""
+    # Findings at one place are described together.
     by_place: dict[str, list[str]] = defaultdict(list)
     for each in change.absent:
         less = "" if each.below is None else f" (or found with less than {each.below})"
@@ -217,12 +217,12 @@ def change_in_words(change: Change) -> str:
         by_place[place].append(each.data_class + less)
     parts: list[str] = []
     if by_place:
-        told = (f"{' and '.join(found)}{place}" for place, found in by_place.items())
-        parts.append(f"without {', '.join(told)}")
+        absent = (f"{' and '.join(found)}{place}" for place, found in by_place.items())
+        parts.append(f"without {', '.join(absent)}")
     if change.history:
-        parts.append("if no earlier query of this conversation had stayed home")
+        parts.append("if no earlier query of this conversation had been kept local")
     if change.floor:
-        parts.append("if whoever asks had not wanted it kept")
+        parts.append("if the sender had not wanted it kept local")
     if change.default:
         parts.append("if the policy's default.decision were 'enclave'")
     which = "Smallest change" if change.smallest else "A change that suffices"
@@ -231,10 +231,10 @@ def change_in_words(change: Change) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Label:
-    """What one text of a conversation carries.
+    """The classes found in one text of a conversation.
 
     Attributes:
-        where: the text's place; without a path, what several texts are together.
+        where: the text's place; without a path, several texts together.
         classes: what was found in it, sorted.
         sha256: of the text where the policy approves it, else None.
     """
@@ -245,7 +245,7 @@ class Label:
 
 
 def labels(policy: Policy, inspection: WhatIf) -> Sequence[Label]:
-    """Return what each text carries, in the order of the conversation.
+    """Return the label of each text, in the order of the conversation.
 
     A text in which nothing was found has no label, unless it is approved.
     """
@@ -260,7 +260,7 @@ def labels(policy: Policy, inspection: WhatIf) -> Sequence[Label]:
 
 
 def _counted(policy: Policy, inspection: WhatIf) -> Sequence[Finding]:
-    """Return the findings that no approval sets aside; exclusions are another thing."""
+    """Return the findings that no approval sets aside, with excluded ones."""
     return unapproved(policy.rulebook, inspection.findings, inspection.approved)
 
 
@@ -284,24 +284,24 @@ def _figures(policy: Policy, inspection: WhatIf) -> Iterator[str]:
     if policy.rulebook.figures is None:
         yield f"{person} (public_figures: stay)."
         return
-    beside = ", ".join(sorted(policy.rulebook.figures.matched(scores)))
+    because_of = ", ".join(sorted(policy.rulebook.figures.matched(scores)))
     yield (
-        f"{person}, because of {beside} (public_figures: leave)."
-        if beside
-        else f"{FIGURE} leaves as it is: nothing here makes it somebody "
+        f"{person}, because of {because_of} (public_figures: leave)."
+        if because_of
+        else f"{FIGURE} may leave: nothing here makes it count as a person "
         "(public_figures: leave)."
     )
 
 
 def _require_same(policy: Policy, decision: Assessment) -> None:
-    # The rules of another policy would explain a decision that they never made.
+    # Another policy's rules would explain a decision that they did not make.
     if policy.digest != decision.policy_digest:
         raise ValueError("the decision was made under another policy")
 
 
 def _source(rule_id: str, rule: Rule | None) -> str:
     if rule_id == FLOOR:
-        return "whoever asks"
+        return "the sender"
     if rule_id in _BUILT_IN:
         return f"the policy's {_BUILT_IN[rule_id]!r}"
     pack = f" of the pack {rule.pack!r}" if rule is not None and rule.pack else ""
@@ -320,7 +320,7 @@ def _places(policy: Policy, inspection: WhatIf) -> Iterator[str]:
     for each in findings[:MAX_SHOWN]:
         sure = "a check digit holds" if each.validated else f"score {each.score}"
         name = class_of(policy, each)
-        # A score of what could not be known would say nothing.
+        # The score of an uncertain finding has no meaning.
         how = "" if is_uncertain(name) else f", {sure}"
         place = _at(each.where, each.normalization, each.start, each.end)
         aside = "" if each in counted else "; approved, does not count"
@@ -330,7 +330,7 @@ def _places(policy: Policy, inspection: WhatIf) -> Iterator[str]:
 
 
 def _at(where: Where, form: Normalization, start: int, end: int) -> str:
-    """Say where; the whole query, which has no path, needs no word."""
+    """Say where; empty for the whole query, which has no path."""
     if not where.json_path:
         return " across the query" if end else ""
     path = "" if where.json_path == "content" else f", {where.json_path}"

@@ -1,4 +1,4 @@
-"""What another policy would change: queries by their ids, routes, and rules."""
+"""Differences between two policies: queries by their ids, routes, and rules."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ LineId = str | int | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A query that would take another route.
+    """A query that takes another route under the new policy.
 
     Attributes:
         id: the query's, as its line says; None where it says none.
@@ -34,17 +34,17 @@ class Move:
 
     @property
     def more_private(self) -> bool:
-        """Whether the new policy is the stricter one here."""
+        """Whether the new policy is stricter here."""
         return self.after.privacy > self.before.privacy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """What two policies say about the same queries.
+    """The results of two policies for the same queries.
 
     Attributes:
         queries: how many were compared.
-        unreadable: how many lines were none; they stay home either way.
+        unreadable: how many lines were unreadable; they are kept local either way.
         moves: those that would take another route, in order.
     """
 

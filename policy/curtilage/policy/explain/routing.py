@@ -1,4 +1,4 @@
-"""The routing section in words: who may answer what, asked of the decision itself."""
+"""The routing section in words: which tier may answer what, by actual decisions."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,38 +10,38 @@ from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.tiers import RoutingClass, TierKind
 from curtilage.policy.document.model import Policy
 from curtilage.policy.document.routing import ANYTHING, ClassEntry, Routing, TierEntry
-from curtilage.policy.document.routing_plan import Preference, Speculating
+from curtilage.policy.document.routing_plan import Aim, AimKind, Preference, Speculating
 
 ABSENT: Final = (
-    "nothing is chosen: what may leave leaves, and where it cannot be sent, or must "
-    "stay, the local model answers"
+    "nothing is chosen: every query that may leave is sent; where one cannot be sent, "
+    "or must be kept local, the local model answers"
 )
-ANEW: Final = "who else, without the names, is decided anew"
-NOT_BELIEVED: Final = "; without 'attestation' none is believed, so it is not asked"
+ANEW: Final = "without the names it is decided anew"
+NOT_BELIEVED: Final = "; without 'attestation' none is trusted, so it is not asked"
 OBSERVES: Final = (
-    "nothing is chosen yet: what may leave leaves, and a trace tells what would have "
-    "been chosen"
+    "nothing is chosen yet: every query that may leave is sent, and a trace records "
+    "what would have been chosen"
 )
-NOBODY: Final = "nobody"
+NO_TIER: Final = "no tier"
 _PREFERENCES: Final = {
-    Preference.PREFER_HOME: "rather in the house",
-    Preference.PREFER_STRONG: "rather by an enclave",
-    Preference.ONLY_HOME: "in the house alone",
+    Preference.PREFER_HOME: "preferably local or on premises",
+    Preference.PREFER_STRONG: "preferably by an enclave",
+    Preference.ONLY_HOME: "only local or on premises",
 }
 _QUEUES: Final = {
-    "memory": "what is asked with defer waits in memory, until the process ends",
-    "file": "what is asked with defer waits in a sealed file on this machine",
+    "memory": "deferred questions wait in memory, until the process ends",
+    "file": "deferred questions wait in a sealed file on this machine",
 }
 _HISTORIES: Final = {
-    "never": "nothing of them goes along with a later question",
-    "redacted_extract": "redacted, they may go along with a later question, where they "
-    "left before",
-    "safe_summary": "a summary that the local model makes, or what is redacted, may go "
-    "along with a later question",
+    "never": "nothing of them is sent with a later question",
+    "redacted_extract": "redacted, they may be sent with a later question, if they "
+    "were sent before",
+    "safe_summary": "a summary by the local model, or a redacted extract, may be "
+    "sent with a later question",
 }
 _DRAFTS: Final = {
     Speculating.VERIFY: "the local model writes one where an enclave may be asked; if "
-    "it does not do, the enclave is asked",
+    "it is rejected, the enclave is asked",
     Speculating.RACE: "the local model writes one while an enclave is asked as well",
 }
 _MICRO: Final = 1_000_000
@@ -49,7 +49,7 @@ _MICRO: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fate:
-    """Who may answer a query in which one of some classes is found, and nothing else.
+    """The tiers that may answer a query in which only one of some classes is found.
 
     Attributes:
         patterns: the classes; empty: nothing at all is found.
@@ -63,7 +63,7 @@ class Fate:
 
 
 def decided_alone(policy: Policy, name: str | None) -> Assessment:
-    """Return what is decided of a query in which a class is found, and nothing else.
+    """Return the decision for a query in which only this class is found.
 
     Args:
         policy: the policy.
@@ -85,13 +85,13 @@ def decided_alone(policy: Policy, name: str | None) -> Assessment:
 
 
 def fates(policy: Policy) -> tuple[Fate, ...]:
-    """Return what becomes of each class that is found alone, those alike together.
+    """Return the fate of each class that is found alone; equal ones are grouped.
 
     That of nothing comes first, then the most private route.
     """
-    told = {name: _fate(policy, name) for name in policy.classes}
+    by_class = {name: _fate(policy, name) for name in policy.classes}
     together: dict[tuple[Route, tuple[str, ...]], list[str]] = {}
-    for pattern, fate in _alike(told):
+    for pattern, fate in _alike(by_class):
         together.setdefault(fate, []).append(pattern)
     route, tiers = _fate(policy, None)
     return (
@@ -122,7 +122,7 @@ def routing_in_words(policy: Policy) -> Iterator[tuple[str, str]]:
             if (listed is None or tier.id in listed)
             and not (kept and tier.kind is TierKind.ATTESTED)
         ]
-        yield "class", f"{each.value}: {', '.join(names) or NOBODY}"
+        yield "class", f"{each.value}: {', '.join(names) or NO_TIER}"
     for demand in section.demands:
         classes = ", ".join(demand.classes)
         if demand.only is not None:
@@ -130,9 +130,9 @@ def routing_in_words(policy: Policy) -> Iterator[tuple[str, str]]:
         if demand.never is not None:
             yield "place", f"{classes}: never {', '.join(demand.never)}"
     for fate in fates(policy):
-        found = ", ".join(fate.patterns) or "what nothing is found in"
+        found = ", ".join(fate.patterns) or "queries without findings"
         anew = f" ({ANEW})" if fate.route is Route.DEIDENTIFY else ""
-        yield "found", f"{', '.join(fate.tiers) or NOBODY} may answer{anew}: {found}"
+        yield "found", f"{', '.join(fate.tiers) or NO_TIER} may answer{anew}: {found}"
     yield from _conditions(section)
     yield from _preferences(section)
 
@@ -144,22 +144,22 @@ def _fate(policy: Policy, name: str | None) -> tuple[Route, tuple[str, ...]]:
 
 
 def _alike(
-    told: dict[str, tuple[Route, tuple[str, ...]]], branch: str = ""
+    by_class: dict[str, tuple[Route, tuple[str, ...]]], branch: str = ""
 ) -> Iterator[tuple[str, tuple[Route, tuple[str, ...]]]]:
-    """Yield branches of the tree that fare alike, and the rest by smaller ones."""
+    """Yield branches of the tree with one fate, and the rest by smaller branches."""
     below: dict[str, list[str]] = {}
-    for name in sorted(told):
+    for name in sorted(by_class):
         if name.startswith(branch):
             head = name[len(branch) :].partition(".")[0]
             below.setdefault(branch + head, []).append(name)
     for head, names in below.items():
-        one = told[names[0]]
+        one = by_class[names[0]]
         if names == [head]:
             yield head, one
-        elif all(told[name] == one for name in names):
+        elif all(by_class[name] == one for name in names):
             yield f"{head}.*", one
         else:
-            yield from _alike({name: told[name] for name in names}, f"{head}.")
+            yield from _alike({name: by_class[name] for name in names}, f"{head}.")
 
 
 def _tier(tier: TierEntry, policy: Policy) -> str:
@@ -181,16 +181,38 @@ def _tier(tier: TierEntry, policy: Policy) -> str:
 
 
 def _house(tier: TierEntry) -> str:
-    words = f"a server in the house, {tier.address}, model {tier.model}"
+    words = f"an on-premises server, {tier.address}, model {tier.model}"
     if tier.ca is not None:
-        words += f", vouched for by {tier.ca} alone"
+        words += f", certified only by {tier.ca}"
     if tier.spki_sha256 is not None:
         words += f", with the key sha256:{tier.spki_sha256}"
     if ANYTHING in tier.trusted:
         return f"{words}; trusted with everything"
     if not tier.trusted:
-        return f"{words}; trusted with nothing that must stay"
+        return f"{words}; trusted with nothing that must be kept local"
     return f"{words}; trusted with {', '.join(tier.trusted)}, and nothing else"
+
+
+def _drafts(section: Routing) -> str:
+    """Say how drafts are written, for which classes, and how they are judged."""
+    names = ("public", "internal")
+    entries = (section.classes.public, section.classes.internal)
+    drafted = [
+        name
+        for name, entry in zip(names, entries, strict=True)
+        if entry is None or entry.speculation != "deny"
+    ]
+    if not drafted:
+        return "none: both classes deny them"
+    file = section.speculation.thresholds
+    judge = (
+        f"judged by {file}"
+        if file is not None
+        else "judged by the thresholds that come with Curtilage for some models of its "
+        "catalogue, and none is written by another model"
+    )
+    mode = _DRAFTS[section.speculation.mode]
+    return f"{mode}; of {' and '.join(drafted)} texts; {judge}"
 
 
 def _conditions(section: Routing) -> Iterator[tuple[str, str]]:
@@ -198,10 +220,30 @@ def _conditions(section: Routing) -> Iterator[tuple[str, str]]:
     for each, entry in section.classes.entries():
         if isinstance(entry, ClassEntry) and entry.consent is not None:
             what = f"{each.value}, or more private"
-            yield "consent", f"{what}: nothing leaves before a person saw it and agreed"
-        # Without an entry of what had to stay, such a conversation stays whole.
+            yield (
+                "consent",
+                f"{what}: nothing is sent before a person has seen it and agreed",
+            )
+        # Without an entry for restricted turns, nothing of such a conversation is sent.
         if entry.history is not None and kept is not None and kept.history is not None:
             yield "history", f"{each.value} turns: {_HISTORIES[entry.history]}"
+
+
+def aim_in_words(aim: Aim) -> str:
+    """Return an aim as a sentence."""
+    match aim.kind:
+        case AimKind.LOCAL_PERCENT:
+            return f"{aim.value} % of what may be sent is answered locally"
+        case AimKind.QUALITY_LOSS_PERMILLE:
+            return (
+                f"as many questions as possible are answered locally, while at most "
+                f"{aim.value} of 1,000 answers are worse than if all were sent"
+            )
+        case AimKind.COST_PER_1000:
+            return (
+                f"enough questions are answered locally that 1,000 cost at most "
+                f"${aim.value / 1000:g}"
+            )
 
 
 def _preferences(section: Routing) -> Iterator[tuple[str, str]]:
@@ -211,10 +253,12 @@ def _preferences(section: Routing) -> Iterator[tuple[str, str]]:
     for intent, preference in section.intents.overrides.items():
         words = f"where it is {sure:g} % sure" if intent != "unknown" else "the rest"
         yield "intent", f"{intent} ({words}): {_PREFERENCES[preference]}"
+    if section.aim is not None:
+        yield "aim", aim_in_words(section.aim.plan())
     weights = {"ngram": "learned weights", "rules": "rules"}[section.estimator.kind]
     file = section.estimator.file
     if section.speculation.mode is not Speculating.OFF:
-        yield "drafts", _DRAFTS[section.speculation.mode]
+        yield "drafts", _drafts(section)
     yield (
         "hardness",
         f"estimated by {weights}{'' if file is None else f' of {file}'}",
@@ -223,8 +267,8 @@ def _preferences(section: Routing) -> Iterator[tuple[str, str]]:
     yield (
         "breaker",
         (
-            f"a tier that failed {breaker.fails} times in {breaker.window_s} s is left "
-            f"alone for {breaker.open_s} s"
+            f"a tier that failed {breaker.fails} times in {breaker.window_s} s is not "
+            f"asked for {breaker.open_s} s"
         ),
     )
     queue = section.queue

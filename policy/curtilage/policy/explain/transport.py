@@ -1,4 +1,4 @@
-"""The transport section in words, for the people who have to answer for it."""
+"""The transport section in words, for the people who are responsible for it."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -7,12 +7,12 @@ from curtilage.policy.document.sections import CoverTraffic, Frames, Transport
 
 NOTHING: Final = "nothing: no enclave shapes its answers as this policy asks"
 UNSAFE: Final = (
-    "UNSAFE: enclaves that do not shape their answers are accepted too; whoever is "
-    "on the line, the relay included, then sees how long each answer is and how it "
-    "comes, which often tells what it is about"
+    "UNSAFE: enclaves that do not shape their answers are accepted too; an "
+    "observer of the network, the relay included, then sees the length and timing of "
+    "each answer, which often reveals its subject"
 )
 NO_COVER: Final = (
-    "none: whoever watches sees when a query stays here, for nothing is sent then"
+    "none: an observer sees when a query is kept local, since nothing is sent then"
 )
 NO_MIRROR: Final = "none: key lists are not compared with a second source"
 _PERCENT: Final = 100
@@ -42,7 +42,7 @@ def transport_in_words(transport: Transport) -> Iterator[tuple[str, str]]:
 
 
 def frames_in_words(frames: Frames) -> str:
-    """Say what one way of shaping answers costs and shows."""
+    """Say what one way of shaping answers costs and reveals."""
     parameters = frames.parameters()
     shortest, longest = (
         number * frames.period_ms / 1000
@@ -58,26 +58,26 @@ def frames_in_words(frames: Frames) -> str:
 
 
 def cover_percent(cover: CoverTraffic, *, at_home: int) -> int:
-    """Return how many cover requests there are for 100 that mean something.
+    """Return how many cover requests there are for 100 real ones.
 
     Args:
         cover: what the policy says.
-        at_home: how many of 100 queries stay here, and are of the classes that cover is
-            limited to; 0 to 99.
+        at_home: how many of 100 queries are kept local, and are of the classes that
+            cover is limited to; 0 to 99.
     """
     return round(at_home * cover.share / (_PERCENT - at_home))
 
 
 def _cost(transport: Transport, cover: CoverTraffic) -> str:
-    told = ", ".join(
-        f"{at_home} at home: {cover_percent(cover, at_home=at_home)} % more"
+    shares = ", ".join(
+        f"{at_home} kept local: {cover_percent(cover, at_home=at_home)} % more"
         for at_home in _SHARES_AT_HOME
     )
     shortest = min(
         (each.frame_bytes * each.first_bucket for each in transport.accept), default=0
     )
     return (
-        f"requests for cover, of 100 queries {told}; each is answered with "
+        f"cover requests, of 100 queries {shares}; each is answered with "
         f"{shortest / _KIB:,g} KiB at least, and no model runs for it"
     )
 
@@ -88,10 +88,10 @@ def _cover(cover: CoverTraffic) -> str:
     if cover.classes is not None:
         of = f" and in which {' or '.join(cover.classes)} is found"
     which = (
-        f"each query that stays here{of} is followed by"
+        f"each query that is kept local{of} is followed by"
         if cover.share == _PERCENT
-        else f"of 100 queries that stay here{of}, {cover.share} are followed by"
+        else f"of 100 queries that are kept local{of}, {cover.share} are followed by"
         if cover.share > 1
-        else f"of 100 queries that stay here{of}, one is followed by"
+        else f"of 100 queries that are kept local{of}, one is followed by"
     )
-    return f"{which} a sealed request that means nothing, {first} to {last} s on"
+    return f"{which} a sealed request without content, {first} to {last} s later"
