@@ -26,7 +26,7 @@ from curtilage.client.errors import ConfigError
 from curtilage.client.local.model import LocalModel
 from curtilage.client.parts import AnswersLocally, ClientParts, UnavailableLocal
 from curtilage.client.query import Query
-from curtilage.client.routing.thresholds import packed
+from curtilage.client.routing.thresholds import Shipped, packed
 from curtilage.client.routing.trace import model_tag
 from curtilage.client.session import Session
 from curtilage.inference.errors import ModelFileError
@@ -292,6 +292,29 @@ def test_whoever_wants_drafts_of_no_model_is_told_so() -> None:
     router = assembling.router_for(drafting(packed(THRESHOLDS)), none)
     assert "no local model" in (assembling.undrafted(router) or "")
     assert assembling.undrafted(None) is None
+
+
+def test_the_thresholds_of_the_package_are_read_where_the_policy_names_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = list[str]()
+
+    def shipped() -> tuple[Shipped, ...]:
+        read.append("read")
+        return ()
+
+    monkeypatch.setattr(assembling, "shipped_thresholds", shipped)
+    none = UnavailableLocal("none")
+    tiers = "  tiers: [{id: home, kind: in_process}, {id: away, kind: attested}]\n"
+    for section in ("", "  speculation: {mode: off}\n"):
+        policy = load_policy(f"{POLICY}routing:\n{tiers}{section}")
+        assembling.router_for(policy, none)
+    assembling.router_for(drafting(packed(THRESHOLDS)), none)
+    assert read == []
+    router = assembling.router_for(load_profile("default"), none)
+    assert read == ["read"]
+    # Of a model that has none nothing is missing.
+    assert assembling.undrafted(router) is None
 
 
 def test_a_file_that_certifies_nothing_is_refused() -> None:

@@ -5,6 +5,7 @@ import hashlib
 import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
 from typing_extensions import override
@@ -23,6 +24,7 @@ from curtilage.client.answer import (
     SessionEvent,
     TokenSignal,
     Verified,
+    without_reading_note,
 )
 from curtilage.client.audit.record import AuditEntry, Outcome
 from curtilage.client.budget import Budget
@@ -35,7 +37,7 @@ from curtilage.client.errors import (
 )
 from curtilage.client.options import Require
 from curtilage.client.parts import ClientParts
-from curtilage.client.query import Query
+from curtilage.client.query import Message, Query
 from curtilage.client.remote.cover import CoverSettings
 from curtilage.client.routing.estimate import RulesEstimator
 from curtilage.client.routing.router import Router
@@ -479,3 +481,123 @@ async def test_an_answer_of_this_machine_says_that_another_was_asked_as_well() -
     assert (helped.route, helped.provenance.beside) == (Answerer.LOCAL, True)
     alone = await Bench(section=drafting("verify")).session.ask(query(HARD))
     assert (alone.route, alone.provenance.beside) == (Answerer.LOCAL, False)
+
+
+DOUBT = "\n\n[the local model is often wrong on questions like this]"
+
+
+@pytest.mark.parametrize(("sure", "doubtful"), [(SURE, False), (UNSURE, True)])
+async def test_what_must_stay_is_answered_with_a_warning_where_a_draft_would_fail(
+    sure: TokenSignal, *, doubtful: bool
+) -> None:
+    bench = Bench("financial.pan", section=drafting("verify"), sure=sure)
+    answer = await bench.session.ask(query(HARD))
+    assert answer.route is Answerer.LOCAL
+    assert answer.text == "At home." + DOUBT * doubtful
+    assert answer.finished.doubtful is doubtful
+    assert bench.enclave.sealed == []
+
+
+async def test_a_warning_is_a_note_and_no_signal_is_passed_on() -> None:
+    bench = Bench("financial.pan", section=drafting("verify"), sure=UNSURE)
+    deltas = [each for each in await bench.events() if isinstance(each, Delta)]
+    assert [each.note for each in deltas] == [False, False, True]
+    assert not any(each.signals for each in deltas)
+
+
+async def test_an_answer_in_json_is_not_broken_by_a_warning() -> None:
+    bench = Bench("financial.pan", section=drafting("verify"), sure=UNSURE)
+    answer = await bench.session.ask(query("Give the total as JSON."))
+    assert answer.text == "At home."
+    assert answer.finished.doubtful
+
+
+@pytest.mark.parametrize("role", ["system", "developer", "user"])
+async def test_json_that_an_earlier_message_asked_for_is_not_broken(role: str) -> None:
+    bench = Bench("financial.pan", section=drafting("verify"), sure=UNSURE)
+    asked = query(HARD)
+    earlier = Message(role=role, content="Answer in JSON alone.")
+    answer = await bench.session.ask(
+        replace(asked, messages=(earlier, *asked.messages))
+    )
+    assert answer.text == "At home."
+    assert answer.finished.doubtful
+
+
+async def test_json_in_an_earlier_answer_is_asked_for_by_nobody() -> None:
+    bench = Bench("financial.pan", section=drafting("verify"), sure=UNSURE)
+    asked = query(HARD)
+    earlier = Message(role="assistant", content="I can write JSON.")
+    answer = await bench.session.ask(
+        replace(asked, messages=(*asked.messages, earlier, *asked.messages))
+    )
+    assert answer.text == "At home." + DOUBT
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("\n", ' {"total": ', "7}"), ("[7]",), ("`", "``python\n", "7\n```")],
+)
+async def test_an_answer_that_a_program_reads_is_not_broken(
+    words: tuple[str, ...],
+) -> None:
+    local = ScriptedLocal(words)
+    bench = Bench("financial.pan", section=drafting("verify"), sure=UNSURE, local=local)
+    answer = await bench.session.ask(query(HARD))
+    assert answer.text == "".join(words)
+    assert answer.finished.doubtful
+
+
+class Signals(ScriptedLocal):
+    """Notes whether it is asked how sure it is."""
+
+    def __init__(self, *, finish_reason: str = "stop") -> None:
+        super().__init__(finish_reason=finish_reason)
+        self.wanted: list[bool] = []
+
+    @override
+    async def generate(
+        self, query: Query, *, signals: bool = False
+    ) -> AsyncGenerator[AnswerEvent]:
+        self.wanted.append(signals)
+        async for event in super().generate(query, signals=signals):
+            yield event
+
+
+async def test_where_there_are_no_drafts_nothing_is_judged() -> None:
+    other = Signals()
+    other.digests = ("f" * 64, "f" * 64)
+    for section, local in ((SECTION, Signals()), (drafting("verify"), other)):
+        bench = Bench("financial.pan", section=section, sure=UNSURE, local=local)
+        answer = await bench.session.ask(query(HARD))
+        assert (answer.text, local.wanted) == ("At home.", [False])
+        assert not answer.finished.doubtful
+
+
+async def test_an_answer_that_was_cut_is_not_judged() -> None:
+    local = Signals(finish_reason="length")
+    bench = Bench("financial.pan", section=drafting("verify"), sure=UNSURE, local=local)
+    answer = await bench.session.ask(query(HARD))
+    assert (answer.text, local.wanted) == ("At home.", [True])
+    assert not answer.finished.doubtful
+
+
+async def test_what_could_have_been_sent_has_no_warning() -> None:
+    bench = Bench(section=drafting("verify"), sure=UNSURE)
+    answer = await bench.session.ask(query(HARD, require=Require.LOCAL))
+    assert answer.text == "At home."
+    assert not answer.finished.doubtful
+
+
+async def test_a_warning_is_no_part_of_the_conversation() -> None:
+    bench = Bench("financial.pan", section=drafting("verify"), sure=UNSURE)
+    first = query(HARD)
+    said = (await bench.session.ask(first)).text
+    assert said.endswith(DOUBT)
+    turn = without_reading_note("assistant", said)
+    assert turn == "At home."
+    assert without_reading_note("assistant", f"{said}\n") == turn
+    assert without_reading_note("assistant", f"[read 2 of 9 tokens]\n\n{said}") == turn
+    assert without_reading_note("user", said) == said
+    inside = f"It said{DOUBT} and went on."
+    assert without_reading_note("assistant", inside) == inside

@@ -14,6 +14,7 @@ from curtilage.client.files import (
     locked,
     make_private_folder,
     open_private,
+    open_unshared,
     write_private_atomically,
 )
 
@@ -74,6 +75,45 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="link"):
         open_private(tmp_path / "link", os.O_WRONLY | os.O_CREAT)
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_file_of_another_account_is_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "answers"
+    path.write_bytes(b"theirs")
+    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
+    with pytest.raises(PermissionError, match="another account"):
+        open_unshared(path, os.O_RDWR)
+
+
+def test_a_file_with_a_second_name_is_not_opened(tmp_path: Path) -> None:
+    path = tmp_path / "answers"
+    path.write_bytes(b"")
+    (tmp_path / "second").hardlink_to(path)
+    with pytest.raises(OSError, match="second name"):
+        open_unshared(path, os.O_RDWR)
+
+
+@pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_RDWR])
+def test_a_pipe_is_neither_opened_nor_waited_for(tmp_path: Path, flags: int) -> None:
+    os.mkfifo(tmp_path / "answers")
+    with pytest.raises(OSError, match="not an ordinary file"):
+        open_unshared(tmp_path / "answers", flags)
+
+
+def test_what_lies_in_the_place_of_the_new_file_is_not_written_into(
+    tmp_path: Path,
+) -> None:
+    left = tmp_path / ".key.new"
+    left.write_bytes(b"left")
+    left.chmod(0o666)
+    with left.open("rb") as reader, write_private_atomically(tmp_path / "key") as file:
+        file.write(b"secret")
+        file.flush()
+        assert reader.read() == b"left"
+    assert mode_of(tmp_path / "key") == 0o600
+    assert (tmp_path / "key").read_bytes() == b"secret"
 
 
 def test_a_lock_keeps_others_out_until_it_is_let_go(tmp_path: Path) -> None:

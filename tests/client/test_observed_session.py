@@ -83,7 +83,7 @@ async def test_a_choice_and_its_answer_are_counted(counts: Counts) -> None:
     await bench.ask(EASY)
     await bench.ask(HARD)
     assert counts.of("route.decision") == {
-        "classification device easy": 1,
+        "classification device private_tie": 1,
         "enclave hard unknown": 1,
     }
     assert counts.of("route.duration") == {"": 2}

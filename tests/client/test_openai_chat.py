@@ -469,10 +469,14 @@ def test_chunks_end_with_the_end_mark() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 2])
-def test_how_many_placeholders_are_left_is_said_where_any_are(count: int) -> None:
+@pytest.mark.parametrize("doubtful", [False, True])
+def test_what_is_known_at_the_end_is_said_where_there_is_any(
+    *, count: int, doubtful: bool
+) -> None:
     """In the body, and of a stream in the event that says how it ended."""
-    finished = replace(FINISHED, unrestored=count)
-    said: object = {"unrestored": count} if count else None
+    finished = replace(FINISHED, unrestored=count, doubtful=doubtful)
+    told = {"unrestored": count} if count else {}
+    said: object = told | ({"doubtful": True} if doubtful else {}) or None
     answer = Answer(text="hi", provenance=PROVENANCE, finished=finished)
     value = completion_object(answer, answer_id="id", created=7)
     assert value.get("curtilage") == said

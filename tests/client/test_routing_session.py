@@ -54,6 +54,7 @@ from support.memory_enclave import Clock, MemoryEnclave, Reply, key_store
 
 SECTION = """
 routing:
+  aim: {quality_loss_permille: 35}
   tiers:
   - {id: device, kind: in_process}
   - {id: enclave, kind: attested}

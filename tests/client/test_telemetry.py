@@ -502,7 +502,7 @@ def test_help_lines_say_what_is_counted() -> None:
     for figure in telemetry.Figure:
         active.measured(figure, 1.0, {})
     for level in telemetry.Level:
-        active.stands(level, 1.0, {})
+        active.set_level(level, 1.0, {})
     active.took(Stage.INSPECT, 1.0)
     active.cost(TIER, 1.0)
     url = f"http://127.0.0.1:{active.prometheus_port}/metrics"

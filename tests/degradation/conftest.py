@@ -1,4 +1,4 @@
-"""What can go wrong, done for real: processes, sockets, files, memory.
+"""Real failures: processes, sockets, files, memory.
 
 Of the design's matrix, each row is a fault and each column a kind of query: ``A`` may
 leave, ``B`` may leave without its names, ``C`` must stay.
@@ -43,7 +43,7 @@ from support.byte_model import make_byte_model
 from support.client_parts import MemoryTrail
 
 LONG_S: Final = 60
-"""No test waits so long; a machine may."""
+"""No test needs so long; a machine may."""
 PIECES: Final = 6
 SIGNAL_S: Final = 0.5
 TICK_S: Final = 0.05
@@ -58,12 +58,12 @@ class Kind(Enum):
 
     @property
     def at_home(self) -> Query:
-        """Return it so that the home model is asked first."""
+        """Return it so that the local model is tried first."""
         return query(self.value)
 
     @property
     def abroad(self) -> Query:
-        """Return it so that the enclave is asked first, where it may be."""
+        """Return it so that the enclave is tried first, if allowed."""
         return query(self.value, mode=Mode.ENCLAVE_IF_ALLOWED)
 
 
@@ -77,19 +77,19 @@ def query(text: str, *, mode: Mode = Mode.AUTO, max_tokens: int = 24) -> Query:
 
 
 def required(kind: Kind) -> Query:
-    """Return a question that the enclave is to answer, or nobody."""
+    """Return a question that only the enclave may answer."""
     asked = query(kind.value)
     return replace(asked, options=RoutingOptions(require=Require.ENCLAVE))
 
 
 def patient(kind: Kind) -> Query:
-    """Return a question that waits where nobody can answer it just now."""
+    """Return a question that waits if no server can answer it now."""
     return replace(query(kind.value), options=RoutingOptions(defer=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What who asked got to see.
+    """What the caller received.
 
     Attributes:
         answer: the whole one, or None.
@@ -111,13 +111,13 @@ class Seen:
 
     @property
     def refusal(self) -> str:
-        """What was said in the place of an answer."""
+        """The text that replaced an answer."""
         assert self.error is not None, self.answer
         return str(self.error)
 
 
 async def ask(session: Session, asked: Query) -> Seen:
-    """Ask, and note how long nothing was heard."""
+    """Ask, and record the silences."""
     stream = session.stream(asked)
     stream.first_signal_s = SIGNAL_S
     ticks = [0]
@@ -137,7 +137,7 @@ async def ask(session: Session, asked: Query) -> Seen:
 
 
 async def _ticking(ticks: list[int]) -> None:
-    # Counted and not measured: while the whole machine stands still, so does this.
+    # Counted, not measured: if the whole machine stalls, so does this.
     while True:
         await asyncio.sleep(TICK_S)
         ticks[0] += 1
@@ -184,7 +184,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Generator[Stack]:
 
 @pytest.fixture
 def stack(started: Stack) -> Stack:
-    """The same, whole again where a test before this one killed a part of it."""
+    """The same, restored if an earlier test killed a part of it."""
     (started.folder / "gate").write_bytes(b"." * 99)
     if not started.running["enclave"].running:
         started.start_enclave()
@@ -194,12 +194,12 @@ def stack(started: Stack) -> Stack:
 
 
 async def until_running(stack: Stack, count: int) -> None:
-    """Wait until the enclave works at so many answers, or has them wait."""
+    """Wait until the enclave runs, or queues, this many answers."""
     runs = stack.folder / "runs"
     async with asyncio.timeout(LONG_S):
         while True:
-            told = await asyncio.to_thread(runs.read_text, "utf-8")
-            if told.count(BEGAN) - told.count(ENDED) - told.count(STOPPED) == count:
+            text = await asyncio.to_thread(runs.read_text, "utf-8")
+            if text.count(BEGAN) - text.count(ENDED) - text.count(STOPPED) == count:
                 return
             await asyncio.sleep(0.01)
 
@@ -244,7 +244,7 @@ def open_session(
         transport = RelayTransport(
             RelayAddress.parse(relay or stack.relay_url, plain_loopback=True),
             access=read_access(),
-            # What takes the product 1 s and 15 s.
+            # The product uses 1 s and 15 s here.
             connect_s=0.3,
             fetch_s=1.0,
             silence_s=1.0,
@@ -269,7 +269,7 @@ def open_session(
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """Detectors that outlive the session which is closed."""
+    """Detectors that outlive the closed session."""
 
     inner: Inspects
 

@@ -1,4 +1,4 @@
-"""Ask one question of each kind in a world that was made poor; print what came of it.
+"""Asks one question of each kind with few resources; prints the results.
 
 Of its own process: what is taken from it, memory or every network, is taken for good.
 """
@@ -29,8 +29,8 @@ from support.memory_enclave import Clock, MemoryEnclave, key_store
 FOUND = {"Smith": "identifier.direct.person", "4111": "financial.pan"}
 
 
-def told(seen: Seen) -> dict[str, object]:
-    """Return what who asked got to see, as JSON holds it."""
+def outcome_of(seen: Seen) -> dict[str, object]:
+    """Return the visible result as JSON data."""
     if seen.error is not None:
         return {"refusal": str(seen.error)}
     fallback = seen.fallback
@@ -38,7 +38,7 @@ def told(seen: Seen) -> dict[str, object]:
 
 
 def limit_memory(spare_mib: int) -> None:
-    """Leave this process so much more than it has, its engine's library counted in."""
+    """Limit this process to so much more memory, including its engine's library."""
     import_module("curtilage.inference.engine")
     taken = int(Path("/proc/self/statm").read_text().split()[0])
     most = taken * resource.getpagesize() + (spare_mib << 20)
@@ -46,7 +46,7 @@ def limit_memory(spare_mib: int) -> None:
 
 
 async def main(model: Path, sha256: str, spare_mib: int, relay: str) -> None:
-    """Take away what is to be taken, and ask."""
+    """Remove the resource, and ask."""
     queue = "\nrouting:\n  queue: {store: memory}\n"
     policy = load_policy(patient_profile().replace("\nrouting:\n", queue))
     config = ClientConfig(
@@ -77,8 +77,8 @@ async def main(model: Path, sha256: str, spare_mib: int, relay: str) -> None:
     ) as session:
         for kind in (Kind.C, Kind.A, Kind.B):
             asked = kind.abroad if relay else kind.at_home
-            outcome[kind.name] = told(await ask(session, asked))
-        outcome["C, with time"] = told(await ask(session, patient(Kind.C)))
+            outcome[kind.name] = outcome_of(await ask(session, asked))
+        outcome["C, with time"] = outcome_of(await ask(session, patient(Kind.C)))
         outcome["context_tokens"] = local.context_tokens
     json.dump(outcome, sys.stdout)
 

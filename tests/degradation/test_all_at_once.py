@@ -1,4 +1,4 @@
-"""Rows 9 to 11: no network, no classifier, nobody who answers; and what strains."""
+"""Rows 9 to 11: no network, no classifier, no server; and overload."""
 
 import asyncio
 import os
@@ -38,12 +38,12 @@ UNSHARE = ("unshare", "--map-root-user", "--net")
 async def test_9_offline_everything_is_answered_here_and_says_why(
     model: tuple[Path, str],
 ) -> None:
-    """In a network namespace without so much as a loopback."""
+    """In a network namespace without even a loopback."""
     if shutil.which("unshare") is None:
         pytest.skip("SKIPPED LOUDLY: no network namespace can be made")
     seen = await starved(model[0], "--relay", "http://127.0.0.1:9/demo", within=UNSHARE)
-    told = {"route": "local", "fallback": "relay_unreachable"}
-    assert (seen["A"], seen["B"]) == (told, told)
+    expected = {"route": "local", "fallback": "relay_unreachable"}
+    assert (seen["A"], seen["B"]) == (expected, expected)
     assert seen["C"] == {"route": "local", "fallback": None}
 
 
@@ -52,7 +52,7 @@ async def test_9_offline_everything_is_answered_here_and_says_why(
 
 @pytest.fixture(scope="module")
 def hasty() -> Generator[Inspector]:
-    """Detectors of their own, which get a second, and three where they hang."""
+    """Separate detectors, with one second, and three in which they hang."""
     text = patient_profile()
     for limit, ms in (("deadline_ms", 1000), ("deadline_wall_ms", 3000)):
         text = text.replace(f"  {limit}: 30000\n", f"  {limit}: {ms}\n")
@@ -62,7 +62,7 @@ def hasty() -> Generator[Inspector]:
 
 
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
-async def test_10_what_nobody_looked_at_in_time_stays(
+async def test_10_a_query_not_inspected_in_time_is_kept_local(
     open_session: OpenSession, stack: Stack, hasty: Inspector, fault: signal.Signals
 ) -> None:
     async with (
@@ -70,7 +70,7 @@ async def test_10_what_nobody_looked_at_in_time_stays(
         open_session(relay=relay.url, detectors=hasty) as session,
     ):
         for kind in Kind:
-            # Each time: whoever took its place may be ready by the next question.
+            # Each time: its replacement may be ready by the next question.
             await asyncio.to_thread(hasty.wait_ready, 120)
             assert hasty.worker_pid is not None
             os.kill(hasty.worker_pid, fault)
@@ -81,10 +81,10 @@ async def test_10_what_nobody_looked_at_in_time_stays(
     assert relay.posts == 0
 
 
-# 11: nobody answers.
+# 11: no server answers.
 
 
-async def test_11_where_nobody_answers_both_reasons_are_told(
+async def test_11_without_any_answer_both_reasons_are_reported(
     open_session: OpenSession, stack: Stack, tmp_path: Path
 ) -> None:
     local = await local_model(missing(tmp_path))
@@ -100,12 +100,12 @@ async def test_11_where_nobody_answers_both_reasons_are_told(
     assert "enclave" not in held.refusal
 
 
-async def test_11_who_has_time_is_asked_to_wait_and_told_that_nothing_left(
+async def test_11_a_patient_caller_waits_and_learns_that_nothing_was_sent(
     open_session: OpenSession, tmp_path: Path
 ) -> None:
     """What waits for a model to be installed does not wait: that may take for ever."""
     local = await local_model(missing(tmp_path))
-    # Not behind the relay: its copy of the evidence would be believed for a second.
+    # Not behind the relay: its copy of the evidence would be accepted for a second.
     with closed_port() as relay:
         pass
     async with open_session(local=local, relay=relay, most_waiting=2) as session:
@@ -122,7 +122,7 @@ async def test_11_who_has_time_is_asked_to_wait_and_told_that_nothing_left(
     assert "no more questions may wait" in full.refusal
 
 
-# What strains, and fails nothing.
+# Overload without failure.
 
 
 async def test_a_full_queue_at_home_sends_on_what_may_leave(

@@ -54,7 +54,7 @@ def corrupt(folder: Path) -> ClientConfig:
 
 
 def unsupported(folder: Path) -> ClientConfig:
-    """The right file, of a kind that the engine does not know."""
+    """The right file, of a kind that the engine does not support."""
     path = make_byte_model(folder / "unsupported.gguf")
     path.write_bytes(path.read_bytes().replace(b"llama", b"lemur"))
     return configured(path, sha256_of(path))
@@ -115,7 +115,7 @@ async def test_1_without_a_model_and_consent_it_is_refused(
 async def starved(
     model: Path, *arguments: str, within: Sequence[str] = ()
 ) -> Mapping[str, object]:
-    """Ask in a process of its own, of which something was taken."""
+    """Ask in a separate process, with a resource removed."""
     process = await asyncio.create_subprocess_exec(
         *(*within, sys.executable, "-m", "degradation.starving"),
         *("--model", str(model), "--sha256", sha256_of(model), *arguments),
@@ -138,7 +138,7 @@ async def starved(
 
 @pytest.fixture(scope="module")
 def greedy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of 54 MiB of which 1,024 tokens take 128 more."""
+    """A model of 54 MiB, of which 1,024 tokens take 128 more."""
     path = tmp_path_factory.mktemp("greedy") / "greedy.gguf"
     return make_byte_model(path, layers=64, head_width=256)
 
@@ -159,8 +159,8 @@ async def test_2_without_memory_the_enclave_answers_what_may_leave(
     held = str(seen["C"])
     assert "must stay here" in held
     assert "too little memory" in held
-    assert "choose a smaller one" in held
-    # Memory may be there again; who has time waits for it, here.
+    assert "choose a smaller model" in held
+    # Memory may become available again; a patient caller waits for it, here.
     later = str(seen["C, with time"])
     assert "I need more time: there is too little memory" in later
     assert "nothing of it has left this device" in later
@@ -201,7 +201,7 @@ async def test_3_what_must_stay_is_waited_for_with_signs_of_life(
     assert (seen.route, seen.answer.text) == (Answerer.LOCAL, "At last.")
 
 
-# 4: its context does not hold the text.
+# 4: its context is too small for the text.
 
 LETTER = "The river runs from the hills to the sea, and boats go up and down. " * 60
 

@@ -66,7 +66,7 @@ def policy_of(section: str) -> Policy:
 
 
 class CutHouse:
-    """Writes an answer as far as it is told, then breaks off."""
+    """Writes some pieces of an answer, then breaks off."""
 
     model_id = "cut"
     digest = bytes(32)
@@ -109,7 +109,7 @@ def client(
 
 
 async def test_200_clients_do_not_storm_a_dead_enclave() -> None:
-    """Each finds out for itself, once; and tries again once in half a minute."""
+    """Each detects it once, and retries once in half a minute."""
     enclave, clock = MemoryEnclave(), [0.0]
     enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
     policy = policy_of(TIERS)
@@ -124,7 +124,7 @@ async def test_200_clients_do_not_storm_a_dead_enclave() -> None:
     await asyncio.gather(*map(ask, sessions))
     assert enclave.fetched == CLIENTS
     assert enclave.sealed == []
-    # A minute later: beside the questions, one fetch each, and none waits for it.
+    # A minute later: one fetch each in parallel, and no question waits for it.
     clock[0] = 31.0
     await asyncio.gather(*map(ask, sessions))
     await asyncio.gather(*(session.settle() for session in sessions))
@@ -134,7 +134,7 @@ async def test_200_clients_do_not_storm_a_dead_enclave() -> None:
 
 
 async def read(session: Session, *, retract: bool) -> tuple[str, str | None]:
-    """Return what a reader has in the end, and what the answer says, if it is whole."""
+    """Return a reader's final text, and the answer's, if it is complete."""
     stream = session.stream(QUESTION)
     shown = ""
     try:
@@ -153,13 +153,13 @@ async def read(session: Session, *, retract: bool) -> tuple[str, str | None]:
 
 
 async def test_of_10_000_answers_cut_anywhere_no_character_is_lost_or_doubled() -> None:
-    """Half of the readers can take back what they showed; the others cannot."""
+    """Half of the readers can withdraw what they showed; the others cannot."""
     random, house, clock = Random(7), CutHouse(), [0.0]  # noqa: S311
     houses: dict[str, House] = {"ward": lambda _desk, _now: house}
     session = client(policy_of(HOUSE), MemoryEnclave(), clock, houses)
     left = 0
     for at in range(ANSWERS):
-        clock[0] += 61  # whoever failed is asked again
+        clock[0] += 61  # a server that failed is tried again
         house.pieces = random.randrange(len(AFAR) + 1)
         shown, answer = await read(session, retract=bool(at % 2))
         afar = "".join(AFAR)

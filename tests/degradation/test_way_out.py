@@ -1,4 +1,4 @@
-"""Rows 5 to 9: what is between here and the enclave fails, or the enclave does."""
+"""Rows 5 to 9: the way to the enclave fails, or the enclave does."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ R = FailureReason
 
 @contextmanager
 def closed_port() -> Generator[str]:
-    """Nobody listens."""
+    """A port without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     yield f"http://127.0.0.1:{port}/demo"
@@ -37,7 +37,7 @@ def closed_port() -> Generator[str]:
 
 @contextmanager
 def full_backlog() -> Generator[str]:
-    """What connects gets no answer at all, as behind a firewall that drops."""
+    """A connection attempt gets no answer, as behind a firewall that drops."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
         address = server.getsockname()
         waiting = [socket.socket() for _ in range(3)]
@@ -53,7 +53,7 @@ def full_backlog() -> Generator[str]:
 
 @contextmanager
 def black_hole() -> Generator[str]:
-    """Connections are made, and nothing ever comes back."""
+    """Connections are accepted, and nothing is ever sent back."""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
         yield f"http://127.0.0.1:{server.getsockname()[1]}/demo"
 
@@ -66,7 +66,7 @@ def no_such_name() -> Generator[str]:
 
 @contextmanager
 def no_tls() -> Generator[str]:
-    """Nobody answers the handshake."""
+    """A port whose handshakes are not answered."""
     with black_hole() as url:
         yield url.replace("http:", "https:")
 
@@ -125,7 +125,7 @@ def behind() -> datetime:
 
 
 async def all_stay(session: Session, why: FailureReason) -> None:
-    """A and B are answered here and say why; C is answered here anyway."""
+    """A and B are answered locally with the reason; C is answered locally anyway."""
     for kind in (Kind.A, Kind.B):
         seen = await ask(session, kind.abroad)
         assert (seen.route, seen.fallback) == (Answerer.LOCAL, why)
@@ -134,7 +134,7 @@ async def all_stay(session: Session, why: FailureReason) -> None:
 
 
 @pytest.mark.parametrize("change", [expire, tamper], ids=lambda change: change.__name__)
-async def test_6_evidence_that_is_refused_is_told_and_nothing_is_sealed(
+async def test_6_evidence_that_is_refused_is_reported_and_nothing_is_sealed(
     stack: Stack, open_session: OpenSession, change: Callable[[dict[str, Any]], None]
 ) -> None:
     async with evil_relay(stack.relay_url) as relay:
@@ -172,10 +172,10 @@ async def test_6_what_is_required_of_an_unverified_enclave_is_refused(
 # 7: the enclave is there, and has no room.
 
 
-async def test_7_an_enclave_without_room_is_told_as_busy(
+async def test_7_an_enclave_without_room_is_reported_as_busy(
     stack: Stack, open_session: OpenSession
 ) -> None:
-    """It says so inside the seal, while two answers keep it."""
+    """It reports that inside the seal, while two answers occupy it."""
     gate = stack.folder / "gate"
     gate.write_bytes(b"")
     async with open_session() as session:
@@ -257,7 +257,7 @@ async def test_8_what_must_stay_is_never_where_an_enclave_could_die(
     assert (seen.route, relay.posts) == (Answerer.LOCAL, 0)
 
 
-async def test_8_an_enclave_that_died_before_is_told_and_found_again(
+async def test_8_an_enclave_that_died_before_is_reported_and_found_again(
     stack: Stack, open_session: OpenSession
 ) -> None:
     async with open_session() as session:

@@ -72,8 +72,8 @@ def make_stack(folder: Path, processes: Processes, model: tuple[str, str]) -> St
     )
 
 
-def beside(stack: Stack, own: Stack) -> Stack:
-    """Let a stack of its own use the emulated processor of a running one."""
+def with_evidence_of(stack: Stack, own: Stack) -> Stack:
+    """Let a separate stack use the emulated processor of a running one."""
     own.evidence_socket.symlink_to(stack.evidence_socket)
     (own.folder / ROOT_FILE).write_bytes((stack.folder / ROOT_FILE).read_bytes())
     return own

@@ -53,29 +53,35 @@ def test_a_live_services_verdict_has_the_schema(
     stack: Stack, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert show(stack, stack.policy, "--json") == 0
-    told: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert set(told) == KEYS
-    assert set(told["claims"]) == CLAIMS
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert set(report) == KEYS
+    assert set(report["claims"]) == CLAIMS
     for part, keys in PARTS.items():
-        assert told[part]
-        assert all(set(each) == keys for each in told[part])
-    assert (told["version"], told["kind"], told["accepted"]) == (1, "bundle", True)
-    assert (told["code"], told["detail"], told["step"]) == (None, None, None)
-    assert all(each["passed"] for each in told["steps"])
-    assert TIME.fullmatch(told["at"])
-    assert told["expires_at"] == min(each["expires_at"] for each in told["expiries"])
+        assert report[part]
+        assert all(set(each) == keys for each in report[part])
+    assert (report["version"], report["kind"], report["accepted"]) == (
+        1,
+        "bundle",
+        True,
+    )
+    assert (report["code"], report["detail"], report["step"]) == (None, None, None)
+    assert all(each["passed"] for each in report["steps"])
+    assert TIME.fullmatch(report["at"])
+    assert report["expires_at"] == min(
+        each["expires_at"] for each in report["expiries"]
+    )
 
 
 def test_a_live_services_verdict_is_that_of_its_bundle(
     stack: Stack, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert show(stack, stack.policy, "--json") == 0
-    told: dict[str, Any] = json.loads(capsys.readouterr().out)
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
     expectations = expectations_from(load_policy(stack.policy.read_text("utf-8")))
     bundle = stack.fetch_bundle().read_bytes()
     now = datetime.now(UTC)
     ours = key_object(verify(bundle, expectations, now=now), at=now)
-    assert told["claims"] == json.loads(json.dumps(ours["claims"]))
+    assert report["claims"] == json.loads(json.dumps(ours["claims"]))
 
 
 def test_a_live_service_that_the_policy_refuses_exits_with_1(
@@ -87,16 +93,16 @@ def test_a_live_service_that_the_policy_refuses_exits_with_1(
     text = text.replace(f"names: [{RELEASE_NAME}]", "names: [another]")
     other.write_text(text, "utf-8")
     assert show(stack, other, "--json") == 1
-    told: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert set(told) == KEYS - {"expiries"}
-    assert (told["accepted"], told["code"]) == (False, "release_not_logged")
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert set(report) == KEYS - {"expiries"}
+    assert (report["accepted"], report["code"]) == (False, "release_not_logged")
     assert show(stack, other) == 1
     printed = capsys.readouterr()
     assert "FAIL" in printed.out
     assert "REFUSED: release_not_logged" in printed.err
 
 
-def test_a_service_that_nobody_reaches_exits_with_3(
+def test_an_unreachable_service_exits_with_3(
     stack: Stack, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nowhere = f"{stack.relay_url}-nowhere"

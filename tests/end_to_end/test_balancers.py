@@ -57,7 +57,7 @@ async def test_questions_are_answered_also_when_a_relay_dies(
                 assert answer.route is Answerer.ENCLAVE
             # Its master alone would leave workers behind, who go on.
             enclaves.stop()
-            # Nobody else has the key that it was sealed to: it stays at home.
+            # No other enclave has the key it was sealed to: it is answered locally.
             answer = await session.ask(QUERY)
             assert answer.route is Answerer.LOCAL
     finally:

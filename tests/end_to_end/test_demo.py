@@ -1,4 +1,4 @@
-"""The demo as a person stops it: nothing is left running, nothing left lying."""
+"""The demo when it is interrupted: no process and no file is left behind."""
 
 import os
 import signal
@@ -43,7 +43,7 @@ def test_a_stopped_demo_leaves_nothing(number: signal.Signals, folder: Path) -> 
     assert list(folder.iterdir()) == []
 
 
-def test_too_long_a_path_for_a_socket_is_told(tmp_path: Path) -> None:
+def test_too_long_a_path_for_a_socket_is_reported(tmp_path: Path) -> None:
     long = tmp_path / ("a" * 100)
     long.mkdir()
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Each failure over real sockets and processes: what does the user get?"""
+"""Each failure over real sockets and processes, as the user sees it."""
 
 import asyncio
 import base64
@@ -196,7 +196,7 @@ async def test_enclave_down_then_up_again(
         async with open_session(relay=own.relay_url, policy=text) as session:
             first = await session.ask(HARMLESS)
             assert first.route is Answerer.ENCLAVE
-            # Before it is gone: whoever asks afterwards may have the new one already.
+            # Before it is gone: a later request may get the new one already.
             before = (await session.verified_key()).key_configs_digest
             own.running["enclave"].kill()
             down = await session.ask(HARMLESS)
@@ -242,7 +242,7 @@ async def test_oversize_stays_home(stack: Stack, open_session: OpenSession) -> N
     ):
         decision = await session.decide(long)
         answer = await session.ask(long)
-    # This policy lets a part of it be read here, and the answer says so.
+    # This policy allows a part of it to be read locally, and the answer says so.
     assert answer.route is Answerer.LOCAL
     assert answer.text.startswith("[read ")
     assert "uncertain.oversize" in decision.uncertain

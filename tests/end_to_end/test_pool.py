@@ -1,4 +1,4 @@
-"""Three enclaves, killed and started again under load: nothing lost or said twice."""
+"""Three enclaves, killed and started again under load: nothing lost or duplicated."""
 
 import asyncio
 from collections import Counter
@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
-from end_to_end.conftest import QUICK, beside
+from end_to_end.conftest import QUICK, with_evidence_of
 
 from curtilage.client.answer import Answer, Answerer
 from curtilage.client.errors import IncompleteAnswerError
@@ -43,7 +43,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory, stack: Stack) -> Generator[St
             play=Play(pieces=PIECES, delay_ms=2),
             nodes=3,
         )
-        beside(stack, own)
+        with_evidence_of(stack, own)
         own.publish()
         own.start_enclave()
         own.start_relay()
@@ -71,12 +71,12 @@ async def opened(pool: Stack) -> AsyncGenerator[Session]:
 
 @dataclass
 class Load:
-    """Questions without a pause, and what came of them.
+    """Questions without a pause, and their results.
 
     Attributes:
         asked: how many began.
         answers: of those that were answered.
-        cut: how many were told that their answer broke off.
+        cut: how many answers broke off.
     """
 
     session: Session
@@ -94,7 +94,7 @@ class Load:
                 self.cut += 1
 
     async def more(self, count: int, *, by: Answerer) -> None:
-        """Wait for so many more answers of one kind."""
+        """Wait for this many more answers of one kind."""
         wanted = count + sum(each.route is by for each in self.answers)
         while sum(each.route is by for each in self.answers) < wanted:  # noqa: ASYNC110
             await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""The client as a process: what an OpenAI client gets on each route."""
+"""The client as a process: the answers that an OpenAI client gets on each route."""
 
 import json
 import os
@@ -119,7 +119,7 @@ def test_the_relay_saw_no_more_than_the_questions_that_left(whole: Stack) -> Non
     for seen in posts:
         passed = b64decode(seen["request_body"]) + b64decode(seen["response_body"])
         assert passed
-        # So long that none is in a time or in a seal by chance.
+        # So long that none occurs in a time or in a seal by chance.
         for word in ("4111 1111", "bacterium"):
             assert word not in json.dumps(seen)
             assert word.encode() not in passed

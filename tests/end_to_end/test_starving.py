@@ -1,4 +1,4 @@
-"""Nobody takes the model, or every place, from one who does nothing but ask.
+"""No client can take the model, or every place, from one with normal use.
 
 Real processes on loopback, each client at an address of its own, and the enclave
 plays a script. ``make bench ARGS=starve`` measures the same with all attackers.
@@ -58,13 +58,13 @@ async def answered(stack: Stack, attackers: Iterable[tuple[str, Inner]]) -> bool
     async with asyncio.timeout(PATIENCE_S), crowd.asking(attacking):
         if any(inner == story() for _, inner in attacking):
             await begun(stack, 4)
-        # They take what they can get.
+        # They take everything they can get.
         await asyncio.sleep(1)
         return await crowd.ask(VICTIM, question(WORDS))
 
 
 async def begun(stack: Stack, count: int) -> None:
-    """Wait until the engine was asked for so many answers."""
+    """Wait until the engine got requests for this many answers."""
     runs = stack.folder / "runs"
     while not runs.exists() or runs.read_text("utf-8").count(BEGAN) < count:  # noqa: ASYNC110 - another process writes it
         await asyncio.sleep(0.01)

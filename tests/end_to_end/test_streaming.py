@@ -11,7 +11,7 @@ from contextlib import aclosing, asynccontextmanager
 
 import aiohttp
 import pytest
-from end_to_end.conftest import QUICK, OpenSession, beside, patient_profile
+from end_to_end.conftest import QUICK, OpenSession, patient_profile, with_evidence_of
 
 from curtilage.client.answer import Answerer
 from curtilage.client.answering.answer_stream import AnswerStream
@@ -36,7 +36,7 @@ QUERY = Query(
 
 
 class Played:
-    """A running stack whose enclave says a piece when it is let."""
+    """A running stack whose enclave sends a piece when released."""
 
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
@@ -51,24 +51,24 @@ class Played:
             self.stack.relay_view.write_text("")
 
     def let(self, pieces: int) -> None:
-        """Let so many pieces out, in all."""
+        """Release this many pieces, in total."""
         self.gate.write_bytes(b"." * pieces)
 
     @property
-    def told(self) -> list[str]:
+    def words(self) -> list[str]:
         return self.runs.read_text("utf-8").split()
 
     @property
     def padded(self) -> bool:
         return self.stack.transport.shape is Shape.PADDED
 
-    async def until_told(self, word: str) -> None:
+    async def until_recorded(self, word: str) -> None:
         async with asyncio.timeout(LONG_S):
-            while word not in self.told:  # noqa: ASYNC110 - another process writes it
+            while word not in self.words:  # noqa: ASYNC110 - another process writes it
                 await asyncio.sleep(0.01)
 
     async def posts(self, count: int) -> list[dict[str, object]]:
-        """What passed in front of the relay of so many questions, each to its end."""
+        """The traffic in front of the relay of this many complete questions."""
         async with asyncio.timeout(LONG_S):
             while True:
                 lines = self.stack.relay_view.read_text("utf-8").splitlines()
@@ -98,7 +98,7 @@ def running(
             play=play,
             record=True,
         )
-        beside(stack, own)
+        with_evidence_of(stack, own)
         own.publish()
         own.start_enclave()
         own.start_relay()
@@ -133,7 +133,7 @@ def whole_answers(transport: TransportParameters) -> set[int]:
 
 
 async def sent_again(played: Played, outward: bytes) -> bytes:
-    """Send what passed the line again, and return the sealed answer."""
+    """Send the recorded traffic again, and return the sealed answer."""
     sealed = outward.partition(b"POST ")[2].partition(b"\r\n\r\n")[2]
     headers = {"Content-Type": "message/ohttp-chunked-req", "Incremental": "?1"}
     async with (
@@ -146,7 +146,7 @@ async def sent_again(played: Played, outward: bytes) -> bytes:
 
 
 async def require_incomplete(stream: AnswerStream, cut: Callable[[], None]) -> None:
-    """Cut after the first piece; the answer must not pass for finished."""
+    """Cut after the first piece; the answer must not look finished."""
     await stream.begin()
     cut()
     with pytest.raises(IncompleteAnswerError):
@@ -158,7 +158,7 @@ async def require_incomplete(stream: AnswerStream, cut: Callable[[], None]) -> N
 async def test_each_piece_comes_before_the_next_is_said(
     played: Played, open_session: OpenSession
 ) -> None:
-    """Nobody in between holds anything back: the next one waits for this one."""
+    """No party holds anything back: the next piece waits for this one."""
     played.let(1)
     async with opened(played, open_session) as session:
         stream = session.stream(QUERY)
@@ -168,7 +168,7 @@ async def test_each_piece_comes_before_the_next_is_said(
             played.let(pieces + 1)
         assert stream.answer.route is Answerer.ENCLAVE
     assert pieces == PIECES
-    assert played.told == [BEGAN, ENDED]
+    assert played.words == [BEGAN, ENDED]
 
 
 async def test_a_stream_cut_at_the_relay_is_incomplete(
@@ -180,8 +180,8 @@ async def test_a_stream_cut_at_the_relay_is_incomplete(
         opened(played, open_session, through=line.address) as session,
     ):
         await require_incomplete(session.stream(QUERY), line.cut)
-    # No further piece was let out, so the engine did not come to its end.
-    await played.until_told(STOPPED)
+    # No further piece was released, so the engine did not come to its end.
+    await played.until_recorded(STOPPED)
 
 
 async def test_a_cancel_shows_only_where_nothing_is_hidden(
@@ -194,10 +194,10 @@ async def test_a_cancel_shows_only_where_nothing_is_hidden(
             await stream.begin()
         if played.padded:
             played.let(PIECES)
-            await played.until_told(ENDED)
+            await played.until_recorded(ENDED)
         else:
-            # No further piece was let out, so it cannot have come to its end.
-            await played.until_told(STOPPED)
+            # No further piece was released, so it cannot have come to its end.
+            await played.until_recorded(STOPPED)
     (post,) = await played.posts(1)
     if played.padded:
         assert post["status"] == 200
@@ -207,7 +207,7 @@ async def test_a_cancel_shows_only_where_nothing_is_hidden(
 async def test_a_request_sent_twice_runs_once(
     played: Played, open_session: OpenSession
 ) -> None:
-    """Whoever holds the bytes may send them again: the model does not run again."""
+    """A replay of the bytes does not run the model again."""
     played.let(PIECES)
     async with (
         middle(played.stack.relay_address) as line,
@@ -219,7 +219,7 @@ async def test_a_request_sent_twice_runs_once(
         body = await sent_again(played, bytes(line.outward))
         if played.padded:
             assert len(body) in whole_answers(played.stack.transport)
-    assert played.told == [BEGAN, ENDED]
+    assert played.words == [BEGAN, ENDED]
 
 
 async def test_a_request_sent_twice_at_once_runs_once(
@@ -237,7 +237,7 @@ async def test_a_request_sent_twice_at_once_runs_once(
         played.let(PIECES)
         _ = [piece async for piece in stream]
         assert stream.answer.route is Answerer.ENCLAVE
-    assert played.told == [BEGAN, ENDED]
+    assert played.words == [BEGAN, ENDED]
 
 
 async def test_a_key_that_is_gone_is_fetched_again_while_asking(
@@ -255,7 +255,7 @@ async def test_a_key_that_is_gone_is_fetched_again_while_asking(
         after = (await session.verified_key()).key_configs_digest
     assert (first.route, second.route) == (Answerer.ENCLAVE, Answerer.ENCLAVE)
     assert before != after
-    assert played.told == [BEGAN, ENDED] * 2
+    assert played.words == [BEGAN, ENDED] * 2
 
 
 async def test_a_stream_cut_at_the_enclave_is_incomplete(
@@ -266,5 +266,5 @@ async def test_a_stream_cut_at_the_enclave_is_incomplete(
         await require_incomplete(
             session.stream(QUERY), played.stack.running["enclave"].kill
         )
-    assert played.told == [BEGAN]
+    assert played.words == [BEGAN]
     played.stack.start_enclave()

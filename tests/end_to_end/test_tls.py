@@ -1,11 +1,11 @@
-"""TLS on both hops; whoever is not vouched for is told nothing."""
+"""TLS on both hops; a peer without a valid certificate learns nothing."""
 
 from collections.abc import Callable, Generator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from end_to_end.conftest import QUICK, OpenSession, beside, patient_profile
+from end_to_end.conftest import QUICK, OpenSession, patient_profile, with_evidence_of
 
 from curtilage.client.answer import Answerer
 from curtilage.client.errors import FailureReason
@@ -37,7 +37,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory, stack: Stack) -> Generator[
             profile=patient_profile(),
             play=Play(pieces=6, runs=folder / "runs"),
         )
-        beside(stack, own)
+        with_evidence_of(stack, own)
         own.publish()
         own.start_enclave()
         own.start_relay()
@@ -45,15 +45,15 @@ def secure(tmp_path_factory: pytest.TempPathFactory, stack: Stack) -> Generator[
 
 
 @pytest.fixture
-def told(secure: Stack) -> Callable[[], list[str]]:
-    """What the enclave's model did, from now on."""
+def runs_seen(secure: Stack) -> Callable[[], list[str]]:
+    """The model's runs, from now on."""
     path = secure.folder / "runs"
     path.write_text("")
     return lambda: path.read_text().split()
 
 
 async def test_a_question_over_tls_on_both_hops(
-    secure: Stack, open_session: OpenSession, told: Callable[[], list[str]]
+    secure: Stack, open_session: OpenSession, runs_seen: Callable[[], list[str]]
 ) -> None:
     assert secure.relay_url.startswith("https://")
     policy = secure.policy.read_text("utf-8")
@@ -64,7 +64,7 @@ async def test_a_question_over_tls_on_both_hops(
         ) as session:
             answer = await session.ask(QUERY)
     assert answer.route is Answerer.ENCLAVE
-    assert told() == [BEGAN, ENDED]
+    assert runs_seen() == [BEGAN, ENDED]
     for data in (line.outward, line.homeward):
         assert data[:1] == b"\x16", "a TLS handshake, and no head of HTTP"
         for seen in (CANARY, "HTTP/1.1", "ohttp", "/demo", "bundle"):
@@ -74,7 +74,7 @@ async def test_a_question_over_tls_on_both_hops(
 async def test_another_authority_at_the_client_keeps_the_question_home(
     secure: Stack,
     open_session: OpenSession,
-    told: Callable[[], list[str]],
+    runs_seen: Callable[[], list[str]],
     tmp_path: Path,
 ) -> None:
     other = Authority.make(tmp_path / "other", now=datetime.now(UTC))
@@ -86,27 +86,27 @@ async def test_another_authority_at_the_client_keeps_the_question_home(
             answer = await session.ask(QUERY)
         assert answer.route is Answerer.LOCAL
         assert answer.provenance.fallback is FailureReason.RELAY_UNTRUSTED
-    assert told() == []
+    assert runs_seen() == []
 
 
 async def test_plain_http_to_a_relay_with_tls_keeps_the_question_home(
-    secure: Stack, open_session: OpenSession, told: Callable[[], list[str]]
+    secure: Stack, open_session: OpenSession, runs_seen: Callable[[], list[str]]
 ) -> None:
     policy = secure.policy.read_text("utf-8")
     plain = secure.relay_url.replace("https://", "http://")
     async with open_session(relay=plain, policy=policy) as session:
         answer = await session.ask(QUERY)
     assert answer.route is Answerer.LOCAL
-    assert told() == []
+    assert runs_seen() == []
 
 
 async def test_another_authority_at_the_relay_keeps_the_question_home(
     secure: Stack,
     open_session: OpenSession,
-    told: Callable[[], list[str]],
+    runs_seen: Callable[[], list[str]],
     tmp_path: Path,
 ) -> None:
-    """The relay does not believe the enclave's certificate, so nothing is passed on."""
+    """The relay does not trust the enclave's certificate, so nothing is passed on."""
     other = Authority.make(tmp_path / "other", now=datetime.now(UTC))
     text = (secure.folder / "relay.toml").read_text("utf-8")
     changed = text.replace(
@@ -127,16 +127,16 @@ async def test_another_authority_at_the_relay_keeps_the_question_home(
             answer = await session.ask(QUERY)
     assert answer.route is Answerer.LOCAL
     assert answer.provenance.fallback is FailureReason.ENCLAVE_UNREACHABLE
-    assert told() == []
+    assert runs_seen() == []
 
 
 def test_the_clients_program_takes_the_authority(
-    secure: Stack, told: Callable[[], list[str]]
+    secure: Stack, runs_seen: Callable[[], list[str]]
 ) -> None:
     secure.start_client()
     question = f"What is a {CANARY}?"
     with open_answer(secure.client_url, question, max_tokens=8) as response:
         assert response.headers["x-curtilage-route"] == "enclave"
         assert b"[DONE]" in response.read()
-    assert told() == [BEGAN, ENDED]
+    assert runs_seen() == [BEGAN, ENDED]
     assert secure.fetch_bundle().stat().st_size > 0

@@ -1,4 +1,4 @@
-"""Nothing of what is asked, nor of who asks, passes a hop; and the page that says so.
+"""No hop discloses the question or the client; and the page that shows it.
 
 Field by field, tests/privacy/test_ledger.py compares each hop with the ledger.
 """
@@ -50,7 +50,7 @@ class Hop:
 
 @asynccontextmanager
 async def watched(there: str, *, source: str) -> AsyncGenerator[Hop]:
-    """Tap the hop to ``there``; connect from ``source``, as the one who asks."""
+    """Tap the hop to ``there``; connect from ``source``, as the client."""
     host, _, port = there.rpartition(":")
     hop = Hop(there)
 
@@ -137,14 +137,14 @@ async def test_the_enclave_learns_nothing_of_the_client(recorded: Recorded) -> N
     """Neither the client's address nor a port of its connections goes on."""
     client, enclave = recorded.client_hop, recorded.enclave_hop
     assert client.ports
-    # What the enclave's side sees of the network is the relay's own.
+    # The enclave's side sees only the relay's own address.
     assert {host for host, _ in enclave.peers} == {RELAY_HOST}
     heads = b"".join(match[0] for match in MESSAGE.finditer(bytes(enclave.tap.outward)))
     assert heads
     if TWO_ADDRESSES:
         assert CLIENT_HOST.encode() not in enclave.tap.outward
     for port in {*client.ports, *(port for _, port in client.peers)}:
-        # A sealed body may hold any octets, so digits are looked for in the heads.
+        # A sealed body may contain any bytes, so digits are searched for in the heads.
         numbers = {int(found) for found in re.findall(rb"[0-9]+", heads)}
         assert port not in numbers
 

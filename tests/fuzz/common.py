@@ -1,4 +1,4 @@
-"""What the harnesses share: what one is, and how to do without atheris.
+"""Shared by the harnesses: their type, and a driver without atheris.
 
 A harness is a function of bytes whose first line states what must hold. With
 atheris, ``engine.py`` lets libFuzzer choose the bytes by the branches that they
@@ -88,13 +88,13 @@ def try_damaged(
     seed: bytes,
     more: Callable[[int], bool],
 ) -> bool:
-    """Try damaged inputs of each harness, in turns; say what came out.
+    """Try damaged inputs of each harness, in turns; report the results.
 
     Args:
         name: what to call the harnesses together.
         harnesses: each with the inputs to damage, of which there is one at least.
         seed: what is drawn follows from it.
-        more: told how many inputs were tried; ends the run with False.
+        more: called with the number of inputs tried; False ends the run.
 
     Returns:
         Whether nothing was found.

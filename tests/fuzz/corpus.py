@@ -46,7 +46,7 @@ def made() -> Mapping[str, Inputs]:
 
 
 def broke(harness: str) -> Inputs:
-    """Read the inputs that once broke a harness' parser."""
+    """Read the inputs that once broke a harness's parser."""
     return {path.name: path.read_bytes() for path in (FOUND / harness).glob("*")}
 
 

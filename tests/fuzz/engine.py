@@ -1,4 +1,4 @@
-"""Let libFuzzer run one harness: ``engine.py FILE NAME [libFuzzer's arguments]``.
+"""Runs one harness under libFuzzer: ``engine.py FILE NAME [libFuzzer's arguments]``.
 
 The parts under test are loaded with atheris' counters in them; the harness and
 everything else is not, so that only what we wrote says where an input got to.

@@ -60,7 +60,7 @@ def refused(parse: Callable[[bytes], object], data: bytes) -> bool:
 
 
 def damaged(data: bytes, damage: bytes) -> bytes:
-    """Change a text: each step is where (2 octets), what, and with what."""
+    """Change a text: each step is where (2 bytes), what, and with what."""
     changed = bytearray(data)
     for start in range(0, min(len(damage) - 3, 40), 4):
         where = int.from_bytes(damage[start : start + 2], "big") % (len(changed) + 1)

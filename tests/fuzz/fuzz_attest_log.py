@@ -73,7 +73,7 @@ def _accepted(parse: Callable[[], object]) -> bool:
 
 
 def check_checkpoint(data: bytes) -> None:
-    """A text that verifies says what the log signed."""
+    """A text that verifies is what the log signed."""
     try:
         checkpoint = verify_checkpoint(_text(data), TRUSTED)
     except RefusedError:
@@ -83,7 +83,7 @@ def check_checkpoint(data: bytes) -> None:
 
 
 def check_log_proof(data: bytes) -> None:
-    """A text that verifies proves the one leaf under its own number."""
+    """A text that verifies proves the only leaf under its own number."""
     try:
         found = verify_proof(_text(data), leaf=LOG.leaves[INDEX], log=TRUSTED)
     except RefusedError:
@@ -93,7 +93,7 @@ def check_log_proof(data: bytes) -> None:
 
 
 def check_log_policy(data: bytes) -> None:
-    """A policy that is read names nobody twice, and only whom it knows."""
+    """A policy that is accepted names no witness twice, and only known ones."""
     try:
         found = parse_policy(data)
     except RefusedError:
@@ -104,21 +104,21 @@ def check_log_policy(data: bytes) -> None:
 
 
 def check_verifier_key(data: bytes) -> None:
-    """A key that is read has one spelling."""
+    """A key that is accepted has one spelling."""
     text = _text(data)
     if _accepted(lambda: parse_verifier_key(text)):
         assert parse_verifier_key(text).text == text
 
 
 def check_tile_path(data: bytes) -> None:
-    """A path that is read has one spelling."""
+    """A path that is accepted has one spelling."""
     text = _text(data)
     if _accepted(lambda: parse_path(text)):
         assert parse_path(text).path == text
 
 
 def check_entry_bundle(data: bytes) -> None:
-    """The first octet is the width less one; entries that are read have one form."""
+    """The first byte is the width less one; accepted entries have one form."""
     tile = Tile(level=None, index=0, width=(data[0] if data else 0) + 1)
     rest = data[1:]
     if _accepted(lambda: parse_bundle(rest, tile)):
@@ -128,14 +128,14 @@ def check_entry_bundle(data: bytes) -> None:
 
 
 def check_tree_heads(data: bytes) -> None:
-    """A history that is read can be stored and read again."""
+    """A history that is accepted can be stored and read again."""
     if _accepted(lambda: parse_history(data)):
         history = parse_history(data)
         assert parse_history(history.encode()) == history
 
 
 def check_hash_lines(data: bytes) -> None:
-    """Lines that are read have one spelling."""
+    """Lines that are accepted have one spelling."""
     text = _text(data)
     if _accepted(lambda: parse_hashes(text)):
         assert encode_hashes(parse_hashes(text)) == text
@@ -154,7 +154,7 @@ def check_consistency(data: bytes) -> None:
 
 
 def check_witness_request(data: bytes) -> None:
-    """A request that is read has one spelling."""
+    """A request that is accepted has one spelling."""
     text = _text(data)
     if _accepted(lambda: parse_request(text)):
         assert parse_request(text).encode() == text

@@ -37,7 +37,7 @@ from curtilage_dev.emulated.azure import (
 from curtilage_dev.emulated.tpm import EmulatedTpm, QuoteFields, encode_attest, make_tpm
 
 QUALIFYING: Final = bytes(range(32))
-# Any modulus will do where only the text is read.
+# Any modulus is sufficient if only the text is read.
 MODULUS: Final = (1 << 2047) + 0x10001
 
 
@@ -82,7 +82,7 @@ def check_tpm_message(data: bytes) -> None:
 
 
 def check_tpm_signature(data: bytes) -> None:
-    """A signature by none of our keys is refused, whatever its bytes are."""
+    """A signature by another key is refused, whatever its bytes are."""
     tpm = signer()
     quote = replace(tpm.quote(QuoteFields(extra_data=QUALIFYING)), signature=data)
     try:

@@ -1,4 +1,4 @@
-"""The client's parsers: what an enclave seals, and what a program asks."""
+"""The client's parsers: what an enclave seals, and what a program requests."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -92,13 +92,13 @@ def check_completion(data: bytes) -> None:
 
 
 def completion(parts: Iterator[bytes]) -> object:
-    """Return what comes of it; what was shown ahead of a failure does not count."""
+    """Return the result; text shown before a failure does not count."""
     said = read(partial(content_reader, head(MEDIA_TYPES["completion"])), parts)
     return said[0] if isinstance(said[0], type) else said
 
 
 def check_problem(data: bytes) -> None:
-    """A refusal is a refusal, whatever it says; whole as in pieces."""
+    """A refusal remains a refusal, whatever its content; whole as in pieces."""
     make = partial(content_reader, head(MEDIA_TYPES["problem"], 400))
     whole = read(make, iter([data]))
     assert isinstance(whole[0], type)
@@ -106,7 +106,7 @@ def check_problem(data: bytes) -> None:
 
 
 def check_nothing(data: bytes) -> None:
-    """The answer to a dummy says nothing, or is refused; whole as in pieces."""
+    """The answer to a dummy is empty, or is refused; whole as in pieces."""
     make = partial(nothing_reader, head(MEDIA_TYPES["completion"]))
     whole = read(make, iter([data]))
     assert whole[1] == ""
@@ -124,7 +124,7 @@ def check_head(data: bytes) -> None:
 
 
 def check_chat_request(data: bytes) -> None:
-    """A query that can be asked, or a UsageError that does not quote it."""
+    """A valid query, or a UsageError that does not quote it."""
     try:
         request = parse_completion_request(data)
     except UsageError as error:
@@ -136,7 +136,7 @@ def check_chat_request(data: bytes) -> None:
     try:
         payload = query.payload().content
     except UnicodeEncodeError:
-        # A lone surrogate has no payload; such a query is answered at home.
+        # A lone surrogate has no payload; such a query is answered locally.
         hold(any(b"\xed" in text for text in texts))
         return
     assert json.loads(payload)["messages"]

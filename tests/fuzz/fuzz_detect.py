@@ -1,4 +1,4 @@
-"""What reads the text of a query, and what reads a worker's answer."""
+"""Readers of a query's text, and of a worker's answer."""
 
 import io
 from functools import cache

@@ -105,7 +105,7 @@ def check_dispatch(data: bytes) -> None:
             assert dict(request.fields)[b"date"]
             known = ChatCompletionRequest | CoverRequest | ChallengeRequest
             assert isinstance(opened.asked, known)
-            # At most one trailer, and only for one who gave a key for it.
+            # At most one trailer, and only for a client that sent a key for it.
             asked = any(name == KEY_FIELD for name, _ in request.fields)
             assert len(opened.receipt.trailers()) == asked
 
@@ -122,7 +122,7 @@ def check_chat_json(data: bytes) -> None:
 
 
 def check_cover_json(data: bytes) -> None:
-    """A bucket that there is, or an error with a known code."""
+    """A bucket that exists, or an error with a known code."""
     try:
         assert 0 <= parse_cover_request(data, 7).bucket < 7
     except ChatError as error:

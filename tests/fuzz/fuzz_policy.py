@@ -1,4 +1,4 @@
-"""The policy loader: text that an administrator wrote, or somebody else."""
+"""The policy loader: text from an administrator, or from an attacker."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from curtilage.policy.errors import PolicyError
 
 
 def check_policy(data: bytes) -> None:
-    """A policy that keeps the unknown at home, or every problem of the text."""
+    """A policy that keeps the unknown local, or every problem of the text."""
     # Undecodable bytes become lone surrogates, which a text can hold as well.
     text = data.decode("utf-8", errors="surrogateescape")
     try:

@@ -51,7 +51,7 @@ def parsed(data: bytes) -> tuple[list[bytes], Fields]:
 
 
 def check_relay_head(data: bytes) -> None:
-    """A head is refused from a closed list, or goes on in our words alone."""
+    """A head is refused from a closed list, or passed on in our own form."""
     words, fields = parsed(data)
     head = RequestHead(
         method=words[0].decode("latin-1"),
@@ -76,7 +76,7 @@ def check_relay_head(data: bytes) -> None:
 
 
 def check_relay_answer(data: bytes) -> None:
-    """A gateway's head is refused, or goes on in our words alone."""
+    """A gateway's head is refused, or passed on in our own form."""
     words, fields = parsed(data)
     digits = words[0][:3]
     status = int(digits) if digits.isdigit() else 0
@@ -87,8 +87,8 @@ def check_relay_answer(data: bytes) -> None:
         return
     assert answer.status == 200 or 400 <= answer.status <= 599
     assert answer.passes or answer.status != 200
-    told = answer_fields(answer, length=answer.content_length)
-    assert all("\n" not in name + value for name, value in told)
+    fields_sent = answer_fields(answer, length=answer.content_length)
+    assert all("\n" not in name + value for name, value in fields_sent)
 
 
 def check_refusal(refusal: Refusal) -> None:

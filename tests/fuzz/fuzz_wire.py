@@ -207,12 +207,12 @@ def check_chunked_request(data: bytes) -> None:
     assert isinstance(whole, type)
 
 
-# A body behind a true head, as a program: each step one octet for what, one for
-# how much, so that the fuzzer gets behind the AEAD.
+# A body behind a valid head, as a program: each step one byte for what, one for how
+# much, so that the fuzzer gets past the AEAD.
 
 
 class Body:
-    """Builds one chunked body, and knows what must come of it.
+    """Builds one chunked body, and knows the correct result.
 
     Attributes:
         honest: nothing but chunks in order and one end.
@@ -230,7 +230,7 @@ class Body:
         self._gap = False
 
     def step(self, what: int, count: int, follows: bytes) -> None:
-        """Append one part, and judge it."""
+        """Append one part, and determine the result."""
         if what < 4:
             good = what == 1 or (what == 0 and count > 0)
             self.honest = self.honest and good and not self.over and not self._gap
@@ -256,7 +256,7 @@ class Body:
             self.over = True
 
     def run(self, program: bytes) -> None:
-        """Carry out a program of at most 20 steps."""
+        """Run a program of at most 20 steps."""
         for start in range(0, min(len(program) - 1, 40), 2):
             self.step(program[start] % 7, program[start + 1], program[start + 2 :])
 

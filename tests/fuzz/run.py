@@ -29,12 +29,12 @@ HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = HERE.parents[1]
 WORK: Final = ROOT / ".cache" / "fuzz"
 
-# What a parser may take, whatever the bytes say.
+# A parser's limits, whatever the bytes.
 MEMORY_MB: Final = 2048
 INPUT_S: Final = 20
 TAIL_LINES: Final = 40
 
-# libFuzzer names what it found by its digest.
+# libFuzzer names its findings by their digest.
 DIGEST: Final = re.compile(r"[0-9a-f]{40}")
 
 
@@ -49,7 +49,7 @@ def arguments() -> argparse.Namespace:
 
 
 def harnesses(only: str) -> list[tuple[str, Harness]]:
-    """Return each harness and the file that it stands in."""
+    """Return each harness and its file."""
     found: list[tuple[str, Harness]] = []
     for path in sorted(
         HERE.glob("fuzz_*.py"), key=lambda path: path.stem, reverse=True
@@ -67,7 +67,7 @@ def engine(file: str, name: str, *flags: str) -> subprocess.CompletedProcess[str
 
 
 def fuzz(file: str, harness: Harness, seconds: float) -> str | None:
-    """Run one harness for a time; return what to say, or None on a finding."""
+    """Run one harness for a time; return a summary, or None on a finding."""
     known = folder(f"{harness.name}-known", corpus.inputs(harness.name))
     work = WORK / harness.name
     work.mkdir(exist_ok=True)
@@ -85,7 +85,7 @@ def fuzz(file: str, harness: Harness, seconds: float) -> str | None:
     if done.returncode != 0:
         sys.stdout.write("\n".join(done.stderr.splitlines()[-TAIL_LINES:]) + "\n")
         return None
-    return f"{told(done.stderr)}, {keep(file, harness, known)} found inputs kept"
+    return f"{summary_of(done.stderr)}, {keep(file, harness, known)} found inputs kept"
 
 
 def folder(name: str, inputs: corpus.Inputs) -> Path:
@@ -100,7 +100,7 @@ def folder(name: str, inputs: corpus.Inputs) -> Path:
 
 
 def keep(file: str, harness: Harness, known: Path) -> int:
-    """Leave in the archive the fewest found inputs that reach what all did.
+    """Keep the smallest set of found inputs with the same coverage.
 
     What has a name stays, whatever it reaches.
 
@@ -129,8 +129,8 @@ def keep(file: str, harness: Harness, known: Path) -> int:
     return len(found)
 
 
-def told(output: str) -> str:
-    """Return what libFuzzer said of its run."""
+def summary_of(output: str) -> str:
+    """Return a summary of libFuzzer's output."""
     units = re.findall(r"stat::number_of_executed_units: (\d+)", output)
     speed = re.findall(r"stat::average_exec_per_sec: +(\d+)", output)
     reached = re.findall(r"cov: (\d+) ft: (\d+)", output)

@@ -19,7 +19,7 @@ from curtilage.wire.keyconfig import encode_key_configs
 from curtilage.wire.varint import encode_varint
 from support.bad_bhttp import Line, requests, responses
 
-# Longer lines are for the tests alone: they only repeat themselves.
+# Longer lines are only for the tests: they only repeat themselves.
 LONGEST_BYTES: Final = 2048
 
 Seed = tuple[str, str, bytes]
@@ -230,7 +230,7 @@ def inner(
     date: bytes = b"Sat, 21 Nov 2026 00:00:30 GMT",
     more: tuple[tuple[bytes, bytes], ...] = (),
 ) -> bytes:
-    """Return a request as it stands inside the seal."""
+    """Return a request as it is inside the seal."""
     fields = ((b"content-type", b"application/json"), (b"date", date), *more)
     return encode_request(
         Request(

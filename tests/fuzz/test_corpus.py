@@ -1,4 +1,4 @@
-"""The corpus holds: every input that was ever worth keeping, tried again."""
+"""The corpus passes: every kept input, tried again."""
 
 import importlib
 import lzma
@@ -37,14 +37,16 @@ def test_damaged_inputs_find_nothing(file: str) -> None:
     assert try_damaged(file, harnesses, seed=b"\0", more=lambda n: n < DAMAGED)
 
 
-def test_a_finding_is_told_with_its_input(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finding_is_reported_with_its_input(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     harness = Harness(name="nothing_at_all", check=lambda data: hold(len(data) > 9))
     assert not try_damaged(
         "fuzz_nothing", [(harness, [b""])], seed=b"\x0a", more=lambda _: True
     )
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "nothing_at_all: seed 0a input " in told.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "nothing_at_all: seed 0a input " in captured.err
 
 
 def test_names_are_their_own_and_every_input_has_a_harness() -> None:

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fuzz.run import told
+from fuzz.run import summary_of
 
 HERE = Path(__file__).resolve().parent
 FINDING = """\
@@ -40,8 +40,8 @@ def test_engine_runs_a_harness_and_counts_branches() -> None:
         "-print_final_stats=1",
     )
     assert done.returncode == 0, done.stderr
-    assert told(done.stderr).startswith("300 inputs, ")
-    assert " 0 branches" not in told(done.stderr)
+    assert summary_of(done.stderr).startswith("300 inputs, ")
+    assert " 0 branches" not in summary_of(done.stderr)
 
 
 def test_engine_ends_at_a_finding(tmp_path: Path) -> None:

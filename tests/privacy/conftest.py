@@ -8,5 +8,5 @@ from support.hops import Hops
 
 @pytest.fixture(scope="session")
 def hops(tmp_path_factory: pytest.TempPathFactory) -> Hops:
-    """Everything that passed the hops of a stack, by kind of exchange."""
+    """The traffic on the hops of a stack, by kind of exchange."""
     return asyncio.run(record(tmp_path_factory.mktemp("hops")))

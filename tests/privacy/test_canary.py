@@ -1,4 +1,4 @@
-"""Secret strings go in everywhere; nothing that anybody wrote may hold them.
+"""Secret strings are sent everywhere; no file or log may contain them.
 
 Client, relay and enclave run with logging of everything at DEBUG and with the
 interpreter's development mode, telemetry goes to a collector of ours, and each
@@ -73,7 +73,7 @@ def surroundings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def collector() -> AsyncGenerator[tuple[int, bytearray]]:
-    """Take whatever telemetry sends."""
+    """Receive all telemetry."""
     received = bytearray()
 
     async def connected(
@@ -115,7 +115,7 @@ async def ask(
 
 
 def bodies() -> list[dict[str, object]]:
-    """Both routes, whole and streamed, and every way to fail early."""
+    """Both routes, whole and streamed, and every early failure."""
     harmless = [{"role": "user", "content": f"what is a {IN_PROMPT}"}]
     regulated = [
         {"role": "user", "content": f"my card is 4111 1111 1111 1111 {IN_PROMPT}"}
@@ -165,7 +165,7 @@ async def test_nothing_that_anybody_wrote_holds_a_secret(
         for said in (json.loads(answers[0])["id"], IN_PROMPT):
             word: dict[str, object] = {"id": said, "good": True}
             await ask(stack.client_url, word, headers, path="/curtilage/feedback")
-        # Each party writes a line about what changes while secrets go in.
+        # Each party logs a change of state while secrets are sent.
         await asyncio.to_thread(stack.running["enclave"].stop)
         for body in (*bodies(), LEAVES):
             await ask(stack.client_url, body, headers)
@@ -178,7 +178,7 @@ async def test_nothing_that_anybody_wrote_holds_a_secret(
             await asyncio.to_thread(stack.running[name].stop)
     secrets = [IN_PROMPT, IN_HEADER, IN_PATH]
     made = [answer_text(answers[0]), answer_text(answers[2])]
-    # What the model said is a secret too; a piece of it is enough to tell.
+    # The model's output is secret too; a piece of it is enough to detect.
     secrets += [text[:12] for text in made]
     assert all(len(secret) >= 12 for secret in secrets), "a short one proves nothing"
     assert not quiet(folder / "stack"), "a quiet process proves nothing"
@@ -190,13 +190,13 @@ async def test_nothing_that_anybody_wrote_holds_a_secret(
 
 
 def unchanged(folder: Path) -> list[str]:
-    """Return the processes that have not written which state changed."""
+    """Return the processes that have not logged a change of state."""
     logs = {name: (folder / f"{name}.err").read_bytes() for name in LOUD}
     return [name for name, log in logs.items() if CHANGES[name] not in log]
 
 
 def search(folder: Path, tap: Tap, telemetry: bytes, secrets: list[str]) -> int:
-    """Search everything; return how many things were."""
+    """Search everything; return how many items there were."""
     places = {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
@@ -220,7 +220,7 @@ def quiet(folder: Path) -> list[str]:
 
 
 def forms(secret: str) -> list[bytes]:
-    """The text as it could have been written down."""
+    """The forms in which the text could have been stored."""
     return [
         secret.encode(),
         secret.encode("utf-16-le"),

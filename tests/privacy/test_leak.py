@@ -1,7 +1,7 @@
-"""Sizes and gaps of padded answers say nothing about them; unpadded ones, much.
+"""Sizes and gaps of padded answers disclose nothing; unpadded ones, much.
 
-The real enclave server in a process of its own says 200 answers of ten kinds; we
-stand where the relay stands. The period is short, so that a run takes seconds;
+The real enclave server in a separate process gives 200 answers of ten kinds; the test
+sees what the relay sees. The period is short, so that a run takes seconds;
 ``python -m benchmarks.leak`` does the same with the released one.
 """
 
@@ -24,7 +24,7 @@ from support.leak import (
 from support.leak_model import classify
 
 PADDED = TransportParameters(frame_bytes=512, period_ms=10, first_bucket=48, buckets=7)
-"""Ten milliseconds, since this test's own machine keeps no pace much quicker."""
+"""Ten milliseconds, since this test's own machine keeps no faster pace reliably."""
 PAUSE_MS = 0.8
 """Between tokens: the longest answer takes half of the first bucket's time."""
 AT_ONCE = 10
@@ -61,7 +61,7 @@ def test_all_padded_answers_have_the_same_sizes(padded: list[Trace]) -> None:
 
 
 def test_a_classifier_wins_on_unpadded_answers(unpadded: list[Trace]) -> None:
-    """Otherwise it would prove nothing where it loses."""
+    """A classifier that fails on unpadded answers too would prove nothing."""
     assert classify(unpadded) > 0.6
 
 
@@ -79,14 +79,14 @@ def test_a_classifier_guesses_on_padded_answers(
     if is_chance(first, len(padded)):
         return
     again = [recorded(PADDED, tmp_path) for _ in range(MORE_RECORDINGS)]
-    told = float(np.mean([classify(traces) for traces in again]))
+    rate = float(np.mean([classify(traces) for traces in again]))
     count = sum(map(len, again))
-    assert is_chance(told, count, MORE_CONFIDENCE), (first, told)
+    assert is_chance(rate, count, MORE_CONFIDENCE), (first, rate)
 
 
-def is_chance(told: float, count: int, confidence: float = CONFIDENCE) -> bool:
+def is_chance(rate: float, count: int, confidence: float = CONFIDENCE) -> bool:
     low, high = chance(count, confidence)
-    return low <= told <= high
+    return low <= rate <= high
 
 
 def test_token_lengths_come_out_of_unpadded_answers(unpadded: list[Trace]) -> None:

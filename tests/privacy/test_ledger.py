@@ -1,4 +1,4 @@
-"""Nothing passes a hop that docs/metadata.yaml does not list."""
+"""No hop carries anything that docs/metadata.yaml does not list."""
 
 from collections.abc import Callable, Mapping
 
@@ -39,7 +39,7 @@ SEEN: Mapping[str, tuple[list[int], list[int]]] = {
 
 
 def in_order(kind: str, statuses: list[int]) -> list[int]:
-    """Sort the answers to what was sent side by side: they come as they are ready."""
+    """Sort the answers to concurrent requests: they arrive in any order."""
     return sorted(statuses) if kind == "too many" else statuses
 
 
@@ -56,11 +56,11 @@ def test_only_what_is_listed_passes(
 
 
 def test_every_kind_was_seen_on_the_hops_that_it_takes(hops: Hops) -> None:
-    """A capture of nothing would pass any check."""
+    """An empty capture would pass any check."""
     seen = {
         capture.kind: (
             in_order(capture.kind, [pair.response.status for pair in capture.near]),
-            # Of the fetches, the relay's cache decides which go on.
+            # The relay's cache decides which fetches are passed on.
             [pair.response.status for pair in questions(capture.far)],
         )
         for capture in hops.captures

@@ -1,4 +1,4 @@
-"""The negative controls of the ledger: each thing that is not listed is found."""
+"""The negative controls of the ledger: each unlisted item is found."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -50,7 +50,7 @@ def found_in(hops: Hops, capture: Capture) -> list[str]:
 
 
 def respelt(hops: Hops, kind: str, place: Place, change: Change) -> list[str]:
-    """Change one message of a capture; return what the ledger says of it."""
+    """Change one message of a capture; return the ledger's findings."""
     hop, which, side = place
     capture = hops.of_kind(kind)
     assert found_in(hops, capture) == []
@@ -202,7 +202,7 @@ def test_an_answer_of_another_shape_is_found(hops: Hops) -> None:
         cut = (0x4000 | (len(second) - 3)).to_bytes(2, "big") + second[2:-1]
         return with_pieces(message, [first, cut, *rest])
 
-    def one_octet_more(message: HttpMessage) -> HttpMessage:
+    def one_byte_more(message: HttpMessage) -> HttpMessage:
         return with_pieces(message, [*message.pieces, b"x"])
 
     def wide_length(message: HttpMessage) -> HttpMessage:
@@ -210,7 +210,7 @@ def test_an_answer_of_another_shape_is_found(hops: Hops) -> None:
         wide = (0x8000_0000 | (len(second) - 2)).to_bytes(4, "big") + second[2:]
         return with_pieces(message, [first, wide, *rest])
 
-    changes = (one_frame_less, one_frame_shorter, one_octet_more, wide_length)
+    changes = (one_frame_less, one_frame_shorter, one_byte_more, wide_length)
     for hop in ("near", "far"):
         for change in changes:
             wrong = respelt(hops, "streamed", (hop, -1, "response"), change)
@@ -257,6 +257,6 @@ def test_another_content_is_found(hops: Hops, kind: str, place: Place) -> None:
         b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nContent-Length: 0\r\n\r\n",
     ],
 )
-def test_octets_without_a_meaning_are_found(data: bytes) -> None:
+def test_bytes_without_a_meaning_are_found(data: bytes) -> None:
     with pytest.raises(StreamError):
         read_responses(data)

@@ -1,4 +1,4 @@
-"""What TLS shows of client and relay: the same for all, and no earlier visit."""
+"""What TLS discloses of client and relay: the same for all, and no earlier visit."""
 
 import asyncio
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ def hellos(tap: Wiretap) -> Sequence[ClientHello]:
 
 
 @pytest.mark.parametrize("hop", ["near", "far"])
-def test_no_connection_tells_of_an_earlier_one(hops: Hops, hop: str) -> None:
+def test_no_connection_discloses_an_earlier_one(hops: Hops, hop: str) -> None:
     first, second, *_ = hellos(getattr(hops, hop))
     assert not first.resumes
     assert not second.resumes
@@ -73,7 +73,7 @@ def test_every_connection_begins_alike(hops: Hops, hop: str) -> None:
     assert first.suites == second.suites
     assert first.extensions == second.extensions
     assert set(first.protocols) <= {b"http/1.1"}
-    # An address is no name: with a name, it would be the relay's or the enclave's.
+    # An address is not a name: with a name, it would be the relay's or the enclave's.
     assert SERVER_NAME not in first.contents
 
 

@@ -1,4 +1,4 @@
-"""After an answer nothing of it stands in the memory of any process.
+"""After an answer no process has any of it in memory.
 
 Real processes with the allocator's settings that the image has, looked at from
 outside. Each of these tests first sees its text there, while it is being answered.
@@ -40,7 +40,7 @@ ALLOCATOR: Final = {
     name: ENVIRONMENT[name] for name in ("PYTHONMALLOC", "GLIBC_TUNABLES")
 }
 SPACE: Final = FIRST_BYTE + 256
-"""The byte model's token of a space; every other character is its octet's."""
+"""The byte model's token of a space; every other character's is its byte."""
 PATIENCE_S: Final = 60.0
 WORDS: Final = (
     *("violet", "lantern", "orchard", "pebble", "harbour", "thimble", "meadow"),
@@ -48,7 +48,7 @@ WORDS: Final = (
     *("kettle", "ladder", "marble", "nutmeg", "paddle", "quiver"),
 )
 HOME: Final = " My card is 4111 1111 1111 1111."
-"""With this a question stays home."""
+"""With this a question is answered locally."""
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Generator[Stack]:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A question of words that nobody asked before, and how it is asked."""
+    """A question of unused words, and how it is sent."""
 
     name: str
     home: bool = False
@@ -94,18 +94,18 @@ class Question:
 QUESTIONS = [
     Question(name="whole"),
     Question(name="streamed", stream=True),
-    Question(name="at home", home=True),
-    Question(name="at home, streamed", home=True, stream=True),
+    Question(name="local", home=True),
+    Question(name="local, streamed", home=True, stream=True),
     Question(name="one token", max_tokens=1),
     Question(name="left", stream=True, max_tokens=1500, leave=True),
-    Question(name="left, at home", home=True, stream=True, max_tokens=1500, leave=True),
+    Question(name="left, local", home=True, stream=True, max_tokens=1500, leave=True),
     Question(name="too long", max_tokens=2040),
-    Question(name="too long, at home", home=True, max_tokens=2040),
+    Question(name="too long, local", home=True, max_tokens=2040),
 ]
 
 
 def ask(url: str, question: Question, words: str) -> None:
-    """Ask, and read the answer to its end, or to its beginning."""
+    """Send a question, and read the answer to its end, or only its beginning."""
     request = urllib.request.Request(  # noqa: S310 - our own loopback address
         f"{url}/chat/completions",
         data=question.body(words),
@@ -144,7 +144,7 @@ def test_nothing_is_left_of_a_question(stack: Stack, question: Question) -> None
     ask(stack.client_url, question, words)
     left = {"": {"": 1}}
     ends = monotonic() + PATIENCE_S
-    # The answer's frames go on after its end, and so does its exchange.
+    # The answer's frames continue after its end, and so does its exchange.
     while left and monotonic() < ends:
         found = {name: hits(pid, forms) for name, pid in parties(stack).items()}
         left = {name: each for name, each in found.items() if each}
@@ -165,8 +165,8 @@ def test_a_question_is_seen_while_it_is_answered(
 ) -> None:
     seen = set[str]()
     with ThreadPoolExecutor(1) as asking:
-        # It is there for a moment only, so nobody goes on while they are looked at; a
-        # look that came too late asks again.
+        # It is there only for a moment, so all processes are paused during the scan; if
+        # the scan came too late, the question is sent again.
         for _ in range(20):
             words, forms = new_words()
             answer = asking.submit(ask, stack.client_url, question, words)

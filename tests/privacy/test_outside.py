@@ -1,8 +1,8 @@
-"""What our programs look up, connect to and write, seen from outside.
+"""Our programs' look-ups, connections and writes, observed from outside.
 
 An audit hook binds Python code; the libraries are native. So every program runs at
 its work for 90 s, in a world of its own in which every address, every name and
-every folder belongs to the test. What is allowed stands in ``outside.toml``.
+every folder belongs to the test. ``outside.toml`` lists what is allowed.
 """
 
 import os
@@ -67,13 +67,13 @@ def connected(entry: dict[str, str]) -> str:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """Everybody at work for as long as it takes; a control at the end."""
+    """All programs running for as long as it takes; a control at the end."""
     return observed(tmp_path_factory.mktemp("outside"), SECONDS)
 
 
 @pytest.fixture(scope="module")
 def control(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """The control alone."""
+    """Only the control."""
     return observed(tmp_path_factory.mktemp("control"), 0)
 
 
@@ -84,7 +84,7 @@ def is_control(seen: dict[str, str]) -> bool:
 
 
 def attempts(report: Report) -> list[dict[str, str]]:
-    """Return what nobody but our programs tried, with names of who listens."""
+    """Return the attempts of our programs, with the names of listeners."""
     return [
         {**seen, "to": report.ports.get(seen["to"], seen["to"])}
         for seen in report.attempts
@@ -93,8 +93,8 @@ def attempts(report: Report) -> list[dict[str, str]]:
 
 
 def allows(entry: dict[str, str], seen: dict[str, str]) -> bool:
-    # Whose socket was closed before it could be told is believed to be one of those
-    # that may connect there.
+    # If a socket was closed before its owner was known, it counts as one of the
+    # programs that may connect there.
     known = seen["who"] in {entry["who"], UNKNOWN}
     return known and (seen["kind"], seen["to"]) == ("tcp", entry["to"])
 

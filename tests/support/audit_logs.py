@@ -1,4 +1,4 @@
-"""Audit logs in memory, as a writer would make them; and with lines changed."""
+"""Audit logs in memory, as a writer creates them, and with changed lines."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -37,7 +37,7 @@ ENTRY = AuditEntry(
 
 
 def entry(number: int) -> AuditEntry:
-    """Return one of many entries that differ."""
+    """Return one of many different entries."""
     digest = hashlib.sha256(str(number).encode()).digest()
     return replace(ENTRY, query=digest[:8].hex(), payload_digest=digest)
 
@@ -74,9 +74,9 @@ class MemoryLog:
 def make_log(
     entries: Iterable[AuditEntry], *, segment: int = 8, every: int = 5
 ) -> MemoryLog:
-    """Make a log: a file has ``segment`` lines, each ``every`` lines are signed.
+    """Create a log with files of ``segment`` lines, signed after ``every`` lines.
 
-    So is the end of each file, as a writer does it.
+    The end of each file is signed, too, as a writer does.
     """
     tail = Tail(KEY.name)
     log = MemoryLog(segments=[], notes=[])

@@ -1,6 +1,6 @@
-"""The bad-input list of binary HTTP: line by line, with the answer due.
+"""Malformed and unusual binary HTTP messages, each with the expected result.
 
-The tests hold every line against the decoder, and the fuzz harness starts from
+The tests pass every entry to the decoder, and the fuzz harness starts from
 them.
 """
 
@@ -22,12 +22,12 @@ LONGEST: Final = encode_varint(2**62 - 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One line of the list.
+    """One entry of the list.
 
     Attributes:
         name: the line, and which of its cases.
         data: the message.
-        error: what it must raise; none where it is legal after all.
+        error: the exception that it must raise; none if it is valid.
     """
 
     name: str
@@ -238,8 +238,8 @@ def _ends() -> Iterator[Line]:
     yield _bad("zero-length content chunk, then data", head + b"\0\4Data\1x\0")
     yield _cut("content chunks without an end", head)
     yield _over("content chunks without number", head[:-2] + b"\1c" * 65537)
-    # The format cannot tell a message cut at one of the two legal points from
-    # one that never had more; what seals it can.
+    # In this format, a message cut at one of the two legal points cannot be
+    # distinguished from a complete one; the seal can detect it.
     start = len(b"\2" + control() + b"\0")
     for name, whole, legal in (
         ("known", b"\0" + control() + bytes(3), {start, start + 1}),
@@ -279,5 +279,5 @@ def responses() -> list[Line]:
 
 
 def _length_7() -> bytes:
-    # What answers HEAD has the length of what it left out.
+    # A response to HEAD has the length of the omitted content.
     return encode_vector(lines([(b"content-length", b"7")]))

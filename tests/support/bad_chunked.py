@@ -1,9 +1,9 @@
-"""Chunked Oblivious HTTP that must not open, line by line, with its answer.
+"""Chunked Oblivious HTTP messages that must not open, with the expected error.
 
-A line is the body behind the head of a message: a request's behind its header
-and encapsulated key, a response's behind its nonce. Whoever tries it brings the
-function that seals chunk by chunk. The tests hold every line against the opener
-of each direction, with every suite; the fuzz harness starts from them.
+An entry is the body after the head of a message: of a request, after its header
+and encapsulated key; of a response, after its nonce. The caller passes the function
+that seals each chunk. The tests pass every entry to the opener of each direction, with
+every suite; the fuzz harness starts from them.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ class Line:
     Attributes:
         name: the line, and which of its cases.
         build: makes the body.
-        error: what it must raise; none where it is legal after all.
+        error: the exception that it must raise; none if it is valid.
     """
 
     name: str

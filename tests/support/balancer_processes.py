@@ -1,4 +1,4 @@
-"""A balancer as a process, made from its configuration, and what stands behind it."""
+"""A load balancer as a process, from its configuration, and its backends."""
 
 import contextlib
 import os
@@ -75,7 +75,7 @@ class BalancerProcess(RelayProcess):
     """A running balancer, known by its port only.
 
     Args:
-        program: which of the two carries it out.
+        program: which of the two to use.
         tree: its configuration; where it listens is added.
         folder: for its files.
     """
@@ -114,7 +114,7 @@ class BalancerProcess(RelayProcess):
             assert read_answer(wire).status == 200
 
     def ask_from(self, address: str, data: bytes) -> Answer:
-        """Send octets from another address of this machine."""
+        """Send bytes from another address of this machine."""
         with socket.create_connection(
             ("127.0.0.1", self.port), timeout=HANG_S, source_address=(address, 0)
         ) as connection:
@@ -126,10 +126,10 @@ class BalancerProcess(RelayProcess):
         with contextlib.suppress(OSError):
             probe = socket.create_connection(("127.0.0.1", self.port), timeout=0.2)
             with probe:
-                # Refused without a look at any backend, so that nothing counts it.
+                # Refused without contacting any backend, so that none counts it.
                 probe.sendall(b"?\r\n\r\n")
                 probe.settimeout(30)
-                # Closing without a word will do: Envoy does so where TLS is spoken.
+                # Closing without a response is acceptable: Envoy does so with TLS.
                 return self.program == "envoy" or bool(probe.recv(1))
         return False
 

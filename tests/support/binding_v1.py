@@ -1,4 +1,4 @@
-"""Binding version 1, which nothing speaks any more: a known answer from outside.
+"""Binding version 1, which is no longer in use: an independent known answer.
 
 The labels are its own; the encoding is the product's, which is what the vector tests.
 """

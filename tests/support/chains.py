@@ -1,4 +1,4 @@
-"""What an exception drags along."""
+"""The objects that an exception keeps alive."""
 
 
 def chain(problem: BaseException | None) -> str:

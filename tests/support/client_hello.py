@@ -1,4 +1,4 @@
-"""Read what a TLS client says of itself before anything is encrypted."""
+"""Parser of a TLS ClientHello, which is not encrypted."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ HANDSHAKE, CLIENT_HELLO = 22, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientHello:
-    """The message, as far as it may tell clients apart (RFC 8446, 4.1.2).
+    """The fields of the message by which clients may differ (RFC 8446, 4.1.2).
 
     Attributes:
         suites: cipher suites, in order.
@@ -31,7 +31,7 @@ class ClientHello:
 
     @property
     def protocols(self) -> tuple[bytes, ...]:
-        """What it would speak inside (RFC 7301)."""
+        """The application protocols that it offers (RFC 7301)."""
         listed = Cursor(self.contents.get(ALPN, bytes(2)))
         listed.take(2)
         protocols: list[bytes] = []

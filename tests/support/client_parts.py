@@ -1,4 +1,4 @@
-"""In-memory counterparts of a client's doors, and what a session of them is asked."""
+"""In-memory counterparts of a client's parts, and queries for them."""
 
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -70,7 +70,7 @@ def finding(data_class: str, *, score: int = 90) -> Finding:
 
 
 class ScriptedInspector:
-    """Finds what it is told to find, in whatever it is asked about."""
+    """Returns the configured findings for every query."""
 
     advice: str | None = None
 
@@ -94,7 +94,7 @@ class ScriptedInspector:
 
 
 class WordInspector:
-    """Finds each of some words wherever it stands, as a class of data."""
+    """Finds every occurrence of given words, as a class of data."""
 
     advice: str | None = None
 

@@ -8,7 +8,7 @@ from curtilage.client.telemetry import METRIC_PREFIX, Telemetry
 
 
 class Counts:
-    """Telemetry that goes nowhere but here."""
+    """Telemetry that is only kept here."""
 
     def __init__(self) -> None:
         self._reader = InMemoryMetricReader()

@@ -1,8 +1,8 @@
-"""What the parts use of the ways out of a process, whatever excuses stand beside it.
+"""Finds all uses of network, processes and code loading, ignoring exemptions.
 
-Ruff sees names that its list bans, through any alias. It sees neither what is
-built in, nor methods of an event loop, nor a module that nobody put on the
-list: those are read from the syntax here.
+Ruff finds names that its list bans, through any alias. It does not find builtins,
+methods of an event loop, or modules that are not on the list: those are searched
+in the syntax tree here.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""Drafts of a home model, and thresholds by which they are judged: made up."""
+"""Made-up drafts of a local model, and thresholds for judging them."""
 
 import math
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""In-memory counterparts of the kernel's doors to a TEE device."""
+"""In-memory counterparts of the kernel's interfaces to a TEE device."""
 
 import errno
 import os
@@ -121,7 +121,7 @@ class FakeTsm:
 
 @dataclass(kw_only=True)
 class FakeNsm:
-    """/dev/nsm in memory: answers with a document, or as it is told."""
+    """/dev/nsm in memory: answers with a document, or as configured."""
 
     answer: Callable[[bytes], bytes]
     asked: list[bytes] = field(default_factory=list[bytes])
@@ -138,7 +138,7 @@ _AUTHORISATION = bytes.fromhex("00000009400000090000000000")
 
 @dataclass(kw_only=True)
 class FakeTpm:
-    """A TPM 2.0 that knows four commands, octet for octet; else it refuses.
+    """A TPM 2.0 that knows four commands, byte for byte; refuses others.
 
     ``change`` may alter a response before it goes out.
     """

@@ -1,4 +1,4 @@
-"""In-memory counterparts of the enclave's doors, and a client made of bytes."""
+"""In-memory counterparts of the enclave's parts, and a client made of bytes."""
 
 import asyncio
 import json

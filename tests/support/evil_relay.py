@@ -1,4 +1,4 @@
-"""A relay that does wrong things, in front of the real one, over real sockets."""
+"""A malicious relay in front of the real one, over real sockets."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -15,7 +15,7 @@ def unchanged(data: bytes) -> bytes:
 
 @dataclass(slots=True, kw_only=True)
 class EvilRelay:
-    """Passes everything on, except what a test told it to change.
+    """Forwards everything, with the changes that a test configured.
 
     ``bundle`` changes the attestation bundle, ``request`` the sealed request,
     ``cut`` ends the answer after so many bytes, ``status`` answers instead.

@@ -1,4 +1,4 @@
-"""How the time of a piece of code grows with its input, told without flakes.
+"""Reliable tests of how the run time of code grows with its input.
 
 Other work on the machine can only make a measurement longer, in either half of a
 comparison. So each half is measured several times and its quickest counts. Code that

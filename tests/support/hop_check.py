@@ -1,4 +1,4 @@
-"""Hold what passed the hops of one stack against the ledger."""
+"""Compare the recorded traffic of one stack with the ledger."""
 
 from curtilage.enclave_server.ohttp import gateway
 from curtilage.relay import refusals

@@ -30,7 +30,7 @@ COVER = CoverSettings(delay_s=(0.0, 0.0), share=100)
 
 
 async def record(folder: Path) -> Hops:
-    """Run everything in a folder; what passed stays in the taps."""
+    """Run everything in a folder; the taps keep the traffic."""
     path = make_byte_model(folder / "byte.gguf")
     with Processes(folder) as processes:
         stack = Stack(

@@ -1,8 +1,8 @@
-"""Run every kind of exchange through taps on both hops; keep what passed.
+"""Runs every kind of exchange through taps on both hops and records the traffic.
 
 Real processes: enclave, relay, emulated processor; our client in this process.
-What is no business of a client of ours (other people's clients, whatever they
-send along) comes from plain sockets.
+Requests that our client never sends (those of other clients, with any fields)
+come from plain sockets.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from support.wiretap import Wiretap, wiretapped
 REGULATED = "financial.pan"
 POOL = "many"
 NODE = "a"
-"""The enclave is also a pool's node, beside one that nobody can reach."""
+"""The enclave is also a pool's node, with a second one that is unreachable."""
 DIRT = (
     "User-Agent: quokka/7",
     "Cookie: id=quokka",
@@ -44,7 +44,7 @@ DIRT = (
     "If-None-Match: quokka",
     "X-Quokka: quokka",
 )
-"""What a careless client sends along; nothing of it may reach the enclave."""
+"""Fields of a careless client; none of them may reach the enclave."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ class Hops:
         stack: the processes.
         near: the tap between client and relay.
         far: the tap between relay and enclave.
-        mirror: the tap before the mirror, for which the enclave stands.
+        mirror: the tap before the mirror, whose role the enclave takes.
         captures: one for each exchange so far.
     """
 
@@ -98,7 +98,7 @@ class Hops:
 
     @asynccontextmanager
     async def capturing(self, kind: str, *, ours: bool) -> AsyncGenerator[None]:
-        """Keep what passes inside the block as one capture."""
+        """Record the traffic inside the block as one capture."""
         taps = (self.near, self.far, self.mirror)
         marks = [len(tap.seen) for tap in taps]
         yield
@@ -163,7 +163,7 @@ class Hops:
         return f"http://{self.near.address}/{gateway}{path}"
 
     async def raw(self, kind: str, *requests: bytes) -> list[HttpMessage]:
-        """Send requests as anybody might, all at once; return the answers."""
+        """Send raw requests, all at once; return the answers."""
         async with self.capturing(kind, ours=False):
             before = self.near.alive
             answers = await asyncio.gather(*map(self._send, requests))

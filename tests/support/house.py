@@ -1,4 +1,4 @@
-"""A server in the house: what vLLM, Ollama and llama.cpp say, over any transport."""
+"""An on-premises server: answers of vLLM, Ollama and llama.cpp, over any transport."""
 
 import json
 import ssl
@@ -29,7 +29,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 def allowed_in_house(query: Query = QUERY) -> AllowedInHouse:
-    """Return the decision that a server in the house may be told a query."""
+    """Return a decision that permits sending a query to an on-premises server."""
     inspection = inspection_of(
         findings=(), payload_digest=query.payload_digest(), messages=1
     )
@@ -42,7 +42,7 @@ def allowed_in_house(query: Query = QUERY) -> AllowedInHouse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A door to a server, and the desk that it redeems permits at."""
+    """A client of a server, and the desk that redeems its permits."""
 
     server: HouseServer
     desk: PermitDesk
@@ -71,7 +71,7 @@ async def asking(
     stall_s: float = 10,
     total_s: float = 60,
 ) -> AsyncGenerator[Asked]:
-    """Open a door to a server."""
+    """Open a client of a server."""
     settings = replace(
         settings,
         connect_s=connect_s,
@@ -114,7 +114,7 @@ async def serving(
 
 @asynccontextmanager
 async def house(handler: Handler, **waits: float) -> AsyncGenerator[Asked]:
-    """Serve without TLS on loopback, and open a door to it."""
+    """Serve without TLS on loopback, and open a client of it."""
     async with serving(handler) as address:
         settings = house_settings(address=address, model="m", plain_loopback=True)
         async with asking(settings, **waits) as asked:

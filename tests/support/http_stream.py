@@ -1,4 +1,4 @@
-"""Read a recorded HTTP/1.1 stream so that no octet is left without a meaning."""
+"""Strict parser of a recorded HTTP/1.1 stream: every byte must have a meaning."""
 
 import re
 from dataclasses import dataclass, field, replace
@@ -8,7 +8,7 @@ _SIZE = re.compile(rb"[0-9a-fA-F]{1,8}")
 
 
 class StreamError(Exception):
-    """The octets are not whole HTTP messages and nothing else."""
+    """The bytes are not exactly a sequence of complete HTTP messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class HttpMessage:
         """Return the one value of a field; its name in lower case."""
         values = [value for key, value in self.fields if key.lower() == name]
         if len(values) > 1:
-            raise StreamError(f"{name} stands there twice")
+            raise StreamError(f"{name} occurs twice")
         return values[0] if values else None
 
 
@@ -45,8 +45,8 @@ def read_requests(data: bytes, *, cut: bool = False) -> list[HttpMessage]:
 
     Args:
         data: all of it.
-        cut: whether the last request's body may lack its end: who is refused
-            need not send on.
+        cut: whether the last request's body may be incomplete: a refused client
+            need not send the rest.
 
     Raises:
         StreamError: an octet has no meaning, or a message is not whole.

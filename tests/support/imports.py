@@ -13,7 +13,7 @@ def told_at_import(
 
     The variable says 0 before; the import fails, as if nothing were installed.
     """
-    told: list[str] = []
+    seen: list[str] = []
 
     class AtImport:
         def find_spec(
@@ -21,10 +21,10 @@ def told_at_import(
         ) -> None:
             del path, target
             if fullname == library:
-                told.append(os.environ[variable])
+                seen.append(os.environ[variable])
                 raise ModuleNotFoundError(fullname)
 
     monkeypatch.setenv(variable, "0")
     monkeypatch.delitem(sys.modules, library, raising=False)
     monkeypatch.setattr(sys, "meta_path", [AtImport(), *sys.meta_path])
-    return told
+    return seen

@@ -1,6 +1,6 @@
-"""What sizes and gaps of answers tell an observer, as the relay is one.
+"""What an observer such as the relay learns from sizes and gaps of answers.
 
-``record`` asks for every answer and notes when how many octets arrived;
+``record`` requests every answer and records when how many bytes arrived;
 ``features`` describes such a trace to ``leak_model``, which learns kinds from them;
 ``LengthAttack`` is the published one on token lengths (Weiss and others, "What
 Was Your Prompt?", USENIX Security 2024).
@@ -57,7 +57,7 @@ class Trace:
 
     Attributes:
         kind: of the answer; the observer does not see it.
-        sizes: octets of each sealed chunk, in order.
+        sizes: bytes of each sealed chunk, in order.
         moments: when it was there, in seconds from the question on.
         tokens: true lengths of the tokens; the observer does not see them.
         first_s: when the user sees the first text, in seconds.
@@ -106,7 +106,7 @@ async def leak_enclave(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """Where questions go; the observer is whoever reads there.
+    """Where questions are sent, and observed.
 
     Attributes:
         address: host and port.
@@ -127,7 +127,7 @@ async def record(way: Way, *, at_once: int, frames: int | None = None) -> list[T
 
     Args:
         way: where to.
-        at_once: how many answers run beside each other.
+        at_once: how many answers run at the same time.
         frames: of the one bucket that is looked at; what a busy machine made
             longer is asked for again.
     """
@@ -207,7 +207,7 @@ async def _arrivals(reader: asyncio.StreamReader) -> list[tuple[float, bytes]]:
 
 
 def _sealed_chunks(arrivals: Sequence[tuple[float, bytes]]) -> list[tuple[float, int]]:
-    """Return when each sealed chunk was whole, and its octets.
+    """Return when each sealed chunk was whole, and its bytes.
 
     Their lengths are in the clear, so a network that joins them hides nothing.
     """
@@ -280,7 +280,7 @@ def _ngrams(symbols: NDArray[np.int64], alphabet: int) -> Floats:
 def chance(count: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """Return the interval in which the share of right guesses lies by chance.
 
-    It has two sides: who is right too seldom has also been told something.
+    It has two sides: too few right guesses also reveal something.
 
     Args:
         count: how often is guessed.
@@ -299,10 +299,10 @@ def chance(count: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
 
 
 class LengthAttack:
-    """Guesses token lengths from sizes, and is told how well it did.
+    """Guesses token lengths from sizes, and measures the result.
 
-    The guess is the size of what arrived: an octet more in it is an octet more
-    in a token. Where the tokens begin is not known, so some places are tried.
+    The guess is the size of the data received: one byte more means one byte more
+    in a token. The beginning of the tokens is unknown, so several places are tried.
 
     Args:
         traces: each gives one coefficient; where all guesses of one are the

@@ -1,4 +1,4 @@
-"""The enclave server, with answers that are to be told apart, as a process.
+"""The enclave server as a process, with answers that an observer should confuse.
 
 ``python -m support.leak_enclave SHAPE FRAME PERIOD FIRST BUCKETS PAUSE_MS``: all
 is the shipped program but the engine and the evidence. A question that is a

@@ -1,4 +1,4 @@
-"""A classifier of traces: gradient boosting, the door to scikit-learn.
+"""A classifier of traces by gradient boosting, with scikit-learn.
 
 It has no types, so that everything of it is unknown to a strict checker.
 """
@@ -19,7 +19,7 @@ FOLDS = 5
 
 
 def classify(traces: Sequence[Trace]) -> float:
-    """Return the share of traces whose kind is told, each by what others taught."""
+    """Return the share of traces whose kind is predicted, by cross-validation."""
     described = np.stack([features(trace) for trace in traces])
     described = described[:, described.std(axis=0) > 0]
     kinds = np.asarray([trace.kind for trace in traces])
@@ -33,5 +33,5 @@ def classify(traces: Sequence[Trace]) -> float:
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=7)
     # Its threads wait by spinning: on a busy machine, one is much quicker than two.
     with threadpool_limits(limits=1):
-        told = cross_val_predict(model, described, kinds, cv=folds)
-    return float(np.mean(np.asarray(told) == kinds))
+        predicted = cross_val_predict(model, described, kinds, cv=folds)
+    return float(np.mean(np.asarray(predicted) == kinds))

@@ -126,7 +126,7 @@ def check_response(
         rows: of the hop.
         asked: which messages it may answer.
         message: the response.
-        request: what it answers; its header tells the suite.
+        request: that it answers; its header contains the suite.
         where: the deployment.
     """
     fitting = [row for row in rows if set(row.get("answers", ())) & set(asked)]

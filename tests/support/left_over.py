@@ -1,4 +1,4 @@
-"""Which objects of this process still hold what somebody asked.
+"""Finds the objects of this process that still hold a question.
 
 For tests that ask with the collector of cycles switched off: what only it could
 free counts as kept, since it may never run.
@@ -41,7 +41,7 @@ class Canary:
         return f"{self._word()}:{name}:"
 
     def holders(self) -> dict[str, set[str]]:
-        """Return who holds it: for each name that was told, types of objects."""
+        """Return the holders: for each name used, types of objects."""
         word = self._word()
         forms = [word.encode(form) for form in _FORMS]
         found: defaultdict[str, set[str]] = defaultdict(set)

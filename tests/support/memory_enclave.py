@@ -158,7 +158,7 @@ def evidence_reply(evidence: bytes) -> Reply:
 
 
 class MemoryEnclave:
-    """Opens what is sealed to it and answers as told; also the way to it.
+    """Opens sealed requests and answers as configured; also the transport to it.
 
     ``cut``: end the body after so many bytes. ``flip``: change this byte of the
     answer. ``fails``: raised instead of an answer. ``replies``: answers to give

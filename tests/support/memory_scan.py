@@ -1,6 +1,6 @@
 """Counts a text in the memory of another process, in the forms that it may have.
 
-From outside, as whoever runs the machine could: ``/proc/PID/mem``. Tells numbers
+From outside, as the machine's operator could: ``/proc/PID/mem``. Returns numbers
 only, so that no failing test repeats a text.
 """
 
@@ -22,7 +22,7 @@ def forms_of(text: str, token_of: Callable[[int], int]) -> Forms:
 
     Args:
         text: ASCII, 20 characters or so: as much as is not there by chance.
-        token_of: the token that stands for each character.
+        token_of: the token of each character.
     """
     tokens = [token_of(code) for code in text.encode("ascii")]
     return {

@@ -1,4 +1,4 @@
-"""Somebody on the line: passes bytes on, keeps them, and cuts when told to."""
+"""A party on the line: forwards bytes, records them, and cuts on request."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -10,7 +10,7 @@ from support.tap import listening
 
 @dataclass(slots=True)
 class Middle:
-    """One hop as somebody on it sees it.
+    """One hop, as seen by a party on it.
 
     ``address`` is where to connect; ``outward`` and ``homeward`` are the bytes
     that passed.

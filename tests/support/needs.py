@@ -1,4 +1,4 @@
-"""What a test needs beside a processor and memory, and proof that it needs no more.
+"""What a test needs besides processor and memory, and proof that it needs no more.
 
 ``process``: it starts a program or opens a socket. ``timing``: it measures how long
 something takes, or how that grows, and wants the machine for itself. Everything
@@ -20,12 +20,20 @@ Table = Mapping[str, tuple[str, ...]]
 PROCESS: Final[Table] = {
     "attest/test_hostile_sizes.py": (),
     "cli/policy/test_approve.py": (),
+    "cli/policy/test_ready.py": (
+        "test_drafts_are_written_of_what_the_comment_says",
+        "test_questions_are_routed_as_the_comment_says",
+        "test_what_was_found_is_explained",
+        "test_with_the_embedded_model_what_may_be_sent_is_sent",
+    ),
     "cli/policy/test_test_cases.py": (),
     "cli/route/test_compare.py": ("test_a_tier_that_is_not_reached_answers_nothing",),
     "cli/route/test_explain.py": (
+        "test_lines_are_explained_by_the_command",
         "test_the_command_never_shows_the_text",
         "test_where_no_enclave_is_named_what_is_chosen_is_not_what_will_be",
     ),
+    "cli/route/test_in_one_day.py": ("test_the_page_shows_what_the_command_prints",),
     "cli/test_main.py": (),
     "cli/test_models.py": (
         "test_a_known_model_without_room_is_not_fetched",
@@ -48,7 +56,7 @@ PROCESS: Final[Table] = {
     ),
     "client/audit/test_writer.py": (
         "test_a_file_that_may_not_grow_refuses_the_record",
-        "test_a_writer_that_is_killed_loses_nothing_it_told",
+        "test_a_killed_writer_loses_nothing_that_it_confirmed",
         "test_several_processes_corrupt_nothing",
     ),
     "client/detection/detectors/presidio/test_operator.py": (
@@ -69,17 +77,17 @@ PROCESS: Final[Table] = {
     "client/endpoint": (),
     "client/house/test_server.py": (),
     "client/house/test_settings.py": (
-        "test_nobody_else_may_exchange_the_folder",
-        "test_nobody_else_may_say_where_a_link_leads",
-        "test_nobody_else_may_write_to_the_folder",
-        "test_our_own_socket_in_our_own_folder_will_do",
+        "test_no_other_account_may_choose_the_target_of_a_link",
+        "test_no_other_account_may_replace_the_folder",
+        "test_no_other_account_may_write_to_the_folder",
+        "test_our_own_socket_in_our_own_folder_is_accepted",
         "test_the_folder_is_ours_or_the_servers",
     ),
     "client/local/test_download.py": (),
     "client/local/test_model.py": ("test_embedded_model_answers",),
     "client/pseudonyms/test_session.py": (
         "test_no_other_endpoint_lets_anything_by",
-        "test_the_local_endpoint_tells_restored_text_only",
+        "test_the_local_endpoint_returns_restored_text_only",
     ),
     "client/queue/test_deferred_store.py": ("test_what_was_put_survives_who_put_it",),
     "client/queue/test_deferring.py": (
@@ -87,9 +95,9 @@ PROCESS: Final[Table] = {
     ),
     "client/remote/test_access.py": (
         "test_a_named_authority_is_the_only_one",
-        "test_a_private_authority_is_believed_when_it_is_named",
-        "test_another_name_or_authority_is_nobody",
-        "test_https_and_http_are_told_apart",
+        "test_a_private_authority_is_trusted_when_it_is_named",
+        "test_another_name_or_authority_is_untrusted",
+        "test_https_and_http_are_distinguished",
         "test_our_certificate_is_shown",
         "test_version_1_2_is_spoken",
     ),
@@ -141,8 +149,8 @@ PROCESS: Final[Table] = {
         "test_full_set_sends_its_clients_to_the_keys_that_came_after_it",
         "test_of_concurrent_duplicates_one_is_answered",
         "test_replay_is_refused_inside_and_the_model_never_runs_twice",
-        "test_replay_is_told_as_a_problem_of_our_own",
-        "test_wrong_date_is_told_with_ours",
+        "test_replay_is_reported_as_a_problem_of_our_own",
+        "test_wrong_date_is_reported_with_ours",
     ),
     "enclave_server/stapler/test_command.py": (),
     "enclave_server/test_failures.py": (),
@@ -177,7 +185,7 @@ PROCESS: Final[Table] = {
         "test_relay_takes_the_key_and_passes_it_on_to_no_one",
     ),
     "relay/test_admission.py": (
-        "test_a_client_keeps_no_connections_beside_the_count",
+        "test_a_client_keeps_no_uncounted_connections",
         "test_chunks_of_a_sensible_size_pass",
         "test_far_more_framing_than_content_is_refused",
         "test_framing_is_weighed_after_an_early_refusal_too",
@@ -275,7 +283,7 @@ TIMING: Final[Table] = {
     "client/detection/test_worker_pool.py": (
         "test_closing_does_not_wait_for_a_spare_to_start",
     ),
-    "enclave_server/test_failures.py": ("test_time_does_not_tell_why_it_failed",),
+    "enclave_server/test_failures.py": ("test_time_does_not_disclose_why_it_failed",),
     "inference/test_engine.py": (
         "test_cancelled_task_stops_the_engine",
         "test_closing_the_iterator_stops_the_engine",

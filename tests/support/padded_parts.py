@@ -170,7 +170,7 @@ def finish_of(content: bytes) -> object:
     ][-1]
 
 
-# Two kibioctets of room at most.
+# Two KiB of room at most.
 SMALL = replace(QUICK, first_bucket=2, buckets=2)
 
 

@@ -1,4 +1,4 @@
-"""Permits for tests: a desk, and the seal door with a permit made for the call."""
+"""Permits for tests: a desk, and ``seal`` with a permit created for the call."""
 
 import hashlib
 import itertools

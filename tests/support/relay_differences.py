@@ -42,9 +42,11 @@ DIFFERENCES: Final = {
     "request-streaming": Difference("nginx", "cannot buffer some requests only"),
     "slow-content": Difference("nginx", "knows the longest silence, no least rate"),
     "client-connections": Difference("nginx", "counts running requests only"),
-    "turns": Difference("nginx", "refuses at once; nobody waits for a turn"),
+    "turns": Difference("nginx", "refuses at once; there is no queue"),
     "connection-cap": Difference("nginx", "does not accept beyond its cap"),
-    "draining": Difference("nginx", "stops to listen as soon as it is told to quit"),
+    "draining": Difference(
+        "nginx", "stops listening as soon as it gets the quit signal"
+    ),
     "lax-heads": Difference("nginx", "takes LF, no colon, and any count of fields"),
     "continue": Difference("nginx", "says 100 before any refusal, and 417 after"),
     "repeated-fields": Difference("nginx", "sees the first of repeated fields"),

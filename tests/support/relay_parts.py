@@ -18,7 +18,7 @@ PATIENCE_S = 20.0
 
 @dataclass
 class Message:
-    """One HTTP message as raw octets."""
+    """One HTTP message as raw bytes."""
 
     head: bytes
     body: bytes = b""
@@ -109,7 +109,7 @@ def say(*parts: bytes) -> Script:
 
 
 class FakeGateway:
-    """A gateway made of a raw socket: keeps what came, says what it is told."""
+    """A gateway made of a raw socket: records requests, sends configured answers."""
 
     def __init__(self) -> None:
         self.script: Script = say(raw_answer())
@@ -164,7 +164,7 @@ class Running:
             return await asyncio.open_connection("127.0.0.1", self.port)
 
     async def send(self, data: bytes) -> Message:
-        """Send octets over a connection of their own and read one answer."""
+        """Send bytes over a connection of their own and read one answer."""
         reader, writer = await self.connect()
         writer.write(data)
         try:

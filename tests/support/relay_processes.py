@@ -76,7 +76,7 @@ class RelayProcess:
         return wire
 
     def send(self, data: bytes) -> Answer:
-        """Send octets over a connection of their own and read one answer."""
+        """Send bytes over a connection of their own and read one answer."""
         wire = self.connect()
         try:
             wire.send(data)
@@ -94,7 +94,7 @@ class RelayProcess:
         return self.send(request)
 
     def silence(self, data: bytes) -> bool:
-        """Send octets; whether the connection ended without any answer."""
+        """Send bytes; whether the connection ended without any answer."""
         wire = self.connect()
         wire.send(data)
         silent = wire.ended()

@@ -1,4 +1,4 @@
-"""Raw octets on both sides of a relay: a scripted gateway and a plain client.
+"""Raw bytes on both sides of a relay: a scripted gateway and a plain client.
 
 Blocking sockets and threads, so that every byte is where the test put it. The
 time limits here only end what hangs; no test compares them with anything.
@@ -231,7 +231,7 @@ Script = Callable[[Exchange], None]
 
 
 def say(*parts: bytes) -> Script:
-    """Read the request, say these octets."""
+    """Read the request, say these bytes."""
 
     def script(exchange: Exchange) -> None:
         exchange.read()
@@ -242,7 +242,7 @@ def say(*parts: bytes) -> Script:
 
 
 def say_and_close(*parts: bytes) -> Script:
-    """Read the request, say these octets, close in the middle."""
+    """Read the request, say these bytes, close in the middle."""
 
     def script(exchange: Exchange) -> None:
         say(*parts)(exchange)
@@ -252,7 +252,7 @@ def say_and_close(*parts: bytes) -> Script:
 
 
 class Gateway:
-    """A gateway that keeps exact octets and does as the test's script says."""
+    """A gateway that keeps exact bytes and does as the test's script says."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls

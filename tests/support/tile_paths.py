@@ -1,6 +1,6 @@
 """A reader of tile paths, strict enough to show that each tile has one path.
 
-The product writes paths and asks for them; nobody asks it for one.
+The product writes and requests paths; it never serves them.
 """
 
 import re

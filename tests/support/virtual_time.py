@@ -1,4 +1,4 @@
-"""Time that passes when everybody waits: for what goes by a timer."""
+"""Virtual time for code with timers: it advances when every task waits."""
 
 import asyncio
 import heapq
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from curtilage.enclave_server.answer.pacing import Timer
 
 SETTLE = 30
-"""How often others may run before time goes on; nobody needs as many turns."""
+"""How often other tasks may run before time advances; more than any needs."""
 
 
 @dataclass
@@ -30,7 +30,7 @@ class VirtualTime:
         return Timer(clock=lambda: self.now, sleep=self.sleep)
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until the clock has gone on; whoever waits moves it."""
+        """Wait until the clock has advanced; waiting tasks advance it."""
         self._count += 1
         woken = asyncio.Event()
         entry = (self.now + seconds, self._count, woken)

@@ -1,4 +1,4 @@
-"""A tap that keeps what passed one hop: when, on which connection, which way."""
+"""Records the traffic of one hop: time, connection and direction."""
 
 import asyncio
 import socket
@@ -12,7 +12,7 @@ from support.tap import listening
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Octets that arrived together, on one connection."""
+    """Bytes that arrived together, on one connection."""
 
     at_s: float
     connection: int

@@ -1,7 +1,7 @@
-"""The device's side: classify, decide, answer at home or ask the enclave.
+"""The client: classifies a query, decides, and answers locally or asks the enclave.
 
-Knows the text, the policy and the person's machine. May not know the relay's or the
-enclave's code; one file seals (``remote.seal``), one sends (``remote.transport``).
+It knows the text, the policy and the user's machine. It must not know the relay's or
+the enclave's code; one file seals (``remote.seal``), one sends (``remote.transport``).
 """
 
 from typing import TYPE_CHECKING

@@ -86,13 +86,25 @@ def reading_note(*, read: str, whole: str) -> Delta:
     return Delta(text=f"[read {read} of {whole} tokens]\n\n", note=True)
 
 
+_DOUBT: Final = "[the local model is often wrong on questions like this]"
+
+
+def doubt_note() -> Delta:
+    """Return the line that ends an answer whose like were counted to be often wrong."""
+    return Delta(text=f"\n\n{_DOUBT}", note=True)
+
+
 def without_reading_note(role: str, text: str) -> str:
-    """Return a turn as the model wrote it: an answer without such a line.
+    """Return a turn as the model wrote it: an answer without such lines.
 
     It is not part of the conversation. A model would imitate it, the detectors
     would judge it, and an answer that stayed would not be known again.
     """
-    note = _READING_NOTE.match(text) if role == "assistant" else None
+    if role != "assistant":
+        return text
+    if (ended := text.rstrip()).endswith(_DOUBT):
+        text = ended.removesuffix(_DOUBT).removesuffix("\n\n")
+    note = _READING_NOTE.match(text)
     return text if note is None else text[note.end() :]
 
 
@@ -171,6 +183,8 @@ class Finished:
         receipted: the enclave signed a receipt for it, which was verified.
         unrestored: placeholders left in the answer instead of a value, since they
             were not sent, are a part of another word or would be in an address.
+        doubtful: it had to be answered locally, and answers of the local model that
+            look like this one were counted to be often wrong.
     """
 
     finish_reason: str
@@ -179,6 +193,7 @@ class Finished:
     unknown_tokens: int = 0
     receipted: bool = False
     unrestored: int = 0
+    doubtful: bool = False
 
 
 AnswerEvent = Delta | Finished

@@ -1,4 +1,4 @@
-"""What an application imports: ``Client``, and its twin without ``await``.
+"""The public API: ``Client``, and ``SyncClient`` without ``await``.
 
 ::
 
@@ -33,21 +33,21 @@ T = TypeVar("T")
 
 
 class ChatOptions(TypedDict, total=False):
-    """How to answer, and where among those whom the policy permits.
+    """How to answer, and by which of the tiers that the policy permits.
 
     Names and ranges of the first six are as in OpenAI's chat API.
 
     Attributes:
-        slo_ms: when the first text (``ttft``) and the end (``total``) are wanted.
-        slo_hard: whoever is likely to be later does not answer.
-        max_cost: in millionths of a US dollar; whoever costs more does not answer.
-        floor: how little it may risk; raises what the policy finds, never lowers it.
-        mode: ``home``: on this machine or in the house; ``enclave_if_allowed``: by an
-            enclave before any other.
-        preset: ``slo_ms`` of usual kinds.
-        require: only there; where that one may not or cannot answer, nobody does.
-        defer: where nobody can answer just now, the query waits and is asked again:
-            ``QueuedError``, with the ticket for ``collect``. The policy has to let it
+        slo_ms: deadlines for the first text (``ttft``) and for the end (``total``).
+        slo_hard: exclude tiers that are likely to miss them.
+        max_cost: in millionths of a US dollar; exclude tiers that cost more.
+        floor: minimum class of the query; raises the policy's result, never lowers it.
+        mode: ``home``: locally or on-premises only; ``enclave_if_allowed``: prefer an
+            enclave.
+        preset: ``slo_ms`` for common cases.
+        require: only this kind of tier; if it may not or cannot answer, none does.
+        defer: if no tier can answer at the moment, queue the query and retry:
+            ``QueuedError``, with the ticket for ``collect``. The policy must permit it
             (``routing.queue``).
     """
 
@@ -68,37 +68,37 @@ class ChatOptions(TypedDict, total=False):
 
 
 class ClientOptions(TypedDict, total=False):
-    """How a client is set up; what is left out is taken from the environment.
+    """Settings of a client; defaults are taken from the environment.
 
     Attributes:
         policy: a policy file; else ``CURTILAGE_POLICY``, else the shipped default
             profile.
         relay: ``https://host/name``; else ``CURTILAGE_RELAY``; without either,
-            everything is answered here.
+            every query is answered locally.
         model: name or path of the local model; else the embedded one.
         model_sha256: its digest, required for a path.
-        context_tokens: what it reads and writes at once; else
+        context_tokens: tokens of question and answer together; else
             ``CURTILAGE_CONTEXT_TOKENS``, else 4,096.
         policy_key: public key (PEM) that must have signed the policy; else
-            ``CURTILAGE_POLICY_KEY``, and without either none need be.
+            ``CURTILAGE_POLICY_KEY``; without either no signature is required.
         audit: directory of an audit log; else ``CURTILAGE_AUDIT``, else the user's
-            own. What cannot be recorded there does not leave.
+            own. Without a record there, nothing is sent.
         relay_ca: certificates (PEM) of the only authorities to trust for the
             relay; else ``CURTILAGE_RELAY_CA``, else the system's.
-        relay_certificate: certificate (PEM) to show the relay; else
+        relay_certificate: client certificate (PEM) for the relay; else
             ``CURTILAGE_RELAY_CERTIFICATE``, else none is shown.
-        relay_certificate_key: its private key, if it is in another file; else
+        relay_certificate_key: its private key, if in another file; else
             ``CURTILAGE_RELAY_CERTIFICATE_KEY``.
         relay_key_file: file with the relay's API key; else
             ``CURTILAGE_RELAY_KEY_FILE``, else none is sent.
-        house_key_file: file with the API key of the policy's server in the house;
-            of several, ``TIER=FILE`` with commas between; else
+        house_key_file: file with the API key of the policy's on-premises server; for
+            several, ``TIER=FILE`` separated by commas; else
             ``CURTILAGE_HOUSE_KEY_FILE``, else none is sent.
-        consent: is shown what would leave, where the policy wants consent
-            (``routing.classes.*.consent``), and returns whether it may, or an
-            awaitable of that; without it nothing of such a class leaves.
-        telemetry: where counts and times go, of the whole process, from the start of
-            this client to its end; nowhere without it. Needs the extra `telemetry`.
+        consent: called with the data to be sent, where the policy requires consent
+            (``routing.classes.*.consent``); returns whether it may be sent, or an
+            awaitable of that. Without it nothing of such a class is sent.
+        telemetry: destination of the whole process's counts and times, while this
+            client runs; none by default. Needs the extra `telemetry`.
     """
 
     policy: str | Path | None
@@ -118,21 +118,21 @@ class ClientOptions(TypedDict, total=False):
 
 
 class Client:
-    """A Curtilage client: classify here, then answer here or ask the enclave.
+    """A Curtilage client: classifies a query, then answers locally or asks the enclave.
 
     Args:
         **options: see ``ClientOptions``.
 
     Raises:
-        ConfigError: a setting is wrong; says which.
+        ConfigError: a setting is wrong; names it.
         PolicyError: the policy is wrong; all problems with their lines.
-        TypeError: there is no such option.
+        TypeError: an unknown option.
     """
 
     def __init__(self, **options: Unpack[ClientOptions]) -> None:
         self._consents = options.pop("consent", None)
         self._telemetry = options.pop("telemetry", None)
-        # A path may be given as one. ``Flags`` refuses a name that it does not know.
+        # A path may be a ``Path``. ``Flags`` refuses unknown names.
         settings: dict[str, Any] = {
             name: str(value) if isinstance(value, Path) else value
             for name, value in options.items()
@@ -159,7 +159,7 @@ class Client:
         """Start the detectors and load the local model, a few seconds.
 
         Raises:
-            TelemetryError: it was asked for, and is not installed.
+            TelemetryError: it was requested, and is not installed.
         """
         if self._session is not None:
             return
@@ -177,9 +177,9 @@ class Client:
     async def close(self) -> None:
         """Stop the detectors, free the model, close every connection.
 
-        Waits for the connections to reach the length that they would have with
-        any answer: an observer of the line is not to learn how long one was.
-        Being cancelled closes them at once.
+        Waits until the connections have the length that they would have with any
+        answer: an observer of the line must not learn how long an answer was.
+        Cancelling this closes them at once.
         """
         session, self._session = self._session, None
         if session is not None:
@@ -189,7 +189,7 @@ class Client:
                 self._stop_telemetry()
 
     def _stop_telemetry(self) -> None:
-        # Not where another part of the program configured it.
+        # Not if another part of the program configured it.
         if self._telemetry is not None:
             telemetry.shutdown()
 
@@ -201,7 +201,7 @@ class Client:
             **options: see ``ChatOptions``.
 
         Raises:
-            ClientError: no answer is possible or allowed; the class says what to do.
+            ClientError: no answer is possible or allowed; the class shows the reason.
         """
         query = query_from(messages, dict(options), stream=False)
         return await self.session.ask(query)
@@ -211,45 +211,45 @@ class Client:
     ) -> AnswerStream:
         """Answer piece by piece: ``async for piece in client.stream(…)``.
 
-        The stream's ``provenance`` tells who answers once ``begin()`` returned,
-        its ``answer`` the whole after the last piece.
+        The stream's ``provenance`` names the tier once ``begin()`` returned, its
+        ``answer`` is complete after the last piece.
         """
         return self.session.stream(query_from(messages, dict(options), stream=True))
 
     async def collect(self, ticket: str) -> Answer:
-        """Return the answer to a query that waited; it stays until it is dropped.
+        """Return the answer to a queued query; it is kept until it is dropped.
 
         Raises:
-            QueuedError: it waits on.
-            TicketError: it has no answer, and will have none; the code says why.
+            QueuedError: it is still queued.
+            TicketError: it has no answer, and will not get one; see the code.
             ClientError: the policy has no queue, or the queue cannot be read.
         """
         return await self.session.queue.collect(ticket)
 
     async def drop(self, ticket: str) -> bool:
-        """Forget a query that waits, or its answer; tell whether there was one."""
+        """Delete a queued query or its answer; return whether there was one."""
         return await self.session.queue.drop(ticket)
 
     def feedback(self, answer: Answer | AnswerStream | str, *, good: bool) -> None:
-        """Say whether an answer was good: once, of one of the last few thousand.
+        """Report whether an answer was good: once, for one of the last few thousand.
 
-        It is counted by who gave the answer, and `curtilage route stats` and `advise`
-        know of it; no word of question or answer is kept for that.
+        It is counted for the tier that gave the answer, for `curtilage route stats` and
+        `advise`; no word of question or answer is stored for that.
 
         Args:
             answer: the answer, or its ``id``.
             good: whether it was.
 
         Raises:
-            UsageError: no such answer is remembered.
+            UsageError: the answer is unknown.
         """
         answer_id = answer if isinstance(answer, str) else answer.id
         self.session.feedback(answer_id, good=good)
 
     async def decide(self, messages: Messages) -> Decision:
-        """Say where a query may go, and why.
+        """Return where a query may be answered, and why.
 
-        A what-if: nothing is sent or answered, and nothing is recorded.
+        Hypothetical: nothing is sent, answered or recorded.
         """
         query = query_from(messages, {}, stream=False, answered=False)
         return await self.session.decide(query)
@@ -257,10 +257,10 @@ class Client:
     async def outbound(
         self, messages: Messages, **options: Unpack[ChatOptions]
     ) -> Outbound | Stays:
-        """Say what would be sealed of a query, and for whom; send nothing of it.
+        """Return the data that would be sealed for a query, and for whom; send nothing.
 
         Raises:
-            ClientError: it cannot be said; the class says why.
+            ClientError: it cannot be determined; the class shows the reason.
         """
         query = query_from(messages, dict(options), stream=False)
         return await self.session.outbound(query)
@@ -330,27 +330,27 @@ class SyncClient:
         return SyncAnswerStream(self._client.stream(messages, **options), self._run)
 
     def collect(self, ticket: str) -> Answer:
-        """Return the answer to a query that waited; see ``Client.collect``."""
+        """Return the answer to a queued query; see ``Client.collect``."""
         return self._run(self._client.collect(ticket))
 
     def drop(self, ticket: str) -> bool:
-        """Forget a query that waits, or its answer; see ``Client.drop``."""
+        """Delete a queued query or its answer; see ``Client.drop``."""
         return self._run(self._client.drop(ticket))
 
     def feedback(
         self, answer: "Answer | SyncAnswerStream | str", *, good: bool
     ) -> None:
-        """Say whether an answer was good; see ``Client.feedback``."""
+        """Report whether an answer was good; see ``Client.feedback``."""
         answer_id = answer if isinstance(answer, str) else answer.id
 
         async def said() -> None:
-            """Say it where the client runs: it writes a line beside the questions."""
+            """Run on the client's thread, since it writes to the queries' trace."""
             self._client.feedback(answer_id, good=good)
 
         self._run(said())
 
     def decide(self, messages: Messages) -> Decision:
-        """Say where a query may go, and why; see ``Client.decide``."""
+        """Return where a query may be answered, and why; see ``Client.decide``."""
         return self._run(self._client.decide(messages))
 
     def _require_started(self) -> None:
@@ -359,13 +359,13 @@ class SyncClient:
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         if self._thread is None or self._loop.is_closed():
-            work.close()  # or Python would warn of a coroutine that nobody awaited
+            work.close()  # or Python warns of a coroutine that was never awaited
             self._require_started()
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
 class SyncAnswerStream:
-    """One answer as it is made; iterate for pieces, then read ``answer``."""
+    """One answer while it is generated; iterate for pieces, then read ``answer``."""
 
     def __init__(self, stream: AnswerStream, run: "_Runner") -> None:
         self._stream = stream
@@ -382,7 +382,7 @@ class SyncAnswerStream:
 
     @property
     def id(self) -> str:
-        """What the answer is called."""
+        """The answer's id."""
         return self._stream.id
 
     @property
@@ -392,11 +392,11 @@ class SyncAnswerStream:
 
 
 class _Runner(Protocol):
-    """Runs a coroutine to its end, on the client's thread."""
+    """Runs a coroutine to completion, on the client's thread."""
 
     def __call__(self, work: Coroutine[Any, Any, T], /) -> T: ...
 
 
 async def _next(pieces: AsyncIterator[Delta]) -> Delta | None:
-    # A loop on another thread takes coroutines only, and ``anext`` returns none.
+    # ``run_coroutine_threadsafe`` needs a coroutine, and ``anext`` returns none.
     return await anext(pieces, None)

@@ -56,13 +56,23 @@ from curtilage.client.remote.mirror import MirrorTransport
 from curtilage.client.remote.separation import require_apart
 from curtilage.client.remote.transport import RelayTransport
 from curtilage.client.routing.estimate import Estimator, RouterModelError
-from curtilage.client.routing.estimators import open_estimator
+from curtilage.client.routing.estimators import open_estimator, shipped_thresholds
 from curtilage.client.routing.router import UNFIT, Device, Router
-from curtilage.client.routing.thresholds import Thresholds, Unfit, read_thresholds
+from curtilage.client.routing.thresholds import (
+    Shipped,
+    Thresholds,
+    Unfit,
+    read_thresholds,
+)
 from curtilage.client.routing.trace import TRACE_NAME, TraceFile
 from curtilage.policy.decision.tiers import TierKind
 from curtilage.policy.document.model import Policy
-from curtilage.policy.document.routing_plan import Budgets, RolloutPlan, RoutingPlan
+from curtilage.policy.document.routing_plan import (
+    Budgets,
+    RolloutPlan,
+    RoutingPlan,
+    Speculating,
+)
 from curtilage.policy.expectations import expectations_from
 from curtilage.wire.errors import SelfTestError
 from curtilage.wire.hpke.self_test import self_test
@@ -205,14 +215,8 @@ async def local_model(config: ClientConfig) -> AnswersLocally:
     Where others may answer as well it is loaded beside them: so it is ready when it is
     needed, and nobody waits for it before.
     """
-    registry = Registry(data_directory(os.environ, Path.home()))
     try:
-        model = LocalModel.open(
-            config.model,
-            sha256=config.model_sha256,
-            registry=registry,
-            context_tokens=config.context_tokens,
-        )
+        model = _named_model(config)
         # A context that was asked for and cannot be had is told at once.
         if config.policy.routing is not None and config.context_tokens is None:
             model.warm()
@@ -223,6 +227,23 @@ async def local_model(config: ClientConfig) -> AnswersLocally:
     except LocalUnavailableError as error:
         return UnavailableLocal(str(error))
     return model
+
+
+def unloaded_model(config: ClientConfig) -> AnswersLocally:
+    """Return the local model that would answer, without reading its file."""
+    try:
+        return _named_model(config)
+    except (LocalUnavailableError, ConfigError) as error:
+        return UnavailableLocal(str(error))
+
+
+def _named_model(config: ClientConfig) -> LocalModel:
+    return LocalModel.open(
+        config.model,
+        sha256=config.model_sha256,
+        registry=Registry(data_directory(os.environ, Path.home())),
+        context_tokens=config.context_tokens,
+    )
 
 
 def rollout_for(plan: RolloutPlan) -> Rollout:
@@ -329,10 +350,18 @@ def router_for(policy: Policy, local: AnswersLocally) -> Router | None:
         estimator_of(plan),
         clock=time.monotonic,
         home_tokens=lambda: local.context_tokens,
+        home_quality=lambda: _quality_of(local),
         device=lambda: Device(on_battery=on_battery(), metered=is_metered()),
         thresholds=thresholds_of(plan),
+        shipped=shipped_of(plan),
         running=lambda: local.digests,
     )
+
+
+def _quality_of(local: AnswersLocally) -> int | None:
+    """Return how many of a thousand ordinary questions the local model solves."""
+    model = None if local.digests is None else by_digest(local.digests[0])
+    return None if model is None else model.quality_permille
 
 
 def thresholds_of(plan: RoutingPlan) -> Thresholds | None:
@@ -346,6 +375,12 @@ def thresholds_of(plan: RoutingPlan) -> Thresholds | None:
         return read_thresholds(artifact) if artifact else None
     except ConfigError as error:
         raise ConfigError(f"routing.speculation.{error}") from None
+
+
+def shipped_of(plan: RoutingPlan) -> tuple[Shipped, ...]:
+    """Return by what drafts are judged where the policy names nothing."""
+    wants = plan.speculation.mode is not Speculating.OFF
+    return shipped_thresholds() if wants and not plan.speculation.artifact else ()
 
 
 def undrafted(router: Router | None) -> str | None:

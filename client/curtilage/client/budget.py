@@ -1,7 +1,7 @@
-"""How much may be tried twice: retries and hedges, as a share of first attempts.
+"""Budget for retries and hedges, as a share of first attempts.
 
-Pure; routing keeps one for all tiers, and the enclave's client one where nothing is
-routed.
+Pure; routing has one for all tiers, and the enclave's client has one if there is no
+routing.
 """
 
 from typing import Final
@@ -12,14 +12,14 @@ _ONE: Final = 1000
 
 
 class Budget:
-    """A share of something that some others may be: retries, hedges of attempts.
+    """Limits one kind of attempts (retries, hedges) to a share of others.
 
-    One for all tiers: with one for each, a failure of all would be answered by as many.
+    One for all tiers: with one for each, a failure of all tiers would use all of them.
 
     Args:
-        permille: of what is earned.
-        reserve: what may be taken before anything was earned.
-        most: what can be saved up.
+        permille: share of the attempts that earn.
+        reserve: available before anything was earned.
+        most: largest amount that can accumulate.
     """
 
     def __init__(self, permille: int, *, reserve: int = 0, most: int = 10) -> None:
@@ -29,15 +29,15 @@ class Budget:
 
     @property
     def left(self) -> int:
-        """How many may be taken now."""
+        """Number of attempts available now."""
         return self._saved // _ONE
 
     def earn(self) -> None:
-        """Note a first attempt."""
+        """Count a first attempt."""
         self._saved = min(self._most, self._saved + self._permille)
 
     def take(self) -> bool:
-        """Take one, if there is."""
+        """Take one if available; return whether it was."""
         if self._saved < _ONE:
             return False
         self._saved -= _ONE

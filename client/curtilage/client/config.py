@@ -1,4 +1,4 @@
-"""Flags and environment, read once; the rest of the client never reads them."""
+"""Flags and environment, read once; no other client code reads them."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -39,11 +39,11 @@ SIGNATURE_SUFFIX = ".sig"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessFiles:
-    """Where the relay's access files lie; None is left out.
+    """Paths of the relay's access files; None if not set.
 
     Attributes:
         ca: certificates (PEM) of the only authorities to trust for the relay;
-            None: those that the system trusts.
+            None: the system's trust store.
         certificate: our certificate and its chain (PEM), if the relay wants one.
         certificate_key: its private key (PEM); None: in the same file.
         key: a file with the API key that the relay's operator gave us.
@@ -57,23 +57,23 @@ class AccessFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """What is set from outside.
+    """The external configuration.
 
     Attributes:
         policy: the policy in force.
         policy_source: its file, or the shipped profile's name.
-        relay: the relay's address, or None: then everything stays here.
-        relay_access: files with what the relay wants to see, and with whom to
-            take for it.
+        relay: the relay's address, or None: then every query is answered locally.
+        relay_access: files with our credentials for the relay, and the authorities
+            to trust for it.
         model: name or path of the local model; None is the embedded one.
         model_sha256: its digest, required for a path.
-        context_tokens: what it reads and writes at once; None: the default.
-        currency: the signature that the policy must bear, or None: none is
-            demanded.
-        audit: directory of an audit log that was made there, or None: the
-            user's own, made when first used.
-        house_key_files: where the API keys of the policy's servers in the house lie:
-            ``TIER=FILE``, with commas between several, or a file; None: they want none.
+        context_tokens: tokens of question and answer together; None: the default.
+        currency: the required signature of the policy; None: none is
+            required.
+        audit: directory of an existing audit log, or None: the
+            user's own, created when first used.
+        house_key_files: files with the API keys of the policy's on-premises servers:
+            ``TIER=FILE``, separated by commas, or one file; None: they need none.
     """
 
     policy: Policy
@@ -90,7 +90,7 @@ class ClientConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flags:
-    """What the command line said; None where it said nothing."""
+    """The command line's flags; None if not given."""
 
     policy: str | None = None
     relay: str | None = None
@@ -107,7 +107,7 @@ class Flags:
 
 
 def read_config(flags: Flags, environ: Mapping[str, str]) -> ClientConfig:
-    """Join flags and environment; a flag wins.
+    """Combine flags and environment; a flag wins.
 
     Environment: ``CURTILAGE_POLICY`` (a file or a shipped profile's name),
     ``CURTILAGE_POLICY_KEY`` (who must have signed it: a public key in PEM),
@@ -118,8 +118,8 @@ def read_config(flags: Flags, environ: Mapping[str, str]) -> ClientConfig:
     directory), ``CURTILAGE_HOUSE_KEY_FILE`` (a file).
 
     Raises:
-        ConfigError: the policy or the key file cannot be read, or the context is no
-            number of tokens.
+        ConfigError: the policy or the key file cannot be read, or the context is not a
+            valid number of tokens.
         PolicyError: the policy is wrong, or not usable on this machine; all
             problems, with lines.
     """
@@ -171,9 +171,9 @@ def read_policy(path: str | None) -> tuple[Policy, str]:
     """Load a policy file, or a shipped profile.
 
     Args:
-        path: a file; where there is none of this name, a shipped profile may
-            be called so; None is the default profile. Lists that the policy
-            names are read from the file's own directory, or below it.
+        path: a file; if there is none of this name, a shipped profile's
+            name; None is the default profile. Lists that the policy
+            names are read from the file's directory, or below it.
 
     Raises:
         ConfigError: the file cannot be read or is not UTF-8.
@@ -185,32 +185,32 @@ def read_policy(path: str | None) -> tuple[Policy, str]:
         return load_policy(profile_text(name), source=source), source
     text = read_text(Path(path), MAX_POLICY_BYTES)
 
-    def beside(name: str) -> bytes:
+    def listed_file(name: str) -> bytes:
         return read_beside(Path(path), name)
 
-    return load_policy(text, source=path, files=beside), path
+    return load_policy(text, source=path, files=listed_file), path
 
 
 def read_usable_policy(path: str | None) -> tuple[Policy, str]:
-    """Load a policy and make sure that its detectors can run on this machine.
+    """Load a policy and verify that its detectors can run on this machine.
 
-    For whatever decides by it, or puts it in force. A policy of which a pattern
-    or the names model cannot be used keeps every query home for ever, without
-    saying why: the one who starts it should know now.
+    For commands that decide by it or put it into force. If one of its patterns or its
+    names model cannot be used, every query is kept local, without a visible reason; so
+    this is reported at the start.
 
     Args:
         path: as for ``read_policy``.
 
     Raises:
         ConfigError: as ``read_policy``.
-        PolicyError: as ``read_policy``; or all that only shows once patterns are
-            compiled, lists read, and the names model looked for.
+        PolicyError: as ``read_policy``; or a problem that only appears when patterns
+            are compiled, lists read, and the names model looked up.
     """
     policy, source = read_policy(path)
     found = [*_broken_detectors(policy), *_broken_model(policy)]
     found += _broken_recognizers(policy)
     if found:
-        # Read once more: the tree knows on which lines things stand, the policy not.
+        # Parsed once more: the tree has line numbers, the policy has none.
         def complain(tree: Tree) -> list[Complaint]:
             return list(as_written(found, tree))
 
@@ -226,8 +226,8 @@ def read_usable_policy(path: str | None) -> tuple[Policy, str]:
 def _broken_detectors(policy: Policy) -> Iterator[Complaint]:
     if not policy.detectors:
         return
-    # The one piece of the detectors' code that runs here, where the network is, and
-    # only under a policy that brings detectors: it is built, and looks at no text.
+    # The only detector code that runs in this process, which has network access, and
+    # only with a policy that defines detectors: it builds them, and sees no text.
     from curtilage.client.detection.detectors.policy_detectors import problem_with  # noqa: PLC0415
 
     indices = {each.id: at for at, each in enumerate(policy.document.detectors.own)}
@@ -239,7 +239,7 @@ def _broken_detectors(policy: Policy) -> Iterator[Complaint]:
 
 
 def _broken_recognizers(policy: Policy) -> Iterator[Complaint]:
-    # Only that they are there: whatever runs of theirs runs behind the wall.
+    # Only whether they exist: their code runs in the sandbox only.
     for at, (name, package, version) in enumerate(policy.presidio.entry_points):
         place = ("detectors", "presidio", "entry_points", at)
         try:
@@ -262,7 +262,7 @@ def _broken_recognizers(policy: Policy) -> Iterator[Complaint]:
 
 
 def patterns_under_deadline(recognizer: str) -> tuple[str, ...]:
-    """Return the patterns of one of a policy's recognizers that RE2 does not read.
+    """Return the patterns of a policy's recognizer that RE2 does not support.
 
     Args:
         recognizer: one of ``policy.presidio.recognizers``.
@@ -285,15 +285,15 @@ def _broken_model(policy: Policy) -> Iterator[Complaint]:
     try:
         digest = folder_digest(folder)
     except (ConfigError, OSError) as error:
-        told = isinstance(error, ConfigError)
-        yield ("ner", "path"), f"the model folder {error}" if told else "unreadable"
+        readable = isinstance(error, ConfigError)
+        yield ("ner", "path"), f"the model folder {error}" if readable else "unreadable"
         return
     if digest != ner.sha256:
         yield ("ner", "sha256"), f"the folder's digest is another: {digest}"
 
 
 def is_shipped(path: str) -> bool:
-    """Tell whether a policy's path is no file but a shipped profile's name."""
+    """Return whether a policy's path is not a file but a shipped profile's name."""
     return path in PROFILES and not Path(path).exists()
 
 
@@ -301,11 +301,11 @@ def read_beside(policy: Path, name: str) -> bytes:
     """Read a list that a policy names, from the policy's directory or below.
 
     Raises:
-        OSError: it cannot be read, is too large, or lies elsewhere, links
+        OSError: it cannot be read, is too large, or is elsewhere, links
             followed.
     """
-    # Links are followed first: what lies elsewhere is not the policy's, whatever name
-    # beside it leads there.
+    # Links are resolved first: a file elsewhere is not part of the policy, even if a
+    # link in its directory points there.
     folder = policy.resolve().parent
     path = (folder / name).resolve()
     if not path.is_relative_to(folder):
@@ -318,10 +318,10 @@ def read_beside(policy: Path, name: str) -> bytes:
 
 
 def read_currency(policy: Policy, path: str | None, key: Path) -> Currency:
-    """Read who must have signed a policy, and the signature, ``{path}.sig``.
+    """Read the key that must have signed a policy, and the signature, ``{path}.sig``.
 
-    A signature that is missing or broken is no error here: while it is so,
-    every query stays home.
+    A signature that is missing or broken is not an error here: as long as it is,
+    every query is kept local.
 
     Raises:
         ConfigError: the key cannot be read.

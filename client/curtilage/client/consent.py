@@ -1,7 +1,7 @@
-"""What would leave, shown to a person; and a token that says that he agreed to it.
+"""Consent: the data to be sent, as shown to the user, and tokens that prove consent.
 
-Pure. A token is for exactly these bytes and this release, once, and soon: whoever
-holds it can repeat the request that it was given for, and nothing else.
+Pure. A token is valid for exactly these bytes and this release, once, and for a short
+time: its holder can repeat the request that it was issued for, and nothing else.
 """
 
 import hmac
@@ -26,19 +26,19 @@ _LABEL: Final = b"curtilage/consent/v1\0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outbound:
-    """What would be sealed, for whom.
+    """The data that would be sealed, and its recipient.
 
     Attributes:
         payload: the chat request (JSON, UTF-8), as it would be sealed.
         payload_digest: its SHA-256, 32 bytes.
-        routing_class: how much it may risk.
-        tier: who would be asked, by the policy's name.
-        release: name and version of what answers there, of verified evidence.
-        verdict_id: that evidence.
-        evidence: its kind; ``emulated-…``: no hardware stands behind it.
-        deidentified: how many values of each class would leave as pseudonyms.
-        boundary: how much of a conversation of which another part stays; else empty.
-        token: what came with the request; see ``ConsentDesk``.
+        routing_class: its class.
+        tier: the recipient, by the policy's name.
+        release: name and version of the software there, from verified evidence.
+        verdict_id: identifies that evidence.
+        evidence: its kind; ``emulated-…``: without hardware.
+        deidentified: how many values of each class would be sent as pseudonyms.
+        boundary: how much of a conversation, if another part is kept local; else empty.
+        token: as received with the request; see ``ConsentDesk``.
     """
 
     payload: bytes = field(repr=False)
@@ -53,7 +53,7 @@ class Outbound:
     token: str | None = field(default=None, repr=False)
 
     def value(self) -> dict[str, object]:
-        """Return it for JSON; ``payload`` is the very text that would be sealed."""
+        """Return it for JSON; ``payload`` is the exact text that would be sealed."""
         return {
             "leaves": True,
             "tier": self.tier,
@@ -70,12 +70,12 @@ class Outbound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stays:
-    """Nothing of a query would leave.
+    """Nothing of a query would be sent.
 
     Attributes:
         rule: id of the rule that decided.
         reason: its reason.
-        boundary: why no part of the conversation may leave, if that was tried.
+        boundary: why no part of the conversation may be sent, if that was tried.
     """
 
     rule: str
@@ -84,17 +84,17 @@ class Stays:
 
 
 Consents = Callable[[Outbound], Awaitable[bool] | bool]
-"""Asks whoever is to agree. What leaves is what was shown, or nothing."""
+"""Asks for consent. Exactly what was shown is sent, or nothing."""
 
 
 class ConsentDesk:
-    """Gives tokens, and takes each once.
+    """Issues tokens, and accepts each once.
 
     Args:
         key: of this process, ``KEY_BYTES``.
-        draw: randomness, so many bytes.
+        draw: returns this many random bytes.
         now_ms: the time, in milliseconds of a clock that is not set back.
-        most: used tokens that are remembered; where there are more, none is taken.
+        most: number of used tokens to remember; beyond it, no token is accepted.
     """
 
     def __init__(
@@ -112,12 +112,12 @@ class ConsentDesk:
         self._used: OrderedDict[bytes, int] = OrderedDict()
 
     def __call__(self, outbound: Outbound) -> bool:
-        """Agree if there is a token for it; a ``Consents``.
+        """Consent if there is a token for it; a ``Consents``.
 
         Raises:
-            ConsentRequiredError: there is none that holds; it has one to repeat with.
+            ConsentRequiredError: there is no valid one; contains one for repeating.
         """
-        # For whom, too: what was agreed to is that this release reads it.
+        # Also for the recipient: consent is given for this release.
         said = (outbound.tier, outbound.routing_class, outbound.release)
         named = "\0".join((*said, outbound.evidence, outbound.boundary)).encode()
         about = sha256(outbound.payload_digest + named).digest()
@@ -126,18 +126,18 @@ class ConsentDesk:
         return True
 
     def token_for(self, about: bytes) -> str:
-        """Return a new token for what a digest names, 32 bytes."""
+        """Return a new token for the data with this digest, 32 bytes."""
         body = _BODY.pack(self._draw(_ID_BYTES), self._now_ms() + LIFE_MS)
         return (body + self._mac(body, about)).hex()
 
     def takes(self, token: str, about: bytes) -> bool:
-        """Take a token; it holds once, for what it was given for."""
+        """Accept a token; it is valid once, for the data it was issued for."""
         try:
             said = bytes.fromhex(token)
         except ValueError:
             return False
         body, mac = said[: _BODY.size], said[_BODY.size :]
-        # The MAC first: what it does not hold for was made by somebody else.
+        # The MAC first: with a wrong one, the token is not ours.
         if len(mac) != _MAC_BYTES or not hmac.compare_digest(
             mac, self._mac(body, about)
         ):
@@ -149,7 +149,7 @@ class ConsentDesk:
                 del self._used[used]
         if not now_ms <= not_after_ms <= now_ms + LIFE_MS or body in self._used:
             return False
-        # Full: which were used is no longer known, so none is taken.
+        # Full: it is unknown which ones were used, so none is accepted.
         if len(self._used) >= self._most:
             return False
         self._used[body] = not_after_ms

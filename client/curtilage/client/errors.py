@@ -347,7 +347,7 @@ class QueuedError(NotRoutedError):
     Attributes:
         ticket: by which its answer is collected; who knows it may read that.
         reason: what it waits for the end of.
-        eta_s: after how many seconds whoever failed is asked again, where that is
+        eta_s: within how many seconds whoever failed is tried again, where that is
             known; None: it is not, and nothing is promised.
         left: something of it may have left this device.
     """
@@ -360,7 +360,7 @@ class QueuedError(NotRoutedError):
         eta_s: int | None = None,
         left: bool = True,
     ) -> None:
-        again = "" if eta_s is None else f" in about {eta_s} s"
+        again = "" if eta_s is None else f"; the next try is within {eta_s} s"
         here = "" if left else "; nothing of it has left this device"
         super().__init__(
             "queued",

@@ -1,4 +1,4 @@
-"""Server-sent events, from bytes that come in any pieces; pure and bounded."""
+"""Parser of server-sent events, incremental, pure and bounded."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -7,15 +7,15 @@ from curtilage.client.errors import ClientError
 
 
 class EventParser:
-    """Server-sent events' data, as the HTML standard parses it.
+    """Parses server-sent events' data as the HTML standard defines.
 
     Lines end with LF, CR LF or CR; a line that begins with a colon is a
-    comment; fields other than ``data`` are passed over, and so is an event
+    comment; fields other than ``data`` are ignored, and so is an event
     without data.
 
     Args:
-        broken: makes the error that says so.
-        most_bytes: of one event.
+        broken: creates the error for oversize events.
+        most_bytes: largest event.
     """
 
     def __init__(self, broken: Callable[[], ClientError], *, most_bytes: int) -> None:
@@ -31,12 +31,12 @@ class EventParser:
         """Yield the data of each event that ``data`` completes.
 
         Raises:
-            ClientError: ``broken``: an event is too long to be held.
+            ClientError: ``broken``: an event is too long.
         """
-        # A chunk may end between CR and LF; the LF is then no line of its own.
+        # A chunk may end between CR and LF; the LF is then not a line of its own.
         if self._after_cr and data:
             data, self._after_cr = data.removeprefix(b"\n"), False
-        # The CR that ends this may be the half of a CR LF.
+        # This line's final CR may be the first half of CR LF.
         self._after_cr = data.endswith(b"\r")
         *whole, rest = re.split(rb"\r\n|\r|\n", data)
         for end in whole:
@@ -44,11 +44,11 @@ class EventParser:
             self._line.clear()
             yield from self._whole_line(line)
         self._line += rest
-        # Also of a line without an end: it would be held as long as bytes come.
+        # Also for an unfinished line: it would be buffered without limit.
         self._hold(len(self._line))
 
     def _whole_line(self, line: bytes) -> Iterator[bytes]:
-        # One byte order mark may stand before the first line, and nowhere else.
+        # A byte order mark may precede the first line, and only that.
         if not self._begun:
             self._begun, line = True, line.removeprefix(b"\xef\xbb\xbf")
         if not line:
@@ -57,8 +57,8 @@ class EventParser:
             self._data, self._held_bytes = [], 0
             return
         name, _, value = line.partition(b":")
-        # Without "event", "id" and "retry", which would make a reader reconnect or name
-        # things; nothing of the kind is done here.
+        # "event", "id" and "retry" are ignored: they name events or ask the reader to
+        # reconnect, and neither is used here.
         if name == b"data":
             self._data.append(value.removeprefix(b" "))
             self._held_bytes += len(value) + 1

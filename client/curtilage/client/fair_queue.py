@@ -1,10 +1,10 @@
-"""Whose turn it is, where many ask one thing: one at a time, by what each asked.
+"""A fair queue for a shared resource: one user at a time, ordered by past use.
 
-The detectors and the local model serve one query after the other. In order of
-arrival, one program with many long texts would shut all others out. Here every
-asker (a connection of the endpoint) has an account: who asked for less so far,
-or asks for less now, is served first, and none waits for ever, since the time
-by which new accounts begin goes on with all that is served. Knows no query.
+The detectors and the local model serve one query after the other. In order of arrival,
+one program with many long texts would block all others. Here every asker (a connection
+of the endpoint) has an account: those that used less so far, or need less now, are
+served first. None waits for ever, since the starting value of new accounts advances
+with all service. It knows nothing of queries.
 """
 
 import asyncio
@@ -17,15 +17,15 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 MAX_WAITING: Final = 512
-"""As many as the endpoint has connections, each with one question: who connects is
-not refused by the number of those who ask for less, but waits for its share."""
+"""As many as the endpoint has connections, each with one question: a new connection is
+not refused because many others need less, but waits for its share."""
 
 
 class Asker:
-    """One that asks, and is served in turn with others.
+    """One party that is served in turn with others.
 
     Attributes:
-        caller: the account or token that it asks with, as the endpoint checked it
+        caller: its account or token, as checked by the endpoint
             (``endpoint/accounts.py``). Several connections may share one; empty: this
             process itself.
     """
@@ -37,11 +37,11 @@ class Asker:
 
 
 ASKER: Final[ContextVar[Asker | None]] = ContextVar("asker", default=None)
-"""Who asks, in this task; without one, every query is somebody else's."""
+"""The asker of this task; without one, every query counts as another asker's."""
 
 
 CALLER: Final[ContextVar[bytes | None]] = ContextVar("caller", default=b"")
-"""Which program asks, in this task: empty, this one; None, one that gave no name."""
+"""The program that asks, in this task: empty, this one; None, one without a name."""
 
 
 class TurnRefusedError(Exception):
@@ -50,7 +50,7 @@ class TurnRefusedError(Exception):
 
 @dataclass(slots=True, order=True)
 class _Ticket:
-    """One that waits; the least is served next."""
+    """One that waits; the smallest is served next."""
 
     due: float
     number: int
@@ -60,11 +60,11 @@ class _Ticket:
 
 
 class FairQueue:
-    """The queue before one thing; for one event loop.
+    """The queue for one resource; for one event loop.
 
     Args:
-        most: how many may wait; of more, who would be served last is refused,
-            so that waiting in great numbers keeps nobody else out.
+        most: how many may wait; beyond that, the one that would be served last is
+            refused, so that a large number of waiting queries excludes no other asker.
     """
 
     def __init__(self, *, most: int = MAX_WAITING) -> None:
@@ -77,7 +77,7 @@ class FairQueue:
 
     @asynccontextmanager
     async def turn(self, cost: int) -> AsyncGenerator[None]:
-        """Wait for a turn, and end it with the block.
+        """Wait for a turn; it ends with the block.
 
         Raises:
             TurnRefusedError: see ``take``.
@@ -89,10 +89,10 @@ class FairQueue:
             self.end()
 
     async def take(self, cost: int) -> None:
-        """Wait for a turn; the one that has it calls ``end``.
+        """Wait for a turn; the one that got it calls ``end``.
 
         Args:
-            cost: how long it will be, in any unit that all use.
+            cost: its duration, in any unit that all users share.
 
         Raises:
             TurnRefusedError: at once, or while it waits.
@@ -116,12 +116,12 @@ class FairQueue:
             await ticket.called
         except asyncio.CancelledError:
             if not ticket.called.cancelled() and ticket.called.exception() is None:
-                # It was called in the moment in which it went away.
+                # Its turn came at the moment of its cancellation.
                 self.end()
             raise
 
     def end(self) -> None:
-        """Give the turn to the next."""
+        """Pass the turn to the next."""
         self._taken = False
         self._call()
 
@@ -133,12 +133,12 @@ class FairQueue:
             return
         self._forget_those_who_left()
         if not self._waiting:
-            # No account matters any more.
+            # Without waiting askers, no account matters.
             self._accounts.clear()
             self._now = 0.0
             return
         ticket = min(self._waiting)
-        # All who wait share what passes; a new account is to begin no earlier.
+        # The cost is shared by all that wait; a new account must not begin earlier.
         self._now += ticket.cost / len(self._waiting)
         self._waiting.remove(ticket)
         self._accounts[ticket.asker] = ticket.due

@@ -1,11 +1,11 @@
-"""Files: those that somebody names, read up to a bound; our own, private and whole.
+"""File access: bounded reading of files named by users; private files of our own.
 
-A pipe or a device is refused, because opening one may wait for ever and reading
-one may never end. What another program prints goes into a file first.
+A pipe or a device is refused, because opening one may block for ever and reading
+one may never end. Output of another program must be saved to a file first.
 
-What is ours is for its owner alone (0600), is locked with ``flock`` while several
-processes may write, and is replaced in one step: who reads it sees the old bytes or
-the new ones, also after a power cut. Use a local file system.
+Our own files are for their owner only (0600), are locked with ``flock`` if several
+processes may write, and are replaced atomically: readers see the old bytes or the new
+ones, also after a power failure. Use a local file system.
 """
 
 import errno
@@ -29,13 +29,13 @@ _LONGEST_PAUSE_S: Final = 0.01
 
 
 def open_ordinary(path: Path) -> BufferedReader:
-    """Open an ordinary file for reading, links followed; wait for nothing.
+    """Open a regular file for reading, following links; never blocks.
 
     Raises:
-        OSError: it cannot be opened, or is no ordinary file.
+        OSError: it cannot be opened, or is not a regular file.
     """
-    # Opened without waiting, then looked at by its descriptor: a path that was looked
-    # at first could name something else by the time it is opened.
+    # Opened without blocking, then checked by its descriptor: a path that was checked
+    # first could refer to something else by the time it is opened.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -44,10 +44,10 @@ def open_ordinary(path: Path) -> BufferedReader:
 
 
 def open_named(path: Path) -> BinaryIO:
-    """Open an ordinary file that somebody named, for reading.
+    """Open a regular file that a user named, for reading.
 
     Raises:
-        ConfigError: it cannot be opened, or is no ordinary file.
+        ConfigError: it cannot be opened, or is not a regular file.
     """
     try:
         return open_ordinary(path)
@@ -56,10 +56,10 @@ def open_named(path: Path) -> BinaryIO:
 
 
 def read_start(path: Path, limit: int) -> bytes:
-    """Read a file, one byte beyond the limit at most.
+    """Read a file, up to one byte beyond the limit.
 
     Raises:
-        ConfigError: it cannot be read, or is no ordinary file.
+        ConfigError: it cannot be read, or is not a regular file.
     """
     try:
         with open_ordinary(path) as file:
@@ -81,7 +81,7 @@ def read_bounded(path: Path, limit: int) -> bytes:
 
 
 def read_text(path: Path, limit: int) -> str:
-    """Read a UTF-8 file of at most ``limit`` bytes, its line ends as they are.
+    """Read a UTF-8 file of at most ``limit`` bytes, keeping its line ends.
 
     Raises:
         ConfigError: as ``read_bounded``, or it is not UTF-8.
@@ -93,34 +93,59 @@ def read_text(path: Path, limit: int) -> str:
 
 
 def open_private(path: Path, flags: int) -> int:
-    """Open a file of ours; made for its owner alone, and never through a link.
+    """Open a file of our own; created for its owner only, and never through a link.
 
     Args:
         path: the file.
         flags: of ``os.open``.
 
     Returns:
-        A descriptor, which programs that we start do not inherit.
+        A descriptor, which child processes do not inherit.
 
     Raises:
         OSError: it cannot be opened.
     """
-    # Through a link that somebody laid, we would write into a file of their choice.
+    # Through a planted link, we would write into a file of an attacker's choice.
     return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)
 
 
-def own_place(path: Path) -> Path:
-    """Return where a file of ours is to be made, links of its folder followed.
+def open_unshared(path: Path, flags: int) -> int:
+    """Open a file as ``open_private`` does; one that is there must be ours alone.
+
+    Its permissions are as they were.
 
     Raises:
-        ConfigError: another account could put one in its place; names the folder.
+        OSError: it cannot be opened, is no ordinary file, belongs to another account
+            or has a second name.
+    """
+    # Another account that makes the file first could read what is written into it.
+    descriptor = open_private(path, flags | os.O_NONBLOCK)
+    status = os.fstat(descriptor)
+    problem = None
+    if not stat.S_ISREG(status.st_mode):
+        problem = (errno.EINVAL, "not an ordinary file (a pipe, a folder, a device)")
+    elif status.st_uid != os.geteuid():
+        problem = (errno.EPERM, "belongs to another account")
+    elif status.st_nlink > 1:
+        problem = (errno.EMLINK, "has a second name (a hard link)")
+    if problem is not None:
+        os.close(descriptor)
+        raise OSError(*problem)
+    return descriptor
+
+
+def own_place(path: Path) -> Path:
+    """Return the path for a new file of our own, with links in its folder resolved.
+
+    Raises:
+        ConfigError: another account could replace it; names the folder.
     """
     try:
         folder = path.parent.resolve(strict=True)
         for each in (folder, *folder.parents):
             status = each.stat()
-            # In a folder such as /tmp the sticky bit keeps the entries of others as
-            # they are, but anybody may add one.
+            # In a folder such as /tmp the sticky bit protects existing entries, but any
+            # account may add one.
             shared = each != folder and status.st_mode & stat.S_ISVTX
             others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not shared
             if others or status.st_uid not in {0, os.geteuid()}:
@@ -131,15 +156,15 @@ def own_place(path: Path) -> Path:
 
 
 def make_private_folder(path: Path) -> None:
-    """Make a folder and every missing folder above it, each for its owner alone.
+    """Create a folder and its missing parents, each for its owner only.
 
-    A folder that is already there keeps its permissions.
+    An existing folder keeps its permissions.
 
     Raises:
-        OSError: it cannot be made, or something else has its name.
+        OSError: it cannot be created, or another kind of file has its name.
     """
-    # Not ``mkdir(parents=True)``: it gives the folders above the mode of the umask, and
-    # their listing shows other accounts the names, sizes and times of our files.
+    # Not ``mkdir(parents=True)``: it creates parents with the umask's mode, and their
+    # listing shows other accounts the names, sizes and times of our files.
     missing = [path]
     while not missing[-1].parent.exists():
         missing.append(missing[-1].parent)
@@ -149,19 +174,22 @@ def make_private_folder(path: Path) -> None:
 
 @contextmanager
 def write_private_atomically(path: Path) -> Generator[BinaryIO]:
-    """Write a private file that is there whole, or as it was before.
+    """Write a private file atomically.
 
-    Where the body raises, nothing is replaced and nothing is left behind.
+    If the body raises, nothing is replaced or left behind.
 
     Raises:
         OSError: it cannot be written.
     """
     temporary = path.with_name(f".{path.name}.new")
-    descriptor = open_private(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    # A process that was killed left it, or another account made it, and could read what
+    # is written into it.
+    temporary.unlink(missing_ok=True)
+    descriptor = open_private(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
-            # Before the rename: else a power cut could leave the new name empty.
+            # Before the rename: otherwise a power failure could leave the file empty.
             file.flush()
             os.fsync(descriptor)
         temporary.replace(path)
@@ -172,14 +200,14 @@ def write_private_atomically(path: Path) -> Generator[BinaryIO]:
 
 @contextmanager
 def locked(path: Path, wait_s: float) -> Generator[None]:
-    """Hold a lock against all other processes that ask for it.
+    """Hold an exclusive lock between processes.
 
     Args:
-        path: a file for the lock alone, made where it is missing.
+        path: a file used only as the lock, created if missing.
         wait_s: seconds, or ``math.inf``.
 
     Raises:
-        TimeoutError: somebody else holds it for longer than that.
+        TimeoutError: another process holds it for longer than that.
         OSError: it cannot be opened.
     """
     descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
@@ -187,13 +215,13 @@ def locked(path: Path, wait_s: float) -> Generator[None]:
         _take_lock(descriptor, wait_s)
         yield
     finally:
-        # Lets go of the lock; the kernel does the same where this process is killed.
+        # Releases the lock; the kernel does the same if this process is killed.
         os.close(descriptor)
 
 
 def _take_lock(descriptor: int, wait_s: float) -> None:
-    # By asking again, since a blocking flock cannot be given an end, and a writer
-    # that was stopped must not stop us all.
+    # Polling, since a blocking flock has no timeout, and a stopped writer must not stop
+    # all others.
     until, pause_s = time.monotonic() + wait_s, _FIRST_PAUSE_S
     while True:
         try:
@@ -208,18 +236,19 @@ def _take_lock(descriptor: int, wait_s: float) -> None:
 
 
 def folder_digest(folder: Path) -> str:
-    r"""Return the SHA-256 by which a policy names a folder, in hexadecimal.
+    r"""Return the SHA-256 that identifies a folder in a policy, in hexadecimal.
 
-    It is that of a text with one line for each file, in the byte order of the
+    It is the digest of a text with one line for each file, in byte order of the
     paths: the file's own SHA-256 in hexadecimal, two spaces, the path below the
+    folder with ``/`` as separator. In a shell::
     folder with ``/`` between its parts. In a shell::
 
         cd FOLDER && find . -type f -printf '%P\0' | LC_ALL=C sort -z |
             xargs -0 sha256sum | sha256sum
 
     Raises:
-        ConfigError: there is something that is neither file nor folder, a link
-            included: it could change without the folder changing.
+        ConfigError: it contains something other than files and folders, such as a
+            link: its target could change without the folder changing.
         OSError: a file cannot be read.
     """
     lines: list[bytes] = []

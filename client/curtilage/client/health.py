@@ -1,8 +1,8 @@
-"""In what condition a running client is, in words of closed lists.
+"""The health of a running client, in words of closed lists.
 
-``/healthz`` answers with it, and ``serve`` writes a line where it changes. Knows no
-query, no text and no address: parts of the client, reasons, and times. Pure: what is
-observed and the time are arguments.
+Reported by ``/healthz``, and by ``serve`` with one line for each change. Contains no
+query, text or address: parts of the client, reasons, and times. Pure: observations and
+the time are arguments.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,14 +15,14 @@ from curtilage.client.errors import EXPLAINED, FailureReason
 from curtilage.policy.decision.tiers import Tier
 
 HOLD_S: Final = 30.0
-"""After a line about a part, the next one about it comes no sooner than this."""
+"""Minimum time between two lines about one part."""
 LAST_SHARE: Final = 0.1
 """Evidence that was not renewed is reported in the last tenth of its life."""
 
 
 @unique
 class Part(StrEnum):
-    """What may be in a condition of its own."""
+    """A part with a condition of its own."""
 
     CLIENT = "client"
     RELAY = "relay"
@@ -38,7 +38,7 @@ class Part(StrEnum):
 
 @unique
 class Status(StrEnum):
-    """How the whole client is.
+    """The condition of the whole client.
 
     ``DEGRADED``: some part has a reason, and questions are answered. ``FAILING``: no
     tier can answer, so every question is refused.
@@ -51,7 +51,7 @@ class Status(StrEnum):
 
 @unique
 class Note(StrEnum):
-    """What happened to a part that is in order."""
+    """An event of a healthy part."""
 
     RECOVERED = "ok"
     LOADED = "loaded"
@@ -61,7 +61,7 @@ class Note(StrEnum):
 
 @unique
 class Reason(StrEnum):
-    """What is wrong with a part."""
+    """A problem of a part."""
 
     RELAY_UNREACHABLE = "relay_unreachable"
     RELAY_UNTRUSTED = "relay_untrusted"
@@ -141,27 +141,27 @@ PARTS: Final[Mapping[Reason, Part]] = {
     Reason.POLICY_EXPIRING: Part.POLICY,
     Reason.NO_TIER: Part.CLIENT,
 }
-"""Which part each reason is about."""
+"""The part that each reason is about."""
 
 _REASONS: Final[Mapping[FailureReason, Reason]] = {
     FailureReason(each.value): each
     for each in Reason
-    # The audit trail says of itself how it is.
+    # The audit trail reports its own condition.
     if each.value in set(FailureReason) and each is not Reason.AUDIT_FAILED
 }
 WORDS: Final[Mapping[str, str]] = {
     **{each.value: EXPLAINED[failure] for failure, each in _REASONS.items()},
-    Reason.EVIDENCE_EXPIRING: "the enclave's evidence was not renewed and ends soon",
-    Reason.EVIDENCE_EXPIRED: "the enclave's evidence has ended and was not renewed",
-    Reason.MODEL_MISSING: "there is no local model: what must stay on this machine is "
-    "refused",
+    Reason.EVIDENCE_EXPIRING: "the enclave's evidence was not renewed and expires soon",
+    Reason.EVIDENCE_EXPIRED: "the enclave's evidence has expired and was not renewed",
+    Reason.MODEL_MISSING: "there is no local model: queries that must be kept local "
+    "are refused",
     Reason.DETECTORS_ABSENT: "the detectors' process is not running: every query is "
     "kept local until it is",
     Reason.DETECTORS_BROKEN: "a detector of the policy could not be built: every query "
     "is kept local",
     Reason.AUDIT_FAILED: "the audit trail cannot be written: nothing is sent",
-    Reason.QUEUE_FAILED: "the queue cannot be read or written: nothing that waits is "
-    "asked again until it can",
+    Reason.QUEUE_FAILED: "the queue cannot be read or written: queued questions are "
+    "not retried until it can",
     Reason.POLICY_NOT_CURRENT: "the policy's signature is missing, wrong or out of "
     "date: every query is kept local",
     Reason.POLICY_EXPIRING: "the policy's signature ends soon: sign it again",
@@ -170,24 +170,24 @@ WORDS: Final[Mapping[str, str]] = {
     Note.REFRESHED: "the enclave's evidence was verified",
     Note.RESTARTED: "the detectors' process was replaced",
 }
-"""What each word of a line means."""
+"""The meaning of each word in a line."""
 
 
 def reason_of(failure: FailureReason) -> Reason | None:
-    """Return what a failed attempt says of a tier; None: nothing that lasts."""
+    """Return the reason that a failed attempt indicates; None: nothing lasting."""
     return _REASONS.get(failure)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """How one part is.
+    """The condition of one part.
 
     Attributes:
-        part: which.
-        tier: of several of its kind, the policy's name for it; None: there is one.
-        reason: what is wrong; None: nothing.
-        mark: changes where something happened that is worth a line, though all is well.
-        until: when what is in force ends.
+        part: the part.
+        tier: the policy's name, if there are several of its kind; None: only one.
+        reason: the problem; None: none.
+        mark: changes with every event to be reported in a healthy part.
+        until: expiry of what is in force.
     """
 
     part: Part
@@ -199,12 +199,12 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detectors:
-    """How the detectors' process is.
+    """The condition of the detectors' process.
 
     Attributes:
-        ready: one is warm.
-        broken: it could not build all that the policy names.
-        restarts: how many of them were replaced.
+        ready: whether one is warm.
+        broken: whether it failed to build something that the policy names.
+        restarts: number of replacements.
     """
 
     ready: bool = True
@@ -213,7 +213,7 @@ class Detectors:
 
     @property
     def condition(self) -> Condition:
-        """The same as a condition."""
+        """Return it as a ``Condition``."""
         reason = Reason.DETECTORS_BROKEN if self.broken else None
         if not self.ready:
             reason = Reason.DETECTORS_ABSENT
@@ -222,11 +222,11 @@ class Detectors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """How the whole client is.
+    """The condition of the whole client.
 
     Attributes:
         conditions: of each part.
-        tiers: the policy's, and whether each may be asked just now.
+        tiers: the policy's, and whether each may be asked at the moment.
     """
 
     conditions: tuple[Condition, ...]
@@ -239,7 +239,7 @@ class Health:
 
     @property
     def status(self) -> Status:
-        """The worst of it."""
+        """The worst status."""
         if not self.answers:
             return Status.FAILING
         wrong = any(each.reason is not None for each in self.conditions)
@@ -253,20 +253,20 @@ class Health:
 
     @property
     def reasons(self) -> tuple[Condition, ...]:
-        """What is wrong."""
+        """All problems."""
         every = (self.whole, *self.conditions)
         return tuple(each for each in every if each.reason is not None)
 
 
 @dataclass(slots=True)
 class Evidence:
-    """Since when the evidence in force is known, and so how long its life is."""
+    """When the evidence in force was obtained, and so the length of its life."""
 
     _until: datetime | None = None
     _since: datetime | None = None
 
     def condition(self, until: datetime | None, now: datetime) -> Condition:
-        """Return how evidence is that is in force until then; None: there is none."""
+        """Return the condition of evidence valid until then; None: there is none."""
         if until != self._until:
             self._until, self._since = until, now
         if until is None or self._since is None:
@@ -289,11 +289,11 @@ _NOTES: Final[Mapping[Part, Note]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """What a line is about.
+    """The content of a line.
 
     Attributes:
-        condition: of which part.
-        note: what happened, where nothing is wrong.
+        condition: of the part.
+        note: the event, if there is no problem.
     """
 
     condition: Condition
@@ -302,10 +302,10 @@ class News:
 
 @dataclass(slots=True)
 class Changes:
-    """Which conditions are news; a part that flaps is news every ``HOLD_S`` at most.
+    """Selects the conditions to report; for one part at most every ``HOLD_S``.
 
-    What changed meanwhile is not lost: once the time is over, a part whose condition is
-    not the one that was reported last is reported.
+    Changes in the meantime are not lost: afterwards, a part whose condition differs
+    from the one reported last is reported.
     """
 
     _reported: dict[tuple[Part, Enum | None], Condition] = field(
@@ -316,7 +316,7 @@ class Changes:
     )
 
     def news(self, conditions: Iterable[Condition], now_s: float) -> Iterator[News]:
-        """Yield what is to be reported now, and take it for reported.
+        """Yield what is to be reported now, and record it as reported.
 
         Args:
             conditions: of every part.
@@ -324,7 +324,7 @@ class Changes:
         """
         for condition in conditions:
             at = (condition.part, condition.tier)
-            # A client begins in order; what is not is reported at once.
+            # A client starts healthy; any other condition is reported at once.
             before = self._reported.get(at, Condition(part=at[0], tier=at[1]))
             same = condition.reason is before.reason and condition.mark == before.mark
             if same or now_s < self._at_s.get(at, now_s) + HOLD_S * (at in self._at_s):

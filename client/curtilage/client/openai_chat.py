@@ -368,7 +368,7 @@ def completion_object(answer: Answer, *, answer_id: str, created: int) -> JsonOb
         **_answerer(answer.provenance),
         "choices": [choice],
         "usage": _usage(answer.finished),
-        **_placeholders(answer.finished),
+        **_told_at_the_end(answer.finished),
     }
 
 
@@ -402,8 +402,8 @@ class ChunkBuilder:
     def last(self, finished: Finished, *, include_usage: bool) -> Iterator[bytes]:
         """Build what ends a complete stream."""
         # Only now is it known; the headers left long ago.
-        left = _placeholders(finished)
-        yield self._event({}, finished.finish_reason, (), **left)
+        told = _told_at_the_end(finished)
+        yield self._event({}, finished.finish_reason, (), **told)
         if include_usage:
             yield sse({**self._head(), "choices": [], "usage": _usage(finished)})
         yield b"data: [DONE]\n\n"
@@ -613,10 +613,14 @@ def _logprobs(pairs: tuple[tuple[str, float], ...]) -> JsonObject | None:
     }
 
 
-def _placeholders(finished: Finished) -> JsonObject:
-    """Say how many placeholders of an answer hide a value, where any do."""
-    count = finished.unrestored
-    return {"curtilage": {"unrestored": count}} if count else {}
+def _told_at_the_end(finished: Finished) -> JsonObject:
+    """Say what is known of an answer at its end alone, where anything is."""
+    told: JsonObject = {}
+    if finished.unrestored:  # so many placeholders hide a value
+        told["unrestored"] = finished.unrestored
+    if finished.doubtful:
+        told["doubtful"] = True
+    return {"curtilage": told} if told else {}
 
 
 def _usage(finished: Finished) -> JsonObject:

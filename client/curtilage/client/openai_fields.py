@@ -1,4 +1,4 @@
-"""What of OpenAI's API is taken here, dropped and refused: tables, and no request.
+"""Tables of OpenAI's API: fields that are accepted, dropped or refused.
 
 ``openai_chat`` reads requests by them, the endpoint answers at their paths, and
 docs/openai-api.md shows them (``tools/openai_api.py`` writes it). A field that is in
@@ -31,9 +31,9 @@ USED: Final[Mapping[str, str]] = {
     "logprobs": "of each token that was chosen",
     "curtilage": "how to route this request; not in OpenAI's API",
 }
-"""Fields of a request that count, and their values."""
+"""Supported fields of a request, and their values."""
 
-# A value that asks for nothing more than is done anyway. Null does that in any field.
+# Values that change nothing. Null does that in any field.
 NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
     "n": (1,),
     "presence_penalty": (0,),
@@ -51,10 +51,10 @@ NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
     "moderation": (),
     "web_search_options": (),
 }
-"""Fields of OpenAI's that would change the answer, and the values that do not."""
+"""OpenAI's fields that would change the answer, and the values that do not."""
 
-# Each is a name for somebody or something, or a wish that no model here could meet
-# better or worse: without it the answer is the same.
+# Each is an identifier, or a preference that makes no difference for our models:
+# without it the answer is the same.
 DROPPED: Final[frozenset[str]] = frozenset(
     {
         "cache_control",
@@ -106,7 +106,7 @@ PARTS: Final[Mapping[str, str]] = {
     "refusal": "a refusal",
     "text": "a text with other fields than type and text",
 }
-"""Types of parts that are refused, in words for their sender. Any other is reported
+"""Types of parts that are refused, described for their sender. Any other is reported
 without its type, which the sender chose."""
 
 MESSAGE_FIELDS: Final[Mapping[str, str]] = {
@@ -129,7 +129,7 @@ ROUTES: Final[Mapping[str, str]] = {
     "that waited; `DELETE` forgets it",
     f"GET {HEALTH_PATH}": "not in OpenAI's API: whether the endpoint is well",
 }
-"""What is answered; every other path is 404."""
+"""Supported paths; every other path is 404."""
 
 OTHERS: Final = (
     "/v1/audio",
@@ -141,7 +141,7 @@ OTHERS: Final = (
     "/v1/moderations",
     "/v1/responses",
 )
-"""Paths of OpenAI's that applications often ask for, and that are not here."""
+"""OpenAI's paths that applications often use, and that are not supported."""
 
 REFUSALS: Final[Mapping[tuple[int, str], str]] = {
     (400, "invalid_request"): "a field has a value that is not possible; `param` names "
@@ -168,16 +168,16 @@ REFUSALS: Final[Mapping[tuple[int, str], str]] = {
     (431, "header_too_large"): "a header field is longer than 8 KiB, or there are more "
     "than 64",
 }
-"""Status and code of what is refused before anybody is asked, and when."""
+"""Status and code of requests that are refused before a tier is asked, and when."""
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _MOST_NAMED: Final = 5
 
 
 def sayable(names: Iterable[str]) -> tuple[str, ...]:
-    """Return those names of fields that an error may repeat, in order.
+    """Return the field names that an error may repeat, sorted.
 
-    A name is its sender's own text. One that could be an identifier is repeated, so
-    that its sender finds it; anything else may be a part of a question.
+    A name is chosen by the sender. One that could be an identifier is repeated, to help
+    the sender; anything else may be part of a question.
     """
     return tuple(name for name in names if _NAME.fullmatch(name))[:_MOST_NAMED]

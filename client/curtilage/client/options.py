@@ -1,7 +1,7 @@
-"""What the sender of one query asks of its routing, and how that is read.
+"""Routing options of one query, and their parser.
 
-The library and the endpoint read the same mapping with the same words. Nothing here
-can widen what the policy permits: a floor only raises, and all else narrows or orders.
+Library and endpoint parse the same mapping with the same code. No option can widen what
+the policy permits: a floor only raises the class, all others restrict or order tiers.
 """
 
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ MAX_MICROUSD: Final = 1_000_000_000
 
 @unique
 class Mode(StrEnum):
-    """Where the sender would have it answered, among what is permitted.
+    """The sender's preference among the permitted tiers.
 
-    ``AUTO``: where it is best. ``HOME``: on this device or in the house, or not at
-    all. ``ENCLAVE_IF_ALLOWED``: by an enclave before any other.
+    ``AUTO``: the best. ``HOME``: on this device or on-premises, or not at
+    all. ``ENCLAVE_IF_ALLOWED``: an enclave before any other.
     """
 
     AUTO = "auto"
@@ -31,7 +31,7 @@ class Mode(StrEnum):
 
 @unique
 class Require(StrEnum):
-    """The one kind of tier that may answer; where it cannot, nobody does."""
+    """The only kind of tier that may answer; if it cannot, none does."""
 
     ENCLAVE = "enclave"
     HOUSE = "house"
@@ -39,7 +39,7 @@ class Require(StrEnum):
 
     @property
     def kind(self) -> TierKind:
-        """Return the kind of tier that it names."""
+        """Return the corresponding kind of tier."""
         return _REQUIRED[self]
 
 
@@ -52,18 +52,18 @@ _REQUIRED: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingOptions:
-    """What one query asks of its routing.
+    """The routing options of one query.
 
     Attributes:
-        ttft_ms: the first text should be there after so many milliseconds.
-        total_ms: the whole answer should; None: the policy's budget.
-        slo_hard: a tier that is likely to miss these times may not answer.
-        max_cost_microusd: a tier whose answer would cost more may not, either.
+        ttft_ms: deadline for the first text, in milliseconds.
+        total_ms: deadline for the whole answer; None: the policy's budget.
+        slo_hard: exclude tiers that are likely to miss these deadlines.
+        max_cost_microusd: exclude tiers whose answer would cost more.
         floor: raises the query's class; never lowers it.
-        mode: where the sender would have it answered.
+        mode: the preferred tiers.
         require: the only kind of tier that may answer.
-        consent: a token that says that a person agreed that it leaves.
-        defer: where nobody can answer just now, it waits and is asked again.
+        consent: a token which proves that the user consented to sending it.
+        defer: if no tier can answer at the moment, queue it and retry.
     """
 
     ttft_ms: int | None = None
@@ -77,8 +77,8 @@ class RoutingOptions:
     defer: bool = False
 
 
-# A voice that waits longer than 150 ms is heard to wait; a chat feels alive at 500.
-# Nobody sits before a batch, so that only quality and cost are left to decide.
+# In speech, a pause of more than 150 ms is noticeable; a chat feels responsive at 500.
+# A batch has no deadline, so only quality and cost matter.
 PRESETS: Final[Mapping[str, RoutingOptions]] = {
     "voice": RoutingOptions(ttft_ms=150, total_ms=10_000),
     "chat": RoutingOptions(ttft_ms=500, total_ms=30_000),
@@ -104,10 +104,9 @@ _Word = TypeVar("_Word", bound=StrEnum)
 
 
 def options_from(mapping: Mapping[str, object]) -> RoutingOptions:
-    """Read what a request says of its routing.
+    """Parse a request's routing options.
 
-    A field that is null is as one that is absent. What is said beside a preset comes
-    before what the preset says.
+    Null equals an absent field. Explicit fields take precedence over those of a preset.
 
     Args:
         mapping: ``slo_ms`` (``ttft`` and ``total``, milliseconds), ``slo_hard``,
@@ -115,10 +114,10 @@ def options_from(mapping: Mapping[str, object]) -> RoutingOptions:
             ``preset``, ``require``, ``consent``, ``defer``.
 
     Raises:
-        UsageError: a field is unknown, of another type or out of its range; names
-            the field and what is possible, and never repeats a value.
+        UsageError: a field is unknown, of another type or out of range; names
+            the field and the valid values, and never repeats a value.
     """
-    # The name of a field that is not known may be a word of the query.
+    # An unknown field's name may be a word of the query.
     _refuse_unknown("curtilage", mapping, ROUTING_FIELDS)
     preset = mapping.get("preset")
     if preset is not None and not (isinstance(preset, str) and preset in PRESETS):
@@ -139,7 +138,7 @@ def options_from(mapping: Mapping[str, object]) -> RoutingOptions:
         )
     hard = flag("slo_hard", mapping.get("slo_hard"))
     if hard and options.ttft_ms is None and options.total_ms is None:
-        # It would promise what nothing was said about.
+        # Without a deadline it would have no effect.
         raise UsageError("slo_hard needs slo_ms or a preset", param="slo_hard")
     consent = mapping.get("consent")
     if consent is not None and not (
@@ -178,10 +177,10 @@ def _refuse_unknown(
 
 
 def flag(name: str, value: object) -> bool:
-    """Read a field that may be left out; then it is false.
+    """Parse an optional flag; false if absent.
 
     Raises:
-        UsageError: it is no truth value.
+        UsageError: it is not a boolean.
     """
     if value is not None and not isinstance(value, bool):
         raise UsageError(f"{name} must be true or false", param=name)
@@ -191,14 +190,14 @@ def flag(name: str, value: object) -> bool:
 def integer(
     name: str, value: object, low: int, high: int, *, unit: str = ""
 ) -> int | None:
-    """Read a field that may be left out.
+    """Parse an optional integer.
 
     Raises:
-        UsageError: it is no integer, or not from ``low`` to ``high``.
+        UsageError: it is not an integer, or not from ``low`` to ``high``.
     """
     if value is None:
         return None
-    # In Python, true is a number.
+    # In Python, True is a number.
     if (
         not isinstance(value, int)
         or isinstance(value, bool)

@@ -155,6 +155,12 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+def demonstrates(local: AnswersLocally) -> bool:
+    """Return whether a local model only shows that the path works."""
+    known = None if local.digests is None else by_digest(local.digests[0])
+    return known is not None and known.demonstration
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientParts:
     """What a client is made of; tests put in-memory counterparts here.
@@ -226,6 +232,4 @@ class ClientParts:
     @property
     def demonstration(self) -> bool:
         """Whether the local model only shows that the path works."""
-        digests = self.local.digests
-        known = None if digests is None else by_digest(digests[0])
-        return known is not None and known.demonstration
+        return demonstrates(self.local)

@@ -1,7 +1,7 @@
-"""The bytes that would be sealed of one query, with their digest.
+"""The encoded bytes of one query to be sealed, with their digest.
 
-Encoded once, when the query is inspected. What is inspected, decided, shown to a person
-who is to agree, and sealed is this one value; what seals never sees the query.
+Encoded once, when the query is inspected. This one value is inspected, decided upon,
+shown to the user for consent, and sealed; the sealing code never sees the query.
 """
 
 import hashlib
@@ -21,5 +21,5 @@ class Payload:
     digest: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Compute the digest here, so that the two cannot be of two texts."""
+        """Compute the digest here, so that both are certainly about the same bytes."""
         object.__setattr__(self, "digest", hashlib.sha256(self.content).digest())

@@ -1,12 +1,12 @@
-"""One question as it would be asked: what is inspected is what would be sent.
+"""One query: what is inspected is exactly what would be sent.
 
-Every text the user wrote is a leaf here, so the detectors see all of it; the
-bytes that would leave are made here too, so that a decision can name them by
-digest. Knows nothing of detectors, policies' rules or networks.
+Every text that the user wrote is a leaf here, so the detectors see all of it; the bytes
+to be sent are also built here, so that a decision can identify them by digest. It knows
+nothing of detectors, policy rules or networks.
 
-A number is no leaf: a drawn seed looks like a telephone number, and a share of
-one like nothing. So a number does not leave as it was written, whatever it was:
-a seed leaves as a keyed digest, and all others as the nearest of few.
+Numbers are no leaves: a random seed looks like a telephone number, and a part of one
+like nothing. So a number is never sent as written: a seed is sent as a keyed digest,
+and all others are rounded to one of a few values.
 """
 
 import hmac
@@ -22,9 +22,9 @@ from curtilage.client.payload import Payload
 from curtilage.policy.decision.findings import Where
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
-# The answer's length as programs usually write it: round numbers, powers of two
-# and half as much again. What lies between is cut down to one of these, and not
-# up: an upper bound stays one, though nobody here can count the enclave's tokens.
+# Common values for the length of an answer: round numbers, powers of two and one and a
+# half times these. Others are rounded down: an upper bound must remain one, though the
+# enclave's tokens cannot be counted here.
 MAX_TOKENS_SENT: Final = tuple(
     sorted(
         {
@@ -40,12 +40,12 @@ MAX_TOKENS_SENT: Final = tuple(
     )
 )
 MESSAGE_TOKENS: Final = 8
-"""What a model's template adds to each message, about."""
+"""Approximate number of tokens that a model's template adds to each message."""
 _SENT_PLACES: Final = 2
 _LEAST_TOP_P: Final = 0.01
 _SEED_BYTES: Final = 4
-# Dies with the process, so it cannot be tried which seed a digest was made of, and
-# no two programs or runs that use one seed can be told to be one by it.
+# Discarded with the process, so the seed of a digest cannot be guessed, and two
+# programs or runs with the same seed cannot be linked by it.
 _SEED_KEY: Final = secrets.token_bytes(32)
 
 
@@ -59,7 +59,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One turn: who speaks, and what.
+    """One turn: the speaker and the text.
 
     Attributes:
         role: one of ``ROLES``.
@@ -72,22 +72,22 @@ class Message:
     name: str | None = field(default=None, repr=False)
 
     def encoded(self) -> bytes:
-        """Return the turn as bytes that no other turn has, for a keyed digest."""
+        """Return a unique encoding of the turn, for a keyed digest."""
         parts = (self.role, self.name or "", self.content)
-        # Lone surrogates have no UTF-8 form, and such a query stays home anyway.
+        # Lone surrogates have no UTF-8 form, and such a query is kept local anyway.
         encoded = [part.encode("utf-8", "surrogatepass") for part in parts]
         return b"".join(len(part).to_bytes(8, "big") + part for part in encoded)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How to answer; the caller's numbers, already validated.
+    """Sampling settings and limits; the caller's numbers, already validated.
 
     Attributes:
         max_tokens: upper bound of the answer's length, at least 1.
         temperature: 0 (greedy) to 2.
         top_p: above 0, at most 1.
-        seed: None draws one at random.
+        seed: None: a random one.
         stop: strings that end the answer; content, so inspected too.
         logprobs: report the log-probability of each token.
     """
@@ -106,12 +106,12 @@ class Query:
 
     Attributes:
         messages: the turns, oldest first.
-        settings: sampling and limits, as the caller gave them; what answers here
-            keeps to them, and ``payload`` says what leaves of them.
+        settings: sampling and limits, as the caller gave them; used unchanged
+            locally, while ``payload`` contains the values to be sent.
         stream: whether the caller wants the answer token by token.
         opaque: places of parts that are not text (images, audio, files);
-            each becomes ``uncertain.attachment`` and keeps the query home.
-        options: how it is to be routed; stays here.
+            each becomes ``uncertain.attachment`` and keeps the query local.
+        options: its routing options; never sent.
     """
 
     messages: tuple[Message, ...]
@@ -124,12 +124,12 @@ class Query:
     )
 
     def __post_init__(self) -> None:
-        """Hold the turns still: a list could change between two readings."""
+        """Copy the turns: a list could change between two readings."""
         object.__setattr__(self, "messages", tuple(self.messages))
         object.__setattr__(self, "opaque", tuple(self.opaque))
 
     def leaves(self) -> Iterator[Leaf]:
-        """Yield every text that the payload holds, with its place."""
+        """Yield every text that the payload contains, with its place."""
         for index, message in enumerate(self.messages):
             yield _leaf(index, message.role, "content", message.content)
             if message.name is not None:
@@ -140,23 +140,23 @@ class Query:
 
     @property
     def octets(self) -> int:
-        """How many bytes its turns have: all that those need who must not read them."""
+        """Length of its turns in bytes, for code that must not read them."""
         texts = (
             each.content.encode("utf-8", "surrogatepass") for each in self.messages
         )
         return sum(map(len, texts))
 
     def payload(self) -> Payload:
-        """Return what would be sealed, encoded at the first call and kept.
+        """Return the bytes to be sealed, encoded at the first call and cached.
 
         Within one process a query has one payload: the same query with the same
-        seed can be answered alike again, and no other query has that seed.
+        seed can be repeated, and no other query has that seed.
 
         Raises:
             UnicodeEncodeError: a text has no UTF-8 form.
         """
-        # Once: what is inspected, decided and sealed is one value, and not several
-        # that ought to be equal.
+        # Cached: what is inspected, decided upon and sealed is one value, not several
+        # that should be equal.
         if self._payload is None:
             object.__setattr__(self, "_payload", Payload(self._body()))
         return cast("Payload", self._payload)
@@ -182,8 +182,8 @@ class Query:
         if settings.logprobs:
             body["logprobs"] = True
         if settings.seed is not None:
-            # Over all the rest as well: a seed that one application always uses
-            # would join all its questions.
+            # Covers the rest as well: an application's constant seed would otherwise
+            # link all its questions.
             said = f"{settings.seed}|".encode() + _encoded(body)
             digest = hmac.digest(_SEED_KEY, said, "sha256")
             body["seed"] = int.from_bytes(digest[:_SEED_BYTES], "big")

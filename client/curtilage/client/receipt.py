@@ -1,7 +1,7 @@
-"""The secret that a receipt is made with, and the exchange that it is about.
+"""The secret of a receipt, and the exchange that it is about.
 
-What asks the enclave and what keeps the records both handle these; neither needs to
-know the other for it.
+Shared by the enclave's client and the audit trail, so that neither needs to import the
+other.
 """
 
 import secrets
@@ -12,7 +12,7 @@ from curtilage.attest.receipt import SECRET_BYTES
 
 @dataclass(slots=True, kw_only=True)
 class Transcript:
-    """An exchange as it stood inside the seal, kept because somebody asked for it.
+    """The sealed content of an exchange, recorded on request.
 
     Attributes:
         question: the request's content.
@@ -25,14 +25,14 @@ class Transcript:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiptSecret:
-    """The secret that one request's receipt is made with.
+    """The secret of one request's receipt.
 
     Attributes:
-        receipt_id: what the organisation's key makes the secret from, 16 bytes;
-            empty for a secret that cannot be made again.
-        attempt: the number of the record that lets the request out.
+        receipt_id: 16 bytes from which the organisation's key derives the secret;
+            empty for a secret that cannot be derived again.
+        attempt: the number of the record that permits the request.
         value: 32 bytes, sent inside the seal.
-        transcript: where the exchange is written down; None: nowhere.
+        transcript: records the exchange; None: not recorded.
     """
 
     receipt_id: bytes = b""

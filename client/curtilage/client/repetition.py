@@ -1,8 +1,9 @@
-"""Whether a question stands by itself, or goes on with what was said before.
+"""Whether a question is understandable by itself, or continues what was said before.
 
-For ``sticky: content``. Pure, English, and made to err on one side: whatever cannot
-be told to stand by itself goes on. It knows words, not meaning: a question that
-speaks of the same thing in words of another subject is not seen (LIMITATIONS.md).
+For ``sticky: content``. Pure, English only, and designed to err on one side: a question
+that is not clearly independent counts as a continuation. It knows words, not meaning:
+a question about the same thing in words of another subject is not detected
+(LIMITATIONS.md).
 """
 
 import re
@@ -11,8 +12,8 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import Final
 
-# Least of words that carry something: "And in children?" has one, and so its subject
-# is somewhere else.
+# Minimum number of informative words: "And in children?" has one, so its subject is
+# somewhere else.
 MIN_INFORMATIVE: Final = 2
 _STEM_CHARS: Final = 6
 _LEAST_STEM_CHARS: Final = 3
@@ -27,7 +28,7 @@ def _set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-# They say who, how or that something is asked, and not what about.
+# They ask who, how or whether, and do not name a subject.
 _FUNCTION: Final = _set(
     """
     a about above across after against all along although am among an and any anybody
@@ -51,8 +52,8 @@ _FUNCTION: Final = _set(
     think time times two type types work works write
     """
 )
-# What points at something said before. Some have harmless uses as well ("another word
-# for happy"); these stay, too.
+# Words that refer to something said before. Some have harmless uses as well ("another
+# word for happy"); these questions are kept local, too.
 _REFERRING: Final = _set(
     """
     he he's he'd he'll him his himself she she's she'd she'll her hers herself it it's
@@ -66,8 +67,8 @@ _REFERRING: Final = _set(
     option
     """
 )
-# With which a question begins that can stand by itself; with any other word it may be
-# the end of a sentence that began before ("Safe in summer?").
+# Beginnings of an independent question; with any other word it may be the end of a
+# sentence that began before ("Safe in summer?").
 _TASKS: Final = _set(
     """
     list give write draft compose create generate explain describe define compare
@@ -86,7 +87,7 @@ _NO_NOUN: Final = _FUNCTION | _OPENERS
 _SELF: Final = _set("I I'm I'd I've I'll")
 _COPULA: Final = _set("is are was were")
 _OF: Final = _set("of between from in for to")
-# What there is but one of, or what the next word orders.
+# Things of which only one exists, or which the next word specifies.
 _UNIQUE: Final = _set(
     """
     most least first second third fourth fifth last next main world internet web sun
@@ -95,8 +96,8 @@ _UNIQUE: Final = _set(
     """
 )
 
-# Of people's health, kin, law, work, money and belief: a question that speaks of any is
-# not told apart from what stayed, whatever that was about.
+# Health, family, law, work, money and belief: a question with one of these words cannot
+# be distinguished from the kept content, whatever its subject.
 _SENSITIVE: Final = _set(
     """
     abortion absence abuse abusive account ache activist acute addict addiction adhd
@@ -175,17 +176,17 @@ _SENSITIVE: Final = _set(
 
 
 def words_of(text: str) -> frozenset[str]:
-    """Return what a text says: stems of its informative words, never to be kept."""
+    """Return the stems of a text's informative words; not to be stored."""
     return frozenset(
         _stem(word) for word in _words(text) if word not in _FUNCTION and len(word) > 1
     )
 
 
 def stands_alone(text: str) -> bool:
-    """Tell whether a question names its own subject, and refers to nothing else.
+    """Return whether a question names its own subject, and refers to nothing else.
 
-    False wherever that cannot be told: no English opening, letters beyond ASCII, too
-    few words that say anything, or one of a subject that may be anybody's secret.
+    False if this is uncertain: no English beginning, letters beyond ASCII, too few
+    informative words, or one of a subject that may be confidential.
     """
     raw = [match[0] for match in _TOKEN.finditer(text)]
     words = [each.lower() for each in raw]
@@ -199,8 +200,8 @@ def stands_alone(text: str) -> bool:
         return False
     if not _SENSITIVE_STEMS.isdisjoint(map(_stem, words)):
         return False
-    # A task says what to do. A question that names nothing may leave out what is
-    # understood: "How soon does a beard grow?" is asked by somebody, for a reason.
+        # A task is complete. A question without a subject may omit what is understood:
+        # "How soon does a beard grow?" is asked by somebody, for a reason.
     named = (
         w for w in raw[1:] if (w[0].isupper() and w not in _SELF) or w[0].isdigit()
     )
@@ -214,7 +215,7 @@ def stands_alone(text: str) -> bool:
 
 
 def _refers(words: list[str], raw: list[str], at: int) -> bool:
-    """Tell whether this article or pronoun points at something said before."""
+    """Return whether this article or pronoun refers to something said before."""
     before, after = words[max(at - 1, 0) : at], words[at + 1 : at + 5]
     if not after or not after[0][0].isalnum():
         return True
@@ -224,8 +225,8 @@ def _refers(words: list[str], raw: list[str], at: int) -> bool:
     if words[at] == "that":
         # "a list that is sorted", and not "how common is that in summer?"
         return not before or before[0] in _NO_NOUN or not before[0].isalnum()
-    # "the life expectancy" is that of whoever was spoken of; "the capital of France" is
-    # not, nor "the Eiffel Tower" or "the best way".
+    # "the life expectancy" is that of the person mentioned before; "the capital of
+    # France" is independent, as are "the Eiffel Tower" and "the best way".
     clause = list(takewhile(lambda word: word[0].isalnum(), after))
     return not (
         raw[at + 1][0].isupper()
@@ -244,10 +245,10 @@ def _words(text: str) -> Iterator[str]:
 
 
 def _stem(word: str) -> str:
-    """Return what is left of a word of English without its ending, shortened.
+    """Return the shortened stem of an English word.
 
-    "diagnosed" and "diagnosis" are one, and so are some that have nothing in common
-    but how they begin: a question too many that stays.
+    "diagnosed" and "diagnosis" become equal, and also some words that only share their
+    beginning: then a question is kept local unnecessarily.
     """
     for suffix in _SUFFIXES:
         if word.endswith(suffix) and len(word) - len(suffix) >= _LEAST_STEM_CHARS:

@@ -1,9 +1,9 @@
-"""Where a query goes next: the cascade as pure functions of what happened.
+"""The next step of a query, as pure functions of the decision.
 
-Regulated goes to the local model, or to a server in the house that the policy trusts
-with it. The rest may go to an enclave, without the names where the policy asks for
-that. ``ways`` is the mask: each way holds the permission that its door asks for, and
-whoever chooses among them later can leave some out and add none.
+Regulated data go to the local model, or to an on-premises server that the policy trusts
+with them. The rest may be sent to an enclave, without names if the policy requires it.
+``ways`` returns the permitted ways: each contains the permission that its tier needs,
+and later selection can omit some but add none.
 """
 
 from collections.abc import Mapping
@@ -29,12 +29,12 @@ from curtilage.policy.decision.tiers import Permitted, Tier, Tiering, TierKind
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """A part of a conversation of which another part had to stay.
+    """A part of a conversation of which another part had to be kept local.
 
     Attributes:
-        query: what would be sent: a query of its own.
-        rung: how much of the conversation it takes along.
-        inspection: what was found in it.
+        query: the query to be sent, which is a query of its own.
+        rung: how much of the conversation it includes.
+        inspection: its findings.
         decision: about it alone.
     """
 
@@ -46,14 +46,14 @@ class Narrowed:
 
 @dataclass(frozen=True, slots=True)
 class AskEnclave:
-    """Ask the enclave; carries the proof that a query may leave.
+    """Ask the enclave; contains the proof that the query may be sent.
 
     Attributes:
         allowed: the proof.
-        rewritten: the query that it is about, if it is not the one asked.
-        classes: what was found in what leaves.
-        narrowed: the part of the conversation that it is about, if it is not about
-            the whole; who answers at home is told the whole.
+        rewritten: the query to be sent, if it is not the original.
+        classes: the classes found in it.
+        narrowed: the part of the conversation to be sent, if not the whole; local
+            and on-premises tiers get the whole.
     """
 
     allowed: Allowed
@@ -63,11 +63,11 @@ class AskEnclave:
 
     @property
     def boundary(self) -> str:
-        """How much of the conversation leaves, where not the whole does."""
+        """How much of the conversation is sent, if not the whole."""
         return "" if self.narrowed is None else self.narrowed.rung.value
 
     def sent_of(self, query: Query) -> Query:
-        """Return what would be sent of the query that was asked."""
+        """Return the query to be sent in place of the original."""
         if self.narrowed is not None:
             return self.narrowed.query
         return query if self.rewritten is None else self.rewritten.query
@@ -75,7 +75,7 @@ class AskEnclave:
 
 @dataclass(frozen=True, slots=True)
 class AskHouse:
-    """Ask a server in the house; carries the proof that it may be told.
+    """Ask an on-premises server; contains the proof that it may see the query.
 
     Attributes:
         allowed: the proof.
@@ -86,7 +86,7 @@ class AskHouse:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """Replace what was found, inspect the result and decide again."""
+    """Replace the findings, inspect the result and decide again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,8 @@ class AskLocal:
     """Ask the local model.
 
     Attributes:
-        obstacle: why what was found could not be replaced, if that was tried.
-        kept: why no part of a conversation could leave, if that was tried.
+        obstacle: why the findings could not be replaced, if that was tried.
+        kept: why no part of a conversation could be sent, if that was tried.
     """
 
     obstacle: Obstacle | None = None
@@ -103,13 +103,13 @@ class AskLocal:
 
     @property
     def boundary(self) -> str:
-        """Why the conversation stays, where a part of it might leave."""
+        """Why the conversation is kept local, if a part of it might be sent."""
         return "" if self.kept is None else self.kept.value
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Answer not at all."""
+    """Do not answer."""
 
 
 Step = AskEnclave | Rewrite | AskLocal | Refuse
@@ -117,7 +117,7 @@ Way = AskEnclave | AskHouse | AskLocal
 
 
 def first_step(decision: Decision) -> Step:
-    """Return what the decision asks for.
+    """Return the step that the decision requires.
 
     Without an ``Allowed`` there is no way to the enclave, whatever the route is
     called.
@@ -126,19 +126,19 @@ def first_step(decision: Decision) -> Step:
         return Refuse()
     if decision.route is Route.DEIDENTIFY:
         return Rewrite()
-    # Both: the route is a word, the ``Allowed`` is what a permit is minted from.
+    # Both: the route is a name, the ``Allowed`` is what a permit is minted from.
     if decision.route is Route.ENCLAVE and decision.allowed is not None:
         return AskEnclave(decision.allowed, classes=decision.classes)
     return AskLocal()
 
 
 def after_rewriting(rewritten: Deidentified, decision: Decision) -> Step:
-    """Return what follows when the rewritten query was inspected and decided.
+    """Return the step after the rewritten query was inspected and decided.
 
     Args:
-        rewritten: the query without what was found in it.
-        decision: about its own payload; anything but ``enclave`` keeps the
-            query home, also a second ``deidentify``.
+        rewritten: the query with its findings replaced.
+        decision: about its payload; anything but ``enclave`` keeps the query local,
+            including a second ``deidentify``.
     """
     if decision.route is Route.ENCLAVE and decision.allowed is not None:
         return AskEnclave(decision.allowed, rewritten, decision.classes)
@@ -147,17 +147,17 @@ def after_rewriting(rewritten: Deidentified, decision: Decision) -> Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """In which order those who may answer are asked, each if the one before failed.
+    """The order in which tiers are asked, each if the one before failed.
 
     Attributes:
-        tiers: the one that was chosen first.
+        tiers: the tiers, the preferred one first.
         why: a member of ``routing.utility.Reason``; empty without a choice.
-        fallback: why a tier that might have come first is not asked.
-        estimate: what was expected of the query, where somebody chose.
+        fallback: why a tier that might be first is not asked.
+        estimate: the estimates for the query, if a choice was made.
         would_choose: while observing, the tier that would have been chosen.
         refusal: why there is none.
-        draft: the local model writes first, and what it writes is judged.
-        conversation: the key of the conversation; None: nothing was chosen.
+        draft: whether the local model writes a draft first, which is judged.
+        conversation: the key of the conversation; None: no choice was made.
     """
 
     tiers: tuple[Tier, ...]
@@ -172,12 +172,12 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ways:
-    """Every way in which one query may be answered.
+    """All permitted ways to answer one query.
 
     Attributes:
         permitted: the tiers, the most private first.
         by_tier: the way of each, by its id.
-        conversation: the key of the conversation, where something was replaced.
+        conversation: the key of the conversation, if names were replaced.
     """
 
     permitted: Permitted
@@ -186,10 +186,11 @@ class Ways:
 
     @property
     def here(self) -> bool | None:
-        """Of what an answer is made that was given at home.
+        """The kind of content in a local answer to this query.
 
-        True: of what has to stay. False: of what may leave as it is. None: of neither,
-        since it may leave without its names only, and such an answer may say them.
+        True: content that must be kept local. False: content that may be sent as it is.
+        None: neither: it may only be sent without its names, and the answer may contain
+        them.
         """
         for way in self.by_tier.values():
             if isinstance(way, AskEnclave) and way.narrowed is None:
@@ -197,19 +198,19 @@ class Ways:
         return True
 
     def usual(self, asked: RoutingOptions) -> tuple[Tier, ...]:
-        """Return the order of a policy that says nothing of routing.
+        """Return the order for a policy without routing rules.
 
-        What may leave leaves; when the enclave cannot be asked or believed, it is
-        answered at home. What must stay has one way.
+        A query that may be sent is sent; if the enclave cannot be asked or trusted, it
+        is answered locally. A query that must be kept local has one way.
 
         Args:
-            asked: what was asked for; ``require`` and ``mode: home`` hold here, too.
+            asked: the request's options; ``require`` and ``mode: home`` also apply.
         """
-        # The most private first, so the enclaves are last: here they come first.
+        # The order is by privacy, enclaves last: here they come first.
         return tuple(
             sorted(
-                # Who wants it at home, or there and nowhere else, was promised that by
-                # the request, whatever the policy says of routing.
+                # A request for a local answer, or for one kind of tier, is honoured
+                # whatever the policy's routing rules are.
                 (
                     tier
                     for tier in self.permitted.tiers
@@ -232,13 +233,13 @@ def ways(
 
     Args:
         tiering: the policy's tiers.
-        decision: about the query as it was asked.
-        step: what the decision asks for, after rewriting where that was tried; the way
-            to an enclave is this one or there is none.
-        conversation: the key of the conversation, where something was replaced.
+        decision: about the original query.
+        step: the decision's step, after rewriting if that was tried; the only
+            possible way to an enclave.
+        conversation: the key of the conversation, if names were replaced.
     """
     found: dict[str, Way] = {}
-    # As it was asked, too: a tier that may not see data may not see their pseudonyms.
+    # Also as it was asked: a tier that may not see data may not see their pseudonyms.
     asked = tiering.permitted(
         Route.ENCLAVE, frozenset((*decision.classes, *decision.uncertain))
     )
@@ -259,7 +260,7 @@ def ways(
     routing_class = decision.permitted.routing_class
     if isinstance(step, AskEnclave):
         own = step.allowed.routing_class
-        # A part has the class of what leaves; the whole does not.
+        # The class of the part that is sent, which differs from that of the whole.
         routing_class = (
             max(routing_class, own, key=lambda each: each.privacy)
             if step.narrowed is None

@@ -48,6 +48,7 @@ from curtilage.client.remote.draining import ExchangeSupervisor
 from curtilage.client.remote.enclave import Enclave
 from curtilage.client.remote.keys import KeySource
 from curtilage.client.route import AskEnclave, AskLocal
+from curtilage.client.routing.router import Router
 from curtilage.policy.decision.decide import Decision
 from curtilage.policy.decision.permit import KEY_BYTES, PermitDesk
 from curtilage.policy.decision.tiers import Tier, TierKind
@@ -159,6 +160,11 @@ class Session:
     def policy(self) -> Policy:
         """The policy in force."""
         return self._parts.policy
+
+    @property
+    def router(self) -> Router | None:
+        """What chooses among tiers; None: the policy chooses nothing."""
+        return self._parts.router
 
     @property
     def local_model(self) -> str:

@@ -1,14 +1,13 @@
-"""What the client counts: members of closed lists, and figures by their class only.
+"""The client's metrics: members of closed lists, and figures by their class only.
 
-Off unless a person configures it; then counts, coarse durations and coarse
-spans go where that person said and nowhere else. No environment variable turns
-anything on or adds anything. Providers are private: no global provider, no
-propagator, no trace context in or out, since one trace id on both sides of the
-relay would undo what the relay is for. This is the one module of the part that
-may touch ``logging`` or OpenTelemetry.
+Off unless the user configures it; then counts, coarse durations and coarse spans are
+sent to the configured destination only. No environment variable enables or extends it.
+Providers are private: no global provider, no propagator, no trace context in or out,
+since one trace id on both sides of the relay would defeat the relay's purpose. In this
+package, only this module may use ``logging`` or OpenTelemetry.
 
 Client, relay and enclave each have such a module: the parties share no code, so that
-no change for one of them can open another.
+no change for one of them can affect another.
 """
 
 import json
@@ -38,13 +37,13 @@ EXPORT_TIMEOUT_S: Final = 10
 LABEL: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 URL: Final = re.compile(r"https?://[A-Za-z0-9._\[\]:-]+(?:/[!-~]*)?")
 BOUNDS_S: Final = (0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0)
-"""Edges of the duration classes; a duration is known by its class only."""
+"""Limits of the duration classes; only a duration's class is recorded."""
 TOKENS: Final = tuple(2**power for power in range(4, 21))
-"""Edges of the classes of a number of tokens, as in the trace."""
+"""Limits of the classes of a number of tokens, as in the trace."""
 SHARE_OF: Final = 1000
-"""Of so many answers ``local_share`` tells how many were given at home."""
+"""``local_share`` is computed over this many answers."""
 SPAN_GRAIN_S: Final = 60
-"""A span says in which minute it began, not when."""
+"""The start of a span is rounded to a minute."""
 LOUDER_THAN_ANYTHING: Final = logging.CRITICAL + 1
 LIBRARY_LOGGERS: Final = (
     "aiohttp",
@@ -63,8 +62,8 @@ LIBRARY_LOGGERS: Final = (
     "urllib3",
 )
 
-# Read by libraries, by native ones once and as they load, so set before any is
-# imported. It stands here since each module that imports one of them may import this.
+# Read by libraries, some once at load time, so it is set before any is imported. It is
+# defined here since every module that imports one of them may import this module.
 UNREPORTED: Final[Mapping[str, str]] = {
     "ORT_DISABLE_TELEMETRY": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -104,7 +103,7 @@ class Stage(StrEnum):
 
 @unique
 class Figure(StrEnum):
-    """Everything that is measured of routing; each value becomes its class's edge."""
+    """All figures of routing; each value is rounded to its class's limit."""
 
     ROUTE_DURATION = "route.duration"
     TTFT = "tier.ttft"
@@ -113,7 +112,7 @@ class Figure(StrEnum):
 
 EDGES: Final[Mapping[Figure, tuple[float, ...]]] = {
     Figure.ROUTE_DURATION: (0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 1.0),
-    # Between them lie the promises that people make: 50, 100, 150, 300, 500 ms, 2 s.
+    # The usual targets lie between them: 50, 100, 150, 300, 500 ms, 2 s.
     Figure.TTFT: (0.05, 0.1, 0.15, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0),
     Figure.TOKENS_PER_S: (1.0, 3.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0),
 }
@@ -126,7 +125,7 @@ _UNITS: Final[Mapping[Figure, str]] = {
 
 @unique
 class Level(StrEnum):
-    """Everything of which the state is told as it was last seen."""
+    """Everything of which the current state is reported."""
 
     LOCAL_SHARE = "local_share"
     BREAKER = "breaker.state"
@@ -143,9 +142,9 @@ _SECONDS: Final = frozenset(
     {Level.QUEUE_AGE, Level.EVIDENCE_EXPIRES, Level.POLICY_EXPIRES}
 )
 DESCRIBED: Final[Mapping[str, str]] = {
-    Event.INSPECTED: "Queries that the detectors looked at.",
+    Event.INSPECTED: "Queries that the detectors inspected.",
     Event.DECIDED: "Decisions, by their route.",
-    Event.ANSWERED: "Complete answers, by who gave them.",
+    Event.ANSWERED: "Complete answers, by tier.",
     Event.FALLBACK: "Tiers that were asked and failed, by reason.",
     Event.REFUSED: "Queries without a complete answer, by reason.",
     Event.ATTEST: "Attempts to verify evidence, by outcome.",
@@ -156,30 +155,30 @@ DESCRIBED: Final[Mapping[str, str]] = {
     Event.ROUTED: "Choices among tiers.",
     Event.DENIED: "Tiers that may not or cannot answer a query, by reason.",
     Event.BOUNDARY: "How much of a conversation was sent, or why none of it.",
-    Event.ESCALATED: "Answers that were given up for another tier's.",
+    Event.ESCALATED: "Answers that were abandoned for another tier's.",
     Event.VERIFIED: "Drafts that were judged, by verdict.",
     Event.FEEDBACK: "Feedback on answers.",
     Figure.ROUTE_DURATION: "Time to choose a tier, by its class.",
     Figure.TTFT: "Time to the first text of an answer, by its class.",
     Figure.TOKENS_PER_S: "Speed of an answer after its first text, by its class.",
     Level.LOCAL_SHARE: "Share of the last 1,000 answers that were not an enclave's.",
-    Level.BREAKER: "1 at the state that a tier's breaker has.",
-    Level.RETRY_BUDGET: "Attempts that may be made now besides first ones.",
+    Level.BREAKER: "1 for the current state of a tier's breaker.",
+    Level.RETRY_BUDGET: "Additional attempts available now.",
     Level.QUEUE_DEPTH: "Questions that wait on this device.",
     Level.QUEUE_AGE: "How long the oldest of them has waited, by its class.",
     Level.CERTIFIED: "1 while drafts are judged by certified thresholds.",
-    Level.HEALTH: "1 at the status that /healthz reports.",
-    Level.EVIDENCE_EXPIRES: "Seconds until the verified evidence ends.",
-    Level.POLICY_EXPIRES: "Seconds until the policy's signature ends.",
-    "duration": "Time that a stage took, by its class.",
+    Level.HEALTH: "1 for the status that /healthz reports.",
+    Level.EVIDENCE_EXPIRES: "Seconds until the verified evidence expires.",
+    Level.POLICY_EXPIRES: "Seconds until the policy's signature expires.",
+    "duration": "Duration of a stage, by its class.",
     "tier.cost_microusd": "Approximate cost of answers, in millionths of a dollar.",
 }
-"""What each metric counts or measures."""
+"""Descriptions of the metrics."""
 
 
 @unique
 class LogForm(StrEnum):
-    """How a line about a change of state is written."""
+    """Format of a line about a change of state."""
 
     TEXT = "text"
     JSON = "json"
@@ -187,7 +186,7 @@ class LogForm(StrEnum):
 
 @unique
 class Opinion(StrEnum):
-    """What somebody, or the verifier, says of an answer."""
+    """A user's or the verifier's opinion of an answer."""
 
     GOOD = "good"
     BAD = "bad"
@@ -195,7 +194,7 @@ class Opinion(StrEnum):
 
 @unique
 class Twice(StrEnum):
-    """Why a query is asked twice: one failed, or is late."""
+    """Why a query is sent twice: one attempt failed, or is late."""
 
     RETRY = "retry"
     HEDGE = "hedge"
@@ -212,7 +211,7 @@ class AttestOutcome(StrEnum):
 
 @unique
 class RestartCause(StrEnum):
-    """Why the detectors gave no answer, or their process was replaced."""
+    """Why the detectors returned no result, or their process was replaced."""
 
     TIMEOUT = "timeout"
     WAITED = "waited"
@@ -221,20 +220,20 @@ class RestartCause(StrEnum):
 
 
 class TelemetryError(ConfigError):
-    """Telemetry was asked for and cannot be had; names what is missing."""
+    """Telemetry was requested and is not available; names what is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings:
-    """Where counts go; both None means nowhere.
+    """Destination of the metrics; both None: none.
 
     Attributes:
         otlp_endpoint: base URL of an OTLP/HTTP collector, such as
             ``http://127.0.0.1:4318``; ``/v1/metrics`` and ``/v1/traces`` follow.
-        prometheus_host: address on which to answer a Prometheus server.
-        prometheus_port: its port; 0 takes a free one; None: no port.
-        interval_s: how often counts are sent; long, so that one query does not
-            stand alone in a report.
+        prometheus_host: address to serve Prometheus on.
+        prometheus_port: its port; 0: any free one; None: no port.
+        interval_s: reporting interval; long, so that no query is alone in a
+            report.
     """
 
     otlp_endpoint: str | None = None
@@ -254,12 +253,12 @@ class Telemetry:
     def __init__(
         self, *, readers: "Sequence[MetricReader]", spans: "SpanExporter | None" = None
     ) -> None:
-        # These libraries are an extra: imported when somebody asks for them.
+        # These libraries are an extra: imported only when used.
         from opentelemetry.sdk import metrics, resources, trace  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
         from opentelemetry.sdk.trace.sampling import ALWAYS_ON  # noqa: PLC0415
 
-        # Not Resource.create: that adds what the environment and detectors say.
+        # Not Resource.create: that adds data of the environment and of detectors.
         resource = resources.Resource({"service.name": SERVICE_NAME})
         self._meters = metrics.MeterProvider(
             metric_readers=readers,
@@ -328,39 +327,39 @@ class Telemetry:
     ) -> None:
         """Record a figure by its class only."""
         words = {key: label(labels[key]) for key in labels}
-        # The histogram also exports a sum: of exact values it would tell one.
+        # The histogram also exports a sum, which would reveal a single exact value.
         self._figures[figure].record(_edge_of(value, EDGES[figure]), words)
 
-    def stands(self, level: Level, value: float, labels: Mapping[str, Enum]) -> None:
-        """Tell how something stands now."""
+    def set_level(self, level: Level, value: float, labels: Mapping[str, Enum]) -> None:
+        """Set the current value of a level."""
         self._levels[level].set(value, {key: label(labels[key]) for key in labels})
 
     def cost(self, tier: Enum, microusd: float) -> None:
-        """Add what an answer cost, about."""
+        """Add the approximate cost of an answer."""
         self._cost.add(microusd, {"tier": label(tier)})
 
     def share(self, *, home: bool) -> None:
-        """Note where one more answer was given."""
+        """Record where one more answer was given."""
         self._at_home.append(home)
         share = sum(self._at_home) / len(self._at_home)
-        self.stands(Level.LOCAL_SHARE, share, {})
+        self.set_level(Level.LOCAL_SHARE, share, {})
 
     def took(self, stage: Stage, seconds: float) -> None:
-        """Record how long a stage took, by class only, as a number and a span."""
+        """Record a stage's duration, by class only, as a number and a span."""
         from opentelemetry.context import Context  # noqa: PLC0415
 
         coarse_s = coarse_duration(seconds)
-        # The histogram also exports a sum: of exact values it would tell one.
+        # The histogram also exports a sum, which would reveal a single exact value.
         self._duration.record(coarse_s, {"stage": label(stage)})
         began_ns = int(time.time()) // SPAN_GRAIN_S * SPAN_GRAIN_S * 10**9
-        # An empty context: no parent, and nothing for anybody to carry on.
+        # An empty context: no parent, and no context that others could continue.
         span = self._tracer.start_span(
             label(stage), context=Context(), start_time=began_ns
         )
         span.end(end_time=began_ns + int(coarse_s * 10**9))
 
     def answer_prometheus(self, host: str, port: int, registry: "Registry") -> None:
-        """Serve the counts of a registry of our own to a Prometheus server."""
+        """Serve the metrics of a private registry to a Prometheus server."""
         from prometheus_client import start_http_server  # noqa: PLC0415
 
         server, thread = start_http_server(port, host, registry)
@@ -374,7 +373,7 @@ class Telemetry:
         self.prometheus_port = server.server_port
 
     def close(self) -> None:
-        """Send what is left and stop."""
+        """Send the remaining data and stop."""
         self._tracers.shutdown()
         self._meters.shutdown()
         for close in self._closers:
@@ -382,29 +381,29 @@ class Telemetry:
 
 
 class _State:
-    """The one thing of this module that changes."""
+    """The only mutable state of this module."""
 
     active: Telemetry | None = None
 
 
 def configure(settings: TelemetrySettings) -> Telemetry | None:
-    """Switch telemetry on as a person configured it, or leave it off.
+    """Enable telemetry as the user configured it, or leave it off.
 
     Returns:
-        What is now active; None when the settings name no destination.
+        The active telemetry; None if the settings name no destination.
 
     Raises:
-        TelemetryError: a destination is named and the extra is not installed, it is
-            no address, or the port cannot be had.
+        TelemetryError: a destination is set and the extra is not installed, the address
+            is invalid, or the port is not available.
     """
     shutdown()
     if settings.otlp_endpoint is None and settings.prometheus_port is None:
         return None
     if settings.otlp_endpoint is not None and not URL.fullmatch(settings.otlp_endpoint):
-        # Its library would say so once a minute, to a log that is off.
+        # Its library would log this once a minute, but its log is off.
         raise TelemetryError(
-            "the collector's address (--otlp) is http:// or https://, a host, and a "
-            "port if it is not the usual one: http://127.0.0.1:4318"
+            "the collector's address (--otlp) must be http:// or https://, a host, and "
+            "optionally a port: http://127.0.0.1:4318"
         )
     with _without_otel_environment():
         try:
@@ -423,19 +422,19 @@ def configure(settings: TelemetrySettings) -> Telemetry | None:
 
 
 def use(telemetry: Telemetry | None) -> None:
-    """Make ``telemetry`` the active one; for a caller that builds its own readers."""
+    """Make ``telemetry`` active; for callers with readers of their own."""
     _State.active = telemetry
 
 
 def shutdown() -> None:
-    """Send what is left and switch telemetry off."""
+    """Send the remaining data and disable telemetry."""
     active, _State.active = _State.active, None
     if active is not None:
         active.close()
 
 
 def inspected() -> None:
-    """Count a query that the detectors looked at."""
+    """Count an inspected query."""
     _count(Event.INSPECTED)
 
 
@@ -445,27 +444,27 @@ def decided(route: Enum) -> None:
 
 
 def answered(route: Enum, *, home: bool) -> None:
-    """Count a complete answer by who gave it, and whether that was in the house."""
+    """Count a complete answer by tier, and whether it was local or on-premises."""
     _count(Event.ANSWERED, route=route)
     if _State.active is not None:
         _State.active.share(home=home)
 
 
 Names = Mapping[str, Enum]
-"""A closed list of words, which may be labels."""
+"""A closed list of words that may be labels."""
 
 
 def names(words: Iterable[str]) -> Names:
-    """Close a list of words, so that they may be labels.
+    """Create a closed list of words, so that they may be labels.
 
-    It is called with a policy's tiers, or our own words, and once; never with what
-    comes with a query.
+    Called once, with a policy's tiers or our own words; never with data of a
+    query.
 
     Raises:
-        TypeError: one is no plain word.
+        TypeError: one is not a plain word.
     """
     listed = dict.fromkeys(words)
-    # Its members are known when it runs, which is nothing that a type checker can read.
+    # Its members are only known at run time, which type checkers cannot see.
     close = cast("Callable[[str, list[tuple[str, str]]], Iterable[Enum]]", Enum)
     members = close("Name", [(f"N{at}", word) for at, word in enumerate(listed)])
     closed = {str(member.value): member for member in members}
@@ -475,65 +474,65 @@ def names(words: Iterable[str]) -> Names:
 
 
 def routed(tier: Enum, intent: Enum, reason: Enum, seconds: float) -> None:
-    """Count a choice among tiers, and record how long it took to make."""
+    """Count a choice among tiers, and record its duration."""
     _count(Event.ROUTED, tier=tier, intent=intent, reason=reason)
     if _State.active is not None:
         _State.active.measured(Figure.ROUTE_DURATION, seconds, {})
 
 
 def denied(tier: Enum, reason: Enum) -> None:
-    """Count a tier that may not answer a query, or cannot."""
+    """Count a tier that may not or cannot answer a query."""
     _count(Event.DENIED, tier=tier, reason=reason)
 
 
 def boundary(step: Enum) -> None:
-    """Count how much of a conversation left, or why none of it did."""
+    """Count how much of a conversation was sent, or why none of it."""
     _count(Event.BOUNDARY, step=step)
 
 
 def verified(tier: Enum, opinion: Opinion) -> None:
-    """Count what the verifier said of a tier's answer."""
+    """Count the verifier's opinion of a tier's answer."""
     _count(Event.VERIFIED, tier=tier, opinion=opinion)
 
 
 def escalated(tier: Enum) -> None:
-    """Count an answer of a tier that was given up for another's."""
+    """Count an answer of a tier that was abandoned for another's."""
     _count(Event.ESCALATED, tier=tier)
 
 
 def feedback(tier: Enum, opinion: Opinion) -> None:
-    """Count what somebody said of a tier's answer."""
+    """Count a user's opinion of a tier's answer."""
     _count(Event.FEEDBACK, tier=tier, opinion=opinion)
 
 
 def certified(alpha: Enum, *, in_force: bool) -> None:
-    """Tell whether drafts are judged by thresholds that promise so few bad ones."""
-    _stands(Level.CERTIFIED, float(in_force), alpha=alpha)
+    """Report whether drafts are judged by thresholds certified for this error rate."""
+    _set_level(Level.CERTIFIED, float(in_force), alpha=alpha)
 
 
 def breaker(tier: Enum, state: Enum) -> None:
-    """Tell a breaker's state: 1 at the one that it has, 0 at the others."""
+    """Report a breaker's state: 1 for the current one, 0 for the others."""
     for each in type(state):
-        _stands(Level.BREAKER, float(each is state), tier=tier, state=each)
+        _set_level(Level.BREAKER, float(each is state), tier=tier, state=each)
 
 
 def retry_budget(share: Twice, left: int) -> None:
-    """Tell how many attempts may be made now that are not the first ones."""
-    _stands(Level.RETRY_BUDGET, left, share=share)
+    """Report the number of additional attempts available now."""
+    _set_level(Level.RETRY_BUDGET, left, share=share)
 
 
 def queued(depth: int, age_s: float) -> None:
-    """Tell how many queries wait on this device, and how long the oldest has."""
-    _stands(Level.QUEUE_DEPTH, depth)
-    _stands(Level.QUEUE_AGE, coarse_duration(age_s) if depth else 0)
+    """Report how many queries wait on this device, and for how long the oldest."""
+    _set_level(Level.QUEUE_DEPTH, depth)
+    _set_level(Level.QUEUE_AGE, coarse_duration(age_s) if depth else 0)
 
 
 class Answering:
-    """One tier's answer as it comes; it is measured once it is whole.
+    """Measures one tier's answer; recorded once it is complete.
 
     Args:
-        tier: who answers.
-        cost_microusd_per_mtok: of a million tokens; None: nobody said.
+        tier: the tier.
+        cost_microusd_per_mtok: of a million tokens; None: unknown.
     """
 
     def __init__(self, tier: Enum, *, cost_microusd_per_mtok: int | None) -> None:
@@ -544,13 +543,13 @@ class Answering:
         self._last_s = self._began_s
 
     def text(self) -> None:
-        """Note a piece of it."""
+        """Record that a piece arrived."""
         self._last_s = time.perf_counter()
         if self._first_s is None:
             self._first_s = self._last_s
 
     def finished(self, prompt_tokens: int, answer_tokens: int) -> None:
-        """Note its end, and tell."""
+        """Record its end."""
         label(self._tier)
         active = _State.active
         if active is None:
@@ -563,7 +562,7 @@ class Answering:
                 speed = (answer_tokens - 1) / writing_s
                 active.measured(Figure.TOKENS_PER_S, speed, tier)
         if self._price is not None:
-            # Of the classes' middles: the exact sum would tell a single query's length.
+            # From the classes' middles: the exact sum would reveal a query's length.
             tokens = _middle(prompt_tokens) + _middle(answer_tokens)
             active.cost(self._tier, self._price * tokens / 10**6)
 
@@ -587,7 +586,7 @@ def attest(outcome: AttestOutcome, code: Enum | None = None) -> None:
 
 
 def unfinished(cause: RestartCause) -> None:
-    """Count a query that the detectors did not finish: it stays home."""
+    """Count a query that the detectors did not finish, which is kept local."""
     _count(Event.UNFINISHED, cause=cause)
 
 
@@ -597,17 +596,17 @@ def detector_restart(cause: RestartCause) -> None:
 
 
 def covered() -> None:
-    """Count a cover request; not of which query, of what size or when."""
+    """Count a cover request, without query, size or time."""
     _count(Event.COVERED)
 
 
 def clock_off() -> None:
-    """Count a date that an enclave refused; not by how much it was off."""
+    """Count a date that an enclave refused, without the difference."""
     _count(Event.CLOCK_OFF)
 
 
 def took(stage: Stage, seconds: float) -> None:
-    """Record how long a stage took; only its class is kept."""
+    """Record a stage's duration; only its class is kept."""
     label(stage)
     if _State.active is not None:
         _State.active.took(stage, seconds)
@@ -615,7 +614,7 @@ def took(stage: Stage, seconds: float) -> None:
 
 @contextmanager
 def timed(stage: Stage) -> Generator[None]:
-    """Time the block, whether it ends well or not."""
+    """Time the block, whether it succeeds or not."""
     began = time.perf_counter()
     try:
         yield
@@ -632,8 +631,8 @@ def label(value: object) -> str:
     """Return the word of a member of a closed list.
 
     Raises:
-        TypeError: not a member of an ``Enum``, or its value is no plain word; a
-            text may be content, so it is not repeated.
+        TypeError: not a member of an ``Enum``, or its value is not a plain word; it is
+            not repeated, since it may be content.
     """
     word: object = value.value if isinstance(value, Enum) else None
     if not isinstance(word, str) or LABEL.fullmatch(word) is None:
@@ -647,9 +646,9 @@ class StateLog:
     Every word of a line is a member of a closed list, or is in ``words``.
 
     Args:
-        form: how a line is written.
-        write: takes a line. That it cannot be written stops nothing.
-        words: what each reason means.
+        form: the format.
+        write: takes a line; its errors are ignored.
+        words: the meaning of each reason.
         clock: the time, aware.
     """
 
@@ -675,17 +674,17 @@ class StateLog:
         reason: Enum | None = None,
         until: datetime | None = None,
     ) -> None:
-        """Write that a part has changed.
+        """Write a line about a change.
 
         Args:
-            part: which.
-            state: what it is now, or what happened to it.
-            tier: of several of its kind, which.
-            reason: what is wrong.
-            until: when what is in force ends.
+            part: the part.
+            state: its new state, or the event.
+            tier: if there are several of its kind.
+            reason: the problem.
+            until: expiry of what is in force.
 
         Raises:
-            TypeError: one is no member of a closed list.
+            TypeError: a value is not a member of a closed list.
         """
         fields = {
             "time": _seconds(self._clock()),
@@ -695,17 +694,17 @@ class StateLog:
             "reason": None if reason is None else label(reason),
             "until": None if until is None else _seconds(until),
         }
-        told = {name: value for name, value in fields.items() if value is not None}
+        shown = {name: value for name, value in fields.items() if value is not None}
         if self._form is LogForm.JSON:
-            line = json.dumps(told)
+            line = json.dumps(shown)
         else:
-            which = f" {told['tier']}" if "tier" in told else ""
-            line = f"{told['time']} {told['part']}{which}: {told['state']}"
-            words = self._words.get(told.get("reason", told["state"]))
-            line += f" ({told['reason']})" if "reason" in told else ""
+            which = f" {shown['tier']}" if "tier" in shown else ""
+            line = f"{shown['time']} {shown['part']}{which}: {shown['state']}"
+            words = self._words.get(shown.get("reason", shown["state"]))
+            line += f" ({shown['reason']})" if "reason" in shown else ""
             line += f": {words}" if words else ""
-            line += f"; until {told['until']}" if "until" in told else ""
-        # A full disk or a reader that is gone must not end what is reported about.
+            line += f"; until {shown['until']}" if "until" in shown else ""
+        # A full disk or a closed pipe must not stop the client.
         with suppress(OSError, ValueError):
             self._write(line)
 
@@ -713,12 +712,12 @@ class StateLog:
 def health(status: Enum) -> None:
     """Report the status of the client: 1 for the current one, 0 for the others."""
     for each in type(status):
-        _stands(Level.HEALTH, float(each is status), status=each)
+        _set_level(Level.HEALTH, float(each is status), status=each)
 
 
 def expires(level: Level, seconds: float) -> None:
-    """Report when something ends: whole minutes from now, in seconds."""
-    _stands(level, max(0.0, seconds // 60 * 60))
+    """Report when something expires: whole minutes from now, in seconds."""
+    _set_level(level, max(0.0, seconds // 60 * 60))
 
 
 def _seconds(time: datetime) -> str:
@@ -726,32 +725,32 @@ def _seconds(time: datetime) -> str:
 
 
 def silence_libraries() -> None:
-    """Silence the loggers of the libraries below us, whatever level is set.
+    """Silence the loggers of our libraries, at every level.
 
-    Some of them write what they work on: addresses, malformed bytes, texts.
+    Some of them log their data: addresses, malformed bytes, texts.
     """
     for name in LIBRARY_LOGGERS:
         logger = logging.getLogger(name)
         logger.disabled = True
         logger.propagate = False
         logger.setLevel(LOUDER_THAN_ANYTHING)
-        # For the children: with no handler at all, a last resort would print.
+        # For child loggers: without any handler, Python's last resort would print.
         if not logger.handlers:
             logger.addHandler(logging.NullHandler())
 
 
 def _count(event: Event, **labels: Enum) -> None:
     for value in labels.values():
-        label(value)  # refused even while telemetry is off, so that tests see it
+        label(value)  # also checked while telemetry is off, for tests
     if _State.active is not None:
         _State.active.count(event, labels)
 
 
-def _stands(level: Level, value: float, **labels: Enum) -> None:
+def _set_level(level: Level, value: float, **labels: Enum) -> None:
     for each in labels.values():
         label(each)
     if _State.active is not None:
-        _State.active.stands(level, value, labels)
+        _State.active.set_level(level, value, labels)
 
 
 def _edge_of(value: float, edges: tuple[float, ...]) -> float:
@@ -775,7 +774,7 @@ def _build(settings: TelemetrySettings) -> Telemetry:
         from opentelemetry.exporter.prometheus import PrometheusMetricReader  # noqa: PLC0415
         from prometheus_client import CollectorRegistry  # noqa: PLC0415
 
-        # Not the library's global registry: it also tells about the process.
+        # Not the library's global registry: it also exports data about the process.
         registry = CollectorRegistry()
         readers.append(
             PrometheusMetricReader(
@@ -829,7 +828,7 @@ def _otlp(endpoint: str, interval_s: float) -> "tuple[MetricReader, SpanExporter
 
 @contextmanager
 def _without_otel_environment() -> Generator[None]:
-    """Hide OTEL_* while providers are built: they read it, and add what it says."""
+    """Hide OTEL_* while providers are built, since they would apply them."""
     hidden = {name: os.environ[name] for name in os.environ if name.startswith("OTEL_")}
     for name in hidden:
         del os.environ[name]

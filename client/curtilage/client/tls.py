@@ -1,7 +1,7 @@
-"""How we speak to others: TLS, an API key from its file, this machine's own names.
+"""TLS settings, API keys from files, and the names of this machine.
 
-For every door that connects; who is asked, and what is said, they decide. A key's
-content is in no argument of a process, no ``repr`` and no error; errors name the file.
+For all modules that open connections; address and content are their concern. A key is
+never in a process argument, a ``repr`` or an error; errors name the file.
 """
 
 import ipaddress
@@ -15,32 +15,32 @@ from typing import Final
 from curtilage.client.errors import ConfigError
 
 MAX_KEY_FILE_BYTES: Final = 4096
-# As RFC 6750 writes a bearer token; anything else could end the header line.
+# A bearer token as in RFC 6750; anything else could end the header line.
 _TOKEN: Final = re.compile(rb"[A-Za-z0-9._~+/-]{8,1024}=*")
 _FOR_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 def tls_context(ca: Path | bytes | None = None) -> ssl.SSLContext:
-    """Return how we speak TLS to others: 1.2 or later, names checked.
+    """Return the TLS settings of our connections: 1.2 or later, names verified.
 
     Args:
         ca: certificates (PEM) of the only authorities to trust, or a file of them;
-            None: the system's.
+            None: the system's trust store.
 
     Raises:
-        ConfigError: the file cannot be read, or there is no certificate in it.
+        ConfigError: the file cannot be read, or contains no certificate.
     """
     if isinstance(ca, bytes):
         try:
-            # No ``create_default_context``: for an empty text it takes the system's.
+            # No ``create_default_context``: for an empty text it uses the system's.
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.load_verify_locations(cadata=ca.decode("ascii"))
         except (ssl.SSLError, ValueError):
             raise ConfigError("ca: no certificates in PEM") from None
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         return context
-    # With ``cafile`` the system's authorities are left out, not added to: an operator
-    # who names one wants no other to be able to speak for the relay.
+    # ``cafile`` replaces the system's authorities: an operator who names one wants no
+    # other to be able to impersonate the relay.
     try:
         context = ssl.create_default_context(cafile=None if ca is None else str(ca))
     except (ssl.SSLError, OSError) as failure:
@@ -50,15 +50,15 @@ def tls_context(ca: Path | bytes | None = None) -> ssl.SSLContext:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell this machine's own addresses and its name."""
-    # RFC 6761, section 6.3: these names are this machine's, whatever DNS says.
+    """Return whether a host is this machine, by address or name."""
+    # RFC 6761, section 6.3: these names mean this machine, whatever DNS returns.
     if host == "localhost" or host.endswith(".localhost"):
         return True
     return is_numeric(host) and ipaddress.ip_address(host).is_loopback
 
 
 def is_numeric(host: str) -> bool:
-    """Tell an address in numbers from a name."""
+    """Return whether a host is a numeric address."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -70,21 +70,21 @@ def read_token(path: Path) -> tuple[str, bool]:
     """Read an API key from its file.
 
     Returns:
-        The bearer token, and whether others on this machine can read the file:
-        that is to be told, and not refused, since on some mounts every file looks so.
+        The bearer token, and whether other users of this machine can read the file:
+        that is reported and not refused, since on some mounts every file looks so.
 
     Raises:
-        ConfigError: it cannot be read, or holds anything else; names it.
+        ConfigError: it cannot be read, or has other content; names the file.
     """
     try:
         with path.open("rb") as file:
-            # Bounded: a wrong path may name anything, also what has no end.
+            # Bounded: a wrong path may refer to anything, even to an endless file.
             data = file.read(MAX_KEY_FILE_BYTES + 1)
             for_others = bool(os.fstat(file.fileno()).st_mode & _FOR_OTHERS)
     except OSError as failure:
         raise ConfigError(f"{path}: {failure.strerror}") from None
-    # One line end is what editors leave; anything else in it would end the header, and
-    # begin one of the file's choice. The message must not repeat what was found.
+    # A final line end is common in editors; any other would end the header and begin
+    # one of the file's choice. The message must not repeat the content.
     token = data.strip()
     if _TOKEN.fullmatch(token) is None:
         raise ConfigError(f"{path}: expected one API key and nothing else")
@@ -92,8 +92,8 @@ def read_token(path: Path) -> tuple[str, bool]:
 
 
 def trouble(failure: OSError, otherwise: str) -> str:
-    """Say what is wrong with a file of certificates; ``otherwise``: what it is not."""
-    # The library's own words repeat no content, but say where in its code it was.
+    """Describe a problem with a certificate file; ``otherwise`` names the content."""
+    # The library's own text has no content, but names positions in its source code.
     if isinstance(failure, ssl.SSLError):
         return f"{otherwise} in PEM"
     return failure.strerror or "cannot be read"

@@ -1,8 +1,8 @@
 """Watches a running client, and reports each change of its state.
 
-It polls what the parts report about themselves. No question is part of it and none
-waits for it. A failure that only a question can meet (an on-premises server, a full
-disk) is reported within one poll, so the time of that line shows that somebody asked.
+It polls the state that the parts report. It contains no question and no question waits
+for it. A failure that only a question can cause (an on-premises server, a full disk) is
+reported within one poll, so the time of that line reveals that a question was asked.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ TICK_S: Final = 2.0
 async def watching(
     session: Session, log: StateLog, *, tick_s: float = TICK_S
 ) -> AsyncGenerator[None]:
-    """Report what changes until the block ends."""
+    """Report changes until the block ends."""
     work = (_reporting(session, log, tick_s), _looking(session, tick_s))
     tasks = [asyncio.ensure_future(each) for each in work]
     try:
@@ -38,8 +38,8 @@ async def watching(
 async def _reporting(session: Session, log: StateLog, tick_s: float) -> None:
     changes = Changes()
     while True:
-        # Whatever fails now is looked at the next time; a report that ends for good
-        # would look like a client in order.
+        # Failures are ignored until the next poll; a report that stopped for good would
+        # look like a healthy client.
         with suppress(Exception):
             report(session, log, changes, now_s=monotonic())
         await asyncio.sleep(tick_s)
@@ -60,7 +60,7 @@ def report(
     now_s: float,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> None:
-    """Write a line for each part whose state is another than the one reported last."""
+    """Write a line for each part whose state differs from the one reported last."""
     health = session.health()
     telemetry.health(health.status)
     for level, part in (

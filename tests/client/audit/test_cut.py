@@ -37,7 +37,7 @@ def filled(folder: Path, count: int, *, segment_bytes: int = SEGMENT_BYTES) -> A
 
 def keep_lines(path: Path, count: int) -> None:
     lines = path.read_bytes().splitlines(keepends=True)
-    # Another file under the same name, so that a writer must look anew.
+    # Another file under the same name, so that a writer must read it again.
     new = path.with_name("new")
     new.write_bytes(b"".join(lines[:count]))
     new.chmod(0o600)
@@ -74,7 +74,7 @@ def test_a_running_writer_notices_a_cut_to_an_earlier_checkpoint(
     log = filled(folder, 300)
     before(log)
     cut_to_checkpoint(folder, kept)
-    LogToRead.open(folder).verify()  # by itself the log cannot tell
+    LogToRead.open(folder).verify()  # the log alone does not show it
     cut = (folder / SEGMENT).read_bytes()
     for _ in range(2):  # and it does not forget
         with pytest.raises(AuditError, match="does not hold what was written"):
@@ -121,7 +121,7 @@ def test_a_running_writer_notices_that_files_are_gone(folder: Path) -> None:
         log.append(ENTRY)
 
 
-def test_a_writer_goes_on_where_another_began_new_files(folder: Path) -> None:
+def test_a_writer_continues_after_another_started_new_files(folder: Path) -> None:
     one = filled(folder, 3, segment_bytes=4000)
     two = filled(folder, 60, segment_bytes=4000)
     one.append(entry(3))
@@ -132,7 +132,9 @@ def test_a_writer_goes_on_where_another_began_new_files(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2, 101])
-def test_a_log_without_a_checkpoint_is_not_signed_anew(folder: Path, kept: int) -> None:
+def test_a_log_without_a_checkpoint_is_not_signed_again(
+    folder: Path, kept: int
+) -> None:
     filled(folder, 100).close()
     keep_lines(folder / SEGMENT, kept)
     (folder / CHECKPOINTS).unlink()
@@ -145,7 +147,7 @@ def test_a_log_without_a_checkpoint_is_not_signed_anew(folder: Path, kept: int) 
         LogToRead.open(folder).verify()
 
 
-def test_a_log_without_files_and_checkpoints_is_not_begun_anew(folder: Path) -> None:
+def test_a_log_without_files_and_checkpoints_is_not_restarted(folder: Path) -> None:
     filled(folder, 5).close()
     (folder / SEGMENT).unlink()
     (folder / CHECKPOINTS).unlink()
@@ -153,7 +155,7 @@ def test_a_log_without_files_and_checkpoints_is_not_begun_anew(folder: Path) -> 
         AuditLog(folder, make=True).append(ENTRY)
 
 
-def test_an_empty_first_file_is_not_begun_anew(folder: Path) -> None:
+def test_an_empty_first_file_is_not_restarted(folder: Path) -> None:
     filled(folder, 5).close()
     (folder / SEGMENT).write_bytes(b"")
     with pytest.raises(AuditError, match="empty or gone"):
@@ -262,7 +264,7 @@ def test_a_log_with_a_record_is_never_made_again(folder: Path) -> None:
         AuditDirectory(folder).make(random=bytes, now=NOW)
 
 
-def test_a_cut_while_nobody_writes_shows_by_a_kept_checkpoint(folder: Path) -> None:
+def test_a_cut_without_a_writer_shows_by_a_kept_checkpoint(folder: Path) -> None:
     filled(folder, 30).close()
     kept = AuditDirectory(folder).notes()[0][-1]
     cut_to_checkpoint(folder, 2)

@@ -1,4 +1,4 @@
-"""A log that a real writer wrote, edited by somebody without its keys."""
+"""Edits without the keys, in a log by a real writer, are detected."""
 
 import dataclasses
 import json
@@ -103,7 +103,7 @@ def keep(folder: Path, notes: Iterable[str]) -> None:
 
 
 def rewrite(folder: Path, lines: Iterable[Line]) -> None:
-    """Number, chain and bind lines anew in as many files as they need."""
+    """Number, chain and bind lines again, in as many files as they need."""
     tail = Tail(AuditDirectory(folder).public_key().name)
     for path in folder.glob("*.jsonl"):
         path.unlink()
@@ -119,7 +119,7 @@ def rewrite(folder: Path, lines: Iterable[Line]) -> None:
 
 
 def is_left(line: Line) -> bool:
-    """Tell whether a line says that something left."""
+    """Return whether a line records a request that was sent."""
     left = isinstance(line, AuditRecord) and line.outcome is Outcome.ENCLAVE
     return left or isinstance(line, ReceiptLine)
 
@@ -130,10 +130,10 @@ def test_the_log_as_it_was_written(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [1, 2, 4])
-def test_what_left_is_not_taken_out_behind_a_checkpoint(
+def test_removing_sent_records_after_a_checkpoint_is_detected(
     folder: Path, kept: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every checkpoint behind it goes, and every line that tells of it."""
+    """All later checkpoints are removed, and all lines that show it."""
     notes = notes_of(folder)[:kept]
     signed = size_of(notes[-1])
     lines = lines_of(folder)
@@ -142,12 +142,12 @@ def test_what_left_is_not_taken_out_behind_a_checkpoint(
     keep(folder, notes)
     assert refusal_of(folder).step in {AuditStep.CHECKPOINTS, AuditStep.END}
     assert main(["audit", "verify", "--dir", str(folder)]) == 1
-    told = capsys.readouterr().err
-    assert "checkpoints were taken out" in told
-    assert "a checkpoint against it that was kept elsewhere" in told
+    output = capsys.readouterr().err
+    assert "checkpoints were removed" in output
+    assert "compare it with a checkpoint that was kept elsewhere" in output
 
 
-def test_nor_where_all_else_is_put_into_one_file(folder: Path) -> None:
+def test_removing_records_and_merging_files_is_detected(folder: Path) -> None:
     first, *others = lines_of(folder)
     left = [x for x in others if not (is_left(x) or isinstance(x, SegmentStart))]
     rewrite(folder, [first, *left[: CHECKPOINT_LINES + 1]])
@@ -156,7 +156,7 @@ def test_nor_where_all_else_is_put_into_one_file(folder: Path) -> None:
     assert (refusal.step, refusal.record) == (AuditStep.CHECKPOINTS, 41)
 
 
-def test_nor_where_all_times_are_made_to_fit(folder: Path) -> None:
+def test_removing_records_and_adjusting_times_is_detected(folder: Path) -> None:
     first, *others = lines_of(folder)
     left = [x for x in others if not (is_left(x) or isinstance(x, SegmentStart))]
     rewrite(folder, [first, *(dataclasses.replace(x, time=first.time) for x in left)])
@@ -165,10 +165,10 @@ def test_nor_where_all_times_are_made_to_fit(folder: Path) -> None:
     assert (refusal.step, refusal.record) == (AuditStep.END, 1 + CHECKPOINT_LINES)
 
 
-def test_what_may_be_made_up_is_not_called_verified(
+def test_lines_that_may_be_forged_are_not_called_verified(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As few and as soon as a writer leaves them that is killed."""
+    """As few and as early as a killed writer leaves them."""
     long_ago = NOW.replace(year=2001)
     first, *others = lines_of(folder)
     left = [x for x in others if not (is_left(x) or isinstance(x, SegmentStart))]
@@ -177,26 +177,26 @@ def test_what_may_be_made_up_is_not_called_verified(
     keep(folder, notes_of(folder)[:1])
     verify = ["audit", "verify", "--dir", str(folder)]
     assert main(verify) == 0
-    told = capsys.readouterr().out
-    assert "\nverified: 0 decisions" in told
-    assert "\nnot verified: 30 decisions" in told
-    assert "it was killed, or they are not its own" in told
+    output = capsys.readouterr().out
+    assert "\nverified: 0 decisions" in output
+    assert "\nnot verified: 30 decisions" in output
+    assert "it was killed, or they are not its own" in output
     assert main([*verify, "--json"]) == 0
     fields = json.loads(capsys.readouterr().out)
     assert (fields["decisions"], fields["decisions_signed"]) == (30, 0)
     assert fields["left_unsigned"]
 
 
-def test_what_a_client_has_yet_to_sign_is_told_without_suspicion(
+def test_lines_that_a_client_has_yet_to_sign_are_reported_without_suspicion(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = ["--dir", str(tmp_path / "audit")]
     log = AuditLog(tmp_path / "audit", make=True)
     log.append(entry(1))
     assert main(["audit", "verify", *place]) == 0
-    told = capsys.readouterr().out
-    assert "\nnot verified: 1 decisions" in told
-    assert "killed" not in told
+    output = capsys.readouterr().out
+    assert "\nnot verified: 1 decisions" in output
+    assert "killed" not in output
     out = str(tmp_path / "x.jsonl")
     assert main(["audit", "export", *place, "--out", out]) == 0
     assert "lines 1 to 1 of the log are in no checkpoint yet" in capsys.readouterr().err
@@ -301,7 +301,7 @@ def test_other_edits_are_found(
     assert refusal_of(folder).step is step
 
 
-def test_a_checkpoint_that_stands_twice_changes_nothing(folder: Path) -> None:
+def test_a_repeated_checkpoint_changes_nothing(folder: Path) -> None:
     """Two writers may leave it so."""
     before = verified(folder)
     keep(folder, [note for note in notes_of(folder) for _ in range(2)])
@@ -328,7 +328,7 @@ def test_a_pipe_is_refused_and_not_waited_for(folder: Path, name: str) -> None:
         verified(folder)
 
 
-def test_what_is_written_while_it_is_read_is_left_for_the_next_time(
+def test_lines_written_during_a_read_are_read_next_time(
     tmp_path: Path,
 ) -> None:
     """However much: the checkpoints were read before."""

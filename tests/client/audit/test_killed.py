@@ -1,4 +1,4 @@
-"""What a writer leaves that is killed at any point verifies, or is said to be torn."""
+"""A log verifies, or is reported as torn, after its writer was killed at any point."""
 
 import hashlib
 import signal
@@ -115,23 +115,23 @@ def test_whatever_writers_leave_that_are_killed_verifies(
     mortal = Mortal(calls=calls, part=part)
     disks = (mortal, Disk(), Disk())
     logs = [AuditLog(folder, limits=LIMITS, disk=disk, clock=clock) for disk in disks]
-    told = 0
+    confirmed = 0
     for number, (who, seconds) in enumerate(written):
         clock.now += timedelta(seconds=seconds)
         try:
             logs[who].append(entry(number))
         except KilledError:
             left = left_by_a_crash(folder)
-            assert left is None or left.records >= told
+            assert left is None or left.records >= confirmed
             logs[who] = AuditLog(folder, limits=LIMITS, clock=clock)
         else:
-            told += 1
-            assert verified(folder).records >= told
+            confirmed += 1
+            assert verified(folder).records >= confirmed
     left_by_a_crash(folder)
     mortal.calls = 1_000_000
     for log in logs:
         log.append(entry(0))
-    assert verified(folder).records >= told + 3
+    assert verified(folder).records >= confirmed + 3
     for log in logs:
         log.close()
     assert verified(folder).signed == verified(folder).size
@@ -167,19 +167,19 @@ def test_processes_that_are_killed_leave_a_log_that_verifies(
         )
         for _ in lines
     ]
-    told = 0
+    confirmed = 0
     for process, count in zip(processes, lines, strict=True):
         assert process.stdout is not None
         for _ in range(count):
             assert process.stdout.readline()
         process.send_signal(signal.SIGKILL)
         rest, _ = process.communicate()
-        told += count + rest.count("\n")
+        confirmed += count + rest.count("\n")
     left = left_by_a_crash(folder)
-    assert left is None or left.records >= told
+    assert left is None or left.records >= confirmed
     AuditLog(folder).prepare()
     assert verified(folder).signed == verified(folder).size
-    assert verified(folder).records >= told
+    assert verified(folder).records >= confirmed
 
 
 def test_a_log_is_written_as_it_always_was(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_a_line_beyond_the_bound_is_refused() -> None:
         {"messages": 2**60},
     ],
 )
-def test_what_could_be_content_is_not_written(change: dict[str, object]) -> None:
+def test_possible_content_is_not_written(change: dict[str, object]) -> None:
     entry = dataclasses.replace(ENTRY, **change)  # type: ignore[arg-type]
     record = record_of(entry, seq=0, prev="00" * 32, now=NOW, key=bytes(32))
     with pytest.raises(ValueError, match="a field of the record") as refused:
@@ -246,7 +246,7 @@ def test_a_record_names_approved_texts_by_digest_where_there_are_any() -> None:
 
 
 @pytest.mark.parametrize("value", [[], ["short"], ["Be polite."], "ab", [1], None])
-def test_what_names_no_approved_text_is_no_record(value: object) -> None:
+def test_an_invalid_digest_of_an_approved_text_is_refused(value: object) -> None:
     fields = json.loads(encode_line(RECORD)) | {"approved": value}
     line = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
     with pytest.raises(AuditRefusedError):

@@ -1,4 +1,4 @@
-"""What a recorder writes of steps that tell nobody anything."""
+"""Records of steps that disclose nothing."""
 
 import asyncio
 
@@ -24,22 +24,22 @@ def recorder(trail: MemoryTrail) -> QueryRecorder:
 
 
 @pytest.mark.parametrize("outcome", sorted(TELLING))
-async def test_what_tells_somebody_is_recorded_before_it_does(outcome: Outcome) -> None:
+async def test_a_disclosure_is_recorded_before_it_is_made(outcome: Outcome) -> None:
     trail = MemoryTrail()
-    with pytest.raises(ValueError, match="before it does"):
+    with pytest.raises(ValueError, match="before it is made"):
         await recorder(trail).stays(outcome)
     assert trail.entries == []
 
 
 @pytest.mark.parametrize("outcome", STAYING)
-async def test_what_tells_nobody_is_recorded_with_its_cause(outcome: Outcome) -> None:
+async def test_a_local_step_is_recorded_with_its_cause(outcome: Outcome) -> None:
     trail = MemoryTrail()
     assert await recorder(trail).stays(outcome, FailureReason.BUSY)
     (entry,) = trail.entries
     assert (entry.outcome, entry.fallback) == (outcome, "busy")
 
 
-async def test_what_else_becomes_of_a_query_is_a_record_beside_its_own() -> None:
+async def test_other_outcomes_of_a_query_have_a_record_of_their_own() -> None:
     trail = MemoryTrail()
     one = recorder(trail)
     await one.stays(Outcome.LOCAL)
@@ -50,7 +50,7 @@ async def test_what_else_becomes_of_a_query_is_a_record_beside_its_own() -> None
     assert home.payload_digest == escalated.payload_digest
 
 
-async def test_what_cannot_be_recorded_is_told() -> None:
+async def test_a_failed_record_is_reported() -> None:
     assert not await recorder(MemoryTrail(broken=True)).stays(Outcome.QUEUED)
 
 
@@ -68,7 +68,7 @@ class Slow(MemoryTrail):
 
 
 async def test_a_receipt_is_kept_with_its_own_attempt_where_two_are_made() -> None:
-    """A draft is recorded while the enclave is asked beside it."""
+    """A draft is recorded while the enclave is asked at the same time."""
     trail = Slow()
     one = recorder(trail)
     assert one.decision.allowed is not None

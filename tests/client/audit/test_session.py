@@ -1,4 +1,4 @@
-"""What leaves is in the trail before it leaves; what cannot be, stays."""
+"""A query is recorded before it is sent; without a record it is kept local."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -81,7 +81,7 @@ class Bench:
         return entry
 
 
-async def test_what_leaves_is_recorded_before_it_is_sent() -> None:
+async def test_a_query_is_recorded_before_it_is_sent() -> None:
     bench = Bench("topic.finance")
     answer = await bench.session.ask(QUERY)
     assert bench.enclave.recorded == [1]
@@ -95,7 +95,7 @@ async def test_what_leaves_is_recorded_before_it_is_sent() -> None:
     assert answer.provenance.recorded
 
 
-async def test_what_cannot_be_recorded_is_not_sealed() -> None:
+async def test_without_a_record_nothing_is_sealed() -> None:
     bench = Bench(broken=True)
     answer = await bench.session.ask(QUERY)
     assert bench.enclave.sealed == []
@@ -105,7 +105,7 @@ async def test_what_cannot_be_recorded_is_not_sealed() -> None:
     assert not answer.provenance.recorded
 
 
-async def test_what_cannot_be_recorded_does_not_even_meet_the_seal(
+async def test_without_a_record_the_seal_is_never_called(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -151,7 +151,7 @@ class Stubborn(list[AuditEntry]):
         self.trail.broken = True
 
 
-async def test_what_stays_is_recorded() -> None:
+async def test_a_local_answer_is_recorded() -> None:
     bench = Bench("financial.pan", "financial.pan", "uncertain.timeout")
     answer = await bench.session.ask(QUERY)
     assert (bench.entry.route, bench.entry.outcome) == (Route.LOCAL, Outcome.LOCAL)
@@ -160,15 +160,15 @@ async def test_what_stays_is_recorded() -> None:
     assert answer.provenance.recorded
 
 
-async def test_what_stays_is_answered_even_if_it_cannot_be_recorded() -> None:
-    """Nothing leaves, so the promise holds; the caller is told."""
+async def test_a_local_answer_is_given_even_without_a_record() -> None:
+    """Nothing is sent, so the promise holds; the caller is informed."""
     answer = await Bench("financial.pan", broken=True).session.ask(QUERY)
     assert answer.route is Answerer.LOCAL
     assert not answer.provenance.recorded
     assert answer.provenance.fallback is None
 
 
-async def test_what_comes_home_is_recorded_again() -> None:
+async def test_a_local_fallback_is_recorded_again() -> None:
     bench = Bench()
     bench.enclave.fails = EnclaveError(FailureReason.BUSY)
     await bench.session.ask(QUERY)
@@ -178,7 +178,7 @@ async def test_what_comes_home_is_recorded_again() -> None:
     assert (left.query, left.attempt, home.attempt) == (home.query, 1, 2)
 
 
-async def test_an_enclave_that_was_not_believed_was_sent_nothing() -> None:
+async def test_an_untrusted_enclave_was_sent_nothing() -> None:
     bench = Bench()
     bench.enclave.bundle = b"{}"
     await bench.session.ask(QUERY)
@@ -188,14 +188,14 @@ async def test_an_enclave_that_was_not_believed_was_sent_nothing() -> None:
     )
 
 
-async def test_what_is_blocked_is_recorded() -> None:
+async def test_a_blocked_query_is_recorded() -> None:
     bench = Bench("secret.password", policy=BLOCKING)
     with pytest.raises(BlockedError):
         await bench.session.ask(QUERY)
     assert (bench.entry.route, bench.entry.outcome) == (Route.BLOCK, Outcome.BLOCKED)
 
 
-async def test_what_is_blocked_stays_blocked_without_a_trail() -> None:
+async def test_a_blocked_query_stays_blocked_without_a_trail() -> None:
     with pytest.raises(BlockedError):
         await Bench("secret.password", policy=BLOCKING, broken=True).session.ask(QUERY)
 
@@ -216,13 +216,13 @@ async def test_a_decision_alone_is_not_recorded() -> None:
     assert bench.trail.entries == []
 
 
-async def test_a_name_that_is_no_class_is_not_recorded() -> None:
+async def test_an_unknown_class_name_is_not_recorded() -> None:
     bench = Bench("maria gonzalez", "org.dictionary.maria")
     await bench.session.ask(QUERY)
     assert bench.entry.classes == {"uncertain.error": 2}
 
 
-async def test_a_real_log_tells_of_it_without_a_word(tmp_path: Path) -> None:
+async def test_a_real_log_shows_it_without_a_word(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit", make=True)
     bench = Bench("topic.finance", audit=DiskAuditTrail(log))
     answer = await bench.session.ask(QUERY)

@@ -1,4 +1,4 @@
-"""What may have been written in a span of time, by the clock and by position."""
+"""Lines that may have been written in a period, by clock and by position."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -15,7 +15,7 @@ hours = st.integers(0, 9)
 
 
 def forward(span: tuple[int | None, int | None]) -> bool:
-    """Tell whether a span ends where it begins, or later."""
+    """Return whether a period ends where it begins, or later."""
     since, until = span
     return since is None or until is None or since <= until
 
@@ -52,7 +52,7 @@ def within(times: Sequence[int], since: int | None, until: int | None) -> list[i
 
 
 def may_be_after(times: Sequence[int], number: int, since: int) -> bool:
-    """Tell whether no line proves that this one was written before."""
+    """Return whether no line proves that this one was written before."""
     peak = max(times[: number + 1])
     behind = [hour for hour in times[number + 1 :] if hour >= peak]
     dated_back = times[number] < peak

@@ -1,4 +1,4 @@
-"""Whatever is done to a log is found, and the record named."""
+"""Every change of a log is detected, and the record named."""
 
 import dataclasses
 from collections.abc import Container, Iterable, Iterator
@@ -52,7 +52,7 @@ def refusal_of(log: MemoryLog) -> AuditRefusedError:
     return refused.value
 
 
-def test_a_log_verifies_and_tells_what_it_holds() -> None:
+def test_a_log_verifies_and_shows_its_content() -> None:
     seen: list[bytes] = []
     log = LOG.verify(lambda _, data: seen.append(data + b"\n"))
     assert seen == LOG.lines
@@ -162,7 +162,7 @@ def rechained(log: MemoryLog, at: int) -> MemoryLog:
 
 
 @given(any_line)
-def test_a_chain_that_was_made_anew_is_not_what_was_signed(at: int) -> None:
+def test_a_rebuilt_chain_does_not_match_the_signature(at: int) -> None:
     forged = rechained(LOG, at)
     if forged.lines == LOG.lines:
         return  # a file's first line
@@ -269,7 +269,7 @@ def test_a_file_with_a_wrong_history_is_refused() -> None:
     )
 
 
-def test_lines_after_the_last_checkpoint_are_told() -> None:
+def test_lines_after_the_last_checkpoint_are_reported() -> None:
     log = MemoryLog(segments=LOG.segments, notes=LOG.notes[:5]).verify()
     assert (log.signed, log.size) == (16, SIZE)
     assert (log.signed_records, log.records) == (14, 20)
@@ -298,7 +298,7 @@ def written(*seconds: float, signed: Container[int]) -> MemoryLog:
     return log
 
 
-def test_as_many_unsigned_lines_as_a_writer_leaves_are_told() -> None:
+def test_as_many_unsigned_lines_as_a_writer_leaves_are_reported() -> None:
     log = written(*[0] * (1 + CHECKPOINT_LINES), signed={1}).verify()
     assert log.size - log.signed == CHECKPOINT_LINES
     assert (log.records, log.signed_records) == (CHECKPOINT_LINES, 0)
@@ -307,7 +307,7 @@ def test_as_many_unsigned_lines_as_a_writer_leaves_are_told() -> None:
 def test_more_unsigned_lines_than_a_writer_leaves_are_refused() -> None:
     refusal = refusal_of(written(*[0] * (2 + CHECKPOINT_LINES), signed={1}))
     assert (refusal.step, refusal.record) == (AuditStep.END, 1 + CHECKPOINT_LINES)
-    assert "checkpoints were taken out" in refusal.detail
+    assert "checkpoints were removed" in refusal.detail
 
 
 @pytest.mark.parametrize("first", [1, 7, CHECKPOINT_LINES])
@@ -321,7 +321,7 @@ def test_checkpoints_further_apart_are_refused(first: int) -> None:
     size = first + CHECKPOINT_LINES + 1
     refusal = refusal_of(written(*[0] * size, signed={first, size}))
     assert (refusal.step, refusal.record) == (AuditStep.CHECKPOINTS, size - 1)
-    assert "checkpoints were taken out" in refusal.detail
+    assert "checkpoints were removed" in refusal.detail
 
 
 def test_a_first_checkpoint_that_is_too_late_is_refused() -> None:
@@ -333,7 +333,7 @@ def test_a_first_checkpoint_that_is_too_late_is_refused() -> None:
 def test_a_line_that_should_have_waited_for_a_signature_is_refused(
     signed: set[int],
 ) -> None:
-    """Directly behind a checkpoint a line has any time, and then a minute goes."""
+    """Directly after a checkpoint any time is allowed, then a minute."""
     late = CHECKPOINT_S - 0.000001
     assert written(0, 9999, late, 0, signed=signed).verify().size == 4
     refusal = refusal_of(written(0, 9999, CHECKPOINT_S, 0, signed=signed))
@@ -355,7 +355,7 @@ def test_a_file_that_begins_behind_unsigned_lines_is_refused() -> None:
 
 
 def chained(lines: Iterable[Line]) -> list[bytes]:
-    """Number and chain lines anew, which takes no key."""
+    """Number and chain lines again, which takes no key."""
     tail = Tail(KEY.name)
     made: list[bytes] = []
     for line in lines:
@@ -369,8 +369,8 @@ ONE_FILE = make_log(map(entry, range(59)), segment=1000, every=7)
 
 
 @given(st.data())
-def test_what_verifies_as_signed_is_what_was_written(data: st.DataObject) -> None:
-    """Whatever is edited without a key, and whichever checkpoints are taken out."""
+def test_signed_lines_are_the_written_lines(data: st.DataObject) -> None:
+    """With any edit that takes no key, and any checkpoints removed."""
     numbers = st.integers(0, len(ONE_FILE.notes) - 1)
     kept = sorted(data.draw(st.lists(numbers, min_size=1)))
     first = data.draw(st.integers(0, len(ONE_FILE.lines)))
@@ -431,7 +431,7 @@ def test_a_key_is_read_as_it_was_written() -> None:
         encode_key(NoteKey(name=KEY.name, public_key=bytes(31))),
     ],
 )
-def test_another_text_is_no_key(text: str) -> None:
+def test_another_text_is_not_a_key(text: str) -> None:
     with pytest.raises(AuditRefusedError):
         parse_key(text)
 
@@ -455,7 +455,7 @@ def test_any_byte_of_a_checkpoint_counts(at: int, flip: int) -> None:
         ("head ", "head x"),
     ],
 )
-def test_a_signed_note_that_is_no_head_is_refused(old: str, new: str) -> None:
+def test_a_signed_note_without_a_head_is_refused(old: str, new: str) -> None:
     from curtilage.attest.log.note import ED25519  # noqa: PLC0415
 
     body = LOG.notes[0].partition("\n\n")[0] + "\n"

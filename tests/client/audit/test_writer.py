@@ -82,7 +82,7 @@ def records(folder: Path) -> list[AuditRecord]:
     return found
 
 
-def test_what_is_appended_is_verified(folder: Path) -> None:
+def test_appended_records_verify(folder: Path) -> None:
     filled(folder).close()
     log = verified(folder)
     assert (log.records, log.signed) == (10, log.size)
@@ -108,7 +108,7 @@ def test_everything_is_private(folder: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
 
 
-def test_a_log_goes_on_after_it_was_closed(folder: Path) -> None:
+def test_a_closed_log_can_be_continued(folder: Path) -> None:
     for start in (0, 3, 6):
         log = log_at(folder)
         for number in range(start, start + 3):
@@ -161,7 +161,7 @@ def test_an_old_signature_is_renewed_before_the_next_record(folder: Path) -> Non
     assert verified(folder).signed == 4
 
 
-def test_a_writer_that_nobody_could_verify_is_not_made() -> None:
+def test_a_writer_of_unverifiable_logs_is_not_made() -> None:
     with pytest.raises(ValueError, match="64 lines and 60 s"):
         AuditLimits(checkpoint_lines=CHECKPOINT_LINES + 1)
     with pytest.raises(ValueError, match="64 lines and 60 s"):
@@ -234,8 +234,8 @@ def test_several_processes_corrupt_nothing(folder: Path) -> None:
     assert log.segments > 1
 
 
-def test_a_writer_that_is_killed_loses_nothing_it_told(folder: Path) -> None:
-    told = 0
+def test_a_killed_writer_loses_nothing_that_it_confirmed(folder: Path) -> None:
+    confirmed = 0
     for round_number in range(2):
         process = writer(folder, 100_000)
         assert process.stdout is not None
@@ -243,9 +243,9 @@ def test_a_writer_that_is_killed_loses_nothing_it_told(folder: Path) -> None:
             assert process.stdout.readline()
         process.send_signal(signal.SIGKILL)
         rest, _ = process.communicate()
-        told += 5 + 7 * round_number + rest.count("\n")
+        confirmed += 5 + 7 * round_number + rest.count("\n")
         AuditLog(folder).prepare()
-        assert verified(folder).records >= told
+        assert verified(folder).records >= confirmed
     assert verified(folder).signed == verified(folder).size
 
 
@@ -365,7 +365,7 @@ def test_a_log_that_became_shorter_while_open_is_not_written_to(folder: Path) ->
         log.append(ENTRY)
 
 
-def test_a_log_whose_files_are_gone_is_not_begun_anew(folder: Path) -> None:
+def test_a_log_with_missing_files_is_not_restarted(folder: Path) -> None:
     log = filled(folder, 3)
     (folder / "000001.jsonl").unlink()
     with pytest.raises(AuditError, match="gone"):
@@ -433,26 +433,26 @@ class Failing(Disk):
 def test_a_disk_that_fails_corrupts_nothing(
     folder: Path, call: str, part: int, after: int
 ) -> None:
-    """A failure at any call raises; what was told before is kept; it goes on."""
+    """A failure at any call raises; confirmed records are kept; writing continues."""
     filled(folder, 3).close()
     disk = Failing(call, part=part, after=after)
     log = log_at(folder, disk, segment_bytes=3000)
-    told = 3
+    confirmed = 3
     for number in range(3, 8):
         try:
             log.append(entry(number))
         except AuditError:
             continue
-        told += 1
+        confirmed += 1
     disk.broken = False
     log.append(entry(8))
     log.close()
-    assert verified(folder).records >= told + 1
+    assert verified(folder).records >= confirmed + 1
     assert verified(folder).signed == verified(folder).size
 
 
 @pytest.mark.parametrize("call", ["write", "short", "sync"])
-def test_what_is_not_on_the_medium_is_refused_and_taken_back(
+def test_a_record_that_is_not_synced_is_refused_and_removed(
     folder: Path, call: str
 ) -> None:
     filled(folder, 3).close()
@@ -498,10 +498,13 @@ def test_a_file_that_may_not_grow_refuses_the_record(folder: Path) -> None:
     assert verified(folder).records == 2
 
 
-def test_a_writer_that_does_not_let_go_is_not_waited_for(folder: Path) -> None:
+def test_waiting_for_another_writer_has_a_limit(folder: Path) -> None:
     filled(folder, 1).close()
     log = log_at(folder, lock_s=0.05)
-    with AuditDirectory(folder).locked(1), pytest.raises(AuditError, match="let go"):
+    with (
+        AuditDirectory(folder).locked(1),
+        pytest.raises(AuditError, match="for too long"),
+    ):
         log.append(ENTRY)
     log.append(ENTRY)
 
@@ -566,7 +569,7 @@ def test_no_key_is_in_a_repr_or_an_error(folder: Path) -> None:
     assert repr(keys.organisation) not in shown
 
 
-async def test_a_trail_tells_its_problem_and_goes_on_when_it_is_mended(
+async def test_a_trail_reports_its_problem_and_continues_when_it_is_repaired(
     folder: Path,
 ) -> None:
     disk = Failing("write")
@@ -612,7 +615,7 @@ async def test_a_record_that_is_written_makes_up_for_a_checkpoint(folder: Path) 
     await mended(trail)
 
 
-async def test_what_kept_the_trail_from_its_start_is_tried_again(folder: Path) -> None:
+async def test_a_failed_start_of_the_trail_is_repeated(folder: Path) -> None:
     disk = Failing("write")
     trail = DiskAuditTrail(log_at(folder, disk))
     await trail.prepare()

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from curtilage.client.boundary.ladder import (
     LEAST_PARAMETERS,
+    MAX_SUMMARISED_CHARS,
     MAX_SUMMARY_CHARS,
-    MAX_TOLD_CHARS,
     HistoryRules,
     NotPossible,
     Rung,
@@ -28,7 +28,7 @@ KEPT, LEFT, ASKED = (
     RoutingClass.PUBLIC,
 )
 NEVER: HistoryRules = {KEPT: History.NEVER, LEFT: History.REDACTED_EXTRACT}
-TOLD: HistoryRules = {KEPT: History.SAFE_SUMMARY, LEFT: History.SAFE_SUMMARY}
+SUMMARISED: HistoryRules = {KEPT: History.SAFE_SUMMARY, LEFT: History.SAFE_SUMMARY}
 SECRET = "My sister Rose Miller takes methotrexate, 15 mg a week; is that too much?"
 ADVICE = "For Rose that is a usual amount; ask the doctor at the clinic in Ulm."
 FRESH = "Write a Python function that sorts a list of numbers."
@@ -55,7 +55,7 @@ def texts(query: Query | NotPossible) -> list[tuple[str, str]]:
 # --- the question alone -------------------------------------------------------------
 
 
-def test_a_question_that_stands_by_itself_leaves_alone() -> None:
+def test_an_independent_question_is_sent_alone() -> None:
     query = chat(SECRET, ADVICE, FRESH)
     taint = (KEPT, KEPT, ASKED)
     assert texts(narrowed(query, taint, Rung.CURRENT, history=NEVER)) == [
@@ -63,7 +63,7 @@ def test_a_question_that_stands_by_itself_leaves_alone() -> None:
     ]
 
 
-def test_what_is_asked_for_stays_as_it_was() -> None:
+def test_settings_are_not_changed() -> None:
     query = dataclasses.replace(
         chat(SECRET, ADVICE, FRESH), settings=Settings(max_tokens=7), stream=True
     )
@@ -73,7 +73,7 @@ def test_what_is_asked_for_stays_as_it_was() -> None:
     assert made.payload_digest() != query.payload_digest()
 
 
-def test_the_speakers_name_stays() -> None:
+def test_the_speakers_name_is_not_sent() -> None:
     last = Message(role="user", content=FRESH, name="rose_miller")
     query = Query(messages=(*chat(SECRET, ADVICE).messages, last))
     made = narrowed(query, (KEPT, KEPT, ASKED), Rung.CURRENT, history=NEVER)
@@ -98,7 +98,7 @@ def test_the_speakers_name_stays() -> None:
         ("", NotPossible.LANGUAGE),
     ],
 )
-def test_a_question_that_may_tell_what_stayed_stays(
+def test_a_question_that_may_repeat_kept_content_is_kept(
     question: str, why: NotPossible
 ) -> None:
     query = chat(SECRET, ADVICE, question)
@@ -106,28 +106,28 @@ def test_a_question_that_may_tell_what_stayed_stays(
     assert narrowed(query, taint, Rung.CURRENT, history=NEVER) is why
 
 
-def test_of_what_stayed_in_another_language_nothing_can_be_told() -> None:
+def test_kept_turns_in_another_language_keep_the_question() -> None:
     query = chat("Meine Schwester nimmt jede Woche Methotrexat.", ADVICE, FRESH)
     made = narrowed(query, (KEPT, KEPT, ASKED), Rung.CURRENT, history=NEVER)
     assert made is NotPossible.LANGUAGE
 
 
 @pytest.mark.parametrize("how", Rung)
-def test_a_question_that_must_stay_stays(how: Rung) -> None:
+def test_a_question_that_must_be_kept_is_kept(how: Rung) -> None:
     query = chat(FRESH, CODE, SECRET)
-    made = narrowed(query, (LEFT, LEFT, KEPT), how, history=TOLD, summary=BRIEF)
+    made = narrowed(query, (LEFT, LEFT, KEPT), how, history=SUMMARISED, summary=BRIEF)
     assert made is NotPossible.CURRENT_TURN
 
 
 @pytest.mark.parametrize("how", Rung)
-def test_parts_that_are_no_text_keep_it_home(how: Rung) -> None:
+def test_parts_other_than_text_keep_it_local(how: Rung) -> None:
     where = Where(message=0, role="user", json_path="content[1]")
     query = dataclasses.replace(chat(SECRET, ADVICE, FRESH), opaque=(where,))
-    made = narrowed(query, (KEPT, KEPT, ASKED), how, history=TOLD, summary=BRIEF)
+    made = narrowed(query, (KEPT, KEPT, ASKED), how, history=SUMMARISED, summary=BRIEF)
     assert made is NotPossible.ATTACHMENT
 
 
-def test_a_stop_string_of_words_keeps_it_home() -> None:
+def test_a_stop_string_of_words_keeps_it_local() -> None:
     query = chat(SECRET, ADVICE, FRESH)
     for stop, leaves in (("Rose", False), ("\n\n", True)):
         asked = dataclasses.replace(query, settings=Settings(stop=(stop,)))
@@ -151,7 +151,7 @@ def test_each_message_has_its_class() -> None:
 # --- with the turns since ------------------------------------------------------------
 
 
-def test_turns_that_left_go_along_redacted() -> None:
+def test_turns_that_were_sent_are_included_redacted() -> None:
     query = chat(SECRET, ADVICE, f"{FRESH} For Peter.", CODE, MORE, system="Be Brief.")
     taint = (LEFT, KEPT, KEPT, LEFT, LEFT, ASKED)
     assert texts(narrowed(query, taint, Rung.EXTRACT, history=NEVER)) == [
@@ -163,36 +163,36 @@ def test_turns_that_left_go_along_redacted() -> None:
 
 
 @pytest.mark.parametrize("how", Rung)
-def test_a_prompt_that_may_not_go_along_keeps_it_home(how: Rung) -> None:
+def test_a_prompt_that_must_not_be_sent_keeps_it_local(how: Rung) -> None:
     query = chat(SECRET, ADVICE, FRESH, CODE, FRESH, system="You are a helpful nurse.")
     taint = (KEPT, KEPT, LEFT, LEFT, ASKED)
-    for prompt, history in ((KEPT, TOLD), (LEFT, {KEPT: History.SAFE_SUMMARY})):
+    for prompt, history in ((KEPT, SUMMARISED), (LEFT, {KEPT: History.SAFE_SUMMARY})):
         made = narrowed(query, (prompt, *taint), how, history=history, summary=BRIEF)
         assert made in {NotPossible.PROMPT, NotPossible.NO_HISTORY}
-    made = narrowed(query, (LEFT, *taint), how, history=TOLD, summary=BRIEF)
+    made = narrowed(query, (LEFT, *taint), how, history=SUMMARISED, summary=BRIEF)
     assert texts(made)[0] == ("system", "You are a helpful nurse.")
 
 
-def test_what_was_before_a_turn_that_stayed_stays() -> None:
+def test_turns_before_a_kept_turn_are_kept() -> None:
     query = chat(FRESH, CODE, SECRET, ADVICE, MORE)
     made = narrowed(query, (LEFT, LEFT, KEPT, KEPT, ASKED), Rung.EXTRACT, history=NEVER)
     assert made is NotPossible.NO_HISTORY
 
 
-def test_an_answer_without_its_question_stays() -> None:
+def test_an_answer_without_its_question_is_kept() -> None:
     query = chat(SECRET, CODE, MORE)
     made = narrowed(query, (KEPT, LEFT, ASKED), Rung.EXTRACT, history=NEVER)
     assert made is NotPossible.NO_HISTORY
 
 
-def test_a_class_of_which_nothing_may_enter_stays() -> None:
+def test_a_class_that_must_not_be_included_is_kept() -> None:
     query = chat(FRESH, CODE, MORE)
     for history in ({KEPT: History.NEVER}, {**NEVER, LEFT: History.NEVER}):
         made = narrowed(query, (LEFT, LEFT, ASKED), Rung.EXTRACT, history=history)
         assert made is NotPossible.NO_HISTORY
 
 
-def test_what_stayed_never_enters_as_an_extract() -> None:
+def test_kept_turns_are_never_in_an_extract() -> None:
     # A policy cannot say so (a load error); if it did, nothing would be taken of it.
     history = {KEPT: History.REDACTED_EXTRACT}
     query = chat(SECRET, ADVICE, FRESH)
@@ -215,7 +215,7 @@ def test_a_tools_words_stay() -> None:
 def test_a_summary_goes_along() -> None:
     query = chat(SECRET, ADVICE, "what would be a better way to take it?")
     made = narrowed(
-        query, (KEPT, KEPT, ASKED), Rung.SUMMARY, history=TOLD, summary=BRIEF
+        query, (KEPT, KEPT, ASKED), Rung.SUMMARY, history=SUMMARISED, summary=BRIEF
     )
     assert texts(made) == [
         ("system", f"The conversation so far, in short and without names: {BRIEF}"),
@@ -238,17 +238,17 @@ def test_a_summary_goes_along() -> None:
         ),
     ],
 )
-def test_a_summary_that_tells_is_not_taken(
+def test_a_summary_that_reveals_too_much_is_rejected(
     summary: str | None, why: NotPossible | None
 ) -> None:
     query = chat(SECRET, ADVICE, MORE)
     made = narrowed(
-        query, (KEPT, KEPT, ASKED), Rung.SUMMARY, history=TOLD, summary=summary
+        query, (KEPT, KEPT, ASKED), Rung.SUMMARY, history=SUMMARISED, summary=summary
     )
     assert made is (why or NotPossible.SUMMARY_TELLS)
 
 
-def test_no_summary_of_what_may_not_be_told() -> None:
+def test_no_summary_of_turns_that_must_not_be_summarised() -> None:
     query = chat(SECRET, ADVICE, MORE)
     made = narrowed(
         query, (KEPT, KEPT, ASKED), Rung.SUMMARY, history=NEVER, summary=BRIEF
@@ -256,32 +256,38 @@ def test_no_summary_of_what_may_not_be_told() -> None:
     assert made is NotPossible.NO_HISTORY
 
 
-def test_the_local_model_is_told_what_may_be_summarised() -> None:
+def test_the_local_model_gets_what_may_be_summarised() -> None:
     query = chat(SECRET, ADVICE, FRESH, CODE, MORE, system="Be brief.")
     taint = (LEFT, KEPT, KEPT, LEFT, LEFT, ASKED)
-    asked = summary_request(query, taint, TOLD)
+    asked = summary_request(query, taint, SUMMARISED)
     assert asked is not None
-    told = asked.messages[-1].content
-    assert [SECRET in told, CODE in told, MORE in told] == [True, True, False]
+    request_text = asked.messages[-1].content
+    assert [SECRET in request_text, CODE in request_text, MORE in request_text] == [
+        True,
+        True,
+        False,
+    ]
     assert (asked.settings.temperature, asked.settings.max_tokens) == (0, 200)
-    partly = summary_request(query, taint, {**TOLD, LEFT: History.REDACTED_EXTRACT})
+    partly = summary_request(
+        query, taint, {**SUMMARISED, LEFT: History.REDACTED_EXTRACT}
+    )
     assert partly is not None
     assert CODE not in partly.messages[-1].content
     assert summary_request(query, taint, NEVER) is None
 
 
-def test_a_long_conversation_is_told_from_its_end() -> None:
-    query = chat("a word " * MAX_TOLD_CHARS, "the last thing", MORE)
-    asked = summary_request(query, (KEPT, KEPT, ASKED), TOLD)
+def test_of_a_long_conversation_the_end_is_summarised() -> None:
+    query = chat("a word " * MAX_SUMMARISED_CHARS, "the last thing", MORE)
+    asked = summary_request(query, (KEPT, KEPT, ASKED), SUMMARISED)
     assert asked is not None
-    assert len(asked.messages[-1].content) == MAX_TOLD_CHARS
+    assert len(asked.messages[-1].content) == MAX_SUMMARISED_CHARS
     assert asked.messages[-1].content.endswith("the last thing")
 
 
 def test_the_rungs() -> None:
     large, small = LEAST_PARAMETERS, LEAST_PARAMETERS - 1
-    assert rungs(TOLD, parameters=large) == tuple(Rung)
-    assert rungs(TOLD, parameters=small) == (Rung.EXTRACT, Rung.CURRENT)
+    assert rungs(SUMMARISED, parameters=large) == tuple(Rung)
+    assert rungs(SUMMARISED, parameters=small) == (Rung.EXTRACT, Rung.CURRENT)
     assert rungs(NEVER, parameters=large) == (Rung.EXTRACT, Rung.CURRENT)
     assert rungs({}, parameters=large) == ()
     assert rungs({LEFT: History.SAFE_SUMMARY}, parameters=large) == ()
@@ -304,7 +310,7 @@ SAID = st.lists(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(SAID, min_size=3, max_size=6), st.lists(st.booleans()), SAID)
-def test_no_word_of_a_turn_that_stayed_leaves_unless_it_is_everybodys(
+def test_only_common_words_of_a_kept_turn_are_sent(
     said: list[str], flags: list[bool], summary: str
 ) -> None:
     query = chat(*said[: len(said) - 1 + len(said) % 2])
@@ -316,7 +322,7 @@ def test_no_word_of_a_turn_that_stayed_leaves_unless_it_is_everybodys(
         if each is KEPT
     )
     for how in Rung:
-        made = narrowed(query, classes, how, history=TOLD, summary=summary)
+        made = narrowed(query, classes, how, history=SUMMARISED, summary=summary)
         if isinstance(made, NotPossible):
             continue
         left = " ".join(each.content for each in made.messages)
@@ -337,7 +343,7 @@ CANARIES = (
 
 @pytest.mark.parametrize("how", Rung)
 @pytest.mark.parametrize("frame", ["the record says {} today", "{}", "my code: {}."])
-def test_no_canary_leaves(how: Rung, frame: str) -> None:
+def test_no_canary_is_sent(how: Rung, frame: str) -> None:
     def written(value: str) -> str:
         return "the file of the client is about a visit; " + frame.format(value)
 
@@ -351,7 +357,7 @@ def test_no_canary_leaves(how: Rung, frame: str) -> None:
         taint = (at,) * (len(said) + 1) + (LEFT, LEFT, ASKED)
         for canary in CANARIES:
             made = narrowed(
-                query, taint, how, history=TOLD, summary=written(canary) + BRIEF
+                query, taint, how, history=SUMMARISED, summary=written(canary) + BRIEF
             )
             if isinstance(made, NotPossible):
                 continue

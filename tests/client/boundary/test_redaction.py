@@ -62,7 +62,7 @@ def test_the_list_holds_no_name(name: str) -> None:
         ("the user_name is not known here", "the [...] is not known here"),
     ],
 )
-def test_what_is_left_of_a_text(text: str, left: str) -> None:
+def test_the_redaction_of_a_text(text: str, left: str) -> None:
     assert redacted(text) == left
 
 
@@ -81,22 +81,22 @@ def test_what_is_left_of_a_text(text: str, left: str) -> None:
         "Maria Klein, Berlin, Torstrasse",
     ],
 )
-def test_of_another_language_nothing_is_left(text: str) -> None:
+def test_nothing_is_left_of_another_language(text: str) -> None:
     assert redacted(text) is None
     assert not is_english(text)
 
 
-def test_masks_beside_one_another_are_one() -> None:
-    # Their number would tell how long a name is.
+def test_adjacent_masks_are_merged() -> None:
+    # Their number would reveal the length of a name.
     assert redacted("please call Anna Maria Klein today") == "please call [...] today"
 
 
-def test_what_is_a_texts_own() -> None:
+def test_words_that_are_not_common() -> None:
     said = "My sister Rose takes methotrexate, 15 mg, in Köln; don't tell her."
     assert own_words(said) == {"rose", "methotrexate", "15", "köln"}
 
 
-def test_a_flower_is_nobody() -> None:
+def test_a_flower_is_no_person() -> None:
     assert own_words("I bought a red rose for 3 days.") == frozenset()
 
 
@@ -116,7 +116,7 @@ ANY_TEXT = st.one_of(
 
 @settings(max_examples=300)
 @given(ANY_TEXT)
-def test_what_is_left_is_everybodys(text: str) -> None:
+def test_only_common_words_are_left(text: str) -> None:
     left = redacted(text)
     if left is None:
         return
@@ -132,7 +132,7 @@ def test_what_is_left_is_everybodys(text: str) -> None:
 
 @settings(max_examples=100)
 @given(ANY_TEXT)
-def test_what_is_left_stays_as_it_is(text: str) -> None:
+def test_redaction_is_idempotent(text: str) -> None:
     left = redacted(text)
     if left is not None:
         again = redacted(left)

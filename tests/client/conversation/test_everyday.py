@@ -23,15 +23,15 @@ SAID: Final = {
     )
     for code in ALL
 }
-# Of all languages: what stayed, and what goes on with it in the same one or another.
+# For all languages: kept text, and continuations in the same or another language.
 GOES_ON: Final = [
     (each["said"], question)
-    for told in SAID.values()
-    for each in (*told["stayed"], told["changed"])
+    for cases in SAID.values()
+    for each in (*cases["stayed"], cases["changed"])
     for question in each["then"]
 ]
 FRESH: Final = [
-    (code, text) for code, told in SAID.items() for text in told["fresh"]["texts"]
+    (code, text) for code, cases in SAID.items() for text in cases["fresh"]["texts"]
 ]
 
 
@@ -51,15 +51,15 @@ def after(*said: str) -> PinnedConversations:
 
 
 @pytest.mark.parametrize(("stayed", "question"), GOES_ON)
-def test_a_question_that_goes_on_is_held(stayed: str, question: str) -> None:
+def test_a_continuing_question_is_held(stayed: str, question: str) -> None:
     assert after(stayed).holds(chat(question), NOTHING)
     assert after(stayed).holds(chat(stayed, "Here.", question), NOTHING)
 
 
 @pytest.mark.parametrize(("code", "question"), FRESH)
 def test_a_question_of_another_subject_may_leave(code: str, question: str) -> None:
-    for told in SAID.values():
-        for each in told["stayed"]:
+    for cases in SAID.values():
+        for each in cases["stayed"]:
             assert not after(each["said"]).holds(chat(question), NOTHING), each
             # With what stayed before it, it would take that along.
             assert after(each["said"]).holds(chat(each["said"], "", question), NOTHING)
@@ -67,13 +67,13 @@ def test_a_question_of_another_subject_may_leave(code: str, question: str) -> No
 
 
 def test_each_language_has_enough_of_them() -> None:
-    for told in SAID.values():
-        assert sum(len(each["then"]) for each in told["stayed"]) >= 12
-        assert len(told["fresh"]["texts"]) >= 8
-        assert told["changed"]["then"]
+    for cases in SAID.values():
+        assert sum(len(each["then"]) for each in cases["stayed"]) >= 12
+        assert len(cases["fresh"]["texts"]) >= 8
+        assert cases["changed"]["then"]
 
 
-# --- why a question stays, each beside one that may leave ---------------------------
+# --- why a question is kept, each next to one that may be sent ----------------------
 
 
 @pytest.mark.parametrize(
@@ -133,11 +133,11 @@ def test_each_check_keeps_a_question(code: str, stays: str, leaves: str) -> None
         "a long text",
     ],
 )
-def test_what_is_no_question_of_one_language_is_held(text: str) -> None:
+def test_a_question_that_is_not_of_one_language_is_held(text: str) -> None:
     assert not is_everyday(text, ALL)
 
 
-def test_where_it_may_be_in_two_languages_both_must_say_so() -> None:
+def test_a_question_in_two_languages_needs_both_to_accept_it() -> None:
     """Portuguese: "the algorithm". Spanish: "or algorithm"."""
     question = "Como funciona o algoritmo?"
     assert is_everyday(question, ["es"])
@@ -155,7 +155,7 @@ def test_a_mark_that_cannot_be_seen_hides_no_word(mark: str) -> None:
     assert not is_everyday(f"Nenne Flüsse und d{mark}iese.", ["de"])
 
 
-def test_accents_may_be_left_out_but_a_pronoun_is_one() -> None:
+def test_accents_may_be_missing_but_pronouns_are_recognised() -> None:
     assert is_everyday("Cual es la capital de Mongolia?", ["es"])
     assert is_everyday("Nenne Flusse in Europa.", ["de"])
     assert not is_everyday("Donde esta la capital?", ["es"])
@@ -164,8 +164,8 @@ def test_accents_may_be_left_out_but_a_pronoun_is_one() -> None:
 @pytest.mark.parametrize("code", ALL)
 def test_no_word_that_refers_is_a_subject(code: str) -> None:
     """It keeps a question in any case, and would be listed for nothing."""
-    told = Everyday.read(code)
-    assert told.refers.isdisjoint(told.about | told.to_me | told.me)
+    words = Everyday.read(code)
+    assert words.refers.isdisjoint(words.about | words.to_me | words.me)
 
 
 def test_a_word_that_refers_is_known_as_it_is_typed() -> None:
@@ -195,14 +195,14 @@ def test_a_shared_word_is_one_whatever_its_ending(
 # --- with what is remembered ----------------------------------------------------------
 
 
-def test_a_subject_that_stayed_is_held() -> None:
+def test_a_kept_subject_is_held() -> None:
     pins = after("Unser Pfannkuchen ist streng geheim.")
     recipe = "Gib mir ein Rezept für Pfannkuchen ohne Eier."
     assert pins.holds(chat(recipe), NOTHING)
     assert not after("Streng geheim.").holds(chat(recipe), NOTHING)
 
 
-def test_a_summary_in_another_language_is_held_whoever_tells_it() -> None:
+def test_a_summary_in_another_language_is_held_in_any_role() -> None:
     fresh = "Nenne Flüsse in Europa."
     summary = Message(role="system", content="The user's mother is in hospital.")
     query = Query(messages=(summary, *chat(fresh).messages))
@@ -215,7 +215,7 @@ def test_a_summary_in_another_language_is_held_whoever_tells_it() -> None:
     assert not pins.holds(again, NOTHING)
 
 
-def test_where_english_alone_may_leave_its_own_rules_count() -> None:
+def test_with_english_only_its_own_rules_apply() -> None:
     pins = PinnedConversations(by_content=True, languages=["en"])
     pins.add(chat("My mother Anna has cancer."), NOTHING)
     assert not pins.holds(chat("Recommend board games for rainy afternoons."), NOTHING)

@@ -54,7 +54,7 @@ def test_another_process_is_seen(tmp_path: Path) -> None:
     assert other.holds([ONE])
 
 
-def test_the_files_are_private_and_name_nobody(tmp_path: Path) -> None:
+def test_the_files_are_private_and_contain_no_names(tmp_path: Path) -> None:
     usual = os.umask(0)
     try:
         folder = filled(tmp_path / "state" / "curtilage")
@@ -124,7 +124,7 @@ def swap_check(folder: Path) -> None:
         "not ours",
     ],
 )
-def test_what_is_missing_or_damaged_counts_as_kept(
+def test_missing_or_damaged_entries_count_as_kept(
     tmp_path: Path, harm: Callable[[Path], None]
 ) -> None:
     harm(filled(tmp_path))
@@ -142,7 +142,7 @@ def test_what_is_missing_or_damaged_counts_as_kept(
 
 
 @pytest.mark.parametrize("step", ["key", "table"])
-def test_a_crash_while_lost_files_are_made_anew_loses_nothing(
+def test_a_crash_while_lost_files_are_recreated_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """Whichever of the two is there then, it does not pass for a first start."""
@@ -213,7 +213,7 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     assert table.holds([ONE])
 
 
-def test_what_cannot_be_written_is_known_and_written_later(tmp_path: Path) -> None:
+def test_unwritten_entries_are_known_and_written_later(tmp_path: Path) -> None:
     table = KeptConversations(tmp_path)
     holder = sqlite3.connect(tmp_path / TABLE_NAME, isolation_level=None)
     vars(table)["_table"].execute("PRAGMA busy_timeout = 1")
@@ -266,7 +266,7 @@ def test_when_contents_were_kept_is_known_after_a_restart(tmp_path: Path) -> Non
     assert KeptConversations(tmp_path).content_before(b"ward") == 1_700_000_000
 
 
-def test_what_a_running_process_keeps_is_known_to_the_other(tmp_path: Path) -> None:
+def test_an_entry_of_one_running_process_is_known_to_the_other(tmp_path: Path) -> None:
     """Both keep in turn, also in one second: neither value hides the other."""
     one, other = KeptConversations(tmp_path), KeptConversations(tmp_path)
     now_s = 1_700_000_000
@@ -315,7 +315,7 @@ def test_callers_that_share_a_row_are_seen_from_another_process(tmp_path: Path) 
     assert other.content_before(b"0") == 0
 
 
-def test_what_was_forgotten_unwritten_is_written_later(tmp_path: Path) -> None:
+def test_an_unwritten_loss_is_written_later(tmp_path: Path) -> None:
     """A table that was locked for long: the other process learns of the loss."""
     table, other = KeptConversations(tmp_path, share=1), KeptConversations(tmp_path)
     vars(table)["_table"].execute("PRAGMA busy_timeout = 1")

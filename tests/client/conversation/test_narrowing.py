@@ -1,4 +1,4 @@
-"""A part of a conversation leaves of which another part had to stay."""
+"""A part of a conversation is sent although another part is kept local."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -97,7 +97,7 @@ def chat(*said: str, floor: RoutingClass = RoutingClass.PUBLIC) -> Query:
     )
 
 
-async def test_a_fresh_question_leaves_without_its_conversation() -> None:
+async def test_a_fresh_question_is_sent_without_its_conversation() -> None:
     bench = Bench()
     first = await bench.session.ask(chat(SECRET))
     assert (first.route, first.provenance.boundary) == (Answerer.LOCAL, "")
@@ -107,7 +107,7 @@ async def test_a_fresh_question_leaves_without_its_conversation() -> None:
     assert bench.sent == [[{"role": "user", "content": FRESH}]]
 
 
-async def test_what_leaves_is_looked_at_and_recorded_by_itself() -> None:
+async def test_the_reduced_query_is_inspected_and_recorded_by_itself() -> None:
     bench = Bench()
     await bench.session.ask(chat(SECRET, AT_HOME, FRESH))
     assert [len(each.messages) for each in bench.inspector.seen] == [3, 1]
@@ -142,7 +142,9 @@ async def test_the_turns_since_go_along() -> None:
         ("Schreibe mir bitte ein Gedicht.", "language"),
     ],
 )
-async def test_what_may_not_leave_stays_with_a_reason(question: str, why: str) -> None:
+async def test_a_question_that_must_not_be_sent_is_kept_with_a_reason(
+    question: str, why: str
+) -> None:
     bench = Bench()
     await bench.session.ask(chat(SECRET))
     answer = await bench.session.ask(chat(SECRET, AT_HOME, question))
@@ -151,7 +153,7 @@ async def test_what_may_not_leave_stays_with_a_reason(question: str, why: str) -
     assert bench.sent == []
 
 
-async def test_the_local_answer_to_what_stayed_never_goes_along() -> None:
+async def test_the_local_answer_to_a_kept_turn_is_never_sent() -> None:
     # Nothing is found in it, and it was made of what had to stay.
     bench = Bench()
     await bench.session.ask(chat(SECRET))
@@ -161,7 +163,7 @@ async def test_the_local_answer_to_what_stayed_never_goes_along() -> None:
     assert bench.sent == []
 
 
-async def test_a_fallback_home_is_told_the_whole_and_is_no_turn_that_left() -> None:
+async def test_a_local_fallback_gets_the_whole_and_is_no_turn_that_was_sent() -> None:
     bench = Bench()
     bench.enclave.replies = [Reply(status=500), Reply(status=500)]
     await bench.session.ask(chat(SECRET))
@@ -172,7 +174,7 @@ async def test_a_fallback_home_is_told_the_whole_and_is_no_turn_that_left() -> N
     assert (later.route, later.provenance.boundary) == (Answerer.LOCAL, "refers")
 
 
-async def test_without_the_key_the_conversation_stays_whole() -> None:
+async def test_without_the_key_the_whole_conversation_is_kept() -> None:
     bench = Bench(None)
     await bench.session.ask(chat(SECRET))
     answer = await bench.session.ask(chat(SECRET, AT_HOME, FRESH))
@@ -180,14 +182,14 @@ async def test_without_the_key_the_conversation_stays_whole() -> None:
     assert len(bench.inspector.seen) == 2
 
 
-async def test_while_observing_the_conversation_stays_whole() -> None:
+async def test_while_observing_the_whole_conversation_is_kept() -> None:
     bench = Bench(extra="  observe: true\n")
     answer = await bench.session.ask(chat(SECRET, AT_HOME, FRESH))
     assert answer.route is Answerer.LOCAL
     assert len(bench.inspector.seen) == 1
 
 
-async def test_who_wants_it_at_home_gets_it_at_home() -> None:
+async def test_a_request_for_a_local_answer_is_honoured() -> None:
     bench = Bench()
     query = chat(SECRET, AT_HOME, FRESH, floor=RoutingClass.RESTRICTED)
     answer = await bench.session.ask(query)
@@ -195,8 +197,8 @@ async def test_who_wants_it_at_home_gets_it_at_home() -> None:
     assert answer.provenance.boundary == "still_found"
 
 
-async def test_a_class_that_no_enclave_may_answer_stays() -> None:
-    # What leaves of such a conversation is confidential at least.
+async def test_a_class_that_no_enclave_may_answer_is_kept() -> None:
+    # Any sent part of such a conversation is at least confidential.
     bench = Bench(confidential="redacted_extract, tiers: [device]")
     answer = await bench.session.ask(chat(SECRET, AT_HOME, FRESH))
     assert (answer.route, answer.provenance.boundary) == (Answerer.LOCAL, "still_found")
@@ -211,7 +213,7 @@ class Suspicious(WordInspector):
         return await super().ainspect(query)
 
 
-async def test_what_is_found_in_the_part_keeps_it_home() -> None:
+async def test_a_finding_in_the_part_keeps_it_local() -> None:
     bench = Bench(inspector=Suspicious(WORDS))
     answer = await bench.session.ask(chat(SECRET, AT_HOME, FRESH))
     assert (answer.route, answer.provenance.boundary) == (Answerer.LOCAL, "still_found")
@@ -277,7 +279,7 @@ routing:
 PROMPT = "You are a helpful assistant."
 
 
-async def test_a_question_is_held_against_what_is_no_longer_in_its_history() -> None:
+async def test_a_question_is_compared_with_turns_removed_from_its_history() -> None:
     # Applications cut old turns off. Nothing is found in the question, and it is about
     # what stayed: it says a word of it.
     bench = Bench(text=BY_CONTENT + BY_CLASS)

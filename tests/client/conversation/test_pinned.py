@@ -30,7 +30,7 @@ def conversation(*texts: str) -> Query:
     return Query(messages=tuple(Message(role="user", content=each) for each in texts))
 
 
-def test_what_goes_on_from_a_pinned_conversation_is_held() -> None:
+def test_a_continuation_of_a_pinned_conversation_is_held() -> None:
     pins = PinnedConversations()
     pins.add(conversation("a", "b"))
     assert pins.holds(conversation("a", "b", "c"))
@@ -46,7 +46,7 @@ def test_another_conversation_is_not_held() -> None:
     assert not pins.holds(Query(messages=()))
 
 
-def test_the_same_question_again_is_looked_at_afresh() -> None:
+def test_a_repeated_question_is_inspected_again() -> None:
     pins = PinnedConversations()
     pins.add(conversation("a"))
     assert not pins.holds(conversation("a"))
@@ -63,7 +63,7 @@ def asked(name: bytes | None, work: Callable[[], T]) -> T:
     return copy_context().run(does)
 
 
-def test_what_was_forgotten_counts_as_kept() -> None:
+def test_forgotten_conversations_count_as_kept() -> None:
     """More conversations than there is room for, then each goes on."""
     pins = PinnedConversations(limit=2)
     pins.clears(conversation("open"))
@@ -90,7 +90,7 @@ def test_what_was_forgotten_counts_as_kept() -> None:
         ("", "open", "more"),
     ],
 )
-def test_only_what_goes_on_with_the_last_request_is_known(
+def test_only_continuations_of_the_last_request_are_known(
     goes_on: tuple[str, ...],
 ) -> None:
     """That a conversation began by what might leave does not say how it went on."""
@@ -101,7 +101,7 @@ def test_only_what_goes_on_with_the_last_request_is_known(
     assert pins.holds(chat(*goes_on))
 
 
-def test_what_stayed_is_not_known_as_what_may_leave() -> None:
+def test_kept_queries_are_not_known_as_free() -> None:
     pins = PinnedConversations(limit=1)
     pins.clears(conversation("a"))
     pins.add(conversation("a"))
@@ -128,7 +128,7 @@ def test_one_caller_takes_no_room_of_another() -> None:
         assert asked(caller, lambda: pins.holds(conversation("new", "more")))
 
 
-def test_a_caller_with_another_key_is_held_to_what_stayed() -> None:
+def test_a_caller_with_another_key_is_compared_with_kept_content() -> None:
     pins = PinnedConversations()
     asked(b"yesterday", lambda: pins.add(conversation("mine")))
     for caller in (b"today", None, b""):
@@ -189,7 +189,7 @@ def after(*said: str, system: str | None = None) -> PinnedConversations:
     ("stayed", "question"),
     [(stayed, each) for stayed, follow in GOES_ON.items() for each in follow],
 )
-def test_a_question_that_goes_on_is_held(stayed: str, question: str) -> None:
+def test_a_continuing_question_is_held(stayed: str, question: str) -> None:
     assert after(stayed).holds(chat(question), NOTHING)
     assert after(stayed).holds(chat(stayed, ANSWER, question), NOTHING)
 
@@ -204,12 +204,12 @@ def test_a_question_of_another_subject_is_not_held(question: str) -> None:
 
 
 @pytest.mark.parametrize("question", CANNOT_BE_TOLD)
-def test_what_cannot_be_told_is_held(question: str) -> None:
+def test_an_uncertain_question_is_held(question: str) -> None:
     assert all(after(stayed).holds(chat(question), NOTHING) for stayed in GOES_ON)
 
 
 @pytest.mark.parametrize(("stayed", "question"), MISSED)
-def test_what_words_alone_do_not_tell_is_known(stayed: str, question: str) -> None:
+def test_limits_of_comparing_words_are_known(stayed: str, question: str) -> None:
     """It leaves if nothing is found in it; to mend one moves it to another list."""
     assert not after(stayed).holds(chat(question), NOTHING)
 
@@ -230,7 +230,7 @@ def test_without_the_policys_word_contents_do_not_matter() -> None:
     ],
     ids=["as it was", "later", "trimmed", "as another's"],
 )
-def test_what_carries_a_turn_that_stayed_is_held(carries: tuple[str, ...]) -> None:
+def test_a_query_with_a_kept_turn_is_held(carries: tuple[str, ...]) -> None:
     assert after(SAID).holds(chat(*carries), NOTHING)
 
 
@@ -242,7 +242,7 @@ def test_a_summary_that_repeats_is_held(summary: str) -> None:
     assert after(SAID).holds(chat("Hi.", summary, OTHER), NOTHING)
 
 
-def test_the_answer_that_was_given_here_stays_too() -> None:
+def test_the_local_answer_is_kept_too() -> None:
     pins = after(SAID)
     pins.answered(chat(SAID), ANSWER, here=True)
     assert pins.holds(chat("Hi.", ANSWER, OTHER), NOTHING)
@@ -250,7 +250,7 @@ def test_the_answer_that_was_given_here_stays_too() -> None:
     assert not pins.holds(chat(OTHER), NOTHING)
 
 
-def test_what_left_may_leave_again() -> None:
+def test_sent_turns_may_be_sent_again() -> None:
     pins = PinnedConversations(by_content=True)
     first = chat("Explain quicksort with pseudocode.")
     pins.leaves(first)
@@ -262,7 +262,7 @@ def test_what_left_may_leave_again() -> None:
     assert pins.holds(chat(*begun, SAID, ANSWER, OTHER), NOTHING)
 
 
-def test_another_conversation_that_left_is_another() -> None:
+def test_another_sent_conversation_is_independent() -> None:
     pins = after(SAID)
     pins.leaves(chat("Who was Ada Lovelace?"))
     assert not pins.holds(
@@ -271,7 +271,7 @@ def test_another_conversation_that_left_is_another() -> None:
     assert pins.holds(chat("Who was Alan Turing?", "x", "And her mother?"), NOTHING)
 
 
-def test_a_constant_prompt_is_no_repetition() -> None:
+def test_a_constant_prompt_is_not_a_repetition() -> None:
     system = "You are a helpful assistant in our hospital. It is important to be kind."
     pins = after(SAID, system=system)
     assert not pins.holds(chat(OTHER, system=system), NOTHING)
@@ -288,7 +288,7 @@ def test_a_constant_prompt_is_no_repetition() -> None:
         ("identifier.quasi.city", "identifier.quasi.date", False),
     ],
 )
-def test_what_is_found_is_a_repetition(before: str, now: str, *, held: bool) -> None:
+def test_a_finding_counts_as_a_repetition(before: str, now: str, *, held: bool) -> None:
     pins = PinnedConversations(by_content=True)
     pins.add(chat(SAID), Found(frozenset({(before, 0)})))
     assert pins.holds(chat(OTHER), Found(frozenset({(now, 0)}))) is held
@@ -297,7 +297,7 @@ def test_what_is_found_is_a_repetition(before: str, now: str, *, held: bool) -> 
 @pytest.mark.parametrize(
     "name", ["attachment", "timeout", "waited", "error", "opaque_blob"]
 )
-def test_of_what_was_not_read_nothing_can_be_told(name: str) -> None:
+def test_unread_content_keeps_every_question(name: str) -> None:
     pins = PinnedConversations(by_content=True)
     pins.leaves(chat("Tell me about Rome."))
     seen = Found(frozenset({(f"uncertain.{name}", 2)}))
@@ -305,7 +305,7 @@ def test_of_what_was_not_read_nothing_can_be_told(name: str) -> None:
     assert pins.holds(chat("Tell me about Rome.", "x", OTHER), NOTHING)
 
 
-def test_asking_again_is_no_continuation() -> None:
+def test_asking_again_is_not_a_continuation() -> None:
     assert not after(SAID).holds(chat(SAID), NOTHING)
     assert not after(SAID, ANSWER, "And?").holds(chat(SAID), NOTHING)
 
@@ -357,7 +357,7 @@ def test_nothing_of_contents_is_kept_as_text() -> None:
     assert content.words.isdisjoint(other.words)
 
 
-def test_what_goes_on_does_so_when_it_is_asked_again() -> None:
+def test_a_repeated_continuation_is_still_one() -> None:
     pins = after(SAID)
     for question in ("And the dosage?", "List hotels near Anna."):
         for _ in range(3):
@@ -365,7 +365,7 @@ def test_what_goes_on_does_so_when_it_is_asked_again() -> None:
             pins.add(chat(question), NOTHING, own=False)
 
 
-def test_a_turn_that_stayed_is_carried_though_it_left_another_time() -> None:
+def test_a_kept_turn_is_recognised_though_it_was_sent_another_time() -> None:
     pins = after(SAID)
     pins.leaves(chat(SAID))
     assert pins.holds(chat("Compare Vim and Emacs.", SAID, OTHER), NOTHING)
@@ -380,7 +380,7 @@ KEPT, LEFT, ASKED = (
 )
 
 
-def test_a_turn_is_known_to_have_left_or_had_to_stay() -> None:
+def test_a_turn_is_known_as_sent_or_kept() -> None:
     pins = PinnedConversations(by_message=True)
     pins.leaves(chat(OTHER), LEFT)
     pins.answered(chat(OTHER), "A haiku.", here=False, left=True)
@@ -389,7 +389,7 @@ def test_a_turn_is_known_to_have_left_or_had_to_stay() -> None:
     assert pins.taint(query, NOTHING) == (KEPT, KEPT, LEFT, LEFT, ASKED)
 
 
-def test_what_might_have_left_and_was_answered_here_did_not_leave() -> None:
+def test_a_free_query_answered_locally_was_not_sent() -> None:
     pins = PinnedConversations(by_message=True)
     pins.clears(chat(OTHER))
     pins.answered(chat(OTHER), "A haiku.", here=False)
@@ -397,7 +397,7 @@ def test_what_might_have_left_and_was_answered_here_did_not_leave() -> None:
     assert pins.taint(query, NOTHING) == (KEPT, KEPT, ASKED)
 
 
-def test_what_one_caller_sent_another_did_not() -> None:
+def test_one_callers_sent_turns_are_not_anothers() -> None:
     pins = PinnedConversations(by_message=True)
     query = chat(OTHER, ANSWER, SAID)
     asked(b"one", lambda: pins.leaves(chat(OTHER), LEFT))
@@ -422,7 +422,7 @@ def test_a_turn_in_which_something_is_found_had_to_stay() -> None:
         assert tuple(at for at, each in enumerate(taint) if each is KEPT) == kept
 
 
-def test_a_turn_that_left_twice_has_the_more_private_class() -> None:
+def test_a_turn_that_was_sent_twice_has_the_more_private_class() -> None:
     pins = PinnedConversations(by_message=True)
     for each in (ASKED, RoutingClass.CONFIDENTIAL, LEFT):
         pins.leaves(chat(OTHER), each)
@@ -439,7 +439,7 @@ def test_a_turn_that_was_forgotten_had_to_stay() -> None:
     assert pins.taint(chat(OTHER, ANSWER, SAID), NOTHING)[0] is KEPT
 
 
-def test_where_nobody_asks_no_turn_is_remembered() -> None:
+def test_without_a_query_no_turn_is_remembered() -> None:
     pins = PinnedConversations()
     pins.leaves(chat(OTHER), LEFT)
     assert pins.taint(chat(OTHER, ANSWER, SAID), NOTHING)[:2] == (KEPT, KEPT)
@@ -516,7 +516,7 @@ def test_callers_beyond_the_room_count_as_without_a_name() -> None:
 # --- over a restart ---------------------------------------------------------------
 
 
-def test_after_a_restart_what_stayed_stays(tmp_path: Path) -> None:
+def test_after_a_restart_kept_conversations_are_kept(tmp_path: Path) -> None:
     first = PinnedConversations(kept=KeptConversations(tmp_path))
     first.add(conversation("a"))
     assert first.save()
@@ -527,7 +527,7 @@ def test_after_a_restart_what_stayed_stays(tmp_path: Path) -> None:
     assert repr(pins) == "<PinnedConversations: 1>"
 
 
-def test_after_a_restart_words_are_lost_so_all_of_it_stays_for_a_while(
+def test_after_a_restart_without_words_all_is_kept_for_a_while(
     tmp_path: Path,
 ) -> None:
     now = [1e9]
@@ -553,7 +553,9 @@ def test_after_a_restart_words_are_lost_so_all_of_it_stays_for_a_while(
         assert not asked(caller, lambda: pins.holds(chat(OTHER), NOTHING))
 
 
-def test_what_another_running_process_keeps_stays_for_a_while(tmp_path: Path) -> None:
+def test_content_kept_by_another_running_process_is_kept_for_a_while(
+    tmp_path: Path,
+) -> None:
     """It is not known which words it was, to the process that did not keep it."""
     now = [1e9]
     one, other = (

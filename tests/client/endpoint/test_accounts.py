@@ -200,7 +200,7 @@ async def test_credentials_of_another_size_are_none(
 
 
 @pytest.mark.parametrize("socket", [None, object()])
-async def test_a_connection_without_ends_is_of_nobody_that_is_known(
+async def test_a_connection_without_ends_has_no_known_account(
     socket: object,
 ) -> None:
     assert await Callers().account(Transport(None, None, socket)) is None
@@ -214,7 +214,7 @@ async def test_a_connection_without_ends_is_of_nobody_that_is_known(
         (8, [f"Bearer {TOKEN}"], "uid:8"),
         (0, [f"bearer {TOKEN}"], "uid:0"),
         (None, [f"Bearer  {TOKEN} "], "token"),
-        # The superuser is another account: what it runs may connect for somebody.
+        # The superuser is another account: its processes may act for other users.
         (0, [], None),
         (8, [], None),
         (None, [], None),
@@ -261,7 +261,7 @@ def test_a_token_that_others_may_know_is_not_used(tmp_path: Path, mode: int) -> 
 
 
 @pytest.mark.parametrize("content", ["", "short", "x" * 44, "x" * 42 + "é", "x" * 1000])
-def test_a_file_that_is_no_token_is_refused(tmp_path: Path, content: str) -> None:
+def test_a_file_without_a_token_is_refused(tmp_path: Path, content: str) -> None:
     stored_token(tmp_path, secrets.token_urlsafe)
     (tmp_path / accounts.TOKEN_NAME).write_text(content, "utf-8")
     with pytest.raises(ConfigError, match="not a token"):
@@ -337,9 +337,9 @@ async def test_a_stranger_may_know_whether_the_endpoint_is_well(method: str) -> 
         url = f"http://127.0.0.1:{port}{openai_fields.HEALTH_PATH}"
         async with client.request(method, url) as answer:
             assert answer.status == 200
-            told = await answer.read()
+            reported = await answer.read()
         if method == "GET":
-            assert set(json.loads(told)) == {"status"}
+            assert set(json.loads(reported)) == {"status"}
         known = {"Authorization": f"Bearer {TOKEN}"}
         async with client.get(url, headers=known) as answer:
             assert {"status", "policy", "tiers"} <= set(await answer.json())
@@ -437,7 +437,7 @@ async def test_a_socket_that_is_in_use_is_not_replaced(tmp_path: Path) -> None:
                 assert answer.status == 200
 
 
-async def test_a_socket_that_was_left_behind_is_replaced(tmp_path: Path) -> None:
+async def test_a_stale_socket_is_replaced(tmp_path: Path) -> None:
     socket = tmp_path / "endpoint.sock"
     server = await asyncio.start_unix_server(lambda _r, _w: None, str(socket))
     kept = tmp_path / "kept"
@@ -531,8 +531,8 @@ async def as_another(
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", AS_ANOTHER, given, stdout=subprocess.PIPE
     )
-    told, _ = await process.communicate()
-    status, text = json.loads(told)
+    reported, _ = await process.communicate()
+    status, text = json.loads(reported)
     return int(status), str(text)
 
 
@@ -555,9 +555,9 @@ async def test_another_account_is_refused(
         refused = await as_another(uid, port, host=host, family=family)
         assert refused[0] == 401
         assert "endpoint-token" in refused[1]
-        told = await as_another(uid, port, openai_fields.FEEDBACK_PATH, host=host,
+        reported = await as_another(uid, port, openai_fields.FEEDBACK_PATH, host=host,
                                 family=family)  # fmt: skip
-        assert told[0] == 401
+        assert reported[0] == 401
         health = await as_another(uid, port, openai_fields.HEALTH_PATH, host=host,
                                   family=family)  # fmt: skip
         assert (health[0], set(json.loads(health[1]))) == (200, {"status"})

@@ -1,4 +1,4 @@
-"""Programs that connect in great numbers, slowly, or with what is no HTTP."""
+"""Programs that connect in great numbers, slowly, or with malformed HTTP."""
 
 import asyncio
 import json
@@ -50,7 +50,7 @@ async def served(local: AnswersLocally | None = None) -> AsyncGenerator[int]:
 
 
 class Program:
-    """A connection whose octets the test writes itself."""
+    """A connection whose bytes the test writes itself."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -104,7 +104,7 @@ HALF = {
 
 
 @pytest.mark.parametrize("half", HALF.values(), ids=HALF.keys())
-async def test_half_sent_requests_shut_nobody_out(
+async def test_half_sent_requests_exclude_no_other_caller(
     half: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway, "affordable_connections", lambda: 16)
@@ -117,7 +117,7 @@ async def test_half_sent_requests_shut_nobody_out(
             assert await program.rest() == b""
 
 
-async def test_who_speaks_is_closed_after_who_is_silent(
+async def test_silent_connections_are_closed_before_active_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gateway, "affordable_connections", lambda: 4)
@@ -133,7 +133,7 @@ async def test_who_speaks_is_closed_after_who_is_silent(
         assert (await speaks.answer()).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_beyond_the_bound_who_connects_is_told(
+async def test_above_the_limit_new_connections_get_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gateway, "affordable_connections", lambda: 2)
@@ -176,7 +176,7 @@ async def test_a_further_request_that_does_not_come_ends(
         assert await program.rest() == b""
 
 
-async def test_who_does_not_read_loses_the_answer(
+async def test_a_client_that_does_not_read_loses_the_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gateway_door, "UNREAD_S", 0.05)
@@ -188,7 +188,7 @@ async def test_who_does_not_read_loses_the_answer(
             await local.left.wait()
 
 
-async def test_who_reads_a_little_now_and_then_loses_the_answer_too(
+async def test_a_client_that_reads_too_slowly_loses_the_answer_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gateway_door, "UNREAD_S", 0.3)
@@ -217,7 +217,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("octets", MALFORMED.values(), ids=MALFORMED.keys())
-async def test_what_is_no_http_is_told_in_our_words(octets: bytes) -> None:
+async def test_malformed_http_is_answered_in_our_words(octets: bytes) -> None:
     async with served() as port, connected(port) as program:
         program.send(octets)
         head, _, body = (await program.rest()).partition(b"\r\n\r\n")
@@ -258,7 +258,7 @@ async def test_a_head_that_is_too_long_is_called_that(
     assert CANARY.encode() not in head + body
 
 
-async def test_what_will_be_too_large_is_refused_before_it_is_sent() -> None:
+async def test_a_request_announced_as_too_large_is_refused_early() -> None:
     async with served() as port, connected(port) as program:
         program.send(HEAD + b"Content-Length: 1048577\r\nExpect: 100-continue\r\n\r\n")
         answer = await program.answer()
@@ -293,8 +293,8 @@ async def test_no_answer_names_its_maker(method: str, path: str, status: int) ->
     assert b"\r\nServer: curtilage\r\n" in head
     assert CANARY.encode() not in head + body
     if status >= 400:
-        told = json.loads(body)["error"]
-        assert told.keys() == {"message", "type", "param", "code"}
+        reported = json.loads(body)["error"]
+        assert reported.keys() == {"message", "type", "param", "code"}
 
 
 async def test_a_request_may_expect_to_go_on() -> None:
@@ -344,7 +344,7 @@ async def test_the_openai_package_asks_again_when_it_may(
     assert local.times == 2
 
 
-async def test_who_must_wait_is_told_how_long() -> None:
+async def test_a_caller_that_must_wait_learns_how_long() -> None:
     async with (
         served(BusyOnce()) as port,
         aiohttp.ClientSession() as session,
@@ -352,8 +352,11 @@ async def test_who_must_wait_is_told_how_long() -> None:
     ):
         assert response.status == 429
         assert response.headers["Retry-After"] == str(gateway.RETRY_AFTER_S)
-        told = (await response.json())["error"]
-    assert (told["type"], told["code"]) == ("rate_limit_error", "rate_limit_exceeded")
+        reported = (await response.json())["error"]
+    assert (reported["type"], reported["code"]) == (
+        "rate_limit_error",
+        "rate_limit_exceeded",
+    )
 
 
 class Held(ScriptedLocal):

@@ -82,7 +82,7 @@ async def test_a_program_without_a_key_is_held_as_long_as_any_is() -> None:
             assert (await said(url, question, key="two"))["rule"] == "default"
 
 
-async def test_a_declared_conversation_stays_under_another_key() -> None:
+async def test_a_declared_conversation_is_kept_under_another_key() -> None:
     async with served(PLAIN) as url:
         first = await said(url, SLOGANS, key="one", floor="restricted")
         # That it was declared holds for one request; the answer says so.

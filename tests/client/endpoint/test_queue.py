@@ -33,7 +33,7 @@ ASK = {
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """An endpoint whose relay is down until it is told otherwise."""
+    """An endpoint whose relay is down until the test brings it up."""
 
     http: aiohttp.ClientSession
     session: Session
@@ -42,12 +42,14 @@ class Served:
     async def put(self) -> str:
         async with self.http.post("/v1/chat/completions", json=ASK) as response:
             assert response.status == 503
-            assert int(response.headers["Retry-After"]) > 0
-            # Else OpenAI's client asks twice more, and two tickets are nobody's.
+            within_s = int(response.headers["Retry-After"])
+            assert within_s > 0
+            # Otherwise OpenAI's client asks twice more, and loses two tickets.
             assert response.headers["x-should-retry"] == "false"
             error = (await response.json())["error"]
         assert error["code"] == "queued"
         assert error["message"].startswith("I need more time: the relay cannot")
+        assert f"; the next try is within {within_s} s (ticket " in error["message"]
         ticket = error["ticket"]
         assert isinstance(ticket, str)
         return f"/v1/curtilage/queue/{ticket}"
@@ -98,7 +100,7 @@ async def test_a_question_that_waits_is_collected_once_it_is_answered() -> None:
             assert body["choices"][0]["message"]["content"] == "From afar."
 
 
-async def test_who_has_the_answer_drops_it() -> None:
+async def test_the_holder_of_an_answer_can_drop_it() -> None:
     async with served() as client:
         path = await client.put()
         async with client.http.delete(path) as response:
@@ -136,7 +138,7 @@ async def test_without_a_queue_no_ticket_is_known() -> None:
 
 
 async def test_tickets_are_not_listed() -> None:
-    """Who knows a ticket reads the answer: it is nobody's who did not ask."""
+    """The holder of a ticket reads the answer: other callers must not."""
     async with served() as client:
         await client.put()
         for path in ("/v1/curtilage/queue", "/v1/curtilage/queue/"):

@@ -60,7 +60,7 @@ async def served(
 
 
 class Waiting(ScriptedLocal):
-    """Begins when it is told to; then it may be that it cannot."""
+    """Starts when the test wants it; starting may then fail."""
 
     def __init__(self, *, broken: bool = False) -> None:
         super().__init__(broken=broken)
@@ -168,7 +168,7 @@ async def test_a_picture_is_refused_in_the_openai_package() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_fallback_is_told_in_the_body(*, stream: bool) -> None:
+async def test_a_fallback_is_reported_in_the_body(*, stream: bool) -> None:
     enclave = MemoryEnclave(Reply(content=b""))
     body = {"messages": ASK, "stream": stream}
     async with (
@@ -180,9 +180,9 @@ async def test_a_fallback_is_told_in_the_body(*, stream: bool) -> None:
     events = text.split("data: ")[1:-1] if stream else [text]
     bodies = [json.loads(event) for event in events]
     assert {each["model"] for each in bodies} == {"scripted"}
-    (told,) = {each["system_fingerprint"] for each in bodies}
-    assert told.startswith("curtilage:local:fallback:")
-    assert response.headers["x-curtilage-fallback"] == told.rpartition(":")[2]
+    (reported,) = {each["system_fingerprint"] for each in bodies}
+    assert reported.startswith("curtilage:local:fallback:")
+    assert response.headers["x-curtilage-fallback"] == reported.rpartition(":")[2]
 
 
 async def test_the_body_names_the_release_that_answered() -> None:
@@ -261,7 +261,7 @@ async def test_a_cut_stream_has_no_end_mark() -> None:
         "cross-site-listed",
     ],
 )
-async def test_a_wrong_request_is_told(
+async def test_a_wrong_request_is_reported(
     body: bytes, headers: dict[str, str], status: int
 ) -> None:
     async with served(local=ScriptedLocal()) as url, http() as session:
@@ -304,7 +304,7 @@ async def test_no_answerer_is_an_honest_error() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_somebody_thinks_of_an_answer_is_taken_once(*, stream: bool) -> None:
+async def test_feedback_on_an_answer_is_accepted_once(*, stream: bool) -> None:
     counts = Counts()
     telemetry.use(counts.telemetry)
     async with (
@@ -348,7 +348,7 @@ async def _answer_id(client: openai.AsyncOpenAI, *, stream: bool) -> str:
         ([CANARY], None),
     ],
 )
-async def test_a_wrong_word_is_told(body: object, param: str | None) -> None:
+async def test_a_wrong_word_is_reported(body: object, param: str | None) -> None:
     async with served(enclave=MemoryEnclave()) as url, http() as client:
         said = await client.post(f"{url}{openai_fields.FEEDBACK_PATH}", json=body)
         assert said.status == 400
@@ -367,7 +367,7 @@ async def test_a_word_is_json_and_nothing_that_a_page_may_post() -> None:
         assert "content type" in await said.text()
 
 
-async def test_other_paths_and_methods_are_told() -> None:
+async def test_other_paths_and_methods_are_reported() -> None:
     async with served(local=ScriptedLocal()) as url, http() as session:
         for path in ("/", "/v1/embeddings", "/v1/models/other"):
             async with session.get(url + path) as response:
@@ -402,11 +402,11 @@ async def test_without_a_local_model_nothing_is_marked() -> None:
         http() as session,
         session.get(f"{url}/v1/models/curtilage") as response,
     ):
-        told = await response.json()
-    assert told["curtilage"] == {"local_model": "none", "demonstration": False}
+        reported = await response.json()
+    assert reported["curtilage"] == {"local_model": "none", "demonstration": False}
 
 
-async def test_another_model_is_told_which_there_are() -> None:
+async def test_for_another_model_the_error_lists_the_models() -> None:
     async with (
         served(local=ScriptedLocal()) as url,
         openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused") as client,
@@ -426,7 +426,7 @@ async def test_another_model_is_told_which_there_are() -> None:
             assert CANARY not in str(refused.value)
 
 
-async def test_another_path_is_told_which_there_are() -> None:
+async def test_for_another_path_the_error_lists_the_paths() -> None:
     async with (
         served(local=ScriptedLocal()) as url,
         openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused") as client,
@@ -439,7 +439,7 @@ async def test_another_path_is_told_which_there_are() -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("found", [(), ("financial.pan",)])
-async def test_what_was_dropped_is_listed_by_name(
+async def test_dropped_fields_are_listed_by_name(
     found: tuple[str, ...], *, stream: bool
 ) -> None:
     local, enclave = ScriptedLocal(), MemoryEnclave()
@@ -470,7 +470,7 @@ async def test_what_was_dropped_is_listed_by_name(
     )
 
 
-async def test_what_was_dropped_is_listed_with_a_refusal() -> None:
+async def test_dropped_fields_are_listed_with_a_refusal() -> None:
     async with served("financial.pan") as url, http() as session:
         body = {"messages": ASK, "user": CANARY}
         async with session.post(f"{url}/v1/chat/completions", json=body) as response:
@@ -540,7 +540,7 @@ async def test_health_says_what_is_wrong(
     assert there == {"in_process": local, "attested": False}
 
 
-async def test_a_client_that_leaves_stops_the_model() -> None:
+async def test_a_client_that_disconnects_stops_the_model() -> None:
     local = SlowLocal()
     async with served("financial.pan", local=local) as url, http() as session:
         body = {"messages": ASK, "stream": True}
@@ -551,7 +551,7 @@ async def test_a_client_that_leaves_stops_the_model() -> None:
             await local.stopped_event.wait()
 
 
-async def test_a_client_that_leaves_does_not_show_on_the_wire() -> None:
+async def test_a_client_that_disconnects_is_not_visible_on_the_wire() -> None:
     enclave = MemoryEnclave()
     enclave.held = 300
     async with served(enclave=enclave) as url, http() as session:
@@ -566,7 +566,7 @@ async def test_a_client_that_leaves_does_not_show_on_the_wire() -> None:
             await enclave.ended.wait()
 
 
-async def test_an_unforeseen_error_tells_nothing() -> None:
+async def test_an_unforeseen_error_reveals_nothing() -> None:
     async with (
         served("financial.pan", local=BrokenLocal()) as url,
         http() as session,
@@ -593,7 +593,7 @@ async def test_only_loopback_is_served() -> None:
                 pass
 
 
-async def test_a_taken_port_is_told() -> None:
+async def test_a_taken_port_is_reported() -> None:
     async with served(local=ScriptedLocal()) as url:
         port = int(url.rpartition(":")[2])
         with pytest.raises(ListenError, match="--port"):
@@ -637,7 +637,7 @@ class SlowLocal(ScriptedLocal):
 
 
 class BrokenLocal(ScriptedLocal):
-    """Fails in a way that nobody foresaw."""
+    """Fails in an unexpected way."""
 
     @override
     async def generate(
@@ -652,7 +652,7 @@ class BrokenLocal(ScriptedLocal):
 async def test_after_a_second_of_silence_there_is_a_sign_of_life(
     *, broken: bool
 ) -> None:
-    """Its status is said by then; what goes wrong later stands in the stream."""
+    """Its status was sent by then; a later error is in the stream."""
     local = Waiting(broken=broken)
     async with (
         served("financial.pan", local=local) as url,

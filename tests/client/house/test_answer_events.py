@@ -52,7 +52,7 @@ def test_each_server_is_understood(server: tuple[bytes, ...]) -> None:
 
 
 @given(PLACES)
-def test_where_the_body_is_cut_does_not_matter(places: list[int]) -> None:
+def test_the_body_may_be_cut_anywhere(places: list[int]) -> None:
     assert read(cut(b"".join(VLLM), places)) == read(VLLM)
 
 
@@ -68,7 +68,7 @@ def test_log_probabilities_are_those_of_the_text() -> None:
 
 
 @pytest.mark.parametrize("given", [None, {}, {"content": None}, {"content": []}])
-def test_an_answer_without_the_log_probabilities_that_were_asked_for_is_none(
+def test_an_answer_without_requested_log_probabilities_is_refused(
     given: object,
 ) -> None:
     said = chunk({"content": "yes"}, logprobs=given)
@@ -98,7 +98,7 @@ def test_no_counts_are_no_lie() -> None:
     )
 
 
-def test_what_a_model_thinks_is_not_shown() -> None:
+def test_reasoning_is_not_shown() -> None:
     thought = [chunk({"reasoning_content": CANARY}), chunk({"reasoning": CANARY})]
     assert read([*thought, SAID, STOP, DONE])[0] == Delta(text="yes")
 
@@ -121,7 +121,7 @@ def test_an_end_without_a_reason_is_incomplete() -> None:
     ],
     ids=["vllm", "older vllm"],
 )
-def test_a_server_that_says_it_failed_is_believed(failure: bytes) -> None:
+def test_an_error_reported_by_the_server_is_a_failure(failure: bytes) -> None:
     assert refused(SAID, failure) is FailureReason.HOUSE_FAILED
 
 
@@ -155,7 +155,7 @@ def test_a_server_that_says_it_failed_is_believed(failure: bytes) -> None:
         data({"usage": {"prompt_tokens": 1, "completion_tokens": 2**40}}),
     ],
 )
-def test_what_is_no_such_answer_is_broken(broken: bytes) -> None:
+def test_another_format_is_broken(broken: bytes) -> None:
     assert refused(broken) is FailureReason.HOUSE_ANSWER_BROKEN
 
 

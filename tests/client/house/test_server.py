@@ -1,4 +1,4 @@
-"""The door to the house's server, tried against servers that answer and that do not."""
+"""The client of an on-premises server, against servers that answer and that do not."""
 
 import asyncio
 import json
@@ -57,7 +57,7 @@ OTHER = Query(messages=(Message(role="user", content="another"),))
 
 
 async def failure(asked: Asked, query: Query = QUERY) -> HouseUnavailableError:
-    """Ask in vain; nothing that went either way is in what is told."""
+    """Ask in vain; the error contains nothing of request or response."""
     with pytest.raises(HouseUnavailableError) as error:
         await asked.ask(query)
     assert error.value.__cause__ is None
@@ -131,7 +131,7 @@ async def test_all_of_the_query_is_asked_and_nothing_else() -> None:
     async with house(answer) as asked:
         await asked.ask(query)
     assert (seen[0].method, seen[0].path_qs) == ("POST", "/v1/chat/completions")
-    # What the enclave gets is coarser: here nothing leaves the house.
+    # The enclave gets coarser values: an on-premises server gets the exact ones.
     assert json.loads(bodies[0]) == {
         "model": "m",
         "messages": [
@@ -148,7 +148,7 @@ async def test_all_of_the_query_is_asked_and_nothing_else() -> None:
     }
 
 
-async def test_what_was_not_asked_for_is_not_asked() -> None:
+async def test_unset_fields_are_not_sent() -> None:
     bodies: list[bytes] = []
     async with house(says(*VLLM, seen=bodies)) as asked:
         await asked.ask()
@@ -171,7 +171,7 @@ async def test_log_probabilities_are_asked_for_and_given() -> None:
     assert json.loads(bodies[0])["logprobs"] is True
 
 
-async def test_the_request_names_nobody() -> None:
+async def test_the_request_identifies_no_one() -> None:
     seen: list[web.BaseRequest] = []
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
@@ -192,7 +192,7 @@ async def test_the_request_names_nobody() -> None:
         }
 
 
-async def test_the_key_is_shown_and_told_to_nobody_else(tmp_path: Path) -> None:
+async def test_the_key_is_sent_to_the_server_only(tmp_path: Path) -> None:
     seen: list[str] = []
     path = tmp_path / "house.key"
     path.write_text(API_KEY)
@@ -238,7 +238,7 @@ async def test_several_ask_at_a_time() -> None:
     assert first == second
 
 
-async def test_who_stops_reading_hangs_up() -> None:
+async def test_closing_the_iterator_closes_the_connection() -> None:
     gone = asyncio.Event()
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
@@ -268,7 +268,7 @@ async def test_it_can_be_closed_before_it_was_used_and_twice() -> None:
 # --- who may ask -----------------------------------------------------------------
 
 
-async def test_without_a_permit_nobody_is_asked() -> None:
+async def test_without_a_permit_no_server_is_asked() -> None:
     seen: list[bytes] = []
     inspection = inspection_of(
         findings=(), payload_digest=QUERY.payload_digest(), messages=1
@@ -320,7 +320,7 @@ async def test_a_permit_is_for_one_server() -> None:
     assert (refusal, seen) == (PermitRefusal.SERVER, [])
 
 
-async def test_a_permit_is_good_once_even_if_nobody_answered() -> None:
+async def test_a_permit_is_valid_once_even_without_an_answer() -> None:
     seen: list[bytes] = []
 
     async def busy(request: web.BaseRequest) -> web.Response:
@@ -344,7 +344,7 @@ async def test_a_permit_ends() -> None:
     assert (refusal, seen) == (PermitRefusal.EXPIRED, [])
 
 
-async def test_text_without_utf8_is_refused_and_not_told() -> None:
+async def test_text_without_utf8_is_refused_and_not_reported() -> None:
     seen: list[bytes] = []
     broken = Query(messages=(Message(role="user", content=f"{CANARY}\ud800"),))
     async with house(says(*VLLM, seen=seen)) as asked:
@@ -439,7 +439,7 @@ async def test_no_redirect_is_followed(status: int) -> None:
         {"Content-Type": "text/event-stream", "Content-Encoding": "gzip"},
     ],
 )
-async def test_what_is_no_stream_of_events_is_broken(headers: dict[str, str]) -> None:
+async def test_a_body_without_events_is_broken(headers: dict[str, str]) -> None:
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse(headers=headers)
         await response.prepare(request)
@@ -459,18 +459,18 @@ async def test_what_is_no_stream_of_events_is_broken(headers: dict[str, str]) ->
         ([SAID, f"data: {CANARY}\n\n".encode()], FailureReason.HOUSE_ANSWER_BROKEN),
         ([b"x" * (MAX_EVENT_BYTES + 1)], FailureReason.HOUSE_ANSWER_BROKEN),
         ([SAID, b'data: {"error": {}}\n\n'], FailureReason.HOUSE_FAILED),
-        # As llama.cpp's server told errors until 2025: in a field of that name.
+        # As llama.cpp's server reported errors until 2025: in a field of that name.
         ([SAID, b"error: {}\n\n"], FailureReason.HOUSE_ANSWER_INCOMPLETE),
     ],
 )
-async def test_an_answer_that_is_not_whole_is_told(
+async def test_an_incomplete_answer_is_reported(
     events: list[bytes], expected: FailureReason
 ) -> None:
     assert await refused(says(*events)) is expected
 
 
 @pytest.mark.parametrize("begun", [False, True])
-async def test_a_connection_that_is_lost_is_told(begun: bool) -> None:
+async def test_a_lost_connection_is_reported(begun: bool) -> None:
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         if begun:
@@ -485,7 +485,7 @@ async def test_a_connection_that_is_lost_is_told(begun: bool) -> None:
     assert await refused(answer) is expected
 
 
-async def test_what_is_no_http_is_broken() -> None:
+async def test_malformed_http_is_broken() -> None:
     async def handle(
         reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
@@ -517,7 +517,7 @@ def _slow(*begins: bytes, goes_on: bytes = b"") -> Handler:
     return answer
 
 
-async def test_who_never_answers_is_late() -> None:
+async def test_a_silent_server_is_late() -> None:
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         del request
         await _forever()
@@ -532,7 +532,7 @@ async def test_comments_are_no_answer() -> None:
     assert await refused(server, first_s=0.2) is FailureReason.HOUSE_LATE
 
 
-async def test_who_stops_in_the_middle_is_late() -> None:
+async def test_a_server_that_stops_in_the_middle_is_late() -> None:
     async with house(_slow(SAID, goes_on=b":\n\n"), stall_s=0.2) as asked:
         events = asked.server.generate(asked.permit(), QUERY)
         assert await anext(events) == Delta(text="yes")
@@ -619,7 +619,7 @@ async def test_a_reader_that_is_slow_costs_the_server_nothing() -> None:
     assert isinstance(seen[-1], Finished)
 
 
-async def test_nobody_there_is_told() -> None:
+async def test_an_unreachable_server_is_reported() -> None:
     settings = house_settings(
         address="http://127.0.0.1:9/v1", model="m", plain_loopback=True
     )
@@ -682,7 +682,7 @@ async def _as_asked(request: web.BaseRequest) -> web.StreamResponse:
 
 
 async def test_nothing_is_kept_of_question_or_answer() -> None:
-    """However it ended, and while the door stays open."""
+    """However it ended, and while the client is still open."""
     ended = asyncio.Queue[None]()
 
     async def noted(request: web.BaseRequest) -> web.StreamResponse:
@@ -733,7 +733,7 @@ async def behind_tls(
     pin: str = "",
     newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3,
 ) -> AsyncGenerator[tuple[Asked, list[bytes]]]:
-    """Serve as ``name``; yield a door that believes ``ca`` or ``pin``."""
+    """Serve as ``name``; yield a client that trusts ``ca`` or ``pin``."""
     seen: list[bytes] = []
     context = certificates.server(name)
     context.maximum_version = newest
@@ -749,7 +749,7 @@ async def behind_tls(
 
 
 @pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_the_named_authority_is_believed(
+async def test_the_named_authority_is_trusted(
     certificates: Certificates, newest: ssl.TLSVersion
 ) -> None:
     async with behind_tls(certificates, newest=newest) as (asked, seen):
@@ -766,14 +766,16 @@ async def test_the_named_authority_is_believed(
         ("expired", "authority"),
     ],
 )
-async def test_nobody_else_is(certificates: Certificates, name: str, ca: str) -> None:
+async def test_no_other_authority_is_trusted(
+    certificates: Certificates, name: str, ca: str
+) -> None:
     async with behind_tls(certificates, name, ca=ca) as (asked, seen):
         assert (await failure(asked)).reason is FailureReason.HOUSE_UNTRUSTED
     assert seen == []
 
 
 @pytest.mark.parametrize("name", ["server", "untrusted", "misnamed", "expired"])
-async def test_who_has_the_key_is_the_server(
+async def test_the_server_is_identified_by_its_key(
     certificates: Certificates, name: str
 ) -> None:
     pin = pin_of(certificates, name)
@@ -782,7 +784,9 @@ async def test_who_has_the_key_is_the_server(
     assert len(seen) == 1
 
 
-async def test_another_key_is_told_nothing(certificates: Certificates) -> None:
+async def test_a_server_with_another_key_is_sent_nothing(
+    certificates: Certificates,
+) -> None:
     """Not a byte, which the server's HTTP could not see: so its bytes are counted."""
     said: asyncio.Queue[bytes] = asyncio.Queue()
 
@@ -805,7 +809,7 @@ async def test_another_key_is_told_nothing(certificates: Certificates) -> None:
             assert await said.get() == b""
 
 
-async def test_what_speaks_no_tls_is_told(certificates: Certificates) -> None:
+async def test_a_server_without_tls_is_reported(certificates: Certificates) -> None:
     async with serving(says(*VLLM)) as plain:
         settings = house_settings(
             address=plain.replace("http:", "https:"),
@@ -840,7 +844,7 @@ async def test_a_socket_that_others_could_have_put_there_is_not(tmp_path: Path) 
     assert seen == []
 
 
-async def test_no_socket_is_nobody(tmp_path: Path) -> None:
+async def test_a_missing_socket_is_unreachable(tmp_path: Path) -> None:
     settings = house_settings(address=f"unix:{tmp_path}/vllm.sock", model="m")
     async with asking(settings) as asked:
         assert (await failure(asked)).reason is FailureReason.HOUSE_UNREACHABLE

@@ -1,4 +1,4 @@
-"""Which addresses are taken, and whom a socket may belong to."""
+"""Accepted addresses, and the owners that a socket may have."""
 
 import os
 import socket
@@ -88,8 +88,8 @@ def test_plain_http_to_others_is_refused_always(address: str) -> None:
         "https://llm.clinic.example/v1#a",
     ],
 )
-def test_anything_else_is_no_address(address: str) -> None:
-    with pytest.raises(ConfigError, match="house address"):
+def test_anything_else_is_not_an_address(address: str) -> None:
+    with pytest.raises(ConfigError, match="on-premises address"):
         settings(address, spki_sha256=PIN)
 
 
@@ -100,9 +100,11 @@ def test_a_socket_is_named_by_its_whole_path(address: str) -> None:
 
 
 @pytest.mark.parametrize(("ca", "pin"), [(b"", ""), (b"x", PIN)])
-def test_either_an_authority_or_a_key_says_who_it_is(ca: bytes, pin: str) -> None:
+def test_either_an_authority_or_a_key_identifies_the_server(
+    ca: bytes, pin: str
+) -> None:
     """And the system's authorities do not."""
-    with pytest.raises(ConfigError, match="expected ca or spki_sha256"):
+    with pytest.raises(ConfigError, match="set ca or spki_sha256"):
         house_settings(
             address="https://a.example/v1", model="m", ca=ca, spki_sha256=pin
         )
@@ -121,7 +123,7 @@ def test_an_authority_is_a_certificate(ca: bytes) -> None:
 
 
 @pytest.mark.parametrize("address", ["unix:/run/a.sock", "http://127.0.0.1:1/v1"])
-def test_what_nobody_would_look_at_is_refused(address: str) -> None:
+def test_an_unused_setting_is_refused(address: str) -> None:
     with pytest.raises(ConfigError, match="are for https"):
         house_settings(address=address, model="m", spki_sha256=PIN, plain_loopback=True)
 
@@ -172,7 +174,7 @@ def bound(path: Path) -> Generator[Path]:
         yield path
 
 
-def test_our_own_socket_in_our_own_folder_will_do(tmp_path: Path) -> None:
+def test_our_own_socket_in_our_own_folder_is_accepted(tmp_path: Path) -> None:
     with bound(tmp_path / "a.sock") as path:
         require_private_socket(path)
         link = tmp_path / "link.sock"
@@ -180,7 +182,7 @@ def test_our_own_socket_in_our_own_folder_will_do(tmp_path: Path) -> None:
         require_private_socket(link)
 
 
-def test_a_file_is_no_socket(tmp_path: Path) -> None:
+def test_a_file_is_not_a_socket(tmp_path: Path) -> None:
     path = tmp_path / "a.sock"
     path.touch()
     with pytest.raises(PermissionError, match="not a socket"):
@@ -188,7 +190,7 @@ def test_a_file_is_no_socket(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o722, 0o1777])
-def test_nobody_else_may_write_to_the_folder(tmp_path: Path, mode: int) -> None:
+def test_no_other_account_may_write_to_the_folder(tmp_path: Path, mode: int) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     with bound(folder / "a.sock") as path:
@@ -200,7 +202,7 @@ def test_nobody_else_may_write_to_the_folder(tmp_path: Path, mode: int) -> None:
                 require_private_socket(each)
 
 
-def test_nobody_else_may_exchange_the_folder(tmp_path: Path) -> None:
+def test_no_other_account_may_replace_the_folder(tmp_path: Path) -> None:
     above = tmp_path / "above"
     (above / "folder").mkdir(parents=True)
     with bound(above / "folder" / "a.sock") as path:
@@ -227,7 +229,9 @@ def test_the_folder_is_ours_or_the_servers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("inner", [False, True])
-def test_nobody_else_may_say_where_a_link_leads(tmp_path: Path, *, inner: bool) -> None:
+def test_no_other_account_may_choose_the_target_of_a_link(
+    tmp_path: Path, *, inner: bool
+) -> None:
     # In a folder such as /tmp anybody may put a link, to a socket of his own in a
     # folder of his own: which are as private as could be.
     shared, own = tmp_path / "shared", tmp_path / "own"
@@ -254,6 +258,6 @@ def test_links_that_lead_nowhere_are_no_socket(tmp_path: Path) -> None:
         require_private_socket(link)
 
 
-def test_no_socket_is_no_trouble_of_permissions(tmp_path: Path) -> None:
+def test_a_missing_socket_is_not_a_permission_problem(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         require_private_socket(tmp_path / "a.sock")

@@ -94,7 +94,7 @@ def test_a_model_that_was_made_for_code_is_best_for_code_alone(
         assert ("coder" in (chosen or "")) is (task == "code" and memory > 1 << 30)
 
 
-def test_an_accepted_licence_is_no_reason_any_more() -> None:
+def test_an_accepted_licence_is_no_longer_a_reason() -> None:
     assert best(advise(LARGE, here=(), accepted="qwen-research")) == RESEARCH
     assert best(advise(LARGE, here=(), accepted="Apache-2.0")) == BEST
 
@@ -113,7 +113,7 @@ def test_memory_that_is_named_is_taken_whole() -> None:
     assert best(advise(LARGE, here=(), memory_bytes=need - 64)) == SMALL
 
 
-def test_what_does_not_fit_at_all_is_not_recommended() -> None:
+def test_a_model_that_does_not_fit_is_not_recommended() -> None:
     advice = advise(LARGE, here=(), memory_bytes=1)
     assert best(advice) is None
     assert all("memory" in each.against for each in advice)
@@ -126,7 +126,7 @@ def test_room_is_needed_for_what_is_not_here() -> None:
     assert (only.model.name, only.against) == (SMALL, ())
 
 
-def test_what_is_unknown_is_no_reason_against_a_model() -> None:
+def test_unknown_resources_are_no_reason_against_a_model() -> None:
     unknown = Machine(memory_bytes=None, cpus=1, room_bytes=None, metered=None)
     assert best(advise(unknown, here=())) == BEST
 

@@ -96,11 +96,11 @@ def test_pull_sends_no_credentials(registry: Registry, hub: FakeHub) -> None:
     assert "canary" not in repr(hub.asked)
 
 
-def test_broken_pull_goes_on_where_it_stopped(
+def test_an_interrupted_download_is_resumed(
     registry: Registry, root: Path, hub: FakeHub
 ) -> None:
     hub.break_after = 100_000
-    # The library itself tries a few times; what came stays.
+    # The library itself retries; the partial file is kept.
     with pytest.raises(ModelPullError, match="download failed"):
         _pull_once(registry, hub)
     (partial,) = (root / "models").iterdir()
@@ -124,7 +124,7 @@ def _pull_once(registry: Registry, hub: FakeHub) -> None:
     pull(registry, request(), progress=stop_at_third_try, endpoint=hub.url)
 
 
-def test_pull_starts_anew_where_the_server_knows_no_ranges(
+def test_a_download_restarts_if_the_server_supports_no_ranges(
     registry: Registry, root: Path, hub: FakeHub
 ) -> None:
     hub.ignore_ranges = True
@@ -134,7 +134,7 @@ def test_pull_starts_anew_where_the_server_knows_no_ranges(
     assert registry.verify("tiny").size_bytes == len(CONTENT)
 
 
-def test_pull_starts_anew_after_a_partial_file_that_is_too_long(
+def test_a_download_restarts_after_an_overlong_partial_file(
     registry: Registry, root: Path, hub: FakeHub
 ) -> None:
     (root / "models").mkdir(parents=True)
@@ -143,7 +143,7 @@ def test_pull_starts_anew_after_a_partial_file_that_is_too_long(
     assert registry.verify("tiny").size_bytes == len(CONTENT)
 
 
-def test_pull_refuses_another_digest_and_leaves_nothing(
+def test_a_download_with_another_digest_is_deleted(
     registry: Registry, root: Path, hub: FakeHub
 ) -> None:
     hub.content = CONTENT[:-1] + b"x"
@@ -217,7 +217,7 @@ def test_pull_refuses_a_taken_name_before_it_fetches(
     registry: Registry, file: Path, hub: FakeHub
 ) -> None:
     registry.add("tiny", file, SHA256)
-    with pytest.raises(ModelRegistryError, match="another file already"):
+    with pytest.raises(ModelRegistryError, match="for another file"):
         pull(registry, request(sha256="00" * 32), endpoint=hub.url)
     assert hub.asked == []
 
@@ -248,13 +248,13 @@ def test_missing_extra_is_named(
         pull(registry, request())
 
 
-def test_the_library_is_told_to_report_nothing_before_it_is_imported(
+def test_the_library_is_set_to_report_nothing_before_it_is_imported(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = told_at_import(monkeypatch, "huggingface_hub", "HF_HUB_DISABLE_TELEMETRY")
+    values = told_at_import(monkeypatch, "huggingface_hub", "HF_HUB_DISABLE_TELEMETRY")
     with pytest.raises(ModelPullError):
         pull(registry, request())
-    assert told == ["1"]
+    assert values == ["1"]
 
 
 def test_a_size_that_is_known_is_agreed_to_before_the_network_is_asked(
@@ -318,7 +318,7 @@ def test_no_room_is_said_before_the_file_is_fetched(
     assert "GET" not in {method for method, _, _ in hub.asked}
 
 
-def test_what_is_here_already_needs_no_room(
+def test_an_existing_file_needs_no_space(
     registry: Registry, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry.folder.mkdir(parents=True)

@@ -29,7 +29,7 @@ from curtilage.client.local.model import (
 from curtilage.client.query import Message, Query, Settings
 
 ASKED = "Which remedy did the patient get against her headache?"
-TOLD = "On the ward the patient got sumatriptan, a remedy against headache."
+FACT = "On the ward the patient got sumatriptan, a remedy against headache."
 OCTETS = 16  # of a token, at most: ``decoding.MAX_BYTES_PER_TOKEN``
 DULL = "Nothing of note happened on that day, and everybody went home at five. "
 
@@ -80,25 +80,25 @@ async def events_of(model: Model, query: Query) -> tuple[list[AnswerEvent], list
         return [event async for event in events], left
 
 
-async def told(model: Model, query: Query) -> tuple[str, list[int]]:
+async def answer_to(model: Model, query: Query) -> tuple[str, list[int]]:
     """Return what the model wrote; the client's line about it is no part of that."""
     events, left = await events_of(model, query)
     pieces = [each for each in events if isinstance(each, Delta) and not each.note]
     return "".join(each.text for each in pieces), left
 
 
-async def test_what_fits_is_asked_as_it_is() -> None:
+async def test_a_fitting_query_is_not_changed() -> None:
     query = conversation(ASKED)
     model = Model(4096)
-    assert await told(model, query) == (ASKED, [])
+    assert await answer_to(model, query) == (ASKED, [])
     assert model.asked == [query]
 
 
 async def test_of_a_long_text_what_the_question_is_about_is_read() -> None:
-    query = long(TOLD, prompt="Be brief.")
-    text, left = await told(model := Model(3000), query)
+    query = long(FACT, prompt="Be brief.")
+    text, left = await answer_to(model := Model(3000), query)
     assert text.startswith(ASKED)
-    assert TOLD in text
+    assert FACT in text
     assert GAP in text
     assert model.asked[-1].messages[0].content == "Be brief."
     assert left == [
@@ -108,14 +108,14 @@ async def test_of_a_long_text_what_the_question_is_about_is_read() -> None:
 
 
 async def test_a_text_that_was_not_counted_is_shortened_again() -> None:
-    text, left = await told(model := Model(1500), long(TOLD))
-    assert TOLD in text
+    text, left = await answer_to(model := Model(1500), long(FACT))
+    assert FACT in text
     assert len(model.asked) > 2
     assert left == sorted(left)
 
 
 async def test_an_answer_to_a_part_begins_with_how_much_was_read() -> None:
-    query = long(TOLD)
+    query = long(FACT)
     events, _ = await events_of(model := Model(3000), query)
     read, whole = (
         sum(len(each.content) for each in asked.messages)
@@ -148,8 +148,8 @@ async def test_an_answer_to_all_of_it_has_no_such_line() -> None:
     ],
     ids=["not counted", "does not say"],
 )
-async def test_what_is_estimated_is_called_so(model: Model, said: str) -> None:
-    events, _ = await events_of(model, long(TOLD))
+async def test_an_estimate_is_marked_as_one(model: Model, said: str) -> None:
+    events, _ = await events_of(model, long(FACT))
     assert isinstance(events[0], Delta)
     assert re.fullmatch(said, events[0].text), events[0].text
 
@@ -160,7 +160,7 @@ async def test_an_answer_without_a_word_says_it_as_well() -> None:
             if isinstance(event, Finished):
                 yield event
 
-    answer = shortened_to_fit(silent, long(TOLD), lambda _: None)
+    answer = shortened_to_fit(silent, long(FACT), lambda _: None)
     first, last = [event async for event in answer]
     assert isinstance(first, Delta)
     assert first.note
@@ -169,7 +169,7 @@ async def test_an_answer_without_a_word_says_it_as_well() -> None:
 
 @pytest.mark.parametrize("says", [True, False])
 async def test_the_line_is_taken_off_where_the_answer_comes_back(says: bool) -> None:
-    events, _ = await events_of(Model(3000, says=says), long(TOLD))
+    events, _ = await events_of(Model(3000, says=says), long(FACT))
     assert isinstance(events[0], Delta)
     for text in (f"{events[0].text}Yes.", f"  {events[0].text.strip()} Yes."):
         assert without_reading_note("assistant", text) == "Yes."
@@ -180,7 +180,7 @@ async def test_the_line_is_taken_off_where_the_answer_comes_back(says: bool) -> 
 
 async def test_the_end_of_a_conversation_remains_before_its_beginning() -> None:
     turns = [f"Turn {at}. {DULL}" for at in range(60)]
-    text, _ = await told(model := Model(2000), conversation(*turns, "Go on."))
+    text, _ = await answer_to(model := Model(2000), conversation(*turns, "Go on."))
     asked = model.asked[-1].messages
     assert text == asked[-1].content == "Go on."
     assert "Turn 59." in asked[-2].content
@@ -189,10 +189,10 @@ async def test_the_end_of_a_conversation_remains_before_its_beginning() -> None:
 
 
 @pytest.mark.parametrize("room", [LEAST_ROOM_TOKENS, 20])
-async def test_where_no_question_would_fit_none_is_asked(room: int) -> None:
+async def test_without_room_for_a_question_none_is_asked(room: int) -> None:
     model = Model(100 + room)
     with pytest.raises(LocalContextTooLongError):
-        await told(model, long(""))
+        await answer_to(model, long(""))
 
 
 async def test_a_model_that_never_holds_it_is_asked_a_few_times_only() -> None:
@@ -237,7 +237,7 @@ def test_nothing_is_said_that_was_not_there(
     assert less.settings == query.settings
 
 
-def test_a_turn_that_is_shorter_than_its_mark_stands() -> None:
+def test_a_turn_that_is_shorter_than_its_mark_is_kept() -> None:
     query = conversation("Hi.", DULL * 90, ASKED, max_tokens=10)
     less = shortened(query, prompt_tokens=2000, context_tokens=200)
     assert less is not None
@@ -274,7 +274,7 @@ async def test_an_answer_that_began_is_waited_for() -> None:
     assert isinstance(await last, Finished)
 
 
-async def test_a_failure_is_told_as_it_is() -> None:
+async def test_a_failure_is_reported_unchanged() -> None:
     async def failing() -> AsyncGenerator[AnswerEvent]:
         for _ in ():
             yield Delta(text="")

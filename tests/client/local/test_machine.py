@@ -40,9 +40,9 @@ def test_a_containers_limit_counts_where_it_is_less(root: Path) -> None:
     assert available_memory(root) == 2 * MIB
 
 
-@pytest.mark.parametrize("told", ["", "MemAvailable: much\n", "MemFree: 7 kB\n"])
-def test_memory_that_is_not_told_is_unknown(tmp_path: Path, told: str) -> None:
-    write(tmp_path / "proc/meminfo", told)
+@pytest.mark.parametrize("meminfo", ["", "MemAvailable: much\n", "MemFree: 7 kB\n"])
+def test_memory_that_is_not_reported_is_unknown(tmp_path: Path, meminfo: str) -> None:
+    write(tmp_path / "proc/meminfo", meminfo)
     assert available_memory(tmp_path) is None
 
 
@@ -66,7 +66,7 @@ def test_a_mobile_network_is_metered_and_any_other_unknown(
     assert Machine.read(root, root=root).metered is metered
 
 
-def test_a_machine_that_tells_nothing_is_unknown(tmp_path: Path) -> None:
+def test_a_machine_that_reports_nothing_is_unknown(tmp_path: Path) -> None:
     machine = Machine.read(tmp_path, root=tmp_path)
     assert (machine.memory_bytes, machine.metered) == (None, None)
     assert machine.cpus >= 1
@@ -85,7 +85,7 @@ def test_a_battery_is_emptied_unless_something_is_plugged_in(
     assert on_battery(tmp_path) is drains
 
 
-def test_where_there_is_no_battery_nothing_is_said(tmp_path: Path) -> None:
+def test_without_a_battery_the_state_is_unknown(tmp_path: Path) -> None:
     assert on_battery(tmp_path) is None
     write(tmp_path / "sys/class/power_supply/AC/type", "Mains\n")
     assert on_battery(tmp_path) is None

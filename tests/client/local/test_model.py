@@ -84,7 +84,7 @@ def test_path_is_used_with_its_digest_only(tmp_path: Path, registry: Registry) -
             resolve(name, registry=registry)
 
 
-def test_name_stands_for_its_registered_file(
+def test_a_name_refers_to_its_registered_file(
     byte_model: Path, registry: Registry
 ) -> None:
     registry.add("mine", byte_model, sha256_of(byte_model))
@@ -95,7 +95,7 @@ def test_name_stands_for_its_registered_file(
         resolve("mine", sha256="00" * 32, registry=registry)
 
 
-def test_unknown_name_is_no_other_model(registry: Registry) -> None:
+def test_an_unknown_name_selects_no_model(registry: Registry) -> None:
     with pytest.raises(ConfigError, match="no model is registered"):
         resolve("unknown", registry=registry)
 
@@ -129,7 +129,7 @@ def add_adapter(registry: Registry, model: Path, *, name: str = "tuned") -> str:
     return sha256_of(path)
 
 
-def test_an_adapter_brings_its_base(byte_model: Path, registry: Registry) -> None:
+def test_an_adapter_includes_its_base(byte_model: Path, registry: Registry) -> None:
     adapter = add_adapter(registry, byte_model)
     with pytest.raises(ConfigError, match="for a model that is not registered"):
         resolve("tuned", registry=registry)
@@ -260,7 +260,7 @@ async def test_a_context_that_cannot_be_had_is_refused_at_start(
 
 
 @pytest.mark.parametrize(("asked", "tokens"), [(None, 2048), (2048, 2048), (512, 512)])
-async def test_the_context_is_told(
+async def test_the_context_is_reported(
     byte_model: Path, registry: Registry, asked: int | None, tokens: int
 ) -> None:
     pytest.importorskip("llama_cpp", reason="SKIPPED LOUDLY: the extra 'llm' is absent")
@@ -281,7 +281,7 @@ def test_the_context_is_not_known_before_the_start() -> None:
     assert not model.sha256
 
 
-# Loaded beside the questions.
+# Loaded while questions are answered.
 
 
 async def test_a_question_waits_for_what_is_being_loaded() -> None:
@@ -296,7 +296,7 @@ async def test_a_question_waits_for_what_is_being_loaded() -> None:
     asked = asyncio.ensure_future(collect(model))
     given_up = asyncio.ensure_future(collect(model))
     await asyncio.sleep(0)
-    given_up.cancel()  # who gives up stops nobody else's model
+    given_up.cancel()  # cancelling one caller stops no other's model
     await asyncio.wait([given_up])
     assert not asked.done()
     go.set()
@@ -304,7 +304,7 @@ async def test_a_question_waits_for_what_is_being_loaded() -> None:
     await model.close()
 
 
-async def test_what_could_not_be_loaded_is_told_to_each_who_asks(
+async def test_a_failed_load_is_reported_to_every_caller(
     byte_model: Path, registry: Registry
 ) -> None:
     model = LocalModel.open(str(byte_model), sha256="00" * 32, registry=registry)
@@ -349,7 +349,7 @@ async def test_weights_that_memory_does_not_hold_are_not_loaded(
 
 
 @pytest.mark.parametrize(("asked", "tokens"), [(None, 1024), (2048, None)])
-async def test_a_context_that_nobody_asked_for_shrinks_with_memory(
+async def test_a_default_context_shrinks_with_memory(
     byte_model: Path,
     registry: Registry,
     monkeypatch: pytest.MonkeyPatch,
@@ -443,7 +443,7 @@ async def test_signals_come_apart_from_logprobs() -> None:
     assert signal.margin == pytest.approx(math.log(4))
 
 
-async def test_nobody_is_told_of_signals_who_did_not_ask() -> None:
+async def test_signals_are_only_returned_on_request() -> None:
     model, engine = await scripted()
     settings = Settings(logprobs=True)
     events = await collect(model, Query(messages=HELLO.messages, settings=settings))
@@ -514,7 +514,7 @@ def asking(max_tokens: int) -> Query:
     return Query(messages=HELLO.messages, settings=Settings(max_tokens=max_tokens))
 
 
-async def test_many_long_answers_shut_nobody_out() -> None:
+async def test_many_long_answers_exclude_no_other_caller() -> None:
     model, engine = await scripted()
     first = model.generate(asking(1500))
     await anext(first)

@@ -5,6 +5,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Sequence
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -50,20 +51,20 @@ def left(registry: Registry) -> list[str]:
 
 def test_parts_become_one_registered_file(tmp_path: Path, registry: Registry) -> None:
     parts = cut(tmp_path, [f"part{at}.bin" for at in range(1, 5)])
-    told: list[tuple[int, int | None]] = []
+    reported: list[tuple[int, int | None]] = []
     entry = put_together(
         registry,
         "whole",
         parts,
         sha256=SHA256.upper(),
         size_bytes=len(CONTENT),
-        progress=lambda done, total: told.append((done, total)),
+        progress=lambda done, total: reported.append((done, total)),
     )
     assert Path(entry.path).read_bytes() == CONTENT
     assert stat.S_IMODE(Path(entry.path).stat().st_mode) == 0o600
     assert registry.verify("whole") == entry
     assert entry.source == "put together from 4 parts"
-    assert told[-1] == (len(CONTENT), len(CONTENT))
+    assert reported[-1] == (len(CONTENT), len(CONTENT))
     assert left(registry) == [".gguf"]
     assert all(part.exists() for part in parts)
 
@@ -89,11 +90,22 @@ def test_two_comes_before_ten() -> None:
     assert [path.name for path in found] == [f"x-{at}-of-12.bin" for at in range(1, 13)]
 
 
-def test_names_without_numbers_keep_their_order() -> None:
-    letters = [Path("x.ab"), Path("x.aa")]
-    assert in_order(letters) == tuple(letters)
-    differing = [Path("x2.y1"), Path("x1.y2")]
-    assert in_order(differing) == tuple(differing)
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["x.aa", "x.ab", "x.b"],
+        ["x1.y2", "x2.y1"],
+        ["m-0-of-9", "m-9-of-18", "m-18-of-20"],
+        ["d2/model", "d10/model"],
+        ["z/part1", "a/part2", "y/part3"],
+        ["part1", "part1b", "part2"],
+    ],
+    ids=str,
+)
+def test_names_say_the_order_however_parts_are_given(names: list[str]) -> None:
+    wanted = tuple(map(Path, names))
+    for given in permutations(wanted):
+        assert in_order(given) == wanted
 
 
 @pytest.mark.parametrize(
@@ -116,7 +128,7 @@ def test_missing_numbers_are_named(numbers: tuple[int, ...], said: str | None) -
 
 
 def test_a_number_twice_is_named() -> None:
-    with pytest.raises(PartsError, match="part 1 is there twice"):
+    with pytest.raises(PartsError, match="part 1 is given twice"):
         in_order([Path("part1"), Path("part01"), Path("part2")])
 
 
@@ -124,9 +136,9 @@ def test_a_part_twice_under_two_names_is_refused(
     tmp_path: Path, registry: Registry
 ) -> None:
     parts = cut(tmp_path, ["xa", "xb", "xc", "xd"])
-    (tmp_path / "again").hardlink_to(parts[3])
-    with pytest.raises(PartsError, match="there twice"):
-        join(registry, [*parts, tmp_path / "again"])
+    (tmp_path / "xe").hardlink_to(parts[3])
+    with pytest.raises(PartsError, match="given twice"):
+        join(registry, [*parts, tmp_path / "xe"])
     assert left(registry) == []
 
 
@@ -154,16 +166,26 @@ def test_a_size_that_is_not_the_wholes_is_refused_before_anything_is_written(
 
 
 def test_another_beginning_is_refused(tmp_path: Path, registry: Registry) -> None:
-    parts = cut(tmp_path, ["xa", "xb", "xc", "xd"])
-    with pytest.raises(PartsError, match="xb is not the beginning"):
-        join(registry, [parts[1], parts[0], *parts[2:]])
+    parts = cut(tmp_path, ["xb", "xa", "xc", "xd"])
+    with pytest.raises(PartsError, match="xa is not the beginning"):
+        join(registry, parts)
     assert left(registry) == []
 
 
-def test_another_order_is_another_digest(tmp_path: Path, registry: Registry) -> None:
-    parts = cut(tmp_path, ["xa", "xb", "xc", "xd"])
-    with pytest.raises(ModelRegistryError, match="it was deleted"):
-        join(registry, [parts[0], parts[2], parts[1], parts[3]])
+def test_letters_put_a_given_order_right(tmp_path: Path, registry: Registry) -> None:
+    parts = cut(tmp_path, ["xaa", "xab", "xac", "xad"])
+    assert join(registry, [parts[at] for at in (2, 0, 3, 1)]).sha256 == SHA256
+
+
+def test_names_in_another_order_are_another_digest(
+    tmp_path: Path, registry: Registry
+) -> None:
+    parts = cut(tmp_path, ["xa", "xc", "xb", "xd"])
+    with pytest.raises(PartsError) as refused:
+        join(registry, parts)
+    said = str(refused.value)
+    assert "it was deleted; 4 parts were joined in the order of their names" in said
+    assert "from xa to xd" in said
     assert left(registry) == []
     assert registry.entries() == ()
 
@@ -176,7 +198,7 @@ def test_a_changed_part_is_another_digest(tmp_path: Path, registry: Registry) ->
     assert left(registry) == []
 
 
-def test_what_cannot_be_read_is_named(tmp_path: Path, registry: Registry) -> None:
+def test_an_unreadable_part_is_named(tmp_path: Path, registry: Registry) -> None:
     parts = cut(tmp_path, ["xa", "xb", "xc", "xd"])
     os.mkfifo(tmp_path / "pipe")
     for bad in (tmp_path / "none", tmp_path / "pipe", tmp_path):
@@ -198,7 +220,7 @@ def test_no_room_is_said_before_anything_is_written(
     assert join(registry, parts).sha256 == SHA256
 
 
-def test_a_full_disk_is_no_traceback(tmp_path: Path, registry: Registry) -> None:
+def test_a_full_disk_causes_no_traceback(tmp_path: Path, registry: Registry) -> None:
     parts = cut(tmp_path, ["xa", "xb", "xc", "xd"])
 
     def full(done: int, _total: int | None) -> None:
@@ -213,7 +235,7 @@ def test_a_full_disk_is_no_traceback(tmp_path: Path, registry: Registry) -> None
     assert left(registry) == [".gguf"]
 
 
-def test_what_another_program_left_is_not_built_upon(
+def test_a_partial_file_of_another_program_is_not_continued(
     tmp_path: Path, registry: Registry
 ) -> None:
     parts = cut(tmp_path, ["xa", "xb", "xc", "xd"])
@@ -252,7 +274,7 @@ def test_a_file_that_is_here_is_only_named(tmp_path: Path, registry: Registry) -
     ],
     ids=str,
 )
-def test_a_name_or_digest_is_no_path(
+def test_a_name_or_digest_is_not_a_path(
     tmp_path: Path, registry: Registry, changes: dict[str, str]
 ) -> None:
     parts = cut(tmp_path, ["xa", "xb", "xc", "xd"])
@@ -269,6 +291,6 @@ def test_a_taken_name_is_refused_before_anything_is_written(
     other = tmp_path / "other.gguf"
     other.write_bytes(b"GGUF")
     registry.add("whole", other, hashlib.sha256(b"GGUF").hexdigest())
-    with pytest.raises(ModelRegistryError, match="another file already"):
+    with pytest.raises(ModelRegistryError, match="for another file"):
         join(registry, parts)
     assert left(registry) == []

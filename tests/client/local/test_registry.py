@@ -77,7 +77,7 @@ def test_name_is_not_given_to_another_file(
     registry.add("tiny", file, SHA256)
     other = tmp_path / "other.gguf"
     other.write_bytes(b"GGUF")
-    with pytest.raises(ModelRegistryError, match="another file already"):
+    with pytest.raises(ModelRegistryError, match="for another file"):
         registry.add("tiny", other, hashlib.sha256(b"GGUF").hexdigest())
     assert registry.get("tiny").sha256 == SHA256
 
@@ -109,7 +109,7 @@ def test_add_refuses_a_missing_file(registry: Registry, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder", "link to a pipe"])
-def test_what_is_no_ordinary_file_is_refused_at_once(
+def test_a_special_file_is_refused_at_once(
     registry: Registry, tmp_path: Path, kind: str
 ) -> None:
     pipe, link, folder = (tmp_path / each for each in ("pipe", "link", "folder"))
@@ -161,7 +161,7 @@ def test_an_adapter_keeps_what_it_was_made_for(registry: Registry, file: Path) -
     assert entry.base == BASE
     assert registry.entries() == (entry,)
     assert registry.verify("tuned") == entry
-    with pytest.raises(ModelRegistryError, match="another file already"):
+    with pytest.raises(ModelRegistryError, match="for another file"):
         registry.add("tuned", file, SHA256)
 
 
@@ -174,7 +174,7 @@ def test_a_file_is_found_by_its_digest(registry: Registry, file: Path) -> None:
     assert registry.find(BASE) is None
 
 
-def test_an_adapter_of_what_is_no_digest_is_refused(
+def test_an_adapter_with_an_invalid_base_is_refused(
     registry: Registry, file: Path
 ) -> None:
     with pytest.raises(ModelRegistryError, match="64 hex digits"):
@@ -182,7 +182,7 @@ def test_an_adapter_of_what_is_no_digest_is_refused(
     assert registry.entries() == ()
 
 
-def test_what_is_no_adapter_is_written_as_ever(
+def test_models_without_adapter_keep_their_format(
     registry: Registry, root: Path, file: Path
 ) -> None:
     registry.add("tiny", file, SHA256)
@@ -246,7 +246,7 @@ def test_unreadable_registry_is_refused(
         registry.entries()
 
 
-def test_broken_write_leaves_the_registry_as_it_was(
+def test_a_failed_write_does_not_change_the_registry(
     registry: Registry, root: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry.add("tiny", file, SHA256)

@@ -41,7 +41,7 @@ class Device:
         self.engines: dict[str, ScriptedEngine] = {}
         self.made: dict[str, ScriptedEngine] = {}
         self.faults: dict[str, Exception] = {}
-        self.told: list[str] = []
+        self.notices: list[str] = []
         self.looked: list[float] = []
         self.look_again = asyncio.Event()
         self.model = RolledOutModel(
@@ -50,7 +50,7 @@ class Device:
             context_tokens=None,
             clock=returns(NOW),
             sleep=self._sleep,
-            notify=self.told.append,
+            notify=self.notices.append,
         )
 
     def _open(self, choice: ModelChoice | None, tokens: int | None) -> LocalModel:
@@ -108,7 +108,7 @@ async def test_without_a_manifest_the_usual_model_answers(
 ) -> None:
     async with started(home) as device:
         assert await device.answer() == "usual usual"
-        assert device.told == ["no manifest was taken yet"]
+        assert device.notices == ["no manifest was taken yet"]
         assert device.model.tag == model_tag("00" * 32)
 
 
@@ -120,16 +120,16 @@ async def test_the_model_of_the_manifest_answers(home: FollowedRollout) -> None:
         assert device.model.tag == model_tag(home.new.sha256)
         assert device.model.digests == (home.new.sha256, "00" * 32)
         assert device.model.context_tokens == SCRIPTED_INFO.context_tokens
-        assert device.told == []
+        assert device.notices == []
 
 
-async def test_where_it_fails_the_one_before_it_answers(home: FollowedRollout) -> None:
+async def test_if_it_fails_the_previous_model_answers(home: FollowedRollout) -> None:
     home.take(home.manifest())
     device = Device(home)
     device.faults["new"] = EngineFailedError("another architecture")
     await device.model.start()
     assert await device.answer() == "old old"
-    assert "the rollout's model new fails" in device.told[0]
+    assert "the rollout's model new fails" in device.notices[0]
     # It is not tried with every look.
     del device.engines["new"]
     await device.model.look()
@@ -137,15 +137,17 @@ async def test_where_it_fails_the_one_before_it_answers(home: FollowedRollout) -
     await device.model.close()
 
 
-async def test_where_both_are_gone_the_usual_one_answers(home: FollowedRollout) -> None:
+async def test_if_both_are_missing_the_default_model_answers(
+    home: FollowedRollout,
+) -> None:
     home.take(home.manifest())
     (home.base / "data" / "models.json").unlink()
     async with started(home) as device:
         assert await device.answer() == "usual usual"
-        assert "not here any more" in device.told[-1]
+        assert "no longer installed" in device.notices[-1]
 
 
-async def test_where_none_can_be_had_it_says_so(home: FollowedRollout) -> None:
+async def test_without_any_model_it_raises(home: FollowedRollout) -> None:
     device = Device(home)
     device.faults["usual"] = EngineFailedError("no AVX2")
     with pytest.raises(LocalUnavailableError):
@@ -181,7 +183,7 @@ async def test_a_new_manifest_is_followed_between_answers(
         device.look_again.set()
         await until(lambda: device.model.model_id == "new")
         assert await device.answer() == "new new"
-        assert device.told == ["the local model is now new"]
+        assert device.notices == ["the local model is now new"]
         assert set(device.looked) == {rolled_out.LOOK_S}
 
 
@@ -207,18 +209,18 @@ async def test_an_answer_that_runs_ends_with_the_model_that_began_it(
             _ = device.engines["old"].info
 
 
-async def test_who_read_the_name_is_answered_by_that_model(
+async def test_the_announced_model_answers(
     home: FollowedRollout,
 ) -> None:
     home.take(home.manifest(1, percent=1))
     async with started(home) as device:
         home.take(home.manifest(2))
         looking = asyncio.create_task(device.model.look())
-        told: list[tuple[str, str]] = []
+        answers: list[tuple[str, str]] = []
         while not looking.done():
             name = device.model.model_id
-            told.append((name, await device.answer()))
-        assert {answer == f"{name} {name}" for name, answer in told} == {True}
+            answers.append((name, await device.answer()))
+        assert {answer == f"{name} {name}" for name, answer in answers} == {True}
         await looking
 
 
@@ -242,15 +244,17 @@ async def test_a_model_that_cannot_be_loaded_takes_nothing_over(
         device.faults["new"] = EngineFailedError("another architecture")
         home.take(home.manifest(2))
         device.look_again.set()
-        await until(lambda: device.told)
-        assert "the rollout changes nothing: the local model failed" in device.told[0]
+        await until(lambda: device.notices)
+        assert (
+            "the rollout changes nothing: the local model failed" in device.notices[0]
+        )
         assert await device.answer() == "old old"
         # And is not tried again.
         await device.model.look()
-        assert len(device.told) == 1
+        assert len(device.notices) == 1
 
 
-async def test_a_model_that_the_memory_does_not_hold_beside_the_other_waits(
+async def test_a_model_without_memory_in_addition_to_the_other_waits(
     home: FollowedRollout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = make_byte_model(home.base / "byte.gguf")
@@ -276,19 +280,19 @@ async def test_a_file_that_is_gone_changes_nothing(home: FollowedRollout) -> Non
         (home.base / "data" / "models.json").unlink()
         await device.model.look()
         assert await device.answer() == "old old"
-        assert "not here any more" in device.told[-1]
+        assert "no longer installed" in device.notices[-1]
 
 
-async def test_what_is_remembered_and_damaged_changes_nothing(
+async def test_a_damaged_state_changes_nothing(
     home: FollowedRollout,
 ) -> None:
     home.take(home.manifest())
     async with started(home) as device:
         (home.base / "data" / "rollouts" / "clinic-home.json").write_bytes(b"{}")
         device.look_again.set()
-        await until(lambda: device.told)
-        assert "the rollout changes nothing" in device.told[0]
-        assert "damaged" in device.told[0]
+        await until(lambda: device.notices)
+        assert "the rollout changes nothing" in device.notices[0]
+        assert "damaged" in device.notices[0]
         assert await device.answer() == "new new"
 
 

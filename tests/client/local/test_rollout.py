@@ -137,14 +137,16 @@ def test_the_place_among_all_is_drawn_once(home: FollowedRollout) -> None:
 # Later.
 
 
-def test_an_expired_manifest_in_force_stays_and_says_so(home: FollowedRollout) -> None:
+def test_an_expired_manifest_remains_in_force_with_a_notice(
+    home: FollowedRollout,
+) -> None:
     home.take(home.manifest())
     standing = home.rollout().look(datetime(2030, 1, 1, tzinfo=UTC))
     assert standing.run == home.new
     assert "expired" in standing.problem
 
 
-def test_what_the_policy_believes_no_more_is_followed_no_more(
+def test_an_untrusted_manifest_is_no_longer_followed(
     home: FollowedRollout, tmp_path: Path
 ) -> None:
     home.take(home.manifest())
@@ -152,11 +154,11 @@ def test_what_the_policy_believes_no_more_is_followed_no_more(
     other = FollowedRollout(tmp_path / "second")
     standing = home.rollout(other.plan).look(NOW)
     assert standing.run is None
-    assert "not believed any more: unsigned" in standing.problem
+    assert "no longer trusted: unsigned" in standing.problem
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[" * 99, b" " * (1 << 20)])
-def test_a_damaged_file_is_told(home: FollowedRollout, data: bytes) -> None:
+def test_a_damaged_file_is_reported(home: FollowedRollout, data: bytes) -> None:
     home.take(home.manifest())
     state(home).write_bytes(data)
     with pytest.raises(RolloutError, match="damaged"):
@@ -165,7 +167,7 @@ def test_a_damaged_file_is_told(home: FollowedRollout, data: bytes) -> None:
         home.take(home.manifest(2))
 
 
-def test_a_changed_file_is_told(home: FollowedRollout) -> None:
+def test_a_changed_file_is_reported(home: FollowedRollout) -> None:
     home.take(home.manifest())
     data = state(home).read_bytes()
     for changed in (
@@ -191,14 +193,14 @@ def test_a_worse_model_is_taken_back_after_a_hundred_grades(
     standing = home.rollout().look(NOW)
     assert (standing.run, standing.graded) == (home.new, LEAST_GRADED - 1)
     home.grade(home.new, bad=1)
-    # Who only asks how things stand is told, and takes nothing back.
+    # Reading the state reports it, and withdraws nothing.
     assert home.rollout().standing(NOW).alarm == LEAST_GRADED
     assert not home.rollout().standing(NOW).withdrawn
     assert home.rollout().look(NOW).run == home.old
     assert home.rollout().standing(NOW).withdrawn
 
 
-def test_what_was_taken_back_stays_so_whatever_is_graded_later(
+def test_a_withdrawn_model_stays_withdrawn(
     home: FollowedRollout,
 ) -> None:
     home.take(home.manifest(1, percent=99))
@@ -213,7 +215,7 @@ def test_what_was_taken_back_stays_so_whatever_is_graded_later(
     assert home.rollout().look(NOW).run == home.other
 
 
-def test_a_model_as_good_as_promised_stays(home: FollowedRollout) -> None:
+def test_a_model_as_good_as_promised_is_kept(home: FollowedRollout) -> None:
     home.take(home.manifest())
     for _ in range(30):
         home.grade(home.new, bad=1, good=9)

@@ -117,7 +117,7 @@ def test_lists_are_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", range(len(SMALL)))
-def test_what_is_not_said_is_unknown(tmp_path: Path, missing: int) -> None:
+def test_missing_values_are_unknown(tmp_path: Path, missing: int) -> None:
     rest = b"".join(each for at, each in enumerate(SMALL) if at != missing)
     assert shape_of(tmp_path, HEAD + rest) is None
 
@@ -161,7 +161,7 @@ def test_any_cut_is_the_shape_or_unknown(tmp_path: Path, byte_model: Path) -> No
 
 @settings(max_examples=200)
 @given(st.binary(max_size=400))
-def test_no_octets_are_more_than_unknown(
+def test_any_bytes_are_at_worst_unknown(
     tmp_path_factory: pytest.TempPathFactory, octets: bytes
 ) -> None:
     folder = tmp_path_factory.getbasetemp()
@@ -180,7 +180,7 @@ def test_vocabulary_is_not_read(tmp_path: Path) -> None:
     assert read_shape(path) is None
 
 
-def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         read_shape(tmp_path / "none.gguf")
     with pytest.raises(ConfigError, match="not an ordinary file"):

@@ -46,7 +46,7 @@ def test_a_date_keeps_its_form(written: str, later: str) -> None:
         ("nl", "5 mei 1970", "26 mei 1970"),
         ("pt", "7 de março de 1988", "28 de março de 1988"),
         ("pt", "1º de maio de 2020", "22 de maio de 2020"),
-        # Spanish and Italian both have an "agosto": then the text's language tells.
+        # Spanish and Italian both have an "agosto": the text's language decides.
         ("es", "20 agosto 1980", "10 septiembre 1980"),
         ("it", "20 agosto 1980", "10 settembre 1980"),
         ("en", "20 mars 1980", "10 avril 1980"),
@@ -73,7 +73,7 @@ def test_a_date_keeps_its_language(language: str, written: str, later: str) -> N
         "1982-03-03" + " " * 40,
     ],
 )
-def test_what_is_no_certain_date_is_left_to_others(written: str) -> None:
+def test_an_uncertain_date_is_not_shifted(written: str) -> None:
     assert moved(written, weeks=3) is None
 
 

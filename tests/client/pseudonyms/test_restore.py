@@ -37,13 +37,13 @@ def replaced(text: str, values: dict[str, str]) -> str:
 
 def restored(text: str, sizes: Sequence[int], values: dict[str, str]) -> str:
     restorer = Restorer(values)
-    told, at = "", 0
+    shown, at = "", 0
     for size in sizes:
-        told += restorer.push(text[at : at + size])
+        shown += restorer.push(text[at : at + size])
         at += size
         if at >= len(text):
             break
-    return told + restorer.push(text[at:]) + restorer.close()
+    return shown + restorer.push(text[at:]) + restorer.close()
 
 
 def numbers(seed: int) -> Iterator[int]:
@@ -110,7 +110,7 @@ def test_an_answer_may_end_like_a_date_begins() -> None:
     assert restorer.close() == "19"
 
 
-def test_a_date_is_restored_only_where_it_stands_alone() -> None:
+def test_a_date_is_restored_only_as_a_word_of_its_own() -> None:
     assert restored("19 May 1980", [], DATES) == "12 May 1980"
     assert restored("on 9 May 1980.", [], DATES) == "on 2 May 1980."
     for other in ("119 May 1980", "19 May 19805", "29 May 1980"):
@@ -125,8 +125,8 @@ def test_neighbours_are_restored_one_by_one() -> None:
 def test_a_rewritten_answer_is_restored_without_offsets() -> None:
     """Others cut it at the places of the question: "Mike. Wh" (litellm 14516)."""
     text = "⟦PERSON_2⟧, who is older than ⟦PERSON_1⟧. Who? ⟦PERSON_2⟧."
-    told = "Person 2, who is older than Person 1. Who? Person 2."
-    assert restored(text, [7, 2, 30], VALUES) == told
+    shown = "Person 2, who is older than Person 1. Who? Person 2."
+    assert restored(text, [7, 2, 30], VALUES) == shown
 
 
 def test_a_value_that_looks_like_a_token_is_not_restored_again() -> None:
@@ -143,7 +143,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "shown"),
     [
         ("PERSON_1 must send the roster.", "Anna Berg must send the roster."),
         ("Dear PERSON_1, dear PERSON_12!", "Dear Anna Berg, dear Ben!"),
@@ -163,9 +163,9 @@ NAMES = {
         ("⟦PERSON_1⟧ is PERSON_1", "Anna Berg is Anna Berg"),
     ],
 )
-def test_a_token_without_its_brackets_is_restored(said: str, told: str) -> None:
+def test_a_token_without_its_brackets_is_restored(said: str, shown: str) -> None:
     for size in (1, 2, 3, 7, len(said)):
-        assert restored(said, [size] * len(said), NAMES) == told
+        assert restored(said, [size] * len(said), NAMES) == shown
     restorer = Restorer(NAMES)
     restorer.push(said)
     restorer.close()
@@ -190,12 +190,12 @@ def test_a_token_without_its_brackets_is_restored(said: str, told: str) -> None:
         ("The person_ likes numbers_1", 0),
     ],
 )
-def test_a_part_of_another_name_is_counted_and_stands(said: str, count: int) -> None:
+def test_a_part_of_another_name_is_counted_and_kept(said: str, count: int) -> None:
     for size in (1, 2, 3, 7, len(said)):
         restorer = Restorer(NAMES)
         pieces = [said[at : at + size] for at in range(0, len(said), size)]
-        told = "".join(map(restorer.push, pieces)) + restorer.close()
-        assert told == said
+        shown = "".join(map(restorer.push, pieces)) + restorer.close()
+        assert shown == said
         assert restorer.unrestored == count, size
 
 
@@ -215,7 +215,7 @@ def test_a_part_of_another_name_is_counted_and_stands(said: str, count: int) -> 
 def test_without_brackets_pieces_make_no_difference(
     text: str, sizes: list[int]
 ) -> None:
-    told: list[object] = []
+    shown: list[object] = []
     for cut in ([], sizes, [1] * len(text)):
         restorer, at, said = Restorer(NAMES), 0, ""
         for size in cut:
@@ -224,10 +224,10 @@ def test_without_brackets_pieces_make_no_difference(
         try:
             said += restorer.push(text[at:]) + restorer.close()
         except EnclaveError as error:
-            told.append(error.reason)
+            shown.append(error.reason)
         else:
-            told.append((said, restorer.unrestored, restorer.unknown))
-    assert told[0] == told[1] == told[2]
+            shown.append((said, restorer.unrestored, restorer.unknown))
+    assert shown[0] == shown[1] == shown[2]
 
 
 def test_a_token_without_its_brackets_is_held_only_while_it_may_become_one() -> None:
@@ -252,8 +252,8 @@ def test_without_brackets_nothing_is_put_into_an_address(before: str) -> None:
 def test_unknown_tokens_stay_and_are_counted() -> None:
     restorer = Restorer(VALUES)
     text = "⟦PERSON_1⟧ ⟦PERSON_99⟧ ⟦NOBODY_1⟧ ⟦lower_1⟧ ⟦PERSON_12345⟧"
-    told = "".join(map(restorer.push, text)) + restorer.close()
-    assert told == "Person 1" + text.removeprefix("⟦PERSON_1⟧")
+    shown = "".join(map(restorer.push, text)) + restorer.close()
+    assert shown == "Person 1" + text.removeprefix("⟦PERSON_1⟧")
     assert restorer.unknown == 2
     empty = Restorer({})
     assert empty.push("⟦PERSON_1⟧") == "⟦PERSON_1⟧"
@@ -284,10 +284,10 @@ def test_unknown_tokens_stay_and_are_counted() -> None:
     ],
 )
 def test_no_name_is_put_into_a_url(before: str) -> None:
-    """Whoever shows an answer may fetch its pictures: that would tell a name."""
+    """An application may fetch the pictures of an answer: that would reveal a name."""
     restorer = Restorer(VALUES)
-    told = "".join(map(restorer.push, before + "⟦PERSON_1⟧")) + restorer.close()
-    assert told == before + "⟦PERSON_1⟧"
+    shown = "".join(map(restorer.push, before + "⟦PERSON_1⟧")) + restorer.close()
+    assert shown == before + "⟦PERSON_1⟧"
     assert restorer.in_urls == 1
 
 
@@ -374,7 +374,7 @@ def test_ordinary_text_gets_its_names(text: str) -> None:
     assert restored(text, [5] * 99, VALUES) == replaced(text, VALUES)
 
 
-def test_what_is_told_counts_where_an_address_begins() -> None:
+def test_returned_text_counts_for_the_beginning_of_an_address() -> None:
     """A value may be an address itself: what is glued to it is a part of it."""
     values = {"⟦PROFILE_1⟧": "https://x.example/", "⟦PERSON_1⟧": "Ann"}
     text = "⟦PROFILE_1⟧⟦PERSON_1⟧ ⟦PERSON_1⟧"
@@ -523,7 +523,7 @@ def test_ordinary_answers_get_all_their_names(text: str) -> None:
         assert restored(text, [size] * len(text), VALUES) == replaced(text, VALUES)
 
 
-def test_a_name_is_told_as_soon_as_its_word_has_ended() -> None:
+def test_a_name_is_returned_as_soon_as_its_word_has_ended() -> None:
     restorer = Restorer(VALUES)
     assert restorer.push("Dear ⟦PERSON_1⟧") == "Dear "
     assert restorer.push(",") == "Person 1,"
@@ -553,7 +553,7 @@ def test_addresses_are_seen_in_any_chunking(parts: list[str], sizes: list[int]) 
     assert restored(text, sizes, VALUES) == restored(text, [], VALUES)
 
 
-def test_an_address_stays_open_however_long_it_is() -> None:
+def test_an_address_of_any_length_remains_open() -> None:
     restorer = Restorer(VALUES)
     assert len(restorer.push("![x](" + "a" * 10_000)) == 10_005
     for _ in range(2_000):
@@ -564,8 +564,8 @@ def test_an_address_stays_open_however_long_it_is() -> None:
 def test_an_answer_of_nothing_but_stand_ins_is_broken() -> None:
     """Each is looked at, and an answer may be large: that would take minutes."""
     restorer = Restorer(VALUES)
-    told = restorer.push("⟦PERSON_1⟧ " * MAX_STAND_INS)
-    assert told == "Person 1 " * MAX_STAND_INS
+    shown = restorer.push("⟦PERSON_1⟧ " * MAX_STAND_INS)
+    assert shown == "Person 1 " * MAX_STAND_INS
     with pytest.raises(EnclaveError) as broken:
         restorer.push("⟦PERSON_1⟧ ")
     assert broken.value.reason is FailureReason.ANSWER_BROKEN
@@ -581,29 +581,29 @@ def events(*given: AnswerEvent) -> list[AnswerEvent]:
 
 
 def test_an_answer_is_restored_event_by_event() -> None:
-    told = events(
+    shown = events(
         Delta(text="Dear ⟦PER"), Delta(text="SON_1⟧"), Delta(text=" ⟦X_1⟧."), FINISHED
     )
-    assert [event.text for event in told if isinstance(event, Delta)] == [
+    assert [event.text for event in shown if isinstance(event, Delta)] == [
         "Dear ",
         "Person 1 ⟦X_1⟧.",
     ]
-    end = told[-1]
+    end = shown[-1]
     assert isinstance(end, Finished)
     assert (end.unknown_tokens, end.completion_tokens) == (1, 2)
     assert end.unrestored == 1
 
 
 def test_log_probabilities_do_not_survive_restoring() -> None:
-    (told, _) = events(Delta(text="⟦PERSON_1⟧", logprobs=(("⟦", -0.5),)), FINISHED)
-    assert isinstance(told, Delta)
-    assert told.logprobs == ()
+    (shown, _) = events(Delta(text="⟦PERSON_1⟧", logprobs=(("⟦", -0.5),)), FINISHED)
+    assert isinstance(shown, Delta)
+    assert shown.logprobs == ()
 
 
-def test_what_is_held_at_the_end_is_told_before_the_end() -> None:
+def test_held_text_is_returned_before_the_end() -> None:
     restorer = AnswerRestorer(DATES)
-    told = [*restorer.push(Delta(text="19 May 1980")), *restorer.push(FINISHED)]
-    assert [type(event) for event in told] == [Delta, Finished]
+    shown = [*restorer.push(Delta(text="19 May 1980")), *restorer.push(FINISHED)]
+    assert [type(event) for event in shown] == [Delta, Finished]
     with pytest.raises(EnclaveError):
         events(Delta(text="⟦PERSON"), FINISHED)
 
@@ -620,11 +620,11 @@ def test_what_is_held_at_the_end_is_told_before_the_end() -> None:
 )
 def test_signs_and_accents_may_be_letters_of_a_host(text: str) -> None:
     restorer = Restorer({"⟦PERSON_1⟧": "Okafor"})
-    told = restorer.push(text.format("⟦PERSON_1⟧")) + restorer.close()
-    assert "Okafor" not in told
+    shown = restorer.push(text.format("⟦PERSON_1⟧")) + restorer.close()
+    assert "Okafor" not in shown
 
 
-def test_prose_without_spaces_is_no_host() -> None:
+def test_prose_without_spaces_is_not_a_host() -> None:
     restorer = Restorer({"⟦PERSON_1⟧": "Okafor"})
     text = "⟦PERSON_1⟧" + "\uff0c\u4ed6\u4eca\u5929\u6765\u4e86\u3002" * 60
     assert (restorer.push(text) + restorer.close()).startswith("Okafor\uff0c")

@@ -86,7 +86,7 @@ def test_a_name_is_replaced_everywhere_in_any_case() -> None:
     )
 
 
-def test_a_german_genitive_stays_outside_the_token() -> None:
+def test_a_german_genitive_is_outside_the_token() -> None:
     query = chat("Frau Müller ist da, und Müllers Befund ist nicht da.")
     names = [found(query, name) for name in ("Müller", "Müllers")]
     answer = "Ja, ⟦PERSON_1⟧s Befund kam mit ⟦PERSON_1⟧."
@@ -199,12 +199,14 @@ OTHER_SPELLINGS = {
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "told"), OTHER_SPELLINGS.values(), ids=list(OTHER_SPELLINGS)
+    ("text", "name", "expected"), OTHER_SPELLINGS.values(), ids=list(OTHER_SPELLINGS)
 )
-def test_a_name_is_found_in_other_spellings(text: str, name: str, told: str) -> None:
+def test_a_name_is_found_in_other_spellings(
+    text: str, name: str, expected: str
+) -> None:
     query = chat(text)
     result = rewritten(query, found(query, name))
-    assert result.outgoing_texts() == (told,)
+    assert result.outgoing_texts() == (expected,)
 
 
 # What a detector may take for one name, and what is sent in its place.
@@ -251,12 +253,14 @@ ONE_NAME = {
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "told"), ONE_NAME.values(), ids=list(ONE_NAME)
+    ("text", "name", "expected"), ONE_NAME.values(), ids=list(ONE_NAME)
 )
-def test_a_token_swallows_nothing_but_a_name(text: str, name: str, told: str) -> None:
+def test_a_token_swallows_nothing_but_a_name(
+    text: str, name: str, expected: str
+) -> None:
     query = chat(text)
     (outgoing,) = rewritten(query, found(query, name)).outgoing_texts()
-    assert re.sub("⟦PERSON_([0-9])⟧", r"\1", outgoing) == told
+    assert re.sub("⟦PERSON_([0-9])⟧", r"\1", outgoing) == expected
 
 
 SAME_PERSON = {
@@ -270,15 +274,19 @@ SAME_PERSON = {
 }
 
 
-@pytest.mark.parametrize(("text", "told"), SAME_PERSON.values(), ids=list(SAME_PERSON))
-def test_a_single_name_is_that_of_one_person_named_before(text: str, told: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "expected"), SAME_PERSON.values(), ids=list(SAME_PERSON)
+)
+def test_a_single_name_is_that_of_one_person_named_before(
+    text: str, expected: str
+) -> None:
     query = chat(text)
     names = {
         match[0]: found(query, match[0])
         for match in re.finditer(r"(?:Ilse|Otto) (?:Obern|Wieck)", text)
     }
     (outgoing,) = rewritten(query, *names.values()).outgoing_texts()
-    assert re.sub("⟦PERSON_([0-9])⟧", r"\1", outgoing) == told
+    assert re.sub("⟦PERSON_([0-9])⟧", r"\1", outgoing) == expected
 
 
 def test_a_half_of_a_joined_name_is_the_whole() -> None:
@@ -331,7 +339,7 @@ def test_counts_are_of_values_by_class() -> None:
     assert rewritten(query, *names).counts == ((PERSON, 2), (USERNAME, 1))
 
 
-def test_what_contains_another_thing_is_taken_whole() -> None:
+def test_an_outer_finding_is_replaced_as_a_whole() -> None:
     query = chat("write to @ann.lee now")
     both = [found(query, "@ann.lee", USERNAME), found(query, "ann")]
     assert sent(query, *both) == "write to ⟦USERNAME_1⟧ now"
@@ -442,7 +450,7 @@ KEPT: dict[str, tuple[Query, list[Finding], Obstacle]] = {
 @pytest.mark.parametrize(
     ("query", "findings", "obstacle"), KEPT.values(), ids=list(KEPT)
 )
-def test_what_cannot_be_replaced_stays(
+def test_a_query_with_irreplaceable_findings_is_kept(
     query: Query, findings: list[Finding], obstacle: Obstacle
 ) -> None:
     assert deidentify(query, findings, key=KEY) is obstacle
@@ -502,7 +510,7 @@ def read_texts(result: Deidentified) -> list[str]:
     return [leaf.text for leaf in result.reading.leaves()]
 
 
-def test_the_word_of_a_token_is_no_name_that_was_left() -> None:
+def test_the_word_of_a_token_is_not_a_remaining_name() -> None:
     query = chat("Erna met @cy99 of Dock 1")
     names = [found(query, "Erna"), found(query, "@cy99", USERNAME)]
     assert sent(query, *names) == "⟦PERSON_1⟧ met ⟦USERNAME_1⟧ of Dock 1"
@@ -536,16 +544,14 @@ def test_the_inspection_is_about_the_reading_and_no_other_query() -> None:
         ("Relance Ann vendredi.", "Relance [x] vendredi."),
     ],
 )
-def test_each_model_reads_a_stand_in_that_it_takes_for_nobody(
-    text: str, read: str
-) -> None:
+def test_no_model_takes_its_stand_in_for_a_person(text: str, read: str) -> None:
     query = chat(text)
     (found_there,) = read_texts(rewritten(query, found(query, "Ann")))
     assert read in found_there
 
 
 def test_only_a_rewriting_says_that_two_texts_are_one() -> None:
-    """Else what was inspected of a harmless text would be believed of any other."""
+    """Otherwise the inspection of a harmless text would be accepted for any other."""
     result = rewritten(PLAIN, found(PLAIN, "Ann"))
     with pytest.raises(TypeError, match="only deidentified"):
         Deidentified(
@@ -608,7 +614,7 @@ def test_nothing_is_replaced_where_no_rule_asks() -> None:
     assert asked(policy(""), *BOTH) == []
 
 
-def test_what_the_policy_excludes_is_not_replaced() -> None:
+def test_excluded_findings_are_not_replaced() -> None:
     text = (
         "- {id: names, when: identifier.*, then: deidentify}\n"
         "exclude:\n- {class: identifier.quasi.date, reason: every day is a date}\n"
@@ -644,13 +650,13 @@ def test_names_of_services_are_no_people(text: str) -> None:
         "Send Anna of the Quorglen the list.",
     ],
 )
-def test_half_a_name_behind_a_particle_keeps_the_query_home(text: str) -> None:
+def test_half_a_name_behind_a_particle_keeps_the_query_local(text: str) -> None:
     query = chat(text)
     assert deidentify(query, [found(query, "Anna")], key=KEY) is Obstacle.STILL_FOUND
 
 
-def test_an_unknown_word_beside_a_name_keeps_the_query_home() -> None:
-    # Found in the first text; in the second its neighbour was seen by nobody.
+def test_an_unknown_word_next_to_a_name_keeps_the_query_local() -> None:
+    # Found in the first text; its neighbour in the second was not inspected.
     query = chat("Ask Okafor to pay", "{'okafor': 2, 'haugland': 1}")
     assert deidentify(query, [found(query, "Okafor")], key=KEY) is Obstacle.STILL_FOUND
 
@@ -688,8 +694,8 @@ def test_an_approved_text_is_not_rewritten() -> None:
     asked_for = findings_asked(approving, inspection, decision)
     assert asked_for == names[1:]
     assert sent(query, *asked_for) == "You assist Ann Lee.|Who is ⟦PERSON_1⟧?"
-    # The same name in both: the prompt would tell whom the token hides, so it goes
-    # there, too, and the prompt is no longer the one that was approved.
+    # The same name in both: the prompt would reveal who is behind the token, so it is
+    # replaced there, too, and the prompt is no longer the approved one.
     same = Query(
         messages=(
             Message(role="system", content="You assist Ann Lee."),

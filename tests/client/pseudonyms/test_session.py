@@ -1,4 +1,4 @@
-"""A question leaves without its names, and its answer comes back with them."""
+"""A question is sent without its names, and they are restored in its answer."""
 
 import json
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ NAMES = {"Ann Lee": PERSON, "Bob": PERSON, "bob": PERSON}
 QUESTION = "Is Ann Lee older than Bob?"
 SENT = "Is ⟦PERSON_1⟧ older than ⟦PERSON_2⟧?"
 ANSWER = ("⟦PERSON_2⟧ is old", "er than ⟦PER", "SON_1⟧. ", "Bye ⟦PERSON_2", "⟧!")
-TOLD = "Bob is older than Ann Lee. Bye Bob!"
+RESTORED = "Bob is older than Ann Lee. Bye Bob!"
 
 
 def ask(*texts: str, stream: bool = True, settings: Settings | None = None) -> Query:
@@ -92,17 +92,17 @@ class Bench:
         return [request.content.decode() for request in self.enclave.requests]
 
 
-async def test_a_question_leaves_without_its_names() -> None:
+async def test_a_question_is_sent_without_its_names() -> None:
     bench = Bench()
     answer = await bench.session.ask(ask(QUESTION))
-    assert (answer.text, answer.route) == (TOLD, Answerer.ENCLAVE)
+    assert (answer.text, answer.route) == (RESTORED, Answerer.ENCLAVE)
     (body,) = bench.sent
     assert json.loads(body)["messages"] == [{"role": "user", "content": SENT}]
     for name in ("Ann", "Lee", "Bob"):
         assert name not in body
 
 
-async def test_the_answer_is_told_as_deidentified_with_counts() -> None:
+async def test_the_answer_is_reported_as_deidentified_with_counts() -> None:
     bench = Bench()
     stream = bench.session.stream(ask(QUESTION))
     provenance = await stream.begin()
@@ -114,7 +114,7 @@ async def test_the_answer_is_told_as_deidentified_with_counts() -> None:
     assert headers["x-curtilage-deidentified"] == f"{PERSON}=2"
     assert "x-curtilage-obstacle" not in headers
     pieces = [piece.text async for piece in stream]
-    assert "".join(pieces) == TOLD
+    assert "".join(pieces) == RESTORED
     assert len(pieces) > 2, "piece by piece"
     assert stream.answer.finished.unknown_tokens == 0
 
@@ -122,7 +122,7 @@ async def test_the_answer_is_told_as_deidentified_with_counts() -> None:
 async def test_a_whole_answer_is_restored_too() -> None:
     reply = Reply(content=completion("".join(ANSWER)), media_type=b"application/json")
     answer = await Bench(reply).session.ask(ask(QUESTION, stream=False))
-    assert answer.text == TOLD
+    assert answer.text == RESTORED
 
 
 async def test_the_detectors_look_at_what_would_leave_before_it_does() -> None:
@@ -132,7 +132,7 @@ async def test_the_detectors_look_at_what_would_leave_before_it_does() -> None:
     assert looked_at == [QUESTION, "Is [x] older than [x]?"]
 
 
-async def test_the_audit_record_is_about_what_left() -> None:
+async def test_the_audit_record_describes_the_sent_query() -> None:
     bench = Bench()
     await bench.session.ask(ask(QUESTION))
     (entry,) = bench.trail.entries
@@ -159,7 +159,7 @@ class Changing(WordInspector):
 @pytest.mark.parametrize(
     "then", ["uncertain.error", "uncertain.timeout", "financial.pan", PERSON]
 )
-async def test_what_the_second_look_finds_keeps_it_home(then: str) -> None:
+async def test_a_finding_of_the_second_inspection_keeps_it_local(then: str) -> None:
     """Others went on when the second analysis failed."""
     bench = Bench(inspector=Changing(then))
     answer = await bench.session.ask(ask(QUESTION))
@@ -182,14 +182,16 @@ async def test_what_the_second_look_finds_keeps_it_home(then: str) -> None:
     ],
     ids=["marks", "stop", "logprobs"],
 )
-async def test_what_cannot_be_rewritten_stays(query: Query, obstacle: Obstacle) -> None:
+async def test_a_query_that_cannot_be_rewritten_is_kept(
+    query: Query, obstacle: Obstacle
+) -> None:
     bench = Bench()
     answer = await bench.session.ask(query)
     assert answer.provenance.obstacle is obstacle
     assert bench.enclave.sealed == []
 
 
-async def test_a_conversation_goes_on_without_its_names() -> None:
+async def test_a_conversation_continues_without_its_names() -> None:
     """It left, so it is not pinned; its history is rewritten again."""
     bench = Bench()
     first = await bench.session.ask(ask(QUESTION))
@@ -204,7 +206,7 @@ async def test_a_conversation_goes_on_without_its_names() -> None:
     assert "bob" not in body.lower()
 
 
-async def test_a_conversation_that_could_not_be_rewritten_stays_home() -> None:
+async def test_a_conversation_that_could_not_be_rewritten_is_kept_local() -> None:
     bench = Bench()
     asked = ask("Who is ⟦PERSON_1⟧ to Bob?")
     await bench.session.ask(asked)
@@ -215,14 +217,14 @@ async def test_a_conversation_that_could_not_be_rewritten_stays_home() -> None:
     assert (decision.route, decision.rule) == (Route.LOCAL, "sticky")
 
 
-async def test_what_is_only_decided_is_decided_alike() -> None:
+async def test_deciding_without_asking_gives_the_same_decision() -> None:
     bench = Bench()
     assert (await bench.session.decide(ask(QUESTION))).route is Route.DEIDENTIFY
-    follow_up = ask(QUESTION, TOLD, "And then?")
+    follow_up = ask(QUESTION, RESTORED, "And then?")
     assert (await bench.session.ask(follow_up)).route is Answerer.ENCLAVE
 
 
-async def test_a_failing_enclave_is_answered_at_home_with_the_names() -> None:
+async def test_after_a_failing_enclave_the_local_answer_has_the_names() -> None:
     bench = Bench()
     bench.enclave.fails = EnclaveError(FailureReason.BUSY)
     answer = await bench.session.ask(ask(QUESTION))
@@ -237,7 +239,7 @@ async def test_a_new_key_seals_the_same_stand_ins() -> None:
     await bench.session.ask(ask(QUESTION))
     bench.enclave.rotate(42)
     answer = await bench.session.ask(ask(QUESTION))
-    assert answer.text == TOLD
+    assert answer.text == RESTORED
     assert len(bench.enclave.sealed) == 3
     assert bench.sent[0] == bench.sent[1]
 
@@ -258,13 +260,13 @@ async def test_an_answer_that_ends_inside_a_token_is_incomplete() -> None:
     assert bench.trail.entries[-1].outcome is Outcome.CUT
 
 
-async def test_half_a_token_alone_is_answered_at_home() -> None:
+async def test_half_a_token_alone_is_answered_locally() -> None:
     answer = await Bench(streamed(["⟦PERSON_"])).session.ask(ask(QUESTION))
     assert (answer.text, answer.route) == ("At home.", Answerer.LOCAL)
     assert answer.provenance.fallback is FailureReason.ANSWER_INCOMPLETE
 
 
-async def test_a_token_nobody_sent_stays_and_is_counted() -> None:
+async def test_a_token_that_was_not_sent_is_kept_and_counted() -> None:
     answer = await Bench(streamed(["⟦PERSON_7⟧ and ⟦PERSON_1⟧"])).session.ask(
         ask(QUESTION)
     )
@@ -285,7 +287,7 @@ async def test_a_token_without_its_brackets_is_restored(*, stream: bool) -> None
     assert answer.finished.unrestored == 1
 
 
-async def test_a_word_of_the_question_is_no_token() -> None:
+async def test_a_word_of_the_question_is_not_a_token() -> None:
     question = f"{QUESTION} The column is called person_1."
     bench = Bench(streamed(["PERSON_1 and person_1: PERSON_2, PERSON_3"]))
     answer = await bench.session.ask(ask(question))
@@ -300,7 +302,7 @@ async def test_no_name_is_restored_into_a_picture_s_address() -> None:
     assert answer.text == "![x](https://evil.example/?who=⟦PERSON_1⟧) Ann Lee"
 
 
-async def test_an_answer_to_what_left_as_it_was_is_not_touched() -> None:
+async def test_the_answer_to_an_unchanged_query_is_not_changed() -> None:
     """Others changed answers where nothing had been replaced (litellm 30447)."""
     bench = Bench(streamed(["⟦PERSON_1⟧ ⟦PER"]))
     answer = await bench.session.ask(ask("What is a virus?"))
@@ -345,7 +347,7 @@ async def test_no_other_endpoint_lets_anything_by() -> None:
 
 
 @pytest.mark.parametrize("streaming", [True, False], ids=["stream", "whole"])
-async def test_the_local_endpoint_tells_restored_text_only(streaming: bool) -> None:
+async def test_the_local_endpoint_returns_restored_text_only(streaming: bool) -> None:
     """Others skipped streams of events (litellm 30728, PR 24291)."""
     whole = Reply(content=completion("".join(ANSWER)), media_type=b"application/json")
     bench = Bench(streamed() if streaming else whole)
@@ -358,16 +360,16 @@ async def test_the_local_endpoint_tells_restored_text_only(streaming: bool) -> N
             f"http://127.0.0.1:{port}/v1/chat/completions", json=asked
         ) as response,
     ):
-        told = await response.text()
+        body_text = await response.text()
         assert response.headers["x-curtilage-deidentified"] == f"{PERSON}=2"
-    assert "⟦" not in told
-    assert "PERSON" not in told
+    assert "⟦" not in body_text
+    assert "PERSON" not in body_text
     if streaming:
-        events = [line.removeprefix("data: ") for line in told.split("\n\n")[:-2]]
+        events = [line.removeprefix("data: ") for line in body_text.split("\n\n")[:-2]]
         deltas = [json.loads(event)["choices"][0]["delta"] for event in events]
-        assert "".join(delta.get("content", "") for delta in deltas) == TOLD
+        assert "".join(delta.get("content", "") for delta in deltas) == RESTORED
     else:
-        assert json.loads(told)["choices"][0]["message"]["content"] == TOLD
+        assert json.loads(body_text)["choices"][0]["message"]["content"] == RESTORED
 
 
 async def test_no_error_and_no_record_holds_a_name() -> None:
@@ -382,7 +384,7 @@ async def test_no_error_and_no_record_holds_a_name() -> None:
     assert not any("Ann" in each or "Bob" in each for each in seen)
 
 
-def test_what_was_not_rewritten_has_no_such_headers() -> None:
+def test_an_unchanged_query_has_no_such_headers() -> None:
     plain = Provenance(
         route=Answerer.LOCAL,
         model="m",

@@ -37,7 +37,7 @@ def test_a_name_in_any_spelling_has_one_token(written: str) -> None:
 
 
 @pytest.mark.parametrize("said", ["PERSON_1", "person_1", "Person\\_1", "xPERSON_1"])
-def test_a_number_that_the_source_says_is_given_to_nobody(said: str) -> None:
+def test_a_number_in_the_source_is_not_used(said: str) -> None:
     one = vault(f"The field {said} and PERSON_3.")
     given = [one.stand_in(PERSON, name) for name in ("Smith", "Jones", "Brown")]
     numbers = [each.strip("\u27e6\u27e7") for each in given]
@@ -47,7 +47,7 @@ def test_a_number_that_the_source_says_is_given_to_nobody(said: str) -> None:
     assert len(set(numbers)) == len(numbers)
 
 
-def test_a_source_that_says_all_numbers_leaves_none() -> None:
+def test_a_source_with_all_numbers_leaves_none() -> None:
     said = " ".join(f"PERSON_{number}" for number in range(1, MAX_NUMBER + 1))
     with pytest.raises(VaultError):
         vault(said).stand_in(PERSON, "Smith")
@@ -86,10 +86,10 @@ def test_one_value_one_token_one_token_one_value(written: list[str]) -> None:
     assert len(set(alone) - whole) == sum(token not in whole for token in alone)
 
 
-def test_a_single_name_is_that_of_the_one_who_was_called_so_before() -> None:
+def test_a_single_name_belongs_to_the_person_named_before() -> None:
     one = vault()
-    told = ["Ann", "Ann Lee", "Ann", "Bea Roe", "Bea", "Dr. Roe", "Bea Low", "Bea"]
-    tokens = [one.stand_in(PERSON, name) for name in told]
+    sequence = ["Ann", "Ann Lee", "Ann", "Bea Roe", "Bea", "Dr. Roe", "Bea Low", "Bea"]
+    tokens = [one.stand_in(PERSON, name) for name in sequence]
     first, lee, again, roe, bea, doctor, low, which = tokens
     assert first == again != lee
     assert roe == bea == doctor
@@ -109,7 +109,7 @@ def test_a_token_holds_a_word_of_a_fixed_list_and_a_counter_only() -> None:
 
 
 @pytest.mark.parametrize("language", ["de", "fr", "es", "it", "nl", "pt"])
-def test_tokens_of_a_language_are_told_apart_and_fit_the_grammar(language: str) -> None:
+def test_tokens_of_a_language_are_distinct_and_fit_the_grammar(language: str) -> None:
     words = [worded(kind, language) for kind in sorted(KINDS)]
     assert len(set(words)) == len(words)
     assert all(TOKEN.fullmatch(f"⟦{word}_1⟧") for word in words)
@@ -126,7 +126,7 @@ def test_a_token_is_worded_in_the_language_of_the_text() -> None:
     ["Frau Müller", "Herrn Müller", "mevrouw Müller", "Sra. Müller", "dott.ssa Müller",
      "Mlle Müller", "sig.ra Müller", "dhr. Müller", "Dra. Müller"],
 )  # fmt: skip
-def test_a_title_of_any_covered_language_is_no_part_of_a_name(written: str) -> None:
+def test_titles_of_all_covered_languages_are_not_part_of_a_name(written: str) -> None:
     one = vault()
     assert one.stand_in(PERSON, "Müller") == one.stand_in(PERSON, written)
 
@@ -152,7 +152,7 @@ def test_more_values_than_tokens_are_refused() -> None:
         "no.such.class",
     ],
 )
-def test_what_says_something_by_its_meaning_has_no_stand_in(data_class: str) -> None:
+def test_classes_with_meaning_have_no_stand_in(data_class: str) -> None:
     with pytest.raises(VaultError, match="no stand-in"):
         vault().stand_in(data_class, "Smith")
 
@@ -187,7 +187,7 @@ def test_no_date_moves_to_what_the_source_says_already() -> None:
 
 
 @given(st.binary(min_size=32, max_size=32))
-def test_no_date_stays_where_it_is(key: bytes) -> None:
+def test_no_date_keeps_its_value(key: bytes) -> None:
     assert Vault(key, source="").stand_in(DATE, "1980-05-12") != "1980-05-12"
 
 

@@ -15,12 +15,12 @@ from curtilage.client.pseudonyms.wording import language_of, worded
         ("pt", "O doente é de Lisboa e não dorme"),
     ],
 )
-def test_a_language_is_told_by_its_small_words(language: str, text: str) -> None:
+def test_a_language_is_recognised_by_its_small_words(language: str, text: str) -> None:
     assert language_of([text, "and the rest of it is in English"]) == language
 
 
 @pytest.mark.parametrize("text", ["", "Anna Berlin", "de la", "0170 1234567"])
-def test_what_tells_no_language_leaves_it_to_the_next_text(text: str) -> None:
+def test_a_text_without_small_words_leaves_it_to_the_next(text: str) -> None:
     assert language_of([text]) is None
     assert language_of([text, "das ist nicht der Fall"]) == "de"
 

@@ -3,6 +3,7 @@
 import asyncio
 import multiprocessing
 import os
+import random
 import signal
 import sqlite3
 import threading
@@ -41,7 +42,9 @@ from curtilage.client.queue.deferred_store import (
 )
 from curtilage.client.queue.deferring import (
     BROKE,
+    FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
+    MOST_PAUSE_S,
     UNREADABLE,
     Drained,
 )
@@ -111,6 +114,7 @@ class Bench:
         max_items: int = 9,
         trail: MemoryTrail | None = None,
         way_out: bool = True,
+        below: Callable[[int], int] = lambda most: most // 2,
     ) -> None:
         self.said: list[str] = []
         policy = load_policy(f"{BLOCKING}\n{SECTION}")
@@ -143,7 +147,7 @@ class Bench:
                 queue=self.store,
                 trace=self.traced.append,
                 sleep=self.sleep,
-                below=lambda most: most // 2,
+                below=below,
                 notify=self.said.append,
             )
         )
@@ -326,8 +330,8 @@ async def test_nothing_of_it_has_left_is_said_where_that_is_so() -> None:
     assert not told.left
     assert str(told) == (
         "I need more time: the relay cannot be reached; it waits, and is asked again "
-        f"by itself in about 30 s (ticket {told.ticket}); nothing of it has left this "
-        "device"
+        f"by itself; the next try is within 35 s (ticket {told.ticket}); nothing of it "
+        "has left this device"
     )
 
 
@@ -351,7 +355,165 @@ async def test_when_a_busy_enclave_wants_to_be_asked_again_is_told() -> None:
         fields=((b"retry-after", b"9"),),
     )
     bench.awake.set()  # it is waited for once, while there is time
-    assert (await bench.queued(query(total_ms=1000))).eta_s == 9
+    # So long it is left alone, and at most one short pause longer.
+    assert (await bench.queued(query(total_ms=1000))).eta_s == 9 + FIRST_PAUSE_S
+
+
+async def test_of_one_that_may_be_asked_at_once_the_pause_is_told() -> None:
+    bench = Bench()
+    bench.enclave.fetch_fails = None
+    bench.enclave.fails = EnclaveError(FailureReason.ANSWER_BROKEN)
+    told = await bench.queued(query(require=Require.ENCLAVE))
+    assert told.eta_s == FIRST_PAUSE_S
+    assert str(told).startswith("I need more time: ")
+    assert "; the next try is within 5 s (ticket " in str(told)
+    await bench.session.close()
+
+
+class TimedBench(Bench):
+    """The same, with a clock that the test moves and whose sleepers wake by it."""
+
+    def __init__(self, *, drawn: float) -> None:
+        super().__init__(below=lambda most: int(drawn * (most - 1)))
+        self.sleepers: list[tuple[datetime, asyncio.Event]] = []
+
+    @override
+    async def sleep(self, seconds: float) -> None:
+        over = asyncio.Event()
+        if seconds > MOST_PAUSE_S:  # until a key is renewed
+            await over.wait()
+        sleeper = (self.now + timedelta(seconds=seconds), over)
+        self.sleepers.append(sleeper)
+        try:
+            await over.wait()
+        finally:
+            self.sleepers.remove(sleeper)
+
+    async def passes(self, seconds: int) -> None:
+        """Let so many seconds pass, and all that happens in them happen."""
+        for _ in range(seconds):
+            self.later(1)
+            for at, over in self.sleepers:
+                if at <= self.now:
+                    over.set()
+            await _until(self._idle)
+            await self.session.settle()
+            await asyncio.sleep(0.001)  # what was woken beside it goes on
+            await _until(self._idle)
+
+    def _idle(self) -> bool:
+        """Tell whether all sleep again; what works in threads has ended then."""
+        asleep = any(not over.is_set() for _, over in self.sleepers)
+        return asleep or self.answered()
+
+    def answered(self) -> bool:
+        return self.store.items(0)[0].state is State.ANSWERED
+
+
+@pytest.mark.parametrize("drawn", [0.0, 0.5, 1.0])
+async def test_what_is_announced_is_kept(drawn: float) -> None:
+    bench = TimedBench(drawn=drawn)
+    told = await bench.queued()
+    assert told.eta_s == 35
+    fetched = bench.enclave.fetched
+    bench.enclave.fetch_fails = None
+    await bench.passes(29)
+    assert bench.enclave.fetched == fetched  # a breaker keeps it from a dead way
+    await bench.passes(told.eta_s - 29)
+    assert bench.enclave.fetched > fetched
+    # It was a try whether the enclave is there, and it is: the question goes next.
+    await bench.passes(int(FIRST_PAUSE_S) + 1)
+    assert bench.answered()
+    await bench.session.close()
+
+
+async def test_an_enclave_found_while_nothing_waits_changes_no_pause() -> None:
+    bench = TimedBench(drawn=0.5)
+    bench.session.queue.reachable()
+    bench.later(100)
+    told = await bench.queued()
+    assert told.eta_s == 35
+    await asyncio.sleep(0.001)
+    first, _ = bench.sleepers[0]
+    assert (first - bench.now).total_seconds() == pytest.approx(FIRST_PAUSE_S, abs=0.1)
+    await bench.session.close()
+
+
+async def test_a_later_time_is_not_forgotten_for_an_earlier_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = TimedBench(drawn=1.0)
+    await bench.queued()
+    await bench.passes(40)  # it was tried after 35 s, and is again after 95
+    drain, at = bench.session.queue.drain, list[float]()
+
+    async def drains() -> Drained:
+        at.append((bench.now - NOW).total_seconds())
+        return await drain()
+
+    monkeypatch.setattr(bench.session.queue, "drain", drains)
+    alone = iter((5, 20))
+
+    def left_alone_s(tier: str) -> int | None:
+        return next(alone, None) if tier == "enclave" else None
+
+    monkeypatch.setattr(bench.router, "left_alone_s", left_alone_s)
+    told = [
+        await bench.queued(query(text, require=Require.ENCLAVE))
+        for text in ("What is a vaccine?", "What is a virus?")
+    ]
+    assert [each.eta_s for each in told] == [10, 25]
+    await bench.passes(30)
+    assert at == [50, 65]
+    await bench.session.close()
+
+
+async def test_many_questions_at_once_are_one_try(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = TimedBench(drawn=0.0)
+    drawn = random.Random(4)  # noqa: S311 - repeatable, no secret
+    monkeypatch.setattr(bench.session.queue, "_below", drawn.randrange)
+    drain, at = bench.session.queue.drain, list[float]()
+
+    async def drains() -> Drained:
+        at.append((bench.now - NOW).total_seconds())
+        return await drain()
+
+    monkeypatch.setattr(bench.session.queue, "drain", drains)
+    told = [await bench.queued(query(f"{TEXT} {number}")) for number in range(9)]
+    fetched = bench.enclave.fetched
+    assert {each.eta_s for each in told} == {35}
+    await bench.passes(35)
+    assert bench.enclave.fetched > fetched
+    assert len([each for each in at if each >= 30]) == 1
+    await bench.session.close()
+
+
+async def test_one_that_comes_later_does_not_wait_for_a_long_pause() -> None:
+    bench = TimedBench(drawn=1.0)
+    await bench.queued()
+    await bench.passes(190)  # the pauses are 90 s long by now
+    told = await bench.queued(query("What is a vaccine?"))
+    await bench.session.settle()
+    fetched = bench.enclave.fetched
+    assert told.eta_s is not None
+    await bench.passes(told.eta_s)
+    assert bench.enclave.fetched > fetched
+    await bench.session.close()
+
+
+async def test_an_enclave_that_was_found_to_be_there_is_asked_soon() -> None:
+    bench = TimedBench(drawn=1.0)
+    await bench.queued()
+    await bench.passes(230)  # the breaker lets one try, and the pause has 45 s to go
+    bench.enclave.fetch_fails = None
+    await bench.passes(1)
+    assert not bench.answered()
+    await bench.session.look()  # as ``serve`` does, beside all questions
+    await bench.passes(int(FIRST_PAUSE_S) + 1)
+    assert bench.answered()
+    await bench.session.close()
 
 
 @pytest.mark.parametrize(

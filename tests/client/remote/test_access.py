@@ -81,7 +81,7 @@ async def refused(address: RelayAddress, files: AccessFiles) -> FailureReason:
     return error.value.reason
 
 
-async def test_a_private_authority_is_believed_when_it_is_named(
+async def test_a_private_authority_is_trusted_when_it_is_named(
     certificates: Certificates,
 ) -> None:
     async with relay(certificates) as address:
@@ -90,7 +90,7 @@ async def test_a_private_authority_is_believed_when_it_is_named(
 
 
 @pytest.mark.parametrize("name", ["misnamed", "untrusted"])
-async def test_another_name_or_authority_is_nobody(
+async def test_another_name_or_authority_is_untrusted(
     certificates: Certificates, name: str
 ) -> None:
     async with relay(certificates, name=name) as address:
@@ -136,7 +136,7 @@ async def test_our_certificate_is_shown(certificates: Certificates) -> None:
         ("RECORD_LAYER_FAILURE", FailureReason.RELAY_TLS_FAILED),
     ],
 )
-async def test_what_a_relay_says_in_tls_is_told(
+async def test_tls_alerts_of_a_relay_are_reported(
     certificates: Certificates,
     monkeypatch: pytest.MonkeyPatch,
     said: str,
@@ -155,7 +155,7 @@ async def test_what_a_relay_says_in_tls_is_told(
     assert await refused(address, files) is expected
 
 
-async def test_https_and_http_are_told_apart(certificates: Certificates) -> None:
+async def test_https_and_http_are_distinguished(certificates: Certificates) -> None:
     files = AccessFiles(ca=certificates.authority)
     async with relay(certificates, plain=True) as address:
         assert await refused(address, files) is FailureReason.RELAY_TLS_FAILED
@@ -195,7 +195,7 @@ def test_an_api_key_is_read_from_its_file(tmp_path: Path, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644])
-def test_a_key_file_that_others_can_read_is_told(tmp_path: Path, mode: int) -> None:
+def test_a_key_file_that_others_can_read_is_reported(tmp_path: Path, mode: int) -> None:
     path = key_file(tmp_path, API_KEY.encode(), mode=mode)
     assert read(AccessFiles(key=path)).readable_by_others == path
 
@@ -213,7 +213,7 @@ def test_a_key_file_that_others_can_read_is_told(tmp_path: Path, mode: int) -> N
     ],
     ids=["empty", "short", "two", "field", "words", "letters", "long"],
 )
-def test_what_is_no_api_key_is_refused_and_not_repeated(
+def test_an_invalid_api_key_is_refused_and_not_repeated(
     tmp_path: Path, data: bytes
 ) -> None:
     path = key_file(tmp_path, data)
@@ -249,7 +249,7 @@ def test_every_file_that_cannot_be_used_is_named(
         assert error.value.__cause__ is None
 
 
-def test_an_encrypted_key_is_refused_and_asks_nobody(
+def test_an_encrypted_key_is_refused_without_a_prompt(
     tmp_path: Path, certificates: Certificates
 ) -> None:
     key = tmp_path / "encrypted.key"

@@ -31,8 +31,8 @@ def test_filler_between_events_changes_nothing(
     events = [sse(each, done=False) for each in (chunk("a"), chunk(finish="stop"))]
     text = b"".join(filler).join([b"", *events, sse(), b""])
     reader = EventStream()
-    told = [event for piece in cut(text, places) for event in reader.push(piece)]
-    assert [each.text for each in told if isinstance(each, Delta)] == ["a"]
+    seen = [event for piece in cut(text, places) for event in reader.push(piece)]
+    assert [each.text for each in seen if isinstance(each, Delta)] == ["a"]
     assert reader.finished is not None
 
 
@@ -55,13 +55,13 @@ def test_an_object_ends_where_it_ends(
     text: str, before: int, after: int, places: list[int]
 ) -> None:
     data = b" " * before + completion(text) + b" \n\t\r" * after
-    told, reader = read(cut(data, places))
+    seen, reader = read(cut(data, places))
     assert reader.finished is not None
-    assert "".join(each.text for each in told if isinstance(each, Delta)) == text
+    assert "".join(each.text for each in seen if isinstance(each, Delta)) == text
 
 
 @given(TEXTS, PLACES)
-def test_an_object_is_not_finished_before_its_last_octet(
+def test_an_object_is_not_finished_before_its_last_byte(
     text: str, places: list[int]
 ) -> None:
     data = completion(text)
@@ -85,7 +85,7 @@ def test_an_object_is_not_finished_before_its_last_octet(
         b'"{}"',
     ],
 )
-def test_what_is_no_object_is_broken(text: bytes) -> None:
+def test_anything_but_an_object_is_broken(text: bytes) -> None:
     for pieces in ([text], [bytes([byte]) for byte in text]):
         with pytest.raises(EnclaveError):
             read_all(Nothing(), pieces)
@@ -116,9 +116,9 @@ def test_no_more_is_held_of_evidence_than_evidence_has() -> None:
 def test_filler_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(content_module, "MAX_HELD_BYTES", 200)
     data = [b" " * 500, completion("a"), *[b" " * 500] * 9]
-    told, reader = read(data)
+    seen, reader = read(data)
     assert reader.finished is not None
-    assert [each.text for each in told if isinstance(each, Delta)] == ["a"]
+    assert [each.text for each in seen if isinstance(each, Delta)] == ["a"]
 
 
 def test_content_before_any_head_is_broken() -> None:
@@ -128,7 +128,7 @@ def test_content_before_any_head_is_broken() -> None:
         ContentReader().end()
 
 
-def test_an_error_after_something_was_told_is_a_cut() -> None:
+def test_an_error_after_the_first_text_is_a_cut() -> None:
     reader = EventStream()
     list(reader.push(sse(chunk("a"), done=False)))
     error = json.dumps({"error": {"status": 503}}).encode()

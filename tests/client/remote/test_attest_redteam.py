@@ -1,4 +1,4 @@
-"""Attacks on what a client believes: nothing leaves, and nobody learns why."""
+"""Attacks on evidence: nothing is sent, and no other party learns the reason."""
 
 import dataclasses
 import json
@@ -86,7 +86,7 @@ class Bench:
 
 
 async def test_a_key_that_ends_before_the_seal_seals_nothing() -> None:
-    """The record is written while the key ends: the door looks again."""
+    """The key expires while the record is written: ``seal`` checks again."""
     bench = Bench()
     key = await bench.session.verified_key()
 
@@ -144,7 +144,7 @@ def test_a_verified_key_cannot_be_changed_or_made() -> None:
 # --- 14: a key of one's own --------------------------------------------------
 
 
-async def test_a_relay_that_withholds_renewals_pins_nobody_past_the_end() -> None:
+async def test_a_relay_that_withholds_renewals_extends_no_key() -> None:
     bench = Bench()
     key = await bench.session.verified_key()
     bench.enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
@@ -235,7 +235,7 @@ def test_a_policy_that_is_not_there_accepts_nothing(
     assert capsys.readouterr().out == ""
 
 
-# --- 16: why it was refused is nobody else's business ------------------------
+# --- 16: the reason of a refusal stays local ---------------------------------
 
 
 def without(part: str) -> Callable[[MemoryEnclave], None]:
@@ -299,7 +299,7 @@ async def test_every_cause_of_refusal_looks_the_same_from_outside() -> None:
     assert all(asked == ["bundle", "bundle"] for asked in seen.values()), seen
 
 
-async def test_what_is_told_here_has_nothing_of_the_evidence() -> None:
+async def test_errors_contain_nothing_of_the_evidence() -> None:
     for spoil in CAUSES.values():
         enclave = MemoryEnclave()
         spoil(enclave)
@@ -309,10 +309,10 @@ async def test_what_is_told_here_has_nothing_of_the_evidence() -> None:
         assert refused.value.__cause__ is None
 
 
-# --- 17: nobody is asked about it --------------------------------------------
+# --- 17: no other party is asked about it ------------------------------------
 
 
-async def test_verifying_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_verifying_uses_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a socket was opened")
 
@@ -325,7 +325,7 @@ async def test_verifying_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- every record names its verdict ------------------------------------------
 
 
-async def test_whatever_left_names_the_verdict_it_relied_on() -> None:
+async def test_every_record_names_the_verdict_relied_upon() -> None:
     bench = Bench()
     await bench.ask()
     bench.enclave.rotate(7)

@@ -1,4 +1,4 @@
-"""Dummies: of the same class, later, silent, recorded, and of no query."""
+"""Cover requests: same class, delayed, silent, recorded, without query content."""
 
 import asyncio
 import gc
@@ -60,7 +60,7 @@ AT_ONCE = CoverSettings(delay_s=(0, 0), share=100)
 
 
 class Bench:
-    """A session whose every query stays at home, and the way out of it."""
+    """A session that keeps every query local, and its transport."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Bench:
 
 
 @pytest.mark.parametrize("query", [QUERY, LARGE], ids=["small", "large"])
-async def test_a_query_that_stays_has_a_dummy_of_its_class(query: Query) -> None:
+async def test_a_local_query_has_a_dummy_of_its_class(query: Query) -> None:
     bench = Bench("financial.pan")
     await bench.ask(query)
     await bench.session.settle()
@@ -117,7 +117,7 @@ async def test_a_query_that_is_blocked_has_one_too() -> None:
     assert request.path == b"/v1/cover"
 
 
-async def test_a_query_that_nobody_is_asked_has_one_too() -> None:
+async def test_a_query_without_any_tier_has_one_too() -> None:
     # Silence would say: it must stay, and an enclave was required of it.
     bench = Bench("financial.pan")
     required = replace(QUERY, options=RoutingOptions(require=Require.ENCLAVE))
@@ -139,14 +139,14 @@ async def test_a_policy_may_limit_it_to_classes(classes: str, covers: int) -> No
     assert len(bench.enclave.sealed) == covers
 
 
-async def test_a_query_that_left_has_none() -> None:
+async def test_a_query_that_was_sent_has_none() -> None:
     bench = Bench()
     assert (await bench.session.ask(QUERY)).route is Answerer.ENCLAVE
     await bench.session.settle()
     assert len(bench.enclave.sealed) == 1
 
 
-async def test_a_query_that_came_home_has_none() -> None:
+async def test_a_local_fallback_has_none() -> None:
     bench = Bench()
     bench.enclave.fails = EnclaveError(FailureReason.BUSY)
     await bench.ask()
@@ -179,12 +179,12 @@ async def test_a_dummy_is_recorded_and_commits_to_what_it_says() -> None:
     assert (own.outcome, dummy.outcome) == (Outcome.LOCAL, Outcome.COVER)
     assert (dummy.route, dummy.rule) == (Route.ENCLAVE, "transport.cover")
     assert (dict(dummy.classes), dummy.messages) == ({}, 0)
-    assert dummy.query != own.query, "no record says which query it stands for"
+    assert dummy.query != own.query, "no record shows which query it replaces"
     assert dummy.payload_digest == hashlib.sha256(b'{"bucket":0}').digest()
     assert dummy.verdict
 
 
-async def test_what_cannot_be_recorded_is_not_sent() -> None:
+async def test_without_a_record_no_dummy_is_sent() -> None:
     bench = Bench("financial.pan", broken=True)
     await bench.ask()
     await bench.session.settle()
@@ -192,19 +192,19 @@ async def test_what_cannot_be_recorded_is_not_sent() -> None:
 
 
 async def test_a_failing_dummy_fails_in_silence() -> None:
-    told: list[object] = []
+    reported: list[object] = []
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _, context: told.append(context))
+    loop.set_exception_handler(lambda _, context: reported.append(context))
     for enclave in (MemoryEnclave(), MemoryEnclave(problem(media.PROBLEM_DATE))):
         enclave.fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
         bench = Bench("financial.pan", enclave=enclave)
         await bench.ask()
         await bench.session.settle()
-    gc.collect()  # a task's error that nobody took is told when it goes
-    assert told == []
+    gc.collect()  # an unretrieved error of a task is reported when it is freed
+    assert reported == []
 
 
-async def test_a_dummy_is_mended_as_a_query_would_be() -> None:
+async def test_a_dummy_is_corrected_as_a_query_would_be() -> None:
     """On the wire, a key that is no longer held looks the same for both."""
     bench = Bench("financial.pan", enclave=MemoryEnclave(key_id=1))
     await bench.session.verified_key()
@@ -236,7 +236,7 @@ async def test_a_dummys_answer_is_as_long_as_those_of_late() -> None:
     assert bench.enclave.requests[-1].content == cover_content(3)
 
 
-async def test_dummies_do_not_tell_each_other_how_long_to_be() -> None:
+async def test_dummies_do_not_copy_each_others_length() -> None:
     """Only real answers are drawn from: a dummy's own would feed back."""
     enclave, drawn = MemoryEnclave(), list[int]()
 
@@ -290,7 +290,7 @@ async def test_closing_that_is_cancelled_sends_none() -> None:
 
 
 class Slept:
-    """Waits for nobody, and remembers for how long it should have."""
+    """Does not wait, and remembers for how long it should have."""
 
     def __init__(self) -> None:
         self.waits: list[float] = []
@@ -343,7 +343,7 @@ async def test_only_so_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sender.sizes == [1, 2]
 
 
-async def test_dummies_leave_room_for_those_who_wait() -> None:
+async def test_dummies_leave_room_for_waiting_callers() -> None:
     bench = Bench(most_running=2)
     bench.enclave.held = 600
     bench.enclave.reply = Reply(
@@ -360,7 +360,7 @@ async def test_dummies_leave_room_for_those_who_wait() -> None:
     assert len(bench.enclave.sealed) == 2
 
 
-async def test_counts_tell_of_it_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_counts_show_it_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[object] = []
 
     def count(event: object, **labels: object) -> None:

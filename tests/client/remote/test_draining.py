@@ -1,4 +1,4 @@
-"""What is on the wire runs to its end, whoever still watches."""
+"""Exchanges run to their end on the wire, with or without a watcher."""
 
 import asyncio
 import os
@@ -125,7 +125,7 @@ async def test_an_answer_that_cannot_be_read_is_let_in_to_its_end() -> None:
     assert enclave.ended.is_set()
 
 
-async def test_an_error_while_draining_is_nobodys() -> None:
+async def test_an_error_while_draining_reaches_no_caller() -> None:
     enclave = CutLater(LONG)
     enclave.held = 16 + 5 * SEALED_FRAME
     running = session(enclave)
@@ -167,7 +167,7 @@ async def test_unpadded_a_cancel_closes_at_once() -> None:
     assert running.unsettled == 0
 
 
-async def test_too_many_that_run_keep_the_next_one_home() -> None:
+async def test_too_many_that_run_keep_the_next_one_local() -> None:
     enclave = MemoryEnclave(LONG)
     enclave.held = 16 + 5 * SEALED_FRAME
     running = session(enclave, local=ScriptedLocal(), most_running=1)
@@ -213,7 +213,7 @@ class Passing(VirtualTime):
 
 
 class Dripping(MemoryEnclave):
-    """Behind a relay that lets an octet through every 4.9 s, from some point on."""
+    """Behind a relay that passes one byte every 4.9 s, from some point on."""
 
     after = 0
 
@@ -243,7 +243,7 @@ class Dripping(MemoryEnclave):
 async def test_an_answer_that_drips_is_given_up(
     frames: int, reason: FailureReason
 ) -> None:
-    """Octets come all the time, but not one whole frame."""
+    """Bytes arrive all the time, but no complete frame."""
     passing = Passing()
     enclave = Dripping(Reply(content=completion("x" * 2000), media_type=JSON), passing)
     enclave.after = 16 + frames * SEALED_FRAME
@@ -269,8 +269,8 @@ async def test_closing_waits_for_the_promised_end_and_a_little_longer() -> None:
     assert passing.now - enclave.began <= 15 + 4
 
 
-async def test_what_cannot_be_read_and_drips_is_cut_off_too() -> None:
-    """Its octets count as the whole frames that they would make."""
+async def test_an_unreadable_dripping_answer_is_cut_off_too() -> None:
+    """Its bytes count as the frames that they would make."""
     passing = Passing()
     enclave = Dripping(LONG, passing, replace(QUICK, period_ms=1000))
     enclave.flip, enclave.after = 60, 16 + 2 * SEALED_FRAME
@@ -283,7 +283,7 @@ async def test_what_cannot_be_read_and_drips_is_cut_off_too() -> None:
 
 
 class Halting(MemoryEnclave):
-    """On a line that stands still for a while before and amid an answer."""
+    """On a line that stalls for a while before and during an answer."""
 
     def __init__(self, reply: Reply, passing: Passing, halt_s: float) -> None:
         super().__init__(reply)
@@ -315,7 +315,7 @@ async def test_a_machine_that_stood_still_reads_before_it_judges() -> None:
     await running.close()
 
 
-async def test_a_fault_of_ours_reaches_who_asked() -> None:
+async def test_our_own_fault_reaches_the_caller() -> None:
     running = session(Faulty())
     with pytest.raises(ZeroDivisionError):
         await running.ask(QUERY)
@@ -323,7 +323,7 @@ async def test_a_fault_of_ours_reaches_who_asked() -> None:
 
 
 class Faulty(MemoryEnclave):
-    """Fails in a way that nobody foresaw."""
+    """Fails in an unexpected way."""
 
     @override
     async def send(self, exchange: SealedExchange) -> AsyncGenerator[bytes]:
@@ -346,28 +346,28 @@ async def test_closing_twice_cancelled_cuts_off_what_runs() -> None:
     assert enclave.closed
 
 
-async def test_a_person_is_told_what_is_waited_for(
+async def test_the_user_is_shown_what_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told = asyncio.Event()
+    reported = asyncio.Event()
 
-    def tell(text: str) -> None:
+    def note(text: str) -> None:
         assert "waiting for connections" in text
-        told.set()
+        reported.set()
 
-    monkeypatch.setattr(shared, "err", tell)
+    monkeypatch.setattr(shared, "err", note)
     enclave = MemoryEnclave(LONG)
     enclave.held = 16 + 5 * SEALED_FRAME
     running = session(enclave)
     await running.ask(QUERY)
     closing = asyncio.create_task(shared.close_told(running, after_s=0.01))
-    await told.wait()
+    await reported.wait()
     enclave.go.set()
     await closing
     assert enclave.ended.is_set()
 
 
-def test_a_server_that_is_told_twice_to_stop_does_not_wait(
+def test_a_second_signal_stops_a_server_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waited = list[bool]()
@@ -386,7 +386,7 @@ def test_a_server_that_is_told_twice_to_stop_does_not_wait(
     assert waited == [True]
 
 
-async def test_who_does_not_wait_is_told_nothing(
+async def test_without_a_wait_nothing_is_shown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     running = session(MemoryEnclave())

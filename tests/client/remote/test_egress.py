@@ -36,7 +36,7 @@ def test_faults_let_nothing_out_and_no_permit_opens_twice(
         }
 
 
-def test_what_leaves_without_a_permit_is_counted() -> None:
+def test_sending_without_a_permit_is_counted() -> None:
     """A run that saw nothing would hold, too."""
     egress = Egress(KEYS, NOW, seed=1)
     egress.observe(b"it must stay here")

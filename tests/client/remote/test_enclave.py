@@ -51,10 +51,10 @@ class Asked:
         self.enclave = enclave
         self.clock = Clock()
         self.desk = new_desk()
-        self.told: list[str] = []
+        self.notices: list[str] = []
         keys = KeySource(enclave, key_store(enclave.parameters), self.clock, self.desk)
         self.remote = Enclave(
-            enclave, keys, self.clock, self.desk, notify=self.told.append
+            enclave, keys, self.clock, self.desk, notify=self.notices.append
         )
         self.recorded: list[int] = []
 
@@ -160,7 +160,7 @@ async def test_the_second_request_waits_for_the_end_of_the_first() -> None:
     assert len(asked.enclave.sealed) == 2
 
 
-async def test_a_clock_that_is_off_is_told_once_and_counted(
+async def test_a_clock_that_is_off_is_reported_once_and_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counted: list[object] = []
@@ -173,14 +173,14 @@ async def test_a_clock_that_is_off_is_told_once_and_counted(
     for _ in range(2):
         asked.enclave.replies = [LATE]
         await asked.ask()
-    (told,) = asked.told
-    assert told.startswith("this machine's clock is 3 hours or more away")
-    assert "set it" in told
+    (notice,) = asked.notices
+    assert notice.startswith("this machine's clock differs by 3 hours or more")
+    assert "set it" in notice
     assert counted.count((telemetry.Event.CLOCK_OFF,)) == 2
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "howlong"),
     [
         (61, "1 minute or"),
         (-61, "1 minute or"),
@@ -190,9 +190,9 @@ async def test_a_clock_that_is_off_is_told_once_and_counted(
         (0, "1 minute or"),
     ],
 )
-def test_how_far_a_clock_is_off(seconds: float, told: str) -> None:
+def test_how_far_a_clock_is_off(seconds: float, howlong: str) -> None:
     words = clock_words(timedelta(seconds=seconds))
-    assert words.startswith(f"this machine's clock is {told} more away")
+    assert words.startswith(f"this machine's clock differs by {howlong} more")
 
 
 async def test_without_the_enclaves_date_nothing_is_corrected() -> None:
@@ -223,7 +223,7 @@ class Rejuvenating(MemoryEnclave):
 
 
 @pytest.mark.parametrize("first", ["date", "key"])
-async def test_a_date_and_a_key_are_each_mended_once(first: str) -> None:
+async def test_a_date_and_a_key_are_each_corrected_once(first: str) -> None:
     asked = Asked(OldKeyAndLate(first))
     await asked.ask()
     assert len(asked.enclave.sealed) == 3
@@ -262,7 +262,7 @@ async def test_a_redirect_inside_is_refused_and_not_followed() -> None:
     assert len(asked.enclave.sealed) == 1
 
 
-async def test_cookies_and_tags_inside_are_kept_by_nobody() -> None:
+async def test_cookies_and_tags_inside_are_not_kept() -> None:
     fields = ((b"set-cookie", b"id=7"), (b"etag", b'"7"'))
     asked = Asked(MemoryEnclave(Reply(fields=fields)))
     await asked.ask()
@@ -271,7 +271,7 @@ async def test_cookies_and_tags_inside_are_kept_by_nobody() -> None:
         assert [name for name, _ in request.fields] == [b"content-type", b"date"]
 
 
-async def test_what_is_too_large_is_not_even_recorded() -> None:
+async def test_an_oversize_query_is_not_even_recorded() -> None:
     large = Query(messages=(Message(role="user", content="x" * 1_100_000),))
     asked = Asked(MemoryEnclave())
     inspection = inspection_of(

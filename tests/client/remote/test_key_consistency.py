@@ -1,4 +1,4 @@
-"""The same keys for everybody, as far as one client can tell."""
+"""The same keys for all clients, as far as one client can see."""
 
 from datetime import timedelta
 
@@ -22,7 +22,7 @@ QUERY = Query(messages=(Message(role="user", content="hello"),))
 
 
 class MemoryMirror:
-    """A mirror that serves what it is told to, or nothing."""
+    """A mirror that serves the configured list, or nothing."""
 
     def __init__(self, key_configs: bytes | None) -> None:
         self.key_configs = key_configs
@@ -77,14 +77,14 @@ async def test_the_mirror_is_asked_when_the_bundle_is_not_with_every_query() -> 
     assert bench.mirror.closed
 
 
-async def test_another_list_at_the_mirror_keeps_the_query_home() -> None:
+async def test_another_list_at_the_mirror_keeps_the_query_local() -> None:
     bench = Bench(MemoryEnclave().key_configs)
     assert await bench.home() is FailureReason.EVIDENCE_REFUSED
     with pytest.raises(EnclaveError, match="key_inconsistent"):
         await bench.session.verified_key()
 
 
-async def test_a_silent_mirror_keeps_the_query_home_and_is_told_as_such() -> None:
+async def test_a_silent_mirror_keeps_the_query_local_and_is_reported_as_such() -> None:
     bench = Bench(None)
     assert await bench.home() is FailureReason.MIRROR_UNREACHABLE
     assert await bench.home() is FailureReason.MIRROR_UNREACHABLE

@@ -68,7 +68,7 @@ def test_another_policy_drops_what_was_verified_under_the_old_one() -> None:
 
 
 def test_a_key_is_bound_to_the_policy_it_was_verified_under() -> None:
-    """Even where somebody exchanges the expectations behind the book's back."""
+    """Even if the expectations are replaced without ``apply``."""
     enclaves = key_store()
     enclaves.accept(MemoryEnclave().bundle, NOW)
     enclaves.expectations = replace(enclaves.expectations, digest="sha256:" + "ab" * 32)
@@ -107,7 +107,7 @@ def test_a_renewal_that_is_refused_changes_nothing(bundle: bytes) -> None:
     assert enclaves.current(key.expires_at) is None, "its end stays its end"
 
 
-def test_what_is_no_newer_is_no_renewal() -> None:
+def test_older_evidence_is_not_a_renewal() -> None:
     enclaves, enclave = key_store(), MemoryEnclave()
     older = enclave.bundle
     enclaves.accept(older, NOW)
@@ -119,7 +119,7 @@ def test_what_is_no_newer_is_no_renewal() -> None:
         assert enclaves.current(NOW) is fresh
 
 
-def test_a_malleable_bundle_is_no_second_key() -> None:
+def test_a_malleable_bundle_is_not_a_second_key() -> None:
     """JSON spaces or another signature: the same list, so the same entry."""
     enclaves, enclave = key_store(), MemoryEnclave()
     key = enclaves.accept(enclave.bundle, NOW)

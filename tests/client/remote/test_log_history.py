@@ -92,7 +92,7 @@ def test_two_heads_of_a_bundle_that_are_no_one_log_are_refused() -> None:
     detail(lambda: SeenLog().taken(mixed))
 
 
-def test_what_is_stored_is_read_again() -> None:
+def test_a_stored_history_is_read_again() -> None:
     memory = SeenLog().taken(view(2, 7, 200))
     assert parse_seen_log(memory.encode()) == memory
     assert parse_seen_log(SeenLog().encode()) == SeenLog()
@@ -101,7 +101,7 @@ def test_what_is_stored_is_read_again() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"{}", b"[]", SeenLog().encode().replace(b"v1", b"v2")], ids=repr
 )
-def test_what_cannot_be_read_is_not_forgotten(data: bytes, tmp_path: Path) -> None:
+def test_an_unreadable_history_is_not_forgotten(data: bytes, tmp_path: Path) -> None:
     (tmp_path / f"log-{log_name(KEY)}.json").write_bytes(data)
     book = LogHistory(LogHistoryFiles(tmp_path))
     assert "cannot be read" in detail(lambda: book.check(KEY, view(2, 4, 100)))
@@ -114,14 +114,14 @@ def test_a_log_is_known_by_its_key(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*.json"))) == 2
 
 
-def test_what_was_refused_is_not_remembered(tmp_path: Path) -> None:
+def test_a_refused_bundle_is_not_remembered(tmp_path: Path) -> None:
     book = LogHistory(LogHistoryFiles(tmp_path))
     book.check(KEY, view(2, 4, 100))
     assert list(tmp_path.iterdir()) == []
     book.check(KEY, view(2, 4, 100, OTHER))()
 
 
-def test_a_memory_is_nobody_elses_to_read(tmp_path: Path) -> None:
+def test_a_history_is_private(tmp_path: Path) -> None:
     LogHistory(LogHistoryFiles(tmp_path)).check(KEY, view(2, 4, 100))()
     modes = {
         path.suffix: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()

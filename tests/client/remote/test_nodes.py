@@ -41,7 +41,7 @@ def only(*keys: VerifiedKey) -> Callable[[VerifiedKey], bool]:
 
 
 class Scripted:
-    """Draws what it is told to, and notes of how many."""
+    """Draws the configured index, and records from how many."""
 
     def __init__(self) -> None:
         self.chosen = 0
@@ -116,7 +116,7 @@ def test_a_busy_node_does_not_come_back_sooner_than_one_that_failed() -> None:
     assert len(bench.chances()) == 2
 
 
-def test_a_clock_that_is_set_back_leaves_nobody_out() -> None:
+def test_a_clock_that_is_set_back_leaves_no_node_out() -> None:
     bench = Bench(3)
     bench.fail(1)
     bench.now -= timedelta(days=1)
@@ -135,13 +135,13 @@ def test_half_are_always_left_of_those_that_failed_longest_ago() -> None:
     assert bench.chances() == {"n1": 30, "n2": 30}
 
 
-def test_where_fewer_than_half_could_be_verified_none_is_drawn() -> None:
+def test_with_fewer_than_half_verified_none_is_drawn() -> None:
     assert Bench(2, missing=2).chances() == {"n0": 30, "n1": 30}
     assert Bench(2, missing=3).chances() == {"none": 60}
 
 
 def test_the_missing_count_where_nodes_fail_as_well() -> None:
-    """Or half of half of them could be chosen by whoever is on the way."""
+    """Otherwise a party on the path could choose half of half of them."""
     bench = Bench(3, missing=1)
     bench.fail(0)
     assert bench.chances() == {"n1": 30, "n2": 30}
@@ -164,7 +164,7 @@ def test_nodes_that_do_not_meet_the_demand_do_not_count() -> None:
     assert bench.chances() == {"none": 60}
 
 
-def test_where_no_node_meets_the_demand_one_is_drawn_to_tell_so() -> None:
+def test_if_no_node_meets_the_demand_one_is_drawn_to_report_it() -> None:
     bench = Bench(2)
     bench.meets = only()
     assert len(bench.chances()) == 2
@@ -256,7 +256,7 @@ def test_after_a_failure_the_longest_out_come_back_before_it_does() -> None:
         )
     )
 )
-def test_whoever_takes_nodes_out_at_most_doubles_a_nodes_chance(
+def test_taking_nodes_out_at_most_doubles_a_nodes_chance(
     case: tuple[int, int, frozenset[int], int | None],
 ) -> None:
     count, missing, failed, first = case
@@ -270,7 +270,7 @@ def test_whoever_takes_nodes_out_at_most_doubles_a_nodes_chance(
         assert max(chances.values()) <= 2 * 60 / (count + missing)
 
 
-def test_what_is_no_list_is_one_gateways_bundle() -> None:
+def test_anything_but_a_list_is_a_single_bundle() -> None:
     assert bundles_of(b'{"v":3}') == {GATEWAY: b'{"v":3}'}
     assert bundles_of(b"\x01\x01") == {GATEWAY: b"\x01\x01"}, "verified, and refused"
     assert bundles_of(node_list({"a": b"1", "b": b""})) == {"a": b"1", "b": b""}

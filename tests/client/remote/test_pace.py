@@ -64,7 +64,7 @@ def test_frames_that_are_late_by_less_than_the_slack_are_no_breach(
         assert watched.breach(frames, now) is None
 
 
-def test_a_frame_ahead_of_its_time_is_no_breach() -> None:
+def test_an_early_frame_is_not_a_breach() -> None:
     watched = pace()
     assert watched.breach(64, BEGAN + 0.01) is None
     assert watched.breach(64, BEGAN + 64 * PERIOD_S) is None

@@ -1,4 +1,4 @@
-"""Many enclaves under one name: each verified, one drawn, another where it fails."""
+"""Many enclaves under one name: each verified, one drawn, another if it fails."""
 
 import gc
 from collections import Counter
@@ -51,7 +51,7 @@ def allowed() -> Allowed:
 
 
 def shows_nothing(nonce: bytes, b0: bytes) -> Reply:
-    """Answer a challenge with what is no evidence."""
+    """Answer a challenge with malformed evidence."""
     del nonce, b0
     return Reply(content=b"{}")
 
@@ -66,7 +66,7 @@ def first(bound: int) -> int:
 
 
 class MemoryMirror:
-    """Serves what it is told to."""
+    """Serves what the test configures."""
 
     def __init__(self, served: bytes) -> None:
         self.served = served
@@ -159,7 +159,7 @@ class Bench:
         return refused.value.reason
 
 
-async def test_the_node_is_drawn_anew_for_each_question() -> None:
+async def test_a_node_is_drawn_for_each_question() -> None:
     bench = Bench(MemoryPool(3))
     asked = [await bench.ask(draw) for draw in (0, 2, 2, 1, 0)]
     assert asked == [["a"], ["c"], ["c"], ["b"], ["a"]]
@@ -167,7 +167,7 @@ async def test_the_node_is_drawn_anew_for_each_question() -> None:
     assert opened == {"a": 2, "b": 1, "c": 2}
 
 
-async def test_what_is_fetched_is_the_same_whichever_node_is_asked() -> None:
+async def test_the_same_data_are_fetched_for_every_node() -> None:
     bench = Bench(MemoryPool(3))
     for draw in (0, 1, 2, 0):
         await bench.ask(draw)
@@ -182,7 +182,7 @@ async def test_each_attempt_is_recorded_with_the_evidence_of_its_node() -> None:
     assert len(set(bench.recorded)) == len(bench.recorded) == 2
 
 
-async def test_a_query_is_sealed_anew_for_the_next_node() -> None:
+async def test_a_query_is_sealed_again_for_the_next_node() -> None:
     pool = MemoryPool(3)
     bench = Bench(pool)
     pool.enclaves["b"].fails = EnclaveError(FailureReason.ENCLAVE_UNREACHABLE)
@@ -202,13 +202,13 @@ async def test_a_query_is_sealed_anew_for_the_next_node() -> None:
     ],
     ids=str,
 )
-async def test_where_a_node_cannot_answer_another_does(failure: EnclaveError) -> None:
+async def test_if_a_node_cannot_answer_another_does(failure: EnclaveError) -> None:
     bench = Bench(MemoryPool(3))
     bench.pool.dead["a"] = failure
     assert await bench.ask(0, 1) == ["a", "c"]
 
 
-async def test_where_a_node_says_that_it_is_busy_another_answers() -> None:
+async def test_if_a_node_is_busy_another_answers() -> None:
     bench = Bench(MemoryPool(3))
     bench.pool.enclaves["a"].reply = BUSY
     assert await bench.ask(0, 0) == ["a", "b"]
@@ -225,7 +225,9 @@ async def test_where_a_node_says_that_it_is_busy_another_answers() -> None:
     ],
     ids=str,
 )
-async def test_what_no_other_node_could_mend_is_told(failure: EnclaveError) -> None:
+async def test_a_failure_that_no_other_node_could_mend_is_reported(
+    failure: EnclaveError,
+) -> None:
     bench = Bench(MemoryPool(3))
     bench.pool.dead["a"] = failure
     assert await bench.fails() is failure.reason
@@ -249,7 +251,7 @@ async def test_a_query_is_taken_to_another_node_once() -> None:
     assert bench.pool.asked == ["a", "b"]
 
 
-async def test_what_one_node_began_to_answer_no_other_finishes() -> None:
+async def test_no_node_finishes_anothers_answer() -> None:
     bench = Bench(MemoryPool(3))
     bench.pool.enclaves["a"].cut = 400
     assert await bench.fails() is FailureReason.ANSWER_INCOMPLETE
@@ -258,7 +260,7 @@ async def test_what_one_node_began_to_answer_no_other_finishes() -> None:
     assert await bench.ask(0) == ["b"], "it is left out of the next draws"
 
 
-async def test_a_failure_behind_the_first_words_is_no_reason_to_ask_another() -> None:
+async def test_after_the_first_words_no_other_node_is_asked() -> None:
     """Whatever its reason: two beginnings of an answer are none."""
     bench = Bench(MemoryPool(3))
     bench.pool.enclaves["a"].cut = 400
@@ -319,7 +321,7 @@ async def test_a_node_whose_evidence_is_refused_is_not_asked() -> None:
     assert asked == [["a"], ["c"], ["a"], ["c"]]
 
 
-async def test_where_fewer_than_half_can_be_verified_nothing_is_asked() -> None:
+async def test_with_fewer_than_half_verified_nothing_is_asked() -> None:
     bench = Bench(MemoryPool(3))
     bench.pool.unlisted = {"b", "c"}
     assert await bench.fails() is FailureReason.TOO_FEW_NODES
@@ -366,7 +368,7 @@ async def test_an_enclave_that_is_listed_twice_is_one() -> None:
 
 
 @pytest.mark.parametrize("served", [b"\x01", b"\x01\x01a\x00", b"\x02"])
-async def test_a_list_that_is_none_is_refused_and_remembered(served: bytes) -> None:
+async def test_a_malformed_list_is_refused_and_remembered(served: bytes) -> None:
     bench = Bench(MemoryPool(3))
     bench.pool.served = served
     assert await bench.fails() is FailureReason.EVIDENCE_REFUSED
@@ -432,7 +434,7 @@ async def test_each_node_answers_a_challenge_of_its_own() -> None:
     assert bench.challenges == 2
 
 
-async def test_where_one_node_answers_no_challenge_another_is_challenged() -> None:
+async def test_if_one_node_fails_its_challenge_another_is_challenged() -> None:
     def make(number: int) -> MemoryEnclave:
         return MemoryEnclave(key_id=number + 1, parameters=ROOMY)
 
@@ -520,8 +522,8 @@ async def test_names_that_a_relay_makes_up_are_not_kept_for_ever() -> None:
     assert await bench.ask() == ["a"]
 
 
-async def test_under_a_name_that_the_mirror_does_not_have_nobody_is_asked() -> None:
-    """A name of its own for each client would tell whose a question is."""
+async def test_no_node_is_asked_under_a_name_that_the_mirror_lacks() -> None:
+    """A name for each client would reveal whose question it is."""
     pool = MemoryPool(1)
     bench = Bench(pool, mirror=MemoryMirror(pool.key_lists()))
     pool.served = node_list({"of-this-client": pool.enclaves["a"].bundle})

@@ -186,7 +186,7 @@ async def test_an_answer_with_two_receipts_is_cut() -> None:
     assert bench.trail.receipts == []
 
 
-async def test_a_receipt_by_another_key_is_no_receipt() -> None:
+async def test_a_receipt_by_another_key_is_refused() -> None:
     bench = Bench()
     await bench.session.verified_key()
     bench.enclave.receipt_key = type(bench.enclave.receipt_key).generate()
@@ -216,7 +216,7 @@ async def test_a_release_without_receipts_promises_none() -> None:
     assert KEY_FIELD not in dict(bench.enclave.requests[0].fields)
 
 
-async def test_who_leaves_early_still_gets_the_receipt() -> None:
+async def test_a_caller_that_stops_early_still_gets_the_receipt() -> None:
     """The exchange runs to its end, so the receipt comes and is kept."""
     bench = Bench()
     stream = bench.session.stream(QUERY)
@@ -251,7 +251,7 @@ async def test_a_receipt_that_cannot_be_kept_takes_no_answer_away() -> None:
 
 
 @SHAPES
-async def test_what_is_taken_down_is_what_the_receipt_is_about(
+async def test_the_transcript_is_what_the_receipt_covers(
     shape: TransportParameters,
 ) -> None:
     taken: dict[str, Transcript] = {}

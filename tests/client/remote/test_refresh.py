@@ -1,4 +1,4 @@
-"""When evidence is fetched says nothing about when anybody asked something."""
+"""The times of fetches reveal nothing about the times of queries."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -154,7 +154,7 @@ async def test_a_renewed_key_takes_the_old_ones_place() -> None:
     await bench.until(9.5 * HOURS)
     fresh = await bench.session.verified_key()
     assert fresh.key_configs != old.key_configs
-    assert len(bench.enclave.fetched_at) == 2, "nobody had to wait for it"
+    assert len(bench.enclave.fetched_at) == 2, "no query had to wait for it"
     await bench.session.close()
 
 

@@ -146,7 +146,7 @@ def door(
     desk: PermitDesk,
     now: datetime = NOW,
 ) -> SealedExchange:
-    """Stand before the seal door with what may be no permit."""
+    """Call ``seal`` with an object that may not be a permit."""
     shown = cast("EgressPermit", permit)
     return seal(shown, query.payload(), key or KEY, desk=desk, now=now)[0]
 
@@ -241,7 +241,7 @@ def test_a_full_desk_opens_nothing() -> None:
     refused_permit(PermitRefusal.FULL, lambda: door(permit, desk=desk))
 
 
-def test_a_query_that_stays_has_nothing_to_seal_with() -> None:
+def test_a_local_query_has_no_permit_to_seal() -> None:
     inspection = inspection_of(
         findings=(finding("financial.pan"),),
         payload_digest=QUERY.payload_digest(),
@@ -293,7 +293,7 @@ def test_seal_refuses_a_key_that_verify_did_not_build() -> None:
             door(permit, key=cast("VerifiedKey", forged), desk=desk)
 
 
-def test_what_is_compared_is_what_is_sealed() -> None:
+def test_the_compared_payload_is_the_sealed_one() -> None:
     """A list that changes between two readings cannot smuggle a turn in."""
 
     class Changing(list[Message]):
@@ -326,7 +326,7 @@ async def test_an_unpadded_answer_is_finished_at_its_last_byte_only(
 
 
 @pytest.mark.parametrize("reply", [EVENTS, OBJECT], ids=["events", "object"])
-def test_the_end_of_an_unpadded_answer_is_told_by_its_final_chunk(reply: Reply) -> None:
+def test_the_final_chunk_marks_the_end_of_an_unpadded_answer(reply: Reply) -> None:
     enclave = MemoryEnclave(reply, parameters=UNPADDED)
     exchange, reader = seal_permitted(allowed(), QUERY, verified(enclave), now=NOW)
     data = bytes(enclave.answer(exchange.take_body()))
@@ -355,7 +355,7 @@ def test_a_padded_answer_is_finished_at_its_end_mark_and_never_before(
 
 
 def finished_after(enclave: MemoryEnclave, reply: Reply) -> int:
-    """Octets on the wire up to the frame that holds the content's last one."""
+    """Bytes on the wire up to the frame with the content's last one."""
     frame_bytes = enclave.parameters.frame_bytes
     head = len(bhttp.encode_response_head(200, [(b"content-type", reply.media_type)]))
     first = frame_bytes - head - 2
@@ -378,7 +378,7 @@ def test_a_padded_answer_cut_before_its_end_mark_is_incomplete(reply: Reply) -> 
 
 
 async def test_an_answer_of_another_shape_is_broken() -> None:
-    """Its evidence promises frames of 128 octets, and a bucket of them."""
+    """Its evidence promises frames of 128 bytes, and a bucket of them."""
     promised = MemoryEnclave()
     for frame_bytes, first in ((64, 4), (128, 3)):
         enclave = MemoryEnclave()
@@ -419,7 +419,7 @@ def seal_body(enclave: MemoryEnclave) -> bytes:
 
 
 def failing(status: int) -> bytes:
-    """An error told in the content, once the head has left with 200."""
+    """An error reported in the content, after a head with 200."""
     return sse({"error": {"code": "busy", "status": status}}, done=False)
 
 
@@ -495,7 +495,7 @@ def with_logprob(value: float) -> object:
         ),
     ],
 )
-async def test_an_answer_that_is_no_answer_is_refused(
+async def test_a_response_without_an_answer_is_refused(
     reply: Reply, reason: FailureReason
 ) -> None:
     failure = await refusal(MemoryEnclave(reply))
@@ -509,7 +509,7 @@ async def test_an_endless_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("parameters", [QUICK, UNPADDED], ids=["padded", "not"])
-async def test_a_refused_date_tells_the_enclaves(
+async def test_a_refused_date_carries_the_enclaves(
     parameters: TransportParameters,
 ) -> None:
     theirs = NOW + timedelta(hours=3)
@@ -546,7 +546,7 @@ def test_the_first_suite_of_the_list_is_used() -> None:
     assert body[:7] == bytes([41, 0x64, 0x7A, 0, 1, 0, 1])
 
 
-def test_what_no_class_holds_is_not_sealed() -> None:
+def test_a_payload_beyond_all_classes_is_not_sealed() -> None:
     query = Query(messages=(Message(role="user", content="x" * SIZE_CLASSES[-1]),))
     key = verified(MemoryEnclave())
     for refused in (

@@ -90,7 +90,7 @@ async def reason(handler: Handler) -> EnclaveError:
     return refused.value
 
 
-async def test_send_posts_the_sealed_request_and_names_nobody() -> None:
+async def test_send_posts_the_sealed_request_and_identifies_no_one() -> None:
     seen: list[web.BaseRequest] = []
 
     async def answer(request: web.BaseRequest) -> web.Response:
@@ -145,7 +145,7 @@ async def test_too_long_a_list_of_bundles_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("status", "code"), [(429, "429"), (504, "504"), (503, None)])
-async def test_what_is_the_relays_own_word_is_told_apart(
+async def test_the_relays_own_statuses_are_distinguished(
     status: int, code: str | None
 ) -> None:
     async def answer(request: web.BaseRequest) -> web.Response:
@@ -155,7 +155,7 @@ async def test_what_is_the_relays_own_word_is_told_apart(
     assert (await reason(answer)).code == code
 
 
-async def test_fetch_names_nobody() -> None:
+async def test_fetch_identifies_no_one() -> None:
     seen: list[web.BaseRequest] = []
 
     async def answer(request: web.BaseRequest) -> web.Response:
@@ -207,7 +207,7 @@ async def test_an_answer_of_another_type_is_broken(kind: str) -> None:
     assert (await reason(answer)).reason is FailureReason.ANSWER_BROKEN
 
 
-async def test_the_key_problem_is_told_apart() -> None:
+async def test_the_key_problem_is_distinguished() -> None:
     async def answer(request: web.BaseRequest) -> web.Response:
         del request
         return web.Response(
@@ -246,7 +246,7 @@ async def test_a_lost_connection_is_an_incomplete_answer() -> None:
     assert (await reason(answer)).reason is FailureReason.ANSWER_INCOMPLETE
 
 
-async def test_nobody_there_is_told() -> None:
+async def test_an_unreachable_relay_is_reported() -> None:
     address = RelayAddress.parse("http://127.0.0.1:9/demo", plain_loopback=True)
     async with RelayTransport(address) as transport:
         with pytest.raises(EnclaveError) as refused:
@@ -255,7 +255,7 @@ async def test_nobody_there_is_told() -> None:
     assert refused.value.__cause__ is None
 
 
-async def test_a_name_that_the_relay_does_not_know_is_told() -> None:
+async def test_a_name_that_the_relay_does_not_know_is_reported() -> None:
     async def answer(request: web.BaseRequest) -> web.Response:
         del request
         return web.Response(status=404)
@@ -266,7 +266,7 @@ async def test_a_name_that_the_relay_does_not_know_is_told() -> None:
     assert no.value.reason is FailureReason.RELAY_KNOWS_NO_SUCH
 
 
-async def test_a_name_that_nobody_resolves_costs_the_time_for_a_connection(
+async def test_an_unresolved_name_costs_the_time_for_a_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A network may swallow the questions to its name server as well."""
@@ -404,7 +404,7 @@ async def mirrored(handler: Handler) -> bytes:
         return await transport.fetch_key_configs(order(Party.MIRROR))
 
 
-async def test_the_mirror_is_told_nothing() -> None:
+async def test_the_mirror_is_sent_nothing() -> None:
     seen: list[web.BaseRequest] = []
 
     async def answer(request: web.BaseRequest) -> web.Response:
@@ -425,7 +425,9 @@ async def test_the_mirror_is_told_nothing() -> None:
         (500, b"keys", media.OHTTP_KEYS),
     ],
 )
-async def test_what_is_no_key_list_is_none(status: int, body: bytes, kind: str) -> None:
+async def test_anything_but_a_key_list_is_refused(
+    status: int, body: bytes, kind: str
+) -> None:
     seen: list[web.BaseRequest] = []
 
     async def answer(request: web.BaseRequest) -> web.Response:

@@ -1,8 +1,8 @@
-"""The network of a world where every address is here, with everything on it seen.
+"""The network of the watched world: all addresses are local, all traffic is seen.
 
 To be used in a network namespace of its own. Whatever a program sends to any
 address arrives on ``lo``: a resolver answers every name, ports 80 and 443 accept
-everybody, and a packet socket sees every attempt, whoever answers. Each is
+all connections, and a packet socket sees every attempt. Each is
 attributed to a program by the kernel's table of sockets.
 """
 
@@ -29,17 +29,17 @@ ANSWERED: Final = ("203.0.113.1", "2001:db8:1::1")
 """What every name resolves to."""
 OPEN_PORTS: Final = (80, 443)
 HELLO_S: Final = 30.0
-"""How long somebody who connected may take to say what it wants."""
+"""How long a connected program may take to send its request."""
 DNS: Final = 53
 LAST: Final = (RESOLVER, 9)
 """Where a datagram goes that ends the watch."""
 LOOKED_UP: Final = "name"
 UNKNOWN: Final = "unknown"
-"""A socket that was closed before it could be told whose it is."""
+"""A socket that was closed before its owner could be determined."""
 SOL_PACKET, PACKET_STATISTICS, SO_ATTACH_FILTER = 263, 6, 26
 TCP, UDP, ICMP, ICMP6 = 6, 17, 1, 58
 UNREACHABLE: Final = {ICMP: 3, ICMP6: 1}
-"""What our own kernel answers to a datagram that nobody takes."""
+"""Our own kernel's answer to a datagram without a receiver."""
 SNAPSHOT_BYTES: Final = 2048
 # Classic BPF (linux/filter.h), over a packet that begins with its IP header: all
 # of it but segments of TCP that begin no connection, which are most by far.
@@ -112,7 +112,7 @@ class Network:
 
     Attributes:
         roles: what each program is, by process id; its children are it too. May be
-            told after the program has begun.
+            set after the program has started.
         lost: packets that came too fast to be seen.
     """
 

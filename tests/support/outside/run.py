@@ -2,7 +2,7 @@
 
 To be started by ``watched`` below, in namespaces of its own. Writes a report: who
 tried what on the network, what was written outside the programs' own folder, and
-what work they did, so that nobody takes silence for innocence.
+what work they did, so that silence is not mistaken for innocence.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ UNSHARE: Final = (
 
 
 class SceneError(Exception):
-    """The world stands, and something in it failed."""
+    """The world was set up, but something in it failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +170,7 @@ def _after(seen: dict[str, object], started: float) -> dict[str, str]:
 
 @dataclass(slots=True)
 class Scene:
-    """Every program, and whoever makes it work."""
+    """Every program, and the code that gives it work."""
 
     own: Path
     network: Network
@@ -183,7 +183,7 @@ class Scene:
         self._run("control", _program("control", str(Path(__file__).parent)))
 
     def play(self, seconds: float) -> None:
-        """Start everybody, let everybody work for so long, stop everybody."""
+        """Start all programs, let them work for this time, stop them."""
         with ExitStack() as ends:
             processes = ends.enter_context(Processes(self.own))
             stack = self._start_stack(processes)
@@ -255,14 +255,14 @@ class Scene:
         self.work["stapler"] += 1
 
     def _start_library(self, processes: Processes, stack: Stack) -> None:
-        told = {
+        variables = {
             "POLICY": str(stack.policy),
             "RELAY": stack.relay_url,
             "RELAY_CA": str(stack.authority),
             "MODEL": stack.model,
             "MODEL_SHA256": stack.model_sha256,
         }
-        environment = {f"WATCHED_{name}": value for name, value in told.items()}
+        environment = {f"WATCHED_{name}": value for name, value in variables.items()}
         process = processes.start(
             "library", _program("library")[1:], environment=environment
         )
@@ -320,7 +320,7 @@ class Scene:
         self.work["evaluate"] += len(figures)
 
     def _start_long_measurement(self, processes: Processes, stack: Stack) -> None:
-        """Measure with detectors in that very process, and others beside it."""
+        """Measure with detectors in that process, and with others at the same time."""
         command = self._evaluate(stack, "latency")
         process = self._start("evaluate", processes, command)
         # The others are to get on with their work.

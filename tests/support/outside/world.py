@@ -1,4 +1,4 @@
-"""The files of this machine, with every write kept apart.
+"""The files of this machine, with every write isolated.
 
 To be built in user, mount and network namespaces of its own. Each folder is what
 it was, under an overlay whose upper half takes what is written; nothing reaches
@@ -109,7 +109,7 @@ class World:
         """Build it and make it this process's root; for good.
 
         Raises:
-            WorldError: the kernel, or whoever set it up, does not permit it.
+            WorldError: the kernel or its configuration does not permit it.
         """
         try:
             self._build()
@@ -125,7 +125,7 @@ class World:
         os.chdir(here)
 
     def written(self) -> list[Written]:
-        """Return what is not as it was when the world was entered."""
+        """Return all changes since the world was entered."""
         after = self._snapshot()
         changed = {
             path
@@ -185,7 +185,7 @@ class World:
         (folder / "shm").mkdir()
 
     def _mirror(self, path: str, apart: frozenset[str]) -> None:
-        """Make a folder look as it does, entry by entry where one stands apart."""
+        """Make a folder look the same, entry by entry if one is separate."""
         inside = self._inside(path)
         around = path.rstrip("/") + "/"
         if path not in OPENED and not any(each.startswith(around) for each in apart):
@@ -230,7 +230,7 @@ class World:
 
 
 def is_bytecode(path: str) -> bool:
-    """Tell whether a file is what the interpreter makes of the module beside it."""
+    """Return whether a file is the bytecode of the module next to it."""
     named = BYTECODE_NAME.fullmatch(path)
     if named is None:
         return False

@@ -347,13 +347,7 @@ class Attempts:
         # time: what is found then may permit what was asked for.
         if not _PASSING.isdisjoint(asked.recorder.decision.uncertain):
             return False
-        options, tiers = asked.query.options, asked.ways.permitted.tiers
-        if options.require is not None:
-            kind = options.require.kind
-            tiers = tuple(each for each in tiers if each.kind is kind)
-        elif options.mode is Mode.HOME:
-            tiers = tuple(each for each in tiers if each.kind is not TierKind.ATTESTED)
-        if not tiers:
+        if not _wanted(asked):
             return True
         # Consent that no person can be asked for is never given.
         unmet = FailureReason.UNMET_CONSENT
@@ -370,13 +364,12 @@ class Attempts:
             reasons.append(asked.plan.fallback)
         known: list[int | None] = []
         if self._router is not None:  # which knows how long each wants to be left alone
-            tiers = [each.id for each in asked.ways.permitted.tiers]
-            known = [self._router.left_alone_s(each) for each in tiers]
+            known = [self._router.left_alone_s(each.id) for each in _wanted(asked)]
         queued = await self._queue.put(
             asked.query,
             asked.recorder.decision,
             reasons,
-            eta_s=min((each for each in known if each is not None), default=None),
+            alone_s=min((each for each in known if each is not None), default=None),
             left=asked.recorder.let_out,
         )
         if queued is not None and not self._queue.asks_again:
@@ -514,6 +507,8 @@ class Attempts:
         with suppress(EnclaveError), probe:
             await self._found(enclave)
             probe.there()
+            if self._queue is not None:
+                self._queue.reachable()
 
     def _beside(self, work: Coroutine[None, None, object]) -> asyncio.Task[object]:
         """Do something that no answer waits for; closing does."""
@@ -543,6 +538,7 @@ class Attempts:
         if router.chooses(permitted.permitted):
             conversation = permitted.conversation or self._keys.of(query)
             routed = router.route(permitted.permitted, query, conversation=conversation)
+            router.asked(routed)
         else:
             routed = router.route_unread(
                 permitted.permitted,
@@ -632,6 +628,17 @@ class _Shown(Enum):
                 return self
             case Delta() | Verified() | Finished():
                 return _Shown.TEXT
+
+
+def _wanted(asked: _Asked) -> tuple[Tier, ...]:
+    """Return the permitted tiers that its sender would have asked."""
+    options, tiers = asked.query.options, asked.ways.permitted.tiers
+    if options.require is not None:
+        kind = options.require.kind
+        return tuple(each for each in tiers if each.kind is kind)
+    if options.mode is Mode.HOME:
+        return tuple(each for each in tiers if each.kind is not TierKind.ATTESTED)
+    return tiers
 
 
 def _taken_back(failed: AnswererError) -> Retract:

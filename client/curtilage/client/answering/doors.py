@@ -4,9 +4,11 @@ What ``decide`` kept home reaches the local model only: ``Enclave.ask`` cannot b
 without the ``Allowed`` that such a decision does not carry.
 """
 
+import re
 from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import aclosing, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from curtilage.attest.verified_key import VerifiedKey
@@ -17,6 +19,7 @@ from curtilage.client.answer import (
     Finished,
     Phase,
     Provenance,
+    doubt_note,
 )
 from curtilage.client.answering.observer import Observer
 from curtilage.client.answering.writers import Tells
@@ -42,6 +45,7 @@ from curtilage.client.remote.enclave import AttemptRecorded, Enclave
 from curtilage.client.remote.requests import ChatRequest
 from curtilage.client.route import AskEnclave, AskHouse, AskLocal, Plan, Way, Ways
 from curtilage.client.routing.utility import Reason
+from curtilage.client.routing.verifier import Verdict, Verifier
 from curtilage.policy.decision.decide import Decision
 from curtilage.policy.decision.permit import PermitDesk, PermitRefusedError
 from curtilage.policy.decision.tiers import RoutingClass, Tier, TierKind
@@ -52,6 +56,8 @@ ANSWERERS: Final[Mapping[TierKind, Answerer]] = {
     TierKind.HOUSE: Answerer.HOUSE,
     TierKind.ATTESTED: Answerer.ENCLAVE,
 }
+_JSON: Final = re.compile(r"\bjson\b", re.IGNORECASE)
+_FENCE: Final = "```"
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,7 +436,12 @@ class Doors:
         # Nothing is waited for between this and ``generate``: another model may take
         # over meanwhile, and what is told is what answers.
         router = self._router
-        if chosen.draft and (router is None or router.unfit() is not None):
+        draft = chosen.plan.draft
+        if chosen.draft and (
+            router is None
+            or draft is None
+            or router.unfit(draft.thresholds) is not None
+        ):
             # The thresholds are another's: of this one nobody knows how good it is.
             raise DraftRejectedError
         tells.tell(
@@ -445,18 +456,31 @@ class Doors:
         )
         if not chosen.draft:  # of a draft it is not yet known that it answers
             self.cover_unless_sent(query, recorder.decision, chosen.failures)
-        async with aclosing(self._here(chosen, query, tells)) as events:
+        verifier = None
+        if router is not None and chosen.ways.here:
+            verifier = router.doubts(query)
+        signals = chosen.draft or verifier is not None
+        answer = self._here(chosen, query, tells, signals=signals)
+        if verifier is not None:
+            answer = _doubted(answer, verifier, formatted=_wants_json(query))
+        async with aclosing(answer) as events:
             async for event in events:
                 yield event
 
     def _here(
-        self, chosen: "Chosen", query: Query, tells: Tells
+        self, chosen: "Chosen", query: Query, tells: Tells, *, signals: bool
     ) -> AsyncGenerator[AnswerEvent]:
-        """Have the local model answer; where it is the last one, as far as it can."""
-        generate, router = self._parts.local.generate, self._router
+        """Have the local model answer; where it is the last one, as far as it can.
+
+        ``signals``: with how sure the model is, for who judges the answer.
+        """
+        router = self._router
+        generate = self._parts.local.generate
+        if signals:
+            generate = partial(generate, signals=True)
         estimate = chosen.plan.estimate
         if chosen.draft:
-            return generate(query, signals=True)
+            return generate(query)
         if not chosen.last:
             if router is None or router.plan.observe or estimate is None:
                 return generate(query)
@@ -499,6 +523,41 @@ class Doors:
             with suppress(EnclaveError, UnicodeError):
                 length = len(query.payload().content)
                 self._cover.answered_here(self._enclave.size_class(length))
+
+
+def _wants_json(query: Query) -> bool:
+    """Tell whether a message asks for JSON; often an earlier one, of the program."""
+    return any(
+        _JSON.search(each.content)
+        for each in query.messages
+        if each.role not in {"assistant", "tool"}
+    )
+
+
+async def _doubted(
+    answer: AsyncGenerator[AnswerEvent], verifier: Verifier, *, formatted: bool
+) -> AsyncGenerator[AnswerEvent]:
+    """Yield an answer; behind one that would do as no draft, a line that says so.
+
+    One that was cut, or is of a part of the question, is not judged. ``formatted``: a
+    program reads it, and a line would break it.
+    """
+    begins = ""
+    async with aclosing(answer) as events:
+        async for event in events:
+            if isinstance(event, Delta):
+                if not event.note:
+                    verifier.feed(event)
+                    if len(begins) < len(_FENCE):
+                        begins = (begins + event.text).lstrip()
+                yield replace(event, signals=())
+                continue
+            cut = event.finish_reason != "stop"
+            doubtful = not cut and verifier.end(event) is Verdict.REJECT
+            formatted |= verifier.wants_json or begins.startswith(("{", "[", _FENCE))
+            if doubtful and not formatted:
+                yield doubt_note()
+            yield replace(event, doubtful=doubtful)
 
 
 def _was_kept_home(query: Query, chosen: Chosen) -> bool:

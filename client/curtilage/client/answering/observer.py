@@ -148,7 +148,7 @@ class Observer:
         telemetry.retry_budget(Twice.HEDGE, self._router.hedges.left)
         telemetry.retry_budget(Twice.RETRY, self._router.retries.left)
         for alpha in self._alpha.values():
-            telemetry.certified(alpha, in_force=self._router.unfit() is None)
+            telemetry.certified(alpha, in_force=self._router.judges)
         for tier, view in self._router.views().items():
             telemetry.breaker(self._names[tier], view.state)
 

@@ -1,5 +1,5 @@
-"""The audit trail: what was decided of each query, in a chain that shows each change.
+"""The audit trail: a hash chain of the decisions about queries.
 
-Knows digests, classes and routes, never a text. May not import detection, the local
-model or the way to the enclave.
+It holds digests, classes and routes, never a text. It must not import detection, the
+local model or the connection to the enclave.
 """

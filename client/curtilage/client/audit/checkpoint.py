@@ -1,9 +1,9 @@
 """Signed checkpoints of an audit log, as C2SP signed notes.
 
-A checkpoint is a tlog-checkpoint: the log's id, its size, the root of the tree
-over its lines; then two extension lines that are signed too: the hash of the
-last line, and the time. The form was chosen so that ``attest.tlog`` verifies
-it, and so that any witness of C2SP logs can cosign it. ::
+A checkpoint is a tlog-checkpoint: the log's id, its size, the root of the tree over its
+lines; then two extension lines, which are signed too: the hash of the last line, and
+the time. This format was chosen so that ``attest.tlog`` can verify it, and any witness
+of C2SP logs can cosign it. ::
 
     curtilage.audit/5f2c6f0e9a1b3d47
     1024
@@ -37,9 +37,9 @@ from curtilage.policy.errors import AuditRefusedError, AuditStep
 LOG_NAME: Final = re.compile(r"curtilage\.audit/[0-9a-f]{16}", re.ASCII)
 MAX_CHECKPOINT_BYTES: Final = 4096
 CHECKPOINT_LINES: Final = 64
-"""So many lines at most are on the disk and in no checkpoint yet."""
+"""Maximum number of lines on disk that no checkpoint covers yet."""
 CHECKPOINT_S: Final = 60.0
-"""No line follows an unsigned one once the last checkpoint is so old."""
+"""Once the last checkpoint is this old, no line is added behind an unsigned one."""
 _BODY_LINES: Final = 5
 _HEAD: Final = "head "
 _TIME: Final = "time "
@@ -51,7 +51,7 @@ Sign = Callable[[bytes], bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditHead:
-    """What a checkpoint says of a log.
+    """The content of a checkpoint.
 
     Attributes:
         log: the log's id.
@@ -69,21 +69,21 @@ class AuditHead:
 
 
 def log_id(token: bytes) -> str:
-    """Name a new log after 8 random bytes."""
+    """Return the id of a new log, from 8 random bytes."""
     return f"curtilage.audit/{token.hex()}"
 
 
 def encode_key(key: NoteKey) -> str:
-    """Write a log's public key as a C2SP verifier key: name, id, key."""
+    """Encode a log's public key as a C2SP verifier key: name, id, key."""
     tagged = base64.b64encode(bytes([ED25519]) + key.public_key).decode()
     return f"{key.name}+{key.key_id(ED25519).hex()}+{tagged}"
 
 
 def parse_key(text: str) -> NoteKey:
-    """Read a verifier key.
+    """Parse a verifier key.
 
     Raises:
-        AuditRefusedError: it is none of an audit log, or its id is wrong.
+        AuditRefusedError: not the key of an audit log, or its id is wrong.
     """
     # Base64 may hold a plus sign of its own, hence at most two splits.
     name, _, rest = text.strip().partition("+")
@@ -94,8 +94,8 @@ def parse_key(text: str) -> NoteKey:
         raise _refused("not a verifier key") from None
     key = NoteKey(name=name, public_key=data[1:])
     shaped = len(data) == 1 + PUBLIC_KEY_BYTES and data[0] == ED25519
-    # Encoded again and compared: base64 has several spellings of some keys, and the
-    # id between the two plus signs is a hash of name and key.
+    # Encoded again and compared: some keys have several spellings in base64, and the id
+    # between the two plus signs is a hash of name and key.
     if (
         LOG_NAME.fullmatch(name) is None
         or not shaped
@@ -109,9 +109,9 @@ def sign_head(head: AuditHead, key: NoteKey, sign: Sign) -> str:
     """Return the signed note.
 
     Args:
-        head: what is signed.
-        key: the public half; its name is the log's id.
-        sign: the private half.
+        head: the content to be signed.
+        key: the public key; its name is the log's id.
+        sign: signs with the private key.
     """
     root = base64.b64encode(head.root).decode()
     body = (
@@ -123,14 +123,14 @@ def sign_head(head: AuditHead, key: NoteKey, sign: Sign) -> str:
 
 
 def verify_head(text: str, key: NoteKey) -> AuditHead:
-    """Verify a checkpoint's signature and read it.
+    """Verify a checkpoint's signature and return its content.
 
     Raises:
         AuditRefusedError: another log, another key, or not a checkpoint.
     """
     if len(text) > MAX_CHECKPOINT_BYTES:
         raise _refused("checkpoint: too long")
-    # Nobody witnesses a log of one's own: only whoever keeps a checkpoint elsewhere.
+    # A local log has no witnesses; checkpoints kept elsewhere take their place.
     trusted = TrustedLog(origin=key.name, key=key, witnesses=())
     try:
         checkpoint = verify_checkpoint(text, trusted)
@@ -138,7 +138,7 @@ def verify_head(text: str, key: NoteKey) -> AuditHead:
     except RefusedError as refusal:
         raise _refused(f"checkpoint: {refusal}") from None
     # The three lines of any C2SP checkpoint, then our two extension lines. A sixth
-    # would be signed and read by nobody.
+    # would be signed and never read.
     if len(lines) != _BODY_LINES:
         raise _refused("checkpoint: not five lines")
     head, time = lines[3], lines[4]

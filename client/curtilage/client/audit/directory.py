@@ -5,14 +5,14 @@
     DIR/                  0700
       organisation.key    the organisation's HMAC key, 64 hex digits
       signing.key         Ed25519, PKCS#8 PEM; signs the checkpoints
-      log.vkey            the public half, a C2SP verifier key; give it away
+      log.vkey            the public key, a C2SP verifier key; may be shared
       000001.jsonl …      the log's lines
       checkpoints         signed notes, one after the other
-      lock                held by the one that writes
-      torn-…              what a crash left of a line that was not confirmed
+      lock                held by the current writer
+      torn-…              the remains of an unconfirmed line after a crash
 
-Every file is 0600 and must stay so: whoever can read the organisation's key can
-test guesses of short questions. The lock is ``flock``: use a local file system.
+Every file is 0600 and must stay so: with the organisation's key, guesses of short
+questions can be tested. The lock is ``flock``: use a local file system.
 """
 
 import os
@@ -72,14 +72,14 @@ _HEX_KEY: Final = re.compile(r"[0-9a-f]{64}\n?", re.ASCII)
 
 
 class Disk:
-    """The system calls by which a log is written; a test makes them fail."""
+    """The system calls that write a log; a test makes them fail."""
 
     def write(self, descriptor: int, data: bytes) -> int:
-        """Write at the end, in one call; return how many bytes went."""
+        """Append in one call; return the number of bytes written."""
         return os.write(descriptor, data)
 
     def sync(self, descriptor: int) -> None:
-        """Return once the bytes are on the medium."""
+        """Return once the bytes are on disk."""
         os.fsync(descriptor)
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
@@ -92,7 +92,7 @@ class AuditKeys:
     """The keys of one log.
 
     Attributes:
-        public: the log's id and the key that its checkpoints bear.
+        public: the log's id and the key of its checkpoints.
         organisation: keys the commitments, 32 bytes.
         signing: signs the checkpoints.
     """
@@ -103,20 +103,20 @@ class AuditKeys:
 
 
 def state_directory(environ: Mapping[str, str], home: Path) -> Path:
-    """Return where a user's audit log is, unless another folder is named."""
+    """Return the default directory of a user's audit log."""
     return state_folder(environ, home) / "audit"
 
 
 def state_folder(environ: Mapping[str, str], home: Path) -> Path:
-    """Return the folder of what a client keeps for itself (XDG)."""
-    # The specification: a relative path is to be ignored.
+    """Return the folder for a client's own state (XDG)."""
+    # The specification requires relative paths to be ignored.
     named = Path(environ.get("XDG_STATE_HOME", ""))
     base = named if named.is_absolute() else home / ".local" / "state"
     return base / "curtilage"
 
 
 class AuditDirectory:
-    """One directory that holds, or is to hold, one log.
+    """A directory with one log, or for one.
 
     Args:
         path: the directory.
@@ -129,7 +129,7 @@ class AuditDirectory:
 
     @property
     def made(self) -> bool:
-        """Whether a log was made here."""
+        """Whether a log was created here."""
         return (self.path / PUBLIC_KEY).exists()
 
     def make(
@@ -139,27 +139,27 @@ class AuditDirectory:
         now: datetime,
         organisation: bytes | None = None,
     ) -> None:
-        """Make the directory, its keys, the log's first line and its checkpoint.
+        """Create the directory, its keys, the log's first line and its checkpoint.
 
-        Where they are, change nothing. A log is never without a checkpoint,
-        so that one without is known to have lost it.
+        Existing ones are kept. A log always has a checkpoint, so a log without one is
+        known to have lost it.
 
         Args:
             random: the keys' randomness.
             now: aware; the log's first time.
-            organisation: the key of an organisation that has one already.
+            organisation: an existing organisation key to use.
 
         Raises:
-            AuditError: it cannot be made, or holds a log without keys.
+            AuditError: it cannot be created, or holds a log without keys.
         """
         with as_audit_error(self.path):
             make_private_folder(self.path)
         with self.locked(10.0):
             if self.made:
                 return
-            # The public key is written last, so a crash while a log is made leaves
-            # its first line at most. More than that is a log that has lost its keys,
-            # and new ones would let it be made up anew.
+            # The public key is written last, so a crash during creation leaves at most
+            # the first line. A longer log has lost its keys, and new keys would allow
+            # forging it from the beginning.
             numbers = self.segments()
             only = b"".join(self.read_segment(1)) if numbers == [1] else b""
             if numbers not in ([], [1]) or only.count(b"\n") > 1:
@@ -170,7 +170,7 @@ class AuditDirectory:
         """Read the keys.
 
         Raises:
-            AuditError: they are missing, readable by others, or do not fit.
+            AuditError: they are missing, readable by others, or do not match.
         """
         public = self.public_key()
         pem = self._read_private(SIGNING_KEY)
@@ -191,7 +191,7 @@ class AuditDirectory:
         )
 
     def public_key(self) -> NoteKey:
-        """Read the public key that lies with the log.
+        """Read the public key that is stored with the log.
 
         Raises:
             AuditError: there is none.
@@ -208,7 +208,7 @@ class AuditDirectory:
         """Hold the lock of all writers.
 
         Raises:
-            AuditError: somebody else holds it for longer than ``wait_s``.
+            AuditError: another process holds it for longer than ``wait_s``.
         """
         path = self.path / LOCK
         with ExitStack() as stack:
@@ -217,7 +217,7 @@ class AuditDirectory:
                     stack.enter_context(locked(path, wait_s))
                 except TimeoutError:
                     raise AuditError(
-                        "the audit trail: another process holds it and does not let go"
+                        "the audit trail: another process holds its lock for too long"
                     ) from None
             yield
 
@@ -239,27 +239,27 @@ class AuditDirectory:
             yield from self._read(path)
 
     def notes(self) -> tuple[list[str], int]:
-        """Return the whole checkpoints, and the bytes they take up."""
+        """Return the complete checkpoints, and their size in bytes."""
         notes = list(self.each_note())
         texts = [note.decode("utf-8", "replace") for note in notes]
         return texts, sum(map(len, notes))
 
     def each_note(self) -> Iterator[bytes]:
-        """Yield the whole checkpoints; a log may have a million."""
+        """Yield the complete checkpoints; a log may have a million."""
         lines = lines_of(self._read(self.path / CHECKPOINTS))
         with suppress(FileNotFoundError):
             while note := b"".join(islice(lines, NOTE_LINES)):
-                # Torn by a crash; what is too long for that is refused by whoever
-                # verifies it.
+                # Torn by a crash; a note that is too long for that is refused when it
+                # is verified.
                 if note.count(b"\n") < NOTE_LINES and len(note) < MAX_CHECKPOINT_BYTES:
                     return
                 yield note
 
     def append_note(self, note: bytes) -> None:
-        """Add a checkpoint, in the place of one that a crash cut short.
+        """Add a checkpoint, replacing one that a crash cut short.
 
         Raises:
-            AuditError: it may not be on the medium.
+            AuditError: it may not be on disk.
         """
         path = self.path / CHECKPOINTS
         with as_audit_error(path):
@@ -268,8 +268,8 @@ class AuditDirectory:
                 size = os.fstat(descriptor).st_size
                 start = max(0, size - MAX_CHECKPOINT_BYTES)
                 end = os.pread(descriptor, MAX_CHECKPOINT_BYTES, start)
-                # The last line of a whole note is a signature. What a crash cut
-                # short is signed again, by the note that is written now.
+                # The last line of a complete note is a signature. What a crash cut
+                # short is signed again by the new note.
                 last = end[:-1].rpartition(b"\n")[2]
                 whole = end.endswith(b"\n") and last.startswith(SIGNATURE_MARK)
                 if end and not whole:
@@ -278,7 +278,7 @@ class AuditDirectory:
                 try:
                     self.write_all(descriptor, note)
                 except OSError:
-                    # Taken back; where that fails as well, the next one finds it.
+                    # Undone; if that fails as well, the next writer removes it.
                     with suppress(OSError):
                         self.disk.truncate(descriptor, size)
                     raise
@@ -286,7 +286,7 @@ class AuditDirectory:
                 os.close(descriptor)
 
     def set_aside(self, name: str, data: bytes) -> None:
-        """Keep bytes that are about to be cut off."""
+        """Save bytes that are about to be truncated."""
         path = self.path / f"torn-{name}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         with as_audit_error(path):
@@ -297,10 +297,10 @@ class AuditDirectory:
                 os.close(descriptor)
 
     def write_all(self, descriptor: int, data: bytes) -> None:
-        """Append bytes in one call and wait until they are on the medium.
+        """Append bytes in one call and wait until they are on disk.
 
         Raises:
-            OSError: they are not; a part of them may be.
+            OSError: they are not, or only in part.
         """
         written = self.disk.write(descriptor, data)
         if written != len(data):
@@ -308,7 +308,7 @@ class AuditDirectory:
         self.disk.sync(descriptor)
 
     def sync_folder(self) -> None:
-        """Wait until new names are on the medium."""
+        """Wait until new file names are on disk."""
         descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             self.disk.sync(descriptor)
@@ -316,10 +316,10 @@ class AuditDirectory:
             os.close(descriptor)
 
     def check_private(self) -> None:
-        """Refuse a directory that others may enter.
+        """Refuse a directory that other users may enter.
 
         Raises:
-            AuditError: they may, or there is none.
+            AuditError: they may, or the directory is missing.
         """
         with as_audit_error(self.path):
             mode = stat.S_IMODE(self.path.stat().st_mode)
@@ -341,7 +341,7 @@ class AuditDirectory:
         note = sign_head(tail.head(now), public, signing.sign)
         self._write_private(self.segment(1).name, first)
         self._write_private(CHECKPOINTS, note.encode())
-        # Last: it is what says that the log is made.
+        # Last: its presence means that the log is complete.
         self._write_private(PUBLIC_KEY, f"{encode_key(public)}\n".encode())
         with as_audit_error(self.path):
             self.sync_folder()
@@ -366,10 +366,10 @@ class AuditDirectory:
 
 
 def parse_organisation_key(text: str) -> bytes:
-    """Read the organisation's key, 64 hex digits.
+    """Parse the organisation's key, 64 hex digits.
 
     Raises:
-        AuditError: it is none; says nothing of what it is.
+        AuditError: not such a key; the message contains nothing of it.
     """
     if _HEX_KEY.fullmatch(text) is None:
         raise AuditError("the organisation's key is not 64 hex digits")
@@ -378,7 +378,7 @@ def parse_organisation_key(text: str) -> bytes:
 
 @contextmanager
 def as_audit_error(path: Path, *, missing: bool = False) -> Generator[None]:
-    """Tell what the system said as an ``AuditError`` that names the file.
+    """Turn an ``OSError`` into an ``AuditError`` that names the file.
 
     Args:
         path: the file.

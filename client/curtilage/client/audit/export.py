@@ -1,4 +1,4 @@
-"""Write the records of a verified log to one file, as they are or as a table."""
+"""Writes the records of a verified log to one file, as lines or as a table."""
 
 import csv
 import io
@@ -22,17 +22,17 @@ Row = Callable[[AuditRecord, bytes], bytes]
 
 
 class Exporter:
-    """Writes the records of a span of time; show it each verified line, then end.
+    """Writes the records of a period; pass it each verified line, then call ``end``.
 
     Args:
-        file: where to write; nothing else writes to it meanwhile.
-        row: one record as it is to stand there, with its newline.
-        span: which records; none of its lines was shown yet.
+        file: where to write; not written to by others meanwhile.
+        row: formats one record, with its newline.
+        span: selects the records; no line was passed to it yet.
 
     Attributes:
-        written: how many records were written.
-        by_position: how many of these have a time outside of the span, and may lie
-            in it all the same, since the clock went back.
+        written: number of records written.
+        by_position: how many of these have a time outside the period, and may belong
+            to it all the same, since the clock went back.
     """
 
     def __init__(self, file: BinaryIO, row: Row, span: Span) -> None:
@@ -44,9 +44,9 @@ class Exporter:
         self.written = self.by_position = 0
 
     def see(self, line: Line, data: bytes) -> None:
-        """Write a line if it may be a record of the span."""
-        # Written as it comes, and cut back in ``end``: that a line lies behind the span
-        # is known only once a later one is seen, and a log may be larger than memory.
+        """Write a line if it may be a record of the period."""
+        # Written at once and truncated in ``end``: only a later line shows that a line
+        # is behind the period, and a log may be larger than memory.
         self._span.see(line)
         if isinstance(line, AuditRecord) and self._span.begun:
             self._size += self._file.write(self._row(line, data))
@@ -58,34 +58,47 @@ class Exporter:
             self._end = self._size
 
     def end(self) -> None:
-        """Take back what turned out to lie behind the span."""
+        """Remove records that turned out to be behind the period."""
         self._file.truncate(self._end)
+
+
+def refuse_taken(name: Path | str | None) -> None:
+    """Refuse the name of a file that is there, before the work that is to fill it.
+
+    Args:
+        name: of the file; None: none is to be written.
+
+    Raises:
+        ConfigError: there is a file of this name already.
+    """
+    if name is not None and Path(name).exists():
+        raise ConfigError(f"{name}: this file already exists")
 
 
 @contextmanager
 def new_file(path: Path) -> Generator[BinaryIO]:
-    """Write a new file, which is there only if all went well.
+    """Write a new file, which is only created if all went well.
 
     Raises:
-        ConfigError: there is a file of this name already.
+        ConfigError: a file of this name exists.
         AuditError: it cannot be written.
     """
-    if path.exists():
-        raise ConfigError(f"{path}: there is such a file already")
+    refuse_taken(path)
     with as_audit_error(path), write_private_atomically(path) as file:
         yield file
 
 
 def as_it_is(record: AuditRecord, data: bytes) -> bytes:
-    """Return the very line, so that its hash can be checked again."""
+    """Return the unchanged line, so that its hash can be checked again."""
     del record
     return data + b"\n"
 
 
 def as_csv(record: AuditRecord, data: bytes) -> bytes:
-    """Return a row of a table; no field of a record can begin a formula."""
-    # A spreadsheet takes what begins with "=", "+", "-" or "@" for a formula, and may
-    # fetch what it names. A record's fields are empty, or begin with a letter or digit.
+    """Return a row of a table; no field of a record can start a formula."""
+    # A spreadsheet evaluates text that begins with "=", "+", "-" or "@" as a formula,
+    # which may load remote content. A record's fields are empty or begin with a letter
+    # or digit.
     del data
     classes = " ".join(f"{name}={count}" for name, count in record.classes.items())
     values: dict[str, str] = {

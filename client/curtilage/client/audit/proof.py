@@ -1,16 +1,16 @@
-"""A claim about an audit log, counted over every record, as a document.
+"""Proofs of claims about an audit log: counts over every record, as a document.
 
-"No health data went to the enclave in the second quarter" is a claim: a
-condition on classes, an outcome, a span of time. Its proof is the count over a
-log whose chain and checkpoints were verified, the checkpoint that signs that
-very log, and for each record that does fulfil the claim its number and its
-path to the signed root. Absence has no shorter proof than the log: whoever has
-the log counts again and must find the same document.
+"No health data went to the enclave in the second quarter" is a claim: a condition on
+classes, an outcome, a period. Its proof is the count over a log whose chain and
+checkpoints were verified, the checkpoint that signs this log, and for each record that
+fulfils the claim its number and its path to the signed root. The absence of records
+cannot be proven without the log: anyone who has the log can count again and must obtain
+the same document.
 
-What is counted are classes found, however weakly, and also those that an
-exclusion of the policy passed over: too many rather than too few. So it is with
-time: where the clock went back, records count that lie in the span by position
-(``span``), and the proof says how many do by nothing else.
+Classes count if they were found, however weakly, also if an exclusion of the policy
+covered them: too many rather than too few. The same holds for time: where the clock
+went back, records count that are in the period by position (``span``), and the proof
+states how many are there only by position.
 """
 
 import base64
@@ -41,7 +41,7 @@ from curtilage.policy.errors import AuditRefusedError, AuditStep
 FORMAT: Final = "curtilage/audit-proof/v1"
 MAX_PROOF_BYTES: Final = 64 * 1024 * 1024
 MAX_PATHS: Final = 10_000
-"""Beyond so many matching records, their numbers are told without paths."""
+"""With more matching records, only their count is reported, without paths."""
 
 _OWN_NAME: Final = re.compile(r"org\.(?:dictionary|edm)\.[a-z][a-z0-9_]*", re.ASCII)
 _COUNTED: Final = (
@@ -54,7 +54,7 @@ _SOMEBODY: Final = parse_condition("identifier.* | marker.first_person")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What is counted.
+    """The claim to be counted.
 
     Attributes:
         when: a condition on classes, in the language of a policy's ``when``.
@@ -69,10 +69,10 @@ class Claim:
     until: datetime | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a condition that is none, such as one with a mistyped class.
+        """Refuse an invalid condition, such as one with a mistyped class.
 
         Raises:
-            ValueError: says what is wrong with it.
+            ValueError: with what is wrong.
         """
         parse_condition(self.when, own=self.own_classes)
 
@@ -88,7 +88,7 @@ class Match:
 
     Attributes:
         seq: its number.
-        line: the record as it stands in the log; empty beyond ``MAX_PATHS``.
+        line: the record as written in the log; empty beyond ``MAX_PATHS``.
     """
 
     seq: int
@@ -96,21 +96,21 @@ class Match:
 
 
 def when_of_classes(patterns: list[str]) -> str:
-    """Turn the names that a person gives into a ``when``.
+    """Turn names of classes into a ``when`` condition.
 
-    A name is a class, a pattern, or a branch of the tree: ``health`` stands
-    for ``health.* | topic.health``.
+    A name is a class, a pattern, or a branch of the tree: ``health`` means
+    ``health.* | topic.health``.
 
     Raises:
-        ValueError: a name stands for nothing; nothing is ever counted as zero
-            because of a mistyped name.
+        ValueError: a name matches nothing; a mistyped name must never be counted as
+            zero.
     """
     return " | ".join(part for pattern in patterns for part in _parts(pattern))
 
 
 def _parts(pattern: str) -> list[str]:
     if "." in pattern:
-        # Refuses what is no class; a policy's own can be known by its form only.
+        # Raises if it is not a class; a policy's own classes are known by their form.
         own = frozenset({pattern}) if is_own_class(pattern) else frozenset[str]()
         expand(pattern, own=own)
         return [pattern]
@@ -131,20 +131,20 @@ class Counter:
 
     Args:
         claim: what is counted.
-        head: the checkpoint up to which is counted; later lines are passed over.
+        head: the checkpoint up to which is counted; later lines are skipped.
     """
 
     def __init__(self, claim: Claim, head: AuditHead) -> None:
         self.claim = claim
         self._head = head
-        # Names that are in no tree: a policy's own, or another release's.
+        # Names that are in no tree: of a policy's own classes, or of another release.
         self._own = claim.own_classes
         self._condition = parse_condition(claim.when, own=self._own)
         self._hashes: list[bytes] = []
         self._ends: list[str] = []
         self._span = Span(since=claim.since, until=claim.until)
-        # What may lie in the span, and how much of it does for sure: of lines that
-        # seem to be too late, one behind them may show that the clock was wrong.
+        # Records that may be in the period, and how many certainly are: of lines that
+        # seem too late, a later one may show that the clock was wrong.
         self._open = dict.fromkeys((*_COUNTED, _BY_POSITION), 0)
         self._sure = dict(self._open)
         self._matches: list[Match] = []
@@ -152,17 +152,17 @@ class Counter:
 
     @property
     def unseen(self) -> list[str]:
-        """Say what makes a count of zero mean less than it seems.
+        """Return reasons why a count of zero may be misleading.
 
-        A class of a policy's own that is named and in no record of the log:
-        it may be mistyped, or was never looked for. A span without a decision.
+        A named class of a policy's own that is in no record of the log: it may be
+        mistyped, or no detector looked for it. A period without a decision.
         """
         said = [f"{name} is in no record of the log" for name in sorted(self._never)]
         found = self._sure["records"]
         return said if found else [*said, "no decision was made in this time"]
 
     def see(self, line: Line, data: bytes) -> None:
-        """Count one line; pass this to ``verify_log``."""
+        """Count one line; pass this method to ``verify_log``."""
         if line.seq >= self._head.size:
             return
         self._hashes.append(hash_leaf(data))
@@ -172,7 +172,7 @@ class Counter:
         if self._span.reached_before:
             self._sure = dict(self._open)
         if begun and not self._span.begun:
-            # The clock was wrong, and was set right before the span began.
+            # The clock was wrong, and was corrected before the period began.
             self._open = dict.fromkeys(self._open, 0)
             self._sure = dict(self._open)
             self._matches.clear()
@@ -192,13 +192,13 @@ class Counter:
         """
         claim, span = self.claim, self._span
         clock: dict[str, object] = {}
-        # What a span is worth; nothing where the clock cannot have moved it.
+        # How far times were trusted; omitted where the clock cannot have mattered.
         if span.ends and span.steps_back:
             by_position = self._sure[_BY_POSITION]
             clock = {"steps_back": span.steps_back, _BY_POSITION: by_position}
         matches = self._matches[: self._sure["matching"]]
         matching: list[dict[str, object]] = [{"seq": each.seq} for each in matches]
-        # All with their paths or none: a tree over every line is what paths cost.
+        # All with their paths or none: paths need a tree over every line.
         if 0 < len(matches) <= MAX_PATHS:
             tree = Tree(self._hashes)
             matching = [
@@ -239,7 +239,7 @@ class Counter:
     def _count(self, line: AuditRecord, data: bytes) -> None:
         unknown = line.classes.keys() - CLASSES - self._own
         if unknown:
-            # Under a pattern such as ``org.*`` they count: rather too many.
+            # A pattern such as ``org.*`` includes them: rather too many.
             self._own |= unknown
             self._condition = parse_condition(self.claim.when, own=self._own)
         scores = dict.fromkeys(line.classes, MAX_SCORE)
@@ -257,19 +257,19 @@ class Counter:
 
 
 def encode_proof(document: Mapping[str, object]) -> bytes:
-    """Write a proof: JSON, indented for people, its keys in order."""
+    """Encode a proof: JSON, indented for readers, with sorted keys."""
     return json.dumps(document, indent=2).encode("ascii") + b"\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """A proof as it was read: its claim, and what it says of it.
+    """A parsed proof: its claim and its content.
 
     Attributes:
-        claim: what it counted.
+        claim: the claim that was counted.
         fields: the whole document.
-        checkpoint: the checkpoint that signs the log it was counted over.
-        head: what that checkpoint says.
+        checkpoint: the checkpoint that signs the log.
+        head: the checkpoint's content.
     """
 
     claim: Claim
@@ -279,13 +279,13 @@ class Proof:
 
 
 def parse_proof(data: bytes, key: NoteKey) -> Proof:
-    """Read a proof and check all that can be checked without the log.
+    """Parse a proof and check all that can be checked without the log.
 
-    That is: its checkpoint is signed by ``key``, it counted over exactly what
-    the checkpoint signs, and each record it shows is in that log.
+    That is: its checkpoint is signed by ``key``, it covers exactly the lines that the
+    checkpoint signs, and each record in it is in that log.
 
     Raises:
-        AuditRefusedError: it is no proof, or of another log, or a path fails.
+        AuditRefusedError: not a proof, or of another log, or a path fails.
     """
     if len(data) > MAX_PROOF_BYTES:
         raise _refused("too large")
@@ -310,7 +310,7 @@ def parse_proof(data: bytes, key: NoteKey) -> Proof:
         raise _refused("not an audit proof") from None
     if not known:
         raise _refused("not an audit proof")
-    # One spelling for each proof, so that every reader reads the same in it.
+    # One spelling for each proof, so that all parsers agree on its content.
     if not canonical:
         raise _refused("not in its canonical form")
     head = verify_head(checkpoint, key)
@@ -322,7 +322,7 @@ def parse_proof(data: bytes, key: NoteKey) -> Proof:
 
 
 def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    # Some readers take the first of two equal keys, others the last.
+    # Some parsers take the first of two equal keys, others the last.
     if len({key for key, _ in pairs}) < len(pairs):
         raise _refused("a key is repeated in it")
     return dict(pairs)
@@ -339,7 +339,7 @@ def _check_path(match: Mapping[str, object], head: AuditHead) -> None:
             index=line.seq, size=head.size, leaf_hash=hash_leaf(record), hashes=path
         )
     except (ValueError, TypeError, LookupError, RefusedError, AuditRefusedError):
-        raise _refused("a record or a path in it is none") from None
+        raise _refused("a record or a path in it is malformed") from None
     if reached != head.root or match["seq"] != line.seq:
         raise AuditRefusedError(
             AuditStep.CHECKPOINTS, "not in the log that was signed", record=line.seq

@@ -1,7 +1,7 @@
-"""Read an audit log from its directory, to verify, prove or export it.
+"""Reads an audit log from its directory, to verify, prove or export it.
 
-Writes nothing there and takes no lock: what is read is the log as it was when the
-reading began, and as far as the checkpoints reach that were read a moment later.
+Writes nothing and takes no lock: it reads the log as it was at the start, together with
+the checkpoints that existed a moment later.
 """
 
 import heapq
@@ -30,7 +30,7 @@ from curtilage.policy.errors import AuditRefusedError, AuditStep
 TOLD_EVERY = 1000
 
 Progress = Callable[[int], None]
-"""Called now and then with the number of lines read."""
+"""Called periodically with the number of lines read."""
 
 
 def no_progress(lines: int) -> None:
@@ -40,13 +40,13 @@ def no_progress(lines: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Moment:
-    """How far a log reached that others may write to.
+    """The extent of a log that other processes may be writing to.
 
     Attributes:
         end: its last file's number, and that file's size in bytes.
-        notes: how many checkpoints it had a moment later.
+        notes: number of checkpoints it had a moment later.
         last: the last of these, or one kept elsewhere that covers more; unverified,
-            and empty where there is none.
+            and empty if there is none.
     """
 
     end: tuple[int, int]
@@ -56,13 +56,13 @@ class _Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogToRead:
-    """A log's directory, and who must have signed it.
+    """A log's directory, and the key that must have signed it.
 
     Attributes:
-        directory: where it is.
-        key: the key that its checkpoints must bear.
-        kept: checkpoints that were kept elsewhere; the log must agree.
-        progress: called with how far it came.
+        directory: of the log.
+        key: the key of its checkpoints.
+        kept: checkpoints that were kept elsewhere; the log must agree with them.
+        progress: called with the number of lines read.
     """
 
     directory: AuditDirectory
@@ -85,28 +85,28 @@ class LogToRead:
             path: the directory.
             key: the public key as a verifier key, or None: the one in the log's folder.
             kept: texts of checkpoints that were kept elsewhere.
-            progress: called with how far it came.
+            progress: called with the number of lines read.
 
         Raises:
             AuditError: there is no log.
-            AuditRefusedError: the key is none, or the log bears another one.
+            AuditRefusedError: the key is malformed, or the log has another one.
         """
         directory = AuditDirectory(path)
         if not directory.made and not directory.path.is_dir():
             raise AuditError(f"{path}: no audit log; nothing was recorded there yet")
-        beside = directory.public_key() if key is None or directory.made else None
-        wanted = beside if key is None else parse_key(key)
-        # 1. The first step of the verification, told as such.
-        if wanted is None or (beside is not None and beside != wanted):
-            raise AuditRefusedError(AuditStep.KEY, "the log bears another key")
+        stored = directory.public_key() if key is None or directory.made else None
+        wanted = stored if key is None else parse_key(key)
+        # The first step of the verification, reported as step 1.
+        if wanted is None or (stored is not None and stored != wanted):
+            raise AuditRefusedError(AuditStep.KEY, "the log has another key")
         return cls(directory=directory, key=wanted, kept=tuple(kept), progress=progress)
 
     def verify(self, see: See = see_nothing) -> VerifiedLog:
-        """Verify the whole log; ``see`` is shown each line.
+        """Verify the whole log; ``see`` is passed each line.
 
         Raises:
             AuditError: a file cannot be read.
-            AuditRefusedError: names the first record that is wrong.
+            AuditRefusedError: names the first wrong record.
         """
         return self._verify(self._now(), see)
 
@@ -116,15 +116,15 @@ class LogToRead:
         """Count a claim over all that is signed; return the proof.
 
         Args:
-            claim: what is counted.
-            allow_unseen: prove also what ``Counter.unseen`` tells of; the
-                proof says so.
+            claim: the claim to be counted.
+            allow_unseen: prove it despite the reasons of ``Counter.unseen``; the
+                proof states this.
 
         Raises:
             UsageError: a class of a policy's own is in no record, or no
                 decision is in the claim's time.
             AuditError: a file cannot be read.
-            AuditRefusedError: the log is not right.
+            AuditRefusedError: the log does not verify.
         """
         now = self._now()
         counter = Counter(claim, next(verify_heads(filter(None, [now.last]), self.key)))
@@ -132,17 +132,17 @@ class LogToRead:
         if counter.unseen and not allow_unseen:
             raise UsageError(
                 f"{'; '.join(counter.unseen)}: a count of zero would mean nothing; "
-                "if it is meant so, say --allow-unseen"
+                "if this is intended, pass --allow-unseen"
             )
         return counter.document(now.last, self.key), log
 
     def check_proof(self, data: bytes) -> VerifiedLog:
-        """Count a proof's claim again, over the log as far as it reached then.
+        """Count a proof's claim again, over the log up to the proof's checkpoint.
 
         Raises:
             AuditError: a file cannot be read.
-            AuditRefusedError: the log is not right, or the proof is not what
-                the log says.
+            AuditRefusedError: the log does not verify, or the proof does not match
+                the log.
         """
         proof = parse_proof(data, self.key)
         counter = Counter(proof.claim, proof.head)
@@ -154,21 +154,21 @@ class LogToRead:
         if encode_proof(counter.document(proof.checkpoint, self.key)) != data:
             raise AuditRefusedError(
                 AuditStep.CHECKPOINTS,
-                "proof: the log counts otherwise (where the clock went back, it counts "
-                "by position, which proofs of earlier versions did not)",
+                "proof: the log gives another count (where the clock went back, it "
+                "counts by position, which proofs of earlier versions did not)",
             )
         return log
 
     def _now(self) -> "_Moment":
-        """Look how far the log reaches."""
+        """Return the current extent of the log."""
         numbers = self.directory.segments()
         if not numbers:
             raise AuditError(f"{self.directory.path}: no audit log")
         path = self.directory.segment(numbers[-1])
         with as_audit_error(path):
             end = (numbers[-1], path.stat().st_size)
-        # Behind the lines: so these sign all of them but a writer's last few, and
-        # lines that come later are not looked at unless these sign them.
+        # Read after the lines: so these sign all but a writer's last few, and later
+        # lines are only read if these sign them.
         notes, last = 0, b""
         for notes, last in enumerate(self.directory.each_note(), start=1):  # noqa: B007
             pass
@@ -178,7 +178,7 @@ class LogToRead:
     def _verify(self, now: "_Moment", see: See) -> VerifiedLog:
         own = islice(self.directory.each_note(), now.notes)
         texts = (note.decode("utf-8", "replace") for note in own)
-        # The log's own ones keep their order, so that one out of order shows.
+        # The log's own notes keep their order, so that a wrong order is detected.
         notes = heapq.merge(sorted(self.kept, key=_size), texts, key=_size)
 
         def seen(line: Line, data: bytes) -> None:
@@ -207,6 +207,6 @@ class LogToRead:
 
 
 def _size(note: str) -> int:
-    """Read a note's size, unverified; only to find its place."""
+    """Return a note's size, unverified; used only for sorting."""
     lines = note.split("\n", 2)
     return int(lines[1]) if len(lines) > 1 and lines[1].isdecimal() else 0

@@ -1,15 +1,15 @@
-"""The audit record: what was decided about a query, without a word of it.
+"""The audit record: the decision about a query, without any of its text.
 
-A record is one line of canonical JSON (sorted keys, no spaces, ASCII only)
-and names the line before it by hash, so that an edit, a gap or a new order
-shows. It holds class names and counts, ids and digests; the payload is named
-by an HMAC under the organisation's key alone, since a bare hash of a short
-question can be guessed. Reads no clock and no file.
+A record is one line of canonical JSON (sorted keys, no spaces, ASCII only) and contains
+the hash of the line before it, so that edits, gaps and reordering are detected. It
+holds class names and counts, ids and digests; the payload is identified only by an HMAC
+under the organisation's key, since a bare hash of a short question can be guessed.
+This module reads no clock and no file.
 
-Three kinds of lines make a log. A ``SegmentStart`` is the first line of each
-file and binds it to the file before; an ``AuditRecord`` is one decision; a
-``ReceiptLine`` is an enclave's receipt for what a record let out. A receipt names
-question and answer by values that need a secret of the organisation to check.
+A log has three kinds of lines. A ``SegmentStart`` is the first line of each file and
+binds it to the file before; an ``AuditRecord`` is one decision; a ``ReceiptLine`` is an
+enclave's receipt for a recorded request. A receipt identifies question and answer by
+values that can only be checked with a secret of the organisation.
 """
 
 import hashlib
@@ -34,10 +34,10 @@ HASH_BYTES: Final = 32
 KEY_BYTES: Final = 32
 QUERY_ID_BYTES: Final = 8
 RECEIPT_ID_BYTES: Final = 16
-# A record of a hundred classes has about 4 KiB; a start holds 63 hashes.
+# A record with a hundred classes has about 4 KiB; a start holds 63 hashes.
 MAX_LINE_BYTES: Final = 64 * 1024
 MAX_COUNT: Final = 2**53 - 1
-"""The largest integer that every JSON reader keeps exactly."""
+"""The largest integer that every JSON parser keeps exactly."""
 
 _CHAIN_LABEL: Final = b"curtilage/audit/chain/v1\n"
 _GENESIS_LABEL: Final = b"curtilage/audit/genesis/v1\n"
@@ -58,22 +58,22 @@ _RECEIPT: Final = "receipt"
 
 
 class Outcome(StrEnum):
-    """What became of a query, as far as this record tells.
+    """The outcome of a query, as far as this record shows.
 
-    ``ENCLAVE`` is written before the query is sealed: it says that it may have
-    left, never that it was answered. ``CUT`` follows an answer that began at
-    the enclave and broke off. ``HOUSE`` is written before a server in the house is told
-    it. ``COVER`` is a request that no query stands behind,
-    ``CHALLENGE`` asks the enclave for fresh evidence and says nothing else:
-    whatever left without a record of one of the three kinds is a leak.
+    ``ENCLAVE`` is written before the query is sealed: it means that it may have been
+    sent, never that it was answered. ``CUT`` follows an answer from the enclave that
+    began and broke off. ``HOUSE`` is written before a payload is sent to an on-premises
+    server. ``COVER`` is a request that belongs to no query,
+    ``CHALLENGE`` asks the enclave for fresh evidence and contains nothing else:
+    a request on the wire without a record of one of the three kinds is a leak.
 
-    The last four tell what became of a query besides, each in a record of its own, so
-    that none of them hides where it was answered or sent. ``QUEUED``: it waits on this
-    device; what is asked when it no longer waits is a query with records of its own,
-    and the same commitment. ``ESCALATED``: an answer of the house was not good enough,
-    and another tier is to be asked; its own record follows. ``REPLACED``: text that had
-    been shown was taken back, and another answer stands in its place. ``DEGRADED``: the
-    answer is complete and less than what was chosen: by another tier, or of a part.
+    The last four add information about a query, each in a record of its own, so that
+    none of them hides where it was answered or sent. ``QUEUED``: it waits on this
+    device; when it is sent later, that is a query with records of its own and the
+    same commitment. ``ESCALATED``: an on-premises answer was not good enough,
+    and another tier is tried next; its own record follows. ``REPLACED``: text that had
+    been shown was withdrawn, and another answer replaces it. ``DEGRADED``: the
+    answer is complete, but not as chosen: from another tier, or about a part only.
     """
 
     LOCAL = "local"
@@ -92,26 +92,26 @@ class Outcome(StrEnum):
 TELLING: Final = frozenset(
     {Outcome.ENCLAVE, Outcome.HOUSE, Outcome.COVER, Outcome.CHALLENGE}
 )
-"""What somebody else is told by; recorded before that, or it does not happen."""
+"""Outcomes that disclose something; recorded first, or nothing is disclosed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """What the caller knows of one step, before it has a place in the log.
+    """The caller's data about one step, before it has a place in the log.
 
     Attributes:
-        query: 16 hex digits, drawn for each query; joins the records of one.
-        attempt: from 1, counts the records of one query.
+        query: 16 hex digits, drawn for each query; shared by all its records.
+        attempt: counts the records of one query, from 1.
         policy: the policy's digest.
         classes: how often each data class was found, ``uncertain.*`` too.
         route: what the policy permits.
         outcome: where it was answered or sent.
         rule: the id of the rule that decided.
         verdict: id of the evidence relied upon; empty unless it was sent.
-        fallback: why the tier that was chosen does not answer, or not all of it;
-            empty where nothing failed.
-        messages: how many messages the query has.
-        payload_digest: SHA-256 of the payload; never written as it is.
+        fallback: why the chosen tier does not answer, or only in part; empty if
+            nothing failed.
+        messages: number of messages in the query.
+        payload_digest: SHA-256 of the payload; never written in this form.
         approved: SHA-256 of each text in it that the policy approves, in hex, sorted.
     """
 
@@ -131,7 +131,7 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRecord:
-    """One decision, at its place in the log.
+    """One decision, with its place in the log.
 
     Attributes:
         seq: from 0, counts every line of the log.
@@ -169,7 +169,7 @@ class SegmentStart:
         time: when the file was begun, aware UTC.
         log: the log's id.
         segment: the file's number, from 1.
-        tree: the hashes, hex, that stand for all lines before this one (see
+        tree: the hashes, hex, that represent all lines before this one (see
             ``attest.log.tree.Frontier``), so that a writer need not read them all.
     """
 
@@ -183,14 +183,14 @@ class SegmentStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiptEntry:
-    """A receipt that was verified, before it has a place in the log.
+    """A verified receipt, before it has a place in the log.
 
     Attributes:
-        query: of the record that let the question out.
+        query: of the record that permitted the request.
         attempt: of the same record.
-        receipt_id: 16 bytes, what ``receipt_secret`` was made from.
+        receipt_id: 16 bytes; ``receipt_secret`` was derived from it.
         public_key: the key that the evidence bound, 32 bytes.
-        receipt: as it came, 235 bytes.
+        receipt: as received, 235 bytes.
     """
 
     query: str
@@ -202,7 +202,7 @@ class ReceiptEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiptLine:
-    """A receipt, at its place in the log.
+    """A receipt, with its place in the log.
 
     Attributes:
         seq: from 0, counts every line of the log.
@@ -229,10 +229,10 @@ Line = AuditRecord | SegmentStart | ReceiptLine
 
 
 def receipt_secret(key: bytes, receipt_id: bytes) -> bytes:
-    """Return the secret that a receipt's values are made with, 32 bytes.
+    """Return the secret that a receipt's values are computed with, 32 bytes.
 
-    Only those have it who hold the organisation's key, and the enclave for
-    the one request that it came with.
+    It is known to holders of the organisation's key, and to the enclave for the request
+    that it was sent with.
 
     Raises:
         ValueError: the key is not 32 bytes or the id not 16.
@@ -245,8 +245,8 @@ def receipt_secret(key: bytes, receipt_id: bytes) -> bytes:
 def commit(key: bytes, payload_digest: bytes) -> str:
     """Return HMAC-SHA256 of a payload's digest under the organisation's key.
 
-    Equal payloads have equal commitments: whoever holds the payload and the
-    key can find it in the log; whoever holds the log alone cannot guess it.
+    Equal payloads have equal commitments: with the payload and the key, it can be found
+    in the log; from the log alone, it cannot be guessed.
 
     Raises:
         ValueError: the key or the digest is not 32 bytes.
@@ -257,22 +257,22 @@ def commit(key: bytes, payload_digest: bytes) -> str:
 
 
 def chain_hash(line: bytes) -> str:
-    """Return the hash by which the next line names this one; no newline in it."""
+    """Return the hash of a line, without its newline, for the next line."""
     return hashlib.sha256(_CHAIN_LABEL + line).hexdigest()
 
 
 def genesis_hash(log: str) -> str:
-    """Return what the first line of a log names instead of a line before."""
+    """Return the value that a log's first line contains instead of a hash."""
     return hashlib.sha256(_GENESIS_LABEL + log.encode()).hexdigest()
 
 
 def record_of(
     entry: AuditEntry, *, seq: int, prev: str, now: datetime, key: bytes
 ) -> AuditRecord:
-    """Give an entry its place in the log.
+    """Turn an entry into a record at its place in the log.
 
     Args:
-        entry: what was decided.
+        entry: the decision.
         seq: the number of the line.
         prev: ``chain_hash`` of the line before.
         now: aware; written as UTC, to the microsecond.
@@ -300,7 +300,7 @@ def record_of(
 def receipt_line_of(
     entry: ReceiptEntry, *, seq: int, prev: str, now: datetime
 ) -> ReceiptLine:
-    """Give a receipt its place in the log; see ``record_of``."""
+    """Turn a receipt into a line at its place in the log; see ``record_of``."""
     return ReceiptLine(
         seq=seq,
         prev=prev,
@@ -316,15 +316,15 @@ def receipt_line_of(
 def histogram(
     findings: Iterable[Finding], decision: Decision, known: Container[str]
 ) -> dict[str, int]:
-    """Count what was found, by class, sorted.
+    """Count the findings, by class, sorted.
 
-    What an exclusion of the policy passed over counts too: the log tells what
-    was there. A name that is no class could be content; it is counted as
+    Findings covered by an exclusion of the policy count too: the log records what was
+    found. A name that is not a class could be content; it is counted as
     ``uncertain.error``, as the decision did.
 
     Args:
-        findings: what was found.
-        decision: what followed from it.
+        findings: the findings.
+        decision: the decision about them.
         known: the policy's classes.
     """
     counts = dict.fromkeys((*decision.classes, *decision.uncertain), 0)
@@ -338,7 +338,7 @@ def encode_line(line: Line) -> bytes:
     """Encode a line canonically, without its newline.
 
     Raises:
-        ValueError: a field holds what could be free text, or is out of bounds.
+        ValueError: a field contains what could be free text, or is out of bounds.
     """
     fields: dict[str, object] = {
         "v": VERSION,
@@ -363,8 +363,8 @@ def encode_line(line: Line) -> bytes:
             "receipt": _hex(line.receipt, RECEIPT_BYTES),
         }
     else:
-        # A class's name comes from whoever found it: what is no name could be a word
-        # of the query, and is refused as every other field that could be free text.
+        # The name of a class comes from a detector: anything else could be a word of
+        # the query, and is refused like any other field that could be free text.
         for name in line.classes:
             _require(len(name) <= _NAME_CHARS and _CLASS.fullmatch(name) is not None)
         fields |= {
@@ -381,18 +381,18 @@ def encode_line(line: Line) -> bytes:
             "fallback": line.fallback and _word(line.fallback),
             "messages": _count(line.messages),
         }
-        # There where it says something: older records have no such field, and a record
-        # has one spelling.
+        # Only if not empty: older records have no such field, and each record has one
+        # spelling.
         if line.approved:
             fields["approved"] = [_hash(each) for each in line.approved]
     return _ENCODER.encode(fields).encode("ascii")
 
 
 def parse_line(data: bytes) -> Line:
-    """Parse a line, and accept its one canonical spelling only.
+    """Parse a line; accept only its canonical spelling.
 
     Raises:
-        AuditRefusedError: anything else; says nothing of what stood there.
+        AuditRefusedError: anything else; the message contains nothing of it.
     """
     if len(data) > MAX_LINE_BYTES:
         raise _not_a_record()
@@ -408,15 +408,15 @@ def parse_line(data: bytes) -> Line:
 
 
 def time_text(time: datetime) -> str:
-    """Write a time as the records do: UTC, microseconds, ``Z``."""
+    """Format a time as in the records: UTC, microseconds, ``Z``."""
     return f"{time.astimezone(UTC).isoformat(timespec='microseconds')[:-6]}Z"
 
 
 def parse_time(text: str) -> datetime:
-    """Read a time as ``time_text`` writes it.
+    """Parse a time as formatted by ``time_text``.
 
     Raises:
-        ValueError: it is written otherwise.
+        ValueError: it has another format.
     """
     if _TIME_SHAPE.fullmatch(text) is None:
         raise ValueError("not a time of this log")
@@ -428,9 +428,9 @@ def _not_a_record() -> AuditRefusedError:
 
 
 def _line_of(value: object) -> Line:
-    """Build a line; whatever is missing, unknown or odd shows when encoded."""
-    # No check beyond types here: ``parse_line`` encodes what came out and compares,
-    # so each field's bounds stand in one place.
+    """Build a line; missing, unknown or invalid fields are detected when encoding."""
+    # Only types are checked here: ``parse_line`` encodes the result and compares, so
+    # each field's limits are defined in one place.
     fields = cast("dict[str, object]", value)
     if fields["kind"] == _SEGMENT:
         return SegmentStart(
@@ -474,7 +474,7 @@ def _line_of(value: object) -> Line:
 
 def _require(fits: bool) -> None:
     if not fits:
-        raise ValueError("a field of the record is not what it should be")
+        raise ValueError("a field of the record has an invalid value")
 
 
 def _text(value: object) -> str:
@@ -483,7 +483,7 @@ def _text(value: object) -> str:
 
 
 def _count(value: object) -> int:
-    # ``type``: in Python, true is an int, and would be written as such.
+    # ``type``: in Python, True is an int, and would be written as one.
     _require(type(value) is int and 0 <= value <= MAX_COUNT)
     return cast("int", value)
 

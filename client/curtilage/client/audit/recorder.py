@@ -1,8 +1,8 @@
-"""One query on its way: what was decided, and each step of it in the audit trail.
+"""Records one query's decision and each of its steps in the audit trail.
 
-A step that lets something leave is recorded before it is taken, and not taken
-if it cannot be recorded. A step that stays on this machine is taken anyway: it
-shows nothing to others, and the caller learns that it is not in the trail.
+A step that sends something is recorded first, and not taken if it cannot be recorded. A
+step on this machine is taken anyway: it discloses nothing, and the caller learns that
+it is not in the trail.
 """
 
 import hashlib
@@ -32,11 +32,11 @@ from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.model import Policy
 
 COVER_RULE = "transport.cover"
-"""Stands where a rule's id would: no rule of the policy decided this."""
+"""Used in place of a rule's id: no rule of the policy decided this."""
 
 
 CHALLENGE_RULE = "attestation.challenge"
-"""The same for a challenge: the policy asks for it, of the enclave."""
+"""The same for a challenge, which the policy demands of the enclave."""
 
 
 SaveTranscript = Callable[[str, Transcript], None]
@@ -47,9 +47,9 @@ class CoverRecorder:
     """Records the cover requests of a client.
 
     Args:
-        trail: where they are recorded.
-        policy: that asks for them.
-        random: makes the id that no other record has.
+        trail: the audit trail.
+        policy: that asks for cover requests.
+        random: generates an id that no other record has.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class CoverRecorder:
         """Record that a cover request is about to be sealed; it names no query.
 
         Args:
-            content: all that it says.
-            verdict_id: the evidence relied upon.
+            content: its whole content.
+            verdict_id: identifies the evidence relied upon.
 
         Raises:
-            EnclaveError: it cannot be recorded, so it must not leave.
+            EnclaveError: it cannot be recorded, so it must not be sent.
         """
         entry = _entry_without_query(
             self._random(QUERY_ID_BYTES),
@@ -85,16 +85,16 @@ class CoverRecorder:
 
 
 class QueryRecorder:
-    """One query, from its decision to its last step.
+    """Records one query, from its decision to its last step.
 
     Args:
-        trail: where the steps are recorded.
+        trail: the audit trail.
         policy: the policy that was applied.
-        inspection: what was found.
-        decision: what followed from it.
+        inspection: the findings.
+        decision: the decision about them.
         save_transcript: saves the exchange whose receipt was kept; None: it is
-            not written down.
-        random: makes the id that joins the records of one query.
+            not saved.
+        random: generates the id that the records of one query share.
 
     Attributes:
         decision: the same.
@@ -124,16 +124,16 @@ class QueryRecorder:
 
     @property
     def let_out(self) -> bool:
-        """Whether something of it may have been told to another machine."""
+        """Whether any of it may have been sent to another machine."""
         return bool(self._let_out)
 
     def of_part(
         self, policy: Policy, inspection: Inspection, decision: Decision
     ) -> "QueryRecorder":
-        """Return what records a part of this query that leaves without the rest.
+        """Return a recorder for a part of this query that is sent without the rest.
 
-        The record says what is in that part, and commits to it: with the classes of the
-        rest, it would say that they had left.
+        The record has the classes of that part and commits to it: the classes of the
+        rest would suggest that the rest was sent.
         """
         part = QueryRecorder(
             self._trail,
@@ -148,34 +148,34 @@ class QueryRecorder:
         return part
 
     async def leaves(self, allowed: Allowed, verdict_id: str) -> ReceiptSecret:
-        """Record that a payload is about to be sealed; nothing is, if this raises.
+        """Record that a payload is about to be sealed; if this raises, nothing is.
 
-        Returns the secret for its receipt: the organisation's, or one that
-        cannot be made again where there is no key.
+        Returns the secret for its receipt: derived from the organisation's key, or a
+        random one if there is no key.
 
         Args:
-            allowed: the payload that leaves, which need not be the one that was
-                asked: it is this one that the record commits to.
-            verdict_id: the evidence relied upon.
+            allowed: the payload to be sent, which may differ from the query: the record
+                commits to the payload.
+            verdict_id: identifies the evidence relied upon.
 
         Raises:
-            EnclaveError: it cannot be recorded, so it must not leave.
+            EnclaveError: it cannot be recorded, so it must not be sent.
         """
         entry = self._next_entry(
             Outcome.ENCLAVE, allowed.payload_digest, verdict_id=verdict_id
         )
-        # First of all, and on the disk: nothing is sealed before this has returned.
+        # First of all, and on disk: nothing is sealed before this has returned.
         await _append_or_stay(self._trail, entry)
         self._let_out.append(Outcome.ENCLAVE)
         receipt_id = self._random(RECEIPT_ID_BYTES)
         value = await self._trail.receipt_secret(receipt_id)
-        # No key to make it again: the receipt is verified all the same, and nobody can
-        # later be shown what it is about.
+        # Without a key it cannot be derived again: the receipt is verified all the
+        # same, but its subject cannot be proven later.
         if value is None:
             return ReceiptSecret()
         return ReceiptSecret(
             receipt_id=receipt_id,
-            # Its own: whoever writes beside it may have made another meanwhile.
+            # The entry's own number: a concurrent call may have recorded another.
             attempt=entry.attempt,
             value=value,
             transcript=None if self._save_transcript is None else Transcript(),
@@ -186,7 +186,7 @@ class QueryRecorder:
     ) -> None:
         """Keep a verified receipt with the record of its attempt.
 
-        Where that fails, the trail has a ``problem``; the answer is complete.
+        If that fails, the trail has a ``problem``; the answer is complete.
         """
         if not secret.receipt_id:
             return
@@ -206,11 +206,11 @@ class QueryRecorder:
         """Record that a challenge is about to be sealed; it names no query.
 
         Args:
-            content: all that it says.
-            verdict_id: the evidence relied upon.
+            content: its whole content.
+            verdict_id: identifies the evidence relied upon.
 
         Raises:
-            EnclaveError: it cannot be recorded, so it must not leave.
+            EnclaveError: it cannot be recorded, so it must not be sent.
         """
         entry = _entry_without_query(
             self._random(QUERY_ID_BYTES),
@@ -223,12 +223,12 @@ class QueryRecorder:
         await _append_or_stay(self._trail, entry)
 
     async def told_in_house(self, allowed: AllowedInHouse) -> None:
-        """Record that a server in the house is about to be told a payload.
+        """Record that a payload is about to be sent to an on-premises server.
 
         Raises:
-            EnclaveError: it cannot be recorded, so nobody is told.
+            EnclaveError: it cannot be recorded, so nothing is sent.
         """
-        # As if it left: who reads the trail must find every machine that was told.
+        # As for the enclave: the trail must list every machine that got a payload.
         entry = self._next_entry(Outcome.HOUSE, allowed.payload_digest)
         await _append_or_stay(self._trail, entry)
         self._let_out.append(Outcome.HOUSE)
@@ -239,12 +239,12 @@ class QueryRecorder:
         """Record a step that sends nothing; return whether it is in the trail.
 
         Args:
-            outcome: any that is not among ``TELLING``.
-            fallback: why the tier that was chosen does not answer, or not all of it.
+            outcome: any that is not in ``TELLING``.
+            fallback: why the chosen tier does not answer, or only in part.
         """
-        # Those must raise where they cannot be recorded; this only says so.
+        # Those must raise if they cannot be recorded; this only returns it.
         if outcome in TELLING:
-            raise ValueError("what leaves is recorded before it does")
+            raise ValueError("a disclosure must be recorded before it is made")
         try:
             await self._trail.append(
                 self._next_entry(outcome, self._payload_digest, fallback=fallback)
@@ -289,8 +289,8 @@ def _entry_without_query(
 ) -> AuditEntry:
     """Return the record of a cover request or a challenge.
 
-    It names no query and no class. It commits to what is said, so that one who holds
-    the organisation's key can see that it says nothing else.
+    It contains no query and no class. It commits to the content, so that a holder of
+    the organisation's key can verify that nothing else was sent.
     """
     return AuditEntry(
         query=entry_id.hex(),
@@ -307,7 +307,7 @@ def _entry_without_query(
 
 
 async def _append_or_stay(trail: AuditTrail, entry: AuditEntry) -> None:
-    """Record what is about to leave; what is not on the disk does not leave."""
+    """Record what is about to be sent; without a record on disk it must not be."""
     try:
         await trail.append(entry)
     except AuditError:

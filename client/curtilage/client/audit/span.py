@@ -1,13 +1,13 @@
-"""Which lines of an audit log may have been written in a span of time.
+"""Selection of the lines of an audit log that may have been written in a period.
 
-A line's time is what the machine's clock said, and whoever sets the clock back
-writes lines that no span of the present holds. What a clock cannot move is a line's
-place: whatever stands behind a line was written after it. So a span reaches by
-position from the first line that is not older than its beginning to the last line
-that is older than its end. Where the clock never went back, these are exactly the
-lines whose times lie in it; where it did, also those that no time can place: at the
-beginning, lines older than one before them, up to a line that shows that all was
-before; at the end, lines younger than one behind them.
+A line's time comes from the machine's clock, and setting the clock back produces lines
+that no period of the present contains. A clock cannot change a line's position: a later
+line was written later. So a period extends by position from the first line that is not
+older than its beginning to the last line that is older than its end. If the clock never
+went back, these are exactly the lines with times in the period. Otherwise lines are
+included whose time is uncertain: at the beginning, lines older than a preceding one, up
+to a line which proves that all before it were written earlier; at the end, lines
+younger than a following one.
 """
 
 from datetime import datetime
@@ -16,19 +16,19 @@ from curtilage.client.audit.record import Line, SegmentStart
 
 
 class Span:
-    """Follows a log, and tells of each line what is known of it so far.
+    """Follows a log; classifies each line by what is known so far.
 
     Args:
         since: the earliest time, aware, or None.
         until: the time before which, aware, or None.
 
     Attributes:
-        begun: the line last shown may have been written at ``since`` or later. Where
-            this ends again, all lines up to here were written before ``since``.
-        reached_before: what was shown before the last line may have been written
-            before ``until``: the last line is older than what seemed to be too late.
-        reached: it was written before ``until``, and so was all before it. What has
-            ``begun`` and stands behind the last such line lies outside.
+        begun: the last line may have been written at ``since`` or later. When this
+            becomes false again, all lines so far were written before ``since``.
+        reached_before: the lines before the last one may have been written before
+            ``until``: the last line is older than those that seemed too late.
+        reached: it was written before ``until``, and so were all before it. Lines after
+            the last such line are outside.
         steps_back: how often a line was older than the one before it.
     """
 
@@ -48,13 +48,13 @@ class Span:
 
     @property
     def ends(self) -> bool:
-        """Whether the span leaves out any time at all."""
+        """Whether the period has a limit at all."""
         return self._since is not None or self._until is not None
 
     def see(self, line: Line) -> None:
         """Take the next line."""
-        # A writer of before read the clock once more for the first line of a file,
-        # and then wrote the record that the file was begun for with an older time.
+        # An earlier version read the clock again for the first line of a file, and then
+        # wrote the record that caused the new file with an older time.
         self.reached_before = False
         if isinstance(line, SegmentStart) and line.segment > 1:
             return
@@ -65,8 +65,8 @@ class Span:
         dated_back = self._peak is not None and line.time < self._peak
         self.begun = self._for_sure or dated_back
         self._peak = self._peak if dated_back else line.time
-        # The end, seen from the other side: what seemed too late was not, where a line
-        # behind it is older.
+        # The same for the end: lines that seemed too late were not, if a line after
+        # them is older.
         self.reached = self._is_before(line.time)
         if self.reached:
             self._ended = None
@@ -76,7 +76,7 @@ class Span:
             self.reached_before, self._ended = True, line.time
 
     def holds(self, time: datetime) -> bool:
-        """Tell whether a time lies in the span."""
+        """Return whether a time is in the period."""
         return self._is_after(time) and self._is_before(time)
 
     def _is_after(self, time: datetime) -> bool:

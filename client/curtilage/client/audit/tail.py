@@ -1,7 +1,7 @@
-"""The end of an audit log: what the next line must name, and how it reads.
+"""The end of an audit log: the state needed to add the next line.
 
-A writer needs the last file only, since each file begins with all that it must
-know of those before. Builds lines and heads; writes nothing.
+A writer needs only the last file, since each file begins with a summary of all lines
+before. This module builds lines and heads; it writes nothing.
 """
 
 from datetime import UTC, datetime
@@ -27,7 +27,7 @@ class Tail:
     """The state after the last line of a log.
 
     Args:
-        log: the log's id; a new ``Tail`` stands before its first line.
+        log: the log's id; a new ``Tail`` is the state before its first line.
     """
 
     def __init__(self, log: str) -> None:
@@ -43,7 +43,7 @@ class Tail:
 
     @property
     def last_hash(self) -> str:
-        """``chain_hash`` of the last line, which the next one must name."""
+        """``chain_hash`` of the last line, for the next one."""
         return self._prev
 
     @property
@@ -57,7 +57,7 @@ class Tail:
         return self._segment
 
     def head(self, now: datetime) -> AuditHead:
-        """Return what a checkpoint would say; a log without a line has no head."""
+        """Return the content of a checkpoint; a log without a line has no head."""
         return AuditHead(
             log=self._log,
             size=self.size,
@@ -89,13 +89,13 @@ class Tail:
         return encode_line(start) + b"\n"
 
     def open_segment(self, data: bytes) -> None:
-        """Go to the state before the first line of a file; then ``take`` it.
+        """Set the state before the first line of a file; then ``take`` it.
 
-        What it says of the lines before is believed here; ``verify_log``
+        Its statement about the lines before is trusted here; ``verify_log``
         checks it.
 
         Raises:
-            AuditRefusedError: it is no such line, or another log's.
+            AuditRefusedError: not such a line, or another log's.
         """
         start = parse_line(data.removesuffix(b"\n"))
         if not isinstance(start, SegmentStart) or start.log != self._log:
@@ -108,16 +108,16 @@ class Tail:
         self._prev, self._segment = start.prev, start.segment - 1
 
     def take(self, data: bytes) -> None:
-        """Take a line that was just written by ``next_*``, unread."""
+        """Take a line just built by ``next_*``, without parsing it."""
         line = data.removesuffix(b"\n")
-        # Cheaper than to parse it, and as good: canonical JSON has no spaces, and no
+        # Cheaper than parsing, and equivalent: canonical JSON has no spaces, and no
         # other field can hold a quotation mark.
         self._segment += b'"kind":"segment"' in line
         self._tree.push(line)
         self._prev = chain_hash(line)
 
     def follow(self, data: bytes) -> Line:
-        """Take a line that somebody else wrote; return it.
+        """Take a line that another process wrote; return it.
 
         Raises:
             AuditRefusedError: it does not follow.

@@ -1,6 +1,6 @@
-"""The audit trail as an event loop sees it: what the session asks of it.
+"""The audit trail's interface for an event loop, as the session uses it.
 
-Knows when a failure keeps a query home and when it is only reported.
+It decides when a failure keeps a query local and when it is only reported.
 """
 
 import asyncio
@@ -13,25 +13,25 @@ from curtilage.client.errors import AuditError
 
 
 class AuditTrail(Protocol):
-    """What the session needs of the audit trail."""
+    """The session's interface to the audit trail."""
 
     @property
     def problem(self) -> str | None:
-        """Why nothing could be written or signed when last tried, or None."""
+        """Why the last write or signature failed, or None."""
         ...
 
     async def append(self, entry: AuditEntry) -> None:
-        """Return once the entry is on the disk.
+        """Return once the entry is on disk.
 
         Raises:
-            AuditError: it is not, so nothing may leave.
+            AuditError: it is not, so nothing may be sent.
         """
         ...
 
     async def append_receipt(self, entry: ReceiptEntry) -> bool:
-        """Keep a receipt with the record that it belongs to; return whether it is.
+        """Store a receipt with the record that it belongs to; return whether it was.
 
-        Nothing hangs on it: what it is about has left and come back.
+        Nothing depends on it: the exchange that it is about is complete.
         """
         ...
 
@@ -44,12 +44,12 @@ class AuditTrail(Protocol):
         ...
 
     async def close(self) -> None:
-        """Sign what was written and let go of the files."""
+        """Sign what was written and release the files."""
         ...
 
 
 class DiskAuditTrail:
-    """``AuditLog`` for an event loop, which it never blocks.
+    """``AuditLog`` for an event loop, without blocking it.
 
     Args:
         log: the writer.
@@ -62,34 +62,34 @@ class DiskAuditTrail:
 
     @property
     def problem(self) -> str | None:
-        """Why nothing could be written or signed when last tried, or None.
+        """Why the last write or signature failed, or None.
 
-        What a record failed of ends with the next record that is written: a
+        A failed record remains a problem until the next record is written: a
         checkpoint may succeed where there is no room for a line.
         """
         return self._unwritten or self._unsigned
 
     async def prepare(self) -> None:
-        """Find out now whether it can be written; if not, it is a ``problem``."""
+        """Check now whether it can be written; if not, there is a ``problem``."""
         await self._signed(self._log.prepare)
 
     async def append(self, entry: AuditEntry) -> None:
-        """Return once the entry is on the disk.
+        """Return once the entry is on disk.
 
         Raises:
-            AuditError: it is not, so nothing may leave.
+            AuditError: it is not, so nothing may be sent.
         """
-        # In a thread: a sync takes as long as the disk likes, and others are answered.
+        # In a thread: a sync may take long, and other queries must not wait.
         try:
             await asyncio.to_thread(self._log.append, entry)
         except AuditError as error:
             self._unwritten = str(error)
             raise
-        # What could be free text is no field of a record. Nor is it told here.
+        # The field may hold free text, so this message does not repeat it either.
         except ValueError:
             self._unwritten = "a record could not be written: a field is out of bounds"
             raise AuditError(self._unwritten) from None
-        # After a failed checkpoint no record is written before it is made up for.
+        # No record is written until a failed checkpoint has been repeated.
         self._unwritten = self._unsigned = None
 
     async def append_receipt(self, entry: ReceiptEntry) -> bool:
@@ -117,11 +117,11 @@ class DiskAuditTrail:
         await self._signed(self._log.checkpoint)
 
     async def close(self) -> None:
-        """Sign what was written and let go of the files."""
+        """Sign what was written and release the files."""
         await self._signed(self._log.close)
 
     async def _signed(self, step: Callable[[], None]) -> None:
-        """Take a step after which all that was written is signed."""
+        """Run a step after which everything written is signed."""
         try:
             await asyncio.to_thread(step)
         except AuditError as error:

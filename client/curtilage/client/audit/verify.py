@@ -1,27 +1,27 @@
-"""Verify an audit log, line by line, and name the first record that is wrong.
+"""Verifies an audit log, line by line, and names the first wrong record.
 
 The steps, in the order in which they are reported:
 
-    1. key: the checkpoints' key is the one that was asked for
+    1. key: the checkpoints' key is the expected one
     2. segments: the files are numbered 1, 2, 3 … without a gap
-    3. form: each line is a record in its one canonical form
+    3. form: each line is a record in its canonical form
     4. numbers: each line's number is one more than the number before
-    5. chain: each line names the line before by its hash
-    6. binding: each file begins by binding itself to what came before
-    7. checkpoints: each is signed, the log is what it says at its size, and they
-       stand as close as writers leave them, in lines and in time
+    5. chain: each line contains the hash of the line before
+    6. binding: each file begins with a line that binds it to what came before
+    7. checkpoints: each is signed and matches the log at its size, and they are as
+       close together as writers leave them, in lines and in time
     8. end: the log is at least as long as its last checkpoint, and not longer by
        more than a writer leaves unsigned
 
-Chaining lines anew takes no key, so a checkpoint that is gone frees what it signed
-to be edited, up to the next one, and behind the last one without end. Hence the
-second halves of steps 7 and 8: both are what every writer keeps to, killed or not.
+Lines can be chained again without a key, so removing a checkpoint would allow the lines
+that it signed to be edited, up to the next one; after the last one, without limit.
+Hence the second halves of steps 7 and 8: every writer obeys both, even if killed.
 
-What this cannot show: that log and checkpoints were cut together, back to an
-earlier checkpoint, which takes no key, with as much made up behind it as a writer
-may leave unsigned; and that a log was replaced as a whole, checkpoints and key
-with it. Against both, keep a checkpoint and the key elsewhere and pass them in.
-Times are the writer's own.
+Not detected: that log and checkpoints were truncated together, back to an earlier
+checkpoint, which takes no key, followed by as many forged lines as a writer may leave
+unsigned; and that a log was replaced as a whole, with checkpoints and key. Against
+both, keep a checkpoint and the key elsewhere and pass them in. Times are the writer's
+own.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -50,27 +50,27 @@ from curtilage.client.audit.span import Span
 from curtilage.policy.errors import AuditRefusedError, AuditStep
 
 _TORN = (
-    "its line is not complete: cut off, or left by a crash, or being written now; "
+    "its line is incomplete: truncated, left by a crash, or being written now; "
     "the next writer sets such a line aside"
 )
 _EMPTY_END = (
-    "the last file is empty: cut off, or left by a crash, or being written now; the "
-    "next writer begins such a file anew"
+    "the last file is empty: truncated, left by a crash, or being written now; the "
+    "next writer starts such a file again"
 )
 _TAKEN_OUT = (
-    "checkpoints were taken out, and lines may be gone or made up with them. Keep the "
-    "log as it is, hold a checkpoint against it that was kept elsewhere, and go on in "
-    "a new log"
+    "checkpoints were removed, and with them lines may have been removed or forged. "
+    "Keep the log as it is, compare it with a checkpoint that was kept elsewhere, and "
+    "start a new log"
 )
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 See = Callable[[Line, bytes], None]
-"""Is shown each line once it is verified, parsed and as it stands."""
+"""Called with each line once it is verified, parsed and as written."""
 
 
 def see_nothing(line: Line, data: bytes) -> None:
-    """Look at no line."""
+    """Ignore every line."""
     del line, data
 
 
@@ -89,18 +89,18 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedLog:
-    """A log whose every line and checkpoint was verified.
+    """A log with all its lines and checkpoints verified.
 
     Attributes:
         log: the log's id.
         size: number of lines, the files' first lines included.
         records: number of decisions among them.
         signed_records: number of those that the last checkpoint covers. The others
-            are as good as whoever can write to the log.
+            can be forged by anyone with write access to the log.
         receipts: number of enclaves' receipts among them.
         segments: number of files.
         checkpoints: number of checkpoints.
-        signed: how many lines the last checkpoint covers.
+        signed: number of lines that the last checkpoint covers.
         signed_at: when it was signed, by the signer's own clock.
         head: ``chain_hash`` of the last line, hex.
         root: root of the tree over all lines, 32 bytes.
@@ -129,12 +129,12 @@ class VerifiedLog:
 
 
 def verify_heads(notes: Iterable[str], key: NoteKey) -> Iterator[AuditHead]:
-    """Verify every checkpoint by itself, and that they only grow (step 7).
+    """Verify every checkpoint by itself, and that their sizes only grow (step 7).
 
-    One after the other, as they are asked for: a log may have a million.
+    Lazily, as they are consumed: a log may have a million.
 
     Raises:
-        AuditRefusedError: one is not what was signed, or is out of order.
+        AuditRefusedError: one is not signed, or is out of order.
     """
     size = 0
     for number, note in enumerate(notes, start=1):
@@ -165,11 +165,11 @@ def verify_log(
         segments: its files, in order.
         notes: its checkpoints, in order; one kept elsewhere may be among them.
         key: the key that the checkpoints must be signed with.
-        see: is shown every line. It sees lines before a later one may prove
-            to be wrong, so use what it gathered only after this returned.
+        see: is called with every line, before a later one may prove to be wrong; so
+            use the collected data only after this function returned.
 
     Raises:
-        AuditRefusedError: names the step, and the first record that is wrong.
+        AuditRefusedError: names the step and the first wrong record.
     """
     reader = _Reader(notes, key, see)
     for segment in segments:
@@ -180,7 +180,7 @@ def verify_log(
 
 
 class _Reader:
-    """What is known of the log up to the line last read."""
+    """State of the verification after the last line read."""
 
     def __init__(self, notes: Iterable[str], key: NoteKey, see: See) -> None:
         self._log = key.name
@@ -208,8 +208,8 @@ class _Reader:
         return self._tree.size
 
     def begin(self, number: int) -> None:
-        """Take the next file."""
-        # 2. A file that is missing takes its records with it.
+        """Start the next file."""
+        # 2. A missing file means missing records.
         if number != self._segment + 1:
             raise AuditRefusedError(
                 AuditStep.SEGMENTS,
@@ -221,7 +221,7 @@ class _Reader:
         self._segment, self._fresh = number, True
 
     def read(self, data: bytes) -> None:
-        """Take the next line, with its newline."""
+        """Verify the next line, with its newline."""
         if len(data) > MAX_LINE_BYTES + 1:
             raise self._wrong(AuditStep.FORM, "longer than any record")
         if not data.endswith(b"\n"):
@@ -245,8 +245,8 @@ class _Reader:
         self._see(line, data)
 
     def end(self) -> VerifiedLog:
-        """Close the log: nothing that was signed may be missing."""
-        # 8. The tail was cut off, or a whole file of it is gone.
+        """Finish the log: nothing that was signed may be missing."""
+        # 8. The end was truncated, or a whole file of it is missing.
         if self._due is not None:
             raise self._wrong(
                 AuditStep.END,
@@ -282,14 +282,14 @@ class _Reader:
         # 4. A gap is a dropped record; a step back, one inserted or moved.
         if line.seq > self._size:
             raise self._wrong(
-                AuditStep.NUMBERS, f"missing; record {line.seq} stands in its place"
+                AuditStep.NUMBERS, f"missing; record {line.seq} is in its place"
             )
         if line.seq < self._size:
             raise self._wrong(
                 AuditStep.NUMBERS,
-                f"record {line.seq} stands in its place: inserted, or out of order",
+                f"record {line.seq} is in its place: inserted, or out of order",
             )
-        # 5. The number fits, the hash does not: the line before was changed.
+        # 5. The number matches, the hash does not: the line before was changed.
         if line.prev != self._prev:
             changed = max(self._size - 1, 0)
             raise AuditRefusedError(
@@ -299,7 +299,7 @@ class _Reader:
             )
 
     def _bound(self, line: Line) -> None:
-        # 6. Exactly the first line of a file binds it.
+        # 6. The first line of a file binds it, and no other line does.
         if self._fresh != isinstance(line, SegmentStart):
             raise self._wrong(AuditStep.BINDING, "a file begins in the wrong place")
         self._fresh = False
@@ -312,8 +312,8 @@ class _Reader:
             )
 
     def _in_pace(self, line: Line) -> None:
-        # 7 and 8. What every writer keeps to before it adds a line to lines that no
-        # checkpoint covers; directly behind a checkpoint, anything may stand.
+        # 7 and 8. The limits that every writer obeys before it adds a line after lines
+        # that no checkpoint covers; directly after a checkpoint, any line is allowed.
         unsigned = self._size - self._signed
         if not unsigned:
             return
@@ -329,7 +329,7 @@ class _Reader:
                 f"the {unsigned} lines before it are in no checkpoint, and a writer "
                 f"signs them before it writes another: {_TAKEN_OUT}",
             )
-        # Of all that were signed, since one of several writers may go by a checkpoint
+        # The latest of all checkpoints: one of several writers may rely on a checkpoint
         # of its own that is not the last, and the clock may have gone back since.
         age_s = (line.time - self._latest).total_seconds()
         if self._signed and age_s >= CHECKPOINT_S:
@@ -378,7 +378,7 @@ def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
         for line in whole:
             yield line + b"\n"
         if len(carry) > MAX_LINE_BYTES:
-            yield carry  # too long to be a line, so it will be refused as one
+            yield carry  # too long for a line, so it will be refused as one
             return
     if carry:
         yield carry

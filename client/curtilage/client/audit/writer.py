@@ -1,18 +1,18 @@
-"""The audit trail's writer: one line on the disk before anything may leave.
+"""The audit trail's writer: a line is on disk before anything may be sent.
 
-``append`` returns once the line is written and synced; if it cannot be, it raises,
-and the caller sends nothing. Several processes may write to one log: each holds the
-lock for one line, and reads first what others added.
+``append`` returns once the line is written and synced; otherwise it raises, and the
+caller sends nothing. Several processes may write to one log: each holds the lock for
+one line, and first reads the lines that others added.
 
-What a crash can leave is a last line without its newline. No caller was told that it
-was written, so the next writer moves it into a file of its own and cuts it off.
-Whatever else is not as it should be is damage, is never mended here, and keeps every
-query home: ``curtilage audit verify`` names the record.
+A crash can leave a last line without its newline. It was never confirmed to a caller,
+so the next writer moves it into a file of its own and truncates it. Any other
+inconsistency is damage, is never repaired here, and keeps every query local:
+``curtilage audit verify`` names the record.
 
-A log and its checkpoints can be cut together, back to an earlier checkpoint, without
-a key, and agree with each other again. So a writer keeps in memory how far the log
-reached (``Seen``), and refuses one that is shorter or lacks the checkpoints that any
-writer would have left. A writer that begins later knows no more than the disk does.
+A log and its checkpoints can be truncated together, back to an earlier checkpoint,
+without a key, and are then consistent again. So a writer remembers how far the log
+extended (``Seen``), and refuses a log that is shorter or lacks the checkpoints that
+every writer leaves. A writer that starts later knows only what is on disk.
 """
 
 import os
@@ -47,8 +47,8 @@ from curtilage.client.files import open_private
 from curtilage.policy.errors import AuditRefusedError
 
 WHAT_NOW: Final = (
-    "nothing is written to it, so nothing leaves. Keep the folder as it is, to "
-    "examine it with `curtilage audit verify`, and make a new log elsewhere with "
+    "nothing is written to it, so nothing is sent. Keep the folder as it is, to "
+    "examine it with `curtilage audit verify`, and create a new log elsewhere with "
     "`curtilage audit init --dir DIR`"
 )
 
@@ -60,7 +60,7 @@ _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """How far a log reached when this writer last had it.
+    """The extent of a log when this writer last used it.
 
     Attributes:
         log: the log's id.
@@ -76,17 +76,17 @@ class Seen:
 
     @classmethod
     def of(cls, tail: Tail) -> "Seen":
-        """Remember the log that ends here."""
+        """Return the extent of the log that ends here."""
         return cls(
             log=tail.log, segment=tail.segment, size=tail.size, head=tail.last_hash
         )
 
     def is_in(self, files: AuditDirectory) -> bool:
-        """Tell whether the log on the disk still begins with what was seen.
+        """Return whether the log on disk still begins with these lines.
 
         Raises:
             AuditError: a file cannot be read.
-            AuditRefusedError: the file holds what is no line of this log.
+            AuditRefusedError: the file contains something else than lines of this log.
         """
         if self.segment not in files.segments():
             return False
@@ -110,14 +110,14 @@ def _utc_now() -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditLimits:
-    """When a writer signs, begins another file, gives up.
+    """When a writer signs, starts another file and stops waiting for the lock.
 
     Attributes:
-        checkpoint_lines: sign after so many lines at most, ``CHECKPOINT_LINES`` or
+        checkpoint_lines: sign after this many lines at most, ``CHECKPOINT_LINES`` or
             fewer.
         checkpoint_s: sign before the next line if the last signature is older,
             ``CHECKPOINT_S`` or less.
-        segment_bytes: begin another file once one is this large.
+        segment_bytes: start another file once one is this large.
         lock_s: how long to wait for another writer.
     """
 
@@ -130,7 +130,7 @@ class AuditLimits:
         """Refuse a writer whose log would not verify.
 
         Raises:
-            ValueError: it would sign more seldom than ``verify_log`` demands.
+            ValueError: it would sign less often than ``verify_log`` demands.
         """
         if self.checkpoint_lines > CHECKPOINT_LINES or self.checkpoint_s > CHECKPOINT_S:
             raise ValueError(
@@ -140,10 +140,10 @@ class AuditLimits:
 
 @dataclass(slots=True, kw_only=True)
 class _Open:
-    """The file that is written to, and what its next line must name.
+    """The current file, and the state needed for its next line.
 
-    ``size_bytes`` is where its last whole line ends, ``latest`` the latest time of
-    a line that stands behind an unsigned one; only up to date when it was opened.
+    ``size_bytes`` is where its last complete line ends, ``latest`` the latest time of a
+    line that follows an unsigned one; only up to date when the file was opened.
     """
 
     tail: Tail
@@ -156,13 +156,13 @@ class AuditLog:
     """A writer of one log; may be used from several threads.
 
     Args:
-        directory: where the log is.
-        make: make directory and keys where there are none; without it, a
-            directory that holds no log is refused.
+        directory: of the log.
+        make: create directory and keys if there are none; otherwise a directory
+            without a log is refused.
         limits: sizes and times.
         disk: the system calls.
         clock: the time, aware.
-        random: the randomness of keys that are made.
+        random: the randomness of new keys.
     """
 
     def __init__(
@@ -188,11 +188,11 @@ class AuditLog:
         self._failed = False
 
     def append(self, entry: AuditEntry) -> None:
-        """Write one record and wait until it is on the medium.
+        """Write one record and wait until it is on disk.
 
         Raises:
-            AuditError: it may not be; whatever depended on it must not happen.
-            ValueError: the entry holds what no record may hold.
+            AuditError: it may not be; the step that it records must not be taken.
+            ValueError: the entry contains what a record must not contain.
         """
         self._append(
             lambda tail, now, keys: tail.next_record(
@@ -201,11 +201,11 @@ class AuditLog:
         )
 
     def append_receipt(self, entry: ReceiptEntry) -> None:
-        """Write one receipt and wait until it is on the medium.
+        """Write one receipt and wait until it is on disk.
 
         Raises:
             AuditError: it could not be written.
-            ValueError: the entry holds what no receipt may hold.
+            ValueError: the entry contains what a receipt must not contain.
         """
         self._append(lambda tail, now, _: tail.next_receipt(entry, now=now))
 
@@ -221,7 +221,7 @@ class AuditLog:
             return receipt_secret(self._keys.organisation, receipt_id)
 
     def prepare(self) -> None:
-        """Make what is to be made, mend what a crash left, be ready to write.
+        """Create missing files, repair after a crash, get ready to write.
 
         Raises:
             AuditError: it cannot be written to.
@@ -232,7 +232,7 @@ class AuditLog:
     def checkpoint(self) -> None:
         """Sign the log as it is, unless nothing was written since.
 
-        After any failure the log is read again, and what is unsigned in it is signed.
+        After any failure the log is read again, and its unsigned lines are signed.
 
         Raises:
             AuditError: the signature could not be written.
@@ -248,7 +248,7 @@ class AuditLog:
                 self._sign(keys, here.tail, self._clock())
 
     def close(self) -> None:
-        """Sign the log as it is and let go of it; it may be used again.
+        """Sign the log as it is and release it; it may be used again.
 
         Raises:
             AuditError: the signature could not be written.
@@ -265,7 +265,7 @@ class AuditLog:
             if self._checkpoint_is_due(here.tail, now):
                 self._sign(keys, here.tail, now)
             if here.size_bytes >= self._limits.segment_bytes:
-                # Signed first, so that the last checkpoint always reaches this far.
+                # Signed first, so that the last checkpoint always extends this far.
                 self._sign(keys, here.tail, now)
                 self._open = None
                 os.close(here.descriptor)
@@ -274,7 +274,7 @@ class AuditLog:
 
     @contextmanager
     def _writing(self) -> Generator[tuple[AuditKeys, _Open]]:
-        """Hold the lock over a state that agrees with the disk."""
+        """Hold the lock, with a state that matches the disk."""
         with self._mutex:
             self._failed = True  # until the end is reached
             if self._keys is None:
@@ -284,10 +284,10 @@ class AuditLog:
                     current = self._current(self._keys)
                     self._seen = Seen.of(current.tail)
                     yield self._keys, current
-                    if self._open is not None:  # another file may have been begun
+                    if self._open is not None:  # another file may have been started
                         self._seen = Seen.of(self._open.tail)
                 except BaseException:
-                    # What is on the disk now is read again before the next line.
+                    # The state on disk is read again before the next line.
                     self._let_go()
                     raise
             self._failed = False
@@ -296,7 +296,7 @@ class AuditLog:
         if not self._files.made:
             if not self._make:
                 raise AuditError(
-                    f"{self._files.path}: no audit log; make one with "
+                    f"{self._files.path}: no audit log; create one with "
                     f"`curtilage audit init --dir {self._files.path}`"
                 )
             self._files.make(random=self._random, now=self._clock())
@@ -312,7 +312,7 @@ class AuditLog:
         return self._open
 
     def _was_replaced(self, current: _Open) -> bool:
-        """Tell whether another writer went on to another file, or somebody moved it."""
+        """Return whether another writer started a new file, or the file was moved."""
         path = self._files.segment(current.tail.segment)
         following = self._files.segment(current.tail.segment + 1)
         try:
@@ -323,8 +323,8 @@ class AuditLog:
         return not same or following.exists()
 
     def _catch_up(self, current: _Open) -> None:
-        # What others added since, read as if it were theirs: numbers, hashes and
-        # checkpoints must follow from what this writer knows.
+        # Lines that other processes added, read as such: numbers, hashes and
+        # checkpoints must continue this writer's state.
         with as_audit_error(self._files.segment(current.tail.segment)):
             start, size = current.size_bytes, os.fstat(current.descriptor).st_size
             more = max(size - start, 0)
@@ -336,10 +336,10 @@ class AuditLog:
             self._mend(current)
 
     def _read_end(self, keys: AuditKeys) -> _Open:
-        """Read the last file, mend it, and check it against the last checkpoint."""
+        """Read the last file, repair it, and check it against the last checkpoint."""
         numbers = self._files.segments()
         self._signed = self._last_head(keys)
-        # Made together with the log: a log that lacks it was changed.
+        # Created together with the log: a log without one was changed.
         if self._signed is None:
             raise self._cut("no checkpoint is left of those that were signed")
         if not numbers:
@@ -347,31 +347,31 @@ class AuditLog:
         if numbers != list(range(numbers[0], numbers[-1] + 1)):
             raise AuditError(f"{self._files.path}: a file of the log is missing")
         current = self._read_segment(keys, numbers[-1])
-        if current is None:  # its writer died before its first line was whole
+        if current is None:  # its writer crashed before its first line was complete
             current = self._read_previous(keys, numbers)
         unsigned = current.tail.size - self._signed.size
         if unsigned < 0:
             raise self._not_as_signed()
         self._require_pace(keys, current, self._signed)
-        # A log that was cut behind this writer's back, checkpoints and all, agrees
-        # with itself; this writer remembers.
+        # A log that was truncated in the meantime, with its checkpoints, is consistent;
+        # but this writer remembers.
         with self._damage():
             if self._seen is not None and not self._seen.is_in(self._files):
                 raise self._cut("it does not hold what was written to it")
-        # Only now: what is signed once is as good as true.
+        # Only now: a signature makes the lines trusted.
         if unsigned:
             self._sign(keys, current.tail, self._clock())
         return current
 
     def _require_pace(self, keys: AuditKeys, current: _Open, signed: AuditHead) -> None:
-        """Refuse to sign what no writer would have left unsigned (``verify_log``)."""
+        """Refuse to sign lines that no writer leaves unsigned (``verify_log``)."""
         unsigned = current.tail.size - signed.size
         if unsigned > CHECKPOINT_LINES:
             raise self._cut(f"the last {unsigned} lines are in no checkpoint")
         newest = signed.time
         if _is_late(current.latest, newest):
-            # Rarely, the last is not the newest: one of several writers goes by a
-            # checkpoint of its own, and the clock went back before another signed.
+            # In rare cases the last is not the newest: one of several writers relies on
+            # a checkpoint of its own, and the clock went back before another signed.
             with self._damage():
                 heads = verify_heads(self._files.notes()[0], keys.public)
             newest = max(head.time for head in heads)
@@ -387,7 +387,7 @@ class AuditLog:
         return self._begin_segment(previous.tail, self._clock())
 
     def _read_segment(self, keys: AuditKeys, number: int) -> _Open | None:
-        """Read one file; None where not even its first line is whole."""
+        """Read one file; None if not even its first line is complete."""
         lines = lines_of(self._files.read_segment(number))
         first = next(lines, b"")
         if not first.endswith(b"\n"):
@@ -395,7 +395,7 @@ class AuditLog:
         tail, path = Tail(keys.public.name), self._files.segment(number)
         with self._damage():
             tail.open_segment(first)
-            # A file is begun only once all before it is signed.
+            # A file is started only once everything before it is signed.
             if self._signed is None or self._signed.size < tail.size:
                 raise self._cut("its last file begins with what was never signed")
             self._as_signed(tail)
@@ -422,7 +422,7 @@ class AuditLog:
                 self._as_signed(current.tail)
 
     def _mend(self, current: _Open) -> None:
-        """Move an incomplete last line aside: its writing was not confirmed."""
+        """Move an incomplete last line aside: it was never confirmed."""
         path = self._files.segment(current.tail.segment)
         with as_audit_error(path):
             size = os.fstat(current.descriptor).st_size
@@ -435,7 +435,7 @@ class AuditLog:
             self._files.disk.sync(current.descriptor)
 
     def _begin_segment(self, tail: Tail, now: datetime) -> _Open:
-        """Begin the next file; what a crash left under its name goes aside."""
+        """Start the next file; remains of a crash under its name are moved aside."""
         path = self._files.segment(tail.segment + 1)
         with as_audit_error(path):
             if path.exists():
@@ -455,8 +455,8 @@ class AuditLog:
             try:
                 self._files.write_all(current.descriptor, line)
             except OSError:
-                # This line is not confirmed; where it cannot be taken back now,
-                # the next writer finds it.
+                # This line is not confirmed; if it cannot be removed now, the next
+                # writer does it.
                 with suppress(OSError):
                     self._files.disk.truncate(current.descriptor, current.size_bytes)
                 raise
@@ -468,7 +468,7 @@ class AuditLog:
             return True
         unsigned = tail.size - self._signed.size
         age_s = (now - self._signed.time).total_seconds()
-        # A clock that was set back must not put the next one off.
+        # After the clock was set back, the next one must not be delayed.
         late = age_s >= self._limits.checkpoint_s or age_s < 0
         return unsigned >= self._limits.checkpoint_lines or (unsigned > 0 and late)
 
@@ -486,7 +486,7 @@ class AuditLog:
         return None
 
     def _as_signed(self, tail: Tail) -> None:
-        """Refuse a log that is not what its last checkpoint signed."""
+        """Refuse a log that differs from what its last checkpoint signed."""
         signed = self._signed
         if signed is None or signed.size != tail.size:
             return

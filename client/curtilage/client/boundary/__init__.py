@@ -1,5 +1,5 @@
-"""What of a conversation may leave, where a turn of it had to stay.
+"""The part of a conversation that may be sent if another turn had to be kept local.
 
-Pure: text in, text out. What is made here is a new query; nothing leaves of it before
-it was inspected and decided by itself.
+Pure: text in, text out. The results are new queries; none is sent before it was
+inspected and decided by itself.
 """

@@ -1,12 +1,12 @@
-"""What may be asked of others in a conversation of which a turn had to stay.
+"""Reduced queries for a conversation in which a turn had to be kept local.
 
-Each rung of the ladder takes less of the conversation along than the one before it:
-a summary made here, then the turns since the last one that had to stay, then the
-question alone. What none of them allows stays home. A rung makes a new query. It
-decides nothing: the query leaves only with an ``Allowed`` of its own.
+Each rung of the ladder includes less of the conversation than the one before it: a
+summary made locally, then the turns since the last one that was kept local, then the
+question alone. If none of them is allowed, the query is kept local. A rung builds a new
+query. It decides nothing: the query is sent only with an ``Allowed`` of its own.
 
-Which turns had to stay is told by message: as the routing class of each, where
-``RESTRICTED`` had to. Fails closed: whatever is not known to have left had to stay.
+The input is the routing class of each message; ``RESTRICTED`` means that it had to be
+kept local. Fails closed: a message that is not known to have been sent counts as such.
 """
 
 import re
@@ -27,15 +27,17 @@ from curtilage.policy.decision.conversation import History
 from curtilage.policy.decision.tiers import RoutingClass
 
 HistoryRules = Mapping[RoutingClass, History]
-"""In which form turns of a class may enter; of one that is left out, ``NEVER``."""
+"""The form in which turns of a class may be included; ``NEVER`` if missing."""
 
 
-MAX_RUN: Final = 5  # words in a row that a turn which stayed may share with what leaves
+MAX_RUN: Final = 5  # longest run of words that may repeat a turn that was kept local
 MAX_SUMMARY_TOKENS: Final = 200
 MAX_SUMMARY_CHARS: Final = 1200
 MAX_MASKS_PERCENT: Final = 20
-MAX_TOLD_CHARS: Final = 6000  # of the conversation, to the local model; the last ones
-# A smaller one copies names into its summary, and leaves out what was asked.
+MAX_SUMMARISED_CHARS: Final = (
+    6000  # end of the conversation, as shown to the local model
+)
+# A smaller one copies names into its summary, and omits the question.
 LEAST_PARAMETERS: Final = 3_000_000_000
 _PROMPTS: Final = frozenset({"system", "developer"})
 _WORD: Final = re.compile(r"[^\W_]+")
@@ -44,12 +46,12 @@ _ASKED: Final = (
     "wanted, under which conditions, which facts matter, which question is open. Name "
     "no person, place, organisation, date or number, and quote nothing."
 )
-_TOLD: Final = "The conversation so far, in short and without names: "
+_INTRODUCTION: Final = "The conversation so far, in short and without names: "
 
 
 @unique
 class Rung(StrEnum):
-    """How much of the conversation is taken along; the most first."""
+    """How much of the conversation is included; the most first."""
 
     SUMMARY = "summary"
     EXTRACT = "extract"
@@ -58,7 +60,7 @@ class Rung(StrEnum):
 
 @unique
 class NotPossible(StrEnum):
-    """Why a rung makes no query; a closed set, safe to tell."""
+    """Why a rung builds no query; a closed set without content."""
 
     NO_QUESTION = "no_question"
     ATTACHMENT = "attachment"
@@ -75,66 +77,66 @@ class NotPossible(StrEnum):
 
 
 BOUNDARY: Final[Mapping[str, str]] = {
-    Rung.SUMMARY: "of the conversation a summary left with the question",
-    Rung.EXTRACT: "of the conversation the turns since what had to stay left, redacted",
-    Rung.CURRENT: "the question left alone, without its conversation",
+    Rung.SUMMARY: "a summary of the conversation was sent with the question",
+    Rung.EXTRACT: "the turns since the one kept local were sent, redacted",
+    Rung.CURRENT: "the question was sent alone, without its conversation",
     **{
-        why: f"the conversation has to stay, and this question with it: {said}"
+        why: f"the conversation is kept local, and with it this question: {said}"
         for why, said in {
             NotPossible.NO_QUESTION: "it does not end with one",
-            NotPossible.ATTACHMENT: "it has parts that are no text",
-            NotPossible.STOP_STRING: "its stop strings hold words",
+            NotPossible.ATTACHMENT: "it has parts that are not text",
+            NotPossible.STOP_STRING: "its stop strings contain words",
             NotPossible.CURRENT_TURN: "something is found in it",
             NotPossible.LANGUAGE: "not all of it is in English",
-            NotPossible.PROMPT: "its system message may not go along",
-            NotPossible.REPEATS: "it says again what had to stay",
+            NotPossible.PROMPT: "its system message must not be sent",
+            NotPossible.REPEATS: "it repeats words that were kept local",
             NotPossible.REFERS: "by itself it does not say what it is about",
-            NotPossible.NO_HISTORY: "no turn may go along",
+            NotPossible.NO_HISTORY: "no turn may be sent with it",
             NotPossible.NO_SUMMARY: "there is no summary of it",
-            NotPossible.SUMMARY_TELLS: "its summary tells too much",
-            NotPossible.STILL_FOUND: "the policy keeps what would leave of it",
+            NotPossible.SUMMARY_TELLS: "its summary reveals too much",
+            NotPossible.STILL_FOUND: "the policy keeps the reduced query local",
         }.items()
     },
 }
-"""What each means, for people."""
+"""Descriptions for users."""
 
 
 def rungs(history: HistoryRules, *, parameters: int) -> tuple[Rung, ...]:
     """Return the rungs to be tried, in order.
 
     Args:
-        history: what the policy says; nothing of turns that had to stay: the
-            conversation stays with them, whole.
-        parameters: of the local model, which would make the summary.
+        history: the policy's rules; none for turns that were kept local: then the
+            whole conversation is kept local with them.
+        parameters: of the local model, which would write the summary.
     """
     if RoutingClass.RESTRICTED not in history:
         return ()
-    told = history[RoutingClass.RESTRICTED] is History.SAFE_SUMMARY
-    summary = (Rung.SUMMARY,) if told and parameters >= LEAST_PARAMETERS else ()
+    summarise = history[RoutingClass.RESTRICTED] is History.SAFE_SUMMARY
+    summary = (Rung.SUMMARY,) if summarise and parameters >= LEAST_PARAMETERS else ()
     return (*summary, Rung.EXTRACT, Rung.CURRENT)
 
 
 def summary_request(
     query: Query, taint: Sequence[RoutingClass], history: HistoryRules
 ) -> Query | None:
-    """Return what the local model is asked for a summary; None: nothing may be in it.
+    """Return the request for a summary by the local model; None: nothing to summarise.
 
     Args:
         query: the conversation.
         taint: the routing class of each message.
-        history: what the policy says.
+        history: the policy's rules.
     """
-    told = "\n".join(
+    conversation = "\n".join(
         f"{message.role}: {message.content}"
         for message, each in zip(query.messages[:-1], taint, strict=False)
         if history.get(each) is History.SAFE_SUMMARY and message.role not in _PROMPTS
     )
-    if not told:
+    if not conversation:
         return None
     return Query(
         messages=(
             Message(role="system", content=_ASKED),
-            Message(role="user", content=told[-MAX_TOLD_CHARS:]),
+            Message(role="user", content=conversation[-MAX_SUMMARISED_CHARS:]),
         ),
         settings=Settings(max_tokens=MAX_SUMMARY_TOKENS, temperature=0, seed=0),
     )
@@ -148,21 +150,21 @@ def narrowed(
     history: HistoryRules,
     summary: str | None = None,
 ) -> Query | NotPossible:
-    """Return the query that takes this much of a conversation along, or why not.
+    """Return the query with this much of a conversation, or why there is none.
 
-    The question leaves as it is written. It holds no word, number or run of words that
-    is a turn's that had to stay, and everybody's words do not count.
+    The question is sent as written. It contains no word, number or run of words from a
+    turn that was kept local, except common words.
 
     Args:
         query: the conversation; its last message is the question.
-        taint: the routing class of each message: ``RESTRICTED`` had to stay, another
-            is the one under which it left or might leave.
-        how: how much to take along.
-        history: what the policy says.
-        summary: what the local model made of ``summary_request``.
+        taint: the routing class of each message: ``RESTRICTED`` was kept local; others
+            were sent, or might have been, under their class.
+        how: how much to include.
+        history: the policy's rules.
+        summary: the local model's answer to ``summary_request``.
 
     Raises:
-        ValueError: there is not one class for each message.
+        ValueError: not exactly one class for each message.
     """
     if len(taint) != len(query.messages):
         raise ValueError("each message has a routing class")
@@ -197,10 +199,10 @@ def _obstacle(  # noqa: PLR0911 - one reason each
     stayed: Sequence[str],
     said: set[tuple[str, ...]],
 ) -> NotPossible | None:
-    """Return why the question cannot be asked apart from its conversation, if so."""
+    """Return why the question cannot be sent without its conversation, or None."""
     if len(query.messages) < 2 or query.messages[-1].role != "user":  # noqa: PLR2004
         return NotPossible.NO_QUESTION
-    # Parts that are no text were looked at by nobody, and the text may speak of them.
+    # Parts other than text were not inspected, and the text may refer to them.
     if query.opaque:
         return NotPossible.ATTACHMENT
     if any(map(_WORD.search, query.settings.stop)):
@@ -208,12 +210,12 @@ def _obstacle(  # noqa: PLR0911 - one reason each
     if taint[-1] is RoutingClass.RESTRICTED:
         return NotPossible.CURRENT_TURN
     question = query.messages[-1].content
-    # The list of everybody's words is English: in another language a turn that stayed
-    # could be told again, translated, without a word of it.
+    # The list of common words is English: in another language, a turn that was kept
+    # local could be repeated in translation, without a word of it.
     if not all(map(is_english, (question, *filter(str.strip, stayed)))):
         return NotPossible.LANGUAGE
-    told = frozenset[str]().union(*map(own_words, stayed))
-    if not told.isdisjoint(own_words(question)) or not said.isdisjoint(_runs(question)):
+    kept = frozenset[str]().union(*map(own_words, stayed))
+    if not kept.isdisjoint(own_words(question)) or not said.isdisjoint(_runs(question)):
         return NotPossible.REPEATS
     return None
 
@@ -225,22 +227,22 @@ def _summarised(
         return NotPossible.NO_HISTORY
     if not summary or len(summary) > MAX_SUMMARY_CHARS:
         return NotPossible.NO_SUMMARY
-    told = redacted(summary)
-    if told is None:
+    masked = redacted(summary)
+    if masked is None:
         return NotPossible.NO_SUMMARY
-    # Many masks: it was written of names. What is between them tells whose.
-    if 100 * told.count(MASK) > MAX_MASKS_PERCENT * len(told.split()):
+    # Many masks: it was about names, and the words between them may identify these.
+    if 100 * masked.count(MASK) > MAX_MASKS_PERCENT * len(masked.split()):
         return NotPossible.SUMMARY_TELLS
-    return (Message(role="system", content=_TOLD + told.replace("\n", " ")),)
+    return (Message(role="system", content=_INTRODUCTION + masked.replace("\n", " ")),)
 
 
 def _extracted(
     query: Query, taint: Sequence[RoutingClass], history: HistoryRules
 ) -> tuple[Message, ...] | NotPossible:
-    """Return the turns since the last that may not go along, redacted.
+    """Return the turns since the last one that must not be sent, redacted.
 
-    Not those before it, either: they would be gone on with as if it had not been. What
-    a question refers to, it refers to in the exchange before it.
+    Earlier turns are omitted, too: the model would continue them as if that one did not
+    exist. A question refers to the exchange right before it.
     """
     turns: list[Message] = []
     for message, each in reversed(
@@ -260,13 +262,13 @@ def _extracted(
 def _prompts(
     query: Query, taint: Sequence[RoutingClass], history: HistoryRules
 ) -> tuple[Message, ...] | NotPossible:
-    """Return all that the application told the model to be, redacted."""
+    """Return all instructions of the application to the model, redacted."""
     prompts: list[Message] = []
     for message, each in zip(query.messages, taint, strict=True):
         if message.role not in _PROMPTS:
             continue
         left = _left_of(message, each, history)
-        # An answer that ignores what it was told to be is none to what was asked.
+        # Without its instructions, the model would answer another question.
         if left is None:
             return NotPossible.PROMPT
         prompts.append(left)
@@ -276,7 +278,7 @@ def _prompts(
 def _left_of(
     message: Message, routing_class: RoutingClass, history: HistoryRules
 ) -> Message | None:
-    """Return what may go along of a message that left, or None."""
+    """Return the permitted part of a message that was sent, or None."""
     never = history.get(routing_class, History.NEVER) is History.NEVER
     if never or routing_class is RoutingClass.RESTRICTED or message.role == "tool":
         return None
@@ -285,6 +287,6 @@ def _left_of(
 
 
 def _runs(text: str) -> Iterator[tuple[str, ...]]:
-    """Yield the runs of words of which a turn that stayed may share none."""
+    """Yield the runs of words that must not occur in a turn that was kept local."""
     words = _WORD.findall(text.casefold())
     return zip(*(words[at:] for at in range(MAX_RUN + 1)), strict=False)

@@ -1,9 +1,9 @@
-"""What is left of a text when only words of everybody's are kept.
+"""Redaction of a text to common words.
 
 A word is kept if it is in a list of words that ten public texts have in lower case
-(``data/WORDS.md``), however harmless another may look: what is not known to be
-everybody's may be somebody's. So no detector is asked here, and none can miss.
-English only: of a text in another language nothing is left.
+(``data/WORDS.md``), however harmless another may look: a word that is not known to be
+common may identify somebody. So no detector is used here, and none can fail.
+English only: nothing is left of a text in another language.
 """
 
 import re
@@ -14,12 +14,12 @@ from typing import Final
 from curtilage.client.detection.wordlists import AMBIGUOUS, NOT_IN_LOWER_CASE, words
 
 MASK: Final = "[...]"
-# Of a text of which less would be kept, nothing is: it is in another language, or
-# code, or hardly anything but names.
+# If less of a text would be kept, nothing is: it is in another language, or code, or
+# consists mostly of names.
 LEAST_KEPT_PERCENT: Final = 50
-# Longer runs of them are a number that is told in words.
-MAX_TOLD_DIGITS: Final = 2
-_NEAR: Final = 2  # words on either side in which no other digit may stand
+# Longer runs of number words are a number that is spelled out.
+MAX_NUMBER_WORDS: Final = 2
+_NEAR: Final = 2  # words on either side without another digit
 _PLAIN: Final = str.maketrans(
     {
         "\u2018": "'",
@@ -42,14 +42,14 @@ _END: Final = re.compile(r"[.?!][)\"']*$")
 _BREAK: Final = re.compile(r"\s*\n\s*")
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
 _OWN: Final = re.compile(r"[^\W_]+")
-# A word with a capital that begins no sentence.
+# A capitalised word that does not begin a sentence.
 _INSIDE: Final = re.compile(r"(?<=[^\s.?!:] )([A-Z][^\W_]+)")
 _DIGITS: Final = words(
     "zero oh one two three four five six seven eight nine double triple"
 )
 _MAYBE_NAMES: Final = AMBIGUOUS | NOT_IN_LOWER_CASE
-# They begin no name, so that their capital says nothing, as in a title. "Will" and
-# "May" do, and "New" begins a place.
+# They do not begin names, so their capital means nothing, as in a title. "Will" and
+# "May" do, and "New" begins place names.
 _FUNCTION: Final = words(
     """
     a about after all also although an and any are as at be because before but by can
@@ -60,7 +60,7 @@ _FUNCTION: Final = words(
     while who why with without would yes you your
     """
 )
-# What the ends of "don't" and "I've" leave, with and without the apostrophe.
+# The parts of "don't" and "I've" after splitting, with and without the apostrophe.
 _ENDS: Final = words(
     """
     im ive ill id isnt arent dont doesnt didnt cant couldnt wont wouldnt wasnt werent
@@ -72,23 +72,23 @@ _ENDS: Final = words(
 
 @cache
 def vocabulary() -> frozenset[str]:
-    """Return the words that anybody may have written, in lower case."""
+    """Return the list of common words, in lower case."""
     file = resources.files("curtilage.client.boundary").joinpath("data", "words.txt")
     return frozenset(file.read_text("ascii").split())
 
 
 def is_english(text: str) -> bool:
-    """Tell whether most words of a text are everybody's, and so English."""
+    """Return whether most words of a text are common, and so English."""
     words = _LETTERS.findall(text.translate(_PLAIN).replace("'", "").casefold())
     known = sum(each in vocabulary() or each in _ENDS for each in words)
     return bool(words) and 100 * known >= LEAST_KEPT_PERCENT * len(words)
 
 
 def own_words(text: str) -> frozenset[str]:
-    """Return what a text says that is not everybody's, case folded.
+    """Return the words of a text that are not common, case folded.
 
     Words that are not listed, numbers, and words with a capital inside a sentence or
-    that may be names: "Rose" is another word than "rose". A digit by itself counts not.
+    that may be names: "Rose" differs from "rose". A single digit does not count.
     """
     plain = text.translate(_PLAIN)
     own = {
@@ -106,15 +106,15 @@ def own_words(text: str) -> frozenset[str]:
 
 
 def redacted(text: str) -> str | None:
-    """Return a text with a mask for everything that is not everybody's.
+    """Return a text with a mask for everything that is not a common word.
 
     Masked are words that are not listed; those with a capital, unless it begins a
-    sentence or the word begins no name; numbers of more than one digit, and digits
-    beside others; everything that is not ASCII; addresses and whatever else is
-    neither a word nor a sign.
+    sentence or the word does not begin names; numbers of more than one digit, and
+    digits near others; everything that is not ASCII; addresses and anything else
+    that is neither a word nor punctuation.
 
     Returns:
-        The text, or None: it is in another language, or too little is left of it.
+        The text, or None: it is in another language, or too little of it is left.
     """
     plain = text.translate(_PLAIN)
     lines = (_line(each) for each in _BREAK.split(plain))
@@ -126,24 +126,24 @@ def redacted(text: str) -> str | None:
 
 
 def _line(text: str) -> str:
-    """Redact what has no line break; its first word begins a sentence."""
+    """Redact a text without line breaks; its first word begins a sentence."""
     parts = [_parted(chunk) for chunk in _CHUNK.findall(text)]
     kept: list[str] = []
     begins = True
     for at, (before, core, after) in enumerate(parts):
-        # "Baker Street": neither is kept, though the first begins a sentence.
+        # "Baker Street": both are masked, though the first begins a sentence.
         following = parts[at + 1][1] if not after and at + 1 < len(parts) else ""
         name = following[:1].isupper() and following.casefold() not in _FUNCTION
         near = (each[1] for each in parts[max(at - _NEAR, 0) : at + _NEAR + 1])
         lone = sum(any(map(str.isdigit, each)) for each in near) == 1
         if _is_common(core, begins=begins and not name, lone=lone):
             kept.append(f"{before}{core}{after}")
-            # After a mask nothing does: it may have been "Dr."
+            # After a mask no sentence begins: it may have been "Dr."
             begins = bool(_END.search(after)) or (begins and not core.isalpha())
         else:
             kept.append(MASK + after.replace('"', "").replace("'", "").replace(")", ""))
             begins = False
-    return _joined(_without_told_numbers(kept))
+    return _joined(_without_spelled_numbers(kept))
 
 
 def _parted(chunk: str) -> tuple[str, str, str]:
@@ -174,22 +174,22 @@ def _is_listed(word: str, *, begins: bool) -> bool:
     return low in _FUNCTION or (begins and base not in _MAYBE_NAMES)
 
 
-def _without_told_numbers(words: list[str]) -> list[str]:
+def _without_spelled_numbers(words: list[str]) -> list[str]:
     run: list[int] = []
-    told: set[int] = set()
+    masked: set[int] = set()
     for at, word in enumerate((*words, "")):
         spoken = _JOINTS.split(word.strip("()\"'.,;:?!").lower())
         if all(each in _DIGITS or each.isdigit() for each in spoken):
             run += [at] * len(spoken)
             continue
-        if len(run) > MAX_TOLD_DIGITS:
-            told.update(run)
+        if len(run) > MAX_NUMBER_WORDS:
+            masked.update(run)
         run = []
-    return [MASK if at in told else word for at, word in enumerate(words)]
+    return [MASK if at in masked else word for at, word in enumerate(words)]
 
 
 def _joined(words: list[str]) -> str:
-    """Join them; of masks beside one another one is left, so that none is counted."""
+    """Join them; merge adjacent masks, so that they cannot be counted."""
     text: list[str] = []
     for word in words:
         if text and word.startswith(MASK) and text[-1] == MASK:

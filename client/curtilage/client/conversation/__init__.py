@@ -1,4 +1,4 @@
-"""What earlier turns say of a query: which of them stay, and what may be cut away.
+"""What earlier turns mean for a query: which ones are kept local or may be cut.
 
-Knows turns and everyday words; must not know any way out.
+It knows turns and common words; it must not know any network connection.
 """

@@ -1,10 +1,11 @@
-"""Whether a question speaks of everyday subjects, and of nothing that was said before.
+"""Whether a question is about everyday subjects and refers to nothing said before.
 
-For ``sticky: content`` where a policy names more than English. Words tell of what
-stayed in one language alone, and a conversation may change it. So it is not asked what
-a question must not say, but what it may: every word of it stands in the file of one
-language (``data/follow_ups/de.toml``), which a speaker can read and mend. A pronoun, a
-drug, a place that nobody listed is a word too many, and the question stays.
+For ``sticky: content`` where a policy names languages other than English. Words
+identify kept content in one language only, and a conversation may change it. So instead
+of a list of forbidden words there is a list of allowed ones: every word must be in the
+file of one language (``data/follow_ups/de.toml``), which a speaker can read and
+correct. With any other word (a pronoun, a drug, an unlisted place) the question is kept
+local.
 """
 
 import re
@@ -17,16 +18,16 @@ from importlib import resources
 from itertools import takewhile
 from typing import Final
 
-# "In Excel" is where something is done, "Docker on Ubuntu" is what.
+# In "in Excel" a tool is the setting, in "Docker on Ubuntu" the subject.
 MIN_TOOLS: Final = 2
-_MAX_DIGITS: Final = 2  # of a question: more may be a code that was told before
-MAX_CHARS: Final = 1000  # a longer text is more than a question, and costs time
+_MAX_DIGITS: Final = 2  # of a question: more may be a code mentioned before
+MAX_CHARS: Final = 1000  # a longer text is more than a question, and slow
 _MAX_PHRASE_WORDS: Final = 4
 _STEM_CHARS: Final = 6
 _LEAST_STEM_CHARS: Final = 4
 _LONG_CHARS: Final = 9  # "Limonadenrezept": compounds share words inside
 _TOKEN: Final = re.compile(r"[^\W_]+|[.!?;:,\n]")
-_COMMON: Final = "common"  # what is called the same in all languages
+_COMMON: Final = "common"  # the same in all languages
 _PHRASE: Final = "_"
 _ANY_ENDING: Final = "*"
 _SMALL: Final = (
@@ -38,37 +39,37 @@ _LISTS: Final = (*_SMALL, *_ABOUT, "to_me", "me", "refers")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Everyday:
-    """What a fresh question of one language is made of.
+    """The vocabulary of fresh questions in one language.
 
-    Words without accents, but for ``refers``; two and more words that count as one are
-    joined ("es_gibt"). "berg*" stands with each of the file's endings.
+    Words without accents, except ``refers``; several words that count as one are
+    joined ("es_gibt"). "berg*" is combined with each of the file's endings.
 
     Attributes:
-        tasks: with which a request begins.
-        asks: with which a question begins.
-        small: words that say nothing about a subject.
-        verbs: of things, not of people; a question without one is a piece of another.
-        articles: as words, and as pronouns: these are followed by no subject.
-        prepositions: behind which a subject says where or when, and not what.
-        of: with which a question says which one: "the capital of".
-        foremost: after an article: the highest, the first. There is but one of it.
+        tasks: begin a request.
+        asks: begin a question.
+        small: words without information about a subject.
+        verbs: of things, not of people; a question without one is a fragment.
+        articles: also used as pronouns, if no subject follows.
+        prepositions: before a subject that says where or when, and not what.
+        of: before a specification: "the capital of".
+        foremost: after an article: the highest, the first. Only one exists.
         to_me: the second word of a request, as in "give me".
-        me: the first person; a question about software may have it.
-        subjects: what everybody may ask about, none of health, kin, law, work, money,
+        me: the first person; a question about software may contain it.
+        subjects: of general interest; none about health, family, law, work, money or
             faith. A question needs one.
-        unique: subjects that an article does not make those that were spoken of: there
-            is but one ("the moon"). Of others the question must say which one.
-        made: what is written, made or visited; with an article it is the one that was
-            spoken of ("the letter").
-        scenery: seasons and weather: a subject of what is to be written, and not of
-            what is asked ("¿Cómo es en invierno?").
+        unique: subjects of which only one exists ("the moon"): with an article, they do
+            not refer back. For others the question must specify which one.
+        made: written, made or visited things; with an article they refer back
+            ("the letter").
+        scenery: seasons and weather: a subject for a text to be written, not for a
+            question ("¿Cómo es en invierno?").
         settings: places, languages, units.
         tools: software.
-        refers: what points back, first of all where it looks like a listed word.
+        refers: words that refer back, above all those that look like a listed word.
         about: ``subjects``, ``unique``, ``made``, ``settings`` and ``tools`` together.
         known: everything but ``to_me``, ``me`` and ``refers``.
-        phrases: those of more than one word.
-        pro_drop: whether a verb may stand without a pronoun: "¿Qué flores tiene?"
+        phrases: entries of more than one word.
+        pro_drop: whether a verb may lack its pronoun: "¿Qué flores tiene?"
     """
 
     tasks: frozenset[str]
@@ -100,8 +101,8 @@ class Everyday:
         endings = own["endings"].split()
         lists: dict[str, frozenset[str]] = {}
         for key in _LISTS:
-            told = _folded(f"{common.get(key, '')} {own[key]}".replace("-", _PHRASE))
-            listed = told.split()
+            entries = _folded(f"{common.get(key, '')} {own[key]}".replace("-", _PHRASE))
+            listed = entries.split()
             plain = listed if key == "refers" else map(_plain, listed)
             lists[key] = frozenset(_spelled(plain, endings))
         about = frozenset[str]().union(*(lists[key] for key in _ABOUT))
@@ -116,10 +117,10 @@ class Everyday:
         )
 
     def judge(self, text: str) -> bool | None:
-        """Tell whether a question is of everyday subjects alone, and names them itself.
+        """Return whether a question is about everyday subjects only, and names them.
 
-        None where a word of it is none of this language; False wherever the rest
-        cannot be told.
+        None if a word of it is not of this language; False if this cannot be
+        determined.
         """
         words = list(self._joined(text))
         plain = [_plain(word) for word in words]
@@ -135,17 +136,17 @@ class Everyday:
             for at, (word, exact) in enumerate(zip(plain, words, strict=True))
         ):
             return None
-        told = [word for word in plain if word[0].isalnum()]
-        if not told or not self.refers.isdisjoint(words):
+        tokens = [word for word in plain if word[0].isalnum()]
+        if not tokens or not self.refers.isdisjoint(words):
             return False
-        return self._begins_and_ends(told, plain) and not any(
+        return self._begins_and_ends(tokens, plain) and not any(
             self._points_back(plain, at) for at in range(len(plain))
         )
 
-    def _begins_and_ends(self, told: list[str], plain: list[str]) -> bool:
-        """Tell whether nothing is left out: neither what is asked nor about what."""
-        # "Write a letter in English" leaves out what about, and that was said before.
-        asked, task = self.subjects | self.unique, told[0] in self.tasks
+    def _begins_and_ends(self, tokens: list[str], plain: list[str]) -> bool:
+        """Return whether it is complete: both the request and its subject."""
+        # "Write a letter in English" omits a subject that was mentioned before.
+        asked, task = self.subjects | self.unique, tokens[0] in self.tasks
         subjects = [
             at
             for at, word in enumerate(plain)
@@ -154,37 +155,37 @@ class Everyday:
         if not subjects and len(self.tools.intersection(plain)) < MIN_TOOLS:
             return False
         return task or (
-            told[0] in self.asks
+            tokens[0] in self.asks
             # "Which rivers?", "Which rivers in winter?"
             and not self.verbs.isdisjoint(plain)
-            # "¿Cómo es en la luna?" is said of something: of what stayed.
-            and not (subjects and all(self._is_beside(plain, at) for at in subjects))
-            and not (self.pro_drop and told[-1] in self.verbs)
+            # "¿Cómo es en la luna?" is about an omitted subject: the kept content.
+            and not (subjects and all(self._is_setting(plain, at) for at in subjects))
+            and not (self.pro_drop and tokens[-1] in self.verbs)
         )
 
-    def _is_beside(self, plain: list[str], at: int) -> bool:
-        """Tell whether a subject says where or when: "in winter", "in the winter"."""
+    def _is_setting(self, plain: list[str], at: int) -> bool:
+        """Return whether a subject says where or when: "in winter", "in the winter"."""
         return not self.prepositions.isdisjoint(plain[max(at - 2, 0) : at])
 
     def _points_back(self, plain: list[str], at: int) -> bool:
-        """Tell whether an article here is a pronoun, or of what was spoken of."""
+        """Return whether an article is a pronoun here, or refers back."""
         if plain[at] not in self.articles:
             return False
         after = list(takewhile(lambda word: word[0].isalnum(), plain[at + 1 : at + 4]))
         if not after:
             return True
-        # "Eine Funktion, die ...": said of what stands before it.
+        # "Eine Funktion, die ...": refers to the noun before it.
         if after[0] in self.foremost or (at and plain[at - 1] == ","):
             return False
         if after[0] not in self.about or not self.made.isdisjoint(after[:2]):
             return True
-        # "Where is the dog?" is about one that was spoken of; so is "the dog in Excel".
+        # "Where is the dog?" refers back; so does "the dog in Excel".
         alone = self.unique | self.scenery | self.settings
         which = self.of | self.foremost | alone
         return after[0] not in alone | self.tools and which.isdisjoint(after[1:])
 
     def _joined(self, text: str) -> Iterator[str]:
-        """Yield words in lower case, and marks; what counts as one word as one."""
+        """Yield words in lower case, and punctuation; phrases as one word."""
         words = [match[0] for match in _TOKEN.finditer(_folded(text))]
         at = 0
         while at < len(words):
@@ -199,7 +200,7 @@ class Everyday:
 
 
 def read_all(languages: Iterable[str]) -> None:
-    """Read the files of these languages, so that none is missed later.
+    """Read the files of these languages, so that a missing one is noticed early.
 
     Raises:
         FileNotFoundError: a language has none.
@@ -209,10 +210,10 @@ def read_all(languages: Iterable[str]) -> None:
 
 
 def is_everyday(text: str, languages: Iterable[str]) -> bool:
-    """Tell whether a text is in one of these languages, and of everyday subjects.
+    """Return whether a text is about everyday subjects, in one of these languages.
 
-    A mixture is in none; where a text may be in two, both must say so: Portuguese
-    "o algoritmo" points back, and is Spanish for "or algorithm".
+    A mixture is in none; if a text may be in two, both must accept it: Portuguese
+    "o algoritmo" refers back, and is Spanish for "or algorithm".
     """
     if len(text) > MAX_CHARS:
         return False
@@ -220,9 +221,9 @@ def is_everyday(text: str, languages: Iterable[str]) -> bool:
 
 
 def traces_of(text: str) -> frozenset[str]:
-    """Return the beginnings of a text's words, and those inside of long ones.
+    """Return the beginnings of a text's words, and of parts inside long ones.
 
-    To tell whether two texts share a word, whatever its ending; never to be kept.
+    Used to compare whether two texts share a word, with any ending; not stored.
     """
     return frozenset(
         trace
@@ -233,15 +234,15 @@ def traces_of(text: str) -> frozenset[str]:
 
 
 def subject_traces(text: str, languages: Iterable[str]) -> frozenset[str]:
-    """Return those of what a question is about, as far as a language knows it.
+    """Return the traces of a question's subject, as far as the languages know it.
 
-    Every word counts that is none of the small ones of all languages together.
+    Every word counts that is not a small word of any language.
     """
     small = _small(tuple(sorted(languages)))
     words = (_plain(word) for word in _TOKEN.findall(_folded(text)))
-    told = [word for word in words if word[0].isalnum() and word not in small]
-    inside = {f"+{word[:_STEM_CHARS]}" for word in told if len(word) >= _STEM_CHARS}
-    return frozenset(map(_stem, told)) | inside
+    tokens = [word for word in words if word[0].isalnum() and word not in small]
+    inside = {f"+{word[:_STEM_CHARS]}" for word in tokens if len(word) >= _STEM_CHARS}
+    return frozenset(map(_stem, tokens)) | inside
 
 
 def _traces(word: str) -> Iterator[str]:
@@ -286,12 +287,12 @@ def _spelled(words: Iterable[str], endings: Iterable[str]) -> Iterator[str]:
 
 def _folded(text: str) -> str:
     folded = unicodedata.normalize("NFKC", text).casefold()
-    # Hair spaces and soft hyphens inside of words would part them.
+    # Hair spaces and soft hyphens inside words would split them.
     return "".join(c for c in folded if unicodedata.category(c) != "Cf")
 
 
 def _plain(word: str) -> str:
-    """Return a word without its accents: many are typed without."""
+    """Return a word without its accents: many people omit them."""
     if len(word) == 1:
         return word  # Portuguese "é" is, "e" and
     parted = unicodedata.normalize("NFD", word.casefold())

@@ -1,12 +1,12 @@
-"""A table of the conversations that stayed local, which a restart does not lose.
+"""A table of the conversations that were kept local, which survives restarts.
 
-Two files in the client's state folder, 0600: a key, and a SQLite table of digests
-under that key. A row says that some conversation stayed, and in which order; there is
-no text, no time and no name in it. What was lost counts as kept: where one of the two
-files is missing or damaged, or a row had to make room, ``forgot`` says so from then
+Two files in the client's state folder, 0600: a key, and a SQLite table of digests under
+that key. The rows record which conversations were kept local, and their order; no text,
+time or name. If entries are lost, conversations count as kept: when one of the two
+files is missing or damaged, or a row had to make room, ``forgot`` reports it from then
 on, also after the next restart.
 
-Room is shared: each caller has its own, and takes none of another's.
+Each caller has space of its own, and takes none from others.
 """
 
 import hmac
@@ -36,18 +36,18 @@ KEY_NAME: Final = "conversations.key"
 MAX_KEPT: Final = 4096
 """Conversations of one caller."""
 MAX_CALLERS: Final = 64
-"""With a row of their own; all later ones share one."""
+"""Callers with a row of their own; all later ones share one."""
 LOST: Final = (
-    "which conversations had to stay local is not known any more (conversations.db or "
+    "the record of conversations that are kept local was lost (conversations.db or "
     "conversations.key is missing or damaged): a request with earlier turns is kept "
-    "local unless its conversation began since; to begin anew, remove both files"
+    "local unless its conversation began since; to start again, remove both files"
 )
 UNSAVED: Final = (
-    "which conversations have to stay local cannot be saved just now; it is known "
-    "until this program ends"
+    "conversations that must be kept local cannot be saved at the moment; they are "
+    "known until this program ends"
 )
 UNSAVED_AT_END: Final = (
-    "which conversations have to stay local could not be saved: after a restart, one "
+    "conversations that must be kept local could not be saved: after a restart, one "
     "whose later turns do not show it may be sent"
 )
 _KEY_BYTES: Final = 32
@@ -71,22 +71,22 @@ CREATE INDEX IF NOT EXISTS by_caller ON kept (caller, id);
 
 
 class _LostError(Exception):
-    """What was kept before is not there as it was."""
+    """The existing table is missing or damaged."""
 
 
 class KeptConversations:
-    """Digests of conversations that stayed local, by the caller that asked.
+    """Digests of conversations that were kept local, by caller.
 
     Args:
-        folder: where the files are, made where they are missing; None: in memory.
-        share: how many conversations of one caller are known.
-        lasting: what is kept by content counts after a restart; not of a command, whose
-            next run goes on with nothing.
-        draw: randomness, so many bytes of it.
+        folder: of the files, created if missing; None: in memory.
+        share: how many conversations of one caller are remembered.
+        lasting: whether conversations kept by content matter after a restart; not for
+            a command, whose next run continues none of them.
+        draw: returns this many random bytes.
 
     Attributes:
         key: of every digest, 32 bytes.
-        advice: what a person should know, or None.
+        advice: a notice for the user, or None.
     """
 
     def __init__(
@@ -102,8 +102,8 @@ class KeptConversations:
         self._lock = threading.Lock()
         self._unsaved: dict[tuple[bytes, bytes], None] = {}
         self._contents: dict[bytes, int] = {}
-        self._forgotten: set[bytes] = set()  # callers; not on the disk yet
-        self._wrote: dict[bytes, int] = {}  # content_s of rows, by this object
+        self._forgotten: set[bytes] = set()  # callers; not on disk yet
+        self._wrote: dict[bytes, int] = {}  # content_s of rows written by this object
         self._in_memory = folder is None
         self._lost = False
         self.advice: str | None = None
@@ -113,8 +113,8 @@ class KeptConversations:
                 raise FileNotFoundError
             self._table = self._opened(folder)
         except (OSError, sqlite3.Error):
-            # Without files it works on until the program ends. Where there are some
-            # that cannot be opened, everything in them is lost to it.
+            # Without files it works until the program ends. If files exist and cannot
+            # be opened, their whole content is lost to it.
             self._lost = folder is not None and any(
                 _may_be_there(folder / each) for each in (KEY_NAME, TABLE_NAME)
             )
@@ -125,9 +125,9 @@ class KeptConversations:
             self.advice = None if folder is None else UNSAVED
         if self._lost:
             self.advice = LOST
-        # A table that is not closed warns when it is collected.
+        # A table that is not closed causes a warning when it is collected.
         weakref.finalize(self, self._table.close)
-        # content_s of rows, by others; of a caller without one, the last of any caller.
+        # content_s of rows by others; for a caller without one, the latest of all.
         self._before: dict[bytes, int] = dict(
             self._table.execute("SELECT name, content_s FROM callers")
         )
@@ -139,14 +139,14 @@ class KeptConversations:
         return f"<KeptConversations: {self.count()}>"
 
     def count(self) -> int:
-        """Return how many there are."""
+        """Return the number of conversations."""
         with self._lock, suppress(sqlite3.Error):
             (count,) = self._table.execute("SELECT COUNT(*) FROM kept").fetchone()
             return int(count) + len(self._unsaved)
         return len(self._unsaved)
 
     def add(self, caller: bytes | None, digest: bytes) -> None:
-        """Know a conversation from now on; ``save`` puts it on the disk."""
+        """Remember a conversation; ``save`` writes it to disk."""
         with self._lock:
             self._unsaved[self._name(caller), digest[:_DIGEST_BYTES]] = None
             while len(self._unsaved) > self._share:
@@ -158,9 +158,9 @@ class KeptConversations:
             self.save()
 
     def holds(self, digests: Iterable[bytes]) -> bool:
-        """Return whether one of these stayed, whichever caller asked it.
+        """Return whether one of these was kept local, for any caller.
 
-        A table that cannot be read holds all.
+        A table that cannot be read counts as containing all.
         """
         with self._lock:
             unsaved = {digest for _, digest in self._unsaved}
@@ -176,9 +176,9 @@ class KeptConversations:
                 return True
 
     def forgot(self, caller: bytes | None) -> bool:
-        """Return whether a conversation of a caller may be one that was forgotten.
+        """Return whether a conversation of a caller may have been forgotten.
 
-        A caller that is not known may be one that was, under another name.
+        An unknown caller may be a known one under another name.
         """
         with self._lock:
             if self._lost:
@@ -193,7 +193,7 @@ class KeptConversations:
         return any(rows.values()) if own is None else bool(own)
 
     def forget(self, caller: bytes | None) -> None:
-        """Note that something of a caller was forgotten."""
+        """Record that an entry of a caller was forgotten."""
         with self._lock:
             try:
                 self._forgot(self._registered(self._name(caller)))
@@ -202,7 +202,7 @@ class KeptConversations:
                 self._lost = True
 
     def kept_content(self, caller: bytes | None, now_s: int) -> None:
-        """Note when a caller's conversation was last kept by its contents."""
+        """Record when a caller's conversation was last kept by its content."""
         if self._lasting:
             with self._lock:
                 self._contents[self._name(caller)] = now_s
@@ -212,9 +212,9 @@ class KeptConversations:
     def content_before(self, caller: bytes | None) -> int:
         """Return when another process last kept contents of a caller.
 
-        One that ran before, or one that runs now. Unix time, to a second or two; 0:
-        never. Of a caller that was not known at the start, not before any contents
-        were kept until then. A table that cannot be read says that it was just now.
+        An earlier process, or one that runs now. Unix time, to a second or two; 0:
+        never. For a caller that was unknown at the start, not before any contents were
+        kept until then. A table that cannot be read counts as written just now.
         """
         if not self._lasting:
             return 0
@@ -237,7 +237,7 @@ class KeptConversations:
             return before if row_s == self._wrote.get(name) else max(before, row_s)
 
     def save(self) -> bool:
-        """Write what is not on the disk yet; return whether it is there now."""
+        """Write pending entries to disk; return whether that succeeded."""
         with self._lock:
             if not (self._unsaved or self._contents or self._forgotten):
                 return True
@@ -262,7 +262,7 @@ class KeptConversations:
             return True
 
     def close(self) -> bool:
-        """Write what is not on the disk yet, and close; return whether all is there."""
+        """Write pending entries to disk, and close; return whether that succeeded."""
         saved = self.save()
         with self._lock:
             self._table.close()
@@ -273,9 +273,9 @@ class KeptConversations:
         return hmac.digest(self.key, data, "sha256")[:_DIGEST_BYTES]
 
     def _registered(self, name: bytes) -> bytes:
-        """Return under which name a caller's rows are; makes it one if there is room.
+        """Return the name of a caller's rows; add it if there is room.
 
-        A new caller may be an old one under a new name, and what that forgot it did.
+        A new caller may be an old one under a new name and inherits what was lost.
         """
         rows = dict(self._table.execute("SELECT name, forgot FROM callers"))
         if name not in rows:
@@ -288,8 +288,8 @@ class KeptConversations:
         return name
 
     def _write(self, name: bytes, digest: bytes) -> None:
-        # The last one last, and each caller's own: one must not be the first to be
-        # forgotten because another asked the same.
+        # Newest last, and for each caller: an entry must not be forgotten first
+        # because another caller made the same query.
         self._table.execute(
             "DELETE FROM kept WHERE digest = ? AND caller = ?", (digest, name)
         )
@@ -308,7 +308,7 @@ class KeptConversations:
             self._forgot(name)
 
     def _write_content(self, name: bytes, now_s: int, wrote: dict[bytes, int]) -> None:
-        """Write when contents were kept; notes what another process wrote there."""
+        """Write when contents were kept; note what another process wrote there."""
         row_s: int
         (row_s,) = self._table.execute(
             "SELECT content_s FROM callers WHERE name = ?", (name,)
@@ -319,8 +319,8 @@ class KeptConversations:
             # After this write the row does not show it any more.
             self._before[name] = max(self._before.get(name, self._content_s), row_s)
             if row_s == now_s + 1:
-                # Moved on, as below, from what a third process wrote in this second:
-                # each of them knows of another. A row stays within a second of now.
+                # Advanced, as below, after a third process wrote in this second: each
+                # of them knows of another. A row stays within a second of now.
                 return
             # Never the same value: the other process would take it for its own.
             now_s = max(now_s, row_s + 1)
@@ -337,10 +337,10 @@ class KeptConversations:
         )
 
     def _opened(self, folder: Path) -> sqlite3.Connection:
-        """Open the files, or make them; notes where they are not what they were.
+        """Open the files, or create them; note if they were lost or damaged.
 
         Raises:
-            OSError: they cannot be opened or made.
+            OSError: they cannot be opened or created.
             sqlite3.Error: the same.
         """
         make_private_folder(folder)
@@ -352,8 +352,8 @@ class KeptConversations:
                     return self._read(key_path, path)
                 except _LostError:
                     self._lost = True
-            # In this order: wherever it breaks off, one of the two is there and does
-            # not fit the other, so that the next start knows that something was lost.
+            # In this order: after an interruption, one of the two exists and does not
+            # match the other, so that the next start detects the loss.
             with write_private_atomically(key_path) as file:
                 file.write(self.key.hex().encode())
             for each in (path, path.with_name(f"{path.name}-journal")):
@@ -388,7 +388,7 @@ class KeptConversations:
         raise _LostError
 
     def _fits(self, table: sqlite3.Connection) -> bool:
-        """Return whether a table is sound and of this key."""
+        """Return whether a table is intact and belongs to this key."""
         try:
             _prepare(table)
             if table.execute("PRAGMA quick_check").fetchall() != [("ok",)]:
@@ -398,7 +398,7 @@ class KeptConversations:
                 "SELECT 1 FROM callers WHERE name = ?", (_EVERYBODY,)
             ).fetchone()
         except sqlite3.Error as failure:
-            # Held by another process, or a disk that fails: it may be sound.
+            # Locked by another process, or an I/O error: it may be intact.
             damaged = failure.sqlite_errorcode & 0xFF in _DAMAGED
             if not damaged and failure.sqlite_errorcode != sqlite3.SQLITE_ERROR:
                 raise
@@ -411,9 +411,9 @@ class KeptConversations:
 
 
 def _may_be_there(path: Path) -> bool:
-    """Return whether a file exists or, in a folder that is closed to us, may exist.
+    """Return whether a file exists or, in an inaccessible folder, may exist.
 
-    ``os.path.lexists`` would say that it is not.
+    ``os.path.lexists`` would return False for the latter.
     """
     try:
         path.lstat()
@@ -435,7 +435,7 @@ def _connected(path: Path | None) -> sqlite3.Connection:
 
 def _prepare(table: sqlite3.Connection) -> None:
     for pragma in (
-        # One file, no other that somebody could remove without its being noticed.
+        # A single file: the loss of any second one could remain unnoticed.
         "journal_mode=DELETE",
         "synchronous=FULL",
         "secure_delete=ON",

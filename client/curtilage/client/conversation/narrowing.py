@@ -1,8 +1,8 @@
-"""Ask others a part of a conversation of which another part had to stay.
+"""Finds a part of a conversation that may be sent although another part may not.
 
-Joins the boundary, the detectors and the decision, as the session does for a whole
-query: what is made is inspected and decided by itself, and without an ``Allowed`` of
-its own nothing of it leaves.
+Combines boundary, detectors and decision in the same way as the session does for a
+whole query: the result is inspected and decided by itself, and is not sent without an
+``Allowed`` of its own.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -30,14 +30,14 @@ _SEVERAL: Final = 2
 
 
 class Narrowing:
-    """Makes of a conversation that stays a query that may leave, if there is one.
+    """Reduces a conversation that is kept local to a query that may be sent, if any.
 
     Args:
-        policy: says what of the turns may enter it.
-        inspect: looks at what is made.
-        generate: makes summaries; the local model.
-        pinned: knows what stayed, also of what is no longer in the conversation.
-        parameters: of the local model, about; 0: not known.
+        policy: defines which turns may be included.
+        inspect: inspects the result.
+        generate: writes summaries; the local model.
+        pinned: knows kept turns, also those no longer in the conversation.
+        parameters: approximate size of the local model; 0: unknown.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class Narrowing:
     async def step(
         self, query: Query, taint: Sequence[RoutingClass], floor: RoutingClass
     ) -> AskEnclave | AskLocal:
-        """Return the way of the first rung that may leave, else why the last may not.
+        """Return the first rung that may be sent, else why the last one may not.
 
         Args:
-            query: the conversation; the decision about it is to stay.
+            query: the conversation, which was decided to be kept local.
             taint: the routing class of each message; see ``PinnedConversations``.
-            floor: what its sender declared.
+            floor: the class that its sender declared.
         """
         plan = self._policy.routing
         if plan is None or plan.observe or len(query.messages) < _SEVERAL:
@@ -72,19 +72,19 @@ class Narrowing:
         for rung in rungs(plan.history, parameters=self._parameters):
             summary = None
             if rung is Rung.SUMMARY:
-                told = summary_request(query, taint, plan.history)
-                summary = None if told is None else await self._said(told)
+                request = summary_request(query, taint, plan.history)
+                summary = None if request is None else await self._said(request)
             made = narrowed(query, taint, rung, history=plan.history, summary=summary)
             if isinstance(made, NotPossible):
                 why = made
                 continue
-            # Another text than any that was judged: without its neighbours a turn may
-            # say something else.
+            # It differs from every text that was judged: without its neighbours a turn
+            # may have another meaning.
             inspection = await self._inspect(made)
             found = Found.of(self._policy.rulebook, inspection)
             inspection = inspection.stricter(
-                # Where contents count: an application may have cut off the turn that
-                # stayed, and then nothing in the conversation is like what is asked.
+                # With ``sticky: content``: an application may have removed the kept
+                # turn, and nothing left in the conversation resembles the question.
                 pinned=self._pinned.holds(made, found),
                 floor=max(
                     floor, RoutingClass.CONFIDENTIAL, key=lambda each: each.privacy

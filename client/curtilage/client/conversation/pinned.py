@@ -1,12 +1,12 @@
-"""Which conversations stayed home once, so that they stay there.
+"""Recognises conversations that were kept local once, so that they stay local.
 
-Chats send their whole history again with every turn. A conversation is known
-again by its first turns, as keyed digests: no text is kept, and the set is
-bounded. It outlives this process where ``kept`` has files; what was forgotten
-counts as kept. Where the policy says ``sticky: content``, the turns that stayed
-and their words are known again one by one, likewise; and where a part of such a
-conversation may leave, the turns that left. These are in memory, each caller's
-apart: one must not learn what another said by asking. Decides nothing;
+Chat applications send the whole history again with every turn. A conversation is
+recognised by its first turns, as keyed digests: no text is stored, and the set is
+bounded. It survives this process if ``kept`` has files; forgotten entries count as
+kept. With ``sticky: content``, the turns that were kept and their words are recognised
+individually, in the same way; and where a part of such a conversation may be sent, the
+turns that were sent. These are in memory, separate for each caller: a caller must not
+be able to test what another one wrote. This module decides nothing;
 ``policy.decision.decide`` does.
 """
 
@@ -40,17 +40,17 @@ from curtilage.policy.decision.rules import Rulebook, unapproved
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.dictionaries import folded
 
-MAX_TURNS: Final = 4096  # that left or might have, so that they are known as such
-MAX_KEPT_TURNS: Final = 65_536  # of one caller, that did not
+MAX_TURNS: Final = 4096  # that were sent or might have been
+MAX_KEPT_TURNS: Final = 65_536  # of one caller, that were not
 LOST_S: Final = 12 * 3600
-"""For so long, a conversation may go on whose words were lost with a process."""
-MAX_WORDS: Final = 8192  # of one conversation; of English, 20,000 characters have 5,000
+"""How long a conversation may continue whose words were lost with a process."""
+MAX_WORDS: Final = 8192  # of one conversation; 20,000 English characters have 5,000
 MAX_CONTENTS: Final = 32
-# A request without any turn that is known may go on with any conversation. It is held
-# against the last of those that stayed, and not against all: together they speak of
+# A request without any known turn may continue any conversation. It is compared with
+# the last ones that were kept, and not with all: together these are about
 # everything.
 LAST: Final = 4
-# After these, nobody knows what it was that stayed.
+# After these, it is unknown which content was kept.
 _UNREAD: Final = UNFINISHED | {
     f"uncertain.{each}"
     for each in (
@@ -65,25 +65,25 @@ ENGLISH: Final = ("en",)
 
 @dataclass(slots=True)
 class _Content:
-    """A conversation that stayed: keyed digests of what is in it, never text."""
+    """A kept conversation: keyed digests of its content, never text."""
 
     asked: set[bytes] = field(repr=False)  # all turns of a query, in order
-    first: set[bytes] = field(repr=False)  # the same of each beginning of the first one
+    first: set[bytes] = field(repr=False)  # the same for each prefix of the first one
     turns: set[bytes] = field(repr=False)  # each alone; no prompts, none that is empty
-    kept: set[bytes] = field(repr=False)  # of these, what never left
+    kept: set[bytes] = field(repr=False)  # of these, those never sent
     prompts: set[bytes] = field(repr=False)  # of the system and the developer
     words: set[bytes] = field(repr=False)
-    unread: bool = False  # nobody knows what it was that stayed
-    full: bool = False  # not all its words are there
+    unread: bool = False  # it is unknown which content was kept
+    full: bool = False  # it does not include all its words
 
     @property
     def size(self) -> int:
-        """How many digests it has, but for those of words."""
+        """Number of digests, without those of words."""
         sets = (self.asked, self.first, self.turns, self.kept, self.prompts)
         return sum(map(len, sets))
 
     def take(self, other: "_Content") -> None:
-        """Make what is known of another a part of this."""
+        """Merge another conversation into this one."""
         self.asked |= other.asked
         self.first |= other.first
         self.turns |= other.turns
@@ -94,7 +94,7 @@ class _Content:
         self.learn(other.words)
 
     def learn(self, words: set[bytes]) -> None:
-        """Take words; beyond the bound there are none, and nothing is unlike them."""
+        """Add words; beyond the limit none are kept, and any text counts as similar."""
         self.words |= words
         if self.full or len(self.words) > MAX_WORDS:
             self.words, self.full = set(), True
@@ -102,10 +102,10 @@ class _Content:
 
 @dataclass(slots=True)
 class _Memory:
-    """What is known of one caller's conversations; keyed digests."""
+    """The known conversations of one caller; keyed digests."""
 
-    contents: list[_Content]  # that stayed; the one that stayed last, last
-    asked: OrderedDict[bytes, None]  # whole queries that might have left
+    contents: list[_Content]  # that were kept; the most recent one last
+    asked: OrderedDict[bytes, None]  # whole queries that might have been sent
     free: OrderedDict[bytes, None]  # turns of these
     left: OrderedDict[bytes, RoutingClass]  # turns that were sealed
 
@@ -115,16 +115,16 @@ class _Memory:
 
 
 class PinnedConversations:
-    """The conversations that stayed home.
+    """The conversations that were kept local.
 
     Args:
-        by_content: know them by their contents, too (``sticky: content``).
-        by_message: know the turns that left, for ``taint``.
-        languages: in which a text may leave, as ISO 639-1. Where there are more than
-            English, a conversation may change them, and words be no repetition though
-            they mean the same: what leaves is of everyday subjects alone.
+        by_content: recognise them by their contents, too (``sticky: content``).
+        by_message: remember the turns that were sent, for ``taint``.
+        languages: in which a text may be sent, as ISO 639-1. With others than English,
+            a conversation may switch language and repeat a meaning without its words:
+            then only everyday subjects may be sent.
         limit: how many of one caller are remembered; the oldest is forgotten first.
-        kept: where they outlive this process; None: they do not.
+        kept: storage that survives this process; None: none.
         now_s: Unix time.
     """
 
@@ -146,24 +146,24 @@ class PinnedConversations:
         self._languages = tuple(languages)
         self._in_english = self._languages == ENGLISH
         if by_content and not self._in_english:
-            # Read at the start: over a question it is too late to miss a file.
+            # Read at the start: during a query, a missing file is found too late.
             read_all(self._languages)
         self._memories: OrderedDict[bytes, _Memory] = OrderedDict()
-        # Of callers without a name, by their connection.
+        # Callers without a name, by their connection.
         self._unnamed: WeakKeyDictionary[Asker, _Memory] = WeakKeyDictionary()
         self._unnamed_kept_s = 0
 
     @override
     def __repr__(self) -> str:
-        """Tell how many; a digest could confirm a guess."""
+        """Show their number; a digest could confirm a guess."""
         return f"<PinnedConversations: {self._kept.count()}>"
 
     def close(self) -> bool:
-        """Close the files, if there are any; return whether all is in them."""
+        """Close the files, if any; return whether all is saved."""
         return self._kept.close()
 
     def save(self) -> bool:
-        """Write what ``add`` was called with; return whether it is on the disk."""
+        """Save what was passed to ``add``; return whether it is on disk."""
         return self._kept.save()
 
     def add(
@@ -174,16 +174,16 @@ class PinnedConversations:
         own: bool = True,
         apart: bool = False,
     ) -> None:
-        """Remember the conversation as it stands now.
+        """Remember the conversation in its present form.
 
         Args:
-            query: it stayed.
-            found: what was found in it; only where contents count.
-            own: it would have stayed without what was before.
-            apart: its last turn may leave by itself.
+            query: that was kept local.
+            found: its findings; only with ``sticky: content``.
+            own: it would have been kept local without what was before.
+            apart: its last turn may be sent by itself.
         """
-        # The whole of it alone: its earlier turns were judged by themselves, and what
-        # begins like it need not be about the same.
+        # Only as a whole: its earlier turns were judged by themselves, and another
+        # query with the same beginning need not have the same subject.
         *_, whole = (b"", *self._digests(query))
         if not whole:
             return
@@ -200,21 +200,21 @@ class PinnedConversations:
             self._unnamed_kept_s = int(self._now_s())
 
     def holds(self, query: Query, found: "Found | None" = None) -> bool:
-        """Tell whether this goes on with a conversation that stayed home.
+        """Return whether this continues a conversation that was kept local.
 
-        The same turns once more are no continuation: asking again is inspected
-        afresh, or one failed detector would keep a question home for good. What was
-        forgotten counts as kept: then only what goes on with a query that might have
-        left is known to go on with no other.
+        The same turns again are no continuation: a repeated query is inspected again,
+        or one failed detector would keep a question local for good. Forgotten entries
+        count as kept: then only a continuation of a query that might have been sent is
+        known to continue no other.
 
-        Where contents count, it also goes on with one of which it holds a turn that
-        never left; and with one of which it holds another turn, or with one of the
-        last where it holds no turn that is known to be of another, unless what it
-        says for the first time stands by itself.
+        With ``sticky: content``, it also continues one of which it contains a turn that
+        was never sent; and one of which it contains another turn, or one of the last if
+        it contains no turn known from another, unless its new text is understandable by
+        itself.
         """
         digests = list(self._digests(query))
-        # Of all callers: a program may have another key than an hour ago. Whole
-        # conversations, letter by letter, so that asking reveals no single word.
+        # Of all callers: a program may have changed its key in the meantime. Whole
+        # conversations, character by character, so that no single word can be probed.
         if self._kept.holds(digests[:-1]):
             return True
         caller, memory = self._caller()
@@ -222,9 +222,9 @@ class PinnedConversations:
             return True
         if not self._by_content or found is None:
             return False
-        # The words are known to the process that kept them alone. It may run now, so
-        # ask each time. Of callers without a name, any may go on with what any other
-        # of them began.
+        # Only the process that kept the words knows them. It may run now, so ask each
+        # time. Among callers without a name, each may continue what another one
+        # began.
         before_s = self._kept.content_before(caller)
         if caller is None:
             before_s = max(before_s, self._unnamed_kept_s)
@@ -236,10 +236,10 @@ class PinnedConversations:
         )
 
     def clears(self, query: Query) -> None:
-        """Remember a query that was asked and might leave: it is no secret."""
+        """Remember a query that might be sent: it is not secret."""
         *_, whole = (b"", *self._digests(query))
-        # What stayed when it was asked before, and then was forgotten, must not be
-        # known as what may leave.
+        # If it was kept local before and then forgotten, it must not be recorded as one
+        # that may be sent.
         if not whole or self._kept.holds((whole,)):
             return
         _, memory = self._caller()
@@ -250,15 +250,15 @@ class PinnedConversations:
     def leaves(
         self, sealed: Query, routing_class: RoutingClass = RoutingClass.CONFIDENTIAL
     ) -> None:
-        """Remember the turns of what is about to be sealed: they have left."""
+        """Remember the turns about to be sealed as sent."""
         _, memory = self._caller()
         for message in sealed.messages if self._by_message else ():
             self._let_go(message.content, routing_class, memory)
 
     def _caller(self) -> tuple[bytes | None, _Memory]:
-        """Return the caller of this task, and what is known of it.
+        """Return the caller of this task, and its known conversations.
 
-        Where there is no room for one more, it counts as one without a name.
+        If there is no room for another caller, it counts as one without a name.
         """
         caller = CALLER.get()
         if caller is not None:
@@ -273,9 +273,9 @@ class PinnedConversations:
         return None, self._unnamed.setdefault(asker, _Memory.empty())
 
     def _made_room(self) -> bool:
-        """Return whether one more caller may be known; the oldest may be forgotten.
+        """Return whether there is room for another caller; may forget the oldest.
 
-        None of which something stayed: one must not be forgotten for another's sake.
+        Never one with kept conversations: none may be forgotten because of another.
         """
         if len(self._memories) < MAX_CALLERS:
             return True
@@ -288,20 +288,20 @@ class PinnedConversations:
 
     @staticmethod
     def _may_go_on(query: Query, digests: list[bytes], memory: _Memory) -> bool:
-        """Return whether a query may go on with one that is not known any more."""
+        """Return whether a query may continue a forgotten one."""
         earlier = query.messages[:-1]
         if all(map(_is_prompt, earlier)):
             return False
-        # The request before this one: all but the answer to it and the new turn. What
-        # goes on with a query that stayed stays, so this was none that went on with it.
+        # The request before this one: all but its answer and the new turn. A query that
+        # continues a kept one is kept, so this one did not continue a kept one.
         before = digests[: -2 if earlier[-1].role == "assistant" else -1]
         return not before or before[-1] not in memory.asked
 
     def taint(self, query: Query, found: "Found") -> tuple[RoutingClass, ...]:
-        """Return of each message the class under which it left or, the last, might.
+        """Return the class under which each message was sent or, the last, might be.
 
-        ``RESTRICTED``: it is not known to have left, or something is found in it. What
-        was forgotten is not known.
+        ``RESTRICTED``: it is not known to have been sent, or something is found in it.
+        Forgotten messages are not known.
         """
         last = len(query.messages) - 1
         _, memory = self._caller()
@@ -310,7 +310,7 @@ class PinnedConversations:
             if any(_counts(name) for name in found.classes_in({index}))
             else memory.left.get(
                 self._turn(message.content),
-                # What is asked now was never asked; it is judged by itself.
+                # The current question is new; it is judged by itself.
                 RoutingClass.PUBLIC if index == last else RoutingClass.RESTRICTED,
             )
             for index, message in enumerate(query.messages)
@@ -322,10 +322,10 @@ class PinnedConversations:
         """Remember an answer: applications send it again as a turn.
 
         Args:
-            query: what was asked.
-            text: what was answered.
-            here: by the local model, to a query that had to stay.
-            left: by an enclave, which knows it.
+            query: the question.
+            text: the answer.
+            here: it is from the local model, for a query kept local.
+            left: it is from an enclave, which therefore knows it.
         """
         caller, memory = self._caller()
         turn = self._turn(text)
@@ -337,7 +337,7 @@ class PinnedConversations:
                 self._let_go(text, of, memory)
         if not here or not self._by_content or caller is None:
             return
-        # It was made of what stayed, whatever words it uses.
+        # It was derived from kept content, whatever words it uses.
         whole = tuple(self._digests(query))[-1:]
         for content in memory.contents:
             if content.asked.issuperset(whole):
@@ -356,7 +356,7 @@ class PinnedConversations:
     ) -> bool:
         *_, whole = (b"", *self._digests(query))
         if whole in content.first:
-            return False  # asked again, not gone on with
+            return False  # repeated, not continued
         turns = [self._turn(each.content) for each in query.messages]
         if not content.kept.isdisjoint(turns):
             return True
@@ -365,8 +365,8 @@ class PinnedConversations:
             return False
         if content.full or (shared and content.unread):
             return True
-        # What might leave before was judged by itself; a prompt that was there before
-        # is looked at each time. The last turn is new in any case.
+        # Turns that might be sent before were judged by themselves; a known prompt is
+        # inspected each time. The last turn is always new.
         end = len(query.messages) - 1
         new = {
             index
@@ -378,42 +378,42 @@ class PinnedConversations:
     def _says_more(
         self, query: Query, found: "Found", new: Collection[int], content: _Content
     ) -> bool:
-        """Tell whether what is new may be about what stayed."""
-        told = set(self._asked_in("\n".join(query.settings.stop)))
-        # A place or a day is found in many harmless questions; all else that is found
-        # may be what was found before, under another name.
+        """Return whether the new text may be about the kept content."""
+        words = set(self._asked_in("\n".join(query.settings.stop)))
+        # Places and dates occur in many harmless questions; any other finding may be
+        # the earlier one under another name.
         for name in found.classes_in(new):
             if _counts(name):
                 return True
-            told.add(name)
+            words.add(name)
         for index in new:
             message = query.messages[index]
             if not self._stands_alone(message):
                 return True
-            told |= self._asked_in(f"{message.name or ''}\n{message.content}")
-        return not content.words.isdisjoint(self._keyed(told))
+            words |= self._asked_in(f"{message.name or ''}\n{message.content}")
+        return not content.words.isdisjoint(self._keyed(words))
 
     def _stands_alone(self, message: Message) -> bool:
-        """Tell whether a new turn names its own subject."""
+        """Return whether a new turn names its own subject."""
         if self._in_english:
             return message.role != "user" or stands_alone(message.content)
-        # Of whatever role: a summary in another language shares no word with what it
-        # tells.
+        # In any role: a summary in another language shares no word with its
+        # source.
         return is_everyday(message.content, self._languages)
 
     def _words_of(self, text: str) -> frozenset[str]:
-        """Return what a text says, to be held against what is asked later."""
+        """Return the words of a text, to be compared with later questions."""
         return words_of(text) if self._in_english else traces_of(text)
 
     def _asked_in(self, text: str) -> frozenset[str]:
-        """Return what a question may repeat of what was said before it."""
+        """Return the words by which a question may repeat earlier text."""
         if self._in_english:
             return words_of(text)
         return subject_traces(text, self._languages)
 
     @staticmethod
     def _is_of_no_other(query: Query, turns: list[bytes], memory: _Memory) -> bool:
-        """Return whether nothing says that this goes on with what might leave."""
+        """Return whether nothing links this to a query that might be sent."""
         earlier = zip(query.messages[:-1], turns, strict=False)
         return not any(
             turn in memory.free for message, turn in earlier if not _is_prompt(message)
@@ -429,31 +429,31 @@ class PinnedConversations:
             words=set(),
             unread=not _UNREAD.isdisjoint(found.classes),
         )
-        told = self._words_of("\n".join(query.settings.stop)) | found.classes
+        learned = self._words_of("\n".join(query.settings.stop)) | found.classes
         for index, message in enumerate(query.messages):
             turn, words = self._turn(message.content), self._words_of(message.content)
             if _is_prompt(message):
-                # The same one stands before every question of an application, and is
-                # looked at each time. Its words count where something is found in it.
+                # An application sends the same one with every question, and it is
+                # inspected each time. Its words count if something is found in it.
                 content.prompts.add(turn)
                 words = words if index in found.messages else frozenset[str]()
-            # "Thanks" is in many conversations, and carries nothing on.
+            # "Thanks" occurs in many conversations, and identifies none.
             elif words:
                 content.turns.add(turn)
                 if turn not in memory.free:
                     content.kept.add(turn)
-            told |= words | self._words_of(message.name or "")
-        content.learn(self._keyed(told))
+            learned |= words | self._words_of(message.name or "")
+        content.learn(self._keyed(learned))
         return content
 
     def _remember(
         self, query: Query, found: "Found", memory: _Memory, *, own: bool, apart: bool
     ) -> None:
-        """Join it with what it goes on with, or begin anew; the oldest are joined."""
+        """Merge it with those it continues, or add it; the oldest are merged."""
         new = self._content_of(query, found, memory)
         if apart:
             new.kept.discard(self._turn(query.messages[-1].content))
-        # What stayed by itself is a conversation of its own, unless they share turns.
+        # Kept for its own content, it is a new conversation, unless they share turns.
         joined = [
             content
             for number, content in enumerate(reversed(memory.contents), start=1)
@@ -463,7 +463,7 @@ class PinnedConversations:
                 and self._goes_on(query, found, content, memory, last=number <= LAST)
             )
         ]
-        # One that goes on may not be asked again as if it were the first.
+        # A continuation must not count as a first question when it is repeated.
         if own and not joined:
             new.first = set(self._digests(query))
         for content in joined:
@@ -472,7 +472,7 @@ class PinnedConversations:
             each for each in memory.contents if all(each is not one for one in joined)
         ]
         contents.append(new)
-        # None is forgotten: two that are old are known as one.
+        # None is forgotten: the two oldest are merged.
         while len(contents) > MAX_CONTENTS:
             oldest, *contents = contents
             contents[0].take(oldest)
@@ -491,22 +491,22 @@ class PinnedConversations:
         _note(memory.free, turn)
 
     def _turn(self, text: str) -> bytes:
-        # Without its role, and folded: applications trim turns, and hand them on under
-        # another role.
+        # Without its role, and case folded: applications trim turns, and may send them
+        # again with another role.
         return self._digest(b"turn", folded(text))
 
     def _keyed(self, words: Iterable[str]) -> set[bytes]:
         return {self._digest(b"word", word) for word in words}
 
     def _digest(self, label: bytes, text: str) -> bytes:
-        # Keyed: words are few, and a bare digest of one says which it is.
+        # Keyed: there are few words, and a plain digest would identify one.
         data = label + b"\0" + text.encode("utf-8", "surrogatepass")
         return hmac.digest(self._key, data, "sha256")[:_SHORT_BYTES]
 
     def _digests(self, query: Query) -> Iterator[bytes]:
-        """Yield one digest for each beginning of the conversation."""
-        # Keyed: a bare digest, wherever it turned up, would confirm a guess. Each is
-        # over the one before, so that one pass serves for all beginnings.
+        """Yield one digest for each prefix of the conversation."""
+        # Keyed: a plain digest, if it were disclosed, would confirm a guess. Each
+        # covers the one before, so that one pass yields all prefixes.
         digest = b""
         for message in query.messages:
             digest = hmac.digest(self._key, digest + message.encoded(), "sha256")
@@ -515,7 +515,7 @@ class PinnedConversations:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was found in one query, by the messages in which it was.
+    """The findings in one query, by message.
 
     Attributes:
         by_message: class and index of the message; -1: over several texts.
@@ -525,7 +525,7 @@ class Found:
 
     @classmethod
     def of(cls, rulebook: Rulebook, inspection: Inspection) -> "Found":
-        """Return what an inspection found, but for what is approved."""
+        """Return the findings of an inspection, without approved ones."""
         counted = unapproved(rulebook, inspection.findings, inspection.approved)
         return cls(
             frozenset(
@@ -536,23 +536,23 @@ class Found:
 
     @property
     def classes(self) -> frozenset[str]:
-        """Everything that was found."""
+        """All classes that were found."""
         return frozenset(name for name, _ in self.by_message)
 
     @property
     def messages(self) -> frozenset[int]:
-        """The messages in which something was found."""
+        """The messages with findings."""
         return frozenset(index for _, index in self.by_message)
 
     def classes_in(self, messages: Collection[int]) -> frozenset[str]:
-        """Return what was found in these, or over several texts."""
+        """Return the classes found in these messages, or over several texts."""
         return frozenset(
             name for name, index in self.by_message if index in messages or index < 0
         )
 
 
 def _counts(name: str) -> bool:
-    """Tell whether a class found in a turn may be what was found before it."""
+    """Return whether a class found in a turn may be that of an earlier finding."""
     return not name.startswith("identifier.quasi.")
 
 
@@ -561,7 +561,7 @@ def _is_prompt(message: Message) -> bool:
 
 
 def _note(known: OrderedDict[bytes, None], digest: bytes) -> None:
-    """Know one more, the last one last; the oldest is forgotten."""
+    """Add an entry, newest last; the oldest is dropped."""
     known[digest] = None
     known.move_to_end(digest)
     if len(known) > MAX_TURNS:

@@ -1,5 +1,5 @@
-"""The OpenAI API on loopback, for programs that speak it already.
+"""The OpenAI API on loopback, for programs that already support it.
 
-Knows HTTP and the client's ``api``; who may connect is decided before a body is read.
-Knows no enclave and no detector.
+It knows HTTP and the client's ``api``; callers are checked before a body is read. It
+knows no enclave and no detector.
 """

@@ -3,8 +3,8 @@
 Loopback belongs to every account of a machine, so an address says nothing about the
 user. Linux knows who owns each end of a connection: of a UNIX socket the kernel
 says it (``SO_PEERCRED``), of TCP ``/proc/net/tcp`` and ``tcp6`` do. Programs of the
-account that started the endpoint need nothing else. Every other caller, and one
-whose account cannot be determined, has to send the token. Knows no question.
+account that started the endpoint need nothing else. All other callers, and those
+whose account cannot be determined, must send the token. It knows no question.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from curtilage.client.files import (
 TOKEN_NAME: Final = "endpoint-token"  # noqa: S105 - the name of its file
 TOKEN_BYTES: Final = 32
 BY_TOKEN: Final = "token"  # noqa: S105 - a name
-"""The caller of which nothing but the token is known."""
+"""The caller of which only the token is known."""
 TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 OVERFLOW_UID: Final = Path("/proc/sys/kernel/overflowuid")
 _USUAL_OVERFLOW_UID: Final = 65534
@@ -55,20 +55,20 @@ _SO_PEERCRED: Final = 17
 _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
 
 End = tuple[str, int]
-"""An address and a port, as ``getpeername`` writes them."""
+"""An address and a port, as returned by ``getpeername``."""
 ReadTable = Callable[[], Iterable[str]]
 
 
 def stored_token(folder: Path, random: Callable[[int], str]) -> str:
-    """Return the token of a user's endpoint; make it where there is none.
+    """Return the token of a user's endpoint; create it if there is none.
 
     Args:
         folder: the user's state folder.
-        random: text of so many random bytes, as ``secrets.token_urlsafe``.
+        random: returns the text of this many random bytes (``secrets.token_urlsafe``).
 
     Raises:
-        ConfigError: its file is not what this wrote, or others could read it.
-        OSError: it cannot be read or made.
+        ConfigError: its file has another format, or others could read it.
+        OSError: it cannot be read or created.
     """
     path = folder / TOKEN_NAME
     make_private_folder(folder)
@@ -108,10 +108,10 @@ def _read_token(path: Path) -> str:
 
 
 class Callers:
-    """Decides which callers are served, and by which name they are known.
+    """Decides which callers are served, and identifies them.
 
     Args:
-        token: what a caller of another account has to send; None: there is none.
+        token: required from callers of other accounts; None: there is none.
         own: the account that is served without it; None: that of this process.
         tables: each reads one of the kernel's tables of TCP connections.
     """
@@ -133,24 +133,24 @@ class Callers:
         ends: list[object] = [transport.get_extra_info(name) for name in names]
         if all(isinstance(end, tuple) for end in ends):
             peer, own = (cast("End", end)[:2] for end in ends)
-            # In a thread: on a machine with very many connections the kernel takes a
-            # while to write its table.
+            # In a thread: on a machine with many connections the kernel needs some
+            # time to write its table.
             uid = await asyncio.to_thread(_account_of, self._tables, peer, own)
         else:
             uid = _peer_of(transport.get_extra_info("socket"))
-        # The kernel writes this number for every account that has none in our user
-        # namespace: it is no account.
+        # The kernel uses this number for all accounts without a number in our user
+        # namespace: it identifies none.
         return None if uid == overflow_uid() else uid
 
     def caller(self, uid: int | None, authorization: Sequence[str]) -> str | None:
-        """Return the name of a caller that is served, or None: it is not.
+        """Return the name of a caller to be served, or None: it is refused.
 
         Args:
             uid: its account, if that is known.
-            authorization: the values of its fields ``Authorization``.
+            authorization: the values of its ``Authorization`` fields.
         """
-        # The superuser is served as others are. It can read the token, so this keeps
-        # nothing from it; but what runs as root often connects for somebody else.
+        # The superuser is treated like others. It can read the token, so this protects
+        # nothing from it; but processes of root often act for another account.
         if uid != self._own and not self._holds_token(authorization):
             return None
         return BY_TOKEN if uid is None else f"uid:{uid}"
@@ -159,8 +159,8 @@ class Callers:
         if self._token is None or len(authorization) != 1:
             return False
         scheme, _, given = authorization[0].partition(" ")
-        # RFC 9110, section 11.1: the name of a scheme has no case. The comparison
-        # takes the same time wherever the two differ.
+        # RFC 9110, section 11.1: scheme names are case-insensitive. The comparison
+        # takes constant time.
         return scheme.lower() == "bearer" and hmac.compare_digest(
             given.strip().encode("utf-8", "surrogateescape"), self._token
         )
@@ -185,15 +185,15 @@ def uid_of(rows: Iterable[str], peer: End, own: End) -> int | None:
         if len(columns) < 10 or f"{columns[1]} {columns[2]}" not in wanted:  # noqa: PLR2004
             continue
         state, uid, inode = columns[3], columns[7], columns[9]
-        # Without an inode no program holds it any more, and its uid is a zero that
-        # means nothing.
+        # Without an inode no program holds it any more, and its uid is a meaningless
+        # zero.
         if state in _HELD_STATES and inode != "0" and uid.isdecimal():
             found.add(int(uid))
     return found.pop() if len(found) == 1 else None
 
 
 def overflow_uid(path: Path = OVERFLOW_UID) -> int:
-    """Return the number that the kernel writes for accounts it has no number for."""
+    """Return the number that the kernel uses for accounts that cannot be mapped."""
     with suppress(OSError, ValueError):
         return int(path.read_text("ascii"))
     return _USUAL_OVERFLOW_UID
@@ -201,7 +201,7 @@ def overflow_uid(path: Path = OVERFLOW_UID) -> int:
 
 def _account_of(tables: Sequence[ReadTable], peer: End, own: End) -> int | None:
     # One table after the other: the kernel takes milliseconds for each, and a
-    # connection is in one alone.
+    # connection is in only one.
     for table in (*tables,) * _READINGS:
         uid = uid_of(table(), peer, own)
         if uid is not None:
@@ -215,14 +215,14 @@ def _rows(path: Path) -> Iterator[str]:
 
 
 def _written(peer: End, own: End) -> Iterator[tuple[str, str]]:
-    """Yield both ends as the kernel's tables may write them."""
+    """Yield both ends in the formats of the kernel's tables."""
     try:
         there, here = (_address(host) for host, _ in (peer, own))
     except ValueError:
         return
     yield _end(there.packed, peer[1]), _end(here.packed, own[1])
     if there.version == here.version == 4:  # noqa: PLR2004
-        # The other end may be a socket for IPv6 that speaks IPv4 (RFC 4291, 2.5.5.2).
+        # The other end may be an IPv6 socket that uses IPv4 (RFC 4291, 2.5.5.2).
         mapped = bytes(10) + b"\xff\xff"
         yield (
             _end(mapped + there.packed, peer[1]),
@@ -238,7 +238,7 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 
 def _end(packed: bytes, port: int) -> str:
-    # Words of four bytes, each as a number of this machine.
+    # Words of four bytes, each in this machine's byte order.
     words = (
         int.from_bytes(packed[at : at + _WORD_BYTES], sys.byteorder)
         for at in range(0, len(packed), _WORD_BYTES)

@@ -1,10 +1,10 @@
-"""The endpoint's connections: few enough, quick enough, and not logged.
+"""Limits on the endpoint's connections: number, deadlines, and no log.
 
-aiohttp's low-level server with the rules of relay and enclave on it: a deadline
-for each request, a cap on connections, our own error page, no log. Any program
-of this machine may connect, served or not, so one that keeps connections open
-without asking must not keep others out: there is a bound for those alone, and at
-it the one goes that has been silent for longest. Knows no question and no answer.
+aiohttp's low-level server with the rules of relay and enclave: a deadline for each
+request, a cap on connections, our own error page, no log. Any program of this machine
+may connect, served or not, so a program that opens idle connections must not exclude
+others: there is a limit for idle ones alone, and when it is reached, the one that has
+been silent for longest is closed. It knows no question and no answer.
 """
 
 import asyncio
@@ -21,22 +21,22 @@ from typing_extensions import override
 from curtilage.client.fair_queue import Asker
 
 REQUEST_S: Final = 10.0
-"""How long a request may take to come, head and content, from its first octet;
-of a new connection, from its beginning."""
+"""Deadline for a complete request, head and content, from its first byte; for a new
+connection, from its beginning."""
 IDLE_S: Final = 75.0
 UNREAD_S: Final = 30.0
 """How long a program may leave an answer unread, all pauses together: meanwhile it
-holds the local model."""
+blocks the local model."""
 LINGER_S: Final = 2.0
 MAX_LINE_BYTES: Final = 4096
 MAX_FIELD_BYTES: Final = 8190
 MAX_FIELDS: Final = 64
 MAX_CONNECTIONS: Final = 512
 BACKLOG: Final = 64
-"""Fewer than may wait: who connects in a crowd is read before others follow."""
+"""Fewer than may wait: a new connection is read before others are accepted."""
 FIELDS: Final = {
     "Cache-Control": "no-store",
-    "Server": "curtilage",  # else aiohttp tells its version, and Python's
+    "Server": "curtilage",  # otherwise aiohttp reports its version, and Python's
     "X-Content-Type-Options": "nosniff",
 }
 INVALID: Final = "invalid_request_error"
@@ -45,7 +45,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 def page(message: str, *, code: str, kind: str = INVALID) -> bytes:
-    """Return an error in OpenAI's shape; the words are constants of ours."""
+    """Return an error in OpenAI's format; the text is a constant of ours."""
     error = {"message": message, "type": kind, "param": None, "code": code}
     return json.dumps({"error": error}).encode()
 
@@ -61,7 +61,7 @@ LONG_FIELD: Final = page(
 )
 INTERNAL: Final = page("internal error", kind="server_error", code="internal")
 CROWDED: Final = page(
-    "too many connections are open; ask again in a while",
+    "too many connections are open; try again later",
     kind="rate_limit_error",
     code="rate_limit_exceeded",
 )
@@ -76,14 +76,14 @@ class Server(web.Server):
 
     Args:
         handler: answers a request.
-        most: how many there may be; half of them may wait for a request.
+        most: largest number; half of them may be without a request.
     """
 
     def __init__(self, handler: Handler, *, most: int = MAX_CONNECTIONS) -> None:
         super().__init__(handler, handler_cancellation=True)
         self._most = most
         self._open: set[Connection] = set()
-        # Without a whole request, in the order in which they began to wait.
+        # Without a complete request, in the order in which they began to wait.
         self._waiting: dict[Connection, None] = {}
 
     @override
@@ -92,16 +92,16 @@ class Server(web.Server):
         return Connection(self)
 
     def enter(self, connection: "Connection") -> bool:
-        """Count a connection, and close another if there are enough.
+        """Count a connection, and close another if there are too many.
 
         Returns:
-            Whether it may stay: not where all others have asked something.
+            Whether it is accepted: not if all others have sent a request.
         """
         if len(self._open) >= self._most and not self._waiting:
             return False
         if len(self._open) >= self._most or len(self._waiting) >= self._most // 2:
-            # Who has been silent for longest, or else who is slowest; never one whose
-            # question is being answered.
+            # The one that has been silent for longest, else the slowest; never one
+            # whose question is being answered.
             silent = (each for each in self._waiting if not each.speaks)
             oldest = next(silent, None) or next(iter(self._waiting))
             self.leave(oldest)
@@ -111,16 +111,16 @@ class Server(web.Server):
         return True
 
     def leave(self, connection: "Connection") -> None:
-        """Count a connection no more; a second time changes nothing."""
+        """Stop counting a connection; a second call has no effect."""
         self._open.discard(connection)
         self._waiting.pop(connection, None)
 
     def asked(self, connection: "Connection") -> None:
-        """Note that a whole request is there."""
+        """Record that a complete request has arrived."""
         self._waiting.pop(connection, None)
 
     def waits(self, connection: "Connection") -> None:
-        """Note that a connection waits for its next request."""
+        """Record that a connection waits for its next request."""
         if connection in self._open:
             self._waiting[connection] = None
 
@@ -129,10 +129,10 @@ class Connection(web.RequestHandler):
     """One connection of a program on this machine.
 
     Attributes:
-        asker: by whom its questions are counted.
-        account: the account at the other end, once it was looked up; None inside:
-            it is not known.
-        speaks: whether something of a request has come that is not whole yet.
+        asker: its account in the fair queue.
+        account: the account at the other end, once determined; None inside:
+            unknown.
+        speaks: whether an incomplete request has arrived.
     """
 
     def __init__(self, server: Server) -> None:
@@ -140,7 +140,7 @@ class Connection(web.RequestHandler):
             server,
             loop=asyncio.get_running_loop(),
             keepalive_timeout=IDLE_S,
-            access_log=cast("Any", None),  # none; the type forgets it
+            access_log=cast("Any", None),  # none; the type does not allow it
             max_line_size=MAX_LINE_BYTES,
             max_headers=MAX_FIELDS,
             max_field_size=MAX_FIELD_BYTES,
@@ -158,7 +158,7 @@ class Connection(web.RequestHandler):
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin the first request's deadline: who is silent is dropped too."""
+        """Start the first request's deadline: silent connections are closed too."""
         super().connection_made(transport)
         if self._server.enter(self):
             self._start_request_timer()
@@ -178,7 +178,7 @@ class Connection(web.RequestHandler):
 
     @override
     def data_received(self, data: bytes) -> None:
-        """Read; the first octet of a further request starts its deadline."""
+        """Read; the first byte of a further request starts its deadline."""
         if not self._busy:
             self.speaks = True
             if self._request_timer is None:
@@ -187,7 +187,7 @@ class Connection(web.RequestHandler):
 
     @override
     def pause_writing(self) -> None:
-        """Note that the program does not read; it has so much time left."""
+        """Record that the program does not read; its remaining time is limited."""
         super().pause_writing()
         if self.transport is not None:
             self._unread_timer = self._loop.call_later(
@@ -196,7 +196,7 @@ class Connection(web.RequestHandler):
 
     @override
     def resume_writing(self) -> None:
-        """Note that it reads again; what it paused for is gone for this answer."""
+        """Record that it reads again; time already used counts for this answer."""
         super().resume_writing()
         if self._unread_timer is not None:
             self._unread_s = self._unread_timer.when() - self._loop.time()
@@ -204,14 +204,14 @@ class Connection(web.RequestHandler):
             self._unread_timer = None
 
     def asked(self) -> None:
-        """Note that a whole request is there: its deadline is over."""
+        """Record that a complete request has arrived: its deadline is over."""
         self._busy, self.speaks = True, False
         self._unread_s = UNREAD_S
         self._stop_request_timer()
         self._server.asked(self)
 
     def answered(self) -> None:
-        """Note that the connection waits for its next request."""
+        """Record that the connection waits for its next request."""
         self._busy = self.speaks = False
         self._stop_request_timer()
         self._server.waits(self)
@@ -224,10 +224,10 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what aiohttp refused in our words; its page repeats octets."""
+        """Answer requests that aiohttp refused in our words; its page repeats bytes."""
         if isinstance(exc, ConnectionError) or request.writer.output_size > 0:
-            # The program is gone; or half an answer is out, and only cutting
-            # it short is honest.
+            # The program has disconnected; or half an answer was sent, which can only
+            # be cut short.
             raise ConnectionResetError from None
         code, body = _refusal_of(exc)
         response = web.Response(
@@ -241,7 +241,7 @@ class Connection(web.RequestHandler):
 
     @override
     def log_exception(self, *args: object, **kw: object) -> None:
-        """Write nothing: arguments hold the program's octets."""
+        """Write nothing: arguments contain bytes of the program."""
 
     def _start_request_timer(self) -> None:
         self._request_timer = self._loop.call_later(REQUEST_S, self.force_close)
@@ -253,9 +253,9 @@ class Connection(web.RequestHandler):
 
 
 def _refusal_of(failure: BaseException | None) -> tuple[int, bytes]:
-    """Return the status and the page of what aiohttp refused."""
+    """Return the status and the page for a request that aiohttp refused."""
     match failure:
-        # Of both it is one error; the bound that was exceeded says which it was.
+        # One error for two cases; the limit that was exceeded distinguishes them.
         case LineTooLong(args=(_, limit, *_)):
             of_line = str(limit) == str(MAX_LINE_BYTES)
             return (414, LONG_LINE) if of_line else (431, LONG_FIELD)
@@ -268,7 +268,7 @@ def _refusal_of(failure: BaseException | None) -> tuple[int, bytes]:
 
 
 def affordable_connections() -> int:
-    """Return how many connections leave descriptors for everything else."""
+    """Return how many connections leave enough descriptors for everything else."""
     with contextlib.suppress(ImportError):
         import resource  # noqa: PLC0415 - not on every system
 

@@ -1,10 +1,9 @@
-"""The local gateway: an OpenAI-compatible endpoint on loopback; the door inward.
+"""The local gateway: an OpenAI-compatible endpoint on loopback.
 
-Programs of the user who started it may ask it, as they may read the user's own
-files, and so may a holder of its token; ``accounts`` says who that is. A request
-that a browser's page could have made is refused: the Host must name this machine,
-and an Origin must as well. How many may connect, and for how long, ``admission``
-decides.
+Programs of the user who started it may use it, as they may read the user's own files,
+and so may holders of its token; ``accounts`` identifies callers. Requests that a web
+page could have made are refused: the Host must name this machine, and so must an
+Origin. ``admission`` limits the number and duration of connections.
 """
 
 import hashlib
@@ -96,31 +95,31 @@ Handler: TypeAlias = Callable[[web.BaseRequest, bytes], Awaitable[web.StreamResp
 """Answers a request whose content was read."""
 
 Refusal: TypeAlias = Callable[[Query, ClientError], Awaitable[tuple[int, JsonObject]]]
-"""Returns the status and the body that tell of an error."""
+"""Returns the status and the body of an error."""
 
 SHUTDOWN_S = 5.0
 RETRY_AFTER_S: Final = 5
 OWN = r"(?:localhost|127(?:\.[0-9]{1,3}){3}|\[::1\])(?::[0-9]{1,5})?"
 OWN_HOST = re.compile(OWN, re.IGNORECASE)
 OWN_ORIGIN = re.compile(rf"https?://{OWN}", re.IGNORECASE)
-# What a browser says of a page that has another site's is anything else.
+# For a page of another site, browsers send another value.
 OWN_SITES = frozenset({"none", "same-origin", "same-site"})
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 NOT_FOUND: Final = page(
-    f"no such path; here are {', '.join(ROUTES)} ({DOCUMENT})", code="not_found"
+    f"no such path; supported are {', '.join(ROUTES)} ({DOCUMENT})", code="not_found"
 )
 NOT_ALLOWED: Final = page(
     f"no such method for this path ({DOCUMENT})", code="method_not_allowed"
 )
 NOT_EXPECTED: Final = page(
-    "only 100-continue may be expected", code="expectation_failed"
+    "the only supported expectation is 100-continue", code="expectation_failed"
 )
 NOT_OURS: Final = page("this endpoint serves this machine only", code="not_local")
 NO_CALLER: Final = page(
-    "this endpoint answers programs of the account that started it; any other sends "
-    "its token as api_key (Authorization: Bearer TOKEN). The token is in the file "
+    "this endpoint answers programs of the account that started it; any other must "
+    "send the token as api_key (Authorization: Bearer TOKEN). The token is in the file "
     "endpoint-token of that account's state folder (~/.local/state/curtilage, or "
-    "$XDG_STATE_HOME/curtilage), which that account alone can read "
+    "$XDG_STATE_HOME/curtilage), which only that account can read "
     "(docs/commands.md, who may ask)",
     code="invalid_api_key",
 )
@@ -141,17 +140,17 @@ async def serving(
         session: answers the requests; the caller closes it.
         host: a loopback address; anything else is refused. None: no TCP.
         port: 0 picks a free one.
-        socket: a UNIX socket to make and listen on, too.
-        callers: who is served; None: this account, and there is no token.
+        socket: a UNIX socket to create and listen on, in addition.
+        callers: decides who is served; None: this account only, without a token.
 
     Raises:
         ConfigError: not a loopback address, or a socket where others may write.
-        ListenError: the port or the socket is taken.
+        ListenError: the port or the socket is in use.
     """
     if host is not None and not _is_loopback(host):
         raise ConfigError(
-            f"{host!r} is not a loopback address: whoever can reach the endpoint can "
-            "read the answers, so it serves this machine only"
+            f"{host!r} is not a loopback address: any program that can reach the "
+            "endpoint can read the answers, so it serves this machine only"
         )
     telemetry.silence_libraries()
     endpoint = _Endpoint(session, callers or Callers())
@@ -168,7 +167,7 @@ async def serving(
             except OSError as failure:
                 raise ListenError(
                     f"cannot listen on {host}:{port}: {failure.strerror}; "
-                    "name another port with --port"
+                    "choose another port with --port"
                 ) from None
             bound = runner.addresses[0][1]
         if socket is not None:
@@ -186,12 +185,12 @@ async def serving(
 
 @contextmanager
 def _place_of(socket: Path) -> Generator[Path]:
-    """Hold the place of a socket, where no other account can put one of its own."""
+    """Lock the path of a socket, where no other account can create one."""
     place = own_place(socket)
     with ExitStack() as held:
         try:
-            # asyncio replaces a socket that is there already, whether its server has
-            # ended or not; this lock ends with its process.
+            # asyncio replaces an existing socket, whether its server has ended or not;
+            # this lock ends with its process.
             held.enter_context(locked(place.with_name(f".{place.name}.lock"), 0))
         except TimeoutError:
             raise ListenError(f"cannot listen on unix:{socket}: it is in use") from None
@@ -203,7 +202,7 @@ def _place_of(socket: Path) -> Generator[Path]:
 
 
 class _Endpoint:
-    """What is answered to whom."""
+    """The handlers of all paths."""
 
     def __init__(self, session: Session, callers: Callers) -> None:
         self._session = session
@@ -229,7 +228,7 @@ class _Endpoint:
             return _page(MALFORMED, 400)
         except ConnectionError:
             raise
-        except Exception:  # noqa: BLE001 - the outermost edge: nothing may leak from here
+        except Exception:  # noqa: BLE001 - the outermost handler: nothing may leak
             return _page(INTERNAL, 500)
         finally:
             connection.answered()
@@ -237,8 +236,8 @@ class _Endpoint:
     async def _checked(
         self, request: web.BaseRequest, connection: Connection
     ) -> web.StreamResponse:
-        # Before its path or its content is looked at: a page of some web site learns
-        # nothing by asking, not even what is here.
+        # Before its path or its content is examined: a web page must learn nothing,
+        # not even which paths exist.
         if not _is_own(request):
             return _page(NOT_OURS, 403)
         caller = await self._caller(request, connection)
@@ -256,9 +255,9 @@ class _Endpoint:
             if expected.lower() != "100-continue":
                 return _page(NOT_EXPECTED, 417)
             await request.writer.write(CONTINUE)
-            # No part of an answer: an error that follows can still be told as one.
+            # Not part of an answer: a later error can still have its own status.
             request.writer.output_size = 0
-        # All of it, before anything is done: until then others come first.
+        # All of it, before anything else: until then others come first.
         body = await _body(request)
         connection.asked()
         return await handler(request, body)
@@ -266,7 +265,7 @@ class _Endpoint:
     async def _caller(
         self, request: web.BaseRequest, connection: Connection
     ) -> str | None:
-        """Return the caller, or None: it is not served."""
+        """Return the caller, or None: it is refused."""
         transport = request.transport
         if connection.account is None and transport is not None:
             connection.account = (await self._callers.account(transport),)
@@ -275,7 +274,7 @@ class _Endpoint:
         return self._callers.caller(uid, given)
 
     def _refused(self, request: web.BaseRequest) -> web.Response:
-        """Answer a caller that is not served: only whether the endpoint is well."""
+        """Answer a refused caller, for whom only the health check is available."""
         if request.rel_url.raw_path == HEALTH_PATH and request.method in {
             "GET",
             "HEAD",
@@ -324,13 +323,13 @@ class _Endpoint:
     async def _refusal(
         self, query: Query, refused: ClientError
     ) -> tuple[int, JsonObject]:
-        """Return the status and the body that tell of an error."""
+        """Return the status and the body of an error."""
         if not isinstance(refused, ConsentRequiredError):
             return error_object(refused)
-        # Who is to agree sees what to: he asked, and what leaves is of it.
+        # The user sees what the consent is for: it derives from the request itself.
         shown = await self._session.outbound(query)
-        # It was decided about anew, and a summary may be another: nobody gets a token
-        # for what he is not shown.
+        # It was decided again, and a summary may differ: a token is only issued for
+        # what is shown.
         if (
             isinstance(shown, Outbound)
             and shown.payload_digest == refused.payload_digest
@@ -367,7 +366,7 @@ class _Endpoint:
             "object": "model",
             "created": 0,
             "owned_by": "curtilage",
-            # The tier is decided for each question; this describes the local model.
+            # The tier is chosen for each question; this describes the local model.
             "curtilage": {
                 "local_model": self._session.local_model,
                 "demonstration": self._session.demonstration,
@@ -396,7 +395,7 @@ class _Endpoint:
         return _json({"dropped": True})
 
     def _deferring(self) -> Deferring:
-        """Return the questions that wait; without a queue, no ticket is known."""
+        """Return the queued questions; without a queue, no ticket is known."""
         try:
             return self._session.queue
         except UsageError as error:
@@ -406,8 +405,8 @@ class _Endpoint:
         self, request: web.BaseRequest, content: bytes
     ) -> web.StreamResponse:
         del request, content
-        # So that an application can ask whether the strong tier is there before it
-        # requires it; says nothing of any query.
+        # So that an application can check that the enclave is available before it
+        # requires it; contains nothing about queries.
         health = self._session.health()
         tiers = [
             {"id": each.id, "kind": each.kind.value, "available": available}
@@ -428,14 +427,14 @@ class _Endpoint:
 
 
 def _health_of(status: Status, **more: object) -> web.Response:
-    # A monitor that reads no JSON sees that every question is refused.
+    # A monitor that ignores the JSON must see that every question is refused.
     code = 503 if status is Status.FAILING else 200
     return _json({"status": status.value, **more}, status=code)
 
 
 def _require_json(request: web.BaseRequest) -> None:
-    # A page of a web site can post forms and plain text without asking a browser's
-    # leave, but not JSON; another bar behind ``_is_own``.
+    # A web page can post forms and plain text without a preflight request, but not
+    # JSON; a second check after ``_is_own``.
     if request.content_type != "application/json":
         raise UsageError("the content type must be application/json")
     if "Content-Encoding" in request.headers:
@@ -443,8 +442,8 @@ def _require_json(request: web.BaseRequest) -> None:
 
 
 async def _body(request: web.BaseRequest) -> bytes:
-    # Not ``request.read()``: the library keeps what that returns, and the request,
-    # until the connection brings the next one.
+    # Not ``request.read()``: the library keeps its result, and the request, until the
+    # connection's next one.
     body = bytearray()
     async for data in request.content.iter_any():
         body += data
@@ -482,7 +481,7 @@ async def _streamed(
 ) -> web.StreamResponse:
     events = stream.events(retract=False)
     async with aclosing(events):
-        # An error before anything was said has a status of its own.
+        # An error before the first event has a status of its own.
         event: SessionEvent | Progress | None = await anext(events)
         provenance = None if isinstance(event, Progress) else stream.provenance
         response = web.StreamResponse(
@@ -498,8 +497,8 @@ async def _streamed(
         try:
             while event is not None:
                 if isinstance(event, Progress):
-                    # A comment (HTML, 9.2.6): it keeps the connection alive, and who
-                    # looks sees what he waits for.
+                    # A comment (HTML, 9.2.6): it keeps the connection alive, and shows
+                    # an observer of the stream the current phase.
                     await response.write(f": {event.phase.value}\n\n".encode())
                 elif chunks is None:
                     chunks = ChunkBuilder(
@@ -517,7 +516,7 @@ async def _streamed(
                 chunks.last(stream.answer.finished, include_usage=chat.include_usage)
             )
         except ClientError as error:
-            # Something is already shown: say so, and leave out the end mark.
+            # A part was already shown: send the error, and omit the end mark.
             _, body = await refusal(chat.query, error)
             end = sse(body)
         await response.write(end)
@@ -530,10 +529,10 @@ def _dropped(names: Sequence[str]) -> dict[str, str]:
 
 
 def program_of(request: web.BaseRequest, caller: str) -> bytes | None:
-    """Return which program of a caller asks, or None where it does not say.
+    """Return which of a caller's programs asks, or None if unknown.
 
-    By its API key, of which only a digest is kept. That is no proof of which program it
-    is: it keeps apart what is remembered of programs that do not know each other's key.
+    Identified by a digest of its API key. This does not prove its identity: it only
+    separates the stored data of programs that do not know each other's key.
     """
     keys = request.headers.getall("Authorization", [])
     if len(keys) != 1 or not keys[0].strip():
@@ -543,7 +542,7 @@ def program_of(request: web.BaseRequest, caller: str) -> bytes | None:
 
 
 def _is_own(request: web.BaseRequest) -> bool:
-    """Refuse what a page of some web site could have sent (DNS rebinding)."""
+    """Refuse requests that a web page could have sent (DNS rebinding)."""
     hosts = request.headers.getall("Host", [])
     origins = request.headers.getall("Origin", [])
     sites = request.headers.getall("Sec-Fetch-Site", [])
@@ -567,11 +566,11 @@ def _page(
 
 
 def _again(error: ClientError) -> dict[str, str]:
-    """Say after how long to come back, where somebody waits, or that it is no use."""
+    """Return header fields for retries: after how long, or that it is no use."""
     if not isinstance(error, NotRoutedError):
         return {}
-    # OpenAI's clients repeat 409 and 503 by themselves, twice: each time the question
-    # would wait once more, under a ticket that nobody is told.
+    # OpenAI's clients repeat 409 and 503 automatically, twice: each time the question
+    # would be queued again, under a ticket that the application never sees.
     fields = {"x-should-retry": "false"}
     if isinstance(error, QueuedError):
         fields["Retry-After"] = str(error.eta_s or RETRY_AFTER_S)

@@ -1,10 +1,10 @@
-"""The answer of an OpenAI-compatible server, from bytes to events; strict and bounded.
+"""Parser of an OpenAI-compatible server's answer, strict and bounded.
 
 Server-sent events with a ``chat.completion.chunk`` of OpenAI's API in each, ended by
-``[DONE]``. Servers differ in what they add: fields,
-comments that keep a connection alive, a first chunk without text, the token counts in
-the last chunk or in one of their own. All that is let by, and none of it is shown;
-what a whole answer needs must be there. Errors hold no word of it.
+``[DONE]``. Servers differ in what they add: fields, comments that keep a connection
+alive, a first chunk without text, the token counts in the last chunk or in one of their
+own. All that is accepted, and none of it is shown; the parts that an answer needs are
+required. Errors contain nothing of it.
 """
 
 import json
@@ -16,7 +16,7 @@ from curtilage.client.errors import FailureReason, HouseUnavailableError
 from curtilage.client.event_stream import EventParser
 
 MAX_EVENT_BYTES: Final = 256 * 1024
-"""Of one event: a token is some hundred bytes, its log-probability as many."""
+"""Of one event: a token has some hundred bytes, its log-probability as many."""
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 DONE: Final = b"[DONE]"
 FINISH_REASONS: Final = frozenset({"stop", "length"})
@@ -27,18 +27,18 @@ JsonObject = dict[str, object]
 
 
 _THOUGHTS: Final = ("reasoning_content", "reasoning")
-"""Where servers put what a model writes before its answer; it is not shown."""
+"""Field for the model's reasoning before its answer, which is not shown."""
 
 
 class ChatReader:
-    """Turns the chunks of one answer into its events.
+    """Turns the chunks of one answer into events.
 
     Args:
-        logprobs: whether log-probabilities were asked for.
+        logprobs: whether log-probabilities were requested.
 
     Attributes:
-        texts: how many events brought text so far, of the answer or of the thoughts
-            before it: by these alone a server shows that its model writes.
+        texts: number of events with text so far, of the answer or of the reasoning:
+            only these show that the model is still writing.
     """
 
     def __init__(self, *, logprobs: bool) -> None:
@@ -50,15 +50,15 @@ class ChatReader:
         self.texts = 0
 
     def push(self, data: bytes) -> Iterator[tuple[AnswerEvent, ...]]:
-        """Take the next bytes; yield what each of their events says, often nothing.
+        """Take the next bytes; yield the contents of each event, often nothing.
 
-        ``Finished`` is the last: nothing is looked at after it. Its counts are 0
-        where the server gave none.
+        ``Finished`` is the last: nothing is read after it. Its counts are 0 if the
+        server sent none.
 
         Raises:
-            HouseUnavailableError: an error, too much, or nothing of this format.
+            HouseUnavailableError: an error, too much data, or another format.
         """
-        # Comments count as well: one after the other they would never end.
+        # Comments count as well: an endless series of them must not be accepted.
         self._read_bytes += len(data)
         if self._read_bytes > MAX_ANSWER_BYTES:
             raise _broken()
@@ -67,7 +67,7 @@ class ChatReader:
 
     def _said(self, data: bytes) -> tuple[AnswerEvent, ...]:
         if data == DONE:
-            # Without a reason to end, the server lost the answer and not its manners.
+            # Without a finish reason, the answer is incomplete in spite of the mark.
             if self._finish is None:
                 raise HouseUnavailableError(FailureReason.HOUSE_ANSWER_INCOMPLETE)
             prompt, completion = self._counts
@@ -79,7 +79,7 @@ class ChatReader:
                 ),
             )
         chunk = _object(_parsed(data))
-        # vLLM and Ollama tell a failure in the middle so; older ones by ``object``.
+        # vLLM and Ollama report late failures in this field; older ones by ``object``.
         if chunk.get("error") is not None or chunk.get("object") == "error":
             raise HouseUnavailableError(FailureReason.HOUSE_FAILED)
         usage = chunk.get("usage")
@@ -92,7 +92,7 @@ class ChatReader:
         choices = chunk.get("choices")
         if choices is None or choices == []:
             return ()
-        # One answer was asked for. A second one would be mixed into it.
+        # One answer was requested. A second one would be mixed into it.
         if not isinstance(choices, list) or len(cast("list[object]", choices)) != 1:
             raise _broken()
         return self._choice(_object(cast("list[object]", choices)[0]))
@@ -107,8 +107,8 @@ class ChatReader:
         event = None if text is None or text == "" else self._delta(_text(text), choice)
         finish = choice.get("finish_reason")
         if finish is not None:
-            # Whatever else ends an answer ("abort", "content_filter", "tool_calls")
-            # leaves out what was asked for.
+            # Any other reason ("abort", "content_filter", "tool_calls") means that a
+            # part of the answer is missing.
             if not isinstance(finish, str) or finish not in FINISH_REASONS:
                 raise HouseUnavailableError(FailureReason.HOUSE_ANSWER_INCOMPLETE)
             self._finish = finish
@@ -119,8 +119,8 @@ class ChatReader:
             raise _broken()
         if not self._logprobs:
             return Delta(text=text)
-        # At the first word, so that nothing was shown yet: an answer without what was
-        # asked for would only look like one.
+        # At the first word, before anything is shown: an answer without the requested
+        # log-probabilities would be incomplete.
         given = choice.get("logprobs")
         listed = None if given is None else _object(given).get("content")
         if not isinstance(listed, list) or not listed:
@@ -130,7 +130,7 @@ class ChatReader:
             value = each.get("logprob")
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise _broken()
-            # The least that servers write is -9999; a probability of 1 is rounded.
+            # The least that servers send is -9999; a probability of 1 is rounded.
             if not LEAST_LOGPROB <= value <= 1:
                 raise _broken()
             pairs.append((_text(each.get("token")), float(value)))
@@ -138,7 +138,7 @@ class ChatReader:
 
 
 def _parsed(data: bytes) -> object:
-    # Every error of the library quotes what it read. ``RecursionError``: a thousand
+    # Every error of the library quotes its input. ``RecursionError``: a thousand
     # brackets are a small event.
     try:
         return cast("object", json.loads(data.decode(), parse_constant=_no_number))
@@ -160,7 +160,7 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise _broken()
     try:
-        # Half of a surrogate pair is valid JSON, and has no UTF-8 to be shown in.
+        # A lone surrogate is valid JSON, and has no UTF-8 form.
         value.encode()
     except UnicodeEncodeError:
         raise _broken() from None

@@ -1,10 +1,10 @@
-"""The door to a server in the house: one question to the server that the policy names.
+"""The client of an on-premises server: one question to the server in the policy.
 
-What goes out is readable, unlike all that the relay gets. So it goes with a permit for
-exactly this text and this server, which is redeemed before a connection is made; and
-to nobody but who holds the key, or a certificate of the authority, that the policy
-names. No redirect is followed, no cookie kept, no proxy asked, nothing retried; no
-field names the user, the program or its library.
+The request is readable, unlike the relay's. So it needs a permit for exactly this text
+and this server, which is redeemed before a connection is made; and the server must
+prove that it holds the key, or a certificate of the authority, that the policy names.
+It follows no redirect, keeps no cookie, uses no proxy and retries nothing; no field
+names the user, the program or its library.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ from curtilage.policy.decision.permit import HousePermit, PermitDesk
 
 EVENT_STREAM: Final = "text/event-stream"
 RETRY_AFTER: Final = re.compile(r"[0-9]|10")
-"""In seconds. More is not worth waiting for, and a date needs two clocks that agree."""
+"""Up to 10 seconds; longer is not worth waiting, dates need synchronised clocks."""
 QUIET_HEADERS: Final = ("User-Agent", "Accept", "Accept-Encoding")
-"""What aiohttp would add: the library's version tells clients apart."""
+"""Headers that aiohttp would add: the library's version identifies clients."""
 HTTP_OK: Final = 200
 FAILED_STATUS: Final = {
     401: FailureReason.HOUSE_DENIED,
@@ -49,16 +49,16 @@ FAILED_STATUS: Final = {
 
 
 PATIENCE: Final = 10
-"""A budget says when an answer should be whole. After so many of it no more comes."""
+"""An answer may take this many times the budget for a whole answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """What one event of the server's said.
+    """The content of one event from the server.
 
     Attributes:
         events: for the caller; often none.
-        text: whether the model wrote anything, its thoughts included.
+        text: whether the model wrote anything, its reasoning included.
     """
 
     events: tuple[AnswerEvent, ...] = field(repr=False)
@@ -66,12 +66,12 @@ class _Said:
 
 
 class HouseServer:
-    """Asks one server in the house; close it at the end.
+    """Asks one on-premises server; close it at the end.
 
     Args:
-        settings: which server, and how long to wait.
+        settings: of the server, with its timeouts.
         desk: redeems permits.
-        now_ms: the clock that permits run by.
+        now_ms: the permits' clock.
     """
 
     def __init__(
@@ -84,35 +84,35 @@ class HouseServer:
 
     @property
     def model_id(self) -> str:
-        """The model's name for people: as the policy has it."""
+        """The model's name, as in the policy."""
         return self._settings.model
 
     @property
     def digest(self) -> bytes:
-        """What a permit for this server names, 32 bytes."""
+        """The digest in a permit for this server, 32 bytes."""
         return self._settings.digest
 
     async def generate(
         self, permit: HousePermit, query: Query
     ) -> AsyncGenerator[AnswerEvent]:
-        """Ask once, never again, and yield the answer as it comes.
+        """Ask once, never again, and yield the answer as it arrives.
 
-        Closing the iterator ends the connection, by which servers stop the model.
-        Text must come at its times: the first after ``first_s``, the next ones after
-        ``stall_s``. All of it may take ``PATIENCE`` times the query's budget, or the
-        policy's; exactly the budget where the query says that its times are hard.
+        Closing the iterator closes the connection, which makes servers stop the model.
+        Text must arrive in time: the first after ``first_s``, the next after
+        ``stall_s``. The whole may take ``PATIENCE`` times the query's budget, or the
+        policy's; exactly the budget if the query's deadlines are hard.
 
         Raises:
-            HouseUnavailableError: the reason is one of the house's.
-            TypeError: no permit of the desk's own making.
+            HouseUnavailableError: with a reason of this tier.
+            TypeError: the permit was not minted by the desk.
             PermissionError: the permit is for something else, or was used.
         """
-        # One query for both: what is asked is made of the very value whose digest the
-        # permit must name, and a query cannot be changed between the two.
+        # One query for both: the request is built from the value whose digest the
+        # permit must contain, and a query cannot be changed in between.
         try:
             digest, body = query.payload_digest(), _body(query, self._settings.model)
         except UnicodeEncodeError:
-            # Its words hold the text. Such a query has no digest, so no permit either.
+            # Its message contains the text. Without a digest there is no permit.
             raise HouseUnavailableError(FailureReason.HOUSE_REFUSED) from None
         self._desk.redeem_house(
             permit,
@@ -125,8 +125,8 @@ class HouseServer:
         pause_s, all_s = self._settings.first_s, self._most_s(query)
         async with aclosing(answer) as steps:
             while True:
-                # Only the time in which the server is waited for is counted: the
-                # caller may read slowly.
+                # Only the time spent waiting for the server counts: the caller may
+                # read slowly.
                 began = clock()
                 try:
                     async with asyncio.timeout(min(pause_s, all_s)):
@@ -135,8 +135,8 @@ class HouseServer:
                     raise HouseUnavailableError(FailureReason.HOUSE_LATE) from None
                 waited_s = clock() - began
                 all_s -= waited_s
-                # Not by every byte or event: comments and empty events keep a
-                # connection alive while a model that hangs says nothing.
+                # Not reset by every byte or event: comments and empty events keep a
+                # connection alive while the model hangs.
                 pause_s = self._settings.stall_s if said.text else pause_s - waited_s
                 for event in said.events:
                     yield event
@@ -144,7 +144,7 @@ class HouseServer:
                         return
 
     def _most_s(self, query: Query) -> float:
-        """Return how long an answer may take in all."""
+        """Return the limit for a whole answer."""
         asked, budget_s = query.options, self._settings.total_s
         if asked.total_ms is not None:
             budget_s = asked.total_ms / 1000
@@ -157,7 +157,7 @@ class HouseServer:
             self._session = None
 
     async def _answer(self, body: bytes, *, logprobs: bool) -> AsyncGenerator[_Said]:
-        """Post, and yield what each event of the answer says."""
+        """Post, and yield the content of each event."""
         key = self._settings.api_key
         fields = {"Content-Type": "application/json"}
         if key is not None:
@@ -169,18 +169,18 @@ class HouseServer:
                 self._settings.url,
                 data=body,
                 headers=fields,
-                # Elsewhere is a party that the policy does not name.
+                # A redirect leads to a party that the policy does not name.
                 allow_redirects=False,
             )
         try:
             _require(response)
             chat = ChatReader(logprobs=logprobs)
             while True:
-                # From here on the answer has begun: what breaks now has cut it.
+                # The answer has begun: an error from here on means that it was cut.
                 with _as_failure(FailureReason.HOUSE_ANSWER_INCOMPLETE):
                     data = await response.content.readany()
                 if not data:
-                    # An end of the body is no end of the answer; ``[DONE]`` is.
+                    # The end of the body is not the end of the answer; ``[DONE]`` is.
                     raise HouseUnavailableError(FailureReason.HOUSE_ANSWER_INCOMPLETE)
                 texts = chat.texts
                 for events in chat.push(data):
@@ -190,11 +190,11 @@ class HouseServer:
             response.close()
 
     def _open(self) -> aiohttp.ClientSession:  # noqa: TID251 - a door
-        """Return the session, made when first used."""
+        """Return the session, created when first used."""
         settings = self._settings
         if self._session is None:
             pin = settings.spki_sha256
-            # No connection is kept: one that the server is closing would lose a
+            # No connection is reused: one that the server is closing would lose a
             # question, and nothing is ever sent twice.
             connector: aiohttp.BaseConnector = (
                 aiohttp.UnixConnector(  # noqa: TID251 - a door
@@ -216,25 +216,25 @@ class HouseServer:
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 skip_auto_headers=QUIET_HEADERS,
-                # A small body that unpacks to gigabytes is all it could bring.
+                # Otherwise a small body could unpack to gigabytes.
                 auto_decompress=False,
-                # A proxy that the environment names is another party.
+                # A proxy from the environment would be another party.
                 trust_env=False,
             )
         return self._session
 
 
 class _Pin(aiohttp.Fingerprint):
-    """A server's public key, compared once TLS stands and before anything is sent.
+    """A server's public key, compared after the handshake, before anything is sent.
 
-    The library's own compares certificates, which are renewed more often than keys.
-    With either of them neither name nor date of the certificate counts, as RFC 7671,
-    section 5.1, has it for a key: they are what its maker liked to write.
+    The library's own fingerprint compares certificates, which change more often than
+    keys. With either, name and dates of the certificate do not count, as RFC 7671,
+    section 5.1, specifies for keys: anyone can choose them.
     """
 
     @override
     def check(self, transport: asyncio.Transport) -> None:
-        """Refuse a server with another key; the connector asks this."""
+        """Refuse a server with another key; called by the connector."""
         certificate = transport.get_extra_info("ssl_object").getpeercert(
             binary_form=True
         )
@@ -242,20 +242,20 @@ class _Pin(aiohttp.Fingerprint):
             key = x509.load_der_x509_certificate(certificate).public_key()
             spki = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         except (ValueError, TypeError, UnsupportedAlgorithm):
-            spki = b""  # no key that could be the one
+            spki = b""  # equals no key's
         found = sha256(spki).digest()
         if found != self.fingerprint:
             raise aiohttp.ServerFingerprintMismatch(self.fingerprint, found, "", 0)
 
 
 def _body(query: Query, model: str) -> bytes:
-    """Encode the request: all of the query, as it was asked."""
+    """Encode the request: the whole query, unchanged."""
     settings = query.settings
     body: dict[str, object] = {
         "model": model,
         "messages": [
             {
-                # Templates of models know 'system' only; OpenAI renamed it.
+                # Most chat templates know only 'system'; OpenAI renamed it.
                 "role": "system" if each.role == "developer" else each.role,
                 **({} if each.name is None else {"name": each.name}),
                 "content": each.content,
@@ -278,7 +278,7 @@ def _body(query: Query, model: str) -> bytes:
 
 
 def _require(response: aiohttp.ClientResponse) -> None:
-    """Refuse what is no stream of events; read nothing of what it says."""
+    """Refuse anything but an event stream; its content is not read."""
     if response.status != HTTP_OK:
         reason = FAILED_STATUS.get(response.status, FailureReason.HOUSE_REFUSED)
         code = str(response.status) if reason is FailureReason.HOUSE_REFUSED else None
@@ -294,12 +294,12 @@ def _require(response: aiohttp.ClientResponse) -> None:
 
 @contextmanager
 def _as_failure(lost: FailureReason | None = None) -> Generator[None]:
-    """Turn the library's errors into a reason, without their words.
+    """Map the library's errors to a reason, without their text.
 
     Args:
         lost: the reason, once an answer has begun.
     """
-    # ``from None``: their messages hold addresses, and the server's own words.
+    # ``from None``: their messages contain addresses and text of the server.
     try:
         yield
     except (aiohttp.ClientConnectorCertificateError, aiohttp.ServerFingerprintMismatch):

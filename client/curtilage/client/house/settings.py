@@ -1,4 +1,4 @@
-"""Which server in the house is meant, whom to take for it, and how long to wait."""
+"""Settings of an on-premises server: address, identity and timeouts."""
 
 import errno
 import hashlib
@@ -17,30 +17,30 @@ from curtilage.client.tls import is_loopback, read_token, tls_context
 
 UNIX: Final = "unix:"
 ROOT_PATH: Final = "/v1"
-"""Where OpenAI's API begins, where an address names no path."""
+"""Path of OpenAI's API, for addresses without a path."""
 _SPKI: Final = re.compile(r"[0-9a-f]{64}")
 _LABEL: Final = b"curtilage/house/v1"
 _SUPERUSER: Final = 0
-_MOST_LINKS: Final = 40  # as Linux follows
+_MOST_LINKS: Final = 40  # as in Linux
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HouseSettings:
-    """One server in the house.
+    """One on-premises server.
 
     Attributes:
-        url: what questions are posted to.
-        model: the name by which the server knows the model.
-        digest: names address, authorities and key, 32 bytes: what a permit is for.
-        socket: the UNIX socket to reach it by, or None.
-        tls: with the authorities that say who it is, or None.
-        spki_sha256: the digest of its public key, which says so alone, or None.
+        url: for questions (POST).
+        model: the server's name for the model.
+        digest: of address, authorities and key, 32 bytes; identifies it in permits.
+        socket: the UNIX socket to connect to, or None.
+        tls: with the authorities that identify it, or None.
+        spki_sha256: the digest of its public key, which alone identifies it, or None.
         api_key: the bearer token, or None.
-        readable_by_others: the API key's file, where others may read it.
-        connect_s: how long a connection may take, the name's look-up included.
-        first_s: how long the first word may take, from the question on.
-        stall_s: how long an answer may pause: go without text.
+        readable_by_others: the API key's file, if other users may read it.
+        connect_s: limit for a connection, name resolution included.
+        first_s: limit for the first word, from the question on.
+        stall_s: longest pause of an answer without text.
         total_s: the budget for a whole answer; see ``HouseServer.generate``.
     """
 
@@ -68,23 +68,23 @@ def house_settings(
     plain_loopback: bool = False,
     total_s: float = 60.0,
 ) -> HouseSettings:
-    """Read what a policy says of a server in the house, and the user's key for it.
+    """Read a policy's settings of an on-premises server, and the user's key for it.
 
     Args:
         address: ``https://host[:port][/path]``, ``unix:/path``, or ``http://`` on
             loopback.
-        model: the name by which the server knows the model.
+        model: the server's name for the model.
         ca: certificates (PEM) of the only authorities to trust for it; or
         spki_sha256: SHA-256 of its public key (SubjectPublicKeyInfo, DER), 64
-            hexadecimal digits, which alone says who it is. One of them for
-            ``https``, and none for anything else.
+            hexadecimal digits, which alone identifies it. One of them for
+            ``https``, and none otherwise.
         key_file: a file with the API key that its operator gave the user.
-        plain_loopback: whether ``http`` to this machine is acceptable, which a
-            development policy alone says.
+        plain_loopback: whether ``http`` to this machine is acceptable; only a
+            development policy permits it.
         total_s: the policy's budget for a whole answer.
 
     Raises:
-        ConfigError: something is not what it should be; names it.
+        ConfigError: a setting is wrong; names it.
     """
     api_key, for_others = (None, False) if key_file is None else read_token(key_file)
     url, socket = _place(address, plain_loopback=plain_loopback)
@@ -92,9 +92,9 @@ def house_settings(
     if url.startswith("https:"):
         tls, pin = _identity(address, ca, spki_sha256)
     elif ca or spki_sha256:
-        # Taken and not looked at, it would promise what nobody checks.
+        # Accepting it unused would suggest a check that does not happen.
         raise ConfigError(
-            f"house address {address!r}: ca and spki_sha256 are for https"
+            f"on-premises address {address!r}: ca and spki_sha256 are for https"
         )
     parts = (_LABEL, address.encode(), ca, spki_sha256.encode())
     named = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
@@ -112,10 +112,10 @@ def house_settings(
 
 
 def require_private_socket(path: Path) -> None:
-    """Refuse a socket that somebody else on this machine could have put there.
+    """Refuse a socket that another account of this machine could have created.
 
     Raises:
-        PermissionError: they could.
+        PermissionError: one could.
         OSError: there is none.
     """
     *links, socket = _followed(path)
@@ -123,16 +123,16 @@ def require_private_socket(path: Path) -> None:
     served = socket.stat()
     if not stat.S_ISSOCK(served.st_mode):
         raise PermissionError("not a socket")
-    # Of each link on the way, too: in a folder such as /tmp anybody may put one that
-    # leads to a socket of his own, in a folder that is his alone.
+    # All links on the path count, too: in a folder such as /tmp any account may create
+    # one that leads to its own socket, in a folder of its own.
     for each in (socket, *links):
-        # Whoever may write into its folder can put another in its place. So the folder
-        # is ours, the system's, or of the server itself, and for no other to write.
+        # An account that may write into its folder can replace it. So the folder must
+        # belong to us, the system or the server itself, and not be writable for others.
         folder = each.parent.stat()
         if folder.st_mode & _OTHERS_WRITE or folder.st_uid not in own | {served.st_uid}:
             raise PermissionError("a folder that others may write to")
-        # And whoever may write further up can exchange the folder; not in one such as
-        # /tmp, whose sticky bit leaves the entries of others alone.
+        # An account that may write further up can replace the folder. Folders such
+        # as /tmp are an exception: their sticky bit protects the entries of others.
         for above in each.parent.parents:
             status = above.stat()
             others = (
@@ -143,7 +143,7 @@ def require_private_socket(path: Path) -> None:
 
 
 def _followed(path: Path) -> Iterator[Path]:
-    """Yield each link that an absolute path goes through, then where it leads."""
+    """Yield each link that an absolute path goes through, then its target."""
     at, left = Path("/"), [*reversed(path.parts[1:])]
     links = 0
     while left:
@@ -156,7 +156,7 @@ def _followed(path: Path) -> Iterator[Path]:
         links += 1
         if links > _MOST_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        # As the kernel reads it: from the root, or from where the link is.
+        # As the kernel resolves it: from the root, or from the link's folder.
         target = step.readlink()
         at = Path("/") if target.is_absolute() else at
         left += reversed(target.parts[target.is_absolute() :])
@@ -164,31 +164,31 @@ def _followed(path: Path) -> Iterator[Path]:
 
 
 def _place(address: str, *, plain_loopback: bool) -> tuple[str, Path | None]:
-    """Return the base of the URL, and the socket where there is one."""
+    """Return the base of the URL, and the socket if there is one."""
     if address.startswith(UNIX):
         path = Path(address.removeprefix(UNIX))
         if not path.is_absolute():
-            raise ConfigError(f"house address {address!r}: expected unix:/path")
-        # The name goes into the field ``Host`` and nowhere else.
+            raise ConfigError(f"on-premises address {address!r}: expected unix:/path")
+        # This name is only used in the field ``Host``.
         return f"http://localhost{ROOT_PATH}", path
     try:
         url = urlsplit(address)
-        _ = url.port  # refuses what is no number
+        _ = url.port  # raises if it is not a number
     except ValueError:
         url = None
     if url is None or url.scheme not in {"http", "https"} or not url.hostname:
         raise ConfigError(
-            f"house address {address!r}: expected https://host/path or unix:/path"
+            f"on-premises address {address!r}: expected https://host/path or unix:/path"
         )
-    # An address that says more than a host and a path is a mistake, or carries a
-    # secret; and a password in it would be sent.
+    # An address with more than a host and a path is a mistake or carries a secret; a
+    # password in it would be sent.
     if url.query or url.fragment or url.username or url.password:
         raise ConfigError(
-            f"house address {address!r}: expected a host, a path, and nothing else"
+            f"on-premises address {address!r}: expected a host, a path, nothing else"
         )
     if url.scheme == "http" and not (plain_loopback and is_loopback(url.hostname)):
         raise ConfigError(
-            f"house address {address!r}: plain http is for this machine's own "
+            f"on-premises address {address!r}: plain http is for this machine's own "
             "addresses under a policy with environment: development"
         )
     base = address.rstrip("/")
@@ -198,13 +198,13 @@ def _place(address: str, *, plain_loopback: bool) -> tuple[str, Path | None]:
 def _identity(
     address: str, ca: bytes, spki_sha256: str
 ) -> tuple[ssl.SSLContext | None, bytes | None]:
-    """Return how to know the server: by authorities, or by its key."""
-    # The system's authorities vouch for names that anybody may own. What must not
-    # leave the house goes to a server that the policy names by itself.
+    """Return the identity of the server: its authorities, or its key."""
+    # The system's authorities vouch for names that anyone may own. Regulated data need
+    # a server that the policy identifies by itself.
     if bool(ca) == bool(spki_sha256):
-        raise ConfigError(f"house address {address!r}: expected ca or spki_sha256")
+        raise ConfigError(f"on-premises address {address!r}: set ca or spki_sha256")
     if ca:
         return tls_context(ca), None
     if _SPKI.fullmatch(spki_sha256) is None:
-        raise ConfigError(f"house address {address!r}: spki_sha256 is no SHA-256")
+        raise ConfigError(f"on-premises address {address!r}: spki_sha256 is no SHA-256")
     return None, bytes.fromhex(spki_sha256)

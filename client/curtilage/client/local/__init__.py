@@ -1,5 +1,5 @@
-"""The local model: questions that stay at home are answered here.
+"""The local model, which answers questions on this device.
 
-Imports no way out: nothing of ``remote``, nothing of the wire. Models are downloaded by
-``download`` alone, for a command of its own and never for a query.
+It must not import any network code: nothing of ``remote``, nothing of the wire. Only
+``download`` fetches models, for a command of its own and never for a query.
 """

@@ -1,7 +1,7 @@
-"""Models that are known: which file each is, what it needs, and which fits here.
+"""The catalogue of known models: file, requirements, and fit for this machine.
 
-A name of the catalogue stands for one SHA-256 (``data/catalogue.toml``). A file with
-another digest is not that model, wherever it comes from.
+A name in the catalogue identifies one SHA-256 (``data/catalogue.toml``). A file with
+another digest is not that model, whatever its source.
 """
 
 import tomllib
@@ -19,17 +19,17 @@ TASKS: Final = (
     "classification", "extraction", "summarisation", "generation", "transform", "qa",
     "reasoning", "code",
 )  # fmt: skip
-"""What a model may be good for; the words of routing's intents."""
+"""Tasks that a model may be good for; the same words as routing's intents."""
 
 DEFAULT_NAME: Final = "default"
-"""What the model is called that is installed with us."""
+"""Name of the model that is installed with this program."""
 
 USUAL_CONTEXT: Final = 4096
-"""The context that a model is judged by: a letter of five pages, and an answer."""
+"""The context by which a model is judged: a letter of five pages, and an answer."""
 
 
 class LicenceError(ConfigError):
-    """The model's licence permits no commercial use, and nobody accepted it."""
+    """The model's licence forbids commercial use and was not accepted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,18 +37,20 @@ class KnownModel:
     """One model of the catalogue.
 
     Attributes:
-        name: what it is called here; ``default`` is the embedded one.
-        title: what its publisher calls it.
+        name: its name here; ``default`` is the embedded one.
+        title: its publisher's name for it.
         size_bytes: of the file.
         sha256: of the file, hex.
-        repository: ``owner/name`` at the hub; empty: it is not fetched.
+        repository: ``owner/name`` on the hub; empty: it is not downloaded.
         revision: the commit there.
-        file: the file's path there.
-        licence: its SPDX name, or the publisher's.
+        file: the file's path in the repository.
+        licence: its SPDX identifier, or the publisher's name.
         commercial: whether the licence permits commercial use.
         shape: layers, heads, context and quantisation.
         good_for: some of ``TASKS``.
-        solved: of the six office tasks of docs/costs.md; None: not measured by us.
+        solved: of the six office tasks of docs/costs.md; None: not measured.
+        quality_permille: of a thousand ordinary questions, how many routing takes it
+            to solve; docs/costs.md says which were measured.
     """
 
     name: str
@@ -62,35 +64,36 @@ class KnownModel:
     commercial: bool
     shape: ModelShape
     good_for: frozenset[str]
+    quality_permille: int
     solved: int | None = None
 
     @property
     def demonstration(self) -> bool:
-        """Whether it is the embedded model, which shows that the path works.
+        """Whether it is the embedded model, a demonstration.
 
-        Its answers are no advice, so wherever they appear they are marked.
+        Its answers are not reliable, so they are marked wherever they are shown.
         """
         return self.name == DEFAULT_NAME
 
     @property
     def memory_bytes(self) -> int:
-        """About what it takes when it runs, with ``USUAL_CONTEXT`` tokens."""
+        """Approximate memory that it needs, with ``USUAL_CONTEXT`` tokens."""
         return self.shape.memory_bytes(self.size_bytes, USUAL_CONTEXT)
 
     def require_licence(self, accepted: str | None) -> None:
-        """Refuse a model that may not be used commercially, unless that is accepted.
+        """Refuse a model without commercial use, unless its licence is accepted.
 
         Args:
-            accepted: the licence that somebody read and accepts.
+            accepted: the licence that the user has read and accepts.
 
         Raises:
-            LicenceError: it is not this one.
+            LicenceError: it was not accepted, or is another one.
         """
         if not self.commercial and accepted != self.licence:
             raise LicenceError(
-                f"{self.title} is licensed for research and evaluation alone "
-                f"({self.licence}), not for commercial use; read its licence at the "
-                f"publisher's, then add --accept-licence {self.licence}"
+                f"{self.title} is licensed for research and evaluation only "
+                f"({self.licence}), not for commercial use; read its licence on the "
+                f"publisher's site, then add --accept-licence {self.licence}"
             )
 
 
@@ -107,18 +110,18 @@ def known(name: str) -> KnownModel | None:
 
 
 def by_digest(sha256: str) -> KnownModel | None:
-    """Return the model of a digest, whatever it is called here, or None."""
+    """Return the model with a digest, under any name, or None."""
     return next((each for each in catalogue() if each.sha256 == sha256), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """Whether a model will do here.
+    """Whether a model is suitable for this machine.
 
     Attributes:
-        model: which.
-        here: its file is registered already.
-        against: why it will not do; empty: it will.
+        model: the model.
+        here: whether its file is already registered.
+        against: reasons against it; empty: it is suitable.
     """
 
     model: KnownModel
@@ -134,13 +137,13 @@ def advise(
     task: str | None = None,
     accepted: str | None = None,
 ) -> tuple[Advice, ...]:
-    """Say of each known model whether it will do; the first that will is the best.
+    """Assess all known models; the first suitable one is the best.
 
     Args:
-        machine: what is there.
-        here: digests of the models that are here already.
-        memory_bytes: what a model may take; None: ``machine.spare_bytes``.
-        task: one of ``TASKS``, or None: none in particular.
+        machine: the machine's resources.
+        here: digests of registered models.
+        memory_bytes: limit for the model's memory; None: ``machine.spare_bytes``.
+        task: one of ``TASKS``; None: none in particular.
         accepted: a licence that was accepted.
     """
     if memory_bytes is None:

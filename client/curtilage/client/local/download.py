@@ -1,13 +1,14 @@
-"""The way to download a model: the only door to the Hub's library.
+"""Downloads models: the only module that uses the Hub's library.
 
-Nothing that answers queries calls this, and nothing of a query is known here. The
-library is imported when somebody pulls, and nowhere else.
+No code that answers queries calls it, and it knows nothing about queries. The library
+is imported only when a user downloads a model.
 """
 
 import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from types import ModuleType
 from typing import BinaryIO, Final, Self, cast
 
@@ -27,24 +28,28 @@ REVISION: Final = re.compile(r"[0-9a-f]{40}")
 
 
 Agree = Callable[[int | None], None]
-"""Called once with the file's size, if it is known; raises to refuse."""
+"""Called once with the file's size, if known; raises to refuse."""
+
+
+class NotAgreedError(ClientError):
+    """The user was asked, and declined the download."""
 
 
 class ModelPullError(ClientError):
-    """A download failed; what came so far is kept and goes on next time."""
+    """A download failed; the partial file is kept and will be resumed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullRequest:
-    """A file of the Hub, pinned.
+    """A file on the Hub, pinned.
 
     Attributes:
-        name: the name it gets here.
+        name: its name here.
         repo_id: ``owner/name`` of the repository.
         filename: path of the GGUF file in it.
         revision: the commit, 40 hex digits.
         sha256: the file's digest, 64 hex digits.
-        size_bytes: its size, where that is known already.
+        size_bytes: its size, if already known.
     """
 
     name: str
@@ -55,7 +60,7 @@ class PullRequest:
     size_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is not pinned."""
+        """Refuse a request that is not pinned."""
         check_name(self.name)
         if REVISION.fullmatch(self.revision) is None:
             raise ModelRegistryError("the revision is not a commit of 40 hex digits")
@@ -64,8 +69,13 @@ class PullRequest:
 
     @property
     def source(self) -> str:
-        """Where the file comes from, in one line."""
+        """The source of the file, in one line."""
         return f"{self.repo_id}@{self.revision}/{self.filename}"
+
+
+def can_pull() -> bool:
+    """Return whether the Hub's library is installed."""
+    return find_spec("huggingface_hub") is not None
 
 
 def pull(
@@ -78,23 +88,24 @@ def pull(
 ) -> ModelEntry:
     """Download a pinned file, check its digest, register it.
 
-    A download that breaks off leaves a file ``….partial``, and the
-    next call goes on from there. The final name appears only after the
-    digest matched. No credentials are sent.
+    An interrupted download leaves a file ``….partial``, and the next call resumes it.
+    The file gets its final name only after the digest matched. No credentials are
+    sent.
 
     Args:
         registry: the models of the user.
-        request: what to fetch.
-        agree: asked before anything is fetched; where the request names the size,
-            before anything is asked of the network.
+        request: the file to download.
+        agree: asked before the download; if the request has the size, before
+            any network access.
         progress: called as bytes arrive.
-        endpoint: the Hub's address; None is the library's own default.
+        endpoint: the Hub's address; None: the library's default.
 
     Raises:
-        ModelPullError: the download broke off or was refused.
-        ModelArrivingError: another process fetches it.
-        ModelRegistryError: what came has another digest (it was deleted), or
-            there is no room for it.
+        ModelPullError: the download was interrupted or refused.
+        NotAgreedError: ``agree`` refused.
+        ModelArrivingError: another process downloads it.
+        ModelRegistryError: the file has another digest (it was deleted), or
+            there is no space for it.
     """
 
     def allow(size: int | None, here: int) -> None:
@@ -125,7 +136,7 @@ def _silent(_done: int, _total: int | None) -> None:
 
 
 class _NoBar:
-    """Stands where the library would draw its own progress bar."""
+    """Replaces the library's own progress bar."""
 
     def __init__(self, *_args: object, **_settings: object) -> None:
         pass
@@ -137,7 +148,7 @@ class _NoBar:
         pass
 
     def update(self, _count: float) -> None:
-        """Take a step and show nothing."""
+        """Ignore a step."""
 
 
 class _CountedFile:
@@ -172,23 +183,23 @@ def _download(
     progress: Progress,
     endpoint: str | None,
 ) -> None:
-    """Bring the file to its full length, going on where it ends.
+    """Complete the partial file, starting at its end.
 
     Args:
-        request: what to fetch.
-        file: what came so far.
-        allow: called with the size and what is here, where the request does not
-            name the size; raises to refuse.
+        request: the file to download.
+        file: the partial file.
+        allow: called with the size and the bytes present, if the request does
+            not have the size; raises to refuse.
         progress: called as bytes arrive.
         endpoint: as ``pull``.
 
     Raises:
-        ModelPullError: the Hub refuses, or the connection broke.
+        ModelPullError: the Hub refused, or the connection was lost.
     """
     try:
-        # Here, since only a download needs it. It types some arguments as a
-        # bare ``dict``; those are not used. Untold, it names to the hub what runs
-        # it and what else is installed.
+        # Imported here, since only a download needs it. It types some arguments as a
+        # bare ``dict``; those are not used. By default it reports the runtime and other
+        # installed packages to the hub.
         os.environ.update(UNREPORTED)
         import huggingface_hub as hub  # noqa: PLC0415
         from huggingface_hub.file_download import (  # noqa: PLC0415
@@ -205,21 +216,21 @@ def _download(
             revision=request.revision,
             endpoint=endpoint,
         )
-        # False: never send credentials that lie about on this machine.
+        # False: never send credentials stored on this machine.
         metadata = hub.get_hf_file_metadata(  # pyright: ignore[reportUnknownMemberType]
             url, token=False, endpoint=endpoint
         )
-        # The digest decides; this only says sooner that it would be in vain.
+        # The digest decides; this only fails earlier.
         if metadata.commit_hash != request.revision:
             raise ModelPullError("the server answers with another revision")
         here = file.seek(0, os.SEEK_END)
-        # More than the whole is no beginning of it.
+        # A partial file longer than the whole cannot be its beginning.
         if metadata.size is not None and here > metadata.size:
             here = file.seek(0)
             file.truncate()
         if request.size_bytes is None:
             allow(metadata.size, here)
-        # What was agreed to is this size, and not more.
+        # The user agreed to this size, and not to more.
         elif metadata.size not in {None, request.size_bytes}:
             raise ModelPullError("the server has a file of another size")
         progress(here, metadata.size)
@@ -234,13 +245,13 @@ def _download(
         )
     except _faults(hub) as problem:
         raise ModelPullError(
-            f"the download failed ({type(problem).__name__}); where no hub is reached, "
+            f"the download failed ({type(problem).__name__}); without access to a hub, "
             f"bring the file: `curtilage models add {request.name} --from FILES`"
         ) from None
 
 
 def _faults(hub: ModuleType) -> tuple[type[Exception], ...]:
-    """Return what the Hub's library raises; its HTTP client changed once."""
+    """Return the Hub library's exceptions; its HTTP client changed once."""
     http = tuple(
         base
         for base in hub.errors.HfHubHTTPError.__mro__

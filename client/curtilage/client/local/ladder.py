@@ -1,10 +1,10 @@
-"""What the local model does where it cannot do all: less of it, or another's turn.
+"""Fallbacks of the local model: time limits, and shortening of long texts.
 
-Where somebody else may answer, a model that does not begin is not waited for. Where
-nobody else may, of a text that its context does not hold a part is left out, and said:
-the passages that say most about the question remain, word for word and in their order.
-One pass over the text: to have the model read all of it, part by part, would take
-minutes on the machines that this is for (docs/costs.md).
+If another tier may answer, a model that does not begin in time is stopped. If not, a
+text that exceeds the context is shortened, and the answer says so: the passages most
+relevant to the question are kept, verbatim and in their order. The text is read once:
+letting the model read all of it, part by part, would take minutes on the machines that
+this is for (docs/costs.md).
 """
 
 import asyncio
@@ -25,34 +25,34 @@ from curtilage.client.local.model import (
 from curtilage.client.query import MESSAGE_TOKENS, Message, Query
 
 GAP: Final = "\n[…]\n"
-"""Stands where something was left out; the model is to know."""
+"""Marks omitted text, for the model."""
 PASSAGE_CHARS: Final = 400
 LEAST_ROOM_TOKENS: Final = 64
-"""What is left of a question in less is none."""
+"""With less room, the rest of a question is no longer the same question."""
 ROUNDS: Final = 4
-"""How often to shorten: how long a text is in tokens is known once it was refused."""
+"""Limit of attempts: the length in tokens is only known after a refusal."""
 _MOST_CHARS_PER_TOKEN: Final = 3.5
 _CAREFUL: Final = 0.9
 _UNCOUNTED_BYTES: Final = 12
-"""No tokenizer takes so many bytes for a token, over a whole text."""
+"""No tokenizer needs this many bytes for each token of a whole text."""
 _PROMPTS: Final = frozenset({"system", "developer"})
 _PASSAGE: Final = re.compile(
     rf".{{{PASSAGE_CHARS // 4},{PASSAGE_CHARS}}}?(?:[.!?]\s|\n)|.{{1,{PASSAGE_CHARS}}}",
     re.DOTALL,
 )
 _WORD: Final = re.compile(r"[^\W_]{3,}")
-# Multiples of it lie evenly in 0..1, wherever one stops.
+# Its multiples, modulo 1, are evenly distributed after any number of them.
 _GOLDEN: Final = 0.6180339887
 
 
 async def begun_within(
     first_s: float, events: AsyncGenerator[AnswerEvent]
 ) -> AsyncGenerator[AnswerEvent]:
-    """Yield an answer that begins in time; what has begun is waited for to its end.
+    """Yield an answer that begins in time; once begun, it is completed.
 
     Args:
         first_s: how long to wait for the first piece.
-        events: the local model's answer; stopped where it is late.
+        events: the local model's answer; stopped if it is late.
 
     Raises:
         LocalModelSlowError: it did not begin.
@@ -74,16 +74,16 @@ async def shortened_to_fit(
     query: Query,
     left_out: Callable[[int], None],
 ) -> AsyncGenerator[AnswerEvent]:
-    """Answer a query here; one that does not fit, from the part that does.
+    """Answer a query locally; if it is too long, from the part that fits.
 
-    Such an answer begins with a line that says how much was read, and its
-    ``finish_reason`` is ``length``: who reads it must not take it for an answer to
-    the whole text.
+    Such an answer begins with a line that states how much was read, and its
+    ``finish_reason`` is ``length``, so that it is not mistaken for an answer to the
+    whole text.
 
     Args:
-        generate: the local model's; it refuses what is too long before the first piece.
-        query: what is asked.
-        left_out: told before the first piece how many characters were not read.
+        generate: the local model's; refuses an overlong query before the first piece.
+        query: the question.
+        left_out: called before the first piece with the number of omitted characters.
 
     Raises:
         LocalContextTooLongError: there is no room for a question.
@@ -116,7 +116,7 @@ async def shortened_to_fit(
 async def _of_a_part(
     answer: AsyncGenerator[AnswerEvent], query: Query, asked: Query, whole_tokens: int
 ) -> AsyncGenerator[AnswerEvent]:
-    """Yield an answer to a part of a query, which says so in its text and its end."""
+    """Yield an answer to a part of a query, marked in its text and its end."""
     async with aclosing(answer) as events:
         said = False
         async for event in events:
@@ -131,19 +131,19 @@ async def _of_a_part(
 def _how_much(
     query: Query, asked: Query, first: AnswerEvent, whole_tokens: int
 ) -> Delta:
-    """Return the line that says how much of a query was read.
+    """Return the line that states how much of a query was read.
 
     Args:
-        query: what was to be read.
-        asked: what was.
-        first: what comes first of the answer.
-        whole_tokens: how long the query was said to be.
+        query: the whole query.
+        asked: the part that was read.
+        first: the answer's first event.
+        whole_tokens: the reported length of the query.
     """
     share = _chars(asked) / max(_chars(query), 1)
     whole, read = f"{whole_tokens:,}", first.prompt_tokens
     size = sum(len(each.encoded()) for each in query.messages)
-    # Of a text that is too long to be counted the engine names a lower bound, by which
-    # nearly all of it would seem to be read.
+    # For a text that is too long to be counted the engine reports a lower bound; with
+    # it, nearly all of the text would seem to have been read.
     if read and whole_tokens * _UNCOUNTED_BYTES <= size:
         whole = f"about {round(read / share):,}"
     if read:
@@ -152,12 +152,12 @@ def _how_much(
 
 
 def shortened(query: Query, *, prompt_tokens: int, context_tokens: int) -> Query | None:
-    """Return about as much of a query as fits, or None where no question would.
+    """Return a shortened query that should fit, or None if no question would.
 
     Args:
-        query: what does not fit.
-        prompt_tokens: how long it is.
-        context_tokens: how long question and answer may be together.
+        query: the query that does not fit.
+        prompt_tokens: its length.
+        context_tokens: limit for question and answer together.
     """
     room = context_tokens - query.settings.max_tokens
     room -= MESSAGE_TOKENS * len(query.messages)
@@ -165,7 +165,7 @@ def shortened(query: Query, *, prompt_tokens: int, context_tokens: int) -> Query
         return None
     chars = _chars(query)
     per_token = min(chars / max(prompt_tokens, 1), _MOST_CHARS_PER_TOKEN)
-    # Less than there is in any case: the estimate that it would fit was wrong.
+    # Always less than the whole: the estimate that it would fit was wrong.
     budget = int(_CAREFUL * min(room * per_token, chars))
     passages = list(_passages(query))
     kept: set[int] = set()
@@ -174,7 +174,7 @@ def shortened(query: Query, *, prompt_tokens: int, context_tokens: int) -> Query
         if cost <= budget:
             budget -= cost
             kept.add(at)
-    # A question of which nothing but its surroundings remain is another one.
+    # If only the surroundings of a question remain, it is another question.
     if not any(passages[at].asks for at in kept):
         return None
     return replace(query, messages=tuple(_joined(query, passages, kept)))
@@ -186,9 +186,9 @@ class _Passage:
 
     Attributes:
         message: which message.
-        text: the piece, with the space behind it.
-        asks: it is a part of what is asked.
-        rank: what is kept first has the lowest.
+        text: the piece, with the following space.
+        asks: whether it is part of the question.
+        rank: the lowest is kept first.
     """
 
     message: int
@@ -198,14 +198,14 @@ class _Passage:
 
 
 def _passages(query: Query) -> Iterator[_Passage]:
-    """Yield every piece of every message in order, which together are all of it."""
+    """Yield all pieces of all messages, in order."""
     messages = query.messages
     pieces = [_PASSAGE.findall(each.content) for each in messages]
     last = max(
         (at for at, each in enumerate(messages) if each.role == "user"),
         default=len(messages) - 1,
     )
-    # What is asked stands before a long text or behind it.
+    # The question is at the beginning or the end of a long text.
     some = len(pieces[last])
     ends = {at for at in (0, 1, some - 2, some - 1) if 0 <= at < some}
     words = [[_words(text) for text in each] for each in pieces]
@@ -217,16 +217,16 @@ def _passages(query: Query) -> Iterator[_Passage]:
         for at, text in enumerate(texts):
             number += 1
             asks = message == last and at in ends
-            told = messages[message].role in _PROMPTS
+            is_prompt = messages[message].role in _PROMPTS
             shared = asked & words[message][at]
             weight = sum(math.log(1 + whole / seen[word]) for word in shared)
-            # Where words do not tell, the pieces are taken from everywhere alike.
+            # Where words make no difference, pieces are taken evenly from everywhere.
             yield _Passage(
                 message=message,
                 text=text,
                 asks=asks,
                 rank=(
-                    -math.inf if asks else -1e6 if told else -weight,
+                    -math.inf if asks else -1e6 if is_prompt else -weight,
                     number * _GOLDEN % 1.0,
                 ),
             )
@@ -235,9 +235,9 @@ def _passages(query: Query) -> Iterator[_Passage]:
 def _joined(
     query: Query, passages: list[_Passage], kept: set[int]
 ) -> Iterator[Message]:
-    """Yield the messages with what is kept of each, from the first user's turn on."""
+    """Yield the messages with their kept passages, from the first user turn on."""
     texts = [""] * len(query.messages)
-    dropped = [""] * len(query.messages)  # since the last passage that is kept
+    dropped = [""] * len(query.messages)  # since the last kept passage
     for at, passage in enumerate(passages):
         index = passage.message
         if at in kept:
@@ -247,14 +247,14 @@ def _joined(
             dropped[index] += passage.text
     begun = False
     for message, text, rest in zip(query.messages, texts, dropped, strict=True):
-        # Templates want a user's turn first, and then the others in turn.
+        # Templates require a user's turn first, and then alternating turns.
         begun = begun or (message.role == "user" and bool(text))
         if begun or (message.role in _PROMPTS and text):
             yield replace(message, content=text + _in_place_of(rest))
 
 
 def _in_place_of(dropped: str) -> str:
-    """Return the mark for what was left out, or that itself where it is no longer."""
+    """Return the mark for omitted text, or the text itself if it is not longer."""
     return GAP if len(dropped) > len(GAP) else dropped
 
 

@@ -1,7 +1,7 @@
-"""What this machine has for a model: memory, processors, room, and its network.
+"""The machine's resources for a model: memory, processors, disk space, network.
 
-Read from files of the kernel, never by starting a program. What the system does not
-tell is None, and is said to be unknown: it is not guessed.
+Read from files of the kernel, never by starting a program. Unknown values are None and
+are reported as unknown, not guessed.
 """
 
 import os
@@ -15,16 +15,16 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """This machine, now.
+    """This machine's current resources.
 
     Attributes:
-        memory_bytes: what a new program can take before others are paged out or
-            the limit of its container ends it; None: unknown.
-        cpus: that this process may use.
-        room_bytes: free on the disk where models are kept; None: unknown.
-        metered: whether the network is paid by volume; None: unknown. Only a mobile
-            adapter of this machine's own is recognised: a telephone that shares its
-            connection looks like any other wireless network.
+        memory_bytes: what a new program can use before others are swapped out or it
+            exceeds its container's limit; None: unknown.
+        cpus: number that this process may use.
+        room_bytes: free space on the disk for models; None: unknown.
+        metered: whether the network is paid by volume; None: unknown. Only a built-in
+            mobile adapter is recognised: a telephone that shares its connection looks
+            like any other wireless network.
     """
 
     memory_bytes: int | None
@@ -34,16 +34,16 @@ class Machine:
 
     @property
     def spare_bytes(self) -> int | None:
-        """What of the memory a model may take: it is not alone here."""
+        """Memory that a model may use, leaving some for other programs."""
         return None if self.memory_bytes is None else self.memory_bytes * 3 // 4
 
     @classmethod
     def read(cls, folder: Path, *, root: Path = Path("/")) -> Self:
-        """Look at the machine.
+        """Determine the machine's resources.
 
         Args:
-            folder: where models are kept; need not exist yet.
-            root: above ``proc`` and ``sys``.
+            folder: of the models; need not exist yet.
+            root: parent of ``proc`` and ``sys``.
         """
         if hasattr(os, "sched_getaffinity"):
             cpus = len(os.sched_getaffinity(0))
@@ -58,13 +58,13 @@ class Machine:
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Return what a new program can take, or None where the system does not tell."""
+    """Return the memory that a new program can use; None: unknown."""
     found: list[int] = []
     with suppress(OSError, ValueError, KeyError):
         found.append(_fields(root / "proc/meminfo")["MemAvailable"] * 1024)
-    # In a container the kernel tells of the whole machine, and ends whoever takes more
-    # than the container may have (version 2 of control groups). Files that were read
-    # and could be dropped count as used there, a model's own file among them.
+    # In a container the kernel reports the whole machine's memory, and kills processes
+    # that exceed the container's limit (control groups, version 2). There, cached files
+    # count as used, the model's own file included.
     with suppress(OSError, ValueError, KeyError):
         own = (root / "proc/self/cgroup").read_text().splitlines()[-1]
         group = root / "sys/fs/cgroup" / own.removeprefix("0::").lstrip("/")
@@ -72,7 +72,7 @@ def available_memory(root: Path = Path("/")) -> int | None:
         used = int((group / "memory.current").read_text())
         droppable = _fields(group / "memory.stat")["inactive_file"]
         found.append(max(0, limit - used + droppable))
-    # What the process itself may have (ulimit -v), less what it has.
+    # The process's own limit (ulimit -v), less its current use.
     with suppress(OSError, ValueError, IndexError):
         most, _ = resource.getrlimit(resource.RLIMIT_AS)
         pages = int((root / "proc/self/statm").read_text().split()[0])
@@ -90,7 +90,7 @@ def free_room(folder: Path) -> int | None:
 
 
 def on_battery(root: Path = Path("/")) -> bool | None:
-    """Tell whether computing empties a battery; None where the system does not say."""
+    """Return whether the machine runs on battery; None: unknown."""
     supplies = root / "sys/class/power_supply"
     with suppress(OSError):
         kinds = {
@@ -115,12 +115,12 @@ def _fields(path: Path) -> dict[str, int]:
 
 
 def is_metered(root: Path = Path("/")) -> bool | None:
-    """Tell whether the network is paid by volume; None: not known."""
+    """Return whether the network is paid by volume; None: unknown."""
     with suppress(OSError, IndexError):
         routes = (root / "proc/net/route").read_text().splitlines()[1:]
         for name, destination, *_ in (line.split() for line in routes):
-            # The way to everywhere that has no way of its own.
+            # The default route.
             if destination == "00000000":
-                told = (root / "sys/class/net" / name / "uevent").read_text()
-                return True if "DEVTYPE=wwan" in told.splitlines() else None
+                properties = (root / "sys/class/net" / name / "uevent").read_text()
+                return True if "DEVTYPE=wwan" in properties.splitlines() else None
     return None

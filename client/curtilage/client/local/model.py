@@ -1,9 +1,8 @@
-"""The local model: the client's only door to inference.
+"""The local model: the client's only access to inference.
 
-Resolves a name or a path to one file with one SHA-256, loads it in this
-process, and answers queries with it. There is no second choice: a model that
-is missing or has another digest answers nothing, and no other model is taken
-in its place.
+Resolves a name or a path to one file with one SHA-256, loads it in this process, and
+answers queries with it. There is no fallback: if the model is missing or has another
+digest, no query is answered, and no other model replaces it.
 """
 
 import asyncio
@@ -54,15 +53,15 @@ from curtilage.inference.protocol import (
 from curtilage.inference.sampling import SamplingSettings
 
 DEFAULT_CONTEXT_TOKENS: Final = 4096
-"""More must be asked for: two busy processors took 90 s to read 3,519 tokens, and a
-context is overwritten and made anew after each answer (docs/costs.md)."""
+"""A larger context must be requested: two busy processors took 90 s to read 3,519
+tokens, and a context is overwritten and recreated after each answer (docs/costs.md)."""
 
 LEAST_CONTEXT_TOKENS: Final = 1024
-"""Where memory is short and nobody asked for a context, it may shrink to this."""
+"""Minimum when memory is short and no context size was requested."""
 AGAIN_S: Final = 30.0
-"""How long a model that memory was too short for is left alone."""
+"""How long to wait after a model failed for lack of memory."""
 
-CHARS_PER_TOKEN: Final = 4  # of English; good enough to say who waits longer
+CHARS_PER_TOKEN: Final = 4  # English; good enough to decide who waits longer
 
 
 class LocalModelError(LocalUnavailableError):
@@ -70,15 +69,15 @@ class LocalModelError(LocalUnavailableError):
 
 
 class LocalModelMissingError(LocalModelError):
-    """There is no such model here, or it is not a model."""
+    """The model is missing, or the file is not a model."""
 
 
 class LocalModelDigestError(LocalModelError):
-    """The file is not the one whose SHA-256 was named."""
+    """The file does not have the configured SHA-256."""
 
 
 class LocalModelBusyError(LocalModelError):
-    """Too many queries wait for the local model; later it may answer."""
+    """Too many queries wait for the local model; it may answer later."""
 
     http_status = 429
     code = "rate_limit_exceeded"
@@ -90,7 +89,7 @@ class LocalModelFailedError(LocalModelError):
 
 
 class LocalModelMemoryError(LocalModelError):
-    """There is too little memory for it just now; later it may answer."""
+    """There is currently too little memory for it; it may answer later."""
 
     code = "local_out_of_memory"
     reason = FailureReason.LOCAL_OUT_OF_MEMORY
@@ -100,13 +99,13 @@ class LocalModelMemoryError(LocalModelError):
         if need_bytes is not None:
             need = f" (it takes {need_bytes >> 20} MiB, {has_bytes >> 20} are free)"
         super().__init__(
-            f"there is too little memory for the local model{need}: close what takes "
-            "it, or choose a smaller one (`curtilage models recommend`)"
+            f"there is too little memory for the local model{need}: free some, or "
+            "choose a smaller model (`curtilage models recommend`)"
         )
 
 
 class LocalModelSlowError(LocalModelError):
-    """It did not begin in the time that it is given where others may answer."""
+    """It did not begin within the time limit that applies if others may answer."""
 
     code = "local_slow"
     reason = FailureReason.LOCAL_SLOW
@@ -142,12 +141,13 @@ class LocalContextTooLongError(LocalModelError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelChoice:
-    """One file, and which file it must be.
+    """One model file and its expected digest.
 
     Attributes:
-        model_id: its name for people.
-        path: where it lies.
+        model_id: its name, for display.
+        path: of the file.
         sha256: its digest, hex.
+        adapter: path of a LoRA adapter for it, or None.
         adapter: where a LoRA adapter for it lies, or None.
         adapter_sha256: the adapter's digest, hex; empty likewise.
     """
@@ -162,34 +162,32 @@ class ModelChoice:
 def resolve(
     model: str | None, *, sha256: str | None = None, registry: Registry
 ) -> ModelChoice:
-    """Say which file a setting means; does not open it.
+    """Return the file that a setting refers to; does not open it.
 
     Args:
         model: None or ``default`` for the embedded model, a registered name,
-            or a path (it holds a separator or ends in ``.gguf``).
-        sha256: needed with a path; with a name it must agree.
+            or a path (with a separator, or ending in ``.gguf``).
+        sha256: required with a path; with a name it must match.
         registry: the user's registered models.
 
     Raises:
         LocalModelMissingError: the embedded model is not installed.
-        LocalModelDigestError: the name stands for another digest.
-        ConfigError: a path without digest, a name that the registry does not
-            have, or a registry that cannot be read.
+        LocalModelDigestError: the name is registered with another digest.
+        ConfigError: a path without digest, an unregistered name, or an unreadable
+            registry.
     """
     if model is None or model == DEFAULT_NAME:
         choice = _embedded()
     elif os.sep in model or model.endswith(".gguf"):
         if sha256 is None:
-            raise ConfigError(
-                "a model file is used only with its SHA-256: add --model-sha256"
-            )
+            raise ConfigError("a model file needs its SHA-256: add --model-sha256")
         path = Path(model)
         return ModelChoice(model_id=path.stem, path=path, sha256=sha256.lower())
     else:
         choice = _registered(registry.get(model), registry)
     if sha256 is not None and sha256.lower() != choice.sha256:
         raise LocalModelDigestError(
-            f"{choice.model_id} has SHA-256 {choice.sha256}, not the one named"
+            f"{choice.model_id} has SHA-256 {choice.sha256}, not the configured one"
         )
     return choice
 
@@ -197,7 +195,7 @@ def resolve(
 def resolve_digest(
     sha256: str, *, adapter: str = "", registry: Registry
 ) -> ModelChoice | None:
-    """Say where the files of some digests are; None: not all of them are here.
+    """Return the files with these digests; None: some are missing.
 
     Args:
         sha256: of the model's file, hex.
@@ -218,7 +216,7 @@ def resolve_digest(
 
 
 def _registered(entry: ModelEntry, registry: Registry) -> ModelChoice:
-    """Return a registered model; of an adapter, the model that it was made for."""
+    """Return a registered model; for an adapter, with the model that it is made for."""
     path = Path(entry.path)
     if not entry.base:
         return ModelChoice(model_id=entry.name, path=path, sha256=entry.sha256)
@@ -235,7 +233,7 @@ def verify_choice(choice: ModelChoice) -> None:
     """Hash the chosen file and compare.
 
     Raises:
-        LocalModelDigestError: it is another file.
+        LocalModelDigestError: the digest differs.
         LocalModelMissingError: there is no such file.
     """
     try:
@@ -250,11 +248,11 @@ class LocalModel:
     """Answers queries on this machine.
 
     Args:
-        make_engine: makes the engine when it is started; may take as long as
-            reading the whole model file does, and runs in a thread.
-        model_id: the model's name for people.
-        sha256: of its file; empty: only the engine knows.
-        context_tokens: what it will hold, about; None: only the engine knows.
+        make_engine: creates the engine on start; may take as long as reading the
+            whole model file, and runs in a thread.
+        model_id: the model's name, for display.
+        sha256: of its file; empty: only the engine knows it.
+        context_tokens: approximate size of its context; None: only the engine knows it.
     """
 
     def __init__(
@@ -290,14 +288,14 @@ class LocalModel:
             model: see ``resolve``.
             sha256: see ``resolve``.
             registry: see ``resolve``.
-            context_tokens: question and answer together; None: the default, or what
-                the model was trained for or memory holds, where that is less.
-            threads: of one decode; None: the processors this process may use.
+            context_tokens: question and answer together; None: the default, or the
+                training context or what memory allows, if that is less.
+            threads: for decoding; None: the processors this process may use.
 
         Raises:
             LocalModelError: see ``resolve``.
-            ConfigError: see ``resolve``; ``start`` raises it where the context that
-                is asked for is more than the model or the memory has.
+            ConfigError: see ``resolve``; ``start`` raises it if the requested context
+                exceeds the model's or the memory.
         """
         choice = resolve(model, sha256=sha256, registry=registry)
         return cls.of(choice, context_tokens=context_tokens, threads=threads)
@@ -310,7 +308,7 @@ class LocalModel:
         context_tokens: int | None = None,
         threads: int | None = None,
     ) -> Self:
-        """Take a model that was chosen; as ``open``."""
+        """Create it for a resolved choice; as ``open``."""
 
         def make_engine() -> Engine:
             with ExitStack() as unused:
@@ -322,7 +320,7 @@ class LocalModel:
                     adapter = verify_model_file(choice.adapter, choice.adapter_sha256)
                     unused.callback(adapter.close)
                 try:
-                    # Here: this part imports without the engine's library.
+                    # Here: this module must be importable without the engine.
                     from curtilage.inference.engine import (  # noqa: PLC0415
                         LlamaCppEngine,
                     )
@@ -351,7 +349,7 @@ class LocalModel:
 
     @property
     def info(self) -> EngineInfo:
-        """What answers, with its digests; only after ``start``.
+        """The engine's description with its digests; only after ``start``.
 
         Raises:
             LocalModelFailedError: it was not started.
@@ -360,14 +358,14 @@ class LocalModel:
 
     @property
     def sha256(self) -> str:
-        """Of its file, hex; empty where it is not known before ``start``."""
+        """Digest of its file, hex; empty if unknown before ``start``."""
         return self._sha256 or ("" if self._engine is None else self.info.model_sha256)
 
     @property
     def digests(self) -> tuple[str, str | None] | None:
         """SHA-256 of the model's file and, once it is loaded, of its chat template.
 
-        With an adapter the first is two: what was certified of the model is not of it.
+        With an adapter the first contains two: a certificate of the model excludes it.
         """
         if self._engine is None:
             return (self._sha256, None) if self._sha256 else None
@@ -377,7 +375,7 @@ class LocalModel:
 
     @property
     def context_tokens(self) -> int | None:
-        """How much it reads and writes at once; before ``start`` about."""
+        """Tokens of question and answer together; approximate before ``start``."""
         if self._engine is None:
             return self._expected_tokens
         return self.info.context_tokens
@@ -387,10 +385,10 @@ class LocalModel:
 
         Raises:
             ConfigError: see ``open``.
-            LocalModelDigestError: it is another file.
-            LocalModelMissingError: there is no such file, or no engine for it.
-            LocalModelFailedError: the engine will not do on this machine.
-            LocalModelMemoryError: it finds too little memory; ``generate`` tries
+            LocalModelDigestError: the file has another digest.
+            LocalModelMissingError: file or engine are missing.
+            LocalModelFailedError: the engine does not run on this machine.
+            LocalModelMemoryError: there is too little memory; ``generate`` tries
                 again, later.
         """
         if self._engine is not None:
@@ -401,7 +399,7 @@ class LocalModel:
             try:
                 await engine.start()
             except InferenceError:
-                # It holds the model's memory, and nobody else would give it back.
+                # It holds the model's memory, and no other code would free it.
                 await engine.close()
                 raise
         except ModelDigestError as problem:
@@ -411,7 +409,7 @@ class LocalModel:
         except ModelFileError as problem:
             raise LocalModelMissingError(
                 f"the local model {self.model_id!r} cannot be used: {problem}; "
-                "`curtilage models list` shows what is here"
+                "`curtilage models list` shows the available ones"
             ) from None
         except InferenceError as problem:
             if isinstance(problem, EngineMemoryError):
@@ -423,13 +421,13 @@ class LocalModel:
         self._engine = engine
 
     def warm(self) -> None:
-        """Begin to ``start`` beside whatever is done meanwhile.
+        """Begin to ``start`` in the background.
 
-        ``generate`` waits for that, and tells what came of it to each who asks.
+        ``generate`` waits for it, and reports its result to every caller.
         """
         self._again_s = None
         self._loading = asyncio.ensure_future(self.start())
-        # Where nobody asks, nobody need know.
+        # Without a query, a failure need not be reported.
         self._loading.add_done_callback(
             lambda task: None if task.cancelled() else task.exception()
         )
@@ -439,12 +437,12 @@ class LocalModel:
     ) -> AsyncGenerator[AnswerEvent]:
         """Answer a query; closing the iterator stops the engine.
 
-        Queries are answered one by one, in turn over those who ask (``fair_queue``).
+        Queries are answered one by one, in turn over the callers (``fair_queue``).
 
         Args:
-            query: what is asked.
-            signals: tell of each token how sure the model was of it, for who judges
-                the answer; that nobody asked for log-probabilities stays so.
+            query: the question.
+            signals: report for each token how certain the model was, for judging the
+                answer; log-probabilities are still only returned on request.
 
         Raises:
             LocalContextTooLongError: it does not fit.
@@ -455,8 +453,8 @@ class LocalModel:
             UsageError: a setting is outside its range.
         """
         engine = await self._ready()
-        # The turn first, and given back last: this one's answer is stopped before the
-        # next one's question reaches the engine.
+        # The turn is taken first and released last: this answer is stopped before the
+        # next question reaches the engine.
         try:
             async with (
                 self._turns.turn(_cost(query)),
@@ -470,23 +468,23 @@ class LocalModel:
                         yield _finished(event)
                     elif delta := _delta(event, query.settings.logprobs):
                         yield replace(delta, prompt_tokens=prompt_tokens)
-                        prompt_tokens = 0  # with the first piece alone
+                        prompt_tokens = 0  # only with the first piece
         except TurnRefusedError:
             raise LocalModelBusyError(
                 "too many queries wait for the local model"
             ) from None
         except InferenceError as problem:
             if isinstance(problem, EngineMemoryError) and self._engine is engine:
-                # It has ended; whatever took the memory may be gone later.
+                # It has ended; memory may be available again later.
                 self._engine, self._again_s = None, self._now_s() + AGAIN_S
                 await engine.close()
             raise _translated(problem) from None
 
     async def close(self) -> None:
-        """Stop whatever is being answered and free the model."""
+        """Stop the current answer and free the model."""
         loading, self._loading = self._loading, None
         if loading is not None:
-            # What reads the file is a thread, which nothing stops.
+            # The file is read in a thread, which cannot be stopped.
             await asyncio.gather(loading, return_exceptions=True)
         engine, self._engine, self._again_s = self._engine, None, None
         if engine is not None:
@@ -499,7 +497,7 @@ class LocalModel:
             self.warm()
         if self._engine is None and self._loading is not None:
             try:
-                # Shielded: who gives up waiting does not stop the loading.
+                # Shielded: cancelling a waiting caller must not stop the loading.
                 await asyncio.shield(self._loading)
             except LocalUnavailableError as error:
                 raise error.alone() from None
@@ -521,13 +519,13 @@ def _embedded() -> ModelChoice:
     except ModelFileError as problem:
         raise LocalModelMissingError(
             f"no local model configured: {problem}; in a source checkout `make setup` "
-            "installs it, or name another with --model"
+            "installs it, or pass another with --model"
         ) from None
     return ModelChoice(model_id=DEFAULT_MODEL_ID, path=path, sha256=DEFAULT_SHA256)
 
 
 def _expected_tokens(path: Path, asked: int | None) -> int:
-    """Return about what the context will hold, as the unverified file says."""
+    """Return the approximate context size, according to the unverified file."""
     with suppress(ConfigError):
         if shape := read_shape(path):
             return min(asked or DEFAULT_CONTEXT_TOKENS, shape.trained_context)
@@ -535,7 +533,7 @@ def _expected_tokens(path: Path, asked: int | None) -> int:
 
 
 def _context(verified: VerifiedModel, asked: int | None) -> tuple[int, int | None]:
-    """Return how large a context to make, and the least where memory is short."""
+    """Return the context size to use, and the minimum if memory is short."""
     shape, memory = read_shape(verified.load_path), available_memory()
     size = verified.size_bytes
     if asked is not None:
@@ -545,9 +543,9 @@ def _context(verified: VerifiedModel, asked: int | None) -> tuple[int, int | Non
     tokens = DEFAULT_CONTEXT_TOKENS
     if shape is None or memory is None:
         return tokens, LEAST_CONTEXT_TOKENS
-    # Looked at before: memory that is promised and not there is found out in the middle
-    # of an answer, and where the library can have none it ends the whole program.
-    # Nobody asked for this size, so a smaller one will do.
+    # Checked beforehand: overcommitted memory fails in the middle of an answer, and an
+    # allocation failure in the library ends the whole program. No particular size was
+    # requested, so a smaller one is acceptable.
     tokens = min(tokens, shape.trained_context)
     while (need := shape.memory_bytes(size, tokens)) > memory:
         if tokens <= LEAST_CONTEXT_TOKENS:
@@ -557,7 +555,7 @@ def _context(verified: VerifiedModel, asked: int | None) -> tuple[int, int | Non
 
 
 def _cost(query: Query) -> int:
-    """Return about how many tokens the model will read and write."""
+    """Return approximately how many tokens the model will read and write."""
     read = sum(len(message.content) for message in query.messages)
     return query.settings.max_tokens + read // CHARS_PER_TOKEN
 
@@ -596,7 +594,7 @@ def _delta(token: Token, logprobs: bool) -> Delta | None:
 
 def _finished(done: Done) -> Finished:
     if done.finish == "cancelled":
-        # Nothing here cancels but by closing the iterator.
+        # Only closing the iterator cancels an answer here.
         raise LocalModelFailedError("the local model was stopped")
     return Finished(
         finish_reason=done.finish,
@@ -608,7 +606,7 @@ def _finished(done: Done) -> Finished:
 def _translated(  # noqa: PLR0911 - one error each
     problem: InferenceError,
 ) -> LocalModelError | UsageError:
-    """Say an engine's error in the client's terms; it holds no content."""
+    """Return the client's error for an engine's error; without content."""
     match problem:
         case ContextTooLongError():
             return LocalContextTooLongError(

@@ -1,7 +1,7 @@
-"""One model file out of parts, for whoever reaches no hub but can carry files.
+"""Joins the parts of a model file, for users without access to a hub.
 
-Each part is a piece of the file, as ``split`` cuts it. What counts is the digest of
-the whole; what is checked before it only says sooner, and better, what is wrong.
+Each part is a piece of the file, as ``split`` cuts it. The digest of the whole decides;
+earlier checks only report a mistake sooner and more precisely.
 """
 
 import os
@@ -17,15 +17,16 @@ from curtilage.client.local.registry import (
     GGUF_MAGIC,
     ModelEntry,
     ModelRegistryError,
+    OtherDigestError,
     Progress,
     Registry,
 )
 
-_NUMBER: Final = re.compile(r"\d+")
+_NUMBER: Final = re.compile(r"([0-9]+)")
 
 
 class PartsError(ModelRegistryError):
-    """The parts are not all there, or cannot be read."""
+    """The parts are incomplete, or cannot be read."""
 
 
 def put_together(
@@ -39,33 +40,33 @@ def put_together(
 ) -> ModelEntry:
     """Join parts to one file in the registry's folder, check its digest, register it.
 
-    The parts stay as they are. What breaks off begins anew the next time. The final
-    name appears only after the digest matched.
+    The parts are not changed. After an interruption it starts again. The file gets
+    its final name only after the digest matched.
 
     Args:
         registry: the models of the user.
-        name: what the model is called here.
-        parts: the files, in any order where ``in_order`` finds their numbers.
+        name: the model's name here.
+        parts: the files, in any order: they are sorted by their names.
         sha256: digest of the whole, 64 hex digits.
-        size_bytes: size of the whole, where it is known.
+        size_bytes: size of the whole, if known.
         progress: called as bytes are written.
 
     Raises:
-        PartsError: a part is missing, named twice, or cannot be read.
-        ModelArrivingError: another process brings the same file.
-        ModelRegistryError: the whole has another digest (it was deleted), the name
-            stands for another file, or there is no room.
+        PartsError: a part is missing, given twice, or cannot be read, or the whole has
+            another digest; it was deleted.
+        ModelArrivingError: another process creates the same file.
+        ModelRegistryError: the name refers to another file, or there is no space.
     """
     ordered = in_order(parts)
     total = _whole_size(ordered)
     if size_bytes is not None and total != size_bytes:
         raise PartsError(
             f"the {len(ordered)} parts have {total} bytes together, not {size_bytes}: "
-            "a part is missing, cut short, or of another file"
+            "a part is missing, truncated, or of another file"
         )
 
     def join(file: BinaryIO) -> None:
-        # Not gone on with: what is there may be of other parts, or of a download.
+        # Not resumed: a partial file may be from other parts or from a download.
         file.truncate(0)
         registry.require_room(total)
         done = 0
@@ -88,46 +89,66 @@ def put_together(
             ),
             join,
         )
+    except OtherDigestError as problem:
+        first, last = ordered[0].name, ordered[-1].name
+        raise PartsError(
+            f"{problem}; {len(ordered)} parts were joined in the order of their names, "
+            f"from {first} to {last}: one may be missing or changed, or its name may "
+            "not show its position"
+        ) from None
     except OSError as problem:
-        # A part that vanished is named; else it is the disk, which is full or fails.
+        # A missing part is named; otherwise the disk is full or fails.
         where = problem.filename or registry.folder
         raise PartsError(f"{where}: {problem.strerror}") from None
 
 
 def in_order(parts: Sequence[Path]) -> tuple[Path, ...]:
-    """Put parts in order by the number that tells their names apart.
+    """Sort parts by their names.
 
-    A shell writes ``part10`` before ``part2``. Names that differ in anything but one
-    number are taken in the order in which they were given.
+    A number in a name counts as a number: a shell writes ``part10`` before ``part2``.
+    If names differ by one number only, it also shows which part is missing. For parts
+    with the same name in several folders, the folders' names decide.
 
     Raises:
-        PartsError: there is none, or a number is missing or there twice.
+        PartsError: there are none, or a number is missing or occurs twice.
     """
     if not parts:
         raise PartsError("there are no parts")
-    names = [part.name for part in parts]
-    columns = list(zip(*(_NUMBER.findall(name) for name in names), strict=False))
-    changing = [column for column in columns if len({*map(int, column)}) > 1]
-    if len({tuple(_NUMBER.split(name)) for name in names}) > 1 or len(changing) != 1:
-        return tuple(parts)
-    numbered = sorted(zip(map(int, changing[0]), parts, strict=True))
+    ordered = tuple(
+        sorted(parts, key=lambda part: (_natural(part.name), _natural(str(part))))
+    )
+    names = [_natural(part.name) for part in ordered]
+    # Every second piece is a number.
+    if len({(len(name), *name[::2]) for name in names}) > 1:
+        return ordered
+    columns = zip(*(name[1::2] for name in names), strict=True)
+    changing = [column for column in columns if len({*column}) > 1]
+    if len(changing) != 1:
+        return ordered
+    numbered = list(zip(map(int, changing[0]), ordered, strict=True))
     if numbered[0][0] > 1:
         raise PartsError(f"part 1 is missing: the first is {numbered[0][1].name}")
     for (before, _), (after, part) in pairwise(numbered):
         if after == before:
-            raise PartsError(f"part {after} is there twice")
+            raise PartsError(f"part {after} is given twice")
         if after > before + 1:
             raise PartsError(
                 f"part {before + 1} is missing: {part.name} follows number {before}"
             )
-    return tuple(part for _, part in numbered)
+    return ordered
+
+
+def _natural(text: str) -> tuple[str | int, ...]:
+    """Return the sort key of a text: words, and numbers between them."""
+    pieces = _NUMBER.split(text)
+    return tuple(int(each) if at % 2 else each for at, each in enumerate(pieces))
 
 
 def _whole_size(parts: Sequence[Path]) -> int:
-    """Return the size of all together.
+    """Return the total size.
 
     Raises:
-        PartsError: one is there twice under two names, cannot be read, or the first
+        PartsError: a file is given twice under two names, cannot be read, or the first
             is not the beginning of a model.
     """
     found: dict[tuple[int, int], int] = {}
@@ -140,6 +161,6 @@ def _whole_size(parts: Sequence[Path]) -> int:
         except OSError as problem:
             raise PartsError(f"{part}: {problem.strerror}") from None
         if (status.st_dev, status.st_ino) in found:
-            raise PartsError(f"{part} is there twice")
+            raise PartsError(f"{part} is given twice")
         found[status.st_dev, status.st_ino] = status.st_size
     return sum(found.values())

@@ -1,7 +1,7 @@
-"""The models this user named: a small registry.
+"""The registry of a user's models.
 
-A model is a file and its SHA-256; nothing is registered or used without. The
-registry is one JSON file in the user's data directory, replaced in one step.
+A model is a file and its SHA-256; none is registered or used without it. The registry
+is one JSON file in the user's data directory, replaced atomically.
 """
 
 import fcntl
@@ -40,19 +40,23 @@ GGUF_MAGIC: Final = b"GGUF"
 
 
 Progress = Callable[[int, int | None], None]
-"""Called with the bytes that are here and the bytes expected, if known."""
+"""Called with the bytes present and the bytes expected, if known."""
 
 
 class ModelRegistryError(ConfigError):
-    """The registry, a name in it, or a file it names is wrong."""
+    """The registry, a name in it, or a file that it refers to is wrong."""
+
+
+class OtherDigestError(ModelRegistryError):
+    """The received file does not have the expected digest."""
 
 
 class NoRoomError(ModelRegistryError):
-    """The disk has less room than the file needs."""
+    """The disk has too little space for the file."""
 
 
 class ModelArrivingError(ClientError):
-    """Another process brings the same file already."""
+    """Another process is already receiving the same file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +69,8 @@ class ModelEntry:
         sha256: its digest, hex.
         size_bytes: its size when it was registered.
         source: where it was downloaded from; empty if it was added.
-        base: of a LoRA adapter, the digest of the model's file that it was made for,
-            and on which alone it is loaded; else empty.
+        base: for a LoRA adapter, the digest of the model that it was made for and is
+            only loaded with; otherwise empty.
     """
 
     name: str
@@ -84,7 +88,7 @@ def data_directory(environ: Mapping[str, str], home: Path) -> Path:
         environ: the process's environment.
         home: the user's home directory.
     """
-    # The specification: a relative path is to be ignored.
+    # The specification requires relative paths to be ignored.
     named = Path(environ.get("XDG_DATA_HOME", ""))
     base = named if named.is_absolute() else home / ".local" / "share"
     return base / "curtilage"
@@ -94,10 +98,10 @@ class Registry:
     """The models of one user.
 
     Args:
-        root: the data directory; made, for its owner alone, when first written.
+        root: the data directory; created, for its owner only, when first written.
 
     Attributes:
-        folder: where downloaded files lie.
+        folder: for downloaded files.
     """
 
     def __init__(self, root: Path) -> None:
@@ -122,25 +126,25 @@ class Registry:
         return tuple(sorted(self._parse(document), key=lambda entry: entry.name))
 
     def get(self, name: str) -> ModelEntry:
-        """Return one model; its file is not looked at.
+        """Return one model; its file is not checked.
 
         Raises:
-            ModelRegistryError: there is none of that name.
+            ModelRegistryError: no model has this name.
         """
         for entry in self.entries():
             if entry.name == name:
                 return entry
         raise ModelRegistryError(
             f"no model is registered under the name {name!r}: `curtilage models list` "
-            "shows those that are, `curtilage models recommend` what can be fetched"
+            "shows those that are, `curtilage models recommend` those to download"
         )
 
     def find(self, sha256: str, *, base: str = "") -> ModelEntry | None:
-        """Return a registered file by its digest, whatever it is called, or None.
+        """Return a registered file by its digest, under any name, or None.
 
         Args:
             sha256: of the file, hex.
-            base: of an adapter, as ``ModelEntry`` has it.
+            base: for an adapter, as in ``ModelEntry``.
         """
         for entry in self.entries():
             if (entry.sha256, entry.base) == (sha256, base):
@@ -148,17 +152,17 @@ class Registry:
         return None
 
     def add(self, name: str, path: Path, sha256: str, *, base: str = "") -> ModelEntry:
-        """Register a file that is here already, if it has the named digest.
+        """Register an existing file, if it has this digest.
 
         Args:
-            name: what it is called from now on.
-            path: the file, which stays where it is.
+            name: its name from now on.
+            path: the file, which is not moved.
             sha256: its digest, hex.
-            base: of an adapter, as ``ModelEntry`` has it.
+            base: for an adapter, as in ``ModelEntry``.
 
         Raises:
-            ModelRegistryError: name or digest is wrong, or the name is taken
-                by another file.
+            ModelRegistryError: name or digest is wrong, or another file already
+                has this name.
         """
         check_name(name)
         entry = ModelEntry(
@@ -176,35 +180,35 @@ class Registry:
         """Hash a registered model's file again.
 
         Raises:
-            ModelRegistryError: the file is gone or is another one now.
+            ModelRegistryError: the file is missing or was changed.
         """
         entry = self.get(name)
         if verified_size(entry) != entry.size_bytes:
-            raise ModelRegistryError(f"the registry names a wrong size for {name!r}")
+            raise ModelRegistryError(f"the registry has a wrong size for {name!r}")
         return entry
 
     def receive(
         self, entry: ModelEntry, write: Callable[[BinaryIO], None]
     ) -> ModelEntry:
-        """Take a file in, check its digest, register it.
+        """Receive a file, check its digest, register it.
 
-        It has its final name only once the digest matched; until then it is
-        ``{sha256}.partial``, which stays where writing broke off. A file that is
-        here already is not written again.
+        It gets its final name only after the digest matched; until then it is
+        ``{sha256}.partial``, which is kept after an interruption. A file that
+        exists is not written again.
 
         Args:
             entry: its name, digest and source; path and size are filled in.
-            write: brings the partial file, open for reading and writing at its
-                beginning, to its full length.
+            write: completes the partial file, which is open for reading and writing
+                at its beginning.
 
         Raises:
-            ModelRegistryError: the name stands for another file, or what came has
-                another digest; it was deleted.
-            ModelArrivingError: another process brings it.
+            ModelRegistryError: the name refers to another file.
+            OtherDigestError: the received file has another digest; it was deleted.
+            ModelArrivingError: another process is receiving it.
             OSError: it cannot be written.
         """
         check_name(entry.name)
-        # It becomes a file's name.
+        # It becomes a file name.
         if SHA256_HEX.fullmatch(entry.sha256) is None:
             raise ModelRegistryError("the SHA-256 is not 64 hex digits")
         self.refuse_taken(entry)
@@ -227,29 +231,29 @@ class Registry:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise ModelArrivingError(
-                    "another process brings this file already"
+                    "another process is already receiving this file"
                 ) from None
             write(file)
-            # On the medium before it has its name, or a power cut would leave the
-            # name on other bytes than were hashed. Hashed by the descriptor that was
-            # written.
+            # Synced before it gets its name, or after a power failure the name could
+            # refer to other bytes than were hashed. Hashed through the descriptor that
+            # was written.
             file.flush()
             os.fsync(file.fileno())
             file.seek(0)
             found = sha256_of(file)
             if found != sha256:
                 partial.unlink()
-                raise ModelRegistryError(
-                    f"the file that came has SHA-256 {found}, not {sha256}; it was"
+                raise OtherDigestError(
+                    f"the received file has SHA-256 {found}, not {sha256}; it was"
                     " deleted"
                 )
             partial.rename(final)
 
     def require_room(self, size_bytes: int) -> None:
-        """Refuse a file before any of it is written, where the disk cannot hold it.
+        """Refuse a file before any of it is written, if the disk has too little space.
 
         Raises:
-            NoRoomError: it cannot; that the system does not tell is no reason.
+            NoRoomError: it has; unknown free space is no reason.
         """
         room = free_room(self.folder)
         if room is not None and size_bytes > room:
@@ -259,32 +263,32 @@ class Registry:
             )
 
     def refuse_taken(self, entry: ModelEntry) -> None:
-        """Refuse a name that stands for another file.
+        """Refuse a name that is registered for another file.
 
         Raises:
-            ModelRegistryError: it does.
+            ModelRegistryError: it is.
         """
         for other in self.entries():
             named = other.name == entry.name
             if named and (other.sha256, other.base) != (entry.sha256, entry.base):
                 raise ModelRegistryError(
-                    f"the name {entry.name!r} stands for another file already"
+                    f"the name {entry.name!r} is already registered for another file"
                 )
 
     def register(self, entry: ModelEntry) -> None:
-        """Write down a model whose file was verified.
+        """Add a model whose file was verified.
 
         Raises:
-            ModelRegistryError: its name stands for another file.
+            ModelRegistryError: its name is registered for another file.
         """
         make_private(self._root)
-        # Asked again under the lock: another process may have taken the name since.
+        # Checked again under the lock: another process may have taken the name.
         with locked(self._root / "models.lock", math.inf):
             self.refuse_taken(entry)
             others = [other for other in self.entries() if other.name != entry.name]
             document = {
                 "version": FORMAT_VERSION,
-                # What is no adapter is written as ever, so that an older version of
+                # Models without adapter keep their format, so that an older version of
                 # this program can read it.
                 "models": [
                     {key: value for key, value in asdict(each).items() if key != "base"}
@@ -322,24 +326,24 @@ def _entry(item: Mapping[str, object]) -> ModelEntry:
 
 
 def check_name(name: str) -> None:
-    """Refuse what no model may be called.
+    """Refuse an invalid name for a model.
 
     Raises:
-        ModelRegistryError: another character, or the embedded model's name.
+        ModelRegistryError: an invalid character, or the embedded model's name.
     """
     if NAME.fullmatch(name) is None:
         raise ModelRegistryError(
             "a model's name is 1 to 64 of a-z, 0-9, '.', '_' and '-'"
         )
     if name in RESERVED:
-        raise ModelRegistryError(f"the name {name!r} stands for the embedded model")
+        raise ModelRegistryError(f"the name {name!r} is that of the embedded model")
 
 
 def verified_size(entry: ModelEntry) -> int:
-    """Return the file's size, if it is the file that the entry names.
+    """Return the file's size, if it is the file of the entry.
 
     Raises:
-        ModelRegistryError: it is another one, or cannot be read.
+        ModelRegistryError: it has another digest, or cannot be read.
     """
     path = Path(entry.path)
     if not all(map(SHA256_HEX.fullmatch, filter(None, (entry.sha256, entry.base)))):
@@ -354,20 +358,20 @@ def verified_size(entry: ModelEntry) -> int:
     if found != entry.sha256:
         raise ModelRegistryError(f"{path} has SHA-256 {found}, not {entry.sha256}")
     if not is_model:
-        raise ModelRegistryError(f"{path} is no GGUF file")
+        raise ModelRegistryError(f"{path} is not a GGUF file")
     return size
 
 
 def sha256_of(file: BufferedReader | BufferedRandom) -> str:
-    """Return the digest of a file from where it stands, hex."""
+    """Return the digest of a file from its current position, hex."""
     return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder for its owner alone, where it is missing.
+    """Create a missing folder for its owner only.
 
     Raises:
-        ModelRegistryError: it cannot be made.
+        ModelRegistryError: it cannot be created.
     """
     try:
         make_private_folder(folder)

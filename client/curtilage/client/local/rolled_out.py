@@ -1,8 +1,8 @@
-"""The local model of a rollout: another one takes over between answers.
+"""The local model of a rollout, which is replaced between answers.
 
-Looks now and then how the rollout stands. Where it says another model, that one is
-loaded beside the one that answers, and takes the questions that come from then on; the
-old one is freed when its last answer has ended. What cannot be loaded changes nothing.
+Checks the rollout periodically. When it specifies another model, that one is loaded
+while the old one still answers, and takes all questions from then on; the old one is
+freed after its last answer. A model that cannot be loaded changes nothing.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ from curtilage.client.query import Query
 from curtilage.client.routing.trace import model_tag
 
 LOOK_S: Final = 300.0
-"""How long a grade or a new manifest may go unnoticed."""
+"""How long a grade or a new manifest may remain unnoticed."""
 
 Open = Callable[[ModelChoice | None, int | None], LocalModel]
-"""Makes a model that is not loaded yet, with a context of so many tokens; of no choice
-the one that runs without a rollout."""
+"""Creates a model that is not loaded yet, with a context of this many tokens; without a
+choice, the one used without a rollout."""
 
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """A loaded model, and how many answers it is writing."""
+    """A loaded model, and the number of its unfinished answers."""
 
     model: LocalModel
     tag: str
@@ -45,15 +45,15 @@ class _Held:
 
 
 class RolledOutModel:
-    """Answers queries with the model that a rollout names.
+    """Answers queries with the model that a rollout specifies.
 
     Args:
-        rollout: says which.
+        rollout: specifies the model.
         open_model: see ``Open``.
         context_tokens: question and answer together; None: the default.
         clock: the time, aware.
-        sleep: waits for the next look.
-        notify: takes what the person at this machine should know.
+        sleep: waits for the next check.
+        notify: takes notices for the user of this machine.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class RolledOutModel:
         self._clock = clock
         self._sleep = sleep
         self._notify = notify
-        self._told = ""
+        self._last_notice = ""
         self._broken: set[str] = set()
         self._held: _Held | None = None
         self._leaving: _Held | None = None
@@ -80,7 +80,7 @@ class RolledOutModel:
 
     @property
     def model_id(self) -> str:
-        """The name of the model that the next question is answered by."""
+        """The name of the model for the next question."""
         return self._now.model.model_id
 
     @property
@@ -90,7 +90,7 @@ class RolledOutModel:
 
     @property
     def tag(self) -> str:
-        """What the trace calls it."""
+        """The model's label in the trace."""
         return self._now.tag
 
     @property
@@ -100,19 +100,19 @@ class RolledOutModel:
 
     @property
     def context_tokens(self) -> int | None:
-        """How much it reads and writes at once."""
+        """Tokens of question and answer together."""
         return self._now.model.context_tokens
 
     async def start(self) -> None:
-        """Load the model that the rollout says, else the one before, else the usual.
+        """Load the rollout's model, else the previous one, else the default.
 
         Raises:
             ConfigError: the registry or the file of the rollout cannot be read.
-            LocalUnavailableError: none of them can be had.
+            LocalUnavailableError: none of them can be loaded.
         """
         standing = await asyncio.to_thread(self._rollout.look, self._clock())
         if standing.problem:
-            self._tell(standing.problem)
+            self._report(standing.problem)
         wanted = [
             standing.run,
             None if standing.manifest is None else standing.manifest.previous,
@@ -121,14 +121,14 @@ class RolledOutModel:
             tag = model_tag(files.sha256, files.adapter)
             choice = self._rollout.choice(files)
             if choice is None:
-                self._tell(f"the rollout's model {tag} is not here any more")
+                self._report(f"the rollout's model {tag} is no longer installed")
                 continue
             model = self._open(choice, self._tokens)
             try:
                 await _started(model)
             except LocalUnavailableError as failure:
                 self._broken.add(tag)
-                self._tell(f"the rollout's model {choice.model_id} fails: {failure}")
+                self._report(f"the rollout's model {choice.model_id} fails: {failure}")
             else:
                 break
         else:
@@ -142,8 +142,8 @@ class RolledOutModel:
         self, query: Query, *, signals: bool = False
     ) -> AsyncGenerator[AnswerEvent]:
         """Answer a query, by one model to its end; as ``LocalModel.generate``."""
-        # Before anything is waited for: who has just read ``model_id`` is answered by
-        # that model.
+        # Before the first await: a caller that has just read ``model_id`` is answered
+        # by that model.
         held = self._now
         held.answering += 1
         try:
@@ -156,7 +156,7 @@ class RolledOutModel:
                 held.idle.set()
 
     async def close(self) -> None:
-        """Stop looking and whatever is being answered, and free the models."""
+        """Stop checking and answering, and free the models."""
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
@@ -165,16 +165,16 @@ class RolledOutModel:
                 await held.model.close()
 
     async def look(self) -> None:
-        """Look how the rollout stands, and change the model where it says another.
+        """Check the rollout, and change the model if it specifies another.
 
         Raises:
-            ClientError: it cannot be read, or the other model cannot be had; the one
-                that answers goes on.
-            OSError: what was taken back cannot be remembered.
+            ClientError: it cannot be read, or the other model cannot be loaded; the
+                current one continues.
+            OSError: a withdrawal cannot be saved.
         """
         standing = await asyncio.to_thread(self._rollout.look, self._clock())
         if standing.problem:
-            self._tell(standing.problem)
+            self._report(standing.problem)
         files = standing.run
         if files is None:
             return
@@ -183,22 +183,22 @@ class RolledOutModel:
             return
         choice = self._rollout.choice(files)
         if choice is None:
-            self._tell(f"the rollout's model {tag} is not here any more")
+            self._report(f"the rollout's model {tag} is no longer installed")
             return
         try:
-            model = await self._loaded_beside(choice)
+            model = await self._loaded_in_parallel(choice)
         except LocalUnavailableError as failure:
-            if not isinstance(failure, LocalModelMemoryError):  # later it may do
+            if not isinstance(failure, LocalModelMemoryError):  # it may succeed later
                 self._broken.add(tag)
             raise
-        self._tell(f"the local model is now {model.model_id}")
+        self._report(f"the local model is now {model.model_id}")
         self._leaving, self._held = self._held, _Held(model, tag)
         await self._free_old()
 
-    async def _loaded_beside(self, choice: ModelChoice) -> LocalModel:
-        """Load a model while another answers."""
+    async def _loaded_in_parallel(self, choice: ModelChoice) -> LocalModel:
+        """Load a model while another one answers."""
         tokens = self._tokens or DEFAULT_CONTEXT_TOKENS
-        # Both are there for a while. Where they cannot be, it is not even hashed.
+        # Both are in memory for a while. Without room for both it is not even hashed.
         if shape := await asyncio.to_thread(read_shape, choice.path):
             if self._tokens is None:
                 tokens = min(tokens, shape.trained_context)
@@ -209,7 +209,7 @@ class RolledOutModel:
         try:
             await asyncio.shield(starting)
         except asyncio.CancelledError:
-            # Else what is being loaded would have nobody to free it.
+            # Otherwise the model being loaded would never be freed.
             await asyncio.gather(starting, return_exceptions=True)
             await model.close()
             raise
@@ -218,8 +218,8 @@ class RolledOutModel:
     async def _free_old(self) -> None:
         old = self._leaving
         if old is not None:
-            # Nobody new comes to it, and it is looked at no more before it is gone: so
-            # there are never three.
+            # It gets no new questions, and the rollout is not checked until it is
+            # freed: so there are never three models.
             if old.answering:
                 old.idle.clear()
                 await old.idle.wait()
@@ -232,12 +232,12 @@ class RolledOutModel:
             try:
                 await self.look()
             except (ClientError, OSError) as failure:
-                self._tell(f"the rollout changes nothing: {failure}")
+                self._report(f"the rollout changes nothing: {failure}")
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         # Once, and not with every look.
-        if text != self._told:
-            self._told = text
+        if text != self._last_notice:
+            self._last_notice = text
             self._notify(text)
 
     @property

@@ -1,10 +1,9 @@
-"""The rollout that this device follows: which model, since when, and until when.
+"""The rollout that this device follows: the model and the period of its use.
 
-A manifest comes into force here when somebody takes it, and holds until a newer one is
-taken. Every look verifies it again. What is remembered is one private file: the
-manifest and its proof, the random number by which this device has its place among all,
-and what was taken back here. None of that leaves; a rollout sends nothing and fetches
-nothing.
+A manifest takes effect here when it is taken, and remains until a newer one is.
+Every check verifies it again. The state is one private file: the manifest and its
+proof, the random number that gives this device its place among all, and what was
+withdrawn here. None of it is sent; a rollout sends nothing and fetches nothing.
 """
 
 import math
@@ -41,21 +40,21 @@ from curtilage.client.routing.trace import model_tag, read_grades
 from curtilage.policy.document.routing_plan import RolloutPlan
 
 LEAST_GRADED: Final = 100
-"""So many answers must have been graded before a model is taken back by itself."""
+"""How many answers must be graded before a model is withdrawn automatically."""
 _MAX_BYTES: Final = 1 << 20
 _MOST_WITHDRAWN: Final = 64
 _VERSION: Final = 1
 
 
 class RolloutError(ConfigError):
-    """A manifest was not taken; nothing has changed."""
+    """A manifest was rejected; nothing has changed."""
 
 
 class FilesMissingError(RolloutError):
-    """A manifest was not taken, since files of its models are not here.
+    """A manifest was rejected, since files of its models are missing.
 
     Attributes:
-        missing: which models; the device runs one, and goes back to the other.
+        missing: the models; the device runs one, and may return to the other.
     """
 
     def __init__(self, missing: tuple[ModelFiles, ...]) -> None:
@@ -68,17 +67,17 @@ class FilesMissingError(RolloutError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How things stand.
+    """The current state of the rollout.
 
     Attributes:
-        manifest: the one in force; None: there is none that can be followed.
-        arm: what it gives to this device; None: the model before.
-        withdrawn: that was taken back here.
-        graded: how many answers of the arm's model were graded here.
+        manifest: the one in force; None: there is no valid one.
+        arm: the model for this device; None: the previous model.
+        withdrawn: whether it was withdrawn here.
+        graded: number of graded answers of the arm's model here.
         good: how many of these were good.
-        alarm: after how many grades it was clear that the model is not as good as
+        alarm: number of grades after which it was certain that the model is worse than
             promised; None: it is not.
-        problem: what a person should know; empty: nothing.
+        problem: a notice for the user; empty: none.
     """
 
     manifest: ModelManifest | None = None
@@ -91,7 +90,7 @@ class Standing:
 
     @property
     def run(self) -> ModelFiles | None:
-        """The model to run; None: no rollout says any."""
+        """The model to run; None: no rollout specifies one."""
         if self.manifest is None:
             return None
         gone = self.withdrawn or self.alarm is not None
@@ -100,13 +99,13 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _State:
-    """What is remembered.
+    """The saved state.
 
     Attributes:
         device: the random number of this device.
-        leaf: the manifest in force; so also the largest number that ever was.
-        proof: that it was logged.
-        withdrawn: subjects of manifests that were taken back here, oldest first.
+        leaf: the manifest in force, with the highest number so far.
+        proof: of its entry in the log.
+        withdrawn: subjects of manifests that were withdrawn here, oldest first.
     """
 
     device: bytes
@@ -127,7 +126,7 @@ class _State:
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """Raise RefusedError where it is anything but what was written."""
+        """Parse it; raises RefusedError for anything but our own format."""
         fields = parse_object(data, where="rollout", limit_bytes=_MAX_BYTES)
         fields.require(("v", "device", "leaf", "proof", "withdrawn"))
         state = cls(
@@ -142,14 +141,14 @@ class _State:
 
 
 class Rollout:
-    """What one line of manifests means for this device.
+    """The effect of one series of manifests on this device.
 
     Args:
-        plan: whose manifests are followed.
-        folder: where it is remembered; made, for its owner alone, when first written.
-        registry: the models that are here.
-        trace: where answers are graded.
-        draw: randomness, so many bytes.
+        plan: identifies the manifests to follow.
+        folder: of the state; created, for its owner only, when first written.
+        registry: the installed models.
+        trace: the graded answers.
+        draw: returns this many random bytes.
     """
 
     def __init__(
@@ -169,7 +168,7 @@ class Rollout:
         self._draw = draw
 
     def choice(self, model: ModelFiles) -> ModelChoice | None:
-        """Return where the files of a model are; None: not all of them are here.
+        """Return the files of a model; None: some are missing.
 
         Raises:
             ConfigError: the registry cannot be read.
@@ -179,24 +178,24 @@ class Rollout:
         )
 
     def take(self, leaf: bytes, proof: str, *, now: datetime) -> ModelManifest:
-        """Put a manifest in force.
+        """Put a manifest into force.
 
         Args:
             leaf: the manifest's bytes.
-            proof: that it was logged.
+            proof: of its entry in the log.
             now: the time, aware.
 
         Raises:
             RolloutError: it does not verify, has expired, or is not newer than one
-                that was in force; or what is remembered cannot be read.
-            FilesMissingError: a model of it is not here.
+                that was in force; or the state cannot be read.
+            FilesMissingError: one of its models is missing.
             OSError: it cannot be written.
         """
         with self._locked():
             state = self._read()
             try:
                 manifest = self._verified(leaf, proof)
-                # Whoever signs now: the number goes on.
+                # Also with another signer, the serial number must increase.
                 serial = None
                 if state is not None and state.leaf:
                     serial = parse_model_manifest(state.leaf).serial
@@ -204,8 +203,8 @@ class Rollout:
             except RefusedError as refusal:
                 raise RolloutError(f"{refusal.code}: {refusal.detail}") from None
             if state is None:
-                # Remembered before it is known which files are missing: who tries again
-                # until another number needs none would not be a share of all.
+                # Saved before missing files are reported: otherwise a user could retry
+                # until a number requires none, and the shares would be biased.
                 state = _State(device=self._draw(DEVICE_BYTES))
                 self._write(state)
             arm = manifest.arm_of(state.device)
@@ -216,7 +215,7 @@ class Rollout:
         return manifest
 
     def withdraw(self) -> ModelManifest:
-        """Take back here what the manifest in force rolls out; all its stages.
+        """Withdraw what the manifest in force rolls out, on this device; all stages.
 
         Raises:
             RolloutError: none is in force.
@@ -235,13 +234,13 @@ class Rollout:
         return manifest
 
     def standing(self, now: datetime) -> Standing:
-        """Return how things stand; changes nothing.
+        """Return the current state; changes nothing.
 
         Args:
             now: the time, aware.
 
         Raises:
-            RolloutError: what is remembered cannot be read.
+            RolloutError: the saved state cannot be read.
         """
         state = self._read()
         if state is None or not state.leaf:
@@ -249,9 +248,9 @@ class Rollout:
         try:
             manifest = self._verified(state.leaf, state.proof)
         except RefusedError as refusal:
-            # The policy believes another log now, or somebody changed the file.
+            # The policy now trusts another log, or the file was changed.
             return Standing(
-                problem="the manifest that was taken is not believed any more: "
+                problem="the manifest that was taken is no longer trusted: "
                 f"{refusal.code}: {refusal.detail}"
             )
         arm = manifest.arm_of(state.device)
@@ -261,8 +260,8 @@ class Rollout:
         if now.timestamp() >= manifest.not_after:
             standing = replace(
                 standing,
-                problem="the manifest has expired; until a newer one is taken, all "
-                "stays as it is",
+                problem="the manifest has expired; until a newer one is taken, "
+                "nothing changes",
             )
         if arm is None:
             return standing
@@ -277,7 +276,7 @@ class Rollout:
         return replace(standing, graded=len(grades), good=sum(grades), alarm=alarm)
 
     def look(self, now: datetime) -> Standing:
-        """Return how things stand, and take back a model that is not as good.
+        """Return the current state, and withdraw a model that is worse than promised.
 
         Raises:
             RolloutError: as ``standing``.

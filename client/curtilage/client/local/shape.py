@@ -1,8 +1,8 @@
-"""What a model needs, read from the head of its file: no library, no weights.
+"""A model's memory needs, read from its file's header: no library, no weights.
 
-A GGUF file begins with pairs of a name and a value. Those that say how large the
-model is stand before its vocabulary, which alone has megabytes; reading ends there.
-The file may be anybody's: every length in it is checked against what was read.
+A GGUF file begins with pairs of a name and a value. Those with the model's size precede
+its vocabulary, which alone has megabytes; reading stops there.
+The file is untrusted: every length in it is checked against the data read.
 
 Source: the format's specification, ggml-org/ggml, ``docs/gguf.md``, version 3.
 """
@@ -17,10 +17,10 @@ from curtilage.client.errors import ConfigError
 from curtilage.client.files import read_start
 
 MAX_HEAD_BYTES: Final = 1 << 18
-"""So much is read. What a model needs stands in its first few hundred bytes."""
+"""Bytes to read. The relevant values are in the first few hundred bytes."""
 
 WORKING_BYTES: Final = 128 << 20
-"""What a loaded model takes beside its weights and its context, and some more: 29 to
+"""Memory of a loaded model besides weights and context, rounded up: 29 to
 62 MiB were measured with two of the catalogue's models (docs/costs.md)."""
 
 _SCALARS: Final = {
@@ -41,28 +41,28 @@ _QUANTISATIONS: Final = {
 def kv_bytes(
     layers: int, kv_heads: int, head_dim: int, tokens: int, bytes_per: int = 2
 ) -> int:
-    """Return the memory that keys and values of a context take.
+    """Return the memory for keys and values of a context.
 
     Args:
         layers: of the model.
-        kv_heads: heads that keys and values have, in each layer.
-        head_dim: numbers of one head.
+        kv_heads: number of heads of keys and values, in each layer.
+        head_dim: numbers in one head.
         tokens: of the context, question and answer together.
-        bytes_per: of one number; 2 is llama.cpp's default, f16.
+        bytes_per: for one number; 2 is llama.cpp's default, f16.
     """
     return 2 * layers * kv_heads * head_dim * tokens * bytes_per
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """How large a model is, beside its file.
+    """A model's dimensions, apart from its file size.
 
     Attributes:
         layers: of the model.
-        kv_heads: heads that keys and values have, in each layer.
-        head_dim: numbers of one head.
-        trained_context: tokens it was trained to read and write together.
-        quantisation: as llama.cpp names it; empty where the file does not say.
+        kv_heads: number of heads of keys and values, in each layer.
+        head_dim: numbers in one head.
+        trained_context: tokens that it was trained to read and write together.
+        quantisation: llama.cpp's name for it; empty if the file does not state it.
     """
 
     layers: int
@@ -72,29 +72,29 @@ class ModelShape:
     quantisation: str = ""
 
     def context_bytes(self, tokens: int) -> int:
-        """Return the memory that a context of so many tokens takes."""
+        """Return the memory for a context of this many tokens."""
         return kv_bytes(self.layers, self.kv_heads, self.head_dim, tokens)
 
     def memory_bytes(self, file_bytes: int, tokens: int) -> int:
-        """Return about what the model takes when it runs: weights, context, rest."""
+        """Return the approximate memory in use: weights, context, rest."""
         return file_bytes + self.context_bytes(tokens) + WORKING_BYTES
 
     def require_context(
         self, tokens: int, file_bytes: int, memory_bytes: int | None
     ) -> None:
-        """Refuse a context that was asked for and cannot be had.
+        """Refuse a requested context that is not possible.
 
-        It is not cut in silence: who asks for it counts on it, and would be refused
-        a long text later, or be ended by the system in the middle of one.
+        It is not reduced silently: the caller relies on it; a long text would be
+        refused later, or the system would kill the program in the middle of one.
 
         Args:
             tokens: of the context.
             file_bytes: the model's size.
-            memory_bytes: what is available; None, unknown, refuses nothing.
+            memory_bytes: available memory; None, unknown, refuses nothing.
 
         Raises:
-            ConfigError: the model was not trained for it, or the memory does not
-                hold it.
+            ConfigError: it exceeds the model's training context, or the available
+                memory.
         """
         if tokens > self.trained_context:
             raise ConfigError(
@@ -110,10 +110,10 @@ class ModelShape:
 
 
 def read_shape(path: Path) -> ModelShape | None:
-    """Return what the head of a model file says, or None where it does not.
+    """Return the shape from the header of a model file, or None if it has none.
 
-    A file of another form, or one that says things in another way, is no error:
-    whoever loads it will find out. What is not known is only not shown.
+    A file of another format, or with unusual values, is not an error: it is detected
+    when it is loaded. Until then, the values are just not shown.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -125,7 +125,7 @@ def read_shape(path: Path) -> ModelShape | None:
 
 
 def _shape(values: dict[str, int | str]) -> ModelShape:
-    """Raise KeyError or TypeError where a value is missing, or is no number."""
+    """Build it; raises KeyError or TypeError for missing or invalid values."""
     kind = values["general.architecture"]
 
     def number(name: str) -> int:
@@ -137,7 +137,7 @@ def _shape(values: dict[str, int | str]) -> ModelShape:
     heads = number("attention.head_count")
     return ModelShape(
         layers=number("block_count"),
-        # Both may be left out; these are then llama.cpp's.
+        # Both are optional; the defaults are llama.cpp's.
         kv_heads=number("attention.head_count_kv")
         if f"{kind}.attention.head_count_kv" in values
         else heads,
@@ -150,18 +150,18 @@ def _shape(values: dict[str, int | str]) -> ModelShape:
 
 
 def _values(head: bytes) -> dict[str, int | str]:
-    """Return numbers and texts by name, up to where the head ends.
+    """Return numbers and texts by name, up to the end of the header.
 
     Raises:
-        ValueError: it is no GGUF file of a version that is known.
-        struct.error: it has not even a beginning.
+        ValueError: not a GGUF file of a known version.
+        struct.error: it is too short for a header.
     """
     reader = _Reader(head)
     magic, version, _tensors, count = reader.take("<4sIQQ")
     if magic != b"GGUF" or version not in {2, 3}:
         raise ValueError
     values: dict[str, int | str] = {}
-    # What was read before the head ends, in the vocabulary, may be all that is needed.
+    # The values before the end of the data, in the vocabulary, may suffice.
     with suppress(ValueError, KeyError, struct.error):
         for _ in range(count):
             name = reader.text()
@@ -172,20 +172,20 @@ def _values(head: bytes) -> dict[str, int | str]:
 
 
 class _Reader:
-    """Takes one value after another; what would lie beyond the end is an error."""
+    """Reads one value after another; reading beyond the end is an error."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
 
     def take(self, form: str) -> tuple[Any, ...]:
-        """Raise struct.error where it is not all there."""
+        """Return a value; raises struct.error if it is incomplete."""
         taken = struct.unpack_from(form, self._data, self._at)
         self._at += struct.calcsize(form)
         return taken
 
     def text(self) -> str:
-        """Raise ValueError where it is not all there."""
+        """Return a text; raises ValueError if it is incomplete."""
         (length,) = self.take("<Q")
         # A length of 2**63 is a claim, not a text.
         if length > len(self._data) - self._at:
@@ -194,13 +194,13 @@ class _Reader:
         return self._data[self._at - length : self._at].decode("utf-8", "replace")
 
     def value(self, kind: int) -> object:
-        """Return a number or a text; None for a list, which is passed over."""
+        """Return a number or a text; None for a list, which is skipped."""
         if kind == _STRING:
             return self.text()
         if kind != _LIST:
             return self.take(f"<{_SCALARS[kind]}")[0]
         kind, length = self.take("<IQ")
-        # No list in lists, which could be nested until Python gives up.
+        # No nested lists: deep nesting would exceed Python's recursion limit.
         if kind == _LIST:
             raise ValueError
         for _ in range(length):

@@ -1,5 +1,5 @@
-"""Rewrite a query without its names, and restore the answer.
+"""Replaces names in a query with pseudonyms, and restores them in the answer.
 
 Pure: texts and findings in, texts out. The table of names never leaves the process and
-dies with the query.
+is discarded with the query.
 """

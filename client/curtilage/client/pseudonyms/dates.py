@@ -1,8 +1,8 @@
-"""Move a date by whole weeks and write it again the way it was written.
+"""Shifts a date by whole weeks, in the format in which it was written.
 
-Knows dates with a day, a month and a four-digit year, with the months of seven
-languages. What is no such date, or could be two (``3/4/1980``), is left to others: no
-guess is made.
+Supports dates with a day, a month and a four-digit year, with month names in seven
+languages. Anything else, and an ambiguous date (``3/4/1980``), is not shifted: nothing
+is guessed.
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import Final
 MAX_DATE_CHARS: Final = 40
 
 
-# Of each language the months in full, then cut.
+# For each language the full month names, then the abbreviations.
 _MONTHS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         language: tuple(names.split())
@@ -58,7 +58,7 @@ _MONTHS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 _YEAR_MONTHS: Final = 12
-# Spelled otherwise, by some.
+# Variant spellings.
 _ALSO: Final = {
     "jänner": "januar",
     "mrz": "mär",
@@ -81,7 +81,7 @@ _YEAR: Final = r"(?P<year>[0-9]{4})"
 _MONTH_NAME: Final = rf"(?P<month>{_NAMES})"
 _MONTH_NUMBER: Final = r"(?P<month>[0-9]{1,2})"
 _ORDINAL: Final = r"(?P<ordinal>st|nd|rd|th|er|[º°])?"
-# Which of the first two is the day is not known: both orders are tried.
+# Day and month may be in either order: both are tried.
 _EITHER: Final = r"(?P<{}>[0-9]{{1,2}})/(?P<{}>[0-9]{{1,2}})/"
 _FORMS: Final = tuple(
     re.compile(form, re.IGNORECASE)
@@ -102,20 +102,20 @@ _ORDINALS: Final = {1: "st", 2: "nd", 3: "rd", 21: "st", 22: "nd", 23: "rd", 31:
 
 
 def moved(written: str, *, weeks: int, language: str = "en") -> str | None:
-    """Return a date moved by so many weeks, or None where it cannot be.
+    """Return a date shifted by a number of weeks, or None if it cannot be.
 
-    Whole weeks keep the day of the week, and so what else a text says of it.
+    Whole weeks keep the day of the week, and statements in the text about it.
 
     Args:
         written: the date and nothing else.
         weeks: how far; negative is earlier.
-        language: of the text, in ISO 639-1; whose months it has, where two
-            languages share a name (``agosto``).
+        language: of the text, in ISO 639-1; decides where two languages share a
+            month name (``agosto``).
     """
     if len(written) > MAX_DATE_CHARS:
         return None
-    # Every form and not the first that fits: "3/4/1980" is a date in two of them, and
-    # two days; no guess is made.
+    # All formats and not the first that matches: "3/4/1980" matches two of them, with
+    # two different days; nothing is guessed.
     readings = [match for form in _FORMS if (match := form.fullmatch(written))]
     dated = [(match, day) for match in readings if (day := _date_of(match))]
     if len({day for _, day in dated}) != 1:
@@ -143,7 +143,7 @@ def _date_of(match: re.Match[str]) -> date | None:
 
 
 def _written_like(match: re.Match[str], day: date, language: str) -> str:
-    """Write ``day`` with the separators, case and zeros of what was matched."""
+    """Format ``day`` with the separators, case and zeros of the match."""
     old = {name: text for name, text in match.groupdict("").items() if text}
     numbers = [text for text in (old["day"], old["month"]) if text.isdigit()]
     two = len(numbers) > 1 and all(len(text) > 1 for text in numbers)
@@ -163,7 +163,7 @@ def _written_like(match: re.Match[str], day: date, language: str) -> str:
 
 def _ordinal_like(old: str, day: int) -> str:
     if old.lower() not in _ENGLISH:
-        return old if day == 1 else ""  # 1er, 1º: of the first day only
+        return old if day == 1 else ""  # 1er, 1º: only for the first of a month
     return _cased_like(old, _ORDINALS.get(day, "th"))
 
 
@@ -174,13 +174,13 @@ def _month_like(old: str, number: int, digits: str, language: str) -> str:
     whose = [each for each in _MONTHS if _number(word, each)]
     names = _MONTHS[language if language in whose else whose[0]]
     full, cut = names[:_YEAR_MONTHS], names[_YEAR_MONTHS:]
-    # What is both is taken for a full one ("mai"), but for English "May".
+    # A word that is both counts as a full name ("mai"), except English "May".
     is_cut = word not in full or (word == "may" and cut[0] == "jan")
     return _cased_like(old, (cut if is_cut else full)[number - 1])
 
 
 def _number(word: str, language: str) -> int | None:
-    """Return 1 to 12 for a month of a language, in lower case."""
+    """Return 1 to 12 for a month name of a language, in lower case."""
     names = _MONTHS[language]
     for each in (word, _ALSO.get(word, word)):
         if each in names:

@@ -1,7 +1,7 @@
-"""A rewritten query, and the reading of it that the detectors look at.
+"""The rewritten query, and the variant of it that the detectors inspect.
 
-What was found in one text is believed of another here, and nowhere else. So both are
-made here, from one source, and differ in stand-ins only.
+What the detectors find in one text is accepted for the other, and only here. So both
+are built here, from one source, and differ only in their stand-ins.
 """
 
 from collections.abc import Mapping
@@ -14,21 +14,22 @@ from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.findings import Where
 
-# What the detectors read for a stand-in: a token looks like a name to them. The English
-# model learnt the first. Near the second, of 17, the other model sees fewest names.
+# Shown to the detectors for a stand-in, since a token looks like a name to them. The
+# English model was trained on the first; for the other model, the second was the best
+# of 17 candidates.
 _READ_AS: Final = "[name]"
 _READ_AS_ELSEWHERE: Final = "[x]"
-# Made when the process starts and never handed out.
+# Created when the process starts and never handed out.
 _BRAND: Final = object()
 
 
 class RewrittenText:
-    """One text, rewritten from left to right, as sent and as read.
+    """One text, rewritten from left to right, in both variants.
 
     Args:
         text: of the source.
-        vault: gives the stand-ins.
-        english: whether it is surely English.
+        vault: provides the stand-ins.
+        english: whether the text is certainly English.
     """
 
     def __init__(self, text: str, vault: Vault, *, english: bool = True) -> None:
@@ -39,14 +40,14 @@ class RewrittenText:
         self._outgoing = self._read = ""
 
     def replace(self, place: Place, *, alone: bool = True) -> str:
-        """Replace what is at a place, behind all places before; return by what."""
-        # From the vault and nowhere else: the detectors read a plain word there, so
-        # what is sent in this place is not looked at again.
+        """Replace a place behind all earlier ones; return its stand-in."""
+        # From the vault only: the detectors see a plain word here, so what is sent in
+        # this place is not inspected again.
         whom = self._vault.stand_in
         stand_in = whom(place.data_class, place.of(self._text), alone=alone)
         kept = self._text[self._at : place.start]
         self._outgoing += kept + stand_in
-        # Glued to a bracket, a word of the source would be read as code.
+        # Attached to a bracket, a word of the source would be read as code.
         before = " " if is_word(kept[-1:]) else ""
         after = " " if is_word(self._text[place.end : place.end + 1]) else ""
         self._read += kept + before + self._read_as + after
@@ -60,21 +61,21 @@ class RewrittenText:
 
     @property
     def read(self) -> str:
-        """The text that the detectors look at."""
+        """The text that the detectors inspect."""
         return self._read + self._text[self._at :]
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deidentified:
-    """A query without what was found in it. Only ``deidentified`` builds it.
+    """A query with its findings replaced. Only ``deidentified`` builds it.
 
     Attributes:
-        brand: shows who builds it; not kept.
-        query: what would be sent: the same query with stand-ins.
-        reading: the same with a plain word for each stand-in: what the
-            detectors look at. Every other character is the same.
-        vault: which value each stand-in hides.
+        brand: proof of the builder; not stored.
+        query: the query to be sent, with stand-ins.
+        reading: the same with a plain word for each stand-in, for the
+            detectors. All other characters are the same.
+        vault: the value behind each stand-in.
         counts: how many values of each class were replaced; sorted.
     """
 
@@ -92,8 +93,8 @@ class Deidentified:
     def inspected(self, inspection: Inspection) -> Inspection:
         """Return the inspection of ``reading`` as one of ``query``.
 
-        Stand-ins are made here, of a fixed word and a number, or are a moved
-        date; so what the detectors saw is all that is left of the source.
+        Stand-ins consist of a fixed word and a number, or are a shifted date; so the
+        detectors saw everything that is left of the source.
 
         Raises:
             ValueError: another query was inspected.
@@ -103,7 +104,7 @@ class Deidentified:
         return inspection.moved_to(self.query.payload_digest())
 
     def outgoing_texts(self) -> tuple[str, ...]:
-        """Return every text of the query that would leave."""
+        """Return every text of the query that would be sent."""
         return tuple(leaf.text for leaf in self.query.leaves())
 
 
@@ -116,9 +117,9 @@ def deidentified(
     """Return a query with its texts rewritten.
 
     Args:
-        query: what was inspected.
-        texts: each of its texts, by its place.
-        vault: that gave the stand-ins.
+        query: the inspected query.
+        texts: each of its rewritten texts, by its place.
+        vault: that provided the stand-ins.
         counts: how many values of each class were replaced; sorted.
     """
     return Deidentified(
@@ -131,7 +132,7 @@ def deidentified(
 
 
 def _with_texts(query: Query, texts: Mapping[Where, str]) -> Query:
-    """Return the query with other contents; the places are those of ``leaves``."""
+    """Return the query with other contents; places are those of ``leaves``."""
     contents = {
         at.message: text for at, text in texts.items() if at.json_path == "content"
     }

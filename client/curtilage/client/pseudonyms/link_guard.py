@@ -1,21 +1,21 @@
-"""Tell whether what comes next in a text may become a part of an address.
+"""Detects where the next character of a text may become part of an address.
 
-Sans-IO. Reads a text character by character, in any pieces, with a memory of
-fixed size. Whoever shows an answer may fetch by itself what it links to, so this
-errs towards yes, and keeps several readings of one text at once: what is a tag
-for a browser may be text, a comment or code for whoever made it HTML.
+Sans-IO. Reads a text character by character, in pieces of any size, with a memory of
+fixed size. An application that shows an answer may automatically fetch what it links
+to, so this errs towards yes, and follows several readings of one text at once: a tag
+for a browser may be text, a comment or code for the renderer that produced the HTML.
 
-An address is what follows a scheme or a host's name, the target of a Markdown
-link or picture, the target of a link definition, the argument of a LaTeX command
-that loads something, and every value in an HTML tag. Code of a language in which
-diagrams are drawn may build an address of any of its words, so all of it counts.
-After a style sheet, a script or a control character began nothing is certain any
-more: what a terminal is told to do may take in all that comes. Only white space of
-ASCII ends an address: to HTML and Markdown, the other kinds are letters.
+Addresses are: what follows a scheme or a host name, the target of a Markdown link or
+picture, the target of a link definition, the argument of a LaTeX command that loads a
+file, and every value in an HTML tag. Code of a diagram language may build an address
+from any of its words, so all of it counts. After the start of a style sheet, a script
+or a control character everything counts: a terminal sequence may take in any text that
+follows. Only ASCII white space ends an address: to HTML and Markdown, other white space
+characters are letters.
 
-What a host's name is divided by without being seen is left out, and what stands
-for its marks is read as them. A mark that is written as a reference (``&#47;``,
-``%2F``) has no place in a text, so it opens an address by itself.
+Invisible characters inside a host name are skipped, and look-alikes of its punctuation
+are read as that punctuation. A punctuation mark written as a reference (``&#47;``,
+``%2F``) has no legitimate use in a text, so it opens an address by itself.
 """
 
 import html
@@ -28,8 +28,8 @@ from urllib.parse import unquote
 from curtilage.client.detection.wordlists import words
 
 _SPACE: Final = frozenset(" \t\n\f\r")
-# As far back as one must look: a label of a host's name, or a LaTeX command with
-# its options; and for a scheme that is known, with what stands before it.
+# The longest look-back: a label of a host name, or a LaTeX command with its options;
+# and for a known scheme, the text before it.
 _TAIL_CHARS: Final = 96
 _SCHEME_CHARS: Final = 8
 _ANY_SCHEME_CHARS: Final = 34
@@ -41,12 +41,12 @@ _IPV4_DOTS: Final = 3
 _CONTROL: Final = "\x00-\x08\x0b\x0e-\x1f\x7f-\x9f"
 _DIRECTION: Final = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _MARKS: Final = "\u3002\uff61\uff0e\uff0f\uff1a\uff20\uff3c\uff1f\uff03"
-# Where nothing is open, only these can open something; all else is skipped.
+# When nothing is open, only these can open something; all else is skipped.
 _SIGN: Final = re.compile(rf"[<\[(:/\\.{{`~@&%{_MARKS}{_CONTROL}{_DIRECTION}]")
 CONTROLS: Final = re.compile(f"[{_CONTROL}]")
 _DIRECTIONS: Final = re.compile(f"[{_DIRECTION}]")
-# As browsers and mail programs read a host's name (UTS 46): marks of other widths
-# are marks, and what is not seen is not there.
+# As browsers and mail programs read a host name (UTS 46): full-width punctuation is
+# punctuation, and invisible characters are ignored.
 _FOLDED: Final = str.maketrans(
     _MARKS,
     ".../:@\\?#",
@@ -54,9 +54,9 @@ _FOLDED: Final = str.maketrans(
     "\u202e\u2060\u2061\u2062\u2063\u2064\u2066\u2067\u2068\u2069\ufeff"
     + "".join(map(chr, range(0xFE00, 0xFE10))),
 )
-# What writers of HTML escape; everything else that is escaped is disguised.
+# Characters that HTML authors escape; any other escaped character is a disguise.
 _ESCAPED: Final = frozenset("&<>\"'`= \xa0")
-# Signs and accents may be letters of a name: i❤.ws is a host.
+# Symbols and accents may be letters of a name: i❤.ws is a host.
 _PUNCTUATION: Final = (
     r"\xa1\xa7\xab\xb6\xb7\xbb\xbf\u2010-\u2027\u2030-\u205e\u3001-\u3003\u3008-\u3011"
     r"\u3014-\u301f\uff01-\uff0f\uff1a\uff1b\uff1f\uff20\uff3b-\uff3d\uff5b\uff5d"
@@ -69,7 +69,7 @@ _IPV6: Final = re.compile(r"\[[0-9a-f.%]*:[0-9a-z:.%]*\]\Z", re.IGNORECASE)
 _ANY_SCHEME: Final = re.compile(
     r"(?<![\w\"'])<?[a-z][a-z0-9+.\-]{1,31}:\Z", re.IGNORECASE
 )
-# What stands in a scheme's own part and seldom in a sentence behind a colon.
+# Frequent after a scheme's colon and rare after a colon in a sentence.
 _IN_ADDRESS: Final = frozenset("/\\?@")
 _LOADING: Final = re.compile(
     r"\\(?:include|includegraphics|includesvg|includepdf|includemedia|graphicspath|href"
@@ -79,8 +79,8 @@ _LOADING: Final = re.compile(
     r"|htmlStyle|htmlClass|htmlId|require|unicode|style|class|cssId|bbox)"
     r"\*?\s*(?:\[[^\]\n]{0,60}\]\s*)?\Z"
 )
-# Languages of code that a viewer draws instead of showing, and that may load what
-# they name, or build its address of other words of theirs.
+# Code languages that a viewer renders instead of showing, and that may load what they
+# name, or build its address from other words.
 _DRAWN: Final = words("""
 abc actdiag artifact blockdiag bpmn bytefield c4 c4plantuml canvas chart chartjs d2
 dataview dataviewjs dbml ditaa dot echarts embed erd excalidraw flow flowchart geojson
@@ -102,7 +102,7 @@ _SHORT: Final = words("""
 a b g i p q s u br dd dl dt em hr li mi mn mo ms ol rb rp rt td th tr tt ul
 h1 h2 h3 h4 h5 h6
 """)
-# What may stand between a name and the end of its host, and what decides there.
+# Longest text between a name and the end of its host, and the characters that decide.
 _MAX_BEHIND: Final = 300
 _BEHIND: Final = re.compile(rf"(?:[.@+:%&#;{_MARKS}]|{_IN_LABEL})+")
 _USER: Final = re.compile(r"[\w.+:%\-\u27e6\u27e7]*@[\w\u27e6]")
@@ -118,7 +118,7 @@ _CLOSING: Final = {"<": ">", '"': '"', "'": "'", "{": "}", "[": "]", "]": "["}
 
 
 class _Tag(Enum):
-    """Where in a tag a reading of the text is, as browsers read it."""
+    """State of one reading inside a tag, as browsers parse it."""
 
     BEFORE_NAME = auto()
     NAME = auto()
@@ -131,7 +131,7 @@ class _Tag(Enum):
 
 _VALUES: Final = frozenset((_Tag.BEFORE_VALUE, _Tag.BARE, _Tag.DOUBLE, _Tag.SINGLE))
 _QUOTED: Final = frozenset((_Tag.DOUBLE, _Tag.SINGLE))
-_ANY: Final = "any"  # every character that has no rule of its own
+_ANY: Final = "any"  # every character without a rule of its own
 _NEXT: Final[dict[_Tag, dict[str, _Tag | None]]] = {
     _Tag.BEFORE_NAME: {
         **dict.fromkeys((*_SPACE, "/"), _Tag.BEFORE_NAME),
@@ -207,7 +207,7 @@ class _Tags:
                 self._open |= {_Tag.BEFORE_NAME}
 
     def blank_line(self) -> None:
-        """Give up inside a quoted value: what comes next may be escaped."""
+        """Close quoted values: what comes next may be escaped."""
         self.unending |= bool(self._open & _QUOTED)
 
 
@@ -245,7 +245,7 @@ class _Targets:
             self._depth -= 1
 
     def blank_line(self) -> None:
-        """End it: no link goes on in the next paragraph."""
+        """Close it: no link continues in the next paragraph."""
         self._depth, self._angle, self._fresh = 0, False, False
 
 
@@ -282,17 +282,17 @@ class _Definitions:
             self._label, self._labelled = False, True
 
     def _begin(self, char: str) -> None:
-        # A ">" is the mark of a quote that goes on in the next line.
+        # A ">" marks a quotation that continues in the next line.
         if char not in _SPACE and char != ">":
             self._wait, self._angle, self._bare = False, char == "<", char != "<"
 
     def blank_line(self) -> None:
-        """End what goes on in no other paragraph."""
+        """Close what does not continue in another paragraph."""
         self._label = self._labelled = self._wait = False
 
 
 class _Arguments:
-    """The argument of a LaTeX command that loads what it names."""
+    """The argument of a LaTeX command that loads the file that it names."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -308,12 +308,12 @@ class _Arguments:
             self._depth -= 1
 
     def blank_line(self) -> None:
-        """End it: an argument has no paragraphs."""
+        """Close it: an argument has no paragraphs."""
         self._depth = 0
 
 
 class _References:
-    """Marks and letters that are written as references, up to white space."""
+    """Punctuation and letters written as references, up to white space."""
 
     def __init__(self) -> None:
         self._kind = ""  # "&" or "%", while a reference is being read
@@ -326,7 +326,7 @@ class _References:
 
     @property
     def inside(self) -> bool:
-        # "&#47" is one already when no digit follows.
+        # "&#47" already counts if no digit follows.
         return self._open or (self._kind == "&" and self._read.startswith("#"))
 
     def push(self, char: str) -> None:
@@ -346,24 +346,24 @@ class _References:
             return
         written = f"&{self._read};" if char == ";" else f"&{self._read}"
         if char == ";" or self._read.startswith("#"):
-            told = html.unescape(written)
-            self._open |= told != written and _is_disguised(told[:1])
+            decoded = html.unescape(written)
+            self._open |= decoded != written and _is_disguised(decoded[:1])
         self._kind = ""
 
     def _percent(self, char: str) -> None:
         self._read += char
         try:
-            told = chr(int(self._read, 16))
+            decoded = chr(int(self._read, 16))
         except ValueError:
             self._kind = ""
             return
         if len(self._read) > 1:
-            self._open |= _is_disguised(told)
+            self._open |= _is_disguised(decoded)
             self._kind = ""
 
 
 def _is_disguised(char: str) -> bool:
-    """Tell whether a character is one that nobody writes as a reference."""
+    """Return whether a character is one that authors never write as a reference."""
     if char.isascii():
         return char.isprintable() and char not in _ESCAPED
     return char.translate(_FOLDED) != char or unicodedata.category(char) == "Cf"
@@ -402,23 +402,23 @@ class _Drawings:
             ends |= self._mark == "@" and line.startswith("@end")
             self.inside = not ends
         elif self._first is not None:
-            told = re.split("[^a-z0-9]+", self._first.lower())
+            labels = re.split("[^a-z0-9]+", self._first.lower())
             if self._mark == "@":
-                told = [each for each in told[:1] if each.startswith("start")]
-            # A line of code between marks is no block.
+                labels = [each for each in labels[:1] if each.startswith("start")]
+            # An inline code span is no block.
             closed = self._mark == "`" and "`" in self._first
-            self.inside = not closed and not _DRAWN.isdisjoint(told)
+            self.inside = not closed and not _DRAWN.isdisjoint(labels)
         self._first = None
 
 
 class _Hosts:
-    """A host's name as it goes by; tells when an address begins behind it."""
+    """Reads a host name; reports when an address begins behind it."""
 
     def __init__(self) -> None:
         self._dots = 0
         self._label = self._last = ""
         self._numbers = self._port = False
-        self.opened = ""  # what stands before the name
+        self.opened = ""  # the text before the name
 
     @property
     def idle(self) -> bool:
@@ -449,7 +449,7 @@ class _Hosts:
 
     def _begin(self, char: str, before: str) -> None:
         label = _LABEL.search(before)
-        # Nothing but what is not seen: a label stands before it.
+        # Only invisible characters: a label precedes them.
         if char == "." and (label or not before):
             start = label.start() if label else 0
             self._dots, self._label, self._port = 1, "", False
@@ -462,26 +462,26 @@ class _Hosts:
         last = self._label or self._last
         if self._numbers and last.isdecimal():
             return self._dots >= _IPV4_DOTS
-        # "1." ends a sentence, "e.g." and "p.m." an abbreviation of one letter.
+        # "1." ends a sentence, "e.g." and "p.m." an abbreviation of single letters.
         return bool(self._label or self._dots > 1) and _is_top_label(last)
 
 
 def _is_top_label(label: str) -> bool:
-    """Tell whether a host's name may end so: no list of names is ever whole."""
+    """Return whether a host name may end so; no list of endings is complete."""
     letters = len(label) > 1 and label.isalpha()
     return letters or label.lower().startswith("xn--") or "\u27e6" in label
 
 
 class _Urls:
-    """What follows a scheme or a host's name.
+    """The text after a scheme or a host name.
 
-    In quotes and brackets white space is a part of it.
+    In quotes and brackets white space is part of it.
     """
 
     def __init__(self) -> None:
         self.inside = False
         self._hosts = _Hosts()
-        self._word = False  # behind a word and a colon: a scheme, perhaps
+        self._word = False  # after a word and a colon, which may be a scheme
         self._closed_by = ""
         self._in_tag = False
 
@@ -500,7 +500,7 @@ class _Urls:
             self._word, self._hosts = False, _Hosts()
 
     def _opened(self, char: str, before: str) -> str | None:
-        """Return what stands before an address that begins here."""
+        """Return the text before an address that begins here."""
         read = before[-_SCHEME_CHARS:] + char
         if begun := _SCHEME.search(read):
             return read[max(begun.start() - 1, 0) : begun.start()]
@@ -522,7 +522,7 @@ class _Urls:
             return True
         if self._closed_by:
             closed = char == self._closed_by
-            # Behind a quote an address may go on: "https://x.example/"a.
+            # After a quotation mark an address may continue: "https://x.example/"a.
             self._closed_by = "" if closed else self._closed_by
             return closed and char == ">"
         tag_ended = char == ">" and self._in_tag and not in_tag
@@ -530,19 +530,20 @@ class _Urls:
 
 
 def is_joined(text: str, end: int, *, last: bool) -> bool | None:
-    """Tell whether what ends at ``end`` may be a part of a host's name or command.
+    """Return whether the text up to ``end`` may be part of a host name or command.
 
-    Before ``.evil.example`` or ``@evil.example`` it may. A name before one label
-    alone is its own domain, which nobody holds in readiness; so "Smith.docx" and a
-    sentence that begins without a space may stand, unless a path follows.
+    Before ``.evil.example`` or ``@evil.example`` it may. A name before a single label
+    would be a domain of its own, which an attacker cannot have registered in advance;
+    so "Smith.docx" and a sentence that begins without a space are accepted, unless a
+    path follows.
 
     Args:
-        text: what came so far.
-        end: one past the last character of it.
-        last: no more will come.
+        text: the text so far.
+        end: index after its last character.
+        last: no more text follows.
 
     Returns:
-        None while more must come before it is known.
+        None if it depends on text that has not arrived.
     """
     run = _BEHIND.match(text, end, end + _MAX_BEHIND)
     stop = end if run is None else run.end()
@@ -565,7 +566,7 @@ def is_joined(text: str, end: int, *, last: bool) -> bool | None:
 
 
 class AddressWatch:
-    """Follows a text and tells where an address may be open."""
+    """Follows a text and reports where an address may be open."""
 
     def __init__(self) -> None:
         self._tags = _Tags()
@@ -581,7 +582,7 @@ class AddressWatch:
 
     @property
     def inside(self) -> bool:
-        """Whether what comes next may become a part of an address."""
+        """Whether the next character may become part of an address."""
         return (
             self._over
             or self._turned
@@ -595,7 +596,7 @@ class AddressWatch:
         )
 
     def push(self, text: str) -> None:
-        """Read a piece of the text; takes time by its length alone."""
+        """Read a piece of the text; time is linear in its length."""
         whole, at = self._tail + text, len(self._tail)
         while at < len(whole) and not self._over:
             if self._idle:

@@ -1,19 +1,20 @@
-"""Put the values back into an answer that arrives in pieces.
+"""Restores the values in an answer that arrives in pieces.
 
-Sans-IO. Looks for exactly the stand-ins that were sent and at no offsets, so a
-rewritten, reordered or cut answer is restored as well. Ordinary text passes at
-once: held back is only the longest end that could become a stand-in, and a
-stand-in until the word that it stands in has ended.
+Sans-IO. Searches for exactly the stand-ins that were sent and uses no offsets, so it
+also restores a rewritten, reordered or truncated answer. Ordinary text passes at once:
+held back are only the longest suffix that could become a stand-in, and a stand-in until
+the word that contains it has ended.
 
-Not restored, on purpose, is a stand-in inside an address, or right before the
-rest of a host's name: whoever shows the answer may fetch what it links to, and a
-name put into the address would go out to whom the answer's author chose. Nor is
-one beside a control character. A token nobody sent stays as it is. All are counted.
+Deliberately not restored is a stand-in inside an address, or right before the rest of a
+host name: an application that shows the answer may fetch what it links to, and would
+send the name to a server of the answer author's choice. The same holds next to a
+control character. A token that was not sent stays as it is. All of these are counted.
 
-Small models drop the brackets of a token. ``PERSON_1`` is restored as well where it
+Small models drop the brackets of a token. ``PERSON_1`` is also restored where it
 is a word that was sent: in Markdown's emphasis, with its underscore escaped, before
-``'s``, in capitals or with the first letter as one. As a part of a name in a program
-(``MY_PERSON_1``, ``$PERSON_1``, ``PERSON_1.age``, ``person_1``) it stays, and counts.
+``'s``, in capitals or with only the first letter as one. As part of an identifier in
+code (``MY_PERSON_1``, ``$PERSON_1``, ``PERSON_1.age``, ``person_1``) it is kept and
+counted.
 """
 
 import re
@@ -28,16 +29,16 @@ from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.pseudonyms.link_guard import AddressWatch, is_joined
 from curtilage.client.pseudonyms.vault import BARE_FORM, CLOSING, OPENING, TOKEN
 
-# An answer of 32,768 tokens of the model, five to a stand-in, has fewer.
+# An answer of 32,768 model tokens, five for a stand-in, has fewer.
 MAX_STAND_INS: Final = 10_000
 _MAX_TOKEN_CHARS: Final = 32
-# What before or after a word makes it a part of a name in a program.
+# Characters before or after a word that make it part of an identifier in code.
 _BEFORE_NAME: Final = r"(?<![\w$@#%.&\\])"
 _AFTER_NAME: Final = r"(?![\w$@(\[=]|\.\w|->)"
 _MAX_EMPHASIS: Final = 3
-# It may still become a part of such a name, or the end of an emphasis.
+# It may still become part of such an identifier, or the end of an emphasis.
 _UNDECIDED: Final = re.compile(rf"(?:_{{0,{_MAX_EMPHASIS}}}|s|\.|-)\Z")
-# In German a person's name has an "s" and no apostrophe.
+# In German a person's name takes an "s" and no apostrophe.
 _AS_WORD: Final = (
     rf"{_BEFORE_NAME}{BARE_FORM}(?:(?=s(?!\w))|{_AFTER_NAME})",
     *(
@@ -46,7 +47,7 @@ _AS_WORD: Final = (
     ),
 )
 _EMPHASISED: Final = re.compile(rf"(?<![A-Za-z])({BARE_FORM})_{{1,{_MAX_EMPHASIS}}}\Z")
-# Of any case, and wherever it is: what is not restored is counted.
+# In any case and position: stand-ins that are not restored are counted.
 _BARE: Final = re.compile(r"(?<![^\W_])([A-Za-z]+)\\?_([0-9]{1,4})(?![0-9])")
 
 
@@ -54,13 +55,13 @@ class Restorer:
     """Restores one text, piece by piece.
 
     Args:
-        values: what each stand-in hides.
+        values: the value behind each stand-in.
 
     Attributes:
-        unknown: tokens that were not sent, so far.
-        in_urls: stand-ins left alone because they may be a part of an address.
-        unrestored: what is left in the text instead of a value, so far: both, and
-            tokens that are a part of another word.
+        unknown: number of tokens that were not sent, so far.
+        in_urls: number of stand-ins kept because they may be part of an address.
+        unrestored: number of places without their value, so far: both, and
+            tokens that are part of another word.
     """
 
     def __init__(self, values: Mapping[str, str]) -> None:
@@ -74,10 +75,10 @@ class Restorer:
         self._sorted = sorted((*values, *self._bare))
         self._longest = max(map(len, self._sorted), default=0)
         self._first = {each[:1] for each in self._sorted}
-        # A date only as a word of its own: as digits of a longer number it is none.
-        # Longest first, so that none is taken for a shorter one that it begins with.
-        # Tokens by their form, and then looked up: one by one, each would cost time at
-        # every letter of an answer.
+        # A date only as a word of its own: within a longer number it is not one.
+        # Longest first, so that none matches as a shorter one that it begins with.
+        # Tokens are matched by their form and then looked up: one by one, each would
+        # cost time at every letter of an answer.
         forms = [
             rf"(?<!\w){re.escape(each)}(?!\w)"
             for each in sorted(values, key=len, reverse=True)
@@ -86,30 +87,30 @@ class Restorer:
         if self._bare:
             forms += (TOKEN.pattern, *_AS_WORD)
         self._known = re.compile("|".join(forms)) if forms else None
-        self._before = ""  # the end of what came and was passed on, as it came
-        self._watch = AddressWatch()  # of what was told
+        self._before = ""  # the end of the text that was passed on, as received
+        self._watch = AddressWatch()  # follows the returned text
         self._held: str = ""
         self._seen = 0
-        self._told = 0  # stand-ins in brackets, or without them
-        self._stood = 0  # of these, restored
+        self._recognised = 0  # stand-ins with or without brackets
+        self._restored_count = 0  # of these, restored
         self.unknown = 0
         self.in_urls = 0
 
     @property
     def unrestored(self) -> int:
-        """How many are left instead of a value."""
-        return self.unknown + max(self._told - self._stood, 0)
+        """Number of places without their value."""
+        return self.unknown + max(self._recognised - self._restored_count, 0)
 
     @override
     def __repr__(self) -> str:
-        """Tell how many stand-ins are known; nothing of what they hide."""
+        """Show the number of stand-ins; nothing of the values behind them."""
         return f"<Restorer: {len(self._values)}>"
 
     def push(self, piece: str) -> str:
-        """Return what can be told after one more piece; it may be empty.
+        """Return the text that can be shown after one more piece; may be empty.
 
         Raises:
-            EnclaveError: more stand-ins than an answer can have; each takes time.
+            EnclaveError: more stand-ins than an answer can have; each costs time.
         """
         return self._released(piece, last=False)
 
@@ -117,29 +118,29 @@ class Restorer:
         """Return the rest of the text.
 
         Raises:
-            EnclaveError: it ends inside a token; half a token is no text.
+            EnclaveError: it ends inside a token; half a token is not text.
         """
         return self._released("", last=True)
 
     def _released(self, piece: str, *, last: bool) -> str:
         text, at = self._before + self._held + piece, len(self._before)
-        told: list[str] = []
+        released: list[str] = []
         end = None
         for match in () if self._known is None else self._known.finditer(text, at):
             bare = match[0] in self._bare
             if not bare and match[0] not in self._values:
-                continue  # reads like one, and was not sent
+                continue  # has the form of one, and was not sent
             joined = is_joined(text, match.end(), last=last)
             if joined is None or (
                 bare and not last and _UNDECIDED.match(text, match.end())
             ):
-                # Without its brackets only if none is about to come.
+                # Without its brackets only if none is about to follow.
                 end = min(match.start(), self._first_held(text, at))
                 break
             if bare and last and _is_cut(text, match):
                 raise EnclaveError(FailureReason.ANSWER_INCOMPLETE)
-            told.append(self._passed(text[at : match.start()]))
-            told.append(self._passed(self._restored(match, joined=joined)))
+            released.append(self._passed(text[at : match.start()]))
+            released.append(self._passed(self._restored(match, joined=joined)))
             at = match.end()
         if end is None:
             end = self._first_held(text, at)
@@ -147,21 +148,21 @@ class Restorer:
                 raise EnclaveError(FailureReason.ANSWER_INCOMPLETE)
             end = len(text) if last else end
         self._count(text, end, last=last)
-        # Tokens that nobody sent, each where it ends: with as much of what was told
-        # before as one can have, since pieces cut where they like.
+        # Tokens that were not sent, each where it ends: with as much preceding text as
+        # one can have, since pieces are cut anywhere.
         start = len(self._before)
         self.unknown += sum(
             match.end() > start and match[0] not in self._values
             for match in TOKEN.finditer(text, max(start - _MAX_TOKEN_CHARS, 0), end)
         )
-        told.append(self._passed(text[at:end]))
-        # Enough for a token nobody sent, and for the letter before a date.
+        released.append(self._passed(text[at:end]))
+        # Enough for a token that was not sent, and for the letter before a date.
         self._before = text[max(end - _MAX_TOKEN_CHARS, 0) : end]
         self._held = text[end:]
-        return "".join(told)
+        return "".join(released)
 
     def _count(self, text: str, end: int, *, last: bool) -> None:
-        """Count what reads like a stand-in that was sent, once more is there.
+        """Count what has the form of a stand-in that was sent, once it is complete.
 
         With the same beginning as below; what ends where more may follow waits.
         """
@@ -169,14 +170,14 @@ class Restorer:
         for match in _BARE.finditer(text, max(start - _MAX_TOKEN_CHARS, 0)):
             ends = start <= match.end() < end or (last and match.end() == end)
             token = f"{OPENING}{match[1].upper()}_{match[2]}{CLOSING}"
-            self._told += ends and token in self._values
+            self._recognised += ends and token in self._values
 
     def _passed(self, text: str) -> str:
         self._watch.push(text)
         return text
 
     def _first_held(self, text: str, start: int) -> int:
-        """Return where the longest end begins that could become a stand-in."""
+        """Return where the longest suffix begins that could become a stand-in."""
         tail = max(len(text) - self._longest - _MAX_EMPHASIS, start)
         undecided = _EMPHASISED.search(text, tail) if self._bare else None
         if undecided is not None and undecided[1] in self._bare:
@@ -184,7 +185,7 @@ class Restorer:
         for at in range(max(len(text) - self._longest, start), len(text)):
             if text[at] not in self._first or (at and text[at - 1 : at + 1].isalnum()):
                 continue
-            # Sorted: what begins with an end stands right behind its place.
+            # Sorted: anything with this prefix follows its insertion point.
             end = text[at:]
             place = bisect_left(self._sorted, end)
             if place < len(self._sorted) and self._sorted[place].startswith(end):
@@ -192,27 +193,27 @@ class Restorer:
         return len(text)
 
     def _restored(self, match: re.Match[str], *, joined: bool) -> str:
-        # No answer has so many, and each takes time: an enclave that sends nothing
-        # else must not hold this machine.
+        # No answer has so many, and each costs time: an enclave that sends nothing else
+        # must not block this machine.
         self._seen += 1
         if self._seen > MAX_STAND_INS:
             raise EnclaveError(FailureReason.ANSWER_BROKEN)
-        # An address that the answer's author chose, with the name in it, would be
-        # fetched by whatever shows the answer (the module's head says more).
+        # An address of the answer author's choice, with the name in it, would be
+        # fetched by the application that shows the answer (see the module's docstring).
         token = self._bare.get(match[0], match[0])
         if joined or self._watch.inside:
             self.in_urls += 1
-            self._told += not token.startswith(OPENING)
+            self._recognised += not token.startswith(OPENING)
             return match[0]
-        self._stood += token.startswith(OPENING)
+        self._restored_count += token.startswith(OPENING)
         return self._values[token]
 
 
 class AnswerRestorer:
     """Restores the events of one answer; log-probabilities do not survive it.
 
-    Args:
-        values: what each stand-in hides.
+    values: the value behind each stand-in.
+    values: what each stand-in hides.
     """
 
     def __init__(self, values: Mapping[str, str]) -> None:
@@ -244,7 +245,7 @@ def _is_cut(text: str, match: re.Match[str]) -> bool:
 
 
 def _spellings(token: str) -> Iterator[str]:
-    """Yield how models write a token without its brackets."""
+    """Yield the spellings by which models write a token without its brackets."""
     word, _, number = token[len(OPENING) : -len(CLOSING)].rpartition("_")
     for spelled in (word, word.capitalize()):
         yield f"{spelled}_{number}"
@@ -252,6 +253,6 @@ def _spellings(token: str) -> Iterator[str]:
 
 
 def _shown(text: str) -> Iterator[Delta]:
-    # Their tokens and numbers tell of the text with stand-ins, not of this one.
+    # Log-probabilities belong to the text with stand-ins, so they are dropped.
     if text:
         yield Delta(text=text, logprobs=())

@@ -1,13 +1,13 @@
-"""Rewrite a query so that what was found in it stays here, or say why not.
+"""Replaces the findings in a query with pseudonyms, or reports why it cannot.
 
-Pure. Takes what the detectors found and the classes for which the policy asked
-for pseudonyms; makes the query that may be asked of others and, beside it, the
-reading of it that the detectors must look at before anything leaves. It decides
-nothing: the rewritten query leaves only with an ``Allowed`` of its own.
+Pure. Takes the detectors' findings and the classes for which the policy asks for
+pseudonyms; builds the query that may be sent and, with it, the variant of it that the
+detectors must inspect before anything is sent. It decides nothing: the rewritten query
+is sent only with an ``Allowed`` of its own.
 
-Fails closed. Whatever cannot be replaced for certain (found only in another
-reading of a text, across texts, in a stop string, half inside something else, in a
-longer word) keeps the whole query home.
+Fails closed. A finding that cannot be replaced with certainty (found only in a
+normalised text, across texts, in a stop string, half inside another finding, in a
+longer word) keeps the whole query local.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ from curtilage.client.pseudonyms.deidentified import (
     RewrittenText,
     deidentified,
 )
-from curtilage.client.pseudonyms.obstacles import KeptHomeError
+from curtilage.client.pseudonyms.obstacles import CannotRewriteError
 from curtilage.client.pseudonyms.replacements import (
     PERSON,
     Occurrences,
@@ -53,9 +53,9 @@ def findings_asked(
 ) -> tuple[Finding, ...]:
     """Return the findings for which the policy asks for pseudonyms.
 
-    Those of the classes of every rule that fired and asks for it, at any score:
-    one name too many comes back, too. What the policy excludes or approves stays
-    as it is.
+    These are the findings of the classes of every rule that fired and asks for it, with
+    any score: one name too many is restored, too. What the policy excludes or approves
+    is not replaced.
     """
     fired = {hit.id for hit in decision.rules if hit.route is Route.DEIDENTIFY}
     conditions = (rule.condition for rule in policy.rules if rule.id in fired)
@@ -68,17 +68,17 @@ def findings_asked(
 def deidentify(
     query: Query, findings: Sequence[Finding], *, key: bytes
 ) -> Deidentified | Obstacle:
-    """Rewrite a query, or tell why it must stay as it is, and so at home.
+    """Rewrite a query, or report why it cannot be rewritten and so is kept local.
 
     Args:
-        query: what was inspected.
-        findings: what is to be replaced; see ``findings_asked``. One whose
-            class has no stand-in is left: the second decision judges it.
+        query: the inspected query.
+        findings: to be replaced; see ``findings_asked``. One whose class has no
+            stand-in is kept: the second decision judges it.
         key: of the conversation, 32 bytes; see ``ConversationKeys``.
     """
     try:
         return _rewrite(query, findings, key)
-    except KeptHomeError as kept:
+    except CannotRewriteError as kept:
         return kept.obstacle
     except VaultError:
         return Obstacle.NO_STAND_IN
@@ -86,14 +86,14 @@ def deidentify(
 
 def _rewrite(query: Query, findings: Sequence[Finding], key: bytes) -> Deidentified:
     leaves = tuple(query.leaves())
-    # In the answer, the source's own marks could not be told from ours.
+    # In the answer, the source's own marks would be indistinguishable from ours.
     if any(OPENING in leaf.text or CLOSING in leaf.text for leaf in leaves):
-        raise KeptHomeError(Obstacle.MARK_IN_SOURCE)
-    # They are told token by token, and the tokens would be those of stand-ins.
+        raise CannotRewriteError(Obstacle.MARK_IN_SOURCE)
+    # Log-probabilities are reported by token, and the tokens would be the stand-ins'.
     if query.settings.logprobs:
-        raise KeptHomeError(Obstacle.LOGPROBS)
-    # What was found, and every other place at which the same value stands: detectors
-    # may miss it there, and one that is left would say whom the token hides.
+        raise CannotRewriteError(Obstacle.LOGPROBS)
+    # The findings, and every other occurrence of the same value: detectors may miss it
+    # there, and a remaining one would reveal the person behind the token.
     found = _found_places(leaves, findings)
     replaced = {
         place.of(leaf.text): place.data_class
@@ -118,38 +118,38 @@ def _rewrite(query: Query, findings: Sequence[Finding], key: bytes) -> Deidentif
     values: set[tuple[str, str]] = set()
     for leaf in leaves:
         for place in places[leaf.where]:
-            # What a speaker is called, or a stop string, is no text that the model
-            # could speak of with a stand-in in its place.
+            # The model cannot use a stand-in in place of a speaker's name or a stop
+            # string.
             if leaf.where.json_path != "content":
                 stop = leaf.where.json_path.startswith("stop")
-                raise KeptHomeError(
+                raise CannotRewriteError(
                     Obstacle.STOP_STRING if stop else Obstacle.NOT_CONTENT
                 )
             own = place in found.get(leaf.where, ())
             alone = is_alone(leaf.text, place) and (own or is_rare(place.of(leaf.text)))
             stand_in = texts[leaf.where].replace(place, alone=alone)
             values.add((place.data_class, stand_in))
-    # A stop string that is a part of a stand-in would cut it in two, and half of one
+    # A stop string that is part of a stand-in would cut it in two, and half a stand-in
     # cannot be restored.
     if any(stop in each for stop in query.settings.stop for each in vault.values):
-        raise KeptHomeError(Obstacle.STOP_STRING)
+        raise CannotRewriteError(Obstacle.STOP_STRING)
     outgoing = {at: text.outgoing for at, text in texts.items()}
     for leaf in leaves:
         _require_company(leaf.text, places[leaf.where])
-    # Last, over the very texts that would leave.
+    # Last, on exactly the texts that would be sent.
     require_gone(replaced, outgoing.values())
     counts = Counter(data_class for data_class, _ in values)
     return deidentified(query, texts, vault, tuple(sorted(counts.items())))
 
 
 def _require_company(text: str, places: Sequence[Place]) -> None:
-    """Look for an unknown word beside a name, in the same list, row, key set or tag.
+    """Look for an unknown word next to a name, in the same list, row, key set or tag.
 
-    One name of a list may have been found in another text, where its neighbours here
-    do not stand; what they are, nobody has looked at.
+    One name of a list may have been found in another text, without its neighbours here;
+    these were never inspected.
 
     Raises:
-        KeptHomeError: there is one that is not replaced.
+        CannotRewriteError: there is one that is not replaced.
     """
     people = [
         (place.start, place.end)
@@ -158,7 +158,7 @@ def _require_company(text: str, places: Sequence[Place]) -> None:
     ]
     for start, end in neighbours(text, people):
         if not any(place.start < end and start < place.end for place in places):
-            raise KeptHomeError(Obstacle.STILL_FOUND)
+            raise CannotRewriteError(Obstacle.STILL_FOUND)
 
 
 def _found_places(
@@ -169,17 +169,17 @@ def _found_places(
     for finding in findings:
         if kind_of(finding.data_class) is None:
             continue
-        # Found where two texts meet, or over the whole query: it has no one place.
+        # Found where two texts meet, or over the whole query: it has no single place.
         if finding.where not in texts:
-            raise KeptHomeError(Obstacle.ACROSS_TEXTS)
-        # Its offsets are those of a text that was undone; nobody knows where it
-        # stands in the one that would be sent.
+            raise CannotRewriteError(Obstacle.ACROSS_TEXTS)
+        # Its offsets refer to a normalised text; its place in the text to be sent is
+        # unknown.
         if finding.normalization is not Normalization.RAW:
-            raise KeptHomeError(Obstacle.OTHER_VIEW)
+            raise CannotRewriteError(Obstacle.OTHER_VIEW)
         found = fitted(texts[finding.where], finding)
         places.setdefault(finding.where, []).extend(found)
     if not places:
-        raise KeptHomeError(Obstacle.NOTHING_FOUND)
+        raise CannotRewriteError(Obstacle.NOTHING_FOUND)
     return {
         where: apart(each) for where, each in _without_genitive(texts, places).items()
     }
@@ -188,11 +188,11 @@ def _found_places(
 def _without_genitive(
     texts: Mapping[Where, str], places: Mapping[Where, Sequence[Place]]
 ) -> dict[Where, list[Place]]:
-    """Leave the "s" of "Müllers Befund" outside, where "Müller" is a name as well.
+    """Exclude the "s" of "Müllers Befund", where "Müller" is a name as well.
 
-    German and Dutch write no apostrophe there. The two are one person, and what is left
-    reads as a genitive, in the answer as well: ⟦PERSON_1⟧s. Where only "Jones" stands,
-    nothing says that it is one.
+    German and Dutch write no apostrophe there. Both are one person, and the rest reads
+    as a genitive, also in the answer: ⟦PERSON_1⟧s. Where only "Jones" occurs, nothing
+    indicates a genitive.
     """
     names = {
         name

@@ -1,19 +1,19 @@
-"""Which stand-in each value of one conversation has, and which value it hides.
+"""The stand-in of each value in one conversation, and the value behind it.
 
 Pure and in memory: no I/O, no clock. One vault serves one query, from rewriting
-the question to restoring the answer, and dies with it. Numbers are given by
-first occurrence and everything secret is derived from the conversation's key,
-so the same history gives the same stand-ins with every turn.
+the question to restoring the answer, and is discarded with it. Values are numbered by
+first occurrence and everything secret is derived from the conversation's key, so the
+same history gives the same stand-ins in every turn.
 
-Normalisation, by which two spellings are one value: NFKC, case folded, runs of
-white space as one space. Of a person also without titles (``Dr.``), without a
+Two spellings are one value if they are equal after normalisation: NFKC, case folding,
+runs of white space as one space. For a person also without titles (``Dr.``), without a
 possessive ``'s``, and without full stops and commas: "Dr. Smith", "smith" and
-"SMITH's" are one. Of numbers and codes also without separators.
+"SMITH's" are one. For numbers and codes also without separators.
 
-A single name is that of the one person whose first or last name it was before:
-"Annika Solheim" and later "Annika" have one token. Where two were called so before,
-nothing says which of them is meant, and it has a token of its own. Names that follow
-change nothing, so that a conversation keeps its tokens with every turn.
+A single name belongs to the one person with that first or last name before:
+"Annika Solheim" and later "Annika" have one token. If two people had that name before,
+it is ambiguous and gets a token of its own. Names that follow change nothing, so that a
+conversation keeps its tokens in every turn.
 """
 
 import hmac
@@ -35,17 +35,17 @@ OPENING: Final = "\u27e6"
 CLOSING: Final = "\u27e7"
 TOKEN: Final = re.compile(rf"{OPENING}[A-Z]+_[0-9]{{1,4}}{CLOSING}")
 BARE_FORM: Final = r"[A-Za-z]+\\?_[0-9]{1,4}"
-"""A token without its brackets, as a model may write it: what a source holds of this
-form is never given out, and what an answer holds of it may be restored."""
+"""A token without its brackets, as a model may write it: words of this form in the
+source are never used as tokens, and those in an answer may be restored."""
 _LIKE_TOKEN: Final = re.compile(rf"(?<![A-Za-z]){BARE_FORM}")
-MAX_NUMBER: Final = 9999  # of one kind; the grammar has four digits
+MAX_NUMBER: Final = 9999  # of one kind; the token's grammar has four digits
 KEY_BYTES: Final = 32
 _MAX_WEEKS: Final = 52
 
-# The word of a token for each class that can be replaced. A class that is not
-# here says something about a person by its meaning (a diagnosis, a topic, a
-# word of doubt), or gives access (a secret): no stand-in makes such a query
-# fit to leave.
+# The word of a token for each class that can be replaced. A class that is missing
+# here describes a person by its meaning (a diagnosis, a topic, a word of
+# doubt), or gives access (a secret): no stand-in makes such a query safe
+# to send.
 _KINDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "identifier.direct.person": "PERSON",
@@ -86,7 +86,7 @@ _KINDS: Final[Mapping[str, str]] = MappingProxyType(
         "legal.docket": "DOCKET",
     }
 )
-# Classes that a policy names itself, and the states' numbers, by what they begin with.
+# Prefixes: classes that a policy defines itself, and national numbers.
 _KINDS_BELOW: Final = (
     ("identifier.direct.gov_id.", "ID"),
     ("org.dictionary.", "TERM"),
@@ -99,7 +99,7 @@ _WORDS: Final = frozenset(
     | {"PROFILE", "USERNAME", "EMAIL", "DATE", "AGE"}
 )
 
-# Only words that are no names themselves: "Justice" and "Lady" can be.
+# Only words that are not names themselves: "Justice" and "Lady" can be.
 TITLES: Final = re.compile(
     r"(?:(?:mr|mrs|ms|mx|miss|dr|prof|professor|doctor|sir|madam|rev|sgt|sergeant|"
     r"capt|captain|lt|hon|nurse|herrn?|hr|frau|fräulein|monsieur|madame|mme|mlle|"
@@ -115,7 +115,7 @@ _NAME_MARK: Final = re.compile(r"[.,]")
 
 
 class VaultError(Exception):
-    """A value cannot have a stand-in; the message never repeats it."""
+    """A value cannot have a stand-in; the message never contains it."""
 
 
 def kind_of(data_class: str) -> str | None:
@@ -127,7 +127,7 @@ def kind_of(data_class: str) -> str | None:
 
 
 def normalised(kind: str, written: str) -> str:
-    """Return what two spellings of one value have in common; see above."""
+    """Return the normal form that two spellings of one value share; see above."""
     text = unicodedata.normalize("NFKC", written).casefold()
     if kind in _NAMES:
         text = POSSESSIVE.sub("", TITLES.sub("", text.strip(), count=1))
@@ -138,10 +138,10 @@ def normalised(kind: str, written: str) -> str:
 
 
 class ConversationKeys:
-    """Gives each conversation its key; two processes share none.
+    """Provides the key of each conversation; two processes share none.
 
     Args:
-        random: makes the key of this process.
+        random: generates the key of this process.
     """
 
     def __init__(self, *, random: Callable[[int], bytes] = secrets.token_bytes) -> None:
@@ -149,16 +149,16 @@ class ConversationKeys:
 
     @override
     def __repr__(self) -> str:
-        """Say nothing: whoever holds the key can test guesses."""
+        """Show nothing: with the key, guesses can be tested."""
         return "<ConversationKeys>"
 
     def of(self, query: Query) -> bytes:
         """Return the key of a conversation, 32 bytes.
 
-        Callers send no conversation id, only the history again with every turn,
-        so a conversation is known by its turns up to the first of the user. Two
-        that begin alike share a key, and so how far their dates are moved; what
-        is numbered is numbered for each query alone.
+        Callers send no conversation id, only the history with every turn, so a
+        conversation is identified by its turns up to the first of the user. Two that
+        begin alike share a key, and so the shift of their dates; numbers are assigned
+        for each query separately.
         """
         digest = b""
         for message in query.messages:
@@ -175,7 +175,7 @@ class Vault:
     Args:
         key: the conversation's, 32 bytes.
         source: every text of the query, joined: no stand-in may occur in it.
-        language: of the texts, in ISO 639-1; stand-ins are worded in it.
+        language: of the texts, in ISO 639-1; the language of the stand-ins.
     """
 
     __slots__ = (
@@ -199,23 +199,23 @@ class Vault:
         self._said = {
             each.upper().replace("\\", "") for each in _LIKE_TOKEN.findall(source)
         }
-        # Who is called by a single name: digests of it, and the tokens of people.
+        # People with a single name: digests of it, and the tokens of the people.
         self._called: dict[bytes, set[str]] = {}
 
     def stand_in(self, data_class: str, written: str, *, alone: bool = True) -> str:
-        """Return what stands for a value; the same for the same value.
+        """Return the stand-in of a value; always the same for the same value.
 
-        A token, or for a date that can be read a date moved by whole weeks.
+        A token, or for a readable date a date shifted by whole weeks.
 
         Args:
             data_class: what the value is.
-            written: the value as it stands in the text, without title.
-            alone: it is a word of a sentence, and no part of an address or a file's
-                name, where the whole name cannot come back for a part of it.
+            written: the value as written in the text, without title.
+            alone: whether it is a word of a sentence, not part of an address or a
+                file name, where the full name cannot be restored for a part of it.
 
         Raises:
-            VaultError: its class cannot be replaced, nothing is left of it but
-                marks, or there are too many.
+            VaultError: its class cannot be replaced, it has no letters or digits, or
+                there are too many.
         """
         kind = kind_of(data_class)
         if kind is None:
@@ -223,11 +223,11 @@ class Vault:
         plain = normalised(kind, written)
         if not plain:
             raise VaultError("a value without letters or digits")
-        # A date's spelling is part of it: it comes back as it was written.
-        told = written if kind == "DATE" else plain
-        digest = self._digest(kind, told)
+        # A date's format is part of it, and is restored as it was written.
+        spelling = written if kind == "DATE" else plain
+        digest = self._digest(kind, spelling)
         if not alone and digest in self._called:
-            digest = self._digest(kind, f"|{told}")
+            digest = self._digest(kind, f"|{spelling}")
         if digest not in self._given:
             called = self._called.get(digest, set())
             self._given[digest] = (
@@ -238,7 +238,7 @@ class Vault:
         found = self._given[digest]
         if kind in _NAMES:
             self._call(kind, plain, found)
-        # The first spelling comes back; one with capitals is better than none.
+        # The first spelling is restored; preferably one with capitals.
         known = self._values.get(found)
         if known is None or (known.islower() and not written.islower()):
             self._values[found] = written
@@ -246,38 +246,38 @@ class Vault:
 
     @property
     def values(self) -> Mapping[str, str]:
-        """What each stand-in hides, for the restorer alone."""
+        """The value behind each stand-in, for the restorer alone."""
         return MappingProxyType(self._values)
 
     @override
     def __repr__(self) -> str:
-        """Tell how many; nothing of what they hide."""
+        """Show the number of stand-ins; nothing of the values behind them."""
         return f"<Vault: {len(self._values)}>"
 
     @override
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Refuse to be copied or pickled: it dies with its query."""
+        """Refuse to be copied or pickled: it is discarded with its query."""
         raise TypeError("a Vault cannot be copied")
 
     def _call(self, kind: str, plain: str, token: str) -> None:
-        """Note who is called by the first and the last word of a name."""
+        """Record the first and the last word of a person's name."""
         parts = plain.split()
         for part in {parts[0], parts[-1]} if len(parts) > 1 else ():
             digest = self._digest(kind, part)
             called = self._called.setdefault(digest, set())
             called.add(token)
-            # What stood alone is somebody's of several from now on.
+            # A name used alone before is ambiguous from now on.
             if len(called) > 1 and self._given.get(digest) in called:
                 del self._given[digest]
 
-    def _digest(self, kind: str, told: str) -> bytes:
-        return hmac.digest(self._key, f"{kind}|{told}".encode(), "sha256")
+    def _digest(self, kind: str, spelling: str) -> bytes:
+        return hmac.digest(self._key, f"{kind}|{spelling}".encode(), "sha256")
 
     def _moved(self, kind: str, written: str) -> str | None:
         if kind != "DATE":
             return None
         # One to 52 weeks, either way, never zero; the same for all dates of a
-        # conversation, so that what lies between two of them stays true.
+        # conversation, so that intervals stay correct.
         number = int.from_bytes(hmac.digest(self._key, b"weeks", "sha256"), "big")
         weeks = number % (2 * _MAX_WEEKS) - _MAX_WEEKS
         found = moved(
@@ -285,7 +285,7 @@ class Vault:
             weeks=weeks if weeks < 0 else weeks + 1,
             language=self._language,
         )
-        # What the source says already would come back as something else.
+        # A date that the source contains would be restored as a different one.
         if found is None or found in self._source or found in self._values:
             return None
         return found
@@ -295,8 +295,8 @@ class Vault:
         while self._kinds[kind] < MAX_NUMBER:
             self._kinds[kind] += 1
             bare = f"{word}_{self._kinds[kind]}"
-            # A word of the source must not come back as a value: a token is restored
-            # without its brackets as well.
+            # A word of the source must not be restored as a value: tokens are restored
+            # without their brackets as well.
             if bare not in self._said:
                 return f"{OPENING}{bare}{CLOSING}"
         raise VaultError("more values than tokens")

@@ -1,8 +1,8 @@
-"""The words of tokens in the language of the text that they stand in.
+"""The words of tokens in the language of the text.
 
-A model answers in the language that it reads: ⟦ORT_1⟧ stands in German, ⟦LIEU_1⟧ in
-French. The language is told by its smallest words alone; what a wrong guess costs is a
-word of another language in brackets.
+A model answers in the language that it reads: German texts get ⟦ORT_1⟧, French ones
+⟦LIEU_1⟧. The language is recognised by its most frequent small words alone; a wrong
+guess only costs a foreign word in brackets.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,10 +39,10 @@ _SMALL_WORDS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         ),
     }
 )
-_LEAST: Final = 2  # small words; one may be a name's
+_LEAST: Final = 2  # small words; a single one may be part of a name
 _LANGUAGES: Final = ("de", "fr", "es", "it", "nl", "pt")
-# Words of ASCII capitals, as tokens have them. A kind that is not here (IBAN, EMAIL) is
-# called alike everywhere, or is never spoken of in a sentence.
+# Words of ASCII capitals, as tokens have them. A missing kind (IBAN, EMAIL) has the
+# same name in all languages, or does not occur in sentences.
 _WORDINGS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
         kind: MappingProxyType(dict(zip(_LANGUAGES, row.split(), strict=True)))
@@ -66,7 +66,7 @@ _WORDINGS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 def language_of(texts: Iterable[str]) -> str | None:
     """Return the language of the first text that shows it, in ISO 639-1, or None.
 
-    The first and not all, so that a conversation keeps its tokens with every turn.
+    Only the first, so that a conversation keeps its tokens in every turn.
     """
     for text in texts:
         here = bag(text)

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from contextvars import Context, ContextVar
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from math import ceil
 from typing import Final, Protocol
 
 from curtilage.client import telemetry
@@ -55,6 +57,9 @@ from curtilage.policy.document.routing_plan import QueuePlan
 
 FIRST_PAUSE_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 60.0
+MOST_SPREAD: Final = 0.5
+"""Share of a pause by which it may be shorter or longer."""
+MOST_PAUSE_S: Final = (1 + MOST_SPREAD) * LONGEST_PAUSE_S
 GONE: Final = 410
 UNKNOWN: Final = (
     "nothing waits under this ticket: it was dropped, or nobody came for its answer"
@@ -135,6 +140,11 @@ class Deferring:
         self._sleep = sleep
         self._below = below
         self._loop: asyncio.Task[None] | None = None
+        # When all that waits is asked again; None: it is being asked, or nothing waits.
+        self._next_ms: float | None = None
+        # When it is to be asked even if the pause is not over; a heap.
+        self._due_ms: list[float] = []
+        self._nearer = asyncio.Event()
         self._closed = False
         self.failing = False
         # What is being asked again has its place already.
@@ -156,7 +166,7 @@ class Deferring:
         decision: Decision,
         failures: Sequence[FailureReason],
         *,
-        eta_s: int | None = None,
+        alone_s: int | None = None,
         left: bool,
     ) -> QueuedError | None:
         """Put a query by that nobody could answer, and begin to ask again.
@@ -168,7 +178,8 @@ class Deferring:
             query: as it was asked.
             decision: about it.
             failures: why nobody answered.
-            eta_s: after how long whoever failed is asked again, where that is known.
+            alone_s: for how long those who failed are left alone yet; None: they may
+                be asked at once.
             left: something of it may have left this device.
 
         Raises:
@@ -181,7 +192,7 @@ class Deferring:
             return None
         # One that is asked again has its place, and goes on to have it.
         if ticket := self._ticket.get():
-            return QueuedError(ticket, cause, eta_s=eta_s, left=left)
+            return QueuedError(ticket, cause, left=left)
         request = request_of(query)
         with suppress(UsageError, QueueStoreError):
             query_of(request)  # what could not be read again is not put by
@@ -201,6 +212,9 @@ class Deferring:
                 lambda: self._store.drop(item.ticket),
             )
             self.keep_on()
+            if alone_s is not None:
+                self._go_sooner(alone_s)
+            eta_s = self._within_s(alone_s)
             return QueuedError(item.ticket, cause, eta_s=eta_s, left=left)
         return None
 
@@ -353,18 +367,56 @@ class Deferring:
     def keep_on(self) -> None:
         """Ask again and again, beside the questions, while something may wait."""
         if not self._closed and (self._loop is None or self._loop.done()):
+            # An enclave that was found while nothing waited is of no moment now.
+            self._next_ms, self._due_ms = self._drawn_ms(FIRST_PAUSE_S), []
             # In a context of its own: it asks for everybody, and not for the program
             # whose question happened to start it.
             self._loop = asyncio.get_running_loop().create_task(
                 self._again_and_again(), context=Context()
             )
 
+    def reachable(self) -> None:
+        """Note that an enclave was found to be there, and ask again soon."""
+        self._go_sooner(0)
+
+    def _go_sooner(self, seconds: float) -> None:
+        """Ask again when so many seconds are over, and not when the pause is."""
+        first_ms = self._now_ms() + 1000 * seconds
+        last_ms = first_ms + 1000 * FIRST_PAUSE_S
+        # One try is for all that waits: many questions at once need no more of them.
+        if any(first_ms <= each <= last_ms for each in self._due_ms):
+            return
+        # Not all at the same moment: many clients lost the same network.
+        drawn_s = FIRST_PAUSE_S * self._below(_SPREAD) / _SPREAD
+        heappush(self._due_ms, first_ms + 1000 * drawn_s)
+        self._nearer.set()
+
+    def _within_s(self, alone_s: int | None) -> int | None:
+        """Return within how many seconds the next try is; None: it is not known.
+
+        Of an enclave that failed, the try may be one whether it is there at all.
+
+        Args:
+            alone_s: as for ``put``.
+        """
+        # While others are asked again, their answers take as long as they take.
+        next_ms = self._next_ms
+        if next_ms is None or self._closed:
+            return None
+        if alone_s is not None:
+            # Those who are left alone are not asked before, though the pause be over.
+            next_ms = self._now_ms() + 1000 * (alone_s + FIRST_PAUSE_S)
+        return max(1, ceil((next_ms - self._now_ms()) / 1000))
+
+    def _drawn_ms(self, pause_s: float) -> float:
+        """Return when a pause is over that begins now."""
+        spread = 1 - MOST_SPREAD + 2 * MOST_SPREAD * self._below(_SPREAD) / _SPREAD
+        return self._now_ms() + 1000 * pause_s * spread
+
     async def _again_and_again(self) -> None:
         pause_s = FIRST_PAUSE_S
         while True:
-            # Not all at the same moment: many clients lost the same network.
-            spread = 0.5 + self._below(_SPREAD) / _SPREAD
-            await self._sleep(pause_s * spread)
+            await self._paused()
             # A disk that is full just now may not be so later.
             drained = Drained(waiting=1)
             try:
@@ -379,6 +431,29 @@ class Deferring:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             if drained.answered:
                 pause_s = FIRST_PAUSE_S
+            self._next_ms = self._drawn_ms(pause_s)
+
+    async def _paused(self) -> None:
+        """Wait until it is time to ask again, which may come nearer meanwhile."""
+        pause_ms = next_ms = self._next_ms or 0.0
+        over = False
+        while not over:
+            self._nearer.clear()
+            self._next_ms = next_ms = min([pause_ms, *self._due_ms[:1]])
+            left_s = max(0.0, next_ms - self._now_ms()) / 1000
+            sleeps = asyncio.ensure_future(self._sleep(left_s))
+            nearer = asyncio.ensure_future(self._nearer.wait())
+            try:
+                await asyncio.wait(
+                    {sleeps, nearer}, return_when=asyncio.FIRST_COMPLETED
+                )
+                over = sleeps.done()
+            finally:
+                sleeps.cancel()
+                nearer.cancel()
+        while self._due_ms and self._due_ms[0] <= next_ms:
+            heappop(self._due_ms)
+        self._next_ms = None
 
     async def close(self) -> None:
         """Stop asking again, and close the store; what waits in a file waits on."""

@@ -1,5 +1,5 @@
-"""The way to the enclave: the only folder that may seal, and the only one to send.
+"""The connection to the enclave: the only folder that may seal, and the only sender.
 
-Takes of a query what ``policy.decision`` allowed and nothing else. May not import
-detection, the local model or the audit trail.
+It receives what ``policy.decision`` allowed and nothing else of a query. It must not
+import detection, the local model or the audit trail.
 """

@@ -1,7 +1,7 @@
-"""How the relay knows its customer, and how we know the relay: files, read once.
+"""Credentials for the relay and the authorities trusted for it, read once from files.
 
-A certificate, a key of it, a private authority, an API key. Their contents are
-in no argument of a process, no ``repr`` and no error; errors name the file.
+A client certificate and its key, a private CA, an API key. Their contents are never in
+a process argument, a ``repr`` or an error; errors name the file.
 """
 
 import ssl  # noqa: TID251 - a door
@@ -14,12 +14,12 @@ from curtilage.client.tls import read_token, tls_context, trouble
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayAccess:
-    """What to show the relay, and whom to take for it.
+    """Client credentials for the relay, and the TLS trust for it.
 
     Attributes:
         tls: for connections to the relay.
         api_key: the bearer token, or None.
-        readable_by_others: the API key's file, where others may read it.
+        readable_by_others: the API key's file, if other users may read it.
     """
 
     tls: ssl.SSLContext = field(repr=False)
@@ -43,16 +43,16 @@ def read_access(
 
     Args:
         ca: certificates (PEM) of the only authorities to trust for the relay;
-            None: those that the system trusts.
+            None: the system's trust store.
         certificate: our certificate and its chain (PEM), if the relay wants one.
         certificate_key: its private key (PEM); None: in the same file.
         key: a file with the API key that the relay's operator gave us.
 
     Raises:
-        ConfigError: one cannot be read or is not what it should be; names it.
+        ConfigError: a file cannot be read or has the wrong content; names the file.
     """
-    # Read once, at the start: what is exchanged later takes effect when somebody
-    # restarts the client, and not in the middle of a query.
+    # Read once, at the start: a renewed file takes effect when the client is restarted,
+    # not in the middle of a query.
     tls = tls_context(ca)
     if certificate is not None:
         _load_certificate(tls, certificate, certificate_key)
@@ -72,9 +72,9 @@ def _load_certificate(
     key = None if certificate_key is None else str(certificate_key)
     named = certificate if certificate_key is None else certificate_key
 
-    # Without this, OpenSSL would ask at the terminal, and a service hang at its start.
+    # Without this, OpenSSL would prompt at the terminal, and a service would hang.
     def no_password() -> str:
-        raise ConfigError(f"{named}: the key is encrypted, and nobody can be asked")
+        raise ConfigError(f"{named}: the key is encrypted; use one without a password")
 
     try:
         tls.load_cert_chain(str(certificate), key, no_password)

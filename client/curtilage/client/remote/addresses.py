@@ -1,6 +1,6 @@
-"""Where the relay and the mirror of the key list are, as a person wrote it.
+"""Addresses of the relay and of the mirror of the key list, as configured.
 
-Whatever is there is sent sealed bytes, or asked for public ones; it holds no text.
+The relay is sent sealed bytes; both are asked for public data. No query text is here.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from curtilage.client.tls import is_loopback
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayAddress:
-    """Where the relay is, and which of its gateways is meant.
+    """Address of the relay and of one of its gateways.
 
     Attributes:
         url: ``https://host[:port]/name``; plain ``http`` on loopback only.
@@ -25,16 +25,16 @@ class RelayAddress:
         """Check an address.
 
         Args:
-            text: the address as a person wrote it.
-            plain_loopback: whether ``http`` to this machine is acceptable,
-                which a development policy alone says.
+            text: the address as configured.
+            plain_loopback: whether ``http`` to this machine is acceptable; only a
+                development policy permits it.
 
         Raises:
-            ConfigError: not such an address; says which rule it breaks.
+            ConfigError: not a valid address; names the rule that it breaks.
         """
         url = _split(text)
-        # An address that says more than a host and a name is a mistake, or carries a
-        # secret; and a password in it would be sent.
+        # An address with more than a host and a name is a mistake or carries a secret;
+        # a password in it would be sent.
         if url is None or not url.hostname:
             raise ConfigError(f"relay address {text!r}: expected https://host/name")
         if url.query or url.fragment or url.username or not url.path.strip("/"):
@@ -52,7 +52,7 @@ class RelayAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorAddress:
-    """Where an independent copy of the key list is.
+    """Address of an independent copy of the key list.
 
     Attributes:
         url: ``https://host[:port]/path``; plain ``http`` on loopback only.
@@ -65,7 +65,7 @@ class MirrorAddress:
         """Check an address; see ``RelayAddress.parse``.
 
         Raises:
-            ConfigError: not such an address.
+            ConfigError: not a valid address.
         """
         url = _split(text)
         if url is None or not url.hostname or url.username or url.fragment:
@@ -79,7 +79,7 @@ def _split(text: str) -> SplitResult | None:
     """Split an HTTP address; None for anything else."""
     try:
         url = urlsplit(text)
-        _ = url.port  # refuses what is no number
+        _ = url.port  # raises if it is not a number
     except ValueError:
         return None
     return url if url.scheme in {"http", "https"} else None

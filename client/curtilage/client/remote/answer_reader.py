@@ -1,8 +1,8 @@
-"""What stands inside the seal of an answer: events, one object, or a refusal.
+"""Readers of an answer's content: server-sent events, one JSON object, or a refusal.
 
-Pure. Reads server-sent events, comments and all, and JSON with white space
-around it: a shaped answer is full of both. Each reader knows its own end mark, so
-that an answer can be shown as finished before the rest of its frames has come.
+Pure. Comments in the event stream and white space around the JSON are accepted: a
+shaped answer is padded with them. Each reader knows its own end mark, so an answer can
+be shown as finished before the remaining frames arrive.
 """
 
 import json
@@ -26,7 +26,7 @@ MAX_HELD_BYTES: Final = 8 * 1024 * 1024
 """Of one event or one object; thousands of times the largest answer."""
 
 _AROUND_BYTES: Final = 64
-"""What stands around the evidence, `{"evidence":}`, and more."""
+"""Bytes allowed for the wrapper around the evidence, `{"evidence":}`, and more."""
 _OK: Final = 200
 _BAD_REQUEST: Final = 400
 _REASONS: Final = {
@@ -36,21 +36,21 @@ _REASONS: Final = {
     504: FailureReason.TIMEOUT,
 }
 _SOON: Final = re.compile(rb"[0-9]|10")
-"""Seconds that are worth waiting for."""
+"""Longest Retry-After that is honoured, in seconds."""
 _REPLAYED: Final = "replayed"
 _JSON_SPACE: Final = b" \t\r\n"
-# What the depth of JSON hangs on, outside a string and inside of one. A single
-# backslash matches at the end of what is there only: it escapes what comes.
+# The tokens that determine the nesting depth of JSON, outside and inside a string. A
+# single backslash matches only at the end of the data: it escapes the next byte.
 _OUTSIDE: Final = re.compile(rb'["{}\[\]]')
 _INSIDE: Final = re.compile(rb'"|\\.|\\', re.DOTALL)
 _LEVELS: Final = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
 
 
 class ContentReader:
-    """Takes the content of an answer as it comes; a failure is final.
+    """Base class: reads the content of an answer as it arrives; a failure is final.
 
-    As it is, this is the content before any head: there is none, so anything is
-    broken.
+    An instance of this class represents the content before any head: there is none,
+    so anything is an error.
 
     Attributes:
         finished: the end of the answer, once its end mark was read.
@@ -69,10 +69,10 @@ class ContentReader:
         raise EnclaveError(FailureReason.ANSWER_BROKEN)
 
     def end(self) -> Finished:
-        """Return the end, once nothing more comes.
+        """Return the end of the answer, once all content was pushed.
 
         Raises:
-            EnclaveError: the content stops before its end mark.
+            EnclaveError: the content ended before its end mark.
         """
         if self.finished is None:
             raise EnclaveError(FailureReason.ANSWER_INCOMPLETE)
@@ -98,20 +98,20 @@ class EventStream(ContentReader):
             yield from self._event(event)
 
     def _event(self, data: bytes) -> Iterator[AnswerEvent]:
-        # Behind the end mark stand comments, which are filler; an event there would be
-        # text that was added to a complete answer.
+        # Only comments (filler) may follow the end mark; an event there would be text
+        # added to a complete answer.
         if self.finished is not None:
             _broken()
         if data == SSE_END:
-            # Both marks are wanted, the model's reason and the stream's end: with one
-            # of them, an engine that died half way would pass for one that was done.
+            # Both the model's finish reason and the stream's end mark are required:
+            # otherwise an engine that crashed half way would look like one that ended.
             if self._last is None:
                 raise EnclaveError(FailureReason.ANSWER_INCOMPLETE)
             self.finished = self._last
             return
         chunk = _object(data)
         if "error" in chunk:
-            # Once something was shown, the answer is cut, whatever cut it.
+            # Once a part was shown, any error means that the answer was cut.
             _refuse(None if self._told else _status_of(chunk))
         choice = _first_choice(chunk)
         # A first event may name the role and hold no text.
@@ -124,7 +124,7 @@ class EventStream(ContentReader):
 
 
 class JsonText(ContentReader):
-    """One JSON object and white space around it; ``parsed`` says what it means.
+    """One JSON object with white space around it; ``parsed`` interprets it.
 
     Args:
         most_bytes: of the object; a longer one is broken.
@@ -141,40 +141,40 @@ class JsonText(ContentReader):
 
     @override
     def push(self, data: bytes) -> Iterator[AnswerEvent]:
-        """Keep it until the object ends, then yield what it says."""
-        # White space before and behind is filler. It is not kept: a bucket may hold
-        # megabytes of it, and an object of a hundred octets.
+        """Buffer the data until the object ends, then yield what it contains."""
+        # White space before and after is filler. It is not buffered: a bucket may hold
+        # megabytes of it around an object of a hundred bytes.
         if not self._object or self._over:
             data = data.lstrip(_JSON_SPACE)
         if not data:
             return
         if self._over:
             _broken()
-        # The end is looked for as bytes come, each seen once: parsing again with each
-        # frame would take time by the square of the answer.
+        # The end is searched incrementally, each byte once: parsing again with each
+        # frame would take time quadratic in the length of the answer.
         self._object += data
         end = self._object_end()
-        # What fills the frame behind the object is none of it.
+        # Filler in the frame behind the object does not count.
         if (len(self._object) if end is None else end) > self._most_bytes:
             _broken()
         if end is not None:
             self._over = True
-            # A second object behind the first: two readers could take another one.
+            # A second object: two readers could each take a different one.
             if bytes(self._object[end:]).strip(_JSON_SPACE):
                 _broken()
             yield from self.parsed(_object(bytes(self._object[:end])))
 
     def parsed(self, value: dict[str, object]) -> Iterator[AnswerEvent]:
-        """Yield what the object says, and set ``finished``.
+        """Yield the object's events, and set ``finished``.
 
         Raises:
-            EnclaveError: it is no answer, or it is a refusal.
+            EnclaveError: it is not an answer, or it is a refusal.
         """
         del value
         _broken()
 
     def _object_end(self) -> int | None:
-        """Return where the first object ends, or None as long as it does not."""
+        """Return where the first object ends, or None if it is incomplete."""
         while match := (_INSIDE if self._quoted else _OUTSIDE).search(
             self._object, self._scanned
         ):
@@ -185,7 +185,7 @@ class JsonText(ContentReader):
                 self._depth += _LEVELS[token]
                 if self._depth <= 0:
                     return match.end()
-            # A backslash at the end of what is there: what it escapes is still to come.
+            # A backslash at the end of the data: the byte that it escapes is missing.
             elif len(token) == 1:
                 self._scanned = match.start()
                 return None
@@ -199,7 +199,7 @@ class Completion(JsonText):
     @override
     def parsed(self, value: dict[str, object]) -> Iterator[AnswerEvent]:
         """Yield the answer's text and end."""
-        # An engine that fails once the head has left can only say so here, behind 200.
+        # An engine that fails after sending the head reports it here, after 200.
         if "error" in value:
             _refuse(_status_of(value))
         choice = _first_choice(value)
@@ -212,7 +212,7 @@ class Completion(JsonText):
 
 
 class Problem(JsonText):
-    """A refusal whose words tell more than its status (RFC 9457).
+    """A refusal in problem JSON, more specific than its status (RFC 9457).
 
     Args:
         date: the ``date`` field of the same response.
@@ -224,27 +224,27 @@ class Problem(JsonText):
 
     @override
     def parsed(self, value: dict[str, object]) -> Iterator[AnswerEvent]:
-        """Raise what it says."""
-        # RFC 9458, section 6.5.2: a date that is refused may be corrected, once. It
-        # came out of the seal, so it is the enclave that says so, and not the relay.
+        """Raise the reason."""
+        # RFC 9458, section 6.5.2: a refused date may be corrected, once. The problem
+        # was inside the seal, so it comes from the enclave and not from the relay.
         if value.get("type") == media.PROBLEM_DATE:
             raise DateRefusedError(self._date)
-        # Of a closed set: words that come from the other side enter no error.
+        # Mapped to a closed set: text of the other side enters no error.
         code = _REPLAYED if value.get("code") == _REPLAYED else str(_BAD_REQUEST)
         raise EnclaveError(FailureReason.REFUSED, code=code)
 
     @override
     def end(self) -> Finished:
-        """Refuse: a refusal without words is one all the same."""
+        """Refuse: a refusal without a body is still one."""
         raise EnclaveError(FailureReason.REFUSED, code=str(_BAD_REQUEST))
 
 
 class Nothing(JsonText):
-    """The answer to a cover request: an object that says nothing."""
+    """The answer to a cover request: an object without content."""
 
     @override
     def parsed(self, value: dict[str, object]) -> Iterator[AnswerEvent]:
-        """Take note of the end."""
+        """Record the end."""
         del value
         self.finished = Finished(
             finish_reason="stop", prompt_tokens=0, completion_tokens=0
@@ -256,7 +256,7 @@ class FreshEvidence(JsonText):
     """The answer to a challenge: an object with evidence, unverified.
 
     Args:
-        most_bytes: that evidence may have.
+        most_bytes: largest size of the evidence.
 
     Attributes:
         evidence: JSON bytes of the evidence, once they were read.
@@ -267,7 +267,7 @@ class FreshEvidence(JsonText):
         self.evidence: bytes | None = None
 
     def read(self, head: bhttp.ResponseHead) -> ContentReader:
-        """Return the reader of the content behind a head: this one, or a refusal's.
+        """Return the reader for the content of a head: this one, or a refusal's.
 
         Raises:
             EnclaveError: as ``content_reader``.
@@ -277,8 +277,8 @@ class FreshEvidence(JsonText):
 
     @override
     def parsed(self, value: dict[str, object]) -> Iterator[AnswerEvent]:
-        """Take out the evidence; an error object, also behind a 200, is none."""
-        # Nothing but the evidence: what it is worth, the verifier says.
+        """Extract the evidence; an error object, even after a 200, is a refusal."""
+        # Extracted only; the verifier judges it.
         evidence = value.get("evidence")
         if not isinstance(evidence, dict) or len(value) != 1:
             _broken()
@@ -293,8 +293,8 @@ def content_reader(head: bhttp.ResponseHead) -> ContentReader:
     """Return the reader of a chat answer's content.
 
     Raises:
-        EnclaveError: the head alone refuses: no status but 200 is an answer, so
-            a redirect is none, and nothing of it is followed or kept.
+        EnclaveError: the head alone refuses. Only status 200 is an answer; a redirect
+            is not followed, and nothing of it is kept.
     """
     media_type = _refused_unless_ok(head)
     if isinstance(media_type, ContentReader):
@@ -317,24 +317,24 @@ def nothing_reader(head: bhttp.ResponseHead) -> ContentReader:
 
 
 def _refused_unless_ok(head: bhttp.ResponseHead) -> ContentReader | bytes:
-    # Behind a proxy in the enclave, a redirect would name another party. No status but
-    # 200 carries an answer, and a head is never acted upon.
+    # Behind a proxy in the enclave, a redirect would name another party. Only status
+    # 200 carries an answer, and nothing else in a head is acted upon.
     fields = dict(head.fields)
     media_type = fields.get(b"content-type", b"").partition(b";")[0].strip()
     if head.status == _BAD_REQUEST and media_type == media.PROBLEM_JSON.encode():
         return Problem(parse_date(fields.get(b"date", b"")))
     if head.status != _OK:
-        # Inside the seal: of a relay that says 'later' nobody knows whom it asked.
+        # Trusted because it was sealed; a Retry-After from the relay could be forged.
         said = fields.get(b"retry-after", b"")
         _refuse(head.status, int(said) if _SOON.fullmatch(said) else None)
     return media_type
 
 
 def _refuse(status: int | None, retry_after_s: int | None = None) -> NoReturn:
-    """Raise what a status means; without one, the answer was cut."""
+    """Raise the reason for a status; without a status, the answer was cut."""
     if status is None:
         raise EnclaveError(FailureReason.ANSWER_INCOMPLETE)
-    # The number alone, and only where nothing better is known; it is three digits.
+    # The number alone (three digits), and only where no better reason is known.
     reason = _REASONS.get(status, FailureReason.REFUSED)
     code = str(status) if reason is FailureReason.REFUSED else None
     later = retry_after_s if reason is FailureReason.BUSY else None
@@ -346,15 +346,15 @@ def _broken() -> NoReturn:
 
 
 def _status_of(value: dict[str, object]) -> int | None:
-    """Return the status that an error object names, which is no success."""
+    """Return the status that an error object names, unless it means success."""
     status = _member(value.get("error"), "status")
     refusals = range(_OK + 100, 600)
     return status if isinstance(status, int) and status in refusals else None
 
 
 def _object(data: bytes) -> dict[str, object]:
-    # From an enclave that was verified, and still not trusted with this process: deep
-    # nesting raises RecursionError, a number of a million digits ValueError.
+    # A verified enclave is still not trusted with this process: deep nesting raises
+    # RecursionError, a number of a million digits ValueError.
     try:
         value: object = json.loads(data)
     except (ValueError, RecursionError):
@@ -375,8 +375,8 @@ def _finished(choice: dict[str, object], holder: dict[str, object]) -> Finished:
     reason = choice.get("finish_reason")
     usage = holder.get("usage")
     counts = cast("dict[str, object]", usage) if isinstance(usage, dict) else {}
-    # "tool_calls" or "content_filter" would be an answer of a kind that was not asked
-    # for; to show it as a complete one would be wrong.
+    # "tool_calls" or "content_filter" would be a kind of answer that was not requested;
+    # it must not be shown as a complete one.
     if not isinstance(reason, str) or reason not in {"stop", "length"}:
         _broken()
     return Finished(
@@ -387,7 +387,7 @@ def _finished(choice: dict[str, object], holder: dict[str, object]) -> Finished:
 
 
 def _count(value: object) -> int:
-    # Only counted and shown; nothing is decided by them, so nonsense is no failure.
+    # For display only; no decision depends on it, so a bad value is not a failure.
     return value if isinstance(value, int) and value >= 0 else 0
 
 
@@ -402,8 +402,8 @@ def _logprobs(choice: dict[str, object]) -> tuple[tuple[str, float], ...]:
 
 
 def _finite(value: float) -> float:
-    # JSON as Python reads it knows NaN and Infinity, which no other reader would take
-    # from us when the answer is written on.
+    # Python's JSON parser accepts NaN and Infinity; other parsers would reject them
+    # when the answer is serialised again.
     try:
         number = float(value)
     except OverflowError:
@@ -414,8 +414,8 @@ def _finite(value: float) -> float:
 
 
 def _text(value: str) -> str:
-    """Return a text that can be written on; half a character cannot."""
-    # "\\ud800" is well-formed JSON, and no text; it would fail where it is printed.
+    """Return a text that can be encoded; a lone surrogate cannot."""
+    # "\\ud800" is well-formed JSON and not valid text; it would fail when printed.
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -1,17 +1,17 @@
-"""The challenge to an enclave for the strictest data: show yourself, now.
+"""Challenges to an enclave: fresh evidence, demanded before the strictest data.
 
-Evidence shows that a key was made in a machine that was verified. It does not show
-that this machine still runs: an attacker who copied the key out of it, or took it apart
-since, shows the same evidence. So before a query of such data, and over the
-same key, the enclave is asked for evidence over random bytes that could not be known
-beforehand. It is asked once for each key, and again when the last answer is older
-than the policy lets evidence be. A refusal is remembered for a minute. That the
-enclave is busy is not: it shows itself to one client every few seconds.
+Evidence shows that a key was made in a verified machine. It does not show that the
+machine still runs: an attacker who has since copied the key or opened the machine can
+present the same evidence. So before a query with such data, the enclave must return
+evidence for the same key over unpredictable random bytes. One challenge is sent for
+each key, and another when the last answer is older than the policy's limit. A refusal
+is remembered for a minute. "Busy" is not: an enclave produces evidence for only one
+client every few seconds.
 
-Nothing is sent from here: the enclave's client sends a challenge and brings back what
-came of it. Its content and its answer's are sealed and sized as a short query's, but
-a relay can tell it: it always has the smallest size and the one bucket, and the query
-follows its last frame at once. So the relay learns that the data demanded one.
+This module sends nothing: the enclave's client sends the challenge and returns the
+result. Question and answer are sealed and sized like those of a short query, but a
+relay can recognise them: always the smallest size and the one bucket, and the query
+follows the last frame at once. So the relay learns that the data demanded a challenge.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.remote.requests import ChallengeRequest, Records
 
 NEGATIVE_TTL: Final = timedelta(seconds=60)
-# These say something of the key, the clock, the trail or the hour, and nothing of
-# how the enclave answers a challenge; they are not remembered.
+# Caused by the key, the clock, the audit trail or the load, not by how the enclave
+# answers challenges; so they are not remembered.
 _PASSED_ON: Final = frozenset(
     {
         FailureReason.BUSY,
@@ -45,15 +45,15 @@ _PASSED_ON: Final = frozenset(
 
 
 class Challenges:
-    """Which key has answered a challenge, and when.
+    """Records which key answered a challenge, and when.
 
     Args:
         clock: the time, aware UTC.
         random: makes the nonces.
 
     Attributes:
-        turn: held while a challenge is sent, so that queries that begin together
-            wait for one answer instead of asking each for its own.
+        turn: lock held while a challenge is sent, so that concurrent queries wait for
+            one answer instead of each sending a challenge.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class Challenges:
         Args:
             key: verified.
             requirement: what the query's data need.
-            challenged: take a challenge for answered; else it must have been.
+            challenged: assume that a challenge was answered; else it must have been.
 
         Raises:
             EnclaveError: the first thing that is not met; ``code`` has them all.
         """
-        # All that is lacking is named, so that an operator need not mend them one by
-        # one.
+        # All that is missing is named, so that an operator need not fix one thing at a
+        # time.
         lacking = unmet(
             key,
             requirement,
@@ -94,38 +94,38 @@ class Challenges:
             raise EnclaveError(reason, code=",".join(lacking))
 
     def is_fresh(self, key: VerifiedKey, requirement: Requirement) -> bool:
-        """Tell whether a key has answered, recently enough."""
+        """Return whether the key answered a challenge recently enough."""
         if self._answered is None or self._answered[0] != key.key_configs_digest:
             return False
         since = self._clock() - self._answered[1]
         lasts = timedelta(seconds=requirement.challenge_age_s or 0)
-        # Below zero, the clock was set back: then the age of the answer is not known.
+        # Negative: the clock was set back, so the age of the answer is unknown.
         return timedelta() <= since < lasts
 
     def new(self, key: VerifiedKey, records: Records) -> ChallengeRequest:
-        """Return a challenge to be sent to a key.
+        """Return a challenge for a key.
 
         Raises:
-            EnclaveError: it was refused less than a minute ago.
+            EnclaveError: a challenge was refused less than a minute ago.
         """
-        # Else each query would pay for a challenge that will fail, and a relay would
+        # Otherwise each query would send a challenge that will fail, and a relay would
         # see one for each.
         digest, until = self._refused or ("", self._clock())
         if digest == key.key_configs_digest and self._clock() < until:
             raise EnclaveError(FailureReason.UNMET_CHALLENGE, code="challenge")
-        # Drawn now: evidence over bytes that were known before shows nothing of now.
+        # Drawn now: evidence over bytes that were known earlier proves nothing.
         nonce = self._random(NONCE_BYTES)
         return ChallengeRequest(nonce=nonce, asked=self._clock(), records=records)
 
     def verify(
         self, challenge: ChallengeRequest, key: VerifiedKey, expectations: Expectations
     ) -> None:
-        """Verify what came back for a challenge, and remember that it held.
+        """Verify the evidence that answers a challenge, and remember that it held.
 
         Args:
-            challenge: that was sent and answered.
-            key: it was sealed to.
-            expectations: of the policy.
+            challenge: as sent and answered.
+            key: that it was sealed to.
+            expectations: the policy's.
 
         Raises:
             EnclaveError: the evidence does not hold; remembered for a minute.
@@ -137,14 +137,14 @@ class Challenges:
             )
         except RefusedError as refusal:
             raise self._refusal(key, refusal.code.value) from None
-        # The time of asking: the evidence may have been made at once, and kept back.
+        # The time of asking: the evidence may have been made at once and held back.
         self._answered = (key.key_configs_digest, challenge.asked)
         self._refused = None
 
     def failed(self, key: VerifiedKey, failure: EnclaveError) -> EnclaveError:
-        """Return what to tell of a challenge that had no answer; remember it."""
-        # A relay could else keep such data at home for a minute by saying
-        # "busy" once.
+        """Return the error for a challenge without an answer; remember it."""
+        # Otherwise a relay could keep such data local for a minute by reporting "busy"
+        # once.
         if failure.reason in _PASSED_ON:
             return failure
         return self._refusal(key, failure.reason.value)

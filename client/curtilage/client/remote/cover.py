@@ -1,14 +1,14 @@
-"""Cover traffic: a request on the wire for a query that stayed at home.
+"""Cover traffic: dummy requests sent for queries that were answered locally.
 
-Where a policy asks for it, silence does not say 'regulated': some time after a
-query is answered here, a sealed cover request of the same size class is sent, and
-its answer is as long as those of real queries lately. This module knows when; what
-a cover request is, the seal door alone knows. Failures are silent, no caller waits.
+If the policy asks for it, an absent request does not reveal regulated data: some time
+after a query is answered locally, a sealed cover request of the same size class is
+sent, and its answer is as long as recent real ones. This module decides when; only
+``seal`` knows what a cover request contains. Failures are silent, no caller waits.
 
-It is scheduled when this machine begins to answer, so that its time does not tell
-how long that took. It uses the key in force, and where there is none, fetches and
-verifies one, as a query that leaves would: on the wire the two are the same.
-Nothing else of the query is kept here than its size class.
+It is scheduled when local generation begins, so that its time does not reveal how long
+the answer took. It uses the key in force; without one it fetches and verifies one, as a
+real query would: the two look the same on the wire. Of the query, only the size class
+is kept here.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ _MS: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoverSettings:
-    """What the policy says of cover traffic.
+    """The policy's settings for cover traffic.
 
     Attributes:
-        delay_s: shortest and longest time to wait, in seconds.
-        share: percent of the queries answered here that get a cover request.
+        delay_s: shortest and longest delay, in seconds.
+        share: percent of the locally answered queries that get a cover request.
     """
 
     delay_s: tuple[float, float]
@@ -41,7 +41,7 @@ class CoverSettings:
 
 
 class SendsCover(Protocol):
-    """The enclave's client, as far as cover traffic needs it."""
+    """The part of the enclave's client that cover traffic needs."""
 
     async def cover(self, size_class: int, records: RecordsCover) -> None:
         """Send a cover request and return once its answer ended.
@@ -53,7 +53,7 @@ class SendsCover(Protocol):
 
 
 class CoverTraffic:
-    """Sends cover requests after a while.
+    """Sends cover requests after a random delay.
 
     Args:
         settings: of the policy.
@@ -81,21 +81,21 @@ class CoverTraffic:
 
     @property
     def pending(self) -> int:
-        """How many cover requests wait or are on the wire."""
+        """Number of cover requests that are scheduled or on the wire."""
         return len(self._pending)
 
     def answered_here(self, size_class: int) -> None:
-        """Take note that a query of a size class is answered here."""
-        # By chance and not by count: every third query would be a pattern. Beyond the
-        # bound, none is queued: a burst of queries must not become a burst of requests
-        # minutes later.
+        """Schedule a cover request, by chance, for a locally answered query."""
+        # Random and not counted: every third query would be a pattern. Above the limit
+        # none is queued: a burst of queries must not become a burst of requests minutes
+        # later.
         drawn = self._below(PERCENT) < self._settings.share
         if not drawn or self.pending >= MAX_PENDING:
             return
-        # In whole milliseconds, each as likely as any other.
+        # In whole milliseconds, uniformly distributed.
         low, high = (round(each * _MS) for each in self._settings.delay_s)
         delay_s = (low + self._below(high - low + 1)) / _MS
-        # Kept by us: an event loop holds its tasks by a weak reference only.
+        # Referenced here: an event loop holds its tasks by a weak reference only.
         task = asyncio.create_task(self._later(size_class, delay_s))
         self._pending.add(task)
         task.add_done_callback(self._pending.discard)
@@ -106,18 +106,18 @@ class CoverTraffic:
             await asyncio.wait(tuple(self._pending))
 
     async def close(self) -> None:
-        """Send none of those that wait."""
-        # Only what waits is lost, and at the end of a session that was cut off.
+        """Cancel the cover requests that are still scheduled."""
+        # Only scheduled requests are lost, at the end of an interrupted session.
         pending = tuple(self._pending)
         for task in pending:
             task.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
 
     async def _later(self, size_class: int, delay_s: float) -> None:
-        # Later, and after a time that was drawn: sent at once, it would mark the moment
-        # at which somebody asked what stays here.
+        # After a random delay: sent at once, it would mark the moment of a query that
+        # was kept local.
         await self._sleep(delay_s)
-        # In silence: no caller waits for it, and a failure says nothing of any query.
+        # Silently: no caller waits for it, and a failure concerns no query.
         with suppress(ClientError):
             await self._enclave.cover(size_class, self._records)
             telemetry.covered()

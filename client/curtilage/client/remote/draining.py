@@ -1,20 +1,20 @@
-"""Sealed exchanges that run to their end, and the frame rate that they are promised.
+"""Sealed exchanges, each read to its end, and the check of their frame rate.
 
-A padded answer has the length and the pace of its bucket. Hanging up early would show
-on the wire what the padding hides: that the answer was short, that the user cancelled,
-that we could not read it. So each exchange is a task of its own from the moment it is
-sent; a caller watches its events and may leave at any time, and the task reads on to
-the end of the body. A caller that reads slowly does not show either.
+A padded answer has the length and the pace of its bucket. To close it early would
+reveal on the wire what the padding hides: that the answer was short, that the user
+cancelled, or that it could not be read. So each exchange is a task of its own from the
+moment it is sent; a caller may stop watching at any time, and the task reads on to the
+end of the body. A slow caller is not visible either.
 
-Frames come one every period, from the beginning to the end of the bucket. A relay that
-holds them up, lets an octet through now and then, or stays silent behind a head, breaks
-that promise and is not waited for: the query is answered here instead. Whole frames
-count, since octets are cheap. The limits are wide: a slow line, a busy machine or a
-lost packet is not a breach, and a verdict needs two looks with a pause between them, in
-which a process that stood still reads what has come meanwhile.
+One frame is due every period, from the beginning to the end of the bucket. A relay that
+delays frames, drips single bytes or goes silent after the head breaks that promise;
+then the query is answered locally instead. Complete frames are counted, since bytes are
+cheap. The limits are wide: a slow line, a busy machine or a lost packet is not a
+breach, and a verdict needs two checks with a pause between them, in which a process
+that was suspended can read the data that arrived meanwhile.
 
-So numbers and time are bounded: an exchange is not begun when too many run, and none
-runs much longer than its bucket, whatever a relay does.
+Number and time are bounded: no exchange is begun when too many run, and none runs much
+longer than its bucket, whatever a relay does.
 """
 
 import asyncio
@@ -32,15 +32,15 @@ from curtilage.client.remote.sealed import SealedExchange
 from curtilage.wire.shaping import TransportParameters
 
 FIRST_FRAME_S: Final = 15.0
-"""An enclave begins to answer at once, before any model runs; this is for a
-connection, a handshake and a bad line."""
+"""An enclave answers at once, before any model runs; this covers the connection, the
+handshake and a bad line."""
 
 SLACK_S: Final = 15.0
-"""How far behind its promise a frame may be: more than a line that is lost and
-found again takes, and far less than any bucket worth waiting for."""
+"""How late a frame may be: more than a lost line needs to come back, and far less than
+any bucket worth waiting for."""
 
 SLOWEST_UPLOAD: Final = 64 * 1024
-"""Octets a second; a large request on a slower line is answered here."""
+"""Bytes per second; a large request on a slower line is answered locally."""
 
 LOOK_S: Final = 1.0
 LOOKS: Final = 2
@@ -48,7 +48,7 @@ LOOKS: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timer:
-    """A clock, in seconds from anywhere, and a way to wait; tests have others."""
+    """A clock, in seconds from any origin, and a way to wait; replaced in tests."""
 
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -58,11 +58,11 @@ TIMER: Final = Timer()
 
 
 class FrameRateMonitor:
-    """Compares the frames that came with those that were promised.
+    """Compares the number of frames received with the number promised.
 
     Args:
-        parameters: padded, of the enclave's evidence.
-        began: when the request began to be sent.
+        parameters: padded, from the enclave's evidence.
+        began: when sending the request began.
         request_bytes: its length.
     """
 
@@ -75,40 +75,40 @@ class FrameRateMonitor:
         self._first_due = began + FIRST_FRAME_S + request_bytes / SLOWEST_UPLOAD
         self._first_at: float | None = None
 
-    # Frames and not octets: one octet now and then is cheap for a relay that wants to
-    # hold a query up, a whole sealed frame it can only pass on.
+    # Frames and not bytes: a relay that wants to delay a query can send a byte now and
+    # then, but it cannot make a sealed frame.
 
     def breach(self, frames: int, now: float) -> FailureReason | None:
-        """Tell how the promise is broken, or None where it is not.
+        """Return how the promise is broken, or None.
 
         Args:
-            frames: how many came in whole so far.
-            now: by the clock of ``began``.
+            frames: number of complete frames so far.
+            now: on the clock of ``began``.
         """
         if frames and self._first_at is None:
             self._first_at = now
-        # From the first frame on, the enclave's own clock sets the pace; before it lie
-        # a connection and the upload, which have a time of their own.
+        # After the first frame, the enclave's own clock sets the pace; connection and
+        # upload come before it and have a limit of their own.
         if self._first_at is None:
             return FailureReason.TIMEOUT if now > self._first_due else None
-        # The frame that comes next is the one with this number, from 0.
+        # Frames are numbered from 0, so this is the next one's number.
         due = self._first_at + frames * self._period_s
         return FailureReason.ANSWER_LATE if now > due + SLACK_S else None
 
 
 MAX_RUNNING: Final = 24
-"""Each has a connection of its own; a relay lets 32 of one address in, and four of
-these hold a place at the gateway while the others wait there."""
+"""Each has a connection of its own; a relay accepts 32 from one address, and four of
+these are served by the gateway while the others wait there."""
 
 Send = Callable[[SealedExchange], AsyncGenerator[bytes]]
 
 
 class ExchangeSupervisor:
-    """Keeps the exchanges that run: begins them, counts them, sees them end.
+    """Owns the running exchanges: starts them, counts them, waits for their end.
 
     Args:
         most: how many may run at a time.
-        timer: what the pace of answers is measured by.
+        timer: measures the pace of answers.
     """
 
     def __init__(self, *, most: int = MAX_RUNNING, timer: Timer = TIMER) -> None:
@@ -118,21 +118,21 @@ class ExchangeSupervisor:
 
     @property
     def running(self) -> int:
-        """How many exchanges have not ended."""
+        """Number of exchanges that have not ended."""
         return len(self._running)
 
     def require_room(self, *, share: int = 1) -> None:
-        """Refuse to begin what could not be seen to its end.
+        """Refuse to start an exchange when too many run.
 
         Args:
-            share: a part of the room, as its divisor; cover requests leave the rest to
-                those who wait for an answer.
+            share: divisor of the limit; cover requests leave the rest to callers that
+                wait for an answer.
 
         Raises:
             EnclaveError: too many run.
         """
-        # Counted are those that run, also those that are not watched any more: they
-        # hold their connections until their buckets are full.
+        # Exchanges without a watcher count too: they hold their connections until their
+        # buckets are full.
         if self.running * share >= self._most:
             raise EnclaveError(FailureReason.TOO_MANY_RUNNING)
 
@@ -143,21 +143,21 @@ class ExchangeSupervisor:
         send: Send,
         attempt: Attempt,
     ) -> "RunningExchange":
-        """Send an exchange; return what its answer can be watched by.
+        """Send an exchange; return the object to watch its answer with.
 
         Args:
             exchange: to be sent.
             reader: of its answer.
-            send: the way out.
-            attempt: what it is an answer to; keeps the receipt before the end is
-                reported, and notes the answer's length.
+            send: the transport.
+            attempt: the request; keeps the receipt before the end is reported, and
+                records the answer's length.
 
         Raises:
             EnclaveError: too many run.
         """
         self.require_room()
-        # A task of its own: a caller that is cancelled must not cancel the exchange,
-        # which would show on the wire that it was, and when.
+        # A task of its own: cancelling a caller must not cancel the exchange, which
+        # would be visible on the wire.
         running = RunningExchange(exchange, reader, attempt, self._timer)
         task = asyncio.create_task(running.run(send))
         self._running.add(task)
@@ -166,13 +166,13 @@ class ExchangeSupervisor:
         return running
 
     async def settle(self) -> None:
-        """Wait until nothing runs; errors there have no reader any more."""
-        # ``wait`` and not ``gather``: to be cancelled here must cancel none of them.
+        """Wait until nothing runs; errors have no reader any more."""
+        # ``wait`` and not ``gather``: cancelling this must not cancel the exchanges.
         while self._running:
             await asyncio.wait(tuple(self._running))
 
     async def close(self) -> None:
-        """Cut off whatever runs; on the wire, this shows."""
+        """Cancel all running exchanges; this is visible on the wire."""
         running = tuple(self._running)
         for task in running:
             task.cancel()
@@ -180,7 +180,7 @@ class ExchangeSupervisor:
 
 
 class RunningExchange:
-    """One exchange that runs, and its events as long as somebody watches."""
+    """One running exchange, and its events as long as a caller watches."""
 
     def __init__(
         self,
@@ -200,18 +200,18 @@ class RunningExchange:
             timer.clock(),
             request_bytes=exchange.request_bytes,
         )
-        # Unbounded here, and bounded by the length of the answer: a queue that is full
-        # would slow the reading down, and a slow caller show on the wire.
+        # Unbounded, but limited by the length of the answer: a full queue would slow
+        # the reading down, and a slow caller would be visible on the wire.
         self._events: asyncio.Queue[AnswerEvent | BaseException] = asyncio.Queue()
-        self._left = False
+        self._unwatched = False
         self._failed = False
         self._room_bytes = self._most_bytes = most_bytes(exchange.parameters)
 
     async def events(self) -> AsyncGenerator[AnswerEvent]:
-        """Yield the answer up to its end; leaving leaves the exchange running.
+        """Yield the answer up to its end; closing this leaves the exchange running.
 
         Raises:
-            EnclaveError: as the reader and the way out tell it.
+            EnclaveError: from the reader or the transport.
         """
         try:
             while True:
@@ -220,39 +220,39 @@ class RunningExchange:
                     try:
                         raise event
                     finally:
-                        # It holds this frame, so this frame must not hold it.
+                        # Its traceback holds this frame, so avoid a cycle.
                         del event
                 yield event
                 if isinstance(event, Finished):
                     return
         finally:
-            self._left = True
-            # The task goes on for as long as a minute and must not hold an answer that
-            # its reader has thrown away.
-            self._events = asyncio.Queue()  # what will not be read any more
+            self._unwatched = True
+            # The task may run for another minute and must not hold an answer that its
+            # reader has discarded.
+            self._events = asyncio.Queue()
 
     async def run(self, send: Send) -> None:
         """Read the body to its end, or to the limits of its shape and its pace."""
-        # No limit to begin with: the guard sets one, to now, when the pace is broken.
+        # Starts without a limit: ``_guard`` sets it to now when the pace is broken.
         try:
             async with asyncio.timeout(None) as limit:
                 await self._read(send, limit)
         except TimeoutError:
-            self._tell(EnclaveError(self._breach))
+            self._report(EnclaveError(self._breach))
         except EnclaveError as error:
-            self._tell(error.alone())
+            self._report(error.alone())
         else:
             await self._finish()
 
     async def settled(self) -> None:
-        """Wait until nothing of the exchange is on the wire any more."""
+        """Wait until nothing of the exchange is on the wire."""
         await self._over.wait()
 
     def over(self, task: asyncio.Task[None]) -> None:
-        """Wake a reader that still watches, however the task has ended."""
+        """Wake a reader that still watches, however the task ended."""
         self._over.set()
         failure = None if task.cancelled() else task.exception()
-        self._tell(failure or EnclaveError(FailureReason.ANSWER_INCOMPLETE))
+        self._report(failure or EnclaveError(FailureReason.ANSWER_INCOMPLETE))
 
     async def _read(self, send: Send, limit: asyncio.Timeout) -> None:
         guard = asyncio.create_task(self._guard(limit))
@@ -264,9 +264,9 @@ class RunningExchange:
             guard.cancel()
 
     async def _guard(self, limit: asyncio.Timeout) -> None:
-        """Look at the pace now and then; end what broke its promise."""
-        # Two looks that agree: a process that stood still (a laptop that slept) first
-        # reads what came meanwhile, and is not mistaken for a relay that held it up.
+        """Check the pace periodically; end an exchange that broke its promise."""
+        # Two checks must agree: a process that was suspended (a laptop asleep) first
+        # reads the data that arrived, and does not blame the relay for the delay.
         seen = 0
         while seen < LOOKS:
             await self._timer.sleep(LOOK_S)
@@ -276,28 +276,28 @@ class RunningExchange:
         limit.reschedule(asyncio.get_running_loop().time())
 
     def _frames(self) -> int:
-        """Return how many frames came in whole."""
+        """Return the number of complete frames."""
         if not self._failed:
             return self._reader.frames
-        # Nothing opens any more: as many as these octets would make.
+        # No more frames are opened: estimate from the bytes received.
         received = self._most_bytes - self._room_bytes
         return received // self._exchange.parameters.frame_bytes
 
     def _take(self, data: bytes) -> None:
-        # A bound of its own, also where the reader has failed and counts no more.
+        # A separate limit, which also holds when the reader has failed.
         self._room_bytes -= len(data)
         if self._room_bytes < 0:
             raise EnclaveError(FailureReason.ANSWER_BROKEN)
         if self._failed:
-            # It cannot be read; what comes is still let in. Hanging up at the frame
-            # that somebody spoilt would tell them which frame we could not open.
+            # Unreadable; the rest is received all the same. Closing the connection at
+            # a tampered frame would reveal which frame failed to open.
             return
         try:
-            self._tell(*self._reader.push(data))
+            self._report(*self._reader.push(data))
         except EnclaveError as error:
-            # ``alone``: raised again elsewhere, it must not carry this frame along.
+            # ``alone``: raised elsewhere, it must not hold a reference to this frame.
             self._failed = True
-            self._tell(error.alone())
+            self._report(error.alone())
 
     async def _finish(self) -> None:
         if self._failed:
@@ -306,15 +306,15 @@ class RunningExchange:
         try:
             events = reader.finish()
         except EnclaveError as error:
-            self._tell(error.alone())
+            self._report(error.alone())
             return
-        # Before the end is told: who sees a complete answer can rely on its receipt.
+        # Before the end is reported: a caller with a complete answer has its receipt.
         if reader.receipt is not None:
             await self._attempt.keep(reader.receipt)
-        self._tell(*events)
+        self._report(*events)
         self._attempt.ended(reader.frames)
 
-    def _tell(self, *events: AnswerEvent | BaseException) -> None:
-        if not self._left:
+    def _report(self, *events: AnswerEvent | BaseException) -> None:
+        if not self._unwatched:
             for event in events:
                 self._events.put_nowait(event)

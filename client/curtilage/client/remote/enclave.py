@@ -1,24 +1,23 @@
-"""Ask the enclave: a verified key, one sealed request, its answer.
+"""The client of the enclave: a verified key, one sealed request, its answer.
 
-What is behind one relay's name may be a pool of enclaves; which of its nodes is asked
-is drawn for each query (``nodes``), and whoever asks here does not notice.
+One relay name may lead to a pool of enclaves; the node for each query is drawn at
+random (``nodes``), and callers of this module do not notice.
 
-A request is sealed and sent once, with three exceptions, each once a query and each
-with a fresh seal (docs/protocol.md says when a client may send again):
+A request is sealed and sent once, with three exceptions, each at most once for a query
+and each with a fresh seal (docs/protocol.md defines when a client may send again):
 
-- The enclave no longer holds the key: it is fetched and verified again, and the
-  query sealed again only if the verified key changed.
-- The enclave finds our date outside its window: the date inside the seal is
-  corrected by what its clock says (RFC 9458, section 6.5.2). The correction is for
-  this one request; no other use is made of another's clock.
-- A node of a pool could not answer, and nothing of an answer came: another is drawn.
+- The enclave no longer holds the key: it is fetched and verified again, and the query
+  is sealed again only if the verified key changed.
+- The enclave finds our date outside its window: the date inside the seal is corrected
+  by the enclave's clock (RFC 9458, section 6.5.2). The correction applies to this one
+  request; the enclave's clock is used for nothing else.
+- A node of a pool failed before any part of an answer arrived: another node is drawn.
 
-A clock that is off marks its owner: each query, and each cover request, then goes out
-twice, in the same size class, which nobody else's do. The second is sent only once
-the answer to the first has run to the end of its bucket, so that they look like two
-queries, one after the other; but a relay that counts will still tell such a client
-from others, also from another address. The person is asked, once, to set the
-clock; that alone ends it.
+A wrong clock makes its owner recognisable: each query and each cover request is then
+sent twice, in the same size class, unlike those of other clients. The second is sent
+only when the answer to the first has run to the end of its bucket, so that they look
+like two successive queries; but a relay that counts can still recognise such a client,
+also from another address. The user is asked once to set the clock; only that ends it.
 """
 
 import asyncio
@@ -72,7 +71,7 @@ _ANOTHER_MAY: Final = frozenset(
         FailureReason.UNMET_CHALLENGE,
     }
 )
-"""Another node may answer, and the query is sealed to it."""
+"""Another node may answer, and the query is sealed again, to that node's key."""
 _RELAYS_OWN: Final = "429"
 _GATEWAY_SILENT: Final = "504"
 _SPOILT: Final = frozenset(
@@ -84,14 +83,14 @@ _SPOILT: Final = frozenset(
         FailureReason.TIMEOUT,
     }
 )
-"""The node may have answered, or begun to: it is left out of the next draws only."""
+"""The node may have answered in part: it is only left out of the next draws."""
 
 Notify = Callable[[str], None]
-"""Takes a sentence for the person whose machine this is."""
+"""Takes a sentence for the user of this machine."""
 
 
 class Transport(Protocol):
-    """The way out, as its users see it; tests have one in memory."""
+    """The transport's interface; tests have one in memory."""
 
     async def fetch_bundle(self, order: FetchOrder) -> bytes:
         """Return the attestation bundle that the relay serves."""
@@ -108,10 +107,10 @@ class Transport(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecorded:
-    """A request is recorded and about to be sealed; no part of an answer.
+    """A request was recorded and is about to be sealed; not part of an answer.
 
     Attributes:
-        key: what it will be sealed to.
+        key: that it will be sealed to.
     """
 
     key: VerifiedKey
@@ -122,13 +121,13 @@ Step = AttemptRecorded | AnswerEvent
 
 @dataclass(slots=True)
 class _Course:
-    """How one request is asked, as far as that changes from attempt to attempt.
+    """State of one request that changes from attempt to attempt.
 
     Attributes:
-        node: that is asked.
-        skew: how far its clock is ahead, by what it said.
-        exceptions: why it was asked again, each reason once, the last one last.
-        begun: whether anything of an answer was passed on.
+        node: that the next attempt is sent to.
+        skew: how far its clock is ahead, according to the node.
+        exceptions: reasons for further attempts, each once, the last one last.
+        begun: whether any part of an answer was passed on.
     """
 
     node: Node
@@ -138,19 +137,19 @@ class _Course:
 
 
 class Enclave:
-    """The one enclave of a client, or the one pool of them.
+    """The client of one enclave, or of one pool of enclaves.
 
     Args:
-        transport: the way out.
-        keys: where its key comes from.
+        transport: sends and fetches.
+        keys: source of its keys.
         clock: the time, aware UTC.
-        desk: where the permit of each attempt is minted and redeemed.
+        desk: mints and redeems the permit of each attempt.
         first_s: how long to wait for an answer to begin.
-        lengths: how long its last answers were; None: none is known yet.
-        supervisor: keeps the exchanges that run; None: one of its own.
-        notify: called once where the clock is off.
-        retries: what is spent where a second node is asked, kept by whoever else
-            tries again; None: a tenth of all queries, kept here.
+        lengths: lengths of recent answers; None: none is known yet.
+        supervisor: owns the running exchanges; None: a new one.
+        notify: called once if the clock is wrong.
+        retries: budget for asking a second node, shared with other retries; None: a
+            budget of its own, a tenth of all queries.
     """
 
     def __init__(
@@ -174,39 +173,39 @@ class Enclave:
         self._lengths = lengths or RecentLengths()
         self._supervisor = supervisor or ExchangeSupervisor()
         self._notify = notify
-        # Many that fail over at once would be a storm on the nodes that are left.
+        # Many simultaneous failovers would overload the nodes that are left.
         self._retries = retries or Budget(RETRY_PERMILLE, reserve=_SPARE_RETRIES)
         self._earns = retries is None
         self._challenges: dict[str, Challenges] = {}
 
     @property
     def running(self) -> int:
-        """How many exchanges are on the wire."""
+        """Number of exchanges on the wire."""
         return self._supervisor.running
 
     def ask(self, request: ChatRequest) -> AsyncGenerator[Step]:
-        """Yield the enclave's answer; before each attempt, that it was recorded.
+        """Yield the enclave's answer, preceded by an event for each recorded attempt.
 
         Raises:
-            EnclaveError: not asked or not believed, the enclave does not show
-                what is demanded, or it could not be recorded; after it nothing
-                follows.
+            EnclaveError: the enclave was not asked or not trusted, it does not meet
+                the requirement, or the attempt could not be recorded; nothing
+                follows it.
         """
         return self._attempts(request)
 
     async def cover(self, size_class: int, records: RecordsCover) -> None:
-        """Send a cover request, as a query would be sent, and wait for its answer.
+        """Send a cover request, in the same way as a query, and wait for its answer.
 
         Args:
-            size_class: of the query that it stands for.
+            size_class: of the query that it replaces.
             records: where it is recorded.
 
         Raises:
-            EnclaveError: as for ``ask``; also where the enclave shapes nothing,
-                so that it would not pass for a query.
+            EnclaveError: as for ``ask``; also where the enclave's release is unpadded,
+                so that the request would not look like a query.
         """
-        # By the same way as a query, corrections included: what were done for queries
-        # only would show which of the two it is.
+        # By the same code as a query, corrections included: a difference would reveal
+        # which of the two it is.
         request = CoverRequest(
             size_class=size_class, lengths=self._lengths, records=records
         )
@@ -215,21 +214,21 @@ class Enclave:
                 pass
 
     def size_class(self, length: int) -> int:
-        """Return the size class that a payload of so many bytes would have on the wire.
+        """Return the size class that a payload of this length has on the wire.
 
         Raises:
-            EnclaveError: none; it could not leave.
+            EnclaveError: it is too large to be sent.
         """
         return size_class_of(length, self._keys.known, now=self._clock())
 
     @property
     def evidence_until(self) -> datetime | None:
-        """When the evidence ends that was verified last; None: none was."""
+        """When the evidence that was verified last expires; None: none was."""
         known = self._keys.known
         return None if known is None else known.expires_at
 
     async def verified_key(self) -> VerifiedKey:
-        """Return a key that is in force, fetching and verifying if need be.
+        """Return a key in force; fetches and verifies evidence if necessary.
 
         Raises:
             EnclaveError: unreachable, or the evidence was refused.
@@ -237,7 +236,7 @@ class Enclave:
         return await self._keys.current()
 
     async def probe(self) -> None:
-        """Find out whether the way there is open; see ``KeySource.probe``."""
+        """Check that the relay can be reached; see ``KeySource.probe``."""
         await self._keys.probe()
 
     async def settle(self) -> None:
@@ -245,8 +244,8 @@ class Enclave:
         await self._supervisor.settle()
 
     async def close(self) -> None:
-        """Cut off what still runs and close the ways out."""
-        # Keys first: a renewal that is under way uses the transport.
+        """Cancel running exchanges and close the connections."""
+        # Keys first: a renewal in progress uses the transport.
         await self._keys.close()
         await self._supervisor.close()
         await self._transport.close()
@@ -255,8 +254,8 @@ class Enclave:
         """Try; once more each for another key, a corrected date and another node."""
 
         def meets(key: VerifiedKey) -> bool:
-            # Drawn among those that show what the data need, since any other would only
-            # refuse. A challenge is asked of the one that is drawn.
+            # Draw among the nodes that meet the data's requirement, since any other
+            # would only refuse. The node that is drawn gets a challenge.
             return not isinstance(request, ChatRequest) or not unmet(
                 key, request.requirement, now=self._clock(), challenged=True
             )
@@ -282,25 +281,25 @@ class Enclave:
         failure: EnclaveError,
         meets: Callable[[VerifiedKey], bool],
     ) -> bool:
-        """Change what a failed attempt shows to be wrong; tell whether that was done.
+        """Adjust the course to a failure; return whether another attempt is due.
 
         Raises:
-            EnclaveError: what came of asking for another key.
+            EnclaveError: fetching another key failed.
         """
-        # Nothing here holds on to a failure that it raises: it would hold the frames
-        # that it went through, and so the question.
+        # Keep no reference to a failure that is raised: its traceback holds the frames
+        # it went through, and so the question.
         done = course.exceptions
         if isinstance(failure, DateRefusedError):
-            # For this request alone. A clock that others could set would keep old
-            # evidence in force; the enclave's is used for one field.
+            # For this request only. A clock that others could set would keep old
+            # evidence in force; the enclave's time is used for one field.
             if WireException.DATE_REFUSED in done or failure.date is None:
                 return False
             done.append(WireException.DATE_REFUSED)
             course.skew = failure.date - self._clock()
             self._clock_is_off(course.skew)
             return True
-        # Once, whatever comes back: a relay that says it of each key would otherwise
-        # collect as many copies of a query as it likes.
+        # Once, whatever comes back: a relay that reports every key as unknown could
+        # otherwise collect any number of copies of a query.
         unknown = failure.reason is FailureReason.KEY_UNKNOWN
         if unknown and WireException.KEY_UNKNOWN not in done:
             done.append(WireException.KEY_UNKNOWN)
@@ -318,15 +317,15 @@ class Enclave:
         failure: EnclaveError,
         meets: Callable[[VerifiedKey], bool],
     ) -> bool:
-        """Note that a node failed, if it did; take the request to another, once."""
-        # What the relay refuses by itself, it refuses this client: no node failed.
+        """Record a node's failure, if it was one; move the request to another, once."""
+        # A refusal by the relay itself concerns this client: no node failed.
         gone = failure.reason in _ANOTHER_MAY or failure.code == _GATEWAY_SILENT
         another_may = gone and failure.code != _RELAYS_OWN
         if not another_may and failure.reason not in _SPOILT:
             return False
         busy = failure.reason is FailureReason.BUSY
         other = self._keys.failed(course.node, meets, busy=busy)
-        # What one node began to answer, no other finishes.
+        # Once a node has begun to answer, no other node continues.
         moved = course.begun or WireException.NODE_FAILED in course.exceptions
         if other is None or not another_may or moved or not self._retries.take():
             return False
@@ -336,7 +335,7 @@ class Enclave:
 
     def _clock_is_off(self, skew: timedelta) -> None:
         telemetry.clock_off()
-        # Once in a session: each query says the same, and a person reads it once.
+        # Once per session: each query would report the same.
         if self._notify is not None:
             self._notify(clock_words(skew))
             self._notify = None
@@ -345,23 +344,23 @@ class Enclave:
         self, request: Request, course: _Course
     ) -> AsyncGenerator[Step]:
         """Record, seal and send one attempt; yield its answer."""
-        # One key for all of it: what is demanded of it, recorded about it and sealed to
-        # it must be one and the same, whatever is renewed meanwhile.
+        # One key for the whole attempt: the key that is checked, recorded and sealed to
+        # must be the same, whatever is renewed meanwhile.
         node, skew = course.node, course.skew
         key, challenges = node.key, self._challenges_of(node)
-        # First of all: what cannot be seen to the end of its bucket is not begun.
+        # First: an exchange that cannot be read to the end of its bucket is not begun.
         self._supervisor.require_room(share=request.share)
         if isinstance(request, ChatRequest):
-            # What is too large, or not for this enclave, leaves no record of having
-            # left: so both are known before it is recorded.
+            # A request that is too large or not for this enclave must not be recorded
+            # as sent, so both are checked before recording.
             size_class_of(len(request.payload.content), key, now=self._clock())
             await self._require(request, node, skew)
-        # On the disk before a byte is sealed. A crash behind this line leaves a record
-        # of what did not leave, never the other way round.
+        # On disk before a byte is sealed. A crash after this line leaves a record of a
+        # request that was not sent, never the other way round.
         await request.record(key)
         yield AttemptRecorded(key)
         if isinstance(request, ChatRequest):
-            # Again, at the moment of sealing: evidence has grown older meanwhile.
+            # Again, at the moment of sealing: the evidence has aged meanwhile.
             challenges.require(key, request.requirement, challenged=False)
         try:
             exchange, reader = request.seal(
@@ -377,7 +376,7 @@ class Enclave:
             raise not_permitted(refused) from None
         exchange.node = node.id
         attempt = Attempt(request=request, key=key, lengths=self._lengths)
-        # For the first event only: a long answer is no late one.
+        # For the first event only: a long answer is not a late one.
         due = asyncio.get_running_loop().time() + self._first_s
         begun = False
         send = self._drained if exchange.padded else self._direct
@@ -394,15 +393,15 @@ class Enclave:
                 yield event
 
     async def _require(self, request: ChatRequest, node: Node, skew: timedelta) -> None:
-        """Hold the key against what the query's data need; challenge if it is due."""
+        """Check the key against the data's requirement; challenge it if one is due."""
         key, needs = node.key, request.requirement
         challenges = self._challenges_of(node)
-        # What no challenge could mend is refused first, so that nothing is sent for
-        # a query that stays here anyway.
+        # First what no challenge could change, so that nothing is sent for a query
+        # that is kept local anyway.
         challenges.require(key, needs, challenged=True)
         if needs.challenge_age_s is None:
             return
-        # Asked again once it is our turn: the one before us may have been answered.
+        # Checked again inside the lock: the caller before us may have challenged it.
         async with challenges.turn:
             if challenges.is_fresh(key, needs):
                 return
@@ -424,7 +423,7 @@ class Enclave:
         self, exchange: SealedExchange, reader: AnswerReader, attempt: Attempt
     ) -> AsyncGenerator[AnswerEvent]:
         """Watch a padded exchange, which runs to its end by itself."""
-        # Of a challenge, the whole bucket is awaited before the query follows.
+        # A challenge's whole bucket is awaited before the query follows.
         challenge = isinstance(attempt.request, ChallengeRequest)
         running = self._supervisor.start(
             exchange, reader, self._transport.send, attempt
@@ -434,7 +433,7 @@ class Enclave:
                 async for event in events:
                     yield event
         except EnclaveError as failure:
-            # Two requests side by side would say: this clock is wrong, or that
+            # Two simultaneous requests would reveal that this clock is wrong, or that
             # the second is a query which needs a challenge.
             if challenge or isinstance(failure, DateRefusedError):
                 await running.settled()
@@ -445,14 +444,14 @@ class Enclave:
     async def _direct(
         self, exchange: SealedExchange, reader: AnswerReader, attempt: Attempt
     ) -> AsyncGenerator[AnswerEvent]:
-        """Read an exchange that ends where we stop reading: nothing is hidden."""
-        # For releases that shape nothing (docs/protocol.md, "Unpadded releases"). The
-        # length shows anyway, so there is nothing that reading on would hide.
+        """Read an unpadded exchange, which ends when the reader stops."""
+        # For unpadded releases (docs/protocol.md, "Unpadded releases"): the length is
+        # visible anyway, so reading on would hide nothing.
         async with aclosing(self._transport.send(exchange)) as pieces:
             async for data in pieces:
                 for event in reader.push(data):
                     yield event
-        # The last events are shown once the receipt is kept, as for a padded answer.
+        # The last events follow once the receipt is kept, as for a padded answer.
         last = reader.finish()
         if reader.receipt is not None:
             await attempt.keep(reader.receipt)
@@ -461,7 +460,7 @@ class Enclave:
 
 
 def clock_words(skew: timedelta) -> str:
-    """Say that this machine's clock is off, by how much, and what that costs.
+    """Return the notice that this machine's clock is wrong, by how much and its effect.
 
     Args:
         skew: how far the enclave's clock is ahead.
@@ -474,7 +473,7 @@ def clock_words(skew: timedelta) -> str:
     count = minutes // each
     howlong = f"{count} {name}" if count == 1 else f"{count} {name}s"
     return (
-        f"this machine's clock is {howlong} or more away from the enclave's: "
-        "set it.\nUntil then every question that leaves is sent twice, by which the "
-        "relay can tell this machine from others"
+        f"this machine's clock differs by {howlong} or more from the enclave's: "
+        "set it.\nUntil then every question to the enclave is sent twice, which "
+        "lets the relay recognise this machine"
     )

@@ -1,4 +1,4 @@
-"""What the relay's statuses and TLS's alerts mean; no word of theirs goes further."""
+"""Maps the relay's statuses and TLS alerts to reasons; their text is discarded."""
 
 from collections.abc import Container
 from typing import Protocol
@@ -12,7 +12,7 @@ CERTIFICATE_ALERTS = (
     *("ALERT_UNSUPPORTED_CERTIFICATE", "ALERT_CERTIFICATE_UNKNOWN"),
     "ALERT_ACCESS_DENIED",
 )
-"""How a server says, in TLS's own words, that our certificate will not do."""
+"""TLS alerts by which a server rejects our certificate."""
 FAILED_STATUS = {
     401: FailureReason.RELAY_DENIED,
     403: FailureReason.RELAY_DENIED,
@@ -26,8 +26,8 @@ FAILED_STATUS = {
     504: FailureReason.TIMEOUT,
 }
 OF_ONE_PARTY = frozenset({429, 504})
-"""Reported with their status: only the relay sends 429, and it sends 504 for a silent
-gateway; the reason alone could come from any party on the way."""
+"""Reported with their status: only the relay sends 429, and it sends 504 for a gateway
+that does not respond; the reason alone could come from any party on the path."""
 
 
 class Answered(Protocol):
@@ -45,12 +45,12 @@ class Answered(Protocol):
 
 
 def require_ok(response: Answered, media_types: Container[str]) -> None:
-    """Refuse another status than 200, or another type than is expected."""
+    """Refuse any status but 200, and any unexpected media type."""
     if response.status != HTTP_OK:
         reason = FAILED_STATUS.get(response.status, FailureReason.REFUSED)
-        told = reason is FailureReason.REFUSED or response.status in OF_ONE_PARTY
-        code = str(response.status) if told else None
+        with_status = reason is FailureReason.REFUSED or response.status in OF_ONE_PARTY
+        code = str(response.status) if with_status else None
         raise EnclaveError(reason, code=code)
-    # A status says nothing of who answers: a captive portal says 200 as well.
+    # A status does not identify the server: a captive portal sends 200 as well.
     if response.content_type not in media_types:
         raise EnclaveError(FailureReason.ANSWER_BROKEN)

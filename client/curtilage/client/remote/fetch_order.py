@@ -1,11 +1,11 @@
-"""What the door outward takes to fetch: an order for public bytes, and none of ours."""
+"""The order that the transport takes to fetch public bytes; it carries no data."""
 
 from typing import Final, NoReturn, final
 
 from typing_extensions import override
 
 FETCH_DOOR: Final = object()
-"""Shows that ``remote.keys`` builds, which alone redeems permits to fetch."""
+"""Held by ``remote.keys``, which alone redeems permits to fetch."""
 
 RELAY: Final = "relay"
 MIRROR: Final = "mirror"
@@ -30,12 +30,12 @@ class FetchOrder:
         self.party = party
 
     def take(self, party: str) -> None:
-        """Spend the order; a second call, or one by another party's way, raises.
+        """Spend the order; a second call, or one for another party, raises.
 
         Raises:
             RuntimeError: it was taken before, or is for another party.
         """
-        # A fetch in a loop would show a client to the relay, and load it.
+        # A loop of fetches would make a client recognisable to the relay, and load it.
         taken, self._taken = self._taken, True
         if taken or party != self.party:
             raise RuntimeError("an order to fetch is for one party, once")
@@ -47,7 +47,7 @@ class FetchOrder:
 
 
 def take_order(order: FetchOrder, party: str) -> None:
-    """Spend an order to fetch; as for ``send``, the last place to make sure."""
+    """Spend an order to fetch; as in ``send``, the last check before the network."""
     if not isinstance(order, FetchOrder):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError("only a FetchOrder is fetched for")
+        raise TypeError("only a FetchOrder may be fetched")
     order.take(party)

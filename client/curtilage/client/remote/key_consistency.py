@@ -1,16 +1,16 @@
-"""Does everybody get the same keys? What one client can see of that.
+"""Consistency checks on key lists: does every client get the same keys?
 
-A key list that is made for one client marks all that the client seals, however
-sound the evidence is. Three things are held against it here, all by the digest
-of the list, since evidence is renewed and signatures are malleable: an
-independent copy, where the policy names one; what this client saw for the same
-window; and the order of windows, which only moves forward.
+A key list made for one client marks everything that the client seals, however sound the
+evidence is. Three checks are made here, all by the digest of the list, since evidence
+is renewed and signatures are malleable: against an independent copy, if the policy
+names one; against the list that this client saw for the same window; and the order of
+windows, which only moves forward.
 
-What this cannot see: without a mirror, a list of its own for each client whose
-window is new. Windows may overlap, since keys do when they rotate, and a
-restarted enclave begins a new one at once.
+Not detected without a mirror: a separate list for each client whose window is new.
+Windows may overlap, since keys do when they rotate, and a restarted enclave begins a
+new one at once.
 
-The log that the release stands in is held to what it showed before, too: see
+The log that contains the release is also checked against its history: see
 ``log_history``.
 """
 
@@ -22,13 +22,13 @@ from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.verified_key import VerifiedKey
 
 REMEMBERED: Final = 64
-"""Windows kept in mind: more than two weeks of them at six hours each."""
+"""Windows remembered: more than two weeks of them at six hours each."""
 
 _STEP: Final = "key consistency"
 
 
 class MirrorSilentError(RefusedError):
-    """The mirror gave nothing to compare, so nothing was compared."""
+    """The mirror returned nothing to compare, so nothing was compared."""
 
 
 class KeyHistory:
@@ -40,33 +40,33 @@ class KeyHistory:
         self._seen: dict[float, str] = {}
 
     def check(self, key: VerifiedKey) -> None:
-        """Take note of a verified list, if it fits what was seen before.
+        """Record a verified list, if it is consistent with the lists seen before.
 
-        A list that was seen before fits; so does the first one of a window that
+        Consistent are a list that was seen before, and the first list of a window that
         begins later than all that were seen.
 
         Raises:
-            RefusedError: ``key_inconsistent``; nothing is taken note of.
+            RefusedError: ``key_inconsistent``; nothing is recorded.
         """
-        # By the start of the window: one enclave has one list for each, and evidence
-        # over the same list is renewed again and again within it.
+        # By the start of the window: an enclave has one list for each, and evidence for
+        # the same list is renewed repeatedly within it.
         begins = key.not_before.timestamp()
         seen = self._seen.get(begins)
         if seen is not None and seen != key.key_configs_digest:
             raise _inconsistent("another key list for the same window")
         if seen is not None:
             return
-        # Old windows come to an end. One that appears afterwards, with a list that was
-        # not seen while it ran, was made for somebody.
+        # A list that appears after its window ended, and was not seen during it, may
+        # have been made for a single client.
         if self._seen and begins < max(self._seen):
-            raise _inconsistent("a key list that was never seen, of a window gone by")
+            raise _inconsistent("a key list that was never seen, of a past window")
         self._seen[begins] = key.key_configs_digest
         while len(self._seen) > REMEMBERED:
             del self._seen[min(self._seen)]
 
 
 def compare_with_mirror(key: VerifiedKey, mirrored: bytes) -> None:
-    """Refuse a list that an independent copy does not confirm.
+    """Refuse a list that differs from the independent copy.
 
     Args:
         key: verified.
@@ -75,17 +75,17 @@ def compare_with_mirror(key: VerifiedKey, mirrored: bytes) -> None:
     Raises:
         RefusedError: ``key_inconsistent``.
     """
-    # The bytes and not what they mean: two lists that mean the same can still tell two
-    # clients apart, by their order or by an entry that nobody uses.
+    # Compare bytes, not meaning: two lists with one meaning can still distinguish two
+    # clients, by their order or by an unused entry.
     digest = hashlib.sha256(mirrored).hexdigest()
     if not hmac.compare_digest(digest, key.key_configs_digest):
         raise _inconsistent("the mirror serves another key list")
 
 
 def mirror_silent() -> MirrorSilentError:
-    """Return the refusal for a mirror that gives no list."""
+    """Return the refusal for a mirror that returns no list."""
     return MirrorSilentError(
-        RefusalCode.KEY_INCONSISTENT, "the mirror gave no key list", step=_STEP
+        RefusalCode.KEY_INCONSISTENT, "the mirror returned no key list", step=_STEP
     )
 
 

@@ -1,14 +1,14 @@
-"""Which enclave key may be used: fetched, verified, pinned, renewed before it ends.
+"""The enclave keys that may be used: fetched, verified, pinned, renewed in time.
 
-``KeyStore`` knows what was verified and until when, of one enclave; ``KeySource``
-fetches for it, and for every node of a pool at once: a client fetches the same,
-whichever node it asks.
+``KeyStore`` holds what was verified, and until when, for one enclave; ``KeySource``
+fetches for it, and for all nodes of a pool at once: a client's fetches are the same,
+whichever node it uses.
 
-A relay sees when evidence is fetched. Fetched when a query needs it, that would tell
-of queries; so the next time is drawn when a key is accepted, near four fifths of its
-life, and nothing that is asked meanwhile moves it. One fetch runs at a time. After
-one that failed the next is drawn likewise, and the key in force serves on until it
-ends: a renewal takes nothing away.
+A relay sees when evidence is fetched. Fetching on demand would reveal when queries are
+made; so the time of the next fetch is drawn when a key is accepted, near four fifths of
+its life, and no query in the meantime moves it. One fetch runs at a time. After a
+failed fetch the next is drawn in the same way, and the key in force is used until it
+expires: a failed renewal does not revoke it.
 """
 
 import asyncio
@@ -59,15 +59,15 @@ NEGATIVE_TTL = timedelta(seconds=60)
 
 @dataclass(slots=True, kw_only=True)
 class KeyStore:
-    """What is known of one enclave's key: verified, in force, refused.
+    """State of one enclave's key: verified, in force, refused.
 
-    Bytes and the time come in, a ``VerifiedKey`` or a refusal comes out; nothing is
-    fetched here. A key is known by the policy's digest and that of its list; it is
+    Takes bytes and the time, returns a ``VerifiedKey`` or raises a refusal; it fetches
+    nothing. A key is identified by the digests of the policy and of its list; it is
     never used past its expiry, nor under another policy than it was verified under.
 
     Attributes:
         expectations: what the policy demands of evidence.
-        logs: what was seen of release logs.
+        logs: history of the release logs.
     """
 
     expectations: Expectations
@@ -84,11 +84,11 @@ class KeyStore:
         return self._key
 
     def holds(self, now: datetime) -> bool:
-        """Tell whether a key is pinned and in force."""
+        """Return whether a key is pinned and in force."""
         return self._key is not None and self._in_force(self._key, now)
 
     def another(self) -> "KeyStore":
-        """Return a store for another enclave, under the same rules and of one log."""
+        """Return a store for another enclave, with the same rules and log history."""
         return KeyStore(expectations=self.expectations, logs=self.logs)
 
     def current(self, now: datetime) -> VerifiedKey | None:
@@ -97,8 +97,8 @@ class KeyStore:
         Raises:
             RefusedError: the last evidence was refused less than a minute ago.
         """
-        # Held against policy and time at each use, not by a timer: a machine that slept
-        # through the end of a key would otherwise use it once more.
+        # Checked at each use and not by a timer: a machine that was asleep when the key
+        # expired would otherwise use it once more.
         if self._key is not None:
             if self._in_force(self._key, now):
                 return self._key
@@ -119,8 +119,8 @@ class KeyStore:
             mirrored: the key list of an independent mirror, if there is one.
 
         Raises:
-            RefusedError: the evidence is not acceptable, or its keys are not
-                everybody's; remembered.
+            RefusedError: the evidence is not acceptable, or its key list is not the
+                one that others see; remembered.
         """
         try:
             return self._accepted(bundle, now, mirrored)
@@ -130,24 +130,23 @@ class KeyStore:
     def _refused(
         self, refusal: RefusedError, bundle: bytes, now: datetime
     ) -> RefusedError:
-        """Return a refusal to raise, and remember it."""
+        """Remember a refusal and return it to be raised."""
         refusal = suspect_clock(refusal, bundle, self.expectations, now=now)
-        # Or each query would have a bad bundle fetched and verified again.
+        # Otherwise each query would fetch and verify the bad bundle again.
         self.refuse(refusal, now)
         return refusal
 
     def renew(
         self, bundle: bytes, now: datetime, *, mirrored: bytes | None = None
     ) -> VerifiedKey:
-        """Do as ``accept``, for a key that is still in force and stays so.
+        """Like ``accept``, but the key in force stays if the new evidence is refused.
 
         Raises:
-            RefusedError: as ``accept``, and ``stale`` where the bundle is no
-                newer than the one before; nothing changes.
+            RefusedError: as ``accept``, and ``stale`` if the bundle is not newer than
+                the current one; nothing changes.
         """
-        # A relay that serves the old bundle again would otherwise make each renewal
-        # look like one, until the key has ended and the query that comes next must
-        # wait.
+        # A relay could otherwise serve the old bundle again at each renewal until the
+        # key expires, and the next query would have to wait.
         old = self._key
         same = hashlib.sha256(bundle).digest() == self._bundle_digest
         if old is not None and same:
@@ -155,18 +154,18 @@ class KeyStore:
         try:
             fresh = self._accepted(bundle, now, mirrored)
         except RefusedError:
-            # Bad evidence takes no key away: a relay could serve it on
-            # purpose, to see which clients then fall silent.
+            # Bad evidence does not revoke a key: a relay could serve it on purpose, to
+            # see which clients then fall silent.
             self._key = old
             raise
-        # Another bundle with no more life in it: as good as the same.
+        # Another bundle with the same expiry is no renewal either.
         if old is not None and fresh.expires_at <= old.expires_at:
             self._key = old
             raise RefusedError(RefusalCode.STALE, "the evidence was not renewed")
         return fresh
 
     def refuse(self, refusal: RefusedError, now: datetime) -> None:
-        """Remember that no evidence was accepted, and why."""
+        """Remember that no evidence was accepted, and the reason."""
         self._key, self._refusal = None, _alone(refusal)
         self._refused_until = now + NEGATIVE_TTL
 
@@ -177,9 +176,9 @@ class KeyStore:
             self._key = None
 
     def apply(self, expectations: Expectations) -> None:
-        """Hold everything against another policy; what was verified is dropped.
+        """Switch to another policy's expectations; verified keys are dropped.
 
-        What was seen of key lists and of the log stays remembered.
+        The history of key lists and of the log is kept.
         """
         self.expectations = expectations
         self._key, self._bundle_digest = None, b""
@@ -190,22 +189,22 @@ class KeyStore:
     ) -> VerifiedKey:
         key = verify(bundle, self.expectations, now=now)
         key.usable_at(now)
-        # Sound evidence is not enough: a list that was made for this client alone
-        # marks all that it seals. So it is compared with what others see, and what
-        # was seen of the log may only grow.
-        # The cheapest first, and what writes to the disk last.
+        # Sound evidence is not enough: a list made for this client alone marks
+        # everything that it seals. So compare it with what others see; and the log may
+        # only grow.
+        # The cheapest check first, and the one that writes to disk last.
         if mirrored is not None:
             compare_with_mirror(key, mirrored)
         keep = self.logs.check(self.expectations.log.public_key, view_of(bundle, key))
         self._history.check(key)
-        keep()  # only now: what is refused must not count as seen
+        keep()  # only now: a refused bundle must not count as seen
         self._key = key
         self._bundle_digest = hashlib.sha256(bundle).digest()
         self._refusal = self._refused_until = None
         return key
 
     def _in_force(self, key: VerifiedKey, now: datetime) -> bool:
-        # A policy that changed may demand more than the evidence was asked for.
+        # A changed policy may demand more than this key was verified for.
         if key.expectations_digest != self.expectations.digest:
             return False
         try:
@@ -219,8 +218,8 @@ EARLIEST: Final = 0.75
 SPREAD: Final = 0.10
 """A key is renewed after 0.75 to 0.85 of its life, evenly distributed."""
 RETRY: Final = 0.05
-"""After a failure, the next attempt comes after this part of the life, give or
-take half of it, and never sooner than the time a refusal is remembered."""
+"""After a failed renewal, the next attempt comes after this share of the life, plus or
+minus half of it, and never before a remembered refusal expires."""
 LEAST_RETRY_S: Final = 60.0
 _STEPS: Final = 2**32
 
@@ -232,7 +231,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 class EvidenceSource(Protocol):
-    """Where evidence is fetched: the relay, in the product."""
+    """Source of evidence: the relay, in the product."""
 
     async def fetch_bundle(self, order: FetchOrder) -> bytes:
         """Return the attestation bundle that the relay serves."""
@@ -252,17 +251,17 @@ class KeyMirror(Protocol):
 
 
 class KeySource:
-    """The keys that may be sealed to now, fetched and verified when there are none.
+    """The keys that may be sealed to now; fetches and verifies them when necessary.
 
     Args:
-        evidence: where the bundle is fetched.
-        store: what was verified of the gateway; also begins the stores of a pool's
+        evidence: source of the bundle.
+        store: of the gateway's key; also creates the stores of a pool's
             nodes.
         clock: the time, aware UTC.
-        desk: where the permit of each fetch is minted and redeemed.
-        mirror: an independent copy of the key list, where the policy names one.
+        desk: mints and redeems the permit of each fetch.
+        mirror: an independent copy of the key list, if the policy names one.
         sleep: waits for the time of a renewal.
-        below: randomness of that time, and of the draw among nodes.
+        below: randomness for that time, and for the draw of nodes.
     """
 
     def __init__(
@@ -292,7 +291,7 @@ class KeySource:
 
     @property
     def known(self) -> VerifiedKey | None:
-        """The key in force that ends first; where there is none, one that was."""
+        """The key in force that expires first; without one, an expired key."""
         keys = self._in_force() or [
             key for node in self._listed if (key := self._stores[node].known)
         ]
@@ -304,7 +303,7 @@ class KeySource:
         return self._stores[GATEWAY].expectations
 
     async def current(self) -> VerifiedKey:
-        """Return a key that is in force, fetching and verifying if need be.
+        """Return a key in force; fetches and verifies if necessary.
 
         Raises:
             EnclaveError: unreachable, or the evidence was refused.
@@ -312,10 +311,10 @@ class KeySource:
         return (await self.node()).key
 
     async def node(self, meets: Callable[[VerifiedKey], bool] = lambda _: True) -> Node:
-        """Draw a node whose key is in force, fetching and verifying if need be.
+        """Draw a node with a key in force; fetches and verifies if necessary.
 
         Args:
-            meets: whether a key meets what is demanded of it; see ``Draw.node``.
+            meets: whether a key meets the requirement; see ``Draw.node``.
 
         Raises:
             EnclaveError: unreachable, the evidence was refused, or too few of a pool's
@@ -325,7 +324,7 @@ class KeySource:
             node = self._drawn(meets)
             if node is None:
                 async with self._fetching:
-                    # Asked again: the one that held the lock may have fetched for us.
+                    # Checked again: the holder of the lock may have fetched for us.
                     node = self._drawn(meets)
                     if node is None and self._may_fetch():
                         await self._fetch()
@@ -340,7 +339,7 @@ class KeySource:
     def failed(
         self, node: Node, meets: Callable[[VerifiedKey], bool], *, busy: bool
     ) -> Node | None:
-        """Leave a node out for a while; return another one, where there is any."""
+        """Leave a node out for a while; return another one, if there is any."""
         self._draw_of.failed(node.id, self._clock(), busy=busy)
         try:
             return self._drawn(meets, other_than=node.id)
@@ -348,12 +347,12 @@ class KeySource:
             return None
 
     async def after(self, old: Node) -> Node:
-        """Return a node with the key that follows one which it no longer holds.
+        """Return a node with the successor of a key that the node no longer holds.
 
         Raises:
             EnclaveError: as ``node``; ``KEY_UNKNOWN`` where it is the same key.
         """
-        # Of a node that was forgotten since there is nothing to go on from.
+        # A node that was forgotten meanwhile has no store to continue from.
         store = self._stores.get(old.id)
         if store is None:
             raise EnclaveError(FailureReason.KEY_UNKNOWN)
@@ -367,14 +366,14 @@ class KeySource:
             telemetry.attest(telemetry.AttestOutcome.REFUSED, refusal.code)
             raise failure_of(refusal) from None
         fresh = store.known
-        # That the key is unknown was said outside of the seal, where a relay can say
-        # anything. Sealing to the same key again would give it a second copy.
+        # "Key unknown" came from outside the seal, where a relay can forge it. Sealing
+        # to the same key again would give the relay a second copy.
         if fresh is None or fresh.key_configs == old.key.key_configs:
             raise EnclaveError(FailureReason.KEY_UNKNOWN)
         return Node(old.id, fresh)
 
     async def probe(self) -> None:
-        """Find out whether the relay is there, without any query.
+        """Check that the relay can be reached, without sending a query.
 
         Raises:
             EnclaveError: as ``node``.
@@ -382,16 +381,16 @@ class KeySource:
         before = self._fetched_at
         await self.node()
         if self._fetched_at is before:
-            await self._bundle()  # a key in force says nothing of the way there
+            await self._bundle()  # a key in force does not show that the relay is up
 
     async def renew(self, old: VerifiedKey) -> VerifiedKey | None:
-        """Fetch and verify before a key ends; None where that failed for any node."""
-        # The same lock as for queries: two fetches side by side would be seen as one
-        # that a query needed.
+        """Fetch and verify before a key expires; None if that failed for any node."""
+        # The same lock as for queries: two parallel fetches would reveal that a query
+        # needed one of them.
         async with self._fetching:
             known = self.known
             if known is not None and known is not old:
-                return known  # it ended while we waited, and a query fetched another
+                return known  # it expired while we waited, and a query fetched another
             try:
                 bundle, mirrored = await self._bundle(), await self._mirrored()
                 refusals = self._take(bundle, mirrored, renewing=True)
@@ -407,7 +406,7 @@ class KeySource:
         return fresh
 
     async def close(self) -> None:
-        """Renew nothing more, and close the way to the mirror."""
+        """Stop renewing, and close the connection to the mirror."""
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.gather(self._renewing, return_exceptions=True)
@@ -440,9 +439,9 @@ class KeySource:
         )
 
     def _gone(self, now: datetime) -> list[str]:
-        """Return the nodes that are listed no more and whose keys are in force."""
-        # A list that shrinks from one fetch to the next would otherwise do what hiding
-        # bundles may not. An operator may take away half of a pool at a time.
+        """Return the nodes that are no longer listed and whose keys are in force."""
+        # Otherwise shrinking the list from one fetch to the next would do what hiding
+        # bundles may not. An operator may remove up to half of a pool at a time.
         others = self._stores.keys() - {GATEWAY, *self._listed}
         return [node for node in others if self._stores[node].holds(now)]
 
@@ -456,15 +455,15 @@ class KeySource:
         return len(self._in_force()) < len(self._listed)
 
     def _may_fetch(self) -> bool:
-        """Tell whether it is time to fetch, for lack of a node that may be drawn."""
-        # A pool with too few is fetched again once a minute: fetched for each query, it
-        # would show when each was asked.
+        """Return whether a fetch is due because too few nodes can be drawn."""
+        # A pool with too few nodes is fetched again once a minute; fetching for each
+        # query would reveal when each was made.
         at, now = self._fetched_at, self._clock()
         lately = at is not None and timedelta() <= now - at < NEGATIVE_TTL
         return not (lately and self._in_force())
 
     async def _fetch(self) -> None:
-        """Fetch and verify because one is needed; plan the renewal."""
+        """Fetch and verify on demand; schedule the renewal."""
         with telemetry.timed(telemetry.Stage.ATTEST):
             bundle = await self._bundle()
             try:
@@ -473,8 +472,8 @@ class KeySource:
                 if refusals and not self._in_force():
                     raise _alone(refusals[0])
             except RefusedError as refusal:
-                # Remembered, a mirror's silence too: else each query would have the
-                # same fetched and refused anew.
+                # Remembered, also when the mirror did not respond: otherwise each query
+                # would fetch and refuse the same again.
                 for store in (self._stores[node] for node in self._listed):
                     if not store.holds(self._clock()):
                         store.refuse(refusal, self._clock())
@@ -485,8 +484,8 @@ class KeySource:
         telemetry.attest(telemetry.AttestOutcome.VERIFIED)
         _count(refusals)
         if self._renewing is not None:
-            self._renewing.cancel()  # what was drawn for the key before is void
-        # Drawn at this moment, before any query can be sealed to the key.
+            self._renewing.cancel()  # the time drawn for the previous key is void
+        # Drawn now, before any query can be sealed to the key.
         life_s, wait_s = self._draw(key)
         if self._has_gaps():
             wait_s = self._retry_s(life_s)
@@ -495,10 +494,10 @@ class KeySource:
     def _take(
         self, served: bytes, mirrored: bytes | None, *, renewing: bool
     ) -> list[RefusedError]:
-        """Verify what was fetched, each node's by itself; return what was refused.
+        """Verify each node's fetched bundle separately; return the refusals.
 
         Raises:
-            RefusedError: the mirror's list is none; nothing changes.
+            RefusedError: the mirror's list is malformed; nothing changes.
         """
         now = self._clock()
         self._fetched_at = now
@@ -508,8 +507,8 @@ class KeySource:
         refusals: list[RefusedError] = []
         for node, bundle in bundles.items():
             store = self._stores.setdefault(node, self._stores[GATEWAY].another())
-            # What the relay could not get, or refuses to show, takes no key away; nor
-            # does bad evidence, where there is a key: as for a renewal.
+            # A bundle that the relay could not get, or withholds, revokes no key; nor
+            # does bad evidence while a key is in force: as for a renewal.
             held = store.holds(now)
             take = store.renew if held or renewing else store.accept
             try:
@@ -518,20 +517,20 @@ class KeySource:
                     self._require_own(node, take(bundle, now, mirrored=theirs), bundles)
             except RefusedError as refusal:
                 refusals += [_alone(refusal)] if renewing or not held else []
-        # A list of nothing that can be verified takes nobody's place.
+        # A list without a single verified node does not replace the previous one.
         if any(self._stores[node].holds(now) for node in bundles):
             self._listed = tuple(bundles)
             hidden = (
                 each for node, each in (lists or {}).items() if node not in bundles
             )
             self._unlisted = sum(map(bool, hidden))
-        # Also where nothing of it can be verified: a relay names as many as it likes.
+        # Also when nothing was verified: a relay can list any number of nodes.
         self._forget(bundles, now)
         return refusals
 
     def _require_own(self, node: str, key: VerifiedKey, listed: Iterable[str]) -> None:
-        """Refuse a node that has another one's key list."""
-        # Listed under two names, an enclave would be drawn twice as often.
+        """Refuse a node that has another node's key list."""
+        # An enclave listed under two names would be drawn twice as often.
         for other in listed:
             store = self._stores.get(other)
             known = None if store is None or other == node else store.known
@@ -543,8 +542,8 @@ class KeySource:
                 raise refusal
 
     def _forget(self, served: Collection[str], now: datetime) -> None:
-        """Forget nodes that are listed no more, once there are many."""
-        # Not at once: what was seen of a node's keys holds when it comes back.
+        """Forget nodes that are no longer listed, once there are many."""
+        # Not at once: a node's key history still applies when the node comes back.
         kept = {GATEWAY, *self._listed, *served, *self._gone(now)}
         for node in [each for each in self._stores if each not in kept]:
             if len(self._stores) > 2 * MAX_NODES:
@@ -561,8 +560,8 @@ class KeySource:
             order = fetch_order(self._desk, Party.MIRROR, self._clock())
             return await self._mirror.fetch_key_configs(order)
         except EnclaveError:
-            # Not "no mirror": an attacker who can silence it would switch the
-            # comparison off.
+            # Not treated as "no mirror": an attacker who can silence it would switch
+            # the comparison off.
             raise mirror_silent() from None
 
     async def _keep_renewing(
@@ -573,10 +572,10 @@ class KeySource:
             await self._sleep(wait_s)
             fresh = await self.renew(key)
             if early and not self._has_gaps():
-                # It was for the nodes that were missing; the others' keys are not due.
+                # This fetch was for missing nodes; the others' keys are not due yet.
                 fresh = self.known
-            # Drawn again, so that many clients of one relay that fails do not all come
-            # back in the same second.
+            # Drawn again, so that many clients of a failing relay do not all retry in
+            # the same second.
             if fresh is None:
                 key, wait_s = self.known or key, self._retry_s(life_s)
             else:
@@ -585,8 +584,8 @@ class KeySource:
 
     def _draw(self, key: VerifiedKey) -> tuple[float, float]:
         """Return how long a key lives from now, and how long to wait, in seconds."""
-        # At least a second, and never a negative share: a key that is at its end when
-        # it is accepted must not be fetched in a loop.
+        # At least a second, and never negative: a key that has almost expired when it
+        # is accepted must not be fetched in a loop.
         life_s = max((key.expires_at - self._clock()).total_seconds(), 0.0)
         return life_s, max(life_s * (EARLIEST + SPREAD * self._share()), 1.0)
 
@@ -598,12 +597,12 @@ class KeySource:
 
 
 def fetch_order(desk: PermitDesk, party: Party, now: datetime) -> FetchOrder:
-    """Return the order for one fetch of public bytes, by a permit of its own kind.
+    """Return the order for one fetch of public bytes, using a permit for fetches.
 
     Raises:
         EnclaveError: the desk has no room for another permit.
     """
-    # The transport knows no policy, so it takes what stands for the redeemed permit.
+    # The transport has no access to the policy, so it takes this order for the permit.
     permit = desk.mint_fetch(party, now_ms=time_ms(now))
     try:
         desk.redeem_fetch(permit, party=party, now_ms=time_ms(now))
@@ -613,10 +612,10 @@ def fetch_order(desk: PermitDesk, party: Party, now: datetime) -> FetchOrder:
 
 
 def _alone(refusal: RefusedError) -> RefusedError:
-    """Return the same refusal without where it came from, to be kept or raised again.
+    """Return the same refusal without its traceback, to be kept or raised again.
 
-    One that was raised holds the frames that it went through, and so the question that
-    a key was wanted for; raised again and again, it would hold more of them.
+    A raised refusal holds the frames that it passed through, and so the question that
+    needed a key; each time it is raised, it holds more of them.
     """
     return type(refusal)(
         refusal.code, refusal.detail, step=refusal.step, steps=refusal.steps
@@ -629,12 +628,12 @@ def _count(refusals: Iterable[RefusedError]) -> None:
 
 
 def not_permitted(refused: PermitRefusedError) -> EnclaveError:
-    """Say a refused permit in the client's terms."""
+    """Return the client's error for a refused permit."""
     return EnclaveError(FailureReason.NOT_PERMITTED, code=refused.refusal.value)
 
 
 def failure_of(refusal: RefusedError) -> EnclaveError:
-    """Say a refusal of evidence in the client's terms."""
+    """Return the client's error for refused evidence."""
     if isinstance(refusal, MirrorSilentError):
         return EnclaveError(FailureReason.MIRROR_UNREACHABLE)
     reason = FailureReason.EVIDENCE_REFUSED

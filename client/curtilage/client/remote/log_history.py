@@ -1,15 +1,14 @@
-"""What this client has seen of a release log, kept so that it cannot be unseen.
+"""History of the release logs that this client has seen, kept across restarts.
 
-A verified bundle shows a log at two sizes, with the proof that one continues the
-other. Three things are held against all that was seen before: a second root for
-one size is a fork, a proof that does not hold is two logs, and a log that is
-smaller at a later time, or is shown smaller for the same second, has shrunk. Two
-bundles at different sizes bring no proof that the later tree continues the
-earlier one; an auditor who has a copy of the log can compare them (``curtilage release
-audit``).
+A verified bundle shows a log at two sizes, with the proof that one continues the other.
+Three checks are made against everything seen before: two roots for one size are a fork;
+a proof that does not verify means two logs; and a log has shrunk if it is smaller at a
+later time, or smaller for the same second. Two bundles at different sizes carry no
+proof that the later tree continues the earlier one; an auditor who has a copy of the
+log can compare them (``curtilage release audit``).
 
-Kept in one small file for each log, by its key, beside the audit log. The file
-says which releases' logs were seen and when, and nothing of any question.
+Stored in one small file for each log, named by its key, in the audit log's directory.
+The file shows which releases' logs were seen and when, and nothing about questions.
 """
 
 import hashlib
@@ -38,15 +37,15 @@ from curtilage.client.files import locked, write_private_atomically
 
 FORMAT: Final = "curtilage/log-memory/v1"
 LOCK_S: Final = 2.0
-"""How long another process is waited for; then this one remembers by itself."""
+"""Longest wait for another process; then the history is kept in memory only."""
 _TEXT_LIMIT: Final = 256
 _MAX_BYTES: Final = 2 * MAX_HISTORY_BYTES
-"""Of a file: its heads with every quotation mark escaped, and more."""
+"""Largest file: its heads with every quotation mark escaped, and more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogView:
-    """What one verified bundle shows of its log.
+    """One verified bundle's view of its log.
 
     Attributes:
         proof: the tree in which the release was proven.
@@ -62,17 +61,17 @@ class LogView:
 
 
 def view_of(bundle: bytes, key: VerifiedKey) -> LogView:
-    """Return what a bundle shows of its log.
+    """Return a bundle's view of its log.
 
-    The time is the witnesses' own: the one that the bundle names may be any
-    earlier one, and the maker of the bundle chooses it.
+    The time is taken from the witnesses: the maker of the bundle chooses the time in
+    the bundle, which may be any earlier one.
 
     Args:
-        bundle: that ``verify`` accepted: nothing is verified here.
-        key: what it accepted.
+        bundle: accepted by ``verify``; nothing is verified here.
+        key: the result of that verification.
 
     Raises:
-        RefusedError: it was another one.
+        RefusedError: the bundle is malformed.
     """
     parsed = parse_bundle(bundle)
     proof = parse_proof(parsed.release.proof)
@@ -88,12 +87,12 @@ def view_of(bundle: bytes, key: VerifiedKey) -> LogView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenLog:
-    """What was seen of one log; every change is a new memory.
+    """History of one log; immutable, each change returns a new one.
 
     Attributes:
         heads: sizes and roots.
-        time: of the latest anchor, Unix seconds; 0 where none was seen.
-        size: of the tree that it vouched for.
+        time: of the latest anchor, Unix seconds; 0 if none was seen.
+        size: of the anchor's tree.
     """
 
     heads: HeadHistory = field(default_factory=HeadHistory)
@@ -101,32 +100,32 @@ class SeenLog:
     size: int = 0
 
     def taken(self, view: LogView) -> "SeenLog":
-        """Return the memory with one more verified bundle in it.
+        """Return the history with one more verified bundle added.
 
         Raises:
-            RefusedError: ``proof_invalid``: it is not the log that was seen.
+            RefusedError: ``proof_invalid``: it is not the log seen before.
         """
-        # A fork is two roots for one size, or two sizes that no proof joins. Whoever
-        # showed us one log yesterday and another today is caught here; who shows two
-        # clients two logs is caught where their copies meet.
+        # A fork: two roots for one size, or two sizes that no proof connects. A party
+        # that shows this client two logs in turn is caught here; one that shows two
+        # clients different logs is caught when their copies are compared.
         heads = self.heads.linked(view.proof, view.anchor, view.consistency)
-        # Within one second, what was shown first counts as what was there first.
+        # Within one second, what was shown first counts as the earlier state.
         if view.time == self.time and view.anchor.size < self.size:
             raise _shrunk(self.size, view.anchor.size)
         return self._at(heads, view.time, view.anchor.size)
 
     def joined(self, other: "SeenLog") -> "SeenLog":
-        """Return what either has seen.
+        """Return the union of two histories.
 
         Raises:
             RefusedError: ``proof_invalid``: they saw two logs.
         """
-        # Without a proof between them: what can be seen is two roots of one size.
+        # Without a proof between them, only two roots of one size can be detected.
         heads = self.heads.seen(*other.heads.heads)
         return self._at(heads, other.time, other.size)
 
     def _at(self, heads: HeadHistory, time: int, size: int) -> "SeenLog":
-        # By time first: bundles reach us in any order, and a smaller log that is older
+        # By time first: bundles arrive in any order, and a smaller log that is older
         # has not shrunk.
         earlier, later = sorted(((self.time, self.size), (time, size)))
         if later[1] < earlier[1]:
@@ -135,7 +134,7 @@ class SeenLog:
 
     def encode(self) -> bytes:
         """Encode for storing: canonical JSON."""
-        # In base64, since the brackets inside a string count when it is read again.
+        # In base64: brackets inside a string would count when it is parsed.
         heads = encode_base64(self.heads.encode())
         return canonical_json(
             {"format": FORMAT, "heads": heads, "size": self.size, "time": self.time}
@@ -143,7 +142,7 @@ class SeenLog:
 
 
 def parse_seen_log(data: bytes) -> SeenLog:
-    """Read a stored memory.
+    """Parse a stored history.
 
     Raises:
         RefusedError: ``malformed``, ``too_large`` or ``unsupported_version``;
@@ -169,33 +168,33 @@ def _shrunk(earlier: int, later: int) -> RefusedError:
 
 
 def log_name(public_key: bytes) -> str:
-    """Return the name by which a log is remembered: 16 hex digits of its key."""
-    # By its key: a log that gives itself another name is still the one that was seen.
+    """Return the id under which a log's history is kept: 16 hex digits of its key."""
+    # By its key: a log under another name is still the same log.
     return hashlib.sha256(public_key).hexdigest()[:16]
 
 
 class KeepsLogHistory(Protocol):
-    """Where memories outlive the process."""
+    """Persistent storage of log histories."""
 
     def load(self, name: str) -> SeenLog:
-        """Return what was kept of a log; empty where nothing was.
+        """Return the stored history of a log; empty if there is none.
 
         Raises:
-            RefusedError: what was kept cannot be read.
+            RefusedError: the stored history cannot be read.
         """
         ...
 
     def add(self, name: str, memory: SeenLog) -> None:
-        """Keep what was seen, with what was kept meanwhile.
+        """Store a history, merged with what was stored meanwhile.
 
         Raises:
-            RefusedError: ``proof_invalid``: what was kept is of another log.
+            RefusedError: ``proof_invalid``: the stored history is of another log.
         """
         ...
 
 
 class LogHistoryFiles:
-    """Memories in a directory, which is not made here.
+    """Histories stored in a directory, which must exist.
 
     Args:
         path: the audit log's directory.
@@ -205,14 +204,14 @@ class LogHistoryFiles:
         self._path = path
 
     def load(self, name: str) -> SeenLog:
-        """Return what was kept of a log; empty where nothing was.
+        """Return the stored history of a log; empty if there is none.
 
         Raises:
-            RefusedError: ``proof_invalid``: the file is there and cannot be read
-                as what it was. To forget is a decision: somebody must delete it.
+            RefusedError: ``proof_invalid``: the file exists and cannot be read. It is
+                never discarded automatically: an administrator must delete it.
         """
-        # Unreadable is not empty. Taken for empty, a damaged file would be a way to
-        # make this client forget what it saw.
+        # Unreadable is not empty: otherwise damaging the file would make this client
+        # forget the log.
         path = self._file(name)
         try:
             with path.open("rb") as file:
@@ -222,20 +221,20 @@ class LogHistoryFiles:
         except (OSError, RefusedError):
             raise RefusedError(
                 RefusalCode.PROOF_INVALID,
-                f"what was seen of the log cannot be read: {path.name}",
+                f"the history of the log cannot be read: {path.name}",
             ) from None
 
     def add(self, name: str, memory: SeenLog) -> None:
-        """Keep what was seen, with what other processes have kept meanwhile.
+        """Store a history, merged with what other processes stored meanwhile.
 
-        Where it cannot be written, this process still remembers. The audit trail
-        is in the same directory: nothing leaves without a record written there.
+        If it cannot be written, this process still keeps it in memory. The audit trail
+        is in the same directory: without a record there, nothing is sent.
 
         Raises:
             RefusedError: ``proof_invalid``: they saw another log.
         """
-        # Read again under the lock: between our reading and this, another process may
-        # have seen more, and nothing that was seen may be lost.
+        # Read again under the lock: another process may have stored more in the
+        # meantime, and nothing of it may be lost.
         path = self._file(name)
         with suppress(OSError), locked(path.with_suffix(".lock"), LOCK_S):
             joined = self.load(name).joined(memory)
@@ -247,10 +246,10 @@ class LogHistoryFiles:
 
 
 class LogHistory:
-    """The memories of all logs that this process asks about.
+    """The histories of all logs that this process uses.
 
     Args:
-        kept: where they outlive it; None: they do not.
+        kept: persistent storage; None: in memory only.
     """
 
     def __init__(self, kept: KeepsLogHistory | None = None) -> None:
@@ -258,28 +257,28 @@ class LogHistory:
         self._seen: dict[str, SeenLog] = {}
 
     def check(self, public_key: bytes, view: LogView) -> Callable[[], None]:
-        """Hold a verified bundle's log against what was seen.
+        """Check a verified bundle's log against the history.
 
         Args:
             public_key: of the log.
             view: what the bundle shows.
 
         Returns:
-            What takes note of it; raises as this does, where another process has
-            seen another log meanwhile.
+            A function that records it; it raises like this one, if another process
+            has seen another log meanwhile.
 
         Raises:
-            RefusedError: ``proof_invalid``; nothing is taken note of.
+            RefusedError: ``proof_invalid``; nothing is recorded.
         """
         name = log_name(public_key)
         before = self._seen.get(name, SeenLog())
-        # Both, since each may know more: the file has what others saw, this process
-        # what it could not write.
+        # Both, since each may know more: the file has what other processes saw, memory
+        # has what could not be written.
         kept = SeenLog() if self._kept is None else self._kept.load(name)
         memory = kept.joined(before).taken(view)
 
-        # Taken note of by the caller, once all else about the bundle has held: a bundle
-        # that is refused must leave no trace, or it could make the next one refused.
+        # Recorded by the caller, once all other checks have passed: a refused bundle
+        # must leave no trace, or it could cause the next one to be refused.
         def keep() -> None:
             if self._kept is not None and memory != kept:
                 self._kept.add(name, memory)

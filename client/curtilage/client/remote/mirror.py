@@ -1,6 +1,6 @@
-"""The mirror of the key list: another party, with connections of its own.
+"""The connection to the mirror of the key list: a separate party.
 
-It learns nothing but that somebody wants the list.
+The mirror learns only that a client requests the list.
 """
 
 from curtilage.client.remote.addresses import MirrorAddress

@@ -1,16 +1,15 @@
-"""Which of a pool's nodes a question goes to: drawn, each with the same chance.
+"""Random choice of a pool's node for each question, uniform among the usable ones.
 
-Whoever controls the way to the enclaves must not choose the one that reads a person's
-question: he may have opened one of them. So a client draws by itself, anew for each
-question, and has no favourite; what it learns on the way (a node failed, is busy)
-takes nodes out for a while and never puts one first. To take out all others would be
-to choose as well, so this has a bound: half are always left, of those that failed the
-ones that failed longest ago; and where fewer than half could be verified, or are left
-without the one that has just failed, none is drawn. Answering for some
-nodes and not for others then at most doubles the chance that an attempt reaches a
-given one (docs/protocol.md, "Pools").
+A party that controls the path to the enclaves must not be able to choose which enclave
+reads a user's question: it may have broken into one of them. So a client draws by
+itself, anew for each question, without preference; failed and busy nodes are left out
+for a while, and no node is ever preferred. Excluding all other nodes would be a choice
+too, so this is limited: half of the nodes always remain, filled up with those that
+failed longest ago; and if fewer than half could be verified, or remain without the one
+that has just failed, none is drawn. Answering selectively for some nodes then at most
+doubles the chance that an attempt reaches a given one (docs/protocol.md, "Pools").
 
-Pure: what a pool lists, the time and the randomness come in.
+Pure: the pool's list, the time and the randomness are arguments.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,18 +23,18 @@ from curtilage.wire.errors import WireError
 from curtilage.wire.node_list import is_node_list, parse_node_list
 
 GATEWAY: Final = ""
-"""The id of a gateway that is one enclave and no pool."""
+"""The id of a gateway that is a single enclave, not a pool."""
 FAILED_FOR: Final = timedelta(seconds=60)
 BUSY_FOR: Final = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One enclave that may be sealed to.
+    """One enclave that requests may be sealed to.
 
     Attributes:
-        id: in the relay's table; ``GATEWAY`` where there is no pool.
-        key: its own, verified by itself.
+        id: in the relay's table; ``GATEWAY`` if there is no pool.
+        key: its own key, verified on its own evidence.
     """
 
     id: str
@@ -45,7 +44,7 @@ class Node:
 def bundles_of(served: bytes) -> Mapping[str, bytes]:
     """Return the bundles that a relay serves, by node id; an empty one is missing.
 
-    What is no list is one gateway's bundle, which its verification then judges.
+    Anything but a list is a single gateway's bundle, to be judged by verification.
     """
     try:
         return parse_node_list(served) if is_node_list(served) else {GATEWAY: served}
@@ -57,7 +56,7 @@ def key_lists_of(mirrored: bytes, *, pool: bool) -> Mapping[str, bytes]:
     """Return the key lists that a mirror serves, by node id.
 
     Raises:
-        RefusedError: ``key_inconsistent``: no list of nodes, of a pool.
+        RefusedError: ``key_inconsistent``: not a list of nodes, for a pool.
     """
     if not pool:
         return {GATEWAY: mirrored}
@@ -70,7 +69,7 @@ def key_lists_of(mirrored: bytes, *, pool: bool) -> Mapping[str, bytes]:
 
 
 class Draw:
-    """The draw of a node, and the memory of those that failed.
+    """Draws a node; remembers those that failed.
 
     Args:
         below: draws an integer from 0 to one less than what it is given.
@@ -99,18 +98,18 @@ class Draw:
 
         Args:
             verified: every node whose key is in force.
-            missing: how many there are besides, of which that is not so.
+            missing: number of listed nodes without a key in force.
             now: the time.
-            meets: whether a key meets what the question's data demand. Where none
-                does, whoever asks is told by the key that is drawn.
+            meets: whether a key meets the requirement of the question's data. If
+                none does, the caller finds out from the key that is drawn.
             other_than: the id of the node that has just failed; None: none has.
         """
-        # The missing ones might meet it too, so they count; those that are known not to
-        # do not.
+        # Missing nodes might meet it, so they count; nodes known not to meet it do not
+        # count.
         fitting = [each for each in verified if meets(each.key)] or list(verified)
         listed = len(fitting) + missing
-        # Before the rule of the half: or a relay that hides half of the nodes and fails
-        # the first attempt would choose who reads the second.
+        # Before the rule of the half: otherwise a relay that hides half of the nodes
+        # and fails the first attempt would choose who reads the second.
         fitting = [each for each in fitting if each.id != other_than]
         if 2 * len(fitting) < listed:
             return None
@@ -124,5 +123,5 @@ class Draw:
 
     def _is_out(self, node: str, now: datetime) -> bool:
         until = self._out.get(node)
-        # By both ends: a clock that was set back must leave nobody out for hours.
+        # Both limits: after a clock was set back, no node may be left out for hours.
         return until is not None and until - FAILED_FOR <= now < until

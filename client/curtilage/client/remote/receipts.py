@@ -1,8 +1,8 @@
-"""The client's side of a receipt: what it must say, and its check.
+"""Verification of receipts by the client: expected content and signature.
 
-Pure. An enclave whose evidence binds a receipt key signs, at the very end of
-every answer, what it was asked and what it answered. Without it, or with another
-one, the answer counts as cut: its maker could not be held to it.
+Pure. An enclave whose evidence binds a receipt key signs, at the end of every answer,
+the question and the answer. If the receipt is missing or does not match, the answer
+counts as truncated: no party could be held to it.
 """
 
 import hmac
@@ -26,20 +26,20 @@ from curtilage.wire.dates import WINDOW
 
 
 def proves_question(receipt: Receipt, secret: bytes, content: bytes) -> bool:
-    """Tell whether a receipt is about this request's content.
+    """Return whether a receipt is about this request's content.
 
     Args:
         receipt: whose signature was verified.
         secret: 32 bytes; without it, this cannot be known.
-        content: as it stood inside the seal.
+        content: as sealed.
     """
-    # A MAC and no digest: questions are short, and a holder of receipts could try
-    # them all against a digest.
+    # A MAC and not a digest: questions are short, and a holder of receipts could try
+    # all of them against a digest.
     return hmac.compare_digest(request_mac(secret, content), receipt.request_mac)
 
 
 def proves_answer(receipt: Receipt, secret: bytes, content: bytes) -> bool:
-    """Tell whether a receipt is about this answer's content, filler included."""
+    """Return whether a receipt is about this answer's content, filler included."""
     mac = answer_mac(secret)
     mac.update(content)
     return hmac.compare_digest(mac.digest(), receipt.answer_mac)
@@ -49,12 +49,12 @@ class ReceiptCheck:
     """Follows one answer and verifies the receipt at its end.
 
     Args:
-        key: what the request was sealed to; it has a receipt key.
+        key: that the request was sealed to; it has a receipt key.
         secret: sent with the request.
         content: the request's content.
-        date: that stands in the request; the enclave opened it within its window.
-        question: whether a model must have answered; a release that lists none
-            is not held to it.
+        date: the request's date; the enclave opened it within its window.
+        question: whether a model must have answered; not required if the release
+            lists no model.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ReceiptCheck:
         self._key = key
         self._date = date
         self._question = question
-        # The content is not kept: its MAC, and that of the answer as it grows, suffice.
+        # The content is not stored: its MAC and the running MAC of the answer suffice.
         self._request_mac = request_mac(secret.value, content)
         self._answer_mac = answer_mac(secret.value)
         self._transcript = secret.transcript
@@ -78,11 +78,11 @@ class ReceiptCheck:
             self._transcript.question = content
 
     def head(self, status: int) -> None:
-        """Take note of the answer's status."""
+        """Record the answer's status."""
         self._status = status
 
     def content(self, data: bytes) -> None:
-        """Take note of content as it comes, filler included."""
+        """Record content as it arrives, filler included."""
         self._answer_mac.update(data)
         if self._transcript is not None:
             self._transcript.answer += data
@@ -94,8 +94,8 @@ class ReceiptCheck:
             RefusedError: ``receipt_invalid``: it is missing, not the only one,
                 or not of this exchange.
         """
-        # At the very end, in a trailer, since it is about all that comes before. Two of
-        # them would leave it to the reader which one counts.
+        # In a trailer at the very end, since it covers all that comes before. Of two,
+        # each reader could choose another one.
         found = [value for name, value in trailers if name == RECEIPT_FIELD]
         if len(found) != 1:
             raise RefusedError(
@@ -104,24 +104,24 @@ class ReceiptCheck:
         receipt = decode_field(found[0], length=RECEIPT_BYTES)
         key, sealed_at = self._key, int(self._date.timestamp())
         window_s = int(WINDOW.total_seconds())
-        # All of it is known here beforehand: nothing that the receipt says of itself is
-        # taken over, so one of another exchange, key or release does not verify.
+        # All expected values are known here: none is taken from the receipt, so one of
+        # another exchange, key or release does not verify.
         expected = ReceiptExpectation(
             status=self._status,
-            # The enclave opens nothing whose date is further from its own clock, and
-            # nothing outside of the key's window.
+            # The enclave opens nothing whose date is outside its window, and nothing
+            # outside the key's validity.
             earliest=max(sealed_at - window_s, int(key.not_before.timestamp())),
             latest=min(sealed_at + window_s, int(key.not_after.timestamp()) - 1),
             key_configs_digest=bytes.fromhex(key.key_configs_digest),
             release_digest=key.release_digest,
             model_digests=key.model_digests,
             # A cover request and a challenge run no model; a chat must have run one of
-            # the release's, or the answer came from somewhere else.
+            # the release's, or the answer came from elsewhere.
             none_ran=not (self._question and key.model_digests),
             request_mac=self._request_mac,
             answer_mac=self._answer_mac.digest(),
         )
-        # With the key that the evidence binds, never with one that comes along.
+        # With the key that the evidence binds, never one that is sent along.
         verify_receipt(
             receipt,
             public_key=key.receipt_public_key,

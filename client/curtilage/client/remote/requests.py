@@ -1,9 +1,9 @@
-"""What is asked of the enclave: a chat, a cover request, a challenge.
+"""Requests to the enclave: a chat, a cover request, a challenge.
 
 Each is recorded before each attempt and then sealed anew, since no two requests may
-share an encapsulated key. Here, where the key is known and the record is written, the
-permit of the attempt is minted; no other module mints one to seal. Who keeps the
-records is known here as a protocol only.
+share an encapsulated key. The permit of an attempt is minted here, where the key is
+known and the record is written; no other module mints a permit to seal. The audit trail
+is known here only as a protocol.
 """
 
 import secrets
@@ -41,18 +41,18 @@ from curtilage.policy.decision.permit import (
 from curtilage.wire.shaping import TransportParameters
 
 COVER_SHARE: Final = 12
-"""Cover requests are sent in this part of the room only, as a divisor: two at a time,
-since a relay lets one client hold four places at the gateway. The rest is for those
-who wait for an answer."""
+"""Divisor of the limit on running exchanges for cover requests: two at a time, since a
+relay lets one client hold four places at the gateway. The rest is for callers that wait
+for an answer."""
 
 RECENT_ANSWERS: Final = 32
 
 NOTHING_MORE: Final = Requirement()
-"""What is demanded of an enclave beyond the policy's own rules: nothing."""
+"""The requirement beyond the policy's own rules: none."""
 
 
 class Records(Protocol):
-    """Where the steps of one query are recorded; the audit trail, in the product."""
+    """Recorder of one query's steps; the audit trail, in the product."""
 
     async def leaves(self, allowed: Allowed, verdict_id: str) -> ReceiptSecret | None:
         """Record that a payload is about to be sealed.
@@ -60,11 +60,11 @@ class Records(Protocol):
         Returns the secret for its receipt, or None where no receipts are kept.
 
         Args:
-            allowed: the payload that leaves.
-            verdict_id: the evidence relied upon.
+            allowed: the payload to be sent.
+            verdict_id: identifies the evidence relied upon.
 
         Raises:
-            EnclaveError: it cannot be recorded, so it must not leave.
+            EnclaveError: it cannot be recorded, so it must not be sent.
         """
         ...
 
@@ -74,8 +74,8 @@ class Records(Protocol):
         """Keep the verified receipt of a complete answer.
 
         Args:
-            secret: that ``leaves`` returned.
-            public_key: that the receipt was verified with.
+            secret: as returned by ``leaves``.
+            public_key: that verified the receipt.
             receipt: its bytes.
         """
         ...
@@ -84,17 +84,17 @@ class Records(Protocol):
         """Record that a challenge is about to be sealed.
 
         Args:
-            content: all that it says.
-            verdict_id: the evidence relied upon.
+            content: its whole content.
+            verdict_id: identifies the evidence relied upon.
 
         Raises:
-            EnclaveError: it cannot be recorded, so it must not leave.
+            EnclaveError: it cannot be recorded, so it must not be sent.
         """
         ...
 
 
 class RecordsCover(Protocol):
-    """Where cover requests are recorded."""
+    """Recorder of cover requests."""
 
     async def covered(self, content: bytes, verdict_id: str) -> None:
         """Record that a cover request is about to be sealed; as ``challenged``."""
@@ -102,7 +102,7 @@ class RecordsCover(Protocol):
 
 
 class RecentLengths:
-    """How long the last answers were, so that cover answers are as long.
+    """Lengths of recent answers, so that cover answers have similar lengths.
 
     Args:
         below: randomness.
@@ -113,13 +113,13 @@ class RecentLengths:
         self._frames: deque[int] = deque(maxlen=RECENT_ANSWERS)
 
     def add(self, frames: int) -> None:
-        """Take note of a complete answer's number of frames."""
+        """Add a complete answer's number of frames."""
         self._frames.append(frames)
 
     def draw_bucket(self, parameters: TransportParameters) -> int:
-        """Draw the bucket of one of the last answers; the shortest without any."""
-        # Drawn from real ones: an answer whose length fits no real answer would be
-        # known for what it is. Without any, the shortest costs least.
+        """Draw the bucket of a recent answer; the shortest if there is none."""
+        # Drawn from real ones: an answer of a length that real answers never have could
+        # be recognised as cover. Without any, the shortest costs least.
         if not self._frames:
             return 0
         frames = self._frames[self._below(len(self._frames))]
@@ -127,9 +127,9 @@ class RecentLengths:
 
 
 def bucket_like(parameters: TransportParameters, frames: int) -> int:
-    """Return the bucket that holds so many frames, or the longest there is."""
-    # Buckets double, so that a length says little. None is invented: only those that
-    # the evidence lists are ever seen on the wire.
+    """Return the bucket that holds this number of frames, or the longest one."""
+    # Buckets double, so a length reveals little. Only buckets listed in the evidence
+    # are ever seen on the wire.
     buckets = range(parameters.buckets)
     fitting = (each for each in buckets if parameters.frames_of(each) >= frames)
     return next(fitting, max(len(buckets) - 1, 0))
@@ -137,15 +137,15 @@ def bucket_like(parameters: TransportParameters, frames: int) -> int:
 
 @dataclass(slots=True, kw_only=True)
 class ChatRequest:
-    """A query, to be asked once; whoever asks again makes another.
+    """One request for a query; a repeated query is a new request.
 
     Attributes:
-        allowed: the proof that it may leave.
-        tier: id of the attested tier that is asked.
-        payload: what was inspected.
-        records: where its steps are recorded.
-        requirement: what the enclave must show for the query's data.
-        attempt: how often the query was asked before.
+        allowed: the proof that it may be sent.
+        tier: id of the attested tier that it is for.
+        payload: the inspected text.
+        records: records its steps.
+        requirement: what the enclave must prove for the query's data.
+        attempt: how many requests the query made before.
     """
 
     share: ClassVar[int] = 1
@@ -160,9 +160,9 @@ class ChatRequest:
     _secret: ReceiptSecret | None = field(default=None, repr=False)
 
     async def record(self, key: VerifiedKey) -> None:
-        """Record that it leaves."""
-        # A secret for each attempt: two receipts with one would show that they are
-        # about the same query.
+        """Record that it is about to be sent."""
+        # A new secret for each attempt: two receipts with the same secret would reveal
+        # that they concern the same query.
         self._secret = await self.records.leaves(self.allowed, key.verdict_id)
 
     def seal(
@@ -174,13 +174,13 @@ class ChatRequest:
         skew: timedelta,
         exception: WireException | None,
     ) -> tuple[SealedExchange, AnswerReader]:
-        """Seal it afresh, with a permit of its own.
+        """Seal it anew, with a permit of its own.
 
         Raises:
-            PermitRefusedError: no permit can be had, or it does not hold.
+            PermitRefusedError: no permit was minted, or it is not valid.
         """
-        # The first by the decision, each further one by an exception of the wire. What
-        # comes here again for no such reason is a mistake, and would be a second copy.
+        # The first attempt is covered by the decision, each further one by an exception
+        # of the wire protocol. Any other repetition is a bug and would send a copy.
         if self._permit is None:
             self._permit = desk.mint(
                 self.allowed,
@@ -212,21 +212,21 @@ class ChatRequest:
 
     async def keep(self, key: VerifiedKey, receipt: bytes) -> None:
         """Keep the receipt of the last attempt."""
-        # None: no receipts are kept, and the door drew a secret of its
-        # own.
+        # None: no receipts are kept, and ``seal`` drew a secret that is
+        # discarded.
         if self._secret is not None:
             await self.records.receipted(self._secret, key.receipt_public_key, receipt)
 
 
 @dataclass(slots=True, kw_only=True)
 class CoverRequest:
-    """A request that stands for a query of a size class; it holds no word of any.
+    """A dummy request in place of a query of a size class; contains no text of any.
 
     Attributes:
-        size_class: octets.
-        lengths: where the length of its answer is drawn.
-        records: where it is recorded.
-        bucket: what was drawn for this attempt.
+        size_class: in bytes.
+        lengths: from which the length of its answer is drawn.
+        records: records it.
+        bucket: drawn for this attempt.
     """
 
     share: ClassVar[int] = COVER_SHARE
@@ -237,12 +237,12 @@ class CoverRequest:
     bucket: int = 0
 
     async def record(self, key: VerifiedKey) -> None:
-        """Draw how long its answer is to be, and record that it leaves.
+        """Draw the length of its answer, and record that it is about to be sent.
 
         Raises:
-            EnclaveError: also where the enclave shapes nothing.
+            EnclaveError: also where the enclave's release is unpadded.
         """
-        # Without padding it would not pass for a query, and show what it is for.
+        # Without padding it would not look like a query and would reveal its purpose.
         if not key.transport.buckets:
             raise EnclaveError(FailureReason.REFUSED, code="unpadded")
         self.bucket = self.lengths.draw_bucket(key.transport)
@@ -257,7 +257,7 @@ class CoverRequest:
         skew: timedelta,
         exception: WireException | None,
     ) -> tuple[SealedExchange, AnswerReader]:
-        """Seal it afresh, with a permit of its own; raises as a query's."""
+        """Seal it anew, with a permit of its own; raises as a query's ``seal``."""
         del exception
         permit = desk.mint_cover(
             enclave_key_digest=bytes.fromhex(key.key_configs_digest),
@@ -275,18 +275,18 @@ class CoverRequest:
         )
 
     async def keep(self, key: VerifiedKey, receipt: bytes) -> None:
-        """Keep no receipt: it is about nothing."""
+        """Keep no receipt: there is no content to prove."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ChallengeRequest:
-    """A challenge: the enclave is to show fresh evidence over random bytes.
+    """A challenge: the enclave must return fresh evidence over random bytes.
 
     Attributes:
         nonce: 32 bytes.
-        asked: when; the evidence counts as no younger.
-        records: where it is recorded.
-        answer: what reads the evidence.
+        asked: time of the request; the evidence counts as no younger.
+        records: records it.
+        answer: reads the evidence.
     """
 
     share: ClassVar[int] = 1
@@ -299,9 +299,9 @@ class ChallengeRequest:
     )
 
     async def record(self, key: VerifiedKey) -> None:
-        """Record that it leaves."""
-        # The record commits to the nonce, so that an examiner can see that what left
-        # was a challenge and no text.
+        """Record that it is about to be sent."""
+        # The record commits to the nonce, so that an examiner can see that a challenge
+        # was sent and no text.
         content = challenge_content(key, self.nonce)
         await self.records.challenged(content, key.verdict_id)
 
@@ -314,7 +314,7 @@ class ChallengeRequest:
         skew: timedelta,
         exception: WireException | None,
     ) -> tuple[SealedExchange, AnswerReader]:
-        """Seal it, with a permit of its own; raises as a query's."""
+        """Seal it, with a permit of its own; raises as a query's ``seal``."""
         del exception
         permit = desk.mint_challenge(
             enclave_key_digest=bytes.fromhex(key.key_configs_digest),
@@ -332,7 +332,7 @@ class ChallengeRequest:
         )
 
     async def keep(self, key: VerifiedKey, receipt: bytes) -> None:
-        """Keep no receipt: the evidence itself was asked for."""
+        """Keep no receipt: the evidence itself is the result."""
 
 
 Request = ChatRequest | CoverRequest | ChallengeRequest
@@ -340,13 +340,13 @@ Request = ChatRequest | CoverRequest | ChallengeRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One request as it was sealed to one key, and what follows a complete answer.
+    """One request sealed to one key, and what follows a complete answer.
 
     Attributes:
         request: the request.
-        key: what it was sealed to.
-        lengths: where a chat's answer is noted. A cover answer is not: drawn from
-            such answers, the next would only repeat what was drawn before.
+        key: that it was sealed to.
+        lengths: where a chat's answer length is recorded. Cover answers are not
+            recorded: the next ones would only repeat what was drawn before.
     """
 
     request: Request
@@ -354,12 +354,12 @@ class Attempt:
     lengths: RecentLengths
 
     async def keep(self, receipt: bytes) -> None:
-        """Keep the answer's receipt, where anybody wants it."""
+        """Keep the answer's receipt, if the request wants one."""
         await self.request.keep(self.key, receipt)
 
     def ended(self, frames: int) -> None:
-        """Take note of how many frames the complete answer had."""
-        # A challenge always has the shortest bucket, and says nothing of answers
-        # either.
+        """Record the number of frames of the complete answer."""
+        # A challenge always has the shortest bucket, which says nothing about the
+        # length of answers.
         if isinstance(self.request, ChatRequest):
             self.lengths.add(frames)

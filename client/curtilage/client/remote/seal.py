@@ -1,18 +1,18 @@
-"""The seal door: one permitted query becomes a sealed request and its answer's reader.
+"""Seals one permitted query; returns the sealed request and the reader of its answer.
 
-Sans-IO. This is the only place where the payload of a query is sealed for others, and
-it takes an ``EgressPermit``, which a desk mints from what ``decide`` allowed, and a
-``VerifiedKey``, which ``attest.verify`` alone can build. What ``decide`` kept
-home has no permit, so it cannot come through here. A permit is redeemed here, and
-opens the door once: for the payload, the keys, the release and the policy that it
-names, and for no other.
+Sans-IO. This is the only place where the payload of a query is sealed. It takes an
+``EgressPermit``, which a desk mints from what ``decide`` allowed, and a
+``VerifiedKey``, which only ``attest.verify`` can build. A query that ``decide`` kept
+local has no permit, so it cannot be sealed. A permit is redeemed here and is valid
+once: for the payload, the keys, the release and the policy that it names, and for
+no others.
 
-A cover request goes through the same door, with a permit of its own kind. It takes
-nothing of any query but a size class: there is no argument that could carry a word.
-So does a challenge, which takes random bytes and a digest of the evidence.
+A cover request is sealed here too, with a permit of its own kind. Of a query it takes
+only a size class: no argument could carry a word. A challenge takes random bytes and a
+digest of the evidence.
 
 Where the evidence binds a receipt key, every request carries a secret for its
-receipt. What opens the answer is ``answer_opener``.
+receipt. ``answer_opener`` opens the answer.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ from curtilage.wire.hpke.suite import (
     Suite,
 )
 
-# Resolves nowhere (RFC 6761, section 6.4): a mistake tells DNS nothing.
+# Resolves nowhere (RFC 6761, section 6.4): a mistake reveals nothing to DNS.
 AUTHORITY = b"curtilage.invalid"
 CHAT_PATH = b"/v1/chat/completions"
 COVER_PATH = b"/v1/cover"
@@ -71,39 +71,39 @@ def seal(
     skew: timedelta = NO_SKEW,
     secret: ReceiptSecret | None = None,
 ) -> tuple[SealedExchange, AnswerReader]:
-    """Seal the payload of one query that may leave, to one verified key.
+    """Seal the payload of one query that may be sent, to one verified key.
 
-    Returns the request, which may be sent, and what opens its answer.
+    Returns the request, which may be sent, and the opener of its answer.
 
     Args:
-        permit: for this very payload, to this very key, now; spent by the call.
-        payload: what was inspected.
+        permit: for this payload, to this key, now; spent by the call.
+        payload: the inspected text.
         key: the enclave's key, checked again to be in force at ``now``.
         desk: that minted the permit.
         now: the time of sealing, aware.
-        skew: how far the enclave's clock is ahead of ours; for the date inside
-            the seal, and for nothing else.
-        secret: for the receipt; None: a fresh one that is not kept.
+        skew: how far the enclave's clock is ahead of ours; used only for the date
+            inside the seal.
+        secret: for the receipt; None: a new one that is not kept.
 
     Raises:
         TypeError: ``permit`` was not built by a desk, or ``key`` not by
             ``attest.verify``.
-        PermitRefusedError: the permit is for another payload or key, or does not
-            hold any more.
+        PermitRefusedError: the permit is for another payload or key, or is no longer
+            valid.
         RefusedError: the key expired between verification and sealing.
-        EnclaveError: larger than the largest size class, or nothing that we can
-            seal to is in the key list.
+        EnclaveError: larger than the largest size class, or the key list has no suite
+            that we support.
     """
-    # Types are checked by a linter, on our own code; this holds for any caller, as
-    # does what the desk asks of the permit. Each of the two is built in one place only.
+    # Type checkers cover our own code; this check holds for any caller, as does the
+    # desk's check of the permit. Each of the two is built in one place only.
     verified = require_verified(key)
     content = payload.content
-    # Again: between the verification and this line lie a record on the disk and, for
-    # the strictest data, a whole challenge.
+    # Again: since the verification, a record was written to disk and, for the strictest
+    # data, a challenge was answered.
     verified.usable_at(now)
-    # A permit for one query opens the door for no other: neither for one that was
-    # edited after its inspection, nor for a variable that was mixed up. The digests are
-    # of what is sealed and what it is sealed to, not of what anybody says of them.
+    # A permit for one query seals no other: neither one edited after its inspection,
+    # nor one passed in by mistake. The digests are computed from the payload that is
+    # sealed and the key that it is sealed to, not taken from the caller.
     desk.redeem(
         permit,
         payload_digest=hashlib.sha256(content).digest(),
@@ -122,7 +122,7 @@ def seal(
 
 
 def cover_content(bucket: int) -> bytes:
-    """Return all that a cover request says: the bucket that its answer should fill."""
+    """Return a cover request's whole content: the bucket for its answer to fill."""
     return b'{"bucket":%d}' % bucket
 
 
@@ -142,8 +142,8 @@ def seal_cover(
         permit: for one cover request to this very key; spent by the call.
         key: as for ``seal``.
         desk: that minted the permit.
-        size_class: octets of the encapsulated request; see ``size_class_of``.
-        bucket: how long its answer is to be.
+        size_class: bytes of the encapsulated request; see ``size_class_of``.
+        bucket: length of its answer.
         now: the time of sealing, aware.
         skew: as for ``seal``.
 
@@ -152,12 +152,12 @@ def seal_cover(
             ``key`` not by ``attest.verify``.
         PermitRefusedError: as ``seal``.
         RefusedError: the key expired between verification and sealing.
-        EnclaveError: the enclave has no such bucket, or shapes nothing; or
-            nothing that we can seal to is in the key list.
+        EnclaveError: the enclave has no such bucket, or its release is unpadded; or
+            the key list has no suite that we support.
     """
     verified = require_verified(key)
     verified.usable_at(now)
-    # The enclave would refuse a bucket that it does not have, and what is refused
+    # The enclave would refuse a bucket that it does not have, and a refused request
     # covers nothing.
     if not 0 <= bucket < verified.transport.buckets:
         raise EnclaveError(FailureReason.REFUSED, code="bucket")
@@ -177,13 +177,13 @@ def seal_cover(
 
 
 def challenge_content(key: VerifiedKey, nonce: bytes) -> bytes:
-    """Return all that a challenge says: random bytes, and what they are about.
+    """Return a challenge's whole content: random bytes and the digest of the evidence.
 
     Raises:
         ValueError: the nonce is not 32 bytes.
     """
-    # With the digest of the evidence, so that the answer is about this key: one from
-    # another enclave of the same release would show as much.
+    # With the digest of the evidence, so that the answer is about this key: otherwise
+    # another enclave of the same release could answer.
     if len(nonce) != NONCE_BYTES:
         raise ValueError(f"a nonce has {NONCE_BYTES} bytes")
     return b'{"nonce":"%b","b0":"%b"}' % (nonce.hex().encode(), key.b0.hex().encode())
@@ -199,15 +199,15 @@ def seal_challenge(
     reader_of: ReaderOf,
     skew: timedelta = NO_SKEW,
 ) -> tuple[SealedExchange, AnswerReader]:
-    """Seal a request for fresh evidence; from outside, a short question.
+    """Seal a request for fresh evidence; from outside, it looks like a short question.
 
     Args:
         permit: for one challenge to this very key; spent by the call.
-        key: as for ``seal``; the one that is to be challenged.
+        key: as for ``seal``; the one to be challenged.
         desk: that minted the permit.
         nonce: 32 random bytes.
         now: the time of sealing, aware.
-        reader_of: returns what reads the evidence.
+        reader_of: returns the reader of the evidence.
         skew: as for ``seal``.
 
     Raises:
@@ -215,7 +215,7 @@ def seal_challenge(
             ``key`` not by ``attest.verify``.
         PermitRefusedError: as ``seal``.
         RefusedError: the key expired between verification and sealing.
-        EnclaveError: nothing that we can seal to is in the key list.
+        EnclaveError: the key list has no suite that we support.
     """
     verified = require_verified(key)
     verified.usable_at(now)
@@ -237,9 +237,9 @@ def size_class_of(length: int, key: VerifiedKey | None, *, now: datetime) -> int
     """Return the size class that a payload has, or would have, once sealed.
 
     Args:
-        length: bytes of the payload; of a query that is kept local, all that is known.
-        key: what it is or would be sealed to; None: the first suite that
-            enclaves list. The classes are the same, only their edges are not.
+        length: bytes of the payload; of a query kept local, only this is known.
+        key: that it is or would be sealed to; None: assume the first suite that
+            enclaves list. The classes are the same, only their limits differ.
         now: for the length of a date.
 
     Raises:
@@ -247,8 +247,8 @@ def size_class_of(length: int, key: VerifiedKey | None, *, now: datetime) -> int
     """
     suite = _USUAL_SUITE if key is None else keyconfig.choose_suite(_config(key))
     inner = _InnerRequest(path=CHAT_PATH, content=bytes(length), date=now)
-    # Before the key is known, a receipt is reckoned with: most enclaves give them. A
-    # wrong guess moves a query that is near an edge by one class, and no other.
+    # While the key is unknown, a receipt is assumed: most enclaves give them. A wrong
+    # guess moves a query near a limit by one class.
     receipts = key is None or bool(key.receipt_public_key)
     octets = len(inner.encoded(bytes(SECRET_BYTES) if receipts else None))
     try:
@@ -268,9 +268,9 @@ class _InnerRequest:
 
     def encoded(self, secret: bytes | None) -> bytes:
         """Encode it, with the secret of its receipt where there will be one."""
-        # No more than these: whatever names a client or its version would set apart,
-        # at the enclave, the queries of one from those of others. The date makes a
-        # replay stand out once the window has passed (RFC 9458, section 6.5.1).
+        # Only these fields: a client name or version would distinguish, at the enclave,
+        # the queries of one client from those of others. By the date, a replay is
+        # recognised once the window has passed (RFC 9458, section 6.5.1).
         fields = [
             (b"content-type", b"application/json"),
             (b"date", format_date(self.date)),
@@ -290,7 +290,7 @@ class _InnerRequest:
 
 
 def _date(now: datetime, skew: timedelta) -> datetime:
-    # The enclave's clock is what it says it is: near the year 9999, adding overflows.
+    # The skew comes from the enclave: near the year 9999, adding overflows.
     try:
         return now + skew
     except OverflowError:
@@ -298,13 +298,13 @@ def _date(now: datetime, skew: timedelta) -> datetime:
 
 
 def _config(key: VerifiedKey) -> keyconfig.KeyConfig:
-    """Return the first configuration that we can use, X-Wing where there is one.
+    """Return the first configuration that we support, X-Wing if there is one.
 
     Raises:
-        EnclaveError: the list that the evidence vouches for has none.
+        EnclaveError: the list that the evidence is bound to has none.
     """
-    # The list that the evidence is bound to: nothing that came from elsewhere, from a
-    # mirror for example, is ever parsed here.
+    # The list that the evidence is bound to: a list from elsewhere, such as a mirror,
+    # is never parsed here.
     try:
         configs = keyconfig.parse_key_configs(key.key_configs)
         return next(config for config in configs if config.suites())
@@ -320,9 +320,9 @@ def _sealed(
     config = _config(key)
     secret, check = None, None
     # Decided by the evidence, not by the answer: an enclave that promised receipts
-    # cannot leave one out and be believed.
+    # cannot omit one and be trusted.
     if key.receipt_public_key:
-        # Without a secret of the organisation's, a fresh one: the receipt is checked
+        # If the organisation keeps no receipts, a new secret: the receipt is verified
         # all the same, and all requests look alike inside.
         chosen = inner.secret or ReceiptSecret()
         question = inner.path == CHAT_PATH
@@ -330,9 +330,9 @@ def _sealed(
         check = ReceiptCheck(
             key, chosen, inner.content, date=inner.date, question=question
         )
-    # Padded inside the seal to one of few lengths, before encryption: what the relay
-    # sees of a length is its class. Each call makes a fresh encapsulated key, so that
-    # two attempts at one query have nothing in common (RFC 9458, section 6.5).
+    # Padded inside the seal to one of a few lengths: the length that the relay sees is
+    # its class. Each call makes a new encapsulated key, so that two attempts at one
+    # query have nothing in common (RFC 9458, section 6.5).
     try:
         sealed = padding.seal_padded_request(
             config, inner.encoded(secret), at_least=at_least

@@ -1,7 +1,7 @@
-"""What the door outward takes to send: one sealed request.
+"""The sealed request that the transport takes to send.
 
-Nothing here knows a query, a key or a piece of evidence. So the door outward, which
-takes this and orders to fetch (``fetch_order``), can be read without them.
+This module has no access to queries, keys or evidence. So the transport, which takes
+this and orders to fetch (``fetch_order``), can be reviewed without them.
 """
 
 from typing import Final, NoReturn, final
@@ -11,7 +11,7 @@ from typing_extensions import override
 from curtilage.wire.shaping import Shape, TransportParameters
 
 SEAL_DOOR: Final = object()
-"""Shows that the seal door builds. Only ``remote.seal`` names it; a test looks."""
+"""Held by ``remote.seal`` alone, as a test checks: proof of who builds the exchange."""
 
 
 @final
@@ -22,8 +22,8 @@ class SealedExchange:
     reader of its answer.
 
     Attributes:
-        node: id of the pool's node that it is for, by which the relay finds it; empty:
-            the gateway is no pool. A wrong one makes it fail to open, and no more.
+        node: id of the pool's node that it is for, used by the relay; empty: not a
+            pool. With a wrong id it fails to open, nothing more.
         parameters: the shape of the answer, as the evidence promises it.
         request_bytes: length of the sealed request.
     """
@@ -33,8 +33,8 @@ class SealedExchange:
     def __init__(
         self, door: object, body: bytes, parameters: TransportParameters
     ) -> None:
-        # Bytes that were not sealed cannot be wrapped by mistake: who wants to send
-        # has to come through the door that asks for the decision and the evidence.
+        # Unsealed bytes cannot be wrapped by mistake: the only constructor is in the
+        # module that requires the decision and the evidence.
         if door is not SEAL_DOOR:
             raise TypeError("only the seal door builds a SealedExchange")
         self._body: bytes | None = body
@@ -44,17 +44,17 @@ class SealedExchange:
 
     @property
     def padded(self) -> bool:
-        """Whether the answer's length and pace are the same as others'."""
+        """Whether the answer's length and pace are hidden by padding."""
         return self.parameters.shape is Shape.PADDED
 
     def take_body(self) -> bytes:
-        """Hand out the encapsulated request; a second call raises.
+        """Return the encapsulated request; a second call raises.
 
         Raises:
             RuntimeError: it was taken before.
         """
         # The same bytes twice are a replay: the gateway refuses them, and the relay
-        # could tell that two connections carry one query (RFC 9458, section 6.5).
+        # could see that two connections carry one query (RFC 9458, section 6.5).
         body, self._body = self._body, None
         if body is None:
             raise RuntimeError("a sealed request is sent once")

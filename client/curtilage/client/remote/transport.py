@@ -1,11 +1,10 @@
-"""The door outward: HTTP to the relay, and nowhere else.
+"""HTTP to the relay, the only network connection of this package besides the mirror's.
 
-It sees sealed bytes only, both ways: ``send`` takes a ``SealedExchange``, which
-the seal door alone can build, and yields what came back unopened. What it fetches is
-public, and it takes a ``FetchOrder`` for each time. No redirect
-is followed, no cookie kept, nothing retried, no header of ours names the
-client, its language or its library; an API key, where the relay demands one,
-names its customer to the relay, which strips it.
+It handles sealed bytes only, both ways: ``send`` takes a ``SealedExchange``, which only
+``seal`` can build, and yields the response unopened. What it fetches is public, and
+each fetch needs a ``FetchOrder``. It follows no redirect, keeps no cookie and retries
+nothing; no header identifies the client, its language or its library. If the relay
+demands an API key, it identifies the customer to the relay, which strips it.
 
 The mirror of the key list (``mirror``) is another party with connections of its own.
 """
@@ -40,14 +39,14 @@ KEY_TYPES = {
     media.OHTTP_KEYS: MAX_KEY_CONFIGS_BYTES,
     media.KEY_LISTS: MAX_LIST_BYTES,
 }
-"""What may be served, of one enclave or of all nodes of a pool, and its most octets."""
+"""Media types that may be served, for one enclave or a pool, with size limits."""
 MAX_PROBLEM_BYTES = 4096
 MAX_REQUEST_BYTES = 1024 * 1024  # the largest size class
 SILENCE_S = 5.0
 SILENT_PERIODS = 100
-"""A paced answer never pauses: so long a silence is a failure."""
+"""A paced answer never pauses: a silence of this length is a failure."""
 QUIET_HEADERS = ("User-Agent", "Accept", "Accept-Encoding")
-"""What aiohttp would add: the library's version tells clients apart."""
+"""Headers that aiohttp would add: the library's version identifies clients."""
 
 
 class RelayTransport:
@@ -55,12 +54,12 @@ class RelayTransport:
 
     Args:
         address: the relay's.
-        access: what to show it; None: nothing, and the system's authorities
-            vouch for it.
+        access: our credentials and the trusted authorities; None: no credentials,
+            and the system's trust store.
         connect_s: how long to wait for a connection.
-        idle_s: how long an answer that is not paced may pause.
+        idle_s: how long an unpaced answer may pause.
         fetch_s: how long the whole fetch of a bundle may take.
-        silence_s: the least silence that fails a paced answer.
+        silence_s: the shortest silence that fails a paced answer.
     """
 
     def __init__(
@@ -109,13 +108,13 @@ class RelayTransport:
         )
 
     async def send(self, exchange: SealedExchange) -> AsyncGenerator[bytes]:
-        """Send once, never again, and yield the sealed answer as it comes.
+        """Send once, never again, and yield the sealed answer as it arrives.
 
         Raises:
-            EnclaveError: the reason is one of a closed set.
+            EnclaveError: with one of a closed set of reasons.
         """
-        # The types say so; this is the last place to make sure. Whatever else would
-        # have bytes to send has not been decided, verified and sealed.
+        # The types require it; this is the last check before the network. Any other
+        # bytes have not been decided upon, verified and sealed.
         if not isinstance(exchange, SealedExchange):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError("only a SealedExchange may be sent")
         body = exchange.take_body()
@@ -127,8 +126,8 @@ class RelayTransport:
         fields = {
             **self._access.fields(),
             "Content-Type": media.OHTTP_CHUNKED_REQUEST,
-            # Asks hops not to buffer the answer (draft-ietf-httpbis-incremental):
-            # one that did would hold up the whole of a paced answer.
+            # Asks proxies not to buffer the answer (draft-ietf-httpbis-incremental):
+            # buffering would delay a whole paced answer.
             "Incremental": "?1",
         }
         with _as_failure():
@@ -136,8 +135,8 @@ class RelayTransport:
                 "/".join(filter(None, (self._address.url, exchange.node))),
                 data=body,
                 headers=fields,
-                # Elsewhere is a party that was not named: it would learn that this
-                # address asks, and when.
+                # A redirect leads to a party that was not configured: it would learn
+                # that this address sends a request, and when.
                 allow_redirects=False,
                 timeout=self._connections.timeout(limit_s),
             )
@@ -145,18 +144,18 @@ class RelayTransport:
             with _as_failure():
                 await _require_answer(response)
             while True:
-                # From here on the answer has begun. What breaks now has cut it, and
-                # must not pass for a relay that was never reached.
+                # The answer has begun. An error from here on means that it was cut, not
+                # that the relay was unreachable.
                 with _as_failure(FailureReason.ANSWER_INCOMPLETE):
                     data = await response.content.readany()
                 if not data:
-                    # An end of the body is no end of the answer: a relay can close at
-                    # any byte. The reader of the answer looks for the final chunk.
+                    # The end of the body is not the end of the answer: a relay can
+                    # close at any byte. ``AnswerReader`` looks for the final chunk.
                     return
                 yield data
         finally:
-            # Closed, not handed back: what is left of an answer that is not read
-            # must not be waiting on the connection of the next one.
+            # Closed and not returned to the pool: the rest of an unread answer must not
+            # precede the next one on the same connection.
             response.close()
 
     async def close(self) -> None:
@@ -165,10 +164,10 @@ class RelayTransport:
 
 
 class Connections:
-    """Connections to one party, which say nothing of their own accord."""
+    """Connections to one party, with no identifying headers."""
 
-    # One object a party: relay and mirror share no connection, no TLS session and no
-    # cookie, by which one could tell the other's client.
+    # One object for each party: relay and mirror share no connection, TLS session or
+    # cookie by which they could recognise the same client.
 
     def __init__(self, tls: ssl.SSLContext, *, connect_s: float) -> None:
         self._tls = tls
@@ -176,13 +175,13 @@ class Connections:
         self._session: aiohttp.ClientSession | None = None  # noqa: TID251 - a door
 
     def timeout(self, limit_s: float | None) -> aiohttp.ClientTimeout:
-        """Return the limits of one exchange; it has no end by the clock."""
+        """Return the limits of one exchange; it has no total time limit."""
         # No total: a padded answer takes as long as its bucket. A relay that drips
-        # bytes to hold it open is cut off by the pace of its frames (``draining``).
+        # bytes to hold it open is stopped by the frame rate check (``draining``).
         return aiohttp.ClientTimeout(
             total=None,
-            # Of all that it takes, a name that nobody resolves included; and of each
-            # of a name's addresses.
+            # ``connect`` includes the name's resolution; ``sock_connect`` applies to
+            # each of its addresses.
             connect=self._connect_s,
             sock_connect=self._connect_s,
             sock_read=limit_s,
@@ -192,20 +191,20 @@ class Connections:
         """Return the session, made when first used."""
         if self._session is None:
             self._session = aiohttp.ClientSession(  # noqa: TID251 - a door
-                # No limit here: who may run at a time is bounded by those who
-                # send, and a request that waited in a pool would already be sealed.
+                # No limit here: callers limit the number of running exchanges, and a
+                # request that waits in a connection pool would already be sealed.
                 connector=aiohttp.TCPConnector(  # noqa: TID251 - a door
                     ssl=self._tls, limit=0
                 ),
                 timeout=self.timeout(None),
-                # A cookie would name the client from request to request, which is
-                # what the relay's addresses alone must not do for the gateway.
+                # A cookie would link a client's requests, even when its network address
+                # changes.
                 cookie_jar=aiohttp.DummyCookieJar(),
                 skip_auto_headers=QUIET_HEADERS,
-                # Sealed bytes do not shrink; a small body that unpacks to gigabytes
-                # is all that decompression could bring.
+                # Sealed bytes do not shrink; decompression would only allow a small
+                # body to unpack to gigabytes.
                 auto_decompress=False,
-                # A proxy that the environment names is one more party.
+                # A proxy from the environment would be another party.
                 trust_env=False,
             )
         return self._session
@@ -220,19 +219,19 @@ class Connections:
     ) -> bytes:
         """Fetch a small resource whole, following no redirect.
 
-        ``most``: the media types that will do, and the most octets of each.
+        ``most``: the accepted media types, each with its limit in bytes.
         """
         with _as_failure():
-            # A limit for the whole: while evidence is fetched, every query that may
-            # leave waits, and a drip of bytes never pauses.
+            # A total limit: queries wait while evidence is fetched, and bytes that
+            # drip in never pause.
             async with (
                 asyncio.timeout(whole_s),
                 self.open().get(url, headers=fields, allow_redirects=False) as response,
             ):
                 require_ok(response, most)
                 most_bytes = most[response.content_type]
-                # One byte more than is allowed, so that too much is seen as such and
-                # never taken for all of it. A read may return less than it could.
+                # One byte more than allowed, so that an oversize body is recognised and
+                # not truncated. A single read may return less than is available.
                 data = await response.content.read(most_bytes + 1)
                 while len(data) <= most_bytes and not response.content.at_eof():
                     data += await response.content.read(most_bytes + 1)
@@ -254,12 +253,12 @@ def pause_s(parameters: TransportParameters, least_s: float = SILENCE_S) -> floa
 
 @contextmanager
 def _as_failure(lost: FailureReason | None = None) -> Generator[None]:
-    """Turn the library's errors into a reason, without their words.
+    """Map the library's errors to a reason, without their text.
 
     Args:
         lost: the reason, once an answer has begun.
     """
-    # ``from None``: their messages hold addresses, and the relay's own words.
+    # ``from None``: their messages hold addresses and text of the relay.
     try:
         yield
     except TimeoutError:
@@ -269,23 +268,23 @@ def _as_failure(lost: FailureReason | None = None) -> Generator[None]:
 
 
 def _unreached(error: aiohttp.ClientError | OSError) -> FailureReason:
-    """Tell why there is no answer at all: in TLS, before it, or behind it."""
-    # aiohttp wraps what the system and OpenSSL raise, in two ways: while it connects
-    # as ``os_error``, later as the cause.
+    """Return why there is no answer at all: before, in or after the TLS handshake."""
+    # aiohttp wraps errors of the system and of OpenSSL in two ways: as ``os_error``
+    # while it connects, later as the cause.
     inner = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     cause = inner if isinstance(inner, ssl.SSLError) else error.__cause__
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return FailureReason.RELAY_UNTRUSTED
     if isinstance(cause, ssl.SSLError):
-        # With TLS 1.3 a client has sent its certificate before it is told that it
-        # will not do: the refusal is an alert on the first read.
+        # In TLS 1.3 a client has already sent its certificate when the server rejects
+        # it: the refusal is an alert on the first read.
         wanted = (cause.reason or "").endswith(CERTIFICATE_ALERTS)
         return (
             FailureReason.RELAY_WANTS_CERTIFICATE
             if wanted
             else FailureReason.RELAY_TLS_FAILED
         )
-    # A relay that knows no certificate of ours may also just close.
+    # A relay that does not know our certificate may also just close.
     hung_up = (aiohttp.ServerDisconnectedError, ConnectionResetError, BrokenPipeError)
     if isinstance(inner, hung_up) or isinstance(cause, hung_up):
         return FailureReason.RELAY_HUNG_UP
@@ -293,13 +292,13 @@ def _unreached(error: aiohttp.ClientError | OSError) -> FailureReason:
 
 
 async def _require_answer(response: aiohttp.ClientResponse) -> None:
-    """Accept a chunked answer; tell every other status as its reason."""
+    """Accept a chunked answer; raise the reason for any other status."""
     failed = response.status != HTTP_OK
     if failed and response.content_type == media.PROBLEM_JSON:
         problem = await response.content.read(MAX_PROBLEM_BYTES)
         # "ohttp-key": the gateway does not hold the key (RFC 9458, section 5.3). It is
-        # unencapsulated, so the relay could forge it: it only makes us fetch and
-        # verify again, once, and seal again only to another key.
+        # not encapsulated, so the relay could forge it: we only fetch and verify
+        # again, once, and seal again only to another key.
         if media.PROBLEM_OHTTP_KEY.encode() in problem:
             raise EnclaveError(FailureReason.KEY_UNKNOWN)
     require_ok(response, (media.OHTTP_CHUNKED_RESPONSE,))

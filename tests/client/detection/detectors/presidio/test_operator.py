@@ -309,7 +309,7 @@ REFERENCE = Path(__file__).parents[5] / "docs" / "policy-reference.md"
 
 
 def test_the_example_in_the_reference_works() -> None:
-    section = REFERENCE.read_text("utf-8").partition("### Recognizers of Presidio's")[2]
+    section = REFERENCE.read_text("utf-8").partition("### Presidio recognizers")[2]
     blocks = [each.partition("```")[0] for each in section.split("```yaml\n")[1:3]]
 
     def read(name: str) -> bytes:
