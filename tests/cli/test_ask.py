@@ -1,11 +1,15 @@
 """What ``ask`` says of an answer, and while nothing of one can be shown."""
 
+import math
+
 import pytest
 
 from curtilage.cli import ask
 from curtilage.cli.ask import WAITING
-from curtilage.client.answer import Phase
+from curtilage.client.answer import Phase, TokenSignal
 from curtilage.client.parts import ClientParts
+from curtilage.client.routing.estimate import RulesEstimator
+from curtilage.client.routing.router import Router
 from curtilage.client.session import Session
 from curtilage.inference.default_model import DEFAULT_SHA256
 from curtilage.policy.document.load import load_profile
@@ -16,6 +20,7 @@ from support.client_parts import (
     SmallLocal,
     query,
 )
+from support.drafts import THRESHOLDS
 from support.memory_enclave import key_store
 
 DEMONSTRATION = "answered here, by the embedded DEMONSTRATION model"
@@ -33,6 +38,7 @@ async def shown(
     capsys: pytest.CaptureFixture[str],
     *,
     max_tokens: int = 512,
+    router: Router | None = None,
 ) -> tuple[str, str]:
     parts = ClientParts(
         policy=load_profile("default"),
@@ -41,6 +47,7 @@ async def shown(
         transport=None,
         keys=key_store(),
         audit=MemoryTrail(),
+        router=router,
     )
     async with Session(parts) as session:
         await ask.show(session.stream(query(text)), max_tokens)
@@ -70,6 +77,31 @@ async def test_an_answer_to_a_part_is_cut_only_where_its_limit_was_reached(
     assert text.startswith("[read ")
     assert "were NOT read" in said
     assert ("CUT" in said) is (max_tokens == 2)
+
+
+@pytest.mark.parametrize("probability", [0.99, 0.01])
+async def test_an_answer_that_is_likely_wrong_is_followed_by_a_warning(
+    probability: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local = ScriptedLocal()
+    local.sure = TokenSignal(logprob=math.log(probability), margin=1.0)
+    policy = load_profile("default")
+    assert policy.routing is not None
+    router = Router(
+        policy.routing,
+        RulesEstimator(),
+        clock=lambda: 0.0,
+        thresholds=THRESHOLDS,
+        running=lambda: local.digests,
+    )
+    text, said = await shown(local, "Why?", capsys, router=router)
+    doubtful = probability < 0.5
+    assert ("[the local model is often wrong on questions like this]" in text) is (
+        doubtful
+    )
+    assert ("[the local model is OFTEN WRONG on questions like this]" in said) is (
+        doubtful
+    )
 
 
 async def test_the_embedded_model_is_said_to_be_for_demonstration(

@@ -252,6 +252,16 @@ def test_only_its_owner_can_read_the_answers(tmp_path: Path) -> None:
     assert (tmp_path / "out").stat().st_mode & 0o077 == 0
 
 
+def test_a_file_of_another_account_gets_no_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "out"
+    path.write_bytes(b"")
+    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
+    with pytest.raises(ConfigError, match="another account"), results(path):
+        pass
+
+
 def test_one_process_writes_it_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "out"
     with (

@@ -8,6 +8,7 @@ from curtilage.cli import main as cli
 from curtilage.client.answer import Answer, Finished
 from curtilage.client.queue.deferred import Deferred, State, outcome_of
 from curtilage.client.queue.deferred_store import DeferredStore, queue_store
+from curtilage.client.queue.deferring import MOST_PAUSE_S
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.load import profile_text
 from curtilage.policy.document.routing_plan import QueuePlan
@@ -98,6 +99,7 @@ def test_an_answer_is_shown(
     assert "I need more time" in said
     # This process ends: nobody asks it again "by itself".
     assert "`curtilage queue drain`" in said
+    assert f"at most {MOST_PAUSE_S:.0f} s between two tries" in said
     assert f"`curtilage queue show {TICKETS[0]}`" in said
     answered(store)
     assert cli.main(["queue", "show", TICKETS[0]]) == 0

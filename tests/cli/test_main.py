@@ -128,7 +128,7 @@ def test_policy_check_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_policy_summary_names_the_enclaves() -> None:
     shown = policy_command.summary(development_policy(), "x")
-    assert "enclaves  DEVELOPMENT: what is emulated" in shown
+    assert "enclaves  DEVELOPMENT: emulated evidence" in shown
     assert "hardware  emulated SEV-SNP, which proves nothing" in shown
 
 

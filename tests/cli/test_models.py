@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,8 +10,11 @@ import pytest
 from typing_extensions import override
 
 from curtilage.cli import main as cli
+from curtilage.cli import models
 from curtilage.cli.models import TASKS_TRIED
 from curtilage.client.local import catalogue, machine
+from curtilage.client.local.download import Agree, PullRequest
+from curtilage.client.local.registry import ModelEntry
 from support.byte_model import TRAINED_CONTEXT, make_adapter, make_byte_model, sha256_of
 from support.fakes import returns
 from support.model_hub import FILE, REPOSITORY, REVISION, FakeHub, serving
@@ -124,8 +128,23 @@ def test_what_was_measured_is_said_and_on_what(
     shown = said(capsys)
     assert said_of_it in shown
     assert measured in shown.splitlines()
+    lines = [each.strip() for each in shown.splitlines() if "    routing " in each]
+    assert lines == [
+        f"routing takes it to solve {each}"
+        for each in (
+            "67 of 100 ordinary questions, a guess",
+            "67 of 100 ordinary questions, a guess",
+            "67 of 100 ordinary questions",
+            "30 of 100 ordinary questions, a guess",
+            "3 of 100 ordinary questions",
+        )
+    ]
     assert cli.main(["models", "recommend", "--json", *task]) == 0
-    assert json.loads(capsys.readouterr().out)["measured"] == measured
+    told = json.loads(capsys.readouterr().out)
+    assert told["measured"] == measured
+    assert [each["quality_permille"] for each in told["models"]] == [
+        each.quality_permille for each in catalogue.catalogue()
+    ]
 
 
 @pytest.mark.usefixtures("large")
@@ -165,6 +184,123 @@ def test_none_that_will_do_is_no_recommendation(
     assert "none of these will do here" in said(capsys)
     assert cli.main([*command, "--json"]) == 3
     assert json.loads(capsys.readouterr().out)["commands"] == []
+
+
+class Hub:
+    """Stands for the way to the hub: asks for consent, and notes what is fetched."""
+
+    def __init__(self) -> None:
+        self.fetched: list[PullRequest] = []
+
+    def pull(
+        self, _registry: object, request: PullRequest, *, agree: Agree, **_more: object
+    ) -> ModelEntry:
+        agree(request.size_bytes)
+        self.fetched.append(request)
+        return ModelEntry(
+            name=request.name, path="/m", sha256=request.sha256, size_bytes=1
+        )
+
+
+def offered(
+    monkeypatch: pytest.MonkeyPatch,
+    typed: str | None,
+    *arguments: str,
+    library: bool = True,
+    shown: bool = True,
+) -> Hub:
+    """Run ``models recommend``; ``typed``: by a person at a terminal, or by nobody."""
+    hub = Hub()
+    monkeypatch.setattr(models, "pull", hub.pull)
+    monkeypatch.setattr(models, "can_pull", returns(library))
+    monkeypatch.setattr(
+        "sys.stdin", io.StringIO() if typed is None else Terminal(typed)
+    )
+    monkeypatch.setattr(sys.stdout, "isatty", returns(shown))
+    assert cli.main(["models", "recommend", *arguments]) == 0
+    return hub
+
+
+@pytest.mark.usefixtures("large")
+def test_a_person_is_offered_the_best_and_gets_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = catalogue.known(BEST)
+    assert model is not None
+    assert (model.licence, "qa" in model.good_for) == ("Apache-2.0", True)
+    (request,) = offered(monkeypatch, "y\n").fetched
+    assert (request.name, request.sha256) == (BEST, model.sha256)
+    shown = capsys.readouterr()
+    for each in (
+        f"{BEST}: 1.1 GB to fetch from {model.repository}@{model.revision}",
+        "memory: 1.4 GB when it runs",
+        "licence: Apache-2.0",
+        "fetch it? [y/N]",
+    ):
+        assert each in shown.err
+    assert "models pull" not in shown.out
+    assert f"    curtilage ask --model {BEST}\n" in shown.out
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("typed", ["n\n", "\n", "", "yesterday\n"], ids=repr)
+def test_who_declines_the_offer_is_shown_the_commands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str
+) -> None:
+    assert offered(monkeypatch, typed).fetched == []
+    shown = capsys.readouterr()
+    assert "nothing was fetched" in shown.err
+    assert f"    curtilage models pull {BEST}\n" in shown.out
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize(
+    ("typed", "arguments", "library", "shown"),
+    [
+        (None, (), True, True),
+        ("y\n", ("--json",), True, True),
+        ("y\n", (), False, True),
+        ("y\n", (), True, False),
+    ],
+    ids=["nobody", "a program", "no library", "shown elsewhere"],
+)
+def test_nothing_is_offered_where_no_person_could_agree(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    typed: str | None,
+    arguments: tuple[str, ...],
+    *,
+    library: bool,
+    shown: bool,
+) -> None:
+    hub = offered(monkeypatch, typed, *arguments, library=library, shown=shown)
+    assert hub.fetched == []
+    told = capsys.readouterr()
+    assert f"curtilage models pull {BEST}" in told.out
+    assert "fetch it?" not in told.err
+
+
+@pytest.mark.usefixtures("large")
+def test_where_a_useful_model_is_here_no_other_is_offered(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = catalogue.known("qwen2.5-coder-1.5b")
+    assert model is not None
+    here = ModelEntry(name="mine", path="/m", sha256=model.sha256, size_bytes=1)
+    monkeypatch.setattr(models, "_entries", returns([here]))
+    assert offered(monkeypatch, "y\n").fetched == []
+    assert "fetch it?" not in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("large")
+def test_what_is_here_is_not_offered(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub = offered(monkeypatch, "y\n", "--memory", "0.4")
+    assert hub.fetched == []
+    shown = capsys.readouterr()
+    assert "best: default" in shown.out
+    assert "fetch it?" not in shown.err
 
 
 @pytest.mark.parametrize("memory", ["nan", "inf", "-1", "1e9", "much", ""])
@@ -251,7 +387,7 @@ def test_a_file_that_is_gone_is_listed_as_unknown(
         ([BEST, "{whole}"], "not 6a1a2eb6d15622bf"),
         ([BEST, "--from", "{whole}"], "not 1117320736"),
         ([BEST, "{whole}", "--sha256", "{digest}"], "stands for sha256:6a1a2eb6d156"),
-        (["default", "{whole}"], "stands for the embedded model"),
+        (["default", "{whole}"], "that of the embedded model"),
         (["../tiny", "{whole}", "--sha256", "{digest}"], "a model's name is"),
         (["../tiny", "--from", "{whole}", "--sha256", "{digest}"], "a model's name is"),
         (["tiny", "--from", "{whole}", "--sha256", "../{digest}"], "64 hex digits"),

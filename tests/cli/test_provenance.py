@@ -6,7 +6,13 @@ from dataclasses import replace
 import pytest
 
 from curtilage.cli import ask
-from curtilage.cli.provenance import answer_object, provenance_line
+from curtilage.cli.provenance import (
+    DEMONSTRATION,
+    answer_object,
+    demonstration_words,
+    provenance_line,
+    warnings_of,
+)
 from curtilage.client.answer import (
     Answer,
     Answerer,
@@ -15,8 +21,11 @@ from curtilage.client.answer import (
     SessionEvent,
 )
 from curtilage.client.answering.answer_stream import AnswerStream
+from curtilage.client.assemble import router_for
 from curtilage.client.errors import FailureReason
-from support.client_parts import LOCALLY
+from curtilage.inference.default_model import DEFAULT_SHA256
+from curtilage.policy.document.load import load_profile
+from support.client_parts import LOCALLY, ScriptedLocal
 
 
 def _line(route: Answerer, evidence: str | None, *, beside: bool = False) -> str:
@@ -90,6 +99,19 @@ def test_a_rule_without_a_reason_has_none(reason: str) -> None:
     assert _stayed("Because.").endswith("; rule any-uncertain: Because]")
 
 
+def test_what_the_aim_makes_of_the_embedded_model_is_said() -> None:
+    local = ScriptedLocal()
+    local.digests = (DEFAULT_SHA256, None)
+    policy = load_profile("default")
+    who, aim = demonstration_words(policy, router_for(policy, local))
+    assert who == DEMONSTRATION
+    assert aim == (
+        "it solves 3 of 100 ordinary questions; by the policy's aim about 4 of 100 "
+        "questions that may be sent are answered locally, the others by the enclave"
+    )
+    assert list(demonstration_words(policy, None)) == [DEMONSTRATION]
+
+
 @pytest.mark.parametrize("demonstration", [False, True])
 def test_an_answer_of_the_embedded_model_is_marked(*, demonstration: bool) -> None:
     provenance = replace(LOCALLY, demonstration=demonstration)
@@ -97,6 +119,16 @@ def test_an_answer_of_the_embedded_model_is_marked(*, demonstration: bool) -> No
     finished = Finished(finish_reason="stop", prompt_tokens=1, completion_tokens=1)
     answer = Answer(text="", provenance=provenance, finished=finished)
     assert answer_object(answer)["demonstration"] is demonstration
+
+
+@pytest.mark.parametrize("doubtful", [False, True])
+def test_an_answer_that_is_likely_wrong_is_marked(*, doubtful: bool) -> None:
+    finished = Finished(
+        finish_reason="stop", prompt_tokens=1, completion_tokens=1, doubtful=doubtful
+    )
+    answer = Answer(text="", provenance=LOCALLY, finished=finished)
+    assert ("OFTEN WRONG on questions" in "".join(warnings_of(answer))) is doubtful
+    assert answer_object(answer)["doubtful"] is doubtful
 
 
 PLACED = replace(LOCALLY, route=Answerer.ENCLAVE, recorded=False, floor="internal")

@@ -162,24 +162,30 @@ def test_where_no_signature_is_asked_for_nothing_is_said(
     assert "warning" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("away", [True, False])
 @pytest.mark.parametrize("embedded", [True, False])
 def test_the_embedded_model_is_said_to_be_for_demonstration(
     *,
     embedded: bool,
+    away: bool,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     local = ScriptedLocal()
     if embedded:
         local.digests = (DEFAULT_SHA256, None)
+    policy = load_profile("default")
     parts = ClientParts(
-        policy=load_profile("default"),
+        policy=policy,
         inspector=ScriptedInspector(),
         local=local,
         transport=None,
         keys=key_store(),
         audit=MemoryTrail(),
+        router=assemble.router_for(policy, local),
     )
+    if away:
+        monkeypatch.setattr(Session, "absent", None)
 
     @asynccontextmanager
     async def session_from(
@@ -197,3 +203,6 @@ def test_the_embedded_model_is_said_to_be_for_demonstration(
     shown = capsys.readouterr()
     assert '"ready": true' in shown.out
     assert ("answered by the embedded DEMONSTRATION model" in shown.err) is embedded
+    # Where nothing can be sent, nothing is said of what would be.
+    aim = "by the policy's aim about 4 of 100 questions that may be sent are answered"
+    assert (aim in shown.err) is (embedded and away)

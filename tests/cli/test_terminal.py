@@ -11,6 +11,7 @@ import pytest
 
 from curtilage.cli import terminal
 from curtilage.cli.terminal import (
+    HowFar,
     err,
     err_again,
     out,
@@ -77,6 +78,30 @@ def obeyed(text: str) -> frozenset[str]:
 
 
 @pytest.mark.parametrize("write", [out, err], ids=["out", "err"])
+def test_half_a_character_is_written_to_a_pipe_as_its_mark(
+    write: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "pipe"
+    with path.open("w", encoding="utf-8") as stream:  # strict, as standard output is
+        monkeypatch.setattr("sys.stdout", stream)
+        monkeypatch.setattr("sys.stderr", stream)
+        write(f"a\ud800b {ATTACK}")
+    assert path.read_text("utf-8") == f"a\\ud800b {ATTACK}\n".replace("\r", "\n")
+
+
+def test_half_a_character_in_json_is_the_same_when_it_is_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path, value = tmp_path / "pipe", {"id": "\udfff\ud800é"}
+    with path.open("w", encoding="utf-8") as stream:
+        monkeypatch.setattr("sys.stdout", stream)
+        out_json(value)
+    assert json.loads(path.read_bytes()) == value
+
+
+@pytest.mark.parametrize("write", [out, err], ids=["out", "err"])
 def test_a_terminal_is_shown_marks(write: Callable[[str], None], shown: Shown) -> None:
     text = shown(lambda: write(ATTACK))
     assert obeyed(text) == frozenset()
@@ -122,6 +147,20 @@ def test_how_long_it_took_is_shown_on_the_same_line(shown: Shown) -> None:
             pass
 
     assert re.fullmatch("starting …\r\x1b\\[Kstarting: [0-9.]+ s\n", shown(wait))
+
+
+@pytest.mark.parametrize("logged", [False, True])
+def test_without_a_terminal_a_line_comes_every_ten_seconds_where_it_is_wanted(
+    logged: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = iter([0.0, 9.9, 10.0, 15.0, 20.1])
+    monkeypatch.setattr(terminal, "monotonic", lambda: next(clock))
+    far = HowFar(logged=logged)
+    for number in range(1, 5):
+        far.tell(f"{number} of 4", last=number == 4)
+    assert capsys.readouterr().err == ("2 of 4\n4 of 4\n" if logged else "")
 
 
 def test_a_pipe_gets_what_was_written(

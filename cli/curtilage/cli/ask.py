@@ -22,8 +22,8 @@ from curtilage.cli.ask_lines import (
 from curtilage.cli.options import text_from
 from curtilage.cli.provenance import (
     answer_object,
-    placeholders_line,
     provenance_line,
+    warnings_of,
     was_cut,
 )
 from curtilage.cli.start import config_from, session_from
@@ -234,8 +234,8 @@ async def show(stream: AnswerStream, max_tokens: int) -> None:
                 out(event.text, end="")
     out("")
     tokens = stream.answer.finished.completion_tokens
-    if unrestored := stream.answer.finished.unrestored:
-        err(placeholders_line(unrestored))
+    for line in warnings_of(stream.answer):
+        err(line)
     cut = ""
     if was_cut(stream.answer, max_tokens):
         cut = "; the answer was CUT at its limit of tokens: --max-tokens sets another"

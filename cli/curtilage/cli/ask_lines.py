@@ -36,7 +36,7 @@ from curtilage.client.errors import (
     NotRoutedError,
     UsageError,
 )
-from curtilage.client.files import locked, open_private
+from curtilage.client.files import locked, open_unshared
 from curtilage.client.openai_chat import (
     MAX_REQUEST_BYTES,
     OPTIONS,
@@ -195,7 +195,7 @@ def results(path: Path) -> Generator[Results]:
     with ExitStack() as held:
         try:
             held.enter_context(locked(path, 0))
-            descriptor = open_private(path, os.O_RDWR | os.O_APPEND)
+            descriptor = open_unshared(path, os.O_RDWR | os.O_APPEND)
             held.callback(os.close, descriptor)
             opened = Results(descriptor, _known(path, descriptor))
         except TimeoutError:

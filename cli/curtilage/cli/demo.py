@@ -27,10 +27,9 @@ def run(arguments: argparse.Namespace) -> int:
     asked: list[str] = arguments.ask or []
     for text in asked:
         command += ["--ask", text]
-    if arguments.tee is not None:
-        command += ["--tee", arguments.tee]
-    if arguments.gpus is not None:
-        command += ["--gpus", arguments.gpus]
+    for name in ("tee", "gpus", "model", "model-name", "model-ca"):
+        if (given := getattr(arguments, name.replace("-", "_"))) is not None:
+            command += [f"--{name}", given]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     process = subprocess.Popen(command, env=environment)  # noqa: S603 - ours
     for number in (signal.SIGTERM, signal.SIGHUP):

@@ -11,6 +11,7 @@ from typing import Final
 
 from curtilage.cli.terminal import HowFar, err, progress
 from curtilage.client.detection.checked import CheckedInspector, InspectsMany
+from curtilage.client.detection.side_by_side import SideBySide, cores
 from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.document.model import Policy, full_scan
@@ -29,13 +30,36 @@ def start_detectors(
         currency: the signature that it must bear, or None where none is
             demanded; while it does not, everything stays, here as in use.
     """
-    if currency is not None and (warning := currency.warning(datetime.now(UTC))):
-        err(f"warning: {warning}")
+    _warn_of(currency)
     with progress("starting detectors"):
         detectors = CheckedInspector.start(full_scan(policy), currency)
     if detectors.advice is not None:
         err(detectors.advice)
     return detectors
+
+
+def start_many(policy: Policy, currency: Currency | None = None) -> SideBySide:
+    """Start the same detectors for many texts: as many processes as there are cores.
+
+    Args:
+        policy: as for ``start_detectors``.
+        currency: likewise.
+    """
+    _warn_of(currency)
+
+    def start() -> CheckedInspector:
+        return CheckedInspector.start(full_scan(policy), currency)
+
+    with progress("starting detectors"):
+        detectors = SideBySide(start, count=cores())
+    if detectors.advice is not None:
+        err(detectors.advice)
+    return detectors
+
+
+def _warn_of(currency: Currency | None) -> None:
+    if currency is not None and (warning := currency.warning(datetime.now(UTC))):
+        err(f"warning: {warning}")
 
 
 def inspect_all(

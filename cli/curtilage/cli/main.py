@@ -85,12 +85,15 @@ def _run(arguments: argparse.Namespace) -> int:
     except (UsageError, ConfigError, PolicyError, TransparencyError) as error:
         return _stop(error, WRONG_USE)
     except QueuedError as waits:
+        from curtilage.client.queue.deferring import MOST_PAUSE_S
+
         # Not "by itself", as where a process goes on: this one ends.
         here = "" if waits.left else "; nothing of it has left this device"
         err(
             f"curtilage: I need more time: {EXPLAINED[waits.reason]}; it waits{here}\n"
             "`curtilage queue drain` asks it again, and a running `curtilage serve` "
-            f"does;\n`curtilage queue show {waits.ticket}` shows the answer then"
+            f"does, with a pause of at most {MOST_PAUSE_S:.0f} s between two tries;\n"
+            f"`curtilage queue show {waits.ticket}` shows the answer then"
         )
         return COULD_NOT
     except ClientError as error:

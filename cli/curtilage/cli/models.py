@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import monotonic
 
@@ -27,7 +27,13 @@ from curtilage.client.local.catalogue import (
     catalogue,
     known,
 )
-from curtilage.client.local.download import Agree, PullRequest, pull
+from curtilage.client.local.download import (
+    Agree,
+    NotAgreedError,
+    PullRequest,
+    can_pull,
+    pull,
+)
 from curtilage.client.local.machine import Machine
 from curtilage.client.local.model import resolve, verify_choice
 from curtilage.client.local.parts import put_together
@@ -41,6 +47,7 @@ from curtilage.client.local.shape import read_shape
 MEGABYTE, GIGABYTE = 1000**2, 1000**3
 TOLD_EVERY_S = 0.5
 TASKS_TRIED = 6  # the office tasks of docs/costs.md
+"""What routing takes for a local model's quality that nobody measured."""
 
 
 def registry() -> Registry:
@@ -146,10 +153,28 @@ def run_recommend(arguments: argparse.Namespace) -> int:
         out("none of these will do here")
         return COULD_NOT
     out(f"\nbest: {best.model.name}, {_why_best(best, arguments.task)}\n{_measured()}")
+    useful = any(each.here and not each.model.demonstration for each in advice)
+    if not useful and not best.here and _fetched(best.model):
+        best = replace(best, here=True)
     out("next:")
     for command in _commands(best, registered):
         out(f"    {command}")
     return DONE
+
+
+def _fetched(model: KnownModel) -> bool:
+    """Ask a person at a terminal whether to fetch it; return whether it is here then.
+
+    Anybody else is only shown the commands: nothing is fetched that no person wants.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty() and can_pull()):
+        return False
+    try:
+        _fetch(_request_for(model), yes=False)
+    except NotAgreedError as told:
+        err(str(told))
+        return False
+    return True
 
 
 def _why_best(best: Advice, task: str | None) -> str:
@@ -185,6 +210,7 @@ def _advice_row(advice: Advice) -> dict[str, object]:
         "commercial": model.commercial,
         "good_for": sorted(model.good_for),
         "office_tasks_solved": model.solved,
+        "quality_permille": model.quality_permille,
         "here": advice.here,
         "against": advice.against,
     }
@@ -197,6 +223,7 @@ def _advice_text(advice: Advice) -> str:
         if model.solved is None
         else f"measured: solved {model.solved} of {TASKS_TRIED} office tasks"
     )
+    guess = ", a guess" if model.solved is None else ""
     fetch = "" if advice.here else " to fetch"
     verdict = f"no: {', '.join(advice.against)}" if advice.against else "will do"
     return (
@@ -208,7 +235,9 @@ def _advice_text(advice: Advice) -> str:
         f"    licence: {model.licence}, "
         f"{'commercial use permitted' if model.commercial else 'NO commercial use'}\n"
         f"    good for: {', '.join(sorted(model.good_for)) or 'trying things out'}; "
-        f"{tried}"
+        f"{tried}\n"
+        f"    routing takes it to solve {model.quality_permille / 10:g} of 100 "
+        f"ordinary questions{guess}"
     )
 
 
@@ -296,26 +325,40 @@ def run_pull(arguments: argparse.Namespace) -> int:
                 "`curtilage models recommend` shows those, or name --repo, --file, "
                 "--revision and --sha256"
             )
-        request = PullRequest(
-            name=model.name,
-            repo_id=model.repository,
-            filename=model.file,
-            revision=model.revision,
-            sha256=model.sha256,
-            size_bytes=model.size_bytes,
-        )
+        request = _request_for(model)
     _require_licence(request.sha256, arguments)
+    _fetch(request, yes=arguments.yes, endpoint=arguments.endpoint)
+    return DONE
+
+
+def _request_for(model: KnownModel) -> PullRequest:
+    """Return what fetches a model of the catalogue."""
+    return PullRequest(
+        name=model.name,
+        repo_id=model.repository,
+        filename=model.file,
+        revision=model.revision,
+        sha256=model.sha256,
+        size_bytes=model.size_bytes,
+    )
+
+
+def _fetch(request: PullRequest, *, yes: bool, endpoint: str | None = None) -> None:
+    """Fetch a file once somebody agreed, and show how far it is.
+
+    Raises:
+        NotAgreedError: a person was asked, and does not want it.
+    """
     bar = _Bar(request.filename)
     entry = pull(
         registry(),
         request,
-        agree=_agreement(request, yes=arguments.yes),
+        agree=_agreement(request, yes=yes),
         progress=bar,
-        endpoint=arguments.endpoint,
+        endpoint=endpoint,
     )
     bar.end()
     _tell(entry)
-    return DONE
 
 
 def _agreement(request: PullRequest, *, yes: bool) -> Agree:
@@ -343,7 +386,7 @@ def _agreement(request: PullRequest, *, yes: bool) -> Agree:
             raise UsageError("nobody is there to agree; add --yes")
         err("fetch it? [y/N] ", end="")
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
-            raise ClientError("nothing was fetched")
+            raise NotAgreedError("nothing was fetched")
 
     return agree
 

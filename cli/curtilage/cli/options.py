@@ -82,15 +82,7 @@ def add_client_flags(parser: argparse.ArgumentParser) -> None:
         "0600; of several, TIER=FILE with commas between (default: "
         "$CURTILAGE_HOUSE_KEY_FILE)",
     )
-    parser.add_argument(
-        "--model",
-        metavar="NAME|FILE",
-        help="local model: a name of `curtilage models list`, or a GGUF file "
-        "(default: $CURTILAGE_MODEL, else the embedded one)",
-    )
-    parser.add_argument(
-        "--model-sha256", metavar="HEX", help="digest, required for a GGUF file"
-    )
+    add_model_flags(parser)
     parser.add_argument(
         "--context-tokens",
         type=int,
@@ -104,6 +96,19 @@ def add_client_flags(parser: argparse.ArgumentParser) -> None:
         help="audit log, made with `curtilage audit init` (default: $CURTILAGE_AUDIT, "
         "else one of your own, made when first used); what cannot be recorded there "
         "does not leave",
+    )
+
+
+def add_model_flags(parser: argparse.ArgumentParser) -> None:
+    """Add which local model is meant."""
+    parser.add_argument(
+        "--model",
+        metavar="NAME|FILE",
+        help="local model: a name of `curtilage models list`, or a GGUF file "
+        "(default: $CURTILAGE_MODEL, else the embedded one)",
+    )
+    parser.add_argument(
+        "--model-sha256", metavar="HEX", help="digest, required for a GGUF file"
     )
 
 

@@ -128,13 +128,13 @@ def _add_demo(commands: "Commands[argparse.ArgumentParser]") -> None:
         "saw. Exit 1 where a\nquestion did not take the route it should. Needs a "
         "source checkout, since the\nemulator is no part of the product.",
         example="curtilage demo\ncurtilage demo --ask 'My card 4111 1111 1111 1111 "
-        "was refused, what now?'",
+        "was refused, what now?'\ncurtilage demo --model qwen2.5-coder-1.5b.gguf",
     )
     parser.add_argument(
         "--ask",
         action="append",
         metavar="TEXT",
-        help="ask this instead of the six questions; may be given several times. "
+        help="ask this instead of the demo's questions; may be given several times. "
         "Every user of this machine can read it (`ps`): nothing of a real person",
     )
     parser.add_argument(
@@ -145,6 +145,21 @@ def _add_demo(commands: "Commands[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument(
         "--gpus", metavar="N", help="how many GPUs to emulate; as it stands, none"
+    )
+    parser.add_argument(
+        "--model",
+        metavar="FILE|ADDRESS",
+        help="a GGUF file, which then answers locally and in the enclave, or the "
+        "address of an on-premises server, which answers locally; else the embedded "
+        "model",
+    )
+    parser.add_argument(
+        "--model-name", metavar="NAME", help="what that server calls its model"
+    )
+    parser.add_argument(
+        "--model-ca",
+        metavar="FILE",
+        help="the certificates (PEM) of that server's authorities",
     )
 
 
@@ -504,7 +519,8 @@ def _add_models(commands: "Commands[argparse.ArgumentParser]") -> None:
         text="Look at this machine's memory, processors and disk, and say of each "
         "known model\nwhether it will do, what it is good for and what its licence "
         "permits. The first that\nwill do is the best; the commands that fetch and use "
-        "it are shown. Exit 3: none will.",
+        "it are shown. At a terminal you are\nasked whether to fetch it; otherwise "
+        "nothing is fetched. Exit 3: none will do.",
         example="curtilage models recommend\n"
         "curtilage models recommend --memory 2 --task extraction",
     )
@@ -536,7 +552,7 @@ def _add_models(commands: "Commands[argparse.ArgumentParser]") -> None:
         summary="register a GGUF file that is here, whole or in parts",
         text="Register a GGUF file under a name. The digest makes sure that it is the "
         "file you mean;\nnames of the catalogue (`models recommend`) need none. With "
-        "--from, the parts are put in\norder by the numbers in their names and joined "
+        "--from, the parts are joined\nin the order of their names "
         "to one file in your data folder, which\nappears only if its digest is right. "
         "A LoRA adapter is a file of its own, named with\nthe model that it was made "
         "for; its name then means both.",
@@ -553,7 +569,7 @@ def _add_models(commands: "Commands[argparse.ArgumentParser]") -> None:
         type=Path,
         nargs="+",
         metavar="FILE",
-        help="the file's parts",
+        help="the file's parts; they are joined in the order of their names",
     )
     adding.add_argument(
         "--adapter-of",

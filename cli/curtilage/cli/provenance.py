@@ -7,15 +7,36 @@ from curtilage.client.answer import Answer, Answerer, Provenance
 from curtilage.client.boundary.ladder import BOUNDARY
 from curtilage.client.errors import EXPLAINED, FailureReason
 from curtilage.client.pseudonyms.obstacles import WHY_NOT_REPLACED
-from curtilage.client.routing.router import CHOSEN
+from curtilage.client.routing.explain import reach
+from curtilage.client.routing.router import CHOSEN, Router
 from curtilage.client.routing.utility import Reason
 from curtilage.policy.decision.classes import STALE_POLICY
+from curtilage.policy.decision.routes import Route
+from curtilage.policy.document.model import Policy
 from curtilage.policy.explain.decision import NOT_IN_FORCE
 
 DEMONSTRATION: Final = (
     "the embedded DEMONSTRATION model, whose answers are often wrong (`curtilage "
     "models recommend` names better ones)"
 )
+
+
+def demonstration_words(policy: Policy, router: Router | None) -> Iterator[str]:
+    """Say that the embedded model answers locally, and what the aim makes of that.
+
+    Args:
+        policy: whose aim it is.
+        router: of the policy; None: nothing is chosen, or nothing can be sent.
+    """
+    yield DEMONSTRATION
+    ordinary = policy.tiering.permitted(Route.ENCLAVE, frozenset())
+    found = None if router is None else reach(router, ordinary)
+    if found is not None:
+        yield (
+            f"it solves {100 * found.solved:.0f} of 100 ordinary questions; by the "
+            f"policy's aim about {100 * found.local:.0f} of 100 questions that may be "
+            "sent are answered locally, the others by the enclave"
+        )
 
 
 def was_cut(answer: Answer, max_tokens: int) -> bool:
@@ -96,6 +117,14 @@ def _who(provenance: Provenance) -> str:
     return "answered by the attested enclave"
 
 
+def warnings_of(answer: Answer) -> Iterator[str]:
+    """Say what is wrong with a whole answer, in brackets, for people."""
+    if unrestored := answer.finished.unrestored:
+        yield placeholders_line(unrestored)
+    if answer.finished.doubtful:
+        yield "[the local model is OFTEN WRONG on questions like this]"
+
+
 def placeholders_line(count: int) -> str:
     """Say that placeholders are left in an answer, in brackets, for people."""
     stand = "placeholder is" if count == 1 else "placeholders are"
@@ -132,6 +161,7 @@ def answer_object(answer: Answer) -> dict[str, object]:
         "beside": provenance.beside,
         "floor": provenance.floor or None,
         "unrestored": answer.finished.unrestored,
+        "doubtful": answer.finished.doubtful,
         "receipt": answer.finished.receipted,
         "finish_reason": answer.finished.finish_reason,
         "usage": {

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 
-from curtilage.cli.provenance import DEMONSTRATION
+from curtilage.cli.provenance import demonstration_words
 from curtilage.cli.start import config_from, session_from
 from curtilage.cli.terminal import (
     DONE,
@@ -123,7 +123,9 @@ async def _serve_until(
             reason = EXPLAINED[session.absent]
             err(f"{reason}: no question leaves this machine or the house's servers")
         if session.demonstration:
-            err(f"what is answered on this machine is answered by {DEMONSTRATION}")
+            router = None if session.absent is not None else session.router
+            words = "; ".join(demonstration_words(config.policy, router))
+            err(f"what is answered on this machine is answered by {words}")
         plan = config.policy.routing
         queue = None
         if plan is not None and plan.queue.store != "none":

@@ -5,7 +5,8 @@ The only place that writes to them. Much of what is written was made elsewhere
 few characters set its title, fill the clipboard or draw over what we said. So on
 a terminal every character that is obeyed and not drawn becomes a mark. A file or
 a pipe gets each character as it came, as with other tools; what reads it there
-has to know what it shows.
+has to know what it shows. Only a lone half of a character, which has no form in
+UTF-8, becomes a mark there, too.
 """
 
 import argparse
@@ -25,6 +26,7 @@ COULD_NOT: Final = 3
 
 TOLD_AFTER_S: Final = 2.0
 TOLD_EVERY_S: Final = 0.5
+LOGGED_EVERY_S: Final = 10.0
 EXIT_CODES: Final = (
     "exit: 0 done, 1 refused by policy, 2 wrong use, 3 could not, 130 interrupted"
 )
@@ -35,6 +37,7 @@ _OBEYED: Final = re.compile(
     "\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufeff\uffa0"
     "\ufff0-\ufffb\U000e0000-\U000e0fff]"
 )
+_HALVES: Final = re.compile("[\ud800-\udfff]")
 # argparse names the type of what add_subparsers() returns nowhere else.
 Commands = argparse._SubParsersAction  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
@@ -127,25 +130,36 @@ def _mark(match: re.Match[str]) -> str:
 
 
 def _write(stream: TextIO, text: str) -> None:
-    stream.write(with_marks(text) if stream.isatty() else text)
+    marked = with_marks(text) if stream.isatty() else _HALVES.sub(_mark, text)
+    stream.write(marked)
     stream.flush()
 
 
 class HowFar:
-    """A line that says how far a long piece of work is; on a terminal only.
+    """A line that says how far a long piece of work is.
 
     Says nothing of what takes less than two seconds.
+
+    Args:
+        logged: write a line every ten seconds where there is no terminal, for work of
+            minutes that is often left to run; else nothing is written there.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, logged: bool = False) -> None:
         self._started = monotonic()
-        self._told = 0.0
         self._shown = sys.stderr.isatty()
+        self._told = 0.0 if self._shown else self._started
+        self._logged = logged
 
     def tell(self, text: str, *, last: bool) -> None:
         """Write over what was told before; the last time, whatever it was, ends it."""
         now = monotonic()
-        if not self._shown or now - self._started < TOLD_AFTER_S:
+        if not self._shown:
+            if self._logged and now - self._told >= LOGGED_EVERY_S:
+                err(text)
+                self._told = now
+            return
+        if now - self._started < TOLD_AFTER_S:
             return
         if last:
             err_again(text, end="\n")

@@ -426,7 +426,7 @@ def test_a_proof_has_its_keys_in_one_order(
     fields = json.loads(out.read_text("ascii"))
     out.write_bytes(encode_proof(dict(reversed(fields.items()))))
     assert main(["audit", "verify", "--proof", str(out)]) == 1
-    assert "counts otherwise" in capsys.readouterr().err
+    assert "gives another count" in capsys.readouterr().err
 
 
 def at(path: Path, *times: str) -> None:

@@ -242,7 +242,7 @@ attestation:
     status, shown = ran("check", "own.yaml", capsys=capsys)
     assert status == 0, shown
     for line in (
-        "enclaves  production: nothing emulated is ever believed",
+        "enclaves  production: emulated evidence is never trusted",
         "hardware  AMD SEV-SNP; but no root is pinned for it, so it is refused",
         "releases  none: nothing may leave, in the log log.example",
         "evidence  at most 90 seconds old, for keys that live at most 1 minute",
@@ -398,4 +398,4 @@ def test_check_tells_who_may_answer() -> None:
     shown = summary(load_profile("default"), "default")
     assert "  tier      local: the local model, in this process; 0.05 US$" in shown
     assert "  class     restricted: local\n" in shown
-    assert "  found     local, enclave may answer: what nothing is found in\n" in shown
+    assert "  found     local, enclave may answer: queries without findings\n" in shown

@@ -297,10 +297,13 @@ EXAMPLES: Final[Sequence[Tree]] = (
             "switch": 4,
             "hysteresis": 5,
         },
+        aim={"local_percent": 70},
         budgets={"first_signal_ms": 1, "total_ms": 2},
         breaker={"fails": 1, "window_s": 2, "open_s": 3},
         resilience={"retry_after_max_s": 1, "retry_budget_percent": 2},
     ),
+    routing(aim={"quality_loss_permille": 40}),
+    routing(aim={"cost_per_1000": "0.5"}),
     *(
         routing(local={"stall_s": 9, "long_text": each})
         for each in ("shorten", "refuse")

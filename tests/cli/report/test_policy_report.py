@@ -313,7 +313,7 @@ def test_the_page_tells_the_settings() -> None:
         "Without the kernel's wall round them, no detector starts.",
         "enclave, in the log log.example, seen by 1 of 0 witnesses in the last",
         "At most 90 seconds old, for keys that live at most 1 minute; clocks may",
-        "DEVELOPMENT: what is emulated, and a TPM by itself, may be believed",
+        "DEVELOPMENT: emulated evidence, and a TPM by itself, may be trusted",
         "Once a question stayed here in which a check digit held",
         "that stands in the list 'famous.txt'.",
         "A dictionary of the organisation: a word from the list 'code'.",

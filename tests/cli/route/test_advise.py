@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from curtilage.cli import main as cli
+from curtilage.cli.route import advise as advising
 from curtilage.cli.route.advise import draft_words
-from curtilage.client.routing.thresholds import packed
+from curtilage.client.routing.estimate import Intent
+from curtilage.client.routing.thresholds import Shipped, packed
 from curtilage.client.routing.trace import TraceLine, TraceOutcome
 from curtilage.policy.document.load import load_policy, load_profile
+from curtilage.policy.document.routing_plan import RoutingPlan, SpeculationPlan
 from support.drafts import THRESHOLDS
 from support.route_traces import LINE, written
 
@@ -182,4 +185,30 @@ def test_it_says_what_is_promised_of_drafts_or_why_there_are_none() -> None:
     assert "none are written: the thresholds were certified for another model" in said
     (said,) = draft_words(policy, None)
     assert "there is no local model" in said
-    assert list(draft_words(load_profile("default"), None)) == []
+
+
+def test_it_says_what_is_promised_by_thresholds_that_come_with_curtilage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy = load_profile("default")
+    (said,) = draft_words(policy, "11" * 32)
+    assert "no thresholds for the local model come with Curtilage" in said
+    shipped = Shipped(
+        intent=Intent.CLASSIFICATION,
+        made_of="invented",
+        date="2026-11-28",
+        thresholds=THRESHOLDS,
+    )
+
+    def shipped_of(plan: RoutingPlan) -> tuple[Shipped, ...]:
+        assert plan.speculation.artifact == b""
+        return (shipped,)
+
+    monkeypatch.setattr(advising, "shipped_of", shipped_of)
+    (said,) = draft_words(policy, THRESHOLDS.model_sha256)
+    assert said.startswith("classification: 50% of them were accepted")
+    assert said.endswith(", of invented")
+    section = policy.routing
+    assert section is not None
+    off = replace(section, speculation=SpeculationPlan())
+    assert list(draft_words(replace(policy, routing=off), None)) == []

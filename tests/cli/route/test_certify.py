@@ -97,11 +97,25 @@ def refused(capsys: pytest.CaptureFixture[str], data: str, out: Path) -> str:
     return capsys.readouterr().err
 
 
+def test_no_file_is_overwritten_and_nothing_learned_for_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "ward.json"
+    out.write_text("mine", "utf-8")
+    data = file_of(tmp_path, rows_of(1))  # too few, which is found out later
+    assert cli.main(["route", "certify", "--data", data, "--out", str(out)]) == 2
+    shown = capsys.readouterr()
+    assert "this file already exists" in shown.err
+    assert shown.out == ""
+    assert out.read_text("utf-8") == "mine"
+
+
 def test_too_few_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = refused(capsys, file_of(tmp_path, rows_of(699)), tmp_path / "out")
     assert "cannot certify: 699 graded answers; it takes 200 to learn from" in said
+    assert "Nothing is written, and the policy is as before" in said
 
 
 def test_a_score_that_tells_nothing_apart_is_refused(

@@ -2,22 +2,32 @@
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
 
 import pytest
 
 from curtilage.cli import main as cli
-from curtilage.cli.route.explain import UNREAD, object_of, routed_by, words_of
+from curtilage.cli.route.explain import (
+    UNREAD,
+    object_of,
+    routed_by,
+    rows_by,
+    words_of,
+)
+from curtilage.cli.route.explain_lines import Inspected, Unread
 from curtilage.client.assemble import router_for
 from curtilage.client.parts import UnavailableLocal
-from curtilage.client.query import Query, single_query
+from curtilage.client.query import Query, Settings, single_query
 from curtilage.client.routing.router import WHY_NOT
 from curtilage.policy.decision.classes import STALE_POLICY
-from curtilage.policy.decision.decide import Assessment
+from curtilage.policy.decision.decide import INSPECTION_DOOR, Assessment, Inspection
 from curtilage.policy.decision.tiers import Denial
 from curtilage.policy.document.load import load_policy, profile_text
 from curtilage.policy.document.model import Policy
 from curtilage.policy.explain.decision import CONSENT, NOT_IN_FORCE
-from curtilage.policy.explain.routing import decided_alone
+from curtilage.policy.explain.routing import aim_in_words, decided_alone
+from support.client_parts import finding
 
 EASY = single_query("Classify this mail as spam or not: you have won a prize")
 HARD = single_query(
@@ -55,15 +65,6 @@ def test_a_hard_question_would_go_to_the_strong_tier() -> None:
     assert told["choice"] == "enclave"
     assert lines[-1].startswith("choice    enclave: it is hard")
     assert any(line.startswith("permitted local") for line in lines)
-
-
-def test_the_gain_that_counts_is_told_where_it_is_not_the_estimated_one() -> None:
-    lines, told, _ = explained(policy(), EASY)
-    taken = next(line for line in lines if line.startswith("          taken as"))
-    estimate = told["estimate"]
-    assert isinstance(estimate, dict)
-    assert f"{estimate['gain']:+.2f}" in taken
-    assert not any("taken as" in line for line in explained(policy(), HARD)[0])
 
 
 def test_what_the_policy_would_have_at_home_stays_there() -> None:
@@ -200,3 +201,109 @@ def test_the_command_never_shows_the_text(
     again = capsys.readouterr()
     assert "estimate" in json.loads(again.out)
     assert "canary" not in shown.out + shown.err + again.out + again.err
+
+
+def row(used: Policy, query: Query, *, found: str | None = None) -> dict[str, object]:
+    inspection = Inspection(
+        door=INSPECTION_DOOR,
+        findings=() if found is None else (finding(found),),
+        payload_digest=query.payload_digest(),
+        messages=1,
+    )
+    router = router_for(used, UnavailableLocal("none"))
+    row_of = rows_by(used, router, Settings(max_tokens=256))
+    return row_of(Inspected(id="a", query=query, inspection=inspection))
+
+
+def test_a_row_says_what_the_words_say() -> None:
+    for query in (EASY, HARD):
+        _, told, _ = explained(policy(), query)
+        estimate = cast("dict[str, float]", told["estimate"])
+        assert row(policy(), query) == {
+            "id": "a",
+            "permitted": told["permitted"],
+            "chosen": told["choice"],
+            "why": told["why"],
+            "intent": estimate["intent"],
+            "gain": pytest.approx(estimate["gain"], abs=1e-4),
+            "rank": pytest.approx(told["rank"], abs=1e-4),
+        }
+        assert told["rank"] is not None
+
+
+@pytest.mark.parametrize(("query", "side"), [(EASY, "below"), (HARD, "above")])
+def test_how_far_from_which_line_is_said(query: Query, side: str) -> None:
+    lines, told, _ = explained(policy(), query)
+    rank, line = (cast("float", told[each]) for each in ("rank", "line"))
+    shown = "\n".join(lines)
+    distance = abs(round(100 * rank) - round(100 * line))
+    assert f": {distance} {side} the line, which is at {round(100 * line)}" in shown
+    plan = policy().routing
+    assert plan is not None
+    assert plan.aim is not None
+    assert f"          ({aim_in_words(plan.aim)}" in shown
+
+
+def test_a_row_of_what_must_stay_has_no_gain() -> None:
+    made = row(policy(), HARD, found="uncertain.language")
+    assert (made["permitted"], made["chosen"]) == (["local"], "local")
+    assert (made["why"], made["intent"]) == ("only_permitted", "unknown")
+    assert made["gain"] is None
+
+
+def test_a_row_of_a_blocked_text_has_no_tier() -> None:
+    made = row(load_policy(BLOCKING + WITH_TIERS), HARD, found="financial.pan")
+    assert (made["permitted"], made["chosen"], made["why"]) == ([], None, "blocked")
+
+
+def test_a_row_without_routing_says_so() -> None:
+    made = row(policy(""), EASY)
+    assert (made["chosen"], made["why"]) == (None, "no_routing")
+    assert "enclave" in str(made["permitted"])
+
+
+def test_a_row_where_nobody_may_answer_has_the_refusal() -> None:
+    made = row(
+        policy(
+            "routing:\n  tiers:\n"
+            "  - {id: local, kind: in_process}\n  - {id: enclave, kind: attested}\n"
+            "  classes: {public: {tiers: [enclave]}}\n"
+            "  intents: {overrides: {classification: only_home}}\n"
+        ),
+        EASY,
+    )
+    assert (made["chosen"], made["why"]) == (None, "home_unavailable")
+
+
+def test_a_row_of_a_bad_line_is_its_id_and_what_is_wrong() -> None:
+    row_of = rows_by(policy(), None, Settings())
+    bad = Unread(id=None, problem="it is blank")
+    assert row_of(bad) == {"id": None, "error": "it is blank"}
+
+
+def test_lines_are_explained_by_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "questions.jsonl"
+    good = {"id": 1, "text": "How tall is canary-5a1b?"}
+    path.write_text(f"{json.dumps(good)}\n", "utf-8")
+    assert cli.main(["route", "explain", "--jsonl", str(path)]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["chosen"] in {"local", "enclave"}
+    assert "names no enclave" in shown.err
+    path.write_text(f"{json.dumps(good)}\ncanary-5a1b\n", "utf-8")
+    assert cli.main(["route", "explain", "--jsonl", str(path)]) == 3
+    again = capsys.readouterr()
+    first, second = map(json.loads, again.out.splitlines())
+    assert (first["id"], second["id"]) == (1, None)
+    assert set(second) == {"id", "error"}
+    assert "1 line could not be read" in again.err
+    assert "canary" not in shown.out + shown.err + again.out + again.err
+
+
+@pytest.mark.parametrize("more", [["--json"], ["a", "text"]])
+def test_lines_go_with_no_other_text(
+    more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["route", "explain", *more, "--jsonl"]) == 2
+    assert "--jsonl takes the texts from its lines" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from curtilage.cli.route.graded_file import GradedRow, read_graded
 from curtilage.cli.route.stats import amounts_of, figures_of, read_named
 from curtilage.cli.start import config_from, registry
 from curtilage.cli.terminal import DONE, err, out, out_json, plural, progress
-from curtilage.client.assemble import router_for, thresholds_of
+from curtilage.client.assemble import router_for, shipped_of, thresholds_of
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageError
 from curtilage.client.local.model import resolve
@@ -36,11 +36,11 @@ from curtilage.client.routing.drift import Drift
 from curtilage.client.routing.estimate import Estimate
 from curtilage.client.routing.estimators import open_estimator
 from curtilage.client.routing.router import UNFIT
-from curtilage.client.routing.thresholds import Unfit
+from curtilage.client.routing.thresholds import Thresholds, Unfit
 from curtilage.client.routing.trace import TraceLine
 from curtilage.policy.decision.tiers import TierKind
 from curtilage.policy.document.model import Policy
-from curtilage.policy.document.routing_plan import Speculating
+from curtilage.policy.document.routing_plan import RoutingPlan, Speculating
 
 SEED: Final = 1  # the same file gives the same advice
 DELTA: Final = 0.05
@@ -133,6 +133,7 @@ def draft_words(policy: Policy, model_sha256: str | None) -> Iterator[str]:
         return
     thresholds = thresholds_of(plan)
     if thresholds is None:
+        yield from _shipped_words(plan, model_sha256)
         return
     # The template is in the model's file, so that nothing has to be loaded here.
     unfit = Unfit.NO_MODEL if model_sha256 is None else thresholds.unfit(
@@ -141,7 +142,27 @@ def draft_words(policy: Policy, model_sha256: str | None) -> Iterator[str]:
     if unfit is not None:
         yield f"none are written: {UNFIT[unfit]}"
         return
-    yield (
+    yield _promised(thresholds)
+
+
+def _shipped_words(plan: RoutingPlan, model_sha256: str | None) -> Iterator[str]:
+    """Yield the same where the policy names no thresholds of its own."""
+    fit = [
+        each
+        for each in shipped_of(plan)
+        if each.thresholds.model_sha256 == model_sha256
+    ]
+    for each in fit:
+        yield f"{each.intent}: {_promised(each.thresholds)}, of {each.made_of}"
+    if not fit:
+        yield (
+            "none are written: no thresholds for the local model come with Curtilage; "
+            "`curtilage route certify` makes your own"
+        )
+
+
+def _promised(thresholds: Thresholds) -> str:
+    return (
         f"{thresholds.accepts:.0%} of them were accepted, and with "
         f"{1 - thresholds.delta:.0%} confidence at most {thresholds.alpha:.0%} of "
         f"these are bad ({thresholds.graded} graded answers)"

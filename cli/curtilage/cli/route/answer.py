@@ -7,12 +7,18 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from curtilage.cli.route.answered_file import AnsweredBy, AnsweredRow, line_of
+from curtilage.cli.route.answered_file import (
+    AnsweredBy,
+    AnsweredRow,
+    begun_answers,
+    line_of,
+)
+from curtilage.cli.route.begun_file import Begun
 from curtilage.cli.route.grading import Asked, read_asked
 from curtilage.cli.start import config_from, registry
 from curtilage.cli.terminal import DONE, REFUSED, HowFar, err, out, progress
 from curtilage.client.answer import Delta
-from curtilage.client.audit.export import new_file
+from curtilage.client.audit.export import new_file, refuse_taken
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import ClientError
 from curtilage.client.local.model import LocalModel, resolve
@@ -22,6 +28,7 @@ from curtilage.client.query import Settings, single_query
 
 def run(arguments: argparse.Namespace) -> int:
     """Answer; exit 1 where nothing was answered."""
+    refuse_taken(arguments.out)
     questions = read_asked(Path(arguments.data))
     config = config_from(arguments)
     settings = Settings(
@@ -41,24 +48,52 @@ def run(arguments: argparse.Namespace) -> int:
 async def _answered(
     config: ClientConfig, questions: Sequence[Asked], settings: Settings, path: Path
 ) -> tuple[int, int]:
-    answered = graded = 0
-    far = HowFar()
+    how = {"max_tokens": settings.max_tokens, "temperature": settings.temperature}
     async with _started(config) as (model, by):
-        with new_file(path) as file:
-            for number, question in enumerate(questions, start=1):
-                try:
-                    row = await _row(model, by, question, settings)
-                except ClientError as error:
-                    err(f"question {number} left unanswered: {error}")
-                else:
-                    file.write(line_of(row))
-                    answered += 1
-                    graded += row.grade is not None
-                far.tell(
-                    f"{number} of {len(questions)} questions",
-                    last=number == len(questions),
-                )
-    return answered, graded
+        with begun_answers(path, by, how) as before:
+            rows = await _all(model, by, questions, settings, before)
+            if rows:
+                with new_file(path) as file:
+                    file.writelines(map(line_of, rows))
+            before.remove()
+    return len(rows), sum(row.grade is not None for row in rows)
+
+
+async def _all(
+    model: LocalModel,
+    by: AnsweredBy,
+    questions: Sequence[Asked],
+    settings: Settings,
+    before: Begun[AnsweredRow],
+) -> list[AnsweredRow]:
+    """Answer those that an earlier run has not answered."""
+    rows: list[AnsweredRow] = []
+    far = HowFar(logged=True)
+    for number, question in enumerate(questions, start=1):
+        row = before.take(question.text)
+        if row is not None:
+            rows.append(replace(row, grade=_grade(question, row)))
+        else:
+            try:
+                row = await _row(model, by, question, settings)
+            except ClientError as error:
+                err(f"question {number} left unanswered: {error}")
+            else:
+                before.append(line_of(row))
+                rows.append(row)
+        far.tell(
+            f"{number} of {len(questions)} questions",
+            last=number == len(questions),
+        )
+    return rows
+
+
+def _grade(question: Asked, row: AnsweredRow) -> float | None:
+    """Grade an earlier answer anew: what is expected may be another since."""
+    if question.expected is None:
+        return row.grade
+    answer = "".join(each.text for each in row.deltas)
+    return float(question.expected.met_by(answer))
 
 
 @asynccontextmanager
@@ -70,11 +105,13 @@ async def _started(
     model = LocalModel.of(chosen, context_tokens=config.context_tokens)
     with progress("loading the local model"):
         await model.start()
+    # With an adapter two digests, as in ``LocalModel.digests``: they are compared.
+    digests = (model.info.model_sha256, model.info.adapter_sha256)
     try:
         yield (
             model,
             AnsweredBy(
-                model_sha256=model.info.model_sha256,
+                model_sha256="+".join(filter(None, digests)),
                 template_sha256=model.info.template_sha256,
                 quantisation="" if shape is None else shape.quantisation,
             ),
@@ -94,12 +131,11 @@ async def _row(
                 deltas.append(event)
             else:
                 finish = event.finish_reason
-    answer = "".join(each.text for each in deltas)
-    expected = question.expected
-    return AnsweredRow(
+    row = AnsweredRow(
         text=question.text,
         deltas=tuple(deltas),
         finish=finish,
-        grade=None if expected is None else float(expected.met_by(answer)),
+        grade=None,
         model=by,
     )
+    return replace(row, grade=_grade(question, row))

@@ -6,11 +6,13 @@ asked for it, and nothing else of this program reads one.
 
 import json
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from math import isfinite
 from pathlib import Path
 from typing import Final, cast
 
+from curtilage.cli.route.begun_file import Begun, begun
 from curtilage.cli.route.graded_file import rows_in
 from curtilage.client.answer import Delta, TokenSignal
 from curtilage.client.errors import UsageError
@@ -66,6 +68,19 @@ def line_of(row: AnsweredRow) -> bytes:
         "model": asdict(row.model),
     }
     return json.dumps(told).encode() + b"\n"
+
+
+def begun_answers(
+    wanted: Path, by: AnsweredBy, settings: Mapping[str, float]
+) -> AbstractContextManager[Begun[AnsweredRow]]:
+    """Open the answers of a run that was interrupted, by the question; see ``begun``.
+
+    Args:
+        wanted: the file that the run is to write in the end.
+        by: who answers.
+        settings: how.
+    """
+    return begun(wanted, {**asdict(by), **settings}, _row_of, lambda row: row.text)
 
 
 def read_answered(path: Path) -> tuple[AnsweredRow, ...]:

@@ -14,7 +14,8 @@ from curtilage.cli.route.calibrate import (
     require_numpy,
     write_new,
 )
-from curtilage.cli.terminal import DONE, REFUSED, err, out, out_json, plural
+from curtilage.cli.terminal import DONE, REFUSED, err, out, out_json, plural, progress
+from curtilage.client.audit.export import refuse_taken
 from curtilage.client.errors import UsageError
 from curtilage.client.routing.answer_features import FEATURES_SHA256
 from curtilage.client.routing.certify import (
@@ -57,6 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Certify; exit 1, and write nothing, where nothing can be certified."""
     if not 0 < arguments.alpha < 1:
         raise UsageError("--alpha lies between 0 and 1")
+    path: str | None = arguments.out
+    refuse_taken(path)
     rows = read_answered(Path(arguments.data))
     if not arguments.json and rows:
         # First, and whatever comes of it: no score can do better than that.
@@ -65,11 +68,13 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         found = certify(rows, alpha=arguments.alpha, good=arguments.good)
     except CannotCertifyError as reason:
-        err(f"cannot certify: {reason}. Nothing is written, and no draft is used")
+        # Not that no draft is used: the policy may name thresholds made before.
+        err(
+            f"cannot certify: {reason}. Nothing is written, and the policy is as before"
+        )
         if arguments.json:
             out_json({"certified": False, "reason": str(reason)})
         return REFUSED
-    path = arguments.out
     digest = None if path is None else write_new(path, packed(found.thresholds))
     if arguments.json:
         out_json(object_of(found, digest))
@@ -112,13 +117,15 @@ def certify(rows: Sequence[AnsweredRow], *, alpha: float, good: float) -> Certif
         )
     half = min(len(rows) // 2, len(rows) - MIN_GRADED, MOST_FITTED)
     rows = [rows[at] for at in drawn(len(rows))]
-    looks = [looks_at(each.text, each.deltas, each.finish) for each in rows]
+    with progress(f"reading {len(rows)} answers"):
+        looks = [looks_at(each.text, each.deltas, each.finish) for each in rows]
     bad = [_is_bad(each, good) for each in rows]
     require_numpy()
     from curtilage.client.routing.answer_heads import fit_heads  # noqa: PLC0415
 
     try:
-        heads = fit_heads(looks[:half], [not each for each in bad[:half]])
+        with progress(f"learning from {half} of them"):
+            heads = fit_heads(looks[:half], [not each for each in bad[:half]])
     except ValueError as error:
         raise CannotCertifyError(f"nothing can be learned: {error}") from None
     graded = [

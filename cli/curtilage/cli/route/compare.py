@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -10,7 +11,16 @@ from statistics import median
 from time import monotonic
 from typing import Final, Protocol
 
-from curtilage.cli.route.grading import Paired, Question, compared, read_questions
+from curtilage.cli.route.begun_file import Begun, begun
+from curtilage.cli.route.graded_file import open_line, pair_line
+from curtilage.cli.route.grading import (
+    Asked,
+    Paired,
+    Question,
+    compared,
+    read_asked,
+    read_questions,
+)
 from curtilage.cli.start import config_from, registry, session_from
 from curtilage.cli.terminal import (
     DONE,
@@ -23,9 +33,10 @@ from curtilage.cli.terminal import (
     progress,
 )
 from curtilage.client.answer import AnswerEvent, Delta
+from curtilage.client.audit.export import new_file, refuse_taken
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import ClientError, ConfigError, UsageError
-from curtilage.client.local.model import LocalModel
+from curtilage.client.local.model import LocalModel, ModelChoice, resolve
 from curtilage.client.options import Require, RoutingOptions
 from curtilage.client.query import Query, Settings, single_query
 from curtilage.policy.decision.tiers import Tier, TierKind
@@ -65,7 +76,10 @@ class Answers(Protocol):
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare; exit 1 where B is not accepted."""
-    questions = read_questions(Path(arguments.data))
+    path = None if arguments.out is None else Path(arguments.out)
+    refuse_taken(path)
+    asked: Sequence[Asked | Question]
+    asked = (read_questions if path is None else read_asked)(Path(arguments.data))
     config = config_from(arguments)
     digests = list(arguments.sha256)
     sides = {
@@ -75,33 +89,146 @@ def run(arguments: argparse.Namespace) -> int:
     if digests:
         raise UsageError("--sha256 is for a side that is a GGUF file, once for each")
     settings = Settings(max_tokens=arguments.max_tokens, temperature=0.0)
-    replies = {
-        # One after the other: two models at once need the memory of both, and would
-        # slow each other down.
-        name: asyncio.run(_ask_all(f"{name} ({side.name})", side, questions, settings))
-        for name, side in sides.items()
-    }
-    results = results_of(questions, replies["A"], replies["B"])
+    replies, pairs = _answered(path, sides, asked, settings)
+    results = results_of(asked, replies["A"], replies["B"])
     whole = results[-1]
     accepted = whole.count > 0 and whole.low * 100 >= -arguments.margin
+    # Where a person grades all of it, that there are pairs is what was asked for.
+    by_hand = pairs is not None and pairs.open > 0 and not whole.count
+    status = DONE if accepted or by_hand else REFUSED
     if arguments.json:
         out_json(
             {
                 "accepted": accepted,
+                "pairs": None if pairs is None else asdict(pairs),
                 "margin": arguments.margin,
                 "tasks": [asdict(each) for each in results],
                 "speed": {name: speed_of(each) for name, each in replies.items()},
             }
         )
-        return DONE if accepted else REFUSED
+        return status
     for line in words_of(results, replies, {k: each.name for k, each in sides.items()}):
         out(line)
-    said = "accepted" if accepted else "not accepted"
-    out(
-        f"B is {said}: it may be worse by {arguments.margin:g} points, and with 95 % "
-        f"confidence it is no worse than by {max(0.0, -100 * whole.low):.1f}"
-    )
-    return DONE if accepted else REFUSED
+    if not by_hand:
+        said = "accepted" if accepted else "not accepted"
+        out(
+            f"B is {said}: it may be worse by {arguments.margin:g} points, and with 95 "
+            f"% confidence it is no worse than by {max(0.0, -100 * whole.low):.1f}"
+        )
+    if pairs is not None:
+        out(f"{pairs.graded} graded {plural(pairs.graded, 'pair')} written to {path}")
+        if pairs.open:
+            out(
+                f"{pairs.open} more have both answers: give each `weak` and `strong` "
+                "there, from 0 to 1, then calibrate"
+            )
+    return status
+
+
+def _answered(
+    path: Path | None,
+    sides: "Mapping[str, _Side]",
+    asked: Sequence[Asked | Question],
+    settings: Settings,
+) -> "tuple[dict[str, list[Reply | None]], Pairs | None]":
+    """Ask both sides, and write the pairs where a file is wanted.
+
+    One after the other: two models at once need the memory of both, and would slow each
+    other down.
+    """
+    if path is None:
+        return {
+            name: asyncio.run(_ask_all(name, side, asked, settings, None))
+            for name, side in sides.items()
+        }, None
+    how = {
+        "max_tokens": settings.max_tokens,
+        **{name: side.identity for name, side in sides.items()},
+    }
+    with begun(path, how, _kept_of, lambda kept: (kept.side, kept.text)) as before:
+        replies = {
+            name: asyncio.run(_ask_all(name, side, asked, settings, before))
+            for name, side in sides.items()
+        }
+        pairs = written_pairs(path, asked, replies)
+        before.remove()
+    return replies, pairs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """A reply of a run that was interrupted.
+
+    Attributes:
+        side: whose it is, ``A`` or ``B``.
+        text: the question.
+        reply: the answer.
+    """
+
+    side: str
+    text: str = field(repr=False)
+    reply: Reply
+
+
+def _kept_line(kept: _Kept) -> bytes:
+    row = {"side": kept.side, "question": kept.text, **asdict(kept.reply)}
+    return json.dumps(row).encode() + b"\n"
+
+
+def _kept_of(value: dict[str, object]) -> _Kept | None:
+    match value:
+        case {
+            "side": str() as side,
+            "question": str() as question,
+            "text": str() as text,
+            "first_s": float() as first_s,
+            "total_s": float() as total_s,
+            "tokens": int() as tokens,
+        }:
+            reply = Reply(text=text, first_s=first_s, total_s=total_s, tokens=tokens)
+            return _Kept(side=side, text=question, reply=reply)
+        case _:
+            return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairs:
+    """How many questions were written that both sides answered.
+
+    Attributes:
+        graded: by what was expected.
+        open: to be graded by a person.
+    """
+
+    graded: int
+    open: int
+
+
+def written_pairs(
+    path: Path,
+    asked: Sequence[Asked | Question],
+    replies: Mapping[str, Sequence[Reply | None]],
+) -> Pairs:
+    """Write the pairs, of which A is the weak side and B the strong one."""
+    graded = left = 0
+    with new_file(path) as file:
+        for each, weak, strong in zip(asked, replies["A"], replies["B"], strict=True):
+            if weak is None or strong is None:
+                continue
+            if each.expected is None:
+                left += 1
+                file.write(
+                    open_line(
+                        each.text, weak_answer=weak.text, strong_answer=strong.text
+                    )
+                )
+                continue
+            graded += 1
+            right = [each.expected.met_by(side.text) for side in (weak, strong)]
+            file.write(
+                pair_line(each.text, weak=float(right[0]), strong=float(right[1]))
+            )
+    return Pairs(graded=graded, open=left)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,17 +237,22 @@ class _Side:
 
     name: str
     config: ClientConfig
-    model: str | None = None
-    sha256: str | None = None
-    tier: Tier | None = None  # the local model alone, where there is none
+    answers: Tier | ModelChoice
+
+    @property
+    def identity(self) -> list[str]:
+        """What its answers depend on, as far as it is known before it is started."""
+        if isinstance(self.answers, Tier):
+            return [self.name, self.config.policy.digest]
+        # A name may be another file's by the time that the run goes on.
+        return [self.name, self.answers.sha256, self.answers.adapter_sha256]
 
     @asynccontextmanager
     async def started(self) -> AsyncGenerator[Answers]:
         """Start it, and stop it at the end."""
-        if self.tier is None:
-            model = LocalModel.open(
-                self.model, sha256=self.sha256, registry=registry()
-            )  # fmt: skip
+        wanted = self.answers
+        if isinstance(wanted, ModelChoice):
+            model = LocalModel.of(wanted)
             with progress(f"loading {self.name}"):
                 await model.start()
             try:
@@ -128,7 +260,6 @@ class _Side:
             finally:
                 await model.close()
             return
-        wanted = self.tier
         options = RoutingOptions(require=_REQUIRED[wanted.kind])
         async with session_from(self.config) as session:
 
@@ -150,40 +281,52 @@ def _side_of(given: str, config: ClientConfig, digests: list[str]) -> _Side:
         is_file = given.endswith(".gguf") or "/" in given
         if is_file and not digests:
             raise UsageError(f"{given} is used only with its digest: add --sha256 HEX")
-        return _Side(
-            name=given,
-            config=config,
-            model=given,
-            sha256=digests.pop(0) if is_file else None,
-        )
+        sha256 = digests.pop(0) if is_file else None
+        chosen = resolve(given, sha256=sha256, registry=registry())
+        return _Side(name=given, config=config, answers=chosen)
     tiers = {tier.id: tier for tier in config.policy.rulebook.tiering.tiers}
     name = given.removeprefix(TIER)
     if name not in tiers:
         raise UsageError(f"the policy has no tier {name}; it has {', '.join(tiers)}")
     if tiers[name].kind is TierKind.IN_PROCESS:
         # Not through the client, which may find that another tier does better.
-        model, sha256 = config.model, config.model_sha256
-        return _Side(name=given, config=config, model=model, sha256=sha256)
-    return _Side(name=given, config=config, tier=tiers[name])
+        chosen = resolve(config.model, sha256=config.model_sha256, registry=registry())
+        return _Side(name=given, config=config, answers=chosen)
+    return _Side(name=given, config=config, answers=tiers[name])
 
 
 async def _ask_all(
-    title: str, side: _Side, questions: Sequence[Question], settings: Settings
+    name: str,
+    side: _Side,
+    questions: Sequence[Asked | Question],
+    settings: Settings,
+    before: Begun[_Kept] | None,
 ) -> list[Reply | None]:
-    replies: list[Reply | None] = []
-    why_not = ""
+    """Ask a side what an earlier run has not asked it."""
+    kept = [
+        None if before is None else before.take((name, each.text)) for each in questions
+    ]
+    replies = [None if each is None else each.reply for each in kept]
+    if None not in replies:
+        return replies
+    title, why_not = f"{name} ({side.name})", ""
     async with side.started() as answers:
-        far = HowFar()
-        for number, question in enumerate(questions, start=1):
+        far = HowFar(logged=True)
+        for at, question in enumerate(questions):
             query = replace(single_query(question.text), settings=settings)
-            try:
-                replies.append(await _ask(answers, query))
-            except ClientError as error:
-                replies.append(None)
-                why_not = str(error)
+            if replies[at] is None:
+                try:
+                    reply = await _ask(answers, query)
+                except ClientError as error:
+                    why_not = str(error)
+                else:
+                    replies[at] = reply
+                    row = _Kept(side=name, text=question.text, reply=reply)
+                    if before is not None:
+                        before.append(_kept_line(row))
             far.tell(
-                f"{title}: {number} of {len(questions)} questions",
-                last=number == len(questions),
+                f"{title}: {at + 1} of {len(questions)} questions",
+                last=at + 1 == len(questions),
             )
     if missing := replies.count(None):
         err(f"{title} left {missing} of {len(questions)} unanswered: {why_not}")
@@ -211,20 +354,23 @@ async def _ask(answers: Answers, query: Query) -> Reply:
 
 
 def results_of(
-    questions: Sequence[Question],
+    questions: Sequence[Asked | Question],
     a: Sequence[Reply | None],
     b: Sequence[Reply | None],
 ) -> list[Paired]:
     """Compare by task, in the file's order, and all of it last.
 
     What one side left unanswered is left out of both: nobody knows what it would have
-    been, and what the policy keeps home says nothing of an enclave.
+    been, and what the policy keeps home says nothing of an enclave. So is what a person
+    is to grade.
     """
     tasks: dict[str, list[tuple[bool, bool]]] = {}
     for question, one, other in zip(questions, a, b, strict=True):
+        expected = question.expected
+        if expected is None:
+            continue
         pairs = tasks.setdefault(question.task, [])
         if one is not None and other is not None:
-            expected = question.expected
             pairs.append((expected.met_by(one.text), expected.met_by(other.text)))
     every = [pair for pairs in tasks.values() for pair in pairs]
     results = [compared(task, pairs) for task, pairs in tasks.items()]

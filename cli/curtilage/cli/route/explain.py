@@ -2,17 +2,32 @@
 
 import argparse
 import asyncio
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import asdict, replace
-from typing import Final
+from pathlib import Path
+from typing import BinaryIO, Final
 
-from curtilage.cli.examine import start_detectors
+from curtilage.cli.examine import start_detectors, start_many
 from curtilage.cli.options import text_from
+from curtilage.cli.provenance import demonstration_words
+from curtilage.cli.route.explain_lines import Inspected, Unread, inspected
 from curtilage.cli.start import config_from
-from curtilage.cli.terminal import DONE, REFUSED, out, out_json
-from curtilage.client.assemble import estimator_of, router_for
+from curtilage.cli.terminal import (
+    COULD_NOT,
+    DONE,
+    REFUSED,
+    err,
+    out,
+    out_json,
+    plural,
+)
+from curtilage.client.assemble import estimator_of, router_for, unloaded_model
 from curtilage.client.config import ClientConfig
-from curtilage.client.parts import UnavailableLocal
+from curtilage.client.errors import UsageError
+from curtilage.client.files import open_named
+from curtilage.client.parts import demonstrates
 from curtilage.client.query import Query, Settings, single_query
 from curtilage.client.routing.estimate import Estimate, Estimator
 from curtilage.client.routing.estimators import open_estimator
@@ -25,36 +40,119 @@ from curtilage.policy.decision.decide import Assessment, assess
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import DEFAULT
 from curtilage.policy.document.model import Policy
+from curtilage.policy.document.routing_plan import Aim
 from curtilage.policy.explain.decision import (
     CONSENT,
     NO_ENCLAVE,
     NOT_IN_FORCE,
     asks_first,
 )
-from curtilage.policy.explain.routing import ABSENT, OBSERVES
+from curtilage.policy.explain.routing import ABSENT, OBSERVES, aim_in_words
 
+NO_ROUTING: Final = "no_routing"
 UNREAD: Final = "read      not for what it asks: there is nothing to choose"
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Explain; exit 1 where the policy blocks, or nobody may answer."""
+    if arguments.jsonl is not None:
+        return _run_lines(arguments)
     text = text_from(arguments.text)
     config = config_from(arguments)
     settings = Settings(max_tokens=arguments.max_tokens)
     query = replace(single_query(text), settings=settings)
     decision = asyncio.run(_decided(config, query))
-    router = router_for(config.policy, UnavailableLocal("not started"))
+    model = unloaded_model(config)
+    router = router_for(config.policy, model)
     routed = None if router is None else routed_by(router, decision, query)
     nobody = not decision.permitted.tiers or (routed and not routed.choice.order)
     if arguments.json:
-        out_json(object_of(config.policy, decision, router, routed))
+        told = object_of(config.policy, decision, router, routed)
+        out_json(told | {"demonstration": demonstrates(model)})
     else:
         for line in words_of(config.policy, decision, query, router, routed):
             out(line)
+        if demonstrates(model):
+            words = "\n          ".join(demonstration_words(config.policy, router))
+            out(f"model     {words}")
         may_leave = decision.route in {Route.ENCLAVE, Route.DEIDENTIFY}
         if may_leave and config.policy.attestation is None:
             out(f"          {NO_ENCLAVE}")
     return REFUSED if decision.route is Route.BLOCK or nobody else DONE
+
+
+def _run_lines(arguments: argparse.Namespace) -> int:
+    """Explain every line; exit 3 where some cannot be read."""
+    if arguments.text or arguments.json:
+        raise UsageError("--jsonl takes the texts from its lines: no text, no --json")
+    config = config_from(arguments)
+    settings = Settings(max_tokens=arguments.max_tokens)
+    model = unloaded_model(config)
+    router = router_for(config.policy, model)
+    row_of = rows_by(config.policy, router, settings)
+    unread = 0
+    with ExitStack() as opened:
+        file: BinaryIO = sys.stdin.buffer
+        if arguments.jsonl != "-":
+            file = opened.enter_context(open_named(Path(arguments.jsonl)))
+        inspector = start_many(config.policy, config.currency)
+        opened.callback(inspector.close)
+        for line in inspected(file, inspector):
+            unread += isinstance(line, Unread)
+            out_json(row_of(line))
+    if config.policy.attestation is None:
+        err(NO_ENCLAVE)
+    if demonstrates(model):
+        words = "; ".join(demonstration_words(config.policy, router))
+        err(f"the local model is {words}")
+    if unread:
+        err(f"{unread} {plural(unread, 'line')} could not be read")
+    return COULD_NOT if unread else DONE
+
+
+def rows_by(
+    policy: Policy, router: Router | None, settings: Settings
+) -> Callable[[Inspected | Unread], dict[str, object]]:
+    """Return what makes a row of a line.
+
+    Args:
+        policy: decides what is permitted.
+        router: chooses; None: the policy has no routing section.
+        settings: of every query; the length of the answer counts.
+    """
+
+    def row_of(line: Inspected | Unread) -> dict[str, object]:
+        if isinstance(line, Unread):
+            return {"id": line.id, "error": line.problem}
+        query = replace(line.query, settings=settings)
+        decision = assess(policy.rulebook, line.inspection)
+        row: dict[str, object] = {
+            "id": line.id,
+            "permitted": [tier.id for tier in decision.permitted.tiers],
+            "chosen": None,
+            "why": None,
+            "intent": None,
+            "gain": None,
+            "rank": None,
+        }
+        if decision.route is Route.BLOCK:
+            return row | {"why": "blocked"}
+        if router is None:
+            return row | {"why": NO_ROUTING}
+        routed = routed_by(router, decision, query)
+        choice, found = routed.choice, routed.estimate
+        if choice.refusal is not None:
+            row["why"] = choice.refusal.value
+        else:
+            row |= {"chosen": choice.order[0].id, "why": choice.reason.value}
+        if found.source == "unread":
+            # Nothing was read for it: its gain is a constant, and says nothing of it.
+            return row | {"intent": found.intent.value}
+        if routed.standing is not None:
+            row["rank"] = round(routed.standing.rank, 4)
+        return row | {"intent": found.intent.value, "gain": round(found.gain, 4)}
+
+    return row_of
 
 
 async def _decided(config: ClientConfig, query: Query) -> Assessment:
@@ -105,11 +203,32 @@ def words_of(
     if choice.refusal is not None:
         yield f"choice    nobody: {router.remedy(routed)}"
         return
+    yield from _standing(router.plan.aim, routed)
     yield f"choice    {choice.order[0].id}: {CHOSEN[choice.reason]}"
     if choice.reason is Reason.PRIVATE_TIE and found.source == "rules":
         yield "          (at the lower end of the gain another would not be better)"
     if router.plan.observe:
         yield f"          the policy observes: {OBSERVES}"
+
+
+def _standing(aim: Aim | None, routed: Routed) -> Iterator[str]:
+    """Yield how sure the rank is, how far from the line, and which aim draws that."""
+    standing, found = routed.standing, routed.estimate
+    if standing is None:
+        return
+    rank = round(100 * standing.rank)
+    said = (
+        f"with a gain between {found.gain_low:+.2f} and {found.gain_high:+.2f}, it "
+        f"needs a strong model more than {rank} of 100 ordinary questions do"
+    )
+    if aim is None or standing.line is None:
+        yield f"rank      {said}"
+        return
+    line = round(100 * standing.line)
+    side = "below" if rank < line else "above"
+    where = "on the line" if rank == line else f"{abs(rank - line)} {side} the line"
+    yield f"rank      {said}: {where}, which is at {line} by the policy's aim"
+    yield f"          ({aim_in_words(aim)})"
 
 
 def _conditions(policy: Policy, decision: Assessment) -> Iterator[str]:
@@ -151,7 +270,7 @@ def _unrouted(decision: Assessment, query: Query) -> Iterator[str]:
 def _expected(
     estimator: Estimator, query: Query, found: Estimate | None = None
 ) -> Iterator[str]:
-    """Yield what is expected of a text, and what the router takes in its place."""
+    """Yield what is expected of a text."""
     if found is not None and found.source == "unread":
         yield f"tokens    about {found.prompt_tokens} asked"
         yield UNREAD
@@ -159,13 +278,6 @@ def _expected(
     text, most = query.messages[0].content, query.settings.max_tokens
     for line in explain_text(estimator, text, most):
         yield f"{line[:9]} {line[9:]}"
-    read = estimator.estimate(text, most)
-    if found and (found.gain_low, found.gain_high) != (read.gain_low, read.gain_high):
-        yield (
-            f"          taken as {found.gain:+.2f}, between {found.gain_low:+.2f} and "
-            f"{found.gain_high:+.2f}: small models do short tasks of this kind about "
-            "as well"
-        )
 
 
 def _terms(view: TierView, prompt: int, answer: int) -> str:
@@ -219,6 +331,8 @@ def object_of(
             }
             for tier, score in zip(choice.order, choice.scores, strict=True)
         },
+        "rank": None if routed.standing is None else routed.standing.rank,
+        "line": None if routed.standing is None else routed.standing.line,
         "choice": choice.order[0].id if choice.order else None,
         "why": choice.reason.value,
         "refusal": None if choice.refusal is None else choice.refusal.value,

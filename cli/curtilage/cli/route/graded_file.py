@@ -1,5 +1,6 @@
 """Graded questions, as a file has them: lines of JSON, read strictly."""
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import isfinite
@@ -14,8 +15,11 @@ from curtilage.client.routing.estimate import Intent
 MAX_LINE_BYTES: Final = 1024 * 1024
 MAX_ROWS: Final = 200_000
 _NEEDED: Final = frozenset({"text", "weak", "strong"})
-_KNOWN: Final = _NEEDED | {"intent", "score"}
-_EXPECTED: Final = "text, weak and strong (0 to 1), and at most intent and score"
+_ANSWERS: Final = ("weak_answer", "strong_answer")
+_KNOWN: Final = _NEEDED | {"intent", "score", *_ANSWERS}
+_EXPECTED: Final = (
+    "text, weak and strong (0 to 1), and at most intent, score and the answers"
+)
 
 Row = TypeVar("Row")
 
@@ -74,20 +78,54 @@ def rows_in(
         raise ConfigError(f"{path}: {failure.strerror}") from None
 
 
+def pair_line(text: str, *, weak: float, strong: float) -> bytes:
+    """Return a line of a question that both sides answered, graded."""
+    return _line({"text": text, "weak": weak, "strong": strong})
+
+
+def open_line(text: str, *, weak_answer: str, strong_answer: str) -> bytes:
+    """Return a line that a person is to grade, for which it has both answers."""
+    return _line(
+        {
+            "text": text,
+            "weak": None,
+            "strong": None,
+            "weak_answer": weak_answer,
+            "strong_answer": strong_answer,
+        }
+    )
+
+
+def _line(value: dict[str, object]) -> bytes:
+    return json.dumps(value).encode() + b"\n"
+
+
 def read_graded(path: Path) -> tuple[GradedRow, ...]:
     """Read graded questions.
 
     Raises:
         ConfigError: the file cannot be read.
-        UsageError: as ``rows_in``; or only some lines have a score.
+        UsageError: as ``rows_in``; or a line has no grades yet, or only some lines have
+            a score.
     """
-    rows = tuple(row for _, row in rows_in(path, _row_of, _EXPECTED))
+    rows: list[GradedRow] = []
+    read: Iterator[tuple[int, GradedRow | _Ungraded]]
+    read = rows_in(path, _row_of, _EXPECTED)
+    for number, row in read:
+        if isinstance(row, _Ungraded):
+            raise UsageError(f"{path}, line {number}: it is not graded yet")
+        rows.append(row)
     if len({row.score is None for row in rows}) > 1:
         raise UsageError(f"{path}: some lines have a score, and others have none")
-    return rows
+    return tuple(rows)
 
 
-def _row_of(value: dict[str, object]) -> GradedRow | None:
+@dataclass(frozen=True, slots=True)
+class _Ungraded:
+    """A line of which a grade is still null."""
+
+
+def _row_of(value: dict[str, object]) -> GradedRow | _Ungraded | None:
     text, intent, score = (value.get(each) for each in ("text", "intent", "score"))
     grades = [_number(value.get(each)) for each in ("weak", "strong")]
     weak, strong = (
@@ -96,7 +134,13 @@ def _row_of(value: dict[str, object]) -> GradedRow | None:
     if (
         not value.keys() <= _KNOWN
         or not isinstance(text, str)
-        or weak is None
+        or not all(isinstance(value.get(each, ""), str) for each in _ANSWERS)
+    ):
+        return None
+    if value.keys() >= _NEEDED and None in (value["weak"], value["strong"]):
+        return _Ungraded()
+    if (
+        weak is None
         or strong is None
         or not (intent is None or intent in tuple(Intent))
         or not (score is None or _number(score) is not None)

@@ -108,10 +108,12 @@ class Asked:
 
     Attributes:
         text: what is asked.
+        task: what kind of work it is, in the file's words.
         expected: what the answer must be; None: somebody will say how good it is.
     """
 
     text: str = field(repr=False)
+    task: str
     expected: Expected | None = field(repr=False)
 
 
@@ -137,21 +139,23 @@ def _some(
 
 def _asked_of(value: Mapping[str, object]) -> Asked | None:
     text, wanted = value.get("text"), value.get("expect")
+    task = value.get("task", "all")
     expected = None if wanted is None else _expected_of(wanted)
     if (
         not value.keys() <= {"text", "task", "expect"}
         or not isinstance(text, str)
+        or not isinstance(task, str)
         or (expected is None and wanted is not None)
     ):
         return None
-    return Asked(text=text, expected=expected)
+    return Asked(text=text, task=task, expected=expected)
 
 
 def _question_of(value: Mapping[str, object]) -> Question | None:
-    asked, task = _asked_of(value), value.get("task", "all")
-    if asked is None or asked.expected is None or not isinstance(task, str):
+    asked = _asked_of(value)
+    if asked is None or asked.expected is None:
         return None
-    return Question(text=asked.text, task=task, expected=asked.expected)
+    return Question(text=asked.text, task=asked.task, expected=asked.expected)
 
 
 def _expected_of(value: object) -> Expected | None:

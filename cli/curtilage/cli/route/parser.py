@@ -3,7 +3,12 @@
 import argparse
 from typing import Final
 
-from curtilage.cli.options import add_client_flags, add_policy_flag, add_text
+from curtilage.cli.options import (
+    add_client_flags,
+    add_model_flags,
+    add_policy_flag,
+    add_text,
+)
 from curtilage.cli.terminal import Commands, add_command
 
 ABOUT: Final = """\
@@ -21,20 +26,37 @@ weak and strong say how good the home model's and the strong tier's answers were
 0 to 1. A score, if there is one, says how easy a question is (larger: sooner kept at
 home); it must have been made without looking at the grades."""
 CALIBRATE: Final = f"""\
-Learn from graded questions which ones the home model answers well, on this device,
-and say how much may stay home with a guarantee.
+Learn from graded questions which ones the local model answers well, on this device, and
+say how much may be kept local with a guarantee.
 
 {GRADED}
 
-It takes 500 of them at least. One half, drawn by chance, fits the estimator; the other
-half, which it has not seen, judges it. Nothing is written, and the exit code is 1,
-where the estimator does not beat chance there (the lower bound of its APGR), or where
-no error rate can be certified: then the rules are the better estimator."""
+It takes 150 of them at least. Two things are said, apart from each other:
+
+  - whether the fitted estimator ranks questions better than chance (the lower bound of
+    its APGR), than the rules and than the policy's estimator, judged by fits that had
+    not seen the questions. Then it is written. Where a difference may be chance, the
+    interval says so.
+  - which error rates can be certified, or that none can. That takes 500 of them: one
+    half, drawn by chance, fits the estimator, and the other judges it.
+
+Where it does not rank better, nothing is written, and the exit code is 1."""
 ADVISE: Final = """\
 Read a trace and say whether routing pays: the share at home, cost, energy and saving,
 each with an interval, beside the 70 to 85 % at home and the 60 to 80 % saved that are
 often promised, where they do not hold, and what cover traffic costs at that share.
 Where the honest answer is not to route at all, it says so."""
+EXPLAIN_LINES: Final = """\
+With --jsonl every line of JSON gets one line, in the same order, as soon as it is
+decided:
+
+  {"id": 1, "text": "Is this spam: you won"}
+  {"id":1,"permitted":["local","enclave"],"chosen":"local","why":"easy",
+   "intent":"classification","gain":0.0,"rank":0.05}
+
+chosen is null where nobody may answer, and why then says so (`blocked`, a refusal, or
+`no_routing` where the policy has no such section). gain is null where nothing was to be
+chosen and so nothing was read. A line that cannot be read gets {"id", "error"}."""
 COMPARE: Final = """\
 Ask two models, or two tiers, the same questions, and compare how good and how fast
 they are, by task. A side is `default`, a name of `curtilage models list`, a GGUF file
@@ -50,7 +72,13 @@ A question is a line of JSON with what its answer must be:
   {"text": "... (A) 3 (B) 5", "task": "exam", "expect": {"choice": "B"}}
 
 B is accepted where the whole interval of the difference lies above --margin (a loss
-of so many points is still accepted). Exits with 1 where it is not accepted."""
+of so many points is still accepted). Exits with 1 where it is not accepted.
+
+With --out the graded pairs are written as `route calibrate` and `route advise` read
+them: A's grade is `weak` and B's `strong`, so name the local model first. A question
+may then come without `expect`: its line has both answers, and you give the grades.
+The file holds questions, and those answers, in plain text. Until the end the answers
+are in FILE.partial; after an interruption the same command uses them again."""
 
 ANSWER: Final = """\
 Have the local model answer your own questions, to grade the answers and to certify from
@@ -62,7 +90,10 @@ was. A question is a line of JSON; one that says what its answer must be, as for
   {"text": "Say politely that we are closed on Monday"}
 
 The file that is written holds questions and answers in plain text, for you alone.
-Nothing leaves this machine."""
+Nothing leaves this machine.
+
+Until the end the answers are in FILE.partial. After an interruption the same command
+uses them again and asks the rest."""
 CERTIFY: Final = """\
 Learn from graded answers of the local model what its good ones look like, and certify
 the score from which on a draft is the answer (`routing: {speculation: ...}`). The file
@@ -96,14 +127,26 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
         text="Say which tiers the policy permits for a text and why not the others, "
         "what kind of\ntask it is, what a stronger model would add, and what speaks "
         "for each tier. Nothing\nis asked, and the text is never printed. Live "
-        "figures (speed, queues) are those that\nare expected before any was measured.",
+        "figures (speed, queues) are those that\nare expected before any was measured."
+        f"\n\n{EXPLAIN_LINES}",
         example="curtilage route explain - < letter.txt\n"
-        'curtilage route explain --policy clinic.yaml "What is HIV?"',
+        'curtilage route explain --policy clinic.yaml "What is HIV?"\n'
+        "curtilage route explain --jsonl questions.jsonl > choices.jsonl",
     )
     add_text(explain, "the text")
     add_policy_flag(explain)
+    add_model_flags(explain)
     _add_max_tokens(explain, "the answer", 256)
     explain.add_argument("--json", action="store_true", help="one JSON object")
+    explain.add_argument(
+        "--jsonl",
+        nargs="?",
+        const="-",
+        metavar="FILE",
+        help='explain each line, {"id", "text"} or {"id", "messages"}, in one line '
+        "each; `-`, or no FILE, reads standard input. Exit 3: some lines cannot be "
+        "read",
+    )
 
     stats = add_command(
         actions,
@@ -236,6 +279,7 @@ def _add_calibrate(actions: "Commands[argparse.ArgumentParser]") -> None:
         "no file is overwritten",
     )
     _add_good(calibrate)
+    add_policy_flag(calibrate)
     calibrate.add_argument("--json", action="store_true", help="one JSON object")
 
 
@@ -247,11 +291,18 @@ def _add_compare(actions: "Commands[argparse.ArgumentParser]") -> None:
         text=COMPARE,
         example="curtilage route compare --data tasks.jsonl default big\n"
         "curtilage route compare --data tasks.jsonl ./q8.gguf ./q4.gguf \\\n"
-        "  --sha256 HEX --sha256 HEX --margin 2",
+        "  --sha256 HEX --sha256 HEX --margin 2\n"
+        "curtilage route compare --data tasks.jsonl --out graded.jsonl \\\n"
+        "  default tier:enclave",
     )
     compare.add_argument("a", metavar="A", help="the side that is known")
     compare.add_argument("b", metavar="B", help="the side that may take its place")
     _add_data(compare, "questions")
+    compare.add_argument(
+        "--out",
+        metavar="FILE",
+        help="write the pairs there, graded; no file is overwritten",
+    )
     compare.add_argument(
         "--sha256",
         action="append",
