@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+MODEL ?=
 # Newer versions of a library than the pinned one report home (docs/decisions/0026).
 export ORT_DISABLE_TELEMETRY := 1
 PARTS := sandbox wire attest inference policy client transparency evaluation cli relay enclave_server
@@ -22,13 +23,13 @@ help: ## Say what each target does
 	@echo "  make test ARGS=\"tests/wire -k chunked\""
 
 setup: ## Virtual environment, libraries, engine, model (runs by itself where needed)
-	@$(PYTHON) tools/bootstrap.py
+	@$(PYTHON) tools/bootstrap.py $(if $(filter setup,$(MAKECMDGOALS)),--offer)
 
 setup-dev: ## What `make setup` does, and the developers' tools (runs by itself where needed)
 	@$(PYTHON) tools/bootstrap.py --dev
 
-demo: setup ## Start enclave, relay and client on loopback and ask six real questions
-	@$(BIN)/curtilage demo $(ARGS)
+demo: setup ## Start enclave, relay and client on loopback and ask real questions (MODEL=FILE or an address)
+	@$(BIN)/curtilage demo $(if $(MODEL),--model "$(MODEL)") $(ARGS)
 
 test: setup-dev ## Run the tests that start no program and measure no time, on every processor
 	@$(BIN)/python -m pytest -n auto --dist worksteal -m "not process and not timing" $(ARGS)

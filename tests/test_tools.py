@@ -12,6 +12,8 @@ import pytest
 from tools import bootstrap
 from tools.mutants import MUTANTS, out_of_date
 
+from support.fakes import returns
+
 ROOT = Path(__file__).resolve().parents[1]
 BENCH = re.compile(
     r"^bench:.*\n\t@(?P<variables>(?:\w+=\S+ )*)\$\(BIN\)/python ", re.MULTILINE
@@ -124,17 +126,17 @@ def test_an_environment_that_was_interrupted_is_not_taken_for_whole(
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "hint"),
     [
         ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES from", "install nothing"),
-        ("OSError: [Errno 28] No space left on device", "make room"),
+        ("OSError: [Errno 28] No space left on device", "free space"),
         ("Failed to establish a new connection: timed out", "package index reachable"),
         ("ninja: build stopped: subcommand failed.", "does not compile"),
-        ("Segmentation fault", "run the same again"),
+        ("Segmentation fault", "run the command again"),
     ],
 )
-def test_a_failure_says_what_to_do(said: str, told: str) -> None:
-    assert told in bootstrap.advice(said)
+def test_a_failure_says_what_to_do(said: str, hint: str) -> None:
+    assert hint in bootstrap.advice(said)
 
 
 def test_progress_is_read_from_what_the_commands_print() -> None:
@@ -161,3 +163,50 @@ def test_a_lane_that_fails_ends_the_other() -> None:
     with pytest.raises(bootstrap.StepError, match="no"):
         bootstrap.side_by_side(fails, compiles)
     assert ended.is_set()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "person", "due", "asked", "told"),
+    [
+        (["--offer"], True, True, 1, False),
+        (["--offer"], False, True, 0, True),
+        ([], True, True, 0, True),
+        (["--dev"], True, True, 0, True),
+        (["--offer"], True, False, 0, False),
+    ],
+    ids=["by hand", "by a program", "for the demo", "for the tests", "nothing to do"],
+)
+def test_a_useful_model_is_offered_once_set_up(
+    *,
+    arguments: list[str],
+    person: bool,
+    due: bool,
+    asked: int,
+    told: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(sys, "argv", ["bootstrap.py", *arguments])
+
+    def run(command: list[str], **_more: object) -> None:
+        started.append(command)
+
+    def run_steps(**_more: object) -> bool:
+        return due
+
+    monkeypatch.setattr("signal.signal", returns(None))
+    monkeypatch.setattr(bootstrap, "_run_steps", run_steps)
+    monkeypatch.setattr(subprocess, "run", run)
+    for stream in (sys.stdin, sys.stdout):
+        monkeypatch.setattr(stream, "isatty", returns(person))
+    assert bootstrap.main() == 0
+    assert len(started) == asked
+    assert all(each[-2:] == ["models", "recommend"] for each in started)
+    assert ("models recommend" in capsys.readouterr().err) is told
+
+
+def test_only_a_set_up_by_hand_asks() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    offer = "tools/bootstrap.py $(if $(filter setup,$(MAKECMDGOALS)),--offer)"
+    assert makefile.count("--offer") == makefile.count(offer) == 1

@@ -1,10 +1,12 @@
 """Set up what ``make`` needs, in ``.venv``; with ``--dev`` the developers' tools too.
 
-Uses the standard library alone, since nothing else is installed yet. A step
-whose inputs have not changed since it last succeeded is skipped, so the second
-run takes under a second, and one that was interrupted goes on where it was.
-The engine compiles while the libraries are fetched. What the commands print
-goes to a log, shown only when one fails.
+With ``--offer`` and a terminal, it offers to download a useful local model afterwards.
+
+Uses only the standard library, since nothing else is installed yet. A step whose
+inputs have not changed since it last succeeded is skipped, so the second run takes
+under a second, and an interrupted one continues where it stopped. The engine compiles
+while the libraries are fetched. The commands' output is written to a log, which is
+shown only when one fails.
 """
 
 from __future__ import annotations
@@ -45,28 +47,32 @@ X86_FLAGS = ("SSE42", "AVX", "AVX2", "FMA", "F16C", "BMI2")
 HEARTBEAT_S = 10.0
 VENV_USUAL_S = 8
 ENGINE = "engine installed"
+MODEL_HINT = """\
+The bundled local model is for demonstration. One that fits this machine, with
+its size, memory and licence (nothing is fetched before you agree):
+    .venv/bin/curtilage models recommend"""
 
-# What pip writes when it fails, and what whoever reads it can do. The first that
-# is found counts; the last is found in anything.
+# pip's messages when it fails, and what to do about them. The first match counts; the
+# last one matches anything.
 ADVICE = {
     "DO NOT MATCH THE HASHES": """\
-a file is not the one that is pinned here: it was damaged on its way, or somebody
-changed it. Clear pip's cache (`pip cache purge`) and try once more; if it stays,
-install nothing, and tell the maintainers""",
-    "No space left on device": "the disk is full; make room and run the same again",
+a file differs from the pinned one: it was damaged in transit, or it was changed.
+Clear pip's cache (`pip cache purge`) and try again; if it fails again,
+install nothing, and report it to the maintainers""",
+    "No space left on device": "the disk is full: free space and run the command again",
     "No matching distribution|[Cc]onnection|[Tt]imed? ?out|[Nn]ame resolution|SSL": """\
 a file cannot be fetched. Is the package index reachable (network, proxy, pip.conf)?
-Then run the same again: it goes on where it stopped""",
+Then run the command again: it continues where it stopped""",
     "ninja: build stopped|CMake Error|CMake configuration failed": """\
 the engine does not compile. It needs g++ 9 or newer with its headers, and 1 GB of
-memory for each processor; then run the same again""",
-    "": "pip failed; run the same again, and if it fails again read what it says",
+memory for each processor; then run the command again""",
+    "": "pip failed; run the command again, and if it fails again read its output",
 }
 
 
 def advice(said: str) -> str:
-    """Return what to do about a failure of pip, from what it printed."""
-    return next(told for words, told in ADVICE.items() if re.search(words, said))
+    """Return advice about a failure of pip, from its output."""
+    return next(text for words, text in ADVICE.items() if re.search(words, said))
 
 
 class StepError(Exception):
@@ -78,11 +84,11 @@ class Step:
     """One thing to set up.
 
     Attributes:
-        name: what a person reads.
-        key: digest of all that the step depends on.
-        usual_s: how long it takes on two quiet cores and a quick line.
+        name: for display.
+        key: digest of everything that the step depends on.
+        usual_s: how long it takes on two idle cores and a fast connection.
         run: does it; raises StepError.
-        share: how much of it is done, 0 to 1, as far as can be told from outside.
+        share: how much of it is done, 0 to 1, as far as it is visible from outside.
     """
 
     name: str
@@ -100,12 +106,14 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with _alone():
-            _run_steps(developer="--dev" in sys.argv[1:])
+            done = _run_steps(developer="--dev" in sys.argv[1:])
+        if done:
+            _offer_model(asks="--offer" in sys.argv[1:])
     except StepError as failure:
         _say(f"\nset-up stopped: {failure}")
         return 1
     except KeyboardInterrupt:
-        _say("\nset-up interrupted; run the same again, it goes on where it stopped")
+        _say("\nset-up interrupted; run the command again to continue")
         return 130
     return 0
 
@@ -118,29 +126,43 @@ def _alone() -> Generator[None]:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _say("another set-up of this tree is at work; waiting for it")
+            _say("another set-up of this tree is running; waiting for it")
             fcntl.flock(folder, fcntl.LOCK_EX)
         yield
     finally:
         os.close(folder)
 
 
-def _run_steps(*, developer: bool) -> None:
+def _offer_model(*, asks: bool) -> None:
+    """Name a useful local model; after a manual set-up, offer to download it.
+
+    The demo and the tests must not wait for an answer.
+    """
+    if not (asks and sys.stdin.isatty() and sys.stdout.isatty()):
+        _say(MODEL_HINT)
+        return
+    # Its exit status is not a failure of the set-up: space or network may be missing.
+    command = [str(VENV / "bin" / "curtilage"), "models", "recommend"]
+    subprocess.run(command, check=False)
+
+
+def _run_steps(*, developer: bool) -> bool:
+    """Run the steps that are due; return whether there were any."""
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     fresh = not has_venv(VENV, python)
     stamps = {} if fresh else _read_stamps()
-    first, build, beside, last = (
+    first, build, parallel, last = (
         [step for step in steps if stamps.get(step.name) != step.key]
         for steps in _steps(python, developer=developer)
     )
     if build and (stamps.get(ENGINE) == build[0].key or _wheel() is not None):
         build = []
-    if not (fresh or first or build or beside or last):
-        return
+    if not (fresh or first or build or parallel or last):
+        return False
     if build:
         _require_compiler()
     progress = Progress(
-        first, build, beside, last, extra_s=VENV_USUAL_S if fresh else 0
+        first, build, parallel, last, extra_s=VENV_USUAL_S if fresh else 0
     )
     lock = threading.Lock()
 
@@ -158,12 +180,13 @@ def _run_steps(*, developer: bool) -> None:
         else:
             forget_halves(_site_packages())
         run(first)
-        side_by_side(lambda: run(build), lambda: run(beside))
+        side_by_side(lambda: run(build), lambda: run(parallel))
         run(last)
+    return True
 
 
 def side_by_side(*lanes: Callable[[], None]) -> None:
-    """Run them at once; when one fails, or a person interrupts, the others end."""
+    """Run them in parallel; when one fails or is interrupted, the others end."""
     with ThreadPoolExecutor(len(lanes)) as pool:
         running = [pool.submit(lane) for lane in lanes]
         try:
@@ -177,7 +200,7 @@ def side_by_side(*lanes: Callable[[], None]) -> None:
 def _steps(
     python: str, *, developer: bool
 ) -> tuple[list[Step], list[Step], list[Step], list[Step]]:
-    """Return the steps: first, the engine's build, what goes beside it, last."""
+    """Return the steps: first, the engine's build, those parallel to it, last."""
 
     def pinned(name: str, usual_s: int, *files: str) -> Step:
         paths = [REQUIREMENTS / file for file in files]
@@ -217,8 +240,8 @@ def _steps(
 def has_venv(folder: Path, python: str) -> bool:
     """Whether a whole environment of this Python is there.
 
-    The file of stamps is written when the environment is whole, so one whose
-    making was interrupted has none.
+    The file of stamps is written when the environment is complete, so an interrupted
+    one has none.
     """
     try:
         made = (folder / "pyvenv.cfg").read_text("utf-8")
@@ -248,10 +271,10 @@ def _site_packages() -> Path:
 
 
 def forget_halves(site: Path) -> None:
-    """Make pip install again what it was installing when it was interrupted.
+    """Make pip install again what it was installing when interrupted.
 
     A distribution's RECORD names its INSTALLER from pip's last write on; before
-    that pip would take what is there for installed.
+    that pip would take an incomplete distribution for installed.
     """
     for info in site.glob("*.dist-info"):
         try:
@@ -324,7 +347,7 @@ def _require_compiler() -> None:
 
 
 def _build_engine() -> None:
-    """Compile the wheel beside the cache, then move it in whole."""
+    """Compile the wheel next to the cache, then move it in atomically."""
     folder = _engine_folder()
     folder.parent.mkdir(parents=True, exist_ok=True)
     environment = {
@@ -333,14 +356,14 @@ def _build_engine() -> None:
     environment["CMAKE_ARGS"] = " ".join(_cmake_flags())
     environment["SKBUILD_INSTALL_STRIP"] = "true"
     environment["PATH"] = f"{VENV / 'bin'}{os.pathsep}{environment.get('PATH', '')}"
-    # ninja's own choice, two more than there are, would only take memory.
+    # ninja's default, two more than there are CPUs, would only take memory.
     environment.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count() or 1))
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         target = Path(scratch) / "wheel"
         _pip(
             ENGINE_LOG,
             "wheel",
-            "--verbose",  # ninja's lines tell how far it is
+            "--verbose",  # ninja's lines show its progress
             "--no-deps",
             "--no-build-isolation",
             "--no-cache-dir",
@@ -402,7 +425,7 @@ def start(
 
 
 def stop_children() -> None:
-    """End what was started, with its compilers."""
+    """End the child processes, including compilers."""
     for child in tuple(_children):
         if child.poll() is None:
             with contextlib.suppress(ProcessLookupError):
@@ -427,9 +450,9 @@ def _pip(log: Path, *arguments: str, environment: dict[str, str] | None = None) 
 
 
 class Progress:
-    """Tells how far the set-up is: percent, seconds, and how long it usually takes.
+    """Shows the progress of the set-up: percent, seconds, and the usual duration.
 
-    A terminal has one line that changes each second, anything else a new line
+    On a terminal one line is updated each second; otherwise a new line is written
     every ten.
     """
 
@@ -456,22 +479,22 @@ class Progress:
 
     @contextlib.contextmanager
     def shown(self) -> Generator[None]:
-        """Keep telling until the end."""
+        """Show progress until the end."""
         over = threading.Event()
         every_s = 1.0 if sys.stderr.isatty() else HEARTBEAT_S
 
-        def tell() -> None:
+        def show() -> None:
             while not over.wait(every_s):
-                self._tell()
+                self._show()
 
         _say(f"set-up in .venv: usually {self._usual_s} s on two quiet cores")
-        teller = threading.Thread(target=tell, daemon=True)
-        teller.start()
+        updater = threading.Thread(target=show, daemon=True)
+        updater.start()
         try:
             yield
         finally:
             over.set()
-            teller.join()
+            updater.join()
             self._clear()
         _say(f"set-up: done in {time.monotonic() - self._started:.0f} s")
 
@@ -489,7 +512,7 @@ class Progress:
             self._clear()
             _say(f"  {step.name}: done in {time.monotonic() - started:.0f} s")
 
-    def _tell(self) -> None:
+    def _show(self) -> None:
         running = list(self._running.values())
         got = self._done_s + sum(step.usual_s * step.share() for step in running)
         # Never backwards: pip may look at a distribution twice.
@@ -529,7 +552,7 @@ def _read_stamps() -> dict[str, str]:
 
 
 def _write_stamps(stamps: dict[str, str]) -> None:
-    """Write them whole or not at all."""
+    """Write them atomically."""
     new = STAMPS.with_suffix(".new")
     new.write_text(json.dumps(stamps, indent=1), encoding="utf-8")
     new.replace(STAMPS)

@@ -1,5 +1,5 @@
-"""Development tools: emulated evidence and a log of its own.
+"""Development tools: emulated evidence and a development log.
 
-Not part of any release. Nothing made here proves isolation; all of it says
-"emulated" in its certificates, and no production policy accepts it.
+Not part of any release. Nothing made here proves isolation; all certificates are
+labelled "emulated", and no production policy accepts them.
 """

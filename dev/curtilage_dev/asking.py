@@ -1,20 +1,28 @@
-"""Ask the client's endpoint over HTTP, as an OpenAI client does."""
+"""Sends requests to the client's endpoint over HTTP, as an OpenAI client does."""
 
 import json
 import urllib.request
+from collections.abc import Iterator, Mapping
 from http.client import HTTPResponse
-from typing import Final, cast
+from types import MappingProxyType
+from typing import Any, Final, cast
+
+from curtilage_dev.processes import ProcessError
 
 ANSWER_S: Final = 300
+_NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 
 
-def open_answer(url: str, text: str, *, max_tokens: int) -> HTTPResponse:
+def open_answer(
+    url: str, text: str, *, max_tokens: int, more: Mapping[str, object] = _NOTHING
+) -> HTTPResponse:
     """Ask one question greedily and return the streamed answer.
 
     Args:
         url: the endpoint, ``http://127.0.0.1:PORT/v1``.
         text: the question.
         max_tokens: upper bound of the answer.
+        more: further fields of the request.
     """
     body = {
         "model": "curtilage",
@@ -22,6 +30,7 @@ def open_answer(url: str, text: str, *, max_tokens: int) -> HTTPResponse:
         "stream": True,
         "max_tokens": max_tokens,
         "temperature": 0,
+        **more,
     }
     request = urllib.request.Request(  # noqa: S310 - our own loopback address
         f"{url}/chat/completions",
@@ -30,3 +39,19 @@ def open_answer(url: str, text: str, *, max_tokens: int) -> HTTPResponse:
     )
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     return cast("HTTPResponse", opener.open(request, timeout=ANSWER_S))
+
+
+def events_of(response: HTTPResponse) -> Iterator[dict[str, Any]]:
+    """Yield the events of a stream; comments are skipped (they keep it alive).
+
+    Raises:
+        ProcessError: the answer was truncated.
+    """
+    for line in response:
+        kind, _, data = line.decode().strip().partition("data: ")
+        if kind or not data or data == "[DONE]":
+            continue
+        event: dict[str, Any] = json.loads(data)
+        if "error" in event:
+            raise ProcessError(f"the answer was cut off: {event['error']['message']}")
+        yield event

@@ -1,7 +1,7 @@
 """Certificates for TLS between processes of one machine, made for one run.
 
-An authority of our own and a certificate for each server, for loopback alone.
-ECDSA P-256, valid for days, written into one folder that its owner deletes.
+Our own authority and a certificate for each server, for loopback only. ECDSA P-256,
+valid for days, written into one folder that its owner deletes.
 """
 
 import ipaddress
@@ -24,7 +24,7 @@ from curtilage_dev.emulated.der import key_usage
 
 LIFE: Final = timedelta(days=7)
 BACKDATE: Final = timedelta(hours=1)
-ORGANIZATION: Final = "Curtilage development - trusted by nobody else"
+ORGANIZATION: Final = "Curtilage development - not for other use"
 NAMES: Final = (
     x509.DNSName("localhost"),
     x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
@@ -36,7 +36,7 @@ _PRIVATE_FOLDER: Final = 0o700
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """Where one server's certificate and key lie, both PEM."""
+    """The paths of a server's certificate and key, both PEM."""
 
     certificate: Path
     key: Path
@@ -47,8 +47,8 @@ class Authority:
     """An authority whose key is in memory only.
 
     Attributes:
-        folder: everything that it issues lies here.
-        certificate: the root, PEM: what a client is told to trust.
+        folder: contains everything that it issues.
+        certificate: the root, PEM, for clients to trust.
     """
 
     folder: Path

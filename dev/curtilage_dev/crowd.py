@@ -1,8 +1,8 @@
-"""Many clients at addresses of their own, who ask through a relay and never stop.
+"""Many clients at different addresses that send requests through a relay without end.
 
-For attacks on a deployment's places and on its model, by the benchmark and the
-end-to-end tests: real connections from any address of loopback, sealed requests,
-answers that are opened.
+For attacks on a deployment's places and on its model, in the benchmark and the
+end-to-end
+tests: real connections from any address of loopback, sealed requests, opened answers.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ STORY_WORDS: Final = 3900
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    """What is asked; dated anew each time.
+    """An inner request; dated anew each time.
 
     Attributes:
         path: of the gateway's.
@@ -77,10 +77,10 @@ def _chat(content: str, max_tokens: int) -> Inner:
 
 
 class Crowd:
-    """Asks from any address of loopback.
+    """Sends requests from any address of loopback.
 
     Args:
-        stack: relay and enclave of it run.
+        stack: whose relay and enclave run.
     """
 
     def __init__(self, stack: Stack) -> None:
@@ -92,7 +92,7 @@ class Crowd:
     async def asking(
         self, attackers: Iterable[tuple[str, Inner]]
     ) -> AsyncGenerator[None]:
-        """Let each of these ask, and ask again whatever it was told, until the end."""
+        """Let each of these send requests until the end, whatever the answers."""
         tasks = [
             asyncio.create_task(self._ask_on(address, inner))
             for address, inner in attackers
@@ -105,7 +105,7 @@ class Crowd:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def ask(self, address: str, inner: Inner) -> bool:
-        """Ask once, read to the end; return whether the model answered."""
+        """Send one request, read to the end; return whether the model answered."""
         sealed = seal_padded_request(self._key, inner.encoded())
         reader, writer = await asyncio.open_connection(
             self._host, self._port, local_addr=(address, 0)

@@ -1,4 +1,7 @@
-"""The whole path on one machine: real processes, six questions, who saw what.
+"""The whole path on one machine: real processes, what was asked, who saw what.
+
+Six questions of a working day show each step; twenty office questions show what the
+operator's aim comes to, against asking the enclave alone and asking nobody else.
 
 Everything shown is measured, or recorded between the processes: the checks
 come from the verifier, the answers from the client's endpoint over HTTP, the
@@ -18,29 +21,50 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any, Final, cast
 
 from curtilage.attest.evidence import Tee
 from curtilage.cli.terminal import out
+from curtilage.client.config import ClientConfig
 from curtilage.client.errors import EXPLAINED, FailureReason
 from curtilage.client.routing.router import CHOSEN
 from curtilage.client.routing.utility import Reason
+from curtilage.policy.document.load import profile_text
 from curtilage.wire.frames import answer_bytes
 from curtilage.wire.hpke.suite import SUITES
 from curtilage.wire.padding import SIZE_CLASSES
 from curtilage.wire.shaping import TransportParameters
-from curtilage_dev.asking import open_answer
+from curtilage_dev.asking import events_of, open_answer
+from curtilage_dev.demo_model import Model, model_of
 from curtilage_dev.emulated.machines import KINDS, MAX_GPUS
-from curtilage_dev.policy import unrouted
+from curtilage_dev.forecast import (
+    Forecast,
+    forecast,
+    inspected,
+    prices_of,
+    read_client,
+)
+from curtilage_dev.office import (
+    TASKS,
+    Answered,
+    Asking,
+    Pair,
+    Task,
+    other_side,
+    row,
+    table,
+    ways,
+)
+from curtilage_dev.policy import aimed, with_server
 from curtilage_dev.processes import ProcessError, Processes
-from curtilage_dev.stack import Stack
+from curtilage_dev.stack import EMBEDDED, Stack
 
 WIDTH: Final = 92
 KIBIBYTE: Final = 1024
 # What our client chooses of the suites that an enclave publishes.
 SUITE: Final = SUITES[0]
+AIM: Final = "aim"
 MAX_TOKENS: Final = 90
 INTERRUPTED: Final = 130
 COULD_NOT: Final = 3
@@ -49,14 +73,16 @@ HEARTBEAT_S: Final = 5.0
 RECORD_S: Final = 60.0
 WHERE: Final = {
     "local": "LOCAL    answered on this machine",
+    "house": "HOUSE    answered by the on-premises server",
     "enclave": "ENCLAVE  sealed, through the relay, to the attested enclave",
 }
-STAND_INS: Final = """\
-What is a stand-in here: the model is small (135 M parameters), the same on both
-sides, and often wrong. The evidence is emulated: same bytes, same verifier, but a root
-made a moment ago, which every production policy refuses; it proves no isolation. One
-machine plays every party, and its TLS certificates are of this run. All the rest is
-real: processes, sockets, TLS, model, HPKE, signatures, padding."""
+STAND_INS: Final = (
+    "What is a stand-in here: {models} The evidence is emulated: same bytes, same "
+    "verifier, but a root made a moment ago, which every production policy refuses; it "
+    "proves no isolation. One machine plays every party, and its TLS certificates are "
+    "of this run. All the rest is real: processes, sockets, TLS, model, HPKE, "
+    "signatures, padding."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +91,8 @@ class Question:
 
     Attributes:
         text: as typed.
-        expected: ``local`` or ``enclave``; None where nobody knows.
+        expected: ``local`` or ``enclave``; ``AIM``: as the operator's aim and the local
+            model have it; None: it is not known.
         desk: who asks.
     """
 
@@ -74,22 +101,29 @@ class Question:
     desk: str = "you"
 
 
+# In two lines, what the embedded model cannot do.
+CANNOT: Final = """\
+Without MODEL the embedded model answers. It solves next to nothing: the aim's line is
+low, nearly all that may be sent is sent, and each of its answers is marked below."""
+MARK: Final = "; by the demonstration model, no advice"
+OFTEN_LOCAL: Final = "{local_percent: 50}"
+NEVER_LOCAL: Final = "{local_percent: 0}"
 EASY: Final = Question(
     desk="bank",
-    expected="local",
-    text="Classify this text as a complaint, an order or a question: 'The new printer "
-    "stands in the hall, and nobody has the key.'",
+    expected=AIM,
+    text="Is this a complaint or just a question? 'The new printer is in the hall, and "
+    "the key is missing.'",
 )
 HARD: Final = Question(
     desk="bank",
-    expected="enclave",
+    expected=AIM,
     text="Write a Python function that returns the yearly rate at which a savings plan "
     "reaches a goal. Explain step by step why its search ends.",
 )
 DAY: Final = (
     Question(
         desk="clinic",
-        expected="enclave",
+        expected=AIM,
         text="What is the difference between a viral and a bacterial infection?",
     ),
     Question(
@@ -133,7 +167,8 @@ class Outcome:
     @property
     def as_expected(self) -> bool:
         """Whether that is where it should have been answered."""
-        return self.question.expected in {None, self.route}
+        local = "local" if self.route == "house" else self.route
+        return self.question.expected in {None, local}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -146,14 +181,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--gpus", default=0, type=int, choices=range(MAX_GPUS + 1), metavar="N"
     )
+    parser.add_argument("--model", metavar="FILE|ADDRESS")
+    parser.add_argument("--model-name", default="", metavar="NAME")
+    parser.add_argument("--model-ca", type=Path, metavar="FILE")
     read = parser.parse_args(arguments, namespace=_Arguments())
+    try:
+        model = model_of(read.model, name=read.model_name, ca=read.model_ca)
+    except ValueError as error:
+        parser.error(str(error))
     asked = read.ask
     if not all(text.strip() for text in asked):
         parser.error("--ask needs a question")
     questions = tuple(Question(text=text) for text in asked) if asked else DAY
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
-    folder = Path(tempfile.mkdtemp(prefix="curtilage-demo-"))
+    folder, started = Path(tempfile.mkdtemp(prefix="curtilage-demo-")), False
     try:
         with Processes(folder) as processes:
             stack = Stack(
@@ -166,9 +208,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 tee=read.tee,
                 gpus=read.gpus,
             )
-            return _run(stack, questions)
+            _use(stack, model)
+            _start(stack)
+            started = True
+            return _run(stack, questions, model)
     except ProcessError as error:
-        out(f"\nthe demo could not start: {error}")
+        what = "go on" if started else "start"
+        out(f"\nthe demo could not {what}: {error}")
         return COULD_NOT
     except KeyboardInterrupt:
         out("\ninterrupted; everything that was started is stopped")
@@ -181,6 +227,23 @@ class _Arguments(argparse.Namespace):
     ask: list[str]
     tee: Tee
     gpus: int
+    model: str | None
+    model_name: str
+    model_ca: Path | None
+
+
+def _use(stack: Stack, model: Model) -> None:
+    """Have a stack that was not started use a model."""
+    if model.file is not None:
+        stack.model, stack.model_sha256 = str(model.file), model.sha256
+    if model.address:
+        ca = ""
+        if model.ca is not None:
+            ca = "house-ca.pem"
+            shutil.copyfile(model.ca, stack.folder / ca)
+        stack.profile = with_server(
+            profile_text("default"), address=model.address, model=model.name, ca=ca
+        )
 
 
 def _interrupt(number: int, frame: object) -> None:
@@ -189,21 +252,29 @@ def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _run(stack: Stack, questions: Sequence[Question]) -> int:
-    started = time.monotonic()
+def _start(stack: Stack) -> None:
+    began = time.monotonic()
     _title("Starting")
     stack.start_all()
-    out(f"\nready after {time.monotonic() - started:.1f} s")
+    out(f"\nready after {time.monotonic() - began:.1f} s")
+
+
+def _run(stack: Stack, questions: Sequence[Question], model: Model) -> int:
     _show_checks(stack)
+    office = None
+    if questions is DAY:
+        office = _foreseen(stack, model)
+        questions = [office.aimed(question) for question in questions]
     _title("Questions")
     out(_wrapped(_price(stack.transport), ""))
     outcomes = [ask(stack, question) for question in questions]
-    if questions is DAY:
-        outcomes += _unrouted(stack)
     asked = [each.question.text for each in outcomes if each.route == "enclave"]
-    if questions is DAY:
+    hidden, pairs = (0.0, 0.0), list[Pair]()
+    if office is not None:
+        hidden, pairs = _ask_twenty(stack, office, model)
         outcomes += _without_enclave(stack)
-    _show_views(stack, asked=asked)
+    sent = sum(not side.local for pair in pairs for side in (pair.routed, pair.other))
+    _show_views(stack, asked=asked, hidden=hidden, more=sent)
     _show_audit(stack)
     _title("In short")
     for outcome in outcomes:
@@ -214,28 +285,136 @@ def _run(stack: Stack, questions: Sequence[Question]) -> int:
             f"first token {outcome.first_s:5.2f} s, all {outcome.total_s:5.2f} s  "
             f"{textwrap.shorten(outcome.question.text, 34, placeholder='…')}"
         )
-    out(f"\n{STAND_INS}")
-    wrong = sum(not outcome.as_expected for outcome in outcomes)
+    if office is not None:
+        _show_ways(office, pairs, model)
+    out(f"\n{_wrapped(STAND_INS.format(models=model.stand_in), '')}")
+    return verdict([*outcomes, *pairs])
+
+
+def verdict(asked: Sequence[Outcome | Pair]) -> int:
+    """Say how many questions took another route than they should; 1 where any did."""
+    wrong = sum(not each.as_expected for each in asked)
     if wrong:
-        out(f"\n{wrong} of {len(outcomes)} routes are not the expected ones")
+        out(f"\n{wrong} of {len(asked)} routes are not the expected ones")
     return 1 if wrong else 0
 
 
-def _unrouted(stack: Stack) -> list[Outcome]:
-    """Ask the easy question under the same policy without its section ``routing``."""
-    _title("The same policy without its section `routing`: what may leave leaves")
-    policy = stack.folder / "unrouted.yaml"
-    policy.write_text(unrouted(stack.policy.read_text("utf-8")), "utf-8")
-    # A client of its own, with an audit log of its own: one log has one writer.
-    other = replace(
-        stack, environment={"XDG_STATE_HOME": str(stack.folder / "unrouted-state")}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Office:
+    """What is foreseen of the demonstration's questions.
+
+    Attributes:
+        foreseen: by text, where the aim has it answered.
+        prices: of a million tokens by tier, in millionths of a dollar.
+    """
+
+    foreseen: Mapping[str, Forecast]
+    prices: Mapping[str, int]
+
+    def aimed(self, question: Question) -> Question:
+        """Return a question with the route that the aim has for it, if that decides."""
+        if question.expected != AIM:
+            return question
+        return replace(question, expected=self.foreseen[question.text].expected)
+
+
+def _foreseen(stack: Stack, model: Model) -> _Office:
+    """Ask ``route explain`` where the questions should go; show two of them."""
+    _title("Where the policy's aim has a question answered (`curtilage route explain`)")
+    config = _client_of(stack.policy, model)
+    asked = [(each.text, MAX_TOKENS) for each in DAY if each.expected == AIM]
+    asked += [(task.text, model.lengths.of(task)) for task in TASKS]
+    with _timed("policy, detectors and router, without a model"):
+        found = inspected(config, asked)
+        made = forecast(config, found)
+    foreseen = {text: each for (text, _), each in zip(asked, made, strict=True)}
+    for kind, question in (("routine", EASY), ("hard", HARD)):
+        out(f"\n[{kind}]")
+        out(_wrapped(question.text, "  > "))
+        _explain(foreseen[question.text])
+    # The other way round, where the shipped aim has it answered locally.
+    aim = NEVER_LOCAL if foreseen[EASY.text].expected == "local" else OFTEN_LOCAL
+    out(f"\n[routine, with another aim in the policy: {aim}]")
+    other = stack.folder / "other-aim.yaml"
+    other.write_text(aimed(stack.policy.read_text("utf-8"), aim), "utf-8")
+    place = [text for text, _ in asked].index(EASY.text)
+    _explain(*forecast(_client_of(other, model), found[place : place + 1]))
+    if model.embedded:
+        out(f"\n{CANNOT}")
+    return _Office(foreseen=foreseen, prices=prices_of(config.policy))
+
+
+def _client_of(policy: Path, model: Model) -> ClientConfig:
+    return read_client(
+        policy,
+        model=None if model.file is None else str(model.file),
+        model_sha256=model.sha256 or None,
     )
-    with _timed("another client"):
-        other.start_client("--policy", str(policy), name="unrouted-client")
-    outcome = ask(other, replace(EASY, expected="enclave"))
-    with _timed("it ends"):
-        other.running["unrouted-client"].stop()
-    return [outcome]
+
+
+def _explain(foreseen: Forecast) -> None:
+    for line in foreseen.sentences:
+        label, _, rest = line.partition(" ")
+        out(_wrapped(rest.strip(), f"  {label:<7}"))
+
+
+def _ask_twenty(
+    stack: Stack, office: _Office, model: Model
+) -> tuple[tuple[float, float], list[Pair]]:
+    """Ask the twenty; return from when to when, and what came of them."""
+    _title(f"{len(TASKS)} office questions: as routed, then again by the other side")
+    asking = Asking(url=stack.client_url, lengths=model.lengths, overlap=model.embedded)
+    out(
+        f"answers end at {model.lengths.routine} tokens, those to hard questions at "
+        f"{model.lengths.hard}"
+    )
+    began = time.time()
+    routed = _dotted("as routed", asking, [(task, {}) for task in TASKS])
+    others = _dotted(
+        "other side", asking, [(each.task, other_side(each)) for each in routed]
+    )
+    pairs = [
+        Pair(
+            routed=one,
+            other=other,
+            expected=office.foreseen[one.task.text].expected,
+        )
+        for one, other in zip(routed, others, strict=True)
+    ]
+    out(
+        "\nwho answered, when the first text came, whether it is right | the other side"
+    )
+    for number, pair in enumerate(pairs, start=1):
+        out(row(number, pair))
+    return (began, time.time()), pairs
+
+
+def _dotted(
+    title: str,
+    asking: Asking,
+    asked: Sequence[tuple[Task, Mapping[str, object]]],
+) -> list[Answered]:
+    """Ask questions, and show a dot for each."""
+    started = time.monotonic()
+    out(f"  {title:<12}", end="")
+    try:
+        return asking.ask_all(asked, lambda: out(".", end=""))
+    finally:
+        out(f" {time.monotonic() - started:.1f} s")
+
+
+def _show_ways(office: _Office, pairs: Sequence[Pair], model: Model) -> None:
+    """Show what the twenty came to, and what that does not show."""
+    _title(f"{len(pairs)} office questions, in three ways")
+    for line in table(ways(pairs, office.prices)):
+        out(f"  {line}")
+    routine = [each.routed.local for each in pairs if not each.routed.task.hard]
+    hard = [not each.routed.local for each in pairs if each.routed.task.hard]
+    out(
+        f"  routine answered locally: {sum(routine)} of {len(routine)}; "
+        f"hard sent to the enclave: {sum(hard)} of {len(hard)}"
+    )
+    out(f"\n{_wrapped(model.caveat, '')}")
 
 
 def _without_enclave(stack: Stack) -> list[Outcome]:
@@ -283,7 +462,7 @@ def ask(stack: Stack, question: Question) -> Outcome:
     asked = time.monotonic()
     answer = open_answer(stack.client_url, question.text, max_tokens=MAX_TOKENS)
     with answer as response:
-        events = _events(response)
+        events = events_of(response)
         # In the first event and not in the head, which leaves after a second without.
         said = cast("dict[str, str]", next(events)["curtilage"])
         outcome = Outcome(question=question, said=said)
@@ -309,7 +488,11 @@ def ask(stack: Stack, question: Question) -> Outcome:
             outcome.cut = choice["finish_reason"] == "length"
     outcome.total_s = time.monotonic() - asked
     cut = f"; the answer was cut at {MAX_TOKENS} tokens" if outcome.cut else ""
-    out(f"\n  [first token {outcome.first_s:.2f} s, all {outcome.total_s:.2f} s{cut}]")
+    mark = MARK if stack.model == EMBEDDED and outcome.route != "house" else ""
+    out(
+        f"\n  [first token {outcome.first_s:.2f} s, all {outcome.total_s:.2f} s"
+        f"{cut}{mark}]"
+    )
     return outcome
 
 
@@ -337,35 +520,31 @@ def _flow(piece: str, column: int) -> int:
     return column
 
 
-def _events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
-    """Yield the events of a stream; its comments say that somebody is at work."""
-    for line in response:
-        kind, _, data = line.decode().strip().partition("data: ")
-        if kind or not data or data == "[DONE]":
-            continue
-        event: dict[str, Any] = json.loads(data)
-        if "error" in event:
-            raise ProcessError(f"the answer was cut: {event['error']['message']}")
-        yield event
-
-
 def _choices(events: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for event in events:
         yield from event["choices"]
 
 
-def _show_views(stack: Stack, *, asked: Sequence[str]) -> None:
+def _show_views(
+    stack: Stack,
+    *,
+    asked: Sequence[str],
+    hidden: tuple[float, float] = (0.0, 0.0),
+    more: int = 0,
+) -> None:
     """Show what relay and enclave could see, as a recorder in front of each saw it.
 
     Args:
         stack: with its recorders.
         asked: the questions that were sent to the enclave, oldest first. No recorder
             sees how much was inside; only we do, who asked.
+        hidden: from when to when others were sent, which are only counted.
+        more: how many these were.
     """
     shape = stack.transport
     _title("What each party saw (recorded between the processes)")
     out("  the relay: who, when, how much in coarse steps; everything else is sealed")
-    for seen in _recorded(stack.relay_view, len(asked)):
+    for seen in outside(hidden, _recorded(stack.relay_view, len(asked) + more)):
         took = cast("float", seen["end"]) - cast("float", seen["start"])
         clock = time.strftime("%H:%M:%S", time.localtime(cast("float", seen["start"])))
         out(
@@ -374,7 +553,7 @@ def _show_views(stack: Stack, *, asked: Sequence[str]) -> None:
             f"{_frames(shape, _number(seen, 'response_bytes')):>10} out, {took:5.2f} s"
         )
     out("\n  the enclave: what is asked (in memory, not shown here), but not by whom")
-    inside = _recorded(stack.enclave_view, len(asked))
+    inside = outside(hidden, _recorded(stack.enclave_view, len(asked) + more))
     for seen, text in zip(inside, asked, strict=False):
         out(
             f"    from {seen['peer']:<10} (the relay)  "
@@ -388,6 +567,8 @@ def _show_views(stack: Stack, *, asked: Sequence[str]) -> None:
         for name in cast("list[str]", seen["header_names"])
     }
     out(f"    fields of these requests: {', '.join(sorted(fields))}")
+    if more:
+        out(f"    and {more} of the office questions at each of them, not shown here")
     out(
         "\n  Both hops are TLS: the line shows less than the relay sees.\n"
         "  On one machine every address is this machine's; between machines the\n"
@@ -448,6 +629,14 @@ def _recorded(path: Path, asked: int) -> list[dict[str, object]]:
             out("    (a line is missing: it was not written in time)")
             return seen
         time.sleep(0.05)
+
+
+def outside(
+    hidden: tuple[float, float], seen: Sequence[dict[str, object]]
+) -> list[dict[str, object]]:
+    """Return what did not begin within a time."""
+    began, ended = hidden
+    return [one for one in seen if not began <= cast("float", one["start"]) <= ended]
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """A whole emulated deployment in memory: machine, log, release, bundle, rules.
 
-For tests of every part that meets evidence. Each piece can be changed before
-the report is signed again, so that every refusal can be provoked by evidence
-that is otherwise genuine for its root.
+For tests of every part that handles evidence. Each piece can be changed before the
+report is signed again, so that every refusal can be caused by evidence that is
+otherwise genuine for its root.
 """
 
 import hashlib
@@ -53,8 +53,8 @@ from curtilage_dev.log import (
 
 RELEASE_NAME: Final = "curtilage-enclave"
 MEASUREMENT: Final = hashlib.sha384(b"emulated launch measurement").digest()
-# One key configuration with X25519, HKDF-SHA256 and AES-128-GCM; the public key
-# is that of no one.
+# One key configuration with X25519, HKDF-SHA256 and AES-128-GCM; there is no private
+# key for it.
 KEY_CONFIGS: Final = bytes.fromhex("0029010020" + "09" * 32 + "000400010001")
 KEY_LIFE: Final = timedelta(hours=12)
 GPU: Final = DeviceKind.EMULATED_NVIDIA_GPU
@@ -65,10 +65,10 @@ ChangeReport = Callable[[ReportFields], ReportFields]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """One enclave's surroundings at one moment, beside the machine.
+    """One enclave's release and log at one moment, without the machine.
 
     Attributes:
-        log: where the manifest was logged.
+        log: that contains the manifest.
         manifest: the release.
         index: the manifest's place in the log.
         now: the moment at which everything is fresh.
@@ -81,7 +81,7 @@ class Surroundings:
 
     @property
     def transport(self) -> TransportParameters:
-        """How the release shapes its answers."""
+        """The shape of the release's answers."""
         return parse_manifest(self.manifest).transport
 
     def log_expectations(self) -> LogExpectations:
@@ -160,7 +160,7 @@ class Deployment(Surroundings):
     def attest(
         self, bundle: EvidenceBundle, change: ChangeReport = unchanged
     ) -> EvidenceBundle:
-        """Sign a report over whatever the bundle now says."""
+        """Sign a report over the current content of the bundle."""
         report_data = report_data_v2(
             base_hash_v2(binding_inputs(bundle)), (), emulated=True
         )
@@ -204,13 +204,13 @@ class AnyDeployment(Surroundings):
         return self.attest(self.unsigned_bundle())
 
     def attest(self, bundle: EvidenceBundle) -> EvidenceBundle:
-        """Have everything signed over whatever the bundle now says."""
+        """Have everything signed over the current content of the bundle."""
         b0 = base_hash_v2(binding_inputs(bundle))
         devices = () if self.gpus is None else self.gpus.evidence(b0)
         return self.bind(replace(bundle, devices=devices))
 
     def bind(self, bundle: EvidenceBundle) -> EvidenceBundle:
-        """Have the machine sign over a bundle and the devices that are in it."""
+        """Have the machine sign over a bundle and the devices in it."""
         report_data = report_data_v2(
             base_hash_v2(binding_inputs(bundle)),
             [
@@ -253,7 +253,7 @@ def make_deployment(
     now: datetime,
     manifest: ReleaseManifest | None = None,
 ) -> Deployment:
-    """Publish a release in a fresh log and surround it with everything else."""
+    """Publish a release in a fresh log and make everything else around it."""
     leaf = encode_manifest(manifest or make_manifest(now))
     return Deployment(
         platform=platform,

@@ -1,15 +1,15 @@
 """A development log on disk: one release, logged, witnessed and proved.
 
-``create`` makes keys, manifest, log and proof; ``refresh`` lets the log grow by a
-leaf and its witness cosign at the present time, as those of a live log would. The
-log, its tiles and its witness are those of ``curtilage release``. In ``--out``:
+``create`` makes keys, manifest, log and proof; ``refresh`` adds a leaf to the log and
+lets its witness cosign at the current time, as in a live log. The log, its tiles and
+its witness are those of ``curtilage release``. In ``--out``:
 
     manifest.json       the release manifest, canonical JSON
     proof.txt           its tlog-proof, with a checkpoint of its own
     checkpoint.txt      a later checkpoint, cosigned, for the anchor
-    consistency.txt     that the later one continues the proof's
+    consistency.txt     the proof that the later one extends the earlier
     log.json            origin, public keys, quorum, the manifest's index
-    tlog/               the log, as a web server would serve it
+    tlog/               the log, as a web server serves it
     private/            the log's key and the witness; mode 0700
 """
 
@@ -56,19 +56,19 @@ CONSISTENCY_FILE: Final = "consistency.txt"
 LOG_FILE: Final = "log.json"
 SERVED: Final = "tlog"
 PRIVATE: Final = "private"
-# What an enclave reads of it; all of it is public.
+# The files that an enclave reads; all of them are public.
 PUBLIC_FILES: Final = (MANIFEST_FILE, PROOF_FILE, CONSISTENCY_FILE, CHECKPOINT_FILE)
 MANIFEST_LIFE: Final = timedelta(days=90)
 _LOG_KEY: Final = "log.pem"
 _WITNESS: Final = "witness"
-# Other leaves before, beside and after, so that the proofs have something to prove.
+# Other leaves before and after it, so that the proofs are not empty.
 _EARLIER: Final = 4
 _PRIVATE_FOLDER: Final = 0o700
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseArguments:
-    """What goes into the manifest.
+    """The contents of the manifest.
 
     Attributes:
         version: the release's version.
@@ -90,7 +90,7 @@ class ReleaseArguments:
 
 
 def create(out: Path, release: ReleaseArguments, *, now: datetime) -> None:
-    """Make a new log with one release in it; replaces what is there."""
+    """Make a new log with one release in it; replaces an existing one."""
     wanted = ReleaseManifest(
         name=RELEASE_NAME,
         version=release.version,
@@ -108,17 +108,17 @@ def create(out: Path, release: ReleaseArguments, *, now: datetime) -> None:
         gpu=release.gpu,
     )
     manifest = encode_manifest(wanted)
-    # The parser is the one judge of what a manifest may say.
+    # Only the parser decides whether a manifest is valid.
     parse_manifest(manifest)
     for name in (SERVED, PRIVATE):
         shutil.rmtree(out / name, ignore_errors=True)
     make_folder(out / PRIVATE, _PRIVATE_FOLDER)
     signer = create_log(out / SERVED, DEFAULT_ORIGIN, out / PRIVATE / _LOG_KEY)
     witness = create_witness(out / PRIVATE / _WITNESS, DEFAULT_WITNESS)
-    *earlier, beside, later = (
+    *earlier, next_, later = (
         _other_release(wanted, number, now) for number in range(_EARLIER + 2)
     )
-    _add(out, [*earlier, manifest, beside], now)
+    _add(out, [*earlier, manifest, next_], now)
     replace_file(out / MANIFEST_FILE, manifest)
     _write_public(out, signer.public, witness.verifier_key.key, manifest)
     proven = prove(LogFolder(out / SERVED), signer.public, manifest)
@@ -127,7 +127,7 @@ def create(out: Path, release: ReleaseArguments, *, now: datetime) -> None:
 
 
 def refresh(out: Path, *, now: datetime) -> None:
-    """Cosign again, so that the proof is recent; then let the log grow by a leaf."""
+    """Cosign again, so that the proof is recent; then add a leaf to the log."""
     manifest = (out / MANIFEST_FILE).read_bytes()
     _add(out, [], now)
     log = _log_key(out)
@@ -172,7 +172,7 @@ def _other_release(like: ReleaseManifest, number: int, now: datetime) -> bytes:
 
 
 def _write_signed(out: Path, proven: Proven) -> None:
-    """Write proof, checkpoint and what ties them, one right after the other."""
+    """Write proof, checkpoint and consistency proof, in immediate succession."""
     folder = LogFolder(out / SERVED)
     text = folder.checkpoint()
     _, head = parse_checkpoint(text)
@@ -231,12 +231,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--replace-keys",
         action="store_true",
-        help="make a new log in the place of the one that is there",
+        help="make a new log in place of the existing one",
     )
     parser.add_argument(
         "--unsafe-unpadded",
         action="store_true",
-        help="a release whose answers show their lengths and their pace",
+        help="a release whose answers disclose their lengths and their pace",
     )
     read = parser.parse_args(arguments, namespace=_Arguments())
     now = datetime.now(UTC)
@@ -246,7 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not read.measurement:
         parser.error("create needs at least one --measurement")
     if (read.out / PRIVATE).exists() and not read.replace_keys:
-        # Every policy that names that log would refuse what comes after it.
+        # Every policy that names that log would refuse the new one.
         parser.error(f"{read.out} holds a log with keys; --replace-keys makes new ones")
     release = ReleaseArguments(
         version=read.version,

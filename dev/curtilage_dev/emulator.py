@@ -1,11 +1,10 @@
-"""An emulated TEE, and GPUs, as a process of its own behind a unix socket.
+"""An emulated TEE, with GPUs, as a separate process behind a unix socket.
 
-It stands where real firmware would: it signs whatever 64 bytes it is asked to,
-over a chain whose root it writes to ``root.pem``, and ``gpu-root.pem`` where it
-has GPUs. It measures nothing; the measurement is an argument. Where a real TEE
-device exists it does not start.
+It replaces real firmware: it signs any 64 bytes, over a chain whose root it writes to
+``root.pem``, and to ``gpu-root.pem`` if it has GPUs. It measures nothing; the
+measurement is an argument. It does not start where a real TEE device exists.
 
-One exchange per connection: a byte that says what is asked for and 64 bytes in;
+One exchange per connection: a byte that selects the evidence and 64 bytes in;
 a 4-byte big-endian length and a JSON object out. 1 asks for CPU evidence over
 those 64 bytes of report data, 2 for the devices' over a base hash.
 """
@@ -42,7 +41,7 @@ from curtilage_dev.emulated.machines import (
     make_machine,
 )
 
-# Devices that only a machine with a real TEE has, below the root folder.
+# Devices that exist only on a machine with a real TEE, below the root folder.
 REAL_DEVICES: Final = (
     "dev/sev-guest",
     "dev/tdx_guest",
@@ -51,8 +50,8 @@ REAL_DEVICES: Final = (
     "sys/kernel/config/tsm/report",
 )
 EXCHANGE_TIMEOUT_S: Final = 10.0
-# The protocol of the enclave's evidence process, version 2. Written out here, for
-# where the emulator runs there is no code of the enclave's.
+# The protocol of the enclave's evidence process, version 2. Repeated here, because the
+# enclave's code is not installed where the emulator runs.
 CPU_EVIDENCE: Final = 1
 DEVICE_EVIDENCE: Final = 2
 REQUEST_BYTES: Final = 1 + REPORT_DATA_BYTES
@@ -68,15 +67,15 @@ _UNIX: Final = "unix:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatorConfig:
-    """What the emulator is told.
+    """The emulator's configuration.
 
     Attributes:
         state: folder for the public root certificates.
         listen: path of the socket.
         measurement: 48 bytes, from which all registers follow.
-        tee: which kind of TEE to play.
-        product: which SEV-SNP product to play.
-        gpus: how many GPUs to have.
+        tee: the kind of TEE.
+        product: the SEV-SNP product.
+        gpus: the number of GPUs.
     """
 
     state: Path
@@ -99,7 +98,7 @@ class Emulator:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Write the public roots and begin to listen."""
+        """Write the public roots and start listening."""
         self._config.state.mkdir(parents=True, exist_ok=True)
         write_root(self._config.state / ROOT_FILE, self._machine.anchor())
         if self._gpus is not None:
@@ -115,7 +114,7 @@ class Emulator:
             self._config.listen.unlink(missing_ok=True)
 
     def answer(self, request: bytes) -> bytes:
-        """Sign what is asked for and encode it; nothing for an unknown request."""
+        """Sign and encode the requested evidence; nothing for an unknown request."""
         asked, data = request[0], request[1:]
         if asked not in MAX_ANSWER_BYTES:
             return b""
@@ -136,7 +135,7 @@ class Emulator:
     async def _exchange(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        # A caller that hangs up early or says too little gets no answer.
+        # A caller that disconnects early or sends too little gets no answer.
         failures = (asyncio.IncompleteReadError, ConnectionError, TimeoutError)
         with contextlib.suppress(*failures):
             async with asyncio.timeout(EXCHANGE_TIMEOUT_S):
@@ -159,7 +158,7 @@ def find_real_devices(root: Path = Path("/")) -> tuple[Path, ...]:
 
 
 def parse_arguments(arguments: Sequence[str]) -> EmulatorConfig:
-    """Read the command line; exits with a message if it makes no sense."""
+    """Read the command line; exits with a message if it is invalid."""
     parser = argparse.ArgumentParser(
         prog="python -m curtilage_dev.emulator",
         description="Emulate a TEE for development. Proves no isolation.",
@@ -199,7 +198,7 @@ class _Arguments(argparse.Namespace):
 
 
 async def serve(config: EmulatorConfig, *, stop: asyncio.Event) -> None:
-    """Make the keys, listen, say so on stdout, and serve until ``stop``."""
+    """Make the keys, listen, report it on stdout, and serve until ``stop``."""
     if config.tee in RSA_KINDS:
         sys.stderr.write("emulator: making two RSA-4096 keys, a few seconds\n")
     emulator = await asyncio.to_thread(_make, config)
@@ -245,7 +244,7 @@ def main(
     devices = find_real_devices(device_root)
     if devices:
         names = ", ".join(str(path) for path in devices)
-        sys.stderr.write(f"emulator: refusing to start beside a real TEE: {names}\n")
+        sys.stderr.write(f"emulator: refusing to start next to a real TEE: {names}\n")
         return _REFUSED
     asyncio.run(_serve_until_signal(config))
     return 0

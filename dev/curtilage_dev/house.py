@@ -1,8 +1,8 @@
-"""A server in the house: the local model behind OpenAI's API, over TLS or a socket.
+"""An on-premises server: the local model behind OpenAI's API, over TLS or a socket.
 
-For the demo and for tests, as a hospital's own vLLM would stand there. TLS on
-loopback with an authority of its own, or a UNIX socket, both in the folder that it is
-given; a line of JSON says where, and by which authority. Nothing is written down.
+For the demo and for tests, in place of, for example, a hospital's vLLM. TLS on loopback
+under its own authority, or a UNIX socket, both in the given folder; one line of JSON
+reports the address and the authority. Nothing is stored.
 """
 
 import argparse
@@ -82,7 +82,7 @@ async def _serve(arguments: _Arguments) -> None:
 async def _listening(
     model: LocalModel, folder: Path, *, socket: bool
 ) -> AsyncGenerator[dict[str, str]]:
-    """Listen; yield what a policy says of this tier."""
+    """Listen; yield the policy's fields for this tier."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         return await _answer(model, request)
@@ -91,7 +91,7 @@ async def _listening(
     await runner.setup()
     try:
         if socket:
-            # Takes the place of what a run left that was killed.
+            # Replaces the socket of an earlier run that was killed.
             await web.UnixSite(runner, str(folder / SOCKET)).start()
             yield {"address": f"unix:{folder / SOCKET}"}
             return
@@ -110,7 +110,7 @@ async def _listening(
 
 
 async def _answer(model: LocalModel, request: web.BaseRequest) -> web.StreamResponse:
-    """Answer a streamed question; anything else is told as OpenAI's API tells it."""
+    """Answer a streamed question; all else gets an error in OpenAI's format."""
     if (request.method, request.path) != ("POST", CHAT_PATH):
         return web.json_response({"error": {"message": "no such thing"}}, status=404)
     try:
@@ -130,7 +130,8 @@ async def _answer(model: LocalModel, request: web.BaseRequest) -> web.StreamResp
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         async with aclosing(model.generate(asked.query)) as events:
             async for event in events:
-                # Not before the model began: until then a failure has its own status.
+                # Not before the model has begun: until then a failure has its own
+                # status.
                 if not response.prepared:
                     await response.prepare(request)
                     await response.write(chunks.first())

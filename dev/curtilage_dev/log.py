@@ -1,7 +1,7 @@
 """A small transparency log with witnesses, in memory.
 
-The tree, the texts and the signatures are those of ``curtilage.attest``: what is
-development here is only that one process plays the log and its witnesses.
+The tree, the texts and the signatures are those of ``curtilage.attest``: only the fact
+that one process is both the log and its witnesses is for development.
 """
 
 from dataclasses import dataclass
@@ -32,8 +32,8 @@ def new_witness(name: str) -> WitnessSigner:
 class DevelopmentLog:
     """A log of a few leaves, signed by its key and cosigned by its witnesses.
 
-    Wherever a size is asked for, the default is all leaves: an earlier size gives
-    what the log said when it was smaller.
+    Where a size is optional, the default is all leaves: an earlier size gives the log's
+    state when it was smaller.
     """
 
     signer: LogSigner
@@ -64,5 +64,5 @@ class DevelopmentLog:
         return encode_proof(index, path, self.checkpoint(now, size))
 
     def consistency(self, first: int, second: int | None = None) -> tuple[bytes, ...]:
-        """Prove that the log of one size is the beginning of that of another."""
+        """Prove that the log of one size is a prefix of that of another."""
         return self.tree.consistency(first, second)

@@ -1,8 +1,8 @@
-"""A chat server that hides nothing: what an answer costs without any of this.
+"""A chat server without any protection: the baseline cost of an answer.
 
-For measurements only. Plain HTTP on loopback, no key, no seal, no padding; the
-same scripted engine and the same events as the enclave server's, each written as
-soon as the engine says it.
+For measurements only. Plain HTTP on loopback, no key, no seal, no padding; the same
+scripted engine and the same events as the enclave server's, each written as soon as the
+engine produces it.
 """
 
 import argparse

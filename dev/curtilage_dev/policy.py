@@ -1,9 +1,9 @@
 """Write a policy for the development deployment.
 
-The shipped default profile, unchanged, followed by an ``attestation:`` section
-that names this deployment's emulated roots and its log, and a ``transport:``
-section that accepts the ways of its release. The roots stand inside
-the policy, so the policy's digest covers them.
+The shipped default profile, unchanged, followed by an ``attestation:`` section with
+this deployment's emulated roots and its log, and a ``transport:`` section with the
+parameters of its release. The roots are part of the policy, so the policy's digest
+covers them.
 """
 
 import argparse
@@ -37,7 +37,7 @@ _FILE_LIMIT: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emulated:
-    """Which emulated machine a policy accepts.
+    """The emulated machine that a policy accepts.
 
     Attributes:
         root_pem: the emulator's ``root.pem``.
@@ -63,12 +63,12 @@ def development_policy(
     """Return the whole policy as YAML.
 
     Args:
-        machine: what it accepts evidence of.
+        machine: whose evidence it accepts.
         log: the development log's ``log.json``.
-        transport: what it accepts, and nothing else.
-        profile: the text that the sections follow; empty: the shipped default.
-        routed: with the profile's section ``routing``; without it, whatever may leave
-            leaves, which most tests are about.
+        transport: the only parameters that it accepts.
+        profile: the text before the sections; empty: the shipped default.
+        routed: with the profile's section ``routing``; without it, everything that
+            may be sent is sent, as most tests need.
     """
     text = profile or profile_text("default")
     text = (text if routed else unrouted(text)).rstrip()
@@ -78,12 +78,49 @@ def development_policy(
 
 def unrouted(profile: str) -> str:
     """Return a policy's text without its section ``routing``."""
-    # To its last line that is indented; comments may stand between.
+    # To its last indented line; comments may be in between.
     return re.sub(r"(?m)^routing:\n(?:(?:[ #].*)?\n)*[ ].*\n", "", profile)
 
 
+def aimed(policy: str, aim: str) -> str:
+    """Return a policy's text with another aim in its section ``routing``.
+
+    Args:
+        policy: the text; it has an aim.
+        aim: as YAML, such as ``{local_percent: 50}``.
+    """
+    text, found = re.subn(r"(?m)^  aim: .*$", f"  aim: {aim}", policy)
+    if found != 1:
+        raise ValueError("the policy has no aim, or more than one")
+    return text
+
+
+def with_server(policy: str, *, address: str, model: str, ca: str = "") -> str:
+    """Return a policy's text with an on-premises server among its tiers.
+
+    It is trusted with everything that must not leave.
+
+    Args:
+        policy: the text; its section ``routing`` has the tier ``local``.
+        address: ``https://host[:port][/path]``, or ``unix:/path``.
+        model: the server's name for its model.
+        ca: name of the file of its authorities, next to the policy; empty: none.
+    """
+    given = {"id": "house", "kind": "house", "address": address, "model": model}
+    tier = {**given, **({"ca": ca} if ca else {}), "trusted": ["*"]}
+    # JSON is YAML.
+    text, found = re.subn(
+        r"(?m)^(  - \{id: local, .*\n)",
+        lambda local: f"{local[1]}  - {json.dumps(tier)}\n",
+        policy,
+    )
+    if found != 1:
+        raise ValueError("the policy has no tier `local`")
+    return text
+
+
 def transport_section(transport: TransportParameters) -> str:
-    """Return the ``transport:`` section that accepts these parameters alone."""
+    """Return the ``transport:`` section that accepts only these parameters."""
     if transport.shape is Shape.UNSAFE_UNPADDED:
         return "transport:\n  accept: []\n  unsafe_unpadded: true\n"
     return f"""\
@@ -128,7 +165,7 @@ attestation:
 
 
 def product_of(machine: Emulated) -> str:
-    """Return what a policy and a configuration call the root's product."""
+    """Return the root's product, as in a policy and a configuration."""
     if machine.tee in SNP_TEES:
         root = x509.load_pem_x509_certificate(machine.root_pem)
         return _common_name(root).removeprefix("ARK-")

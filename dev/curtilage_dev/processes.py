@@ -1,4 +1,4 @@
-"""Start programs and stop them, whatever happens; for the demo, tests, benchmarks."""
+"""Starts programs and always stops them; for the demo, tests and benchmarks."""
 
 import json
 import os
@@ -18,15 +18,15 @@ POLL_S = 0.02
 
 
 class ProcessError(Exception):
-    """A program did not get ready; holds what it said last."""
+    """A program did not get ready; contains its last output."""
 
 
 class Process:
-    """One program in a session of its own, with its output in a folder.
+    """One program in its own session, with its output in a folder.
 
     Attributes:
-        name: what a person reads.
-        folder: where ``{name}.out`` and ``{name}.err`` lie.
+        name: for display.
+        folder: contains ``{name}.out`` and ``{name}.err``.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Process:
         return self._process.poll() is None
 
     def wait_ready(self, timeout_s: float = READY_S) -> dict[str, object]:
-        """Wait for its line of JSON that says ready; return that line.
+        """Wait for its line of JSON that reports readiness; return that line.
 
         Raises:
             ProcessError: it ended, or took too long.
@@ -86,7 +86,7 @@ class Process:
         return self.errors.read_text("utf-8", "replace")[-1500:].strip()
 
     def stop(self) -> None:
-        """Ask it to stop, then make it stop."""
+        """Ask it to stop, then kill it."""
         self.send(signal.SIGTERM)
         try:
             self._process.wait(STOP_S)
@@ -100,7 +100,7 @@ class Process:
         self._process.wait()
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to it and to what it started."""
+        """Send a signal to it and to its children."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
 

@@ -1,9 +1,9 @@
-"""A proxy between two parties that writes down what passes; for demonstrations.
+"""A proxy between two parties that records the traffic; for demonstrations.
 
-``python -m curtilage_dev.recorder`` stands in front of one party and shows what its
-operator could see from outside: addresses, names of fields, sizes, times and the
-sealed octets. The parties themselves keep no record and know nothing of this one.
-Bytes go on as they come, unchanged; only a copy of them is taken apart.
+``python -m curtilage_dev.recorder`` runs in front of one party and shows what its
+operator could see from outside: addresses, names of fields, sizes, times and the sealed
+bytes. The parties themselves keep no record and do not know of this one. Bytes are
+forwarded unchanged; only a copy of them is parsed.
 """
 
 import argparse
@@ -21,14 +21,14 @@ from typing import Final
 
 READ_BYTES: Final = 64 * 1024
 MAX_HEAD_BYTES: Final = 64 * 1024
-"""Of a copy; both parties refuse a head that is a quarter as long."""
+"""Of a copy; both parties refuse a head of a quarter of this."""
 HEAD_END: Final = b"\r\n\r\n"
 _LIVE: Final[set["asyncio.Task[None]"]] = set()
 
 
 @dataclass(slots=True)
 class Message:
-    """One message as it was seen: its first line, its fields, its content."""
+    """One message as seen on the line: its first line, fields and content."""
 
     line: tuple[str, ...] = ()
     fields: tuple[tuple[str, str], ...] = ()
@@ -40,7 +40,7 @@ class Message:
         """Read the next message of a connection, with its content.
 
         Raises:
-            asyncio.IncompleteReadError: the connection ended; what came is kept.
+            asyncio.IncompleteReadError: the connection ended; what arrived is kept.
         """
         head = await copy.readuntil(HEAD_END)
         self.began = time.time()
@@ -52,7 +52,7 @@ class Message:
         if "transfer-encoding" not in values:
             await self._take(copy, int(values.get("content-length", "0")))
         else:
-            # Each chunk: its length in hexadecimal, a line's end, the octets and
+            # Each chunk: its length in hexadecimal, a line's end, the bytes and
             # another line's end; a length of 0 ends it (RFC 9112, section 7.1).
             while length := int(await copy.readuntil(b"\r\n"), 16):
                 await self._take(copy, length)
@@ -60,24 +60,24 @@ class Message:
             await copy.readexactly(2)
         self.whole = True
 
-    async def _take(self, copy: asyncio.StreamReader, octets: int) -> None:
-        while octets:
-            piece = await copy.read(min(octets, READ_BYTES))
+    async def _take(self, copy: asyncio.StreamReader, count: int) -> None:
+        while count:
+            piece = await copy.read(min(count, READ_BYTES))
             if not piece:
-                raise asyncio.IncompleteReadError(b"", octets)
+                raise asyncio.IncompleteReadError(b"", count)
             self.content += piece
-            octets -= len(piece)
+            count -= len(piece)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorder:
-    """What stands in front of one party.
+    """A recording proxy in front of one party.
 
     Attributes:
         host: the party's.
         port: the party's.
         towards: how to reach the party over TLS; None for plain TCP.
-        write: takes one line for each exchange, after its last octet.
+        write: takes one line for each exchange, after its last byte.
     """
 
     host: str
@@ -88,7 +88,7 @@ class Recorder:
     async def connected(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Pass one connection on, both ways, until either side ends it."""
+        """Forward one connection, both ways, until either side ends it."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a server's callback runs in a task
         _LIVE.add(task)
@@ -114,8 +114,8 @@ class Recorder:
             asyncio.create_task(_copy(party, writer, answered)),
         ]
         try:
-            # When one side is gone the other's connection ends too: what is cut here
-            # must be cut there, and an answer that nobody reads must stop.
+            # When one side disconnects, the other one is closed too: a truncation
+            # must be passed on, and an answer without a reader must stop.
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for way in ways:
@@ -196,13 +196,13 @@ async def _serve(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Stand in front of a party until a signal ends it."""
+    """Run in front of a party until a signal ends it."""
     parser = argparse.ArgumentParser(prog="python -m curtilage_dev.recorder")
     parser.add_argument("--to", required=True, metavar="HOST:PORT")
     parser.add_argument("--record", required=True, type=Path, metavar="FILE")
     parser.add_argument("--certificate", type=Path, help="own, for TLS on both sides")
     parser.add_argument("--key", type=Path)
-    parser.add_argument("--ca", type=Path, help="whom the party's certificate is of")
+    parser.add_argument("--ca", type=Path, help="authority of the party's certificate")
     options = parser.parse_args(arguments)
     options.record.touch(mode=0o600)
     asyncio.run(_serve(options))

@@ -1,12 +1,12 @@
-"""The enclave server with a script in the place of its model.
+"""The enclave server with a script in place of its model.
 
-For tests and measurements that need an answer of known length and pace. All else
-is the shipped program: sockets, keys, evidence, padding. The release must name
+For tests and measurements that need an answer of known length and pace. Everything
+else is the shipped program: sockets, keys, evidence, padding. The release must name
 the script's digest, ``SCRIPTED_SHA256``.
 
 ``--runs FILE`` gets a word when an answer begins, and one when it ends; with
-``--gate FILE`` a piece is said for each byte in that file, so that whoever
-writes it decides when the next one comes.
+``--gate FILE`` one piece is sent for each byte in that file, so that its writer
+decides when the next one comes.
 """
 
 import argparse
@@ -40,22 +40,22 @@ BEGAN: Final = "began"
 ENDED: Final = "ended"
 STOPPED: Final = "stopped"
 _POLL_S: Final = 0.002
-# Multiples of it lie evenly in 0..1, wherever one stops.
+# Its multiples are evenly distributed in 0..1, however many there are.
 _GOLDEN: Final = 0.6180339887
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
-    """What is played.
+    """The script of the answers.
 
     Attributes:
         pieces: how many pieces an answer has.
         delay_ms: pause before each of them.
         first_ms: a further pause before the first.
-        spread_ms: that pause differs by up to this much, as the question's seed
-            says: evenly, and for every engine alike.
-        runs: file that is told of each run, or None.
-        gate: file that lets pieces out, or None.
+        spread_ms: that pause varies by up to this much, depending on the question's
+            seed: evenly, and equally for every engine.
+        runs: file that records each run, or None.
+        gate: file that releases pieces, or None.
         turn_ms: how long one is played while others wait; 0: to its end.
         queue: how many may wait.
     """
@@ -91,7 +91,7 @@ class Play:
 
 
 class PlayedEngine(ScriptedEngine):
-    """A scripted engine that tells when it runs, and waits where it is told to."""
+    """A scripted engine that records its runs, and waits at the gate."""
 
     def __init__(self, play: Play) -> None:
         super().__init__(
@@ -106,7 +106,7 @@ class PlayedEngine(ScriptedEngine):
         self, request: GenerateRequest, *, cancel: CancelToken | None = None
     ) -> AsyncGenerator[Event]:
         """Play the script; see the Protocol."""
-        self._tell(BEGAN)
+        self._record(BEGAN)
         outcome, said = STOPPED, 0
         try:
             token = cancel or CancelToken()
@@ -120,7 +120,7 @@ class PlayedEngine(ScriptedEngine):
                         outcome = ENDED
                     yield event
         finally:
-            self._tell(outcome)
+            self._record(outcome)
 
     async def _let_out(self, number: int, cancel: CancelToken) -> None:
         gate = self._play_of.gate
@@ -129,7 +129,7 @@ class PlayedEngine(ScriptedEngine):
                 return
             await asyncio.sleep(_POLL_S)
 
-    def _tell(self, word: str) -> None:
+    def _record(self, word: str) -> None:
         if self._play_of.runs is not None:
             with self._play_of.runs.open("a", encoding="utf-8") as file:
                 file.write(f"{word}\n")
@@ -162,7 +162,7 @@ class PlayArguments(argparse.Namespace):
 
 
 def add_play(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say what is played."""
+    """Add the arguments of the script."""
     parser.add_argument("--pieces", type=int, default=200)
     parser.add_argument("--queue", type=int, default=MAX_QUEUED)
     for name in ("--delay-ms", "--first-ms", "--spread-ms", "--turn-ms"):

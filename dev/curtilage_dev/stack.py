@@ -1,8 +1,7 @@
 """A whole deployment of real processes on loopback, in one folder.
 
-The demo, the end-to-end tests and the benchmarks start it, piece by piece, so
-that each may change a piece first. Everything lies below one folder, which its
-owner deletes.
+The demo, the end-to-end tests and the benchmarks start it, piece by piece, so that each
+may change a piece first. All files are below one folder, which its owner deletes.
 """
 
 import hashlib
@@ -42,7 +41,8 @@ NODES: Final = "abcdefgh"
 MEASUREMENT: Final = hashlib.sha384(b"curtilage development image").hexdigest()
 EMBEDDED: Final = "embedded"
 DEVELOPMENT: Final = Path(__file__).resolve().parents[1]
-# With the zero at its end; 108 octets on Linux, 104 on macOS (unix(7), unix(4)).
+# Without the final zero; sun_path has 108 bytes on Linux, 104 on macOS (unix(7),
+# unix(4)).
 LONGEST_SOCKET_PATH: Final = 103
 FETCH: Final = """\
 import ssl, sys, urllib.request
@@ -70,19 +70,19 @@ def untimed(title: str, /) -> AbstractContextManager[None]:
 
 @dataclass(slots=True, kw_only=True)
 class Stack:
-    """The processes and where they listen.
+    """The processes and their addresses.
 
     Attributes:
-        folder: everything lies here.
+        folder: contains all files.
         processes: stops them all.
         model: ``embedded``, or a GGUF file, on both sides.
         model_sha256: that file's digest.
-        record: whether a recorder in front of relay and enclave writes what passes.
-        measurement: what the emulated processor reports.
-        tee: which kind of processor it plays.
+        record: whether a recorder in front of relay and enclave records the traffic.
+        measurement: that the emulated processor reports.
+        tee: the kind of the emulated processor.
         gpus: how many GPUs the emulated machine has.
         nodes: how many enclaves there are; more than one are a pool, with the ids
-            ``NODES``, all alike and on one emulated machine.
+            ``NODES``, all identical and on one emulated machine.
         enclave_extra: lines added to the enclave's configuration.
         relay_extra: lines added to the relay's configuration.
         transport: how the release shapes its answers; the policy accepts this.
@@ -90,7 +90,7 @@ class Stack:
         profile: the policy's text up to its sections about enclaves; empty: the
             shipped default.
         routed: whether the policy keeps its section ``routing``.
-        play: what the enclave plays in the place of a model; None: the model.
+        play: the script that replaces the enclave's model; None: the model.
         timed: wraps each step.
         environment: added to that of every process.
     """
@@ -133,12 +133,12 @@ class Stack:
 
     @property
     def evidence_socket(self) -> Path:
-        """Where the emulated processor listens."""
+        """The emulated processor's socket."""
         return self.folder / "evidence.sock"
 
     @property
     def state(self) -> Path:
-        """What the processes keep for their user, instead of in the home."""
+        """The folder that replaces the user's home folder."""
         return self.folder / "state"
 
     @property
@@ -148,12 +148,12 @@ class Stack:
 
     @property
     def relay_view(self) -> Path:
-        """What passed in front of the relay, a line for each exchange."""
+        """The traffic in front of the relay, a line for each exchange."""
         return self.folder / "relay-view.jsonl"
 
     @property
     def enclave_view(self) -> Path:
-        """What passed in front of the enclave, a line for each exchange."""
+        """The traffic in front of the enclave, a line for each exchange."""
         return self.folder / "enclave-view.jsonl"
 
     @property
@@ -184,8 +184,8 @@ class Stack:
         """Start the emulated processor."""
         if len(os.fsencode(self.evidence_socket)) > LONGEST_SOCKET_PATH:
             raise ProcessError(
-                "the folder for temporary files has too long a path for a socket; "
-                "set TMPDIR to a shorter one, /tmp for example"
+                "the temporary folder's path is too long for a socket; "
+                "set TMPDIR to a shorter one, for example /tmp"
             )
         process = self._start(
             "emulator",
@@ -230,7 +230,7 @@ class Stack:
     def start_enclave(self) -> None:
         """Start the enclave server on a free port, or again on the same one.
 
-        Of a pool, all nodes, side by side.
+        For a pool, all nodes in parallel.
         """
         if self.nodes == 1:
             process = self._run_enclave("enclave", self.enclave_address)
@@ -352,11 +352,11 @@ class Stack:
         return process
 
     def _listen(self, name: str, address: str) -> str:
-        """Return where a party listens: again where it did, or on any free port."""
+        """Return the address to listen on: the previous one, or any free port."""
         return self._recorded.get(name) or address or "127.0.0.1:0"
 
     def _seen_at(self, name: str, address: str) -> str:
-        """Return where others reach a party: at its recorder, if it has one."""
+        """Return the address at which others reach a party: its recorder's, if any."""
         if not self.record:
             return address
         recorder = f"{name}-recorder"
@@ -404,12 +404,12 @@ def _anchor_lines(product: str, certificate: Path) -> list[str]:
 
 
 def listen_address(ready: dict[str, object]) -> str:
-    """Return ``host:port`` from the line that a process is ready with."""
+    """Return ``host:port`` from a process's ready line."""
     return str(ready["listen"]).rpartition("/")[2]
 
 
 def _get(url: str, authority: Path | None) -> bytes:
-    """Fetch with another program, so that nothing of ours stands in between."""
+    """Fetch with another program, so that none of our code is involved."""
     done = subprocess.run(
         [
             sys.executable,

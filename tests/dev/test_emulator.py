@@ -207,7 +207,7 @@ def test_private_keys_do_not_show(platform: EmulatedPlatform) -> None:
 
 
 @pytest.mark.parametrize("name", REAL_DEVICES)
-def test_emulator_refuses_to_start_beside_a_real_tee(
+def test_emulator_refuses_to_start_next_to_a_real_tee(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     (tmp_path / name).parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The door to the house, against a real model behind it."""
+"""The development on-premises server, with a real model behind it."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator
@@ -67,7 +67,7 @@ async def test_a_real_model_answers_in_the_house(server: HouseSettings) -> None:
     assert sum(len(each.logprobs) for each in said) > 1
 
 
-async def test_what_it_refuses_is_told(server: HouseSettings) -> None:
+async def test_its_refusals_are_reported(server: HouseSettings) -> None:
     long = Query(messages=(Message(role="user", content="word " * 9000),))
     async with asking(server, first_s=120) as asked:
         with pytest.raises(HouseUnavailableError) as error:

@@ -12,6 +12,7 @@ from curtilage.attest.evidence import Tee
 from curtilage.attest.evidence_json import encode_bundle
 from curtilage.attest.verify import verify
 from curtilage.policy.document.load import load_policy, profile_text
+from curtilage.policy.document.routing_plan import Aim, AimKind
 from curtilage.policy.expectations import expectations_from, transport_expectations
 from curtilage.wire.shaping import PADDED, UNPADDED, TransportParameters
 from curtilage_dev.deployment import (
@@ -30,7 +31,7 @@ from curtilage_dev.emulated.machines import (
 )
 from curtilage_dev.emulated.snp_pki import EmulatedPlatform
 from curtilage_dev.emulator import GPU_ROOT_FILE, ROOT_FILE, write_root
-from curtilage_dev.policy import main, unrouted
+from curtilage_dev.policy import aimed, main, unrouted, with_server
 from support.release_logs import load_log
 
 
@@ -163,3 +164,36 @@ def _machine(tee: Tee, platform: EmulatedPlatform, now: datetime) -> Machine:
     if tee is Tee.EMULATED_AZURE_SNP:
         return azure_machine(platform, MEASUREMENT)
     return make_machine(tee, MEASUREMENT, now=now)
+
+
+def test_another_aim_takes_the_place_of_the_profile_s() -> None:
+    plan = load_policy(aimed(profile_text("default"), "{local_percent: 50}")).routing
+    assert plan is not None
+    assert plan.aim == Aim(kind=AimKind.LOCAL_PERCENT, value=50)
+
+
+def test_a_policy_without_an_aim_gets_none() -> None:
+    with pytest.raises(ValueError, match="no aim"):
+        aimed(unrouted(profile_text("default")), "{local_percent: 50}")
+
+
+def test_an_on_premises_server_is_a_tier_between_device_and_enclave() -> None:
+    text = with_server(
+        profile_text("default"), address="unix:/run/llm.sock", model="a-7b"
+    )
+    plan = load_policy(text).routing
+    assert plan is not None
+    assert [tier.id for tier in plan.tiers] == ["local", "house", "enclave"]
+    assert (plan.tiers[1].address, plan.tiers[1].model) == (
+        "unix:/run/llm.sock",
+        "a-7b",
+    )
+    named = with_server(
+        profile_text("default"), address="https://llm/v1", model="m", ca="ca.pem"
+    )
+    assert '"ca": "ca.pem"' in named
+
+
+def test_a_policy_without_a_local_tier_gets_no_server() -> None:
+    with pytest.raises(ValueError, match="no tier"):
+        with_server(unrouted(profile_text("default")), address="unix:/s", model="m")

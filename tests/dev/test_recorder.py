@@ -1,4 +1,4 @@
-"""The recorder passes bytes on as they come, and writes down what it saw of them."""
+"""The recorder forwards bytes unchanged, and records what it saw of them."""
 
 import asyncio
 import base64

@@ -51,7 +51,7 @@ def test_first_pauses_are_spread_and_the_same_for_all() -> None:
     assert play.first_s(7) == Play(pieces=9, first_ms=10, spread_ms=100).first_s(7)
 
 
-async def test_a_run_is_told(tmp_path: Path) -> None:
+async def test_a_run_is_recorded(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     engine = PlayedEngine(Play(pieces=3, runs=runs))
     await engine.start()

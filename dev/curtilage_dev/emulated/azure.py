@@ -32,12 +32,12 @@ DEFAULT_MEASUREMENT: Final = hashlib.sha384(b"emulated paravisor").digest()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlobFields:
-    """What the paravisor leaves in the non-volatile index.
+    """The content of the paravisor's non-volatile index.
 
     Attributes:
         report: the hardware's report, at most 1184 bytes.
         runtime_data: the JSON text.
-        kind: whose report it is.
+        kind: the kind of report.
         magic: four bytes.
         version: of the header.
         request: the kind of request.
@@ -79,11 +79,11 @@ def encode_blob(fields: BlobFields) -> bytes:
 
 
 def encode_td_report(report_data: bytes, registers: Mapping[str, str]) -> bytes:
-    """Write a TDREPORT that says what a TDX quote's registers say.
+    """Write a TDREPORT with the values of a TDX quote's registers.
 
     Args:
         report_data: 64 bytes.
-        registers: by name, hex; those that are not named are zeros.
+        registers: by name, hex; missing ones are zeros.
     """
     data = bytearray(layout.TD_REPORT_BYTES)
     data[0] = layout.TEE_TYPE_TDX
@@ -97,7 +97,7 @@ def encode_td_report(report_data: bytes, registers: Mapping[str, str]) -> bytes:
 
 
 def web_key(name: str, key: rsa.RSAPublicKey) -> dict[str, object]:
-    """Return an RSA key as the runtime data has it."""
+    """Return an RSA key in the runtime data's format."""
     numbers = key.public_numbers()
     return {
         "kid": name,
@@ -109,7 +109,7 @@ def web_key(name: str, key: rsa.RSAPublicKey) -> dict[str, object]:
 
 
 def runtime_object(key: rsa.RSAPublicKey) -> dict[str, object]:
-    """Return what the paravisor says of a vTPM with this key."""
+    """Return the paravisor's runtime data for a vTPM with this key."""
     return {
         "keys": [web_key("HCLAkPub", key), web_key("HCLEkPub", key)],
         "vm-configuration": {
@@ -131,12 +131,12 @@ def encode_runtime(value: Mapping[str, object]) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What a VM's evidence says differently, everything still validly signed.
+    """Deviations in a VM's evidence, with all signatures valid.
 
     Attributes:
         quote: changes the quote's fields.
         report: changes the hardware report's fields.
-        runtime_data: another JSON text; the report vouches for it.
+        runtime_data: another JSON text; the report covers it.
     """
 
     quote: Callable[[QuoteFields], QuoteFields] = unchanged
@@ -170,7 +170,7 @@ class EmulatedAzure:
         return self.platform.anchor()
 
     def registers(self) -> dict[str, str]:
-        """Return the measurement that this VM shows."""
+        """Return this VM's measurement."""
         pcrs = {f"pcr{index}": value.hex() for index, value in self.pcrs.items()}
         return {"launch": self.measurement.hex(), **pcrs}
 
@@ -182,7 +182,7 @@ class EmulatedAzure:
         return encode_runtime(runtime_object(key))
 
     def report_fields(self, runtime_data: bytes) -> ReportFields:
-        """Return the hardware's report that vouches for a JSON text."""
+        """Return the hardware's report over a JSON text."""
         digest = hashlib.sha256(runtime_data).digest()
         return self.platform.report_fields(
             report_data=digest.ljust(64, b"\0"), measurement=self.measurement
@@ -191,7 +191,7 @@ class EmulatedAzure:
     def evidence(
         self, qualifying: bytes, *, now: datetime, changes: Changes | None = None
     ) -> AzureEvidence:
-        """Quote some qualifying data, and put everything needed beside it."""
+        """Quote some qualifying data, and add everything else to it."""
         asked = changes or Changes()
         runtime_data = asked.runtime_data or self.runtime_data()
         fields = asked.report(self.report_fields(runtime_data))

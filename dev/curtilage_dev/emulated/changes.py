@@ -1,4 +1,4 @@
-"""What changes evidence before it is signed: by default, nothing."""
+"""Changes to evidence before it is signed: by default, none."""
 
 from typing import TypeVar
 
@@ -6,5 +6,5 @@ _FieldsT = TypeVar("_FieldsT")
 
 
 def unchanged(fields: _FieldsT) -> _FieldsT:
-    """Leave what is to be signed as it is."""
+    """Return the fields unchanged."""
     return fields

@@ -1,7 +1,7 @@
 """Emulated statements about platforms: TCB info and QE identity, before signing.
 
-Fields are those that ``attest`` reads, so that each can be changed and still be
-validly signed. The outcome is the JSON text that gets the signature.
+Fields are those that ``attest`` reads, so that each can be changed and still be validly
+signed. The result is the JSON text that is signed.
 """
 
 import json
@@ -18,8 +18,8 @@ LEVEL_TDX_SVNS: Final = (5, 0, 3, *(0,) * 13)
 OLDER_TDX_SVNS: Final = (5, 0, 2, *(0,) * 13)
 PCESVN: Final = 13
 EVALUATION_NUMBER: Final = 18
-# The signer of the genuine TD quoting enclave: its identity names it, and so
-# does the emulated one's, for nobody looks it up anywhere else.
+# The signer of the genuine TD quoting enclave: its identity names it, and so does
+# the emulated one's, since it is not checked against anything else.
 QE_MRSIGNER: Final = bytes.fromhex(
     "dc9e2a7c6f948f17474e34a7fc43ed030f7c1563f1babddf6340c82e0e54a8c5"
 )
@@ -66,7 +66,7 @@ DEFAULT_LEVELS: Final = default_levels()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TcbInfoFields:
-    """What a TCB info says, before it is signed; as ``attest`` reads it."""
+    """The content of a TCB info, before it is signed; as ``attest`` reads it."""
 
     name: str = "TDX"
     version: int = 3
@@ -82,7 +82,7 @@ class TcbInfoFields:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QeIdentityFields:
-    """What a QE identity says, before it is signed; as ``attest`` reads it."""
+    """The content of a QE identity, before it is signed; as ``attest`` reads it."""
 
     name: str = "TD_QE"
     version: int = 2

@@ -67,7 +67,7 @@ def generate_dcap_keys() -> DcapKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateFields:
-    """What a certificate says, before it is signed.
+    """The content of a certificate, before it is signed.
 
     Attributes:
         common_name: the subject's.
@@ -77,7 +77,7 @@ class CertificateFields:
         not_after: end of validity.
         serial: at least 1.
         authority: basicConstraints and keyUsage of a CA.
-        path_length: how many authorities may stand below it.
+        path_length: the number of authorities allowed below it.
         sgx: Intel's own extension, DER, or empty.
         critical: whether that extension is.
     """
@@ -96,7 +96,7 @@ class CertificateFields:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListFields:
-    """What a revocation list says, before it is signed.
+    """The content of a revocation list, before it is signed.
 
     Attributes:
         issuer_name: the issuer's common name.
@@ -140,7 +140,7 @@ class Provisioning:
 
     Attributes:
         keys: every private key.
-        platform: what the PCK certificate says of the platform.
+        platform: the platform in the PCK certificate.
         root: the root certificate, DER.
         authority: the PCK authority's certificate, DER.
         pck: the platform's certificate, DER.
@@ -155,7 +155,7 @@ class Provisioning:
     signer: bytes = field(repr=False)
 
     def pck_chain(self) -> bytes:
-        """Return the chain that stands inside a quote, PEM, leaf first."""
+        """Return the chain inside a quote, PEM, leaf first."""
         return pem(self.pck, self.authority, self.root).encode("ascii")
 
     def fields(self, *, now: datetime) -> CollateralFields:
@@ -206,7 +206,7 @@ def make_provisioning(
     Args:
         keys: generated once; certificates are cheap.
         now: start of validity, but for an hour.
-        platform: what the PCK certificate says.
+        platform: the platform in the PCK certificate.
         change: alters a certificate before it is signed.
     """
     described = platform or default_platform()
@@ -373,10 +373,10 @@ def _pair(name: str, value: bytes) -> bytes:
 
 
 def _base_128(number: int) -> bytes:
-    octets = [number & 0x7F]
+    groups = [number & 0x7F]
     while number := number >> 7:
-        octets.append(0x80 | number & 0x7F)
-    return bytes(reversed(octets))
+        groups.append(0x80 | number & 0x7F)
+    return bytes(reversed(groups))
 
 
 def _sequence(parts: Iterable[bytes]) -> bytes:

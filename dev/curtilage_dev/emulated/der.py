@@ -1,4 +1,4 @@
-"""What certificates carry: DER elements for vendors' extensions, and a key's usage."""
+"""Contents of certificates: DER elements for vendors' extensions, and key usage."""
 
 from cryptography import x509
 
@@ -15,7 +15,7 @@ def element(tag: int, content: bytes) -> bytes:
 def key_usage(
     *, signs_certificates: bool, signs_data: bool, commits: bool = False
 ) -> x509.KeyUsage:
-    """Return a key's usage: authorities sign lists as well, and nobody encrypts."""
+    """Return a key's usage: authorities sign lists as well, and no key encrypts."""
     return x509.KeyUsage(
         digital_signature=signs_data,
         content_commitment=commits,

@@ -66,7 +66,7 @@ Blocks = tuple[tuple[int, bytes], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuFields:
-    """What a report says, before it is signed.
+    """The content of a report, before it is signed.
 
     Attributes:
         nonce: the requester's, 32 bytes.
@@ -184,7 +184,7 @@ def ordinary_expectations() -> GpuExpectations:
 
 
 def ordinary_release() -> GpuRelease:
-    """Return what a release says about these GPUs."""
+    """Return the part of a release about these GPUs."""
     expectations = ordinary_expectations()
     return GpuRelease(
         drivers=tuple(expectations.drivers),

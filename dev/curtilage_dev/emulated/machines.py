@@ -1,8 +1,8 @@
 """Emulated machines of every kind, behind one interface.
 
-A machine runs one image, known by a measurement of 48 bytes. What its registers
-then hold follows from the kind and the image alone, so that a log and a policy
-can name them without the machine's keys.
+A machine runs one image, identified by a measurement of 48 bytes. The contents of its
+registers depend only on the kind and the image, so that a log and a policy can name
+them without the machine's keys.
 """
 
 import hashlib
@@ -144,7 +144,7 @@ def make_machine(
         tee: the kind of its evidence.
         image: the measurement of what it runs, 48 bytes.
         now: from when its certificates are valid.
-        product: the processor; SEV-SNP alone has several.
+        product: the processor; only SEV-SNP has several.
 
     Raises:
         ValueError: the kind is not emulated.

@@ -45,7 +45,7 @@ _PROTECTED: Final = cbor2.dumps({1: ES384})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NitroFields:
-    """What a document says, before it is signed.
+    """The content of a document, before it is signed.
 
     Attributes:
         module_id: the instance's and the enclave's name.

@@ -177,7 +177,7 @@ class EmulatedPlatform:
         )
 
     def evidence(self, fields: ReportFields, *, now: datetime) -> SnpEvidence:
-        """Sign a report and put the chain and a fresh revocation list beside it."""
+        """Sign a report and return it with the chain and a fresh revocation list."""
         return SnpEvidence(
             tee=Tee.EMULATED_SEV_SNP,
             report=sign_report(encode_report(fields), self.vek_key),

@@ -1,7 +1,7 @@
 """Emulated TDX quotes: any field, in the genuine layout, then signed.
 
-The verifier accepts them under the emulated root and under no other. The word is
-"emulated" everywhere: no hardware stands behind any of this.
+The verifier accepts them under the emulated root and under no other. They are
+labelled "emulated" everywhere: no hardware is involved.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ _XFAM: Final = bytes.fromhex("e702060000000000")
 # Initialised, 64 bit, with provisioning rights; not debuggable.
 _QE_ATTRIBUTES: Final = bytes.fromhex("1500000000000000e700000000000000")
 _USER_DATA_BYTES: Final = 20
-# What a TD report 1.5ex adds for a domain that nobody else has a say in.
+# The extension in a 1.5ex TD report for a domain without other parties.
 TD_EXTENSION: Final = layout.TdExtension(
     vmid=0,
     td_id=bytes(range(32)),
@@ -97,7 +97,7 @@ class QuoteFields:
         outer_type: certification data of the quote; 6 is a QE report.
         inner_type: certification data of the enclave; 5 is a PCK chain.
         pck_chain: PEM; None: the platform's.
-        behind: what stands behind the quote.
+        behind: bytes after the quote.
     """
 
     report: layout.TdReport

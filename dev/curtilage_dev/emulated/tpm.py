@@ -1,7 +1,7 @@
-"""An emulated TPM: quotes byte for byte, under a key that lives in memory.
+"""An emulated TPM: exact quotes, under a key in memory.
 
-It quotes whatever it is told to, so it shows nothing about any machine; its
-quotes can say what no TPM says, for the refusals that need that.
+It quotes any values, so it proves nothing about a machine; its quotes can contain
+what no TPM would report, for the tests of refusals.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ class QuoteFields:
 
     Attributes:
         extra_data: the qualifying data.
-        pcrs: the values that the digest is made of; given beside the quote.
+        pcrs: the values that the digest is made of; returned with the quote.
         selected: the indices that the message names; None: those of ``pcrs``.
         banks: the algorithms of the banks; each names the same indices.
         select_bytes: how many bytes a selection takes.
@@ -157,7 +157,7 @@ class EmulatedTpm:
         return TrustAnchor.of_certificate(AnchorKind.TPM, "", self.ak)
 
     def quote(self, fields: QuoteFields) -> TpmQuote:
-        """Sign a quote and put the values beside it."""
+        """Sign a quote and return it with the values."""
         message = encode_attest(fields)
         return TpmQuote(
             message=message,
