@@ -198,6 +198,14 @@ def test_every_link_leads_somewhere(path: Path) -> None:
     assert lost == []
 
 
+def test_the_index_lists_every_page_once() -> None:
+    index = (ROOT / "docs/README.md").read_text("utf-8")
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    listed = [link for link in LINK.findall(index) if "#" not in link]
+    rows = [link for link in listed if "/" not in link and link.endswith(".md")]
+    assert sorted(rows) == sorted(pages)
+
+
 def test_every_module_that_is_named_exists() -> None:
     folders = [each for each in ROOT.iterdir() if not each.name.startswith(".")]
     files = [

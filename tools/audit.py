@@ -1,10 +1,10 @@
-"""Show what the promise rests on, and run what proves it: `make audit`.
+"""Lists the code that the promise rests on, and runs its proofs: `make audit`.
 
-The three lists are in docs/auditing.md, for people: what carries the promise, what that
-leans on, and what need not be believed. They are read from there, and counted again in
-the code. The doors are those of pyproject.toml. Then the import contracts and the tests
-that the document names are run, with ruff's list of banned ways out before them, and
-nothing else.
+The three lists are in docs/auditing.md: what carries the promise, what that depends on,
+and what need not be trusted. They are read from there, and their lines are counted
+again in the code. The doors are those of pyproject.toml. Then ruff's list of banned
+modules, the import contracts and the tests that the document names are run, and nothing
+else.
 
 ``make audit ARGS=--count`` writes the counts of today into the documents.
 """
@@ -36,13 +36,13 @@ _ROW = re.compile(r"^\| (?P<first>[^|]*)\| (?P<second>[^|]*) \| (?P<third>[^|]*)
 _CODE = re.compile(r"`([^`]+)`")
 _COUNTED = re.compile(r"(`([\w./]+)`(?:\]\(\S+\))? \| )([\d,]+)(?= \|)")
 CARRIES = "## What carries the promise"
-LEANS_ON = "## What it leans on"
-NOT_BELIEVED = "## What need not be believed"
-MOST = {CARRIES: 2200, LEANS_ON: 1900}
+DEPENDS_ON = "## What it depends on"
+NOT_TRUSTED = "## What need not be trusted"
+MOST = {CARRIES: 2200, DEPENDS_ON: 1900}
 """How long the two lists to read may be: an afternoon, and a second day."""
 _SUMS = {
     CARRIES: re.compile(r"(about )([\d,]+)(?= lines, an afternoon)"),
-    LEANS_ON: re.compile(r"(about )([\d,]+)(?= lines, a second day)"),
+    DEPENDS_ON: re.compile(r"(about )([\d,]+)(?= lines, a second day)"),
 }
 
 
@@ -77,7 +77,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Unneeded:
-    """One row of what need not be believed.
+    """One row of what need not be trusted.
 
     Attributes:
         step: to which step it belongs.
@@ -108,7 +108,7 @@ def files(heading: str) -> dict[str, tuple[File, ...]]:
     """Return what is to be read, by steps, counted anew.
 
     Args:
-        heading: ``CARRIES`` or ``LEANS_ON``.
+        heading: ``CARRIES`` or ``DEPENDS_ON``.
     """
     chosen = {name for step in steps() for name in step.contracts}
     found: dict[str, tuple[File, ...]] = {}
@@ -133,9 +133,9 @@ def lines_of(heading: str) -> int:
 
 
 def unneeded() -> tuple[Unneeded, ...]:
-    """Return what need not be believed, with the test that proves it for each."""
+    """Return what need not be trusted, with the test that proves it for each."""
     rows: list[Unneeded] = []
-    for first, second, third in _rows(DOCUMENT.read_text("utf-8"), NOT_BELIEVED):
+    for first, second, third in _rows(DOCUMENT.read_text("utf-8"), NOT_TRUSTED):
         step = first or (rows[-1].step if rows else "")
         (test,) = _CODE.findall(third)
         paths = tuple(each for each in _CODE.findall(second) if "/" in each)
@@ -178,7 +178,7 @@ def _of_settings(contracts: set[str]) -> list[str]:
 
 
 def the_line() -> tuple[str, int, str]:
-    """Return where the line stands that stops a regulated query, and its text."""
+    """Return the place and text of the line that stops a regulated query."""
     path, start = THE_LINE
     for number, line in enumerate((ROOT / path).read_text("utf-8").splitlines(), 1):
         if line.strip().startswith(start):
@@ -219,8 +219,8 @@ def corrected(text: str) -> str:
         return match[0] if file.agrees else f"{match[1]}{round(file.counted, -1):,}"
 
     text = _COUNTED.sub(right, text)
-    for heading, told in _SUMS.items():
-        text = told.sub(rf"\g<1>{round(lines_of(heading), -2):,}", text)
+    for heading, pattern in _SUMS.items():
+        text = pattern.sub(rf"\g<1>{round(lines_of(heading), -2):,}", text)
     return text
 
 
@@ -280,21 +280,21 @@ def _show(found: tuple[Step, ...]) -> None:
 
 def show_lists() -> None:
     """Show the three lists of the document."""
-    for heading in (CARRIES, LEANS_ON):
+    for heading in (CARRIES, DEPENDS_ON):
         total = lines_of(heading)
         _say(f"\n{heading[3:]}: {total:,} lines (docs/auditing.md)")
         for title, read in files(heading).items():
             _say(title)
             for each in read:
                 _say(f"  {each.counted:>6,}  {each.path}")
-    _say(f"\n{NOT_BELIEVED[3:]}, and the test that proves it")
+    _say(f"\n{NOT_TRUSTED[3:]}, and the test that proves it")
     for row in unneeded():
         for path in row.paths:
             _say(f"  {row.step[:1]}  {path}: {row.test}")
 
 
 def _run(what: str, command: list[str]) -> bool:
-    """Run a program of the virtual environment; tell whether it ended well."""
+    """Run a program of the virtual environment; return whether it succeeded."""
     _say(f"\n== {what}")
     started = time.monotonic()
     program = Path(sys.executable).with_name(command[0])
