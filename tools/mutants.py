@@ -2,8 +2,8 @@
 
 Works on a copy of the tree, so that nothing here is ever changed. The list,
 ``mutants.toml``, is a sample of the refusals in every part, not all of them:
-those that the promise of the product rests on most. ``make test-removal`` runs it;
-where a check moved and the list did not follow, it says so before it runs anything.
+those that matter most. ``make test-removal`` runs it;
+if a check was moved and the list was not updated, it reports that before it runs.
 """
 
 import argparse
@@ -29,9 +29,9 @@ class Mutant:
     """One check taken out.
 
     Attributes:
-        file: where it stands.
+        file: that contains it.
         old: the check's text; must occur exactly once.
-        new: what stands there instead.
+        new: its replacement.
         tests: must fail then; arguments of pytest, split on spaces.
     """
 
@@ -55,11 +55,11 @@ MUTANTS = _listed(Path(__file__).with_suffix(".toml"))
 
 
 def out_of_date(mutants: Iterable[Mutant]) -> list[str]:
-    """Return what of the list is no longer so.
+    """Return the entries of the list that no longer match.
 
-    A check must stand in its file once, so that it is this one that is taken out,
-    and the first word of ``tests`` must be a file: pytest ends with an error over
-    a path that is not there, and an error is not a test that failed.
+    A check must occur in its file once, so that it is the one that is removed, and
+    the first word of ``tests`` must be a file: for a missing path pytest ends with
+    an error, and an error is not a failed test.
     """
     wrong: list[str] = []
     for mutant in mutants:
