@@ -38,9 +38,12 @@ def _detectors(policy: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def start(_policy: Policy, _currency: Currency | None = None) -> CheckedInspector:
         return started
 
+    def keep(_inspector: CheckedInspector) -> None:
+        """Leave the detectors running for the next question."""
+
     with monkeypatch.context() as patched:
         patched.setattr(route_explain, "start_detectors", start)
-        patched.setattr(CheckedInspector, "close", lambda _self: None)
+        patched.setattr(CheckedInspector, "close", keep)
         yield
     started.close()
 
