@@ -13,6 +13,7 @@ from curtilage.policy.decision.routes import Route
 from support.byte_model import make_byte_model
 
 HARMLESS = "What is HIV?"
+HARD = "Write a Python function that merges two sorted lists, with tests."
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 async def test_client_answers_decides_and_streams(model: dict[str, Any]) -> None:
     async with Client(**model) as client:
-        answer = await client.chat(HARMLESS, max_tokens=8, temperature=0)
+        answer = await client.chat(HARD, max_tokens=8, temperature=0)
         assert answer.route is Answerer.LOCAL, "there is no relay"
         assert answer.provenance.fallback is not None
         assert answer.finished.completion_tokens <= 8
