@@ -10,7 +10,9 @@ import pytest
 from curtilage.cli import main as cli
 from curtilage.cli.route import advise as advising
 from curtilage.cli.route.advise import draft_words
+from curtilage.client.local.model import ModelChoice
 from curtilage.client.routing.estimate import Intent
+from curtilage.client.routing.estimators import shipped_thresholds
 from curtilage.client.routing.thresholds import Shipped, packed
 from curtilage.client.routing.trace import TraceLine, TraceOutcome
 from curtilage.policy.document.load import load_policy, load_profile
@@ -185,6 +187,30 @@ def test_it_says_what_is_promised_of_drafts_or_why_there_are_none() -> None:
     assert "none are written: the thresholds were certified for another model" in said
     (said,) = draft_words(policy, None)
     assert "there is no local model" in said
+
+
+def test_thresholds_of_a_model_hold_for_no_adapter_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shipped,) = shipped_thresholds()
+    path = written(tmp_path, USUAL)
+    for adapter, says in (
+        ("", "classification: "),
+        ("11" * 32, "none are written: "),
+    ):
+        choice = ModelChoice(
+            model_id="m",
+            path=path,
+            sha256=shipped.thresholds.model_sha256,
+            adapter_sha256=adapter,
+        )
+
+        def resolve(*_: object, chosen: ModelChoice = choice, **__: object) -> object:
+            return chosen
+
+        monkeypatch.setattr(advising, "resolve", resolve)
+        words, _ = advice(capsys, path, "--policy", "default")
+        assert f"drafts    {says}" in words
 
 
 def test_it_says_what_is_promised_by_thresholds_that_come_with_curtilage(

@@ -113,12 +113,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _model_of(config: ClientConfig) -> str | None:
-    """Return the digest of the model that would run; None: there is none."""
+    """Return the digest of the model that would run, as thresholds name it; or None."""
     try:
         named = resolve(config.model, sha256=config.model_sha256, registry=registry())
     except (ConfigError, LocalUnavailableError):
         return None
-    return named.sha256
+    return "+".join(filter(None, (named.sha256, named.adapter_sha256)))
 
 
 def draft_words(policy: Policy, model_sha256: str | None) -> Iterator[str]:

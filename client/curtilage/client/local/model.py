@@ -148,7 +148,6 @@ class ModelChoice:
         path: of the file.
         sha256: its digest, hex.
         adapter: path of a LoRA adapter for it, or None.
-        adapter: where a LoRA adapter for it lies, or None.
         adapter_sha256: the adapter's digest, hex; empty likewise.
     """
 

@@ -213,7 +213,6 @@ class AnswerRestorer:
     """Restores the events of one answer; log-probabilities do not survive it.
 
     values: the value behind each stand-in.
-    values: what each stand-in hides.
     """
 
     def __init__(self, values: Mapping[str, str]) -> None:
