@@ -54,6 +54,7 @@ from curtilage_dev.office import (
     other_side,
     row,
     table,
+    was_rejected,
     ways,
 )
 from curtilage_dev.policy import aimed, with_server
@@ -166,9 +167,12 @@ class Outcome:
 
     @property
     def as_expected(self) -> bool:
-        """Whether that is where it should have been answered."""
+        """Whether that is where it should have been answered.
+
+        The enclave may also answer in the place of a local draft that was rejected.
+        """
         local = "local" if self.route == "house" else self.route
-        return self.question.expected in {None, local}
+        return was_rejected(self.said) or self.question.expected in {None, local}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

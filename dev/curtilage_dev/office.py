@@ -17,6 +17,7 @@ from typing import Final
 from urllib.error import HTTPError
 
 from curtilage.client.answer import Answerer
+from curtilage.client.errors import FailureReason
 from curtilage_dev.asking import events_of, open_answer
 from curtilage_dev.processes import ProcessError
 
@@ -241,6 +242,7 @@ class Answered:
         first_s: until the first text.
         tokens: of question and answer, as counted by who answered.
         right: whether the answer is right.
+        rejected: whether the local model's draft came before, and was not good enough.
     """
 
     task: Task
@@ -249,6 +251,7 @@ class Answered:
     first_s: float
     tokens: int
     right: bool
+    rejected: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,9 +310,12 @@ class Pair:
 
     @property
     def as_expected(self) -> bool:
-        """Whether both sides are those that should have answered."""
-        sides = self.routed.local, self.other.local
-        return sides == (self.expected == "local", self.expected != "local")
+        """Whether both sides are those that should have answered.
+
+        The enclave may also answer in the place of a draft that was rejected.
+        """
+        local = self.expected == "local" and not self.routed.rejected
+        return (self.routed.local, self.other.local) == (local, not local)
 
     def side(self, *, local: bool) -> Answered:
         """Return the answer of one side."""
@@ -358,7 +364,8 @@ def row(number: int, pair: Pair) -> str:
 
 def _said(answered: Answered) -> str:
     right = "right" if answered.right else "wrong"
-    return f"{answered.tier:<7} {answered.first_s:5.2f} s {right}"
+    draft = ", draft rejected" if answered.rejected else ""
+    return f"{answered.tier:<7} {answered.first_s:5.2f} s {right}{draft}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -445,7 +452,13 @@ class Asking:
             first_s=first_s or self.clock() - began,
             tokens=tokens,
             right=is_right(task, text),
+            rejected=was_rejected(said),
         )
+
+
+def was_rejected(said: Mapping[str, str]) -> bool:
+    """Return whether an answer took the place of a draft that was not good enough."""
+    return said.get("fallback") == FailureReason.DRAFT_REJECTED
 
 
 def other_side(answered: Answered) -> Mapping[str, object]:

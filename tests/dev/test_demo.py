@@ -74,6 +74,24 @@ def test_a_route_that_is_not_the_expected_one_is_seen(
 
 
 @pytest.mark.parametrize(
+    ("expected", "fallback", "fine"),
+    [
+        ("local", "draft_rejected", True),
+        ("local", "local_timeout", False),
+        ("enclave", "draft_rejected", True),
+    ],
+)
+def test_a_draft_that_was_rejected_was_written_locally(
+    *, expected: str, fallback: str, fine: bool
+) -> None:
+    outcome = Outcome(
+        question=Question(text="Why?", expected=expected),
+        said={"route": "enclave", "fallback": fallback},
+    )
+    assert outcome.as_expected is fine
+
+
+@pytest.mark.parametrize(
     ("day", "twenty", "code"),
     [
         ("local", "local", 0),

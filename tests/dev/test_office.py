@@ -93,7 +93,12 @@ def quality_of(name: str) -> int:
 
 
 def answered(
-    number: int, *, local: bool, right: bool = True, first_s: float = 1.0
+    number: int,
+    *,
+    local: bool,
+    right: bool = True,
+    first_s: float = 1.0,
+    rejected: bool = False,
 ) -> Answered:
     return Answered(
         task=TASKS[number],
@@ -102,6 +107,7 @@ def answered(
         first_s=first_s,
         tokens=100,
         right=right,
+        rejected=rejected,
     )
 
 
@@ -223,6 +229,19 @@ def test_a_side_that_should_not_have_answered_is_seen(
     )
     assert pair.as_expected is fine
     assert row(4, pair).startswith("ok " if fine else "NOT")
+
+
+@pytest.mark.parametrize("expected", ["local", "enclave"])
+def test_the_enclave_may_answer_for_a_draft_that_was_rejected(expected: str) -> None:
+    pair = Pair(
+        routed=answered(0, local=False, rejected=True),
+        other=answered(0, local=True),
+        expected=expected,
+    )
+    assert pair.as_expected
+    assert ", draft rejected |" in row(1, pair)
+    wrong = Pair(routed=pair.other, other=pair.routed, expected="enclave")
+    assert not wrong.as_expected
 
 
 def test_a_row_has_both_sides_on_a_line() -> None:
