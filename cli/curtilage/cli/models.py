@@ -47,7 +47,6 @@ from curtilage.client.local.shape import read_shape
 MEGABYTE, GIGABYTE = 1000**2, 1000**3
 TOLD_EVERY_S = 0.5
 TASKS_TRIED = 6  # the office tasks of docs/costs.md
-"""What routing takes for a local model's quality that nobody measured."""
 
 
 def registry() -> Registry:

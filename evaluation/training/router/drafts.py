@@ -17,7 +17,7 @@ import csv
 import json
 import os
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from itertools import islice
 from pathlib import Path
@@ -138,13 +138,18 @@ def questions(
     draw.shuffle(rows)
     estimator = open_estimator()
     for text, about in rows:
-        others = [each for each in names if each != about]
-        options = [about, *draw.sample(others, _CHOICES - 1)]
-        draw.shuffle(options)
-        said = ", ".join(options[:-1]) + f" or {options[-1]}"
-        asked = _WORDING.format(options=said, text=" ".join(text.split()))
+        options = choices(draw, names, about)
+        asked = _WORDING.format(options=options, text=" ".join(text.split()))
         if estimator.estimate(asked, 16).intent is INTENT:
             yield {"text": asked, "task": INTENT.value, "expect": {"equals": about}}
+
+
+def choices(draw: random.Random, names: Sequence[str], about: str) -> str:
+    """Return four topics in a drawn order, as words: the right one and three others."""
+    others = [each for each in names if each != about]
+    options = [about, *draw.sample(others, _CHOICES - 1)]
+    draw.shuffle(options)
+    return ", ".join(options[:-1]) + f" or {options[-1]}"
 
 
 def added(shipped: bytes, thresholds: bytes, of: str, on: date) -> bytes:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from evaluation.training.router.drafts import SETS, Message
+from evaluation.training.router.drafts import SETS, Message, choices
 from evaluation.training.router.sources import Outcome
 
 from curtilage.cli.route.answered_file import read_answered
@@ -38,7 +38,6 @@ COUNTS: Final[Mapping[str, int]] = {
     "gsm8k": 80,
 }
 SUMS: Final = "gsm8k"
-_CHOICES: Final = 4
 _DIGITS: Final = 12  # of a question's SHA-256, in hex
 _WORDINGS: Final = (
     "Message: {text}\n\nWhich category fits, {options}? Answer with one word.",
@@ -83,12 +82,9 @@ def sorting(messages: Iterator[Message], origin: str, count: int) -> Iterator[As
     names = sorted({about for _, about in rows})
     draw.shuffle(rows)
     for at, (text, about) in enumerate(rows[:count]):
-        others = [each for each in names if each != about]
-        options = [about, *draw.sample(others, _CHOICES - 1)]
-        draw.shuffle(options)
-        said = ", ".join(options[:-1]) + f" or {options[-1]}"
+        options = choices(draw, names, about)
         wording = _WORDINGS[at % len(_WORDINGS)]
-        question = wording.format(options=said, text=" ".join(text.split()))
+        question = wording.format(options=options, text=" ".join(text.split()))
         yield Asked(question, origin, {"equals": about}, 1.0)
 
 

@@ -13,7 +13,7 @@ from curtilage.cli.terminal import DONE, err, out, out_json, plural, progress
 from curtilage.client.assemble import router_for, shipped_of, thresholds_of
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageError
-from curtilage.client.local.model import resolve
+from curtilage.client.local.model import resolve, running_digest
 from curtilage.client.parts import UnavailableLocal
 from curtilage.client.query import single_query
 from curtilage.client.routing.advise import (
@@ -118,7 +118,7 @@ def _model_of(config: ClientConfig) -> str | None:
         named = resolve(config.model, sha256=config.model_sha256, registry=registry())
     except (ConfigError, LocalUnavailableError):
         return None
-    return "+".join(filter(None, (named.sha256, named.adapter_sha256)))
+    return running_digest(named.sha256, named.adapter_sha256)
 
 
 def draft_words(policy: Policy, model_sha256: str | None) -> Iterator[str]:

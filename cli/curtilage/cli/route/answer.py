@@ -21,7 +21,7 @@ from curtilage.client.answer import Delta
 from curtilage.client.audit.export import new_file, refuse_taken
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import ClientError
-from curtilage.client.local.model import LocalModel, resolve
+from curtilage.client.local.model import LocalModel, resolve, running_digest
 from curtilage.client.local.shape import read_shape
 from curtilage.client.query import Settings, single_query
 
@@ -105,14 +105,13 @@ async def _started(
     model = LocalModel.of(chosen, context_tokens=config.context_tokens)
     with progress("loading the local model"):
         await model.start()
-    # With an adapter two digests, as in ``LocalModel.digests``: they are compared.
-    digests = (model.info.model_sha256, model.info.adapter_sha256)
+    info = model.info
     try:
         yield (
             model,
             AnsweredBy(
-                model_sha256="+".join(filter(None, digests)),
-                template_sha256=model.info.template_sha256,
+                model_sha256=running_digest(info.model_sha256, info.adapter_sha256),
+                template_sha256=info.template_sha256,
                 quantisation="" if shape is None else shape.quantisation,
             ),
         )

@@ -158,6 +158,14 @@ class ModelChoice:
     adapter_sha256: str = ""
 
 
+def running_digest(model_sha256: str, adapter_sha256: str) -> str:
+    """Return the digests of a model's file and of its adapter, as certificates name it.
+
+    A certificate of the model alone does not hold for it with an adapter.
+    """
+    return "+".join(filter(None, (model_sha256, adapter_sha256)))
+
+
 def resolve(
     model: str | None, *, sha256: str | None = None, registry: Registry
 ) -> ModelChoice:
@@ -364,12 +372,12 @@ class LocalModel:
     def digests(self) -> tuple[str, str | None] | None:
         """SHA-256 of the model's file and, once it is loaded, of its chat template.
 
-        With an adapter the first contains two: a certificate of the model excludes it.
+        With an adapter the first contains two, as ``running_digest`` joins them.
         """
         if self._engine is None:
             return (self._sha256, None) if self._sha256 else None
         info = self._engine.info
-        model = "+".join(filter(None, (info.model_sha256, info.adapter_sha256)))
+        model = running_digest(info.model_sha256, info.adapter_sha256)
         return model, info.template_sha256
 
     @property

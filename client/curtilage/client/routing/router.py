@@ -508,8 +508,9 @@ class Router:
         aim = self.plan.aim
         if aim is None or aim.kind is AimKind.QUALITY_LOSS_PERMILLE:
             return False
-        line = None if standing is None else standing.line
-        return standing is not None and line is not None and standing.rank <= line
+        if standing is None or standing.line is None:
+            return False
+        return standing.rank <= standing.line
 
     def doubts(self, query: Query) -> Verifier | None:
         """Return what judges an answer that is given locally since it must be.
