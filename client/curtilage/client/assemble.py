@@ -44,6 +44,7 @@ from curtilage.client.parts import (
     AnswersLocally,
     ClientParts,
     UnavailableLocal,
+    known_model,
 )
 from curtilage.client.queue.deferred_store import DeferredStore, queue_store
 from curtilage.client.remote.access import read_access
@@ -360,8 +361,8 @@ def router_for(policy: Policy, local: AnswersLocally) -> Router | None:
 
 def _quality_of(local: AnswersLocally) -> int | None:
     """Return how many of a thousand ordinary questions the local model solves."""
-    model = None if local.digests is None else by_digest(local.digests[0])
-    return None if model is None else model.quality_permille
+    known = known_model(local)
+    return None if known is None else known.quality_permille
 
 
 def thresholds_of(plan: RoutingPlan) -> Thresholds | None:

@@ -18,7 +18,7 @@ from curtilage.client.consent import Consents
 from curtilage.client.conversation.kept import KeptConversations
 from curtilage.client.errors import FailureReason, LocalUnavailableError
 from curtilage.client.health import Detectors
-from curtilage.client.local.catalogue import by_digest
+from curtilage.client.local.catalogue import KnownModel, by_digest
 from curtilage.client.query import Query
 from curtilage.client.queue.deferred_store import DeferredStore
 from curtilage.client.remote.cover import CoverSettings
@@ -155,9 +155,14 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+def known_model(local: AnswersLocally) -> KnownModel | None:
+    """Return what the catalogue has of a local model; None: it is not in it."""
+    return None if local.digests is None else by_digest(local.digests[0])
+
+
 def demonstrates(local: AnswersLocally) -> bool:
     """Return whether a local model only shows that the path works."""
-    known = None if local.digests is None else by_digest(local.digests[0])
+    known = known_model(local)
     return known is not None and known.demonstration
 
 
