@@ -1,23 +1,18 @@
 """The command curtilage-relay balancer-config: generates a balancer configuration."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from curtilage.relay.balancer.config import BalancerConfig, parse_balancer
-from curtilage.relay.balancer.envoy import envoy_balancer
-from curtilage.relay.balancer.nginx import nginx_balancer
+from curtilage.relay.balancer.config import parse_balancer
+from curtilage.relay.balancer.text import TEMPLATES, balancer_text
 from curtilage.relay.config import SAFE_TEXT
 from curtilage.relay.errors import ConfigError
 from curtilage.relay.process import make_parser, parse, read_config_file, say
 
 RUNTIME_FOLDER: Final = Path("/run/curtilage-balancer")
 EXIT_CONFIG: Final = 2
-PROGRAMS: Final[Mapping[str, Callable[[BalancerConfig, Path], str]]] = {
-    "nginx": nginx_balancer,
-    "envoy": envoy_balancer,
-}
 
 DESCRIPTION: Final = """\
 Write the configuration of a header-only balancer to standard output, for nginx
@@ -69,7 +64,7 @@ def run(arguments: Sequence[str]) -> int:
         OutputError: a standard stream cannot be written to.
     """
     parser = make_parser("curtilage-relay balancer-config", DESCRIPTION, EPILOG)
-    parser.add_argument("program", choices=sorted(PROGRAMS), help="which one will run")
+    parser.add_argument("program", choices=sorted(TEMPLATES), help="which one will run")
     parser.add_argument(
         "--config", metavar="FILE", required=True, help="the balancer's configuration"
     )
@@ -94,5 +89,5 @@ def run(arguments: Sequence[str]) -> int:
         say(sys.stderr, f"curtilage-relay balancer-config: {problem}\n")
     if config is None or problems:
         return EXIT_CONFIG
-    say(sys.stdout, PROGRAMS[options.program](config, folder))
+    say(sys.stdout, balancer_text(options.program, config, folder))
     return 0
