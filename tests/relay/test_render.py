@@ -1,12 +1,23 @@
 """What a template of a configuration may be given, and what is refused."""
 
+import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from jinja2 import UndefinedError
 
-from curtilage.relay.config import Environment, TLSSettings, UnixAddress, parse_upstream
+from curtilage.relay.balancer.config import parse_balancer
+from curtilage.relay.balancer.text import balancer_text
+from curtilage.relay.config import (
+    Environment,
+    TLSSettings,
+    UnixAddress,
+    parse_config,
+    parse_upstream,
+)
 from curtilage.relay.errors import ConfigError
+from curtilage.relay.nginx.config import nginx_config
 from curtilage.relay.render import (
     Backend,
     backend_of,
@@ -19,6 +30,12 @@ from curtilage.relay.render import (
 )
 
 PATH = Path("/a.pem")
+TLS = '[tls]\ncertificate = "/c.pem"\nkey = "/c.key"\nclient_ca = "/ca.pem"\n'
+OFF = "[clients]\nexchanges = 0\nrequests_per_s = 0\n"
+GATEWAYS = '[gateways]\na = "https://a.example"\nb = "unix:/b"\n'
+RELAYS = '[relays]\n"r.example" = ["https://10.0.0.1", "https://10.0.0.2"]\n'
+ENCLAVES = '[enclaves]\n"a.example" = "unix:/a"\n"b.example" = "unix:/b"\n'
+TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[{};]|[^\s{};'"]+""")
 
 
 def with_certificate(value: object) -> str:
@@ -114,3 +131,59 @@ def test_durations_are_never_zero_which_would_mean_for_ever() -> None:
 
 def test_rates_are_whole_numbers_per_second_or_minute() -> None:
     assert [rate(each) for each in (50.0, 0.5, 0.001)] == ["50r/s", "30r/m", "1r/m"]
+
+
+def indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def directives(text: str) -> list[str]:
+    """Return the first words of nginx's directives; every one must end properly.
+
+    This is checked without nginx too, which not every machine has.
+    """
+    lines = [line for line in text.splitlines() if re.match(" *[^ #]", line)]
+    for line, following in pairwise(lines):
+        # Without its semicolon, a directive takes the next one for its arguments.
+        ended = line.endswith((";", "{", "}")) or indent(following) > indent(line)
+        assert ended, line
+    names, open_blocks, words = list[str](), 0, list[str]()
+    for token in TOKEN.findall("\n".join(lines)):
+        if token not in {"{", "}", ";"}:
+            words.append(token)
+            continue
+        # Only a block's end has no words of its own.
+        assert bool(words) == (token != "}"), (token, words, names[-1:])
+        open_blocks += {"{": 1, "}": -1, ";": 0}[token]
+        assert open_blocks >= 0
+        names += words[:1]
+        words = []
+    assert (open_blocks, words) == (0, [])
+    return names
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:80", "unix:/run/r.sock"])
+@pytest.mark.parametrize("more", ["", TLS, OFF, 'hosts = ["a.example", "default"]\n'])
+def test_every_directive_of_the_relay_on_nginx_ends(listen: str, more: str) -> None:
+    if more == TLS and listen.startswith("unix:"):
+        listen = "[::1]:80"
+    toml = f'listen = "{listen}"\n{more}{GATEWAYS}'
+    text = nginx_config(parse_config(toml, {}), Path("/run/f"))
+    found = directives(text)
+    assert "{{" not in text
+    assert "{%" not in text
+    assert found.count("server") == 1 + 2  # itself, and one in each upstream block
+    assert found.count("location") == 5 + 2 * 3
+    assert ("ssl_certificate" in found) == (more == TLS)
+    assert ("limit_req" in found) == (more != OFF and not listen.startswith("unix:"))
+
+
+@pytest.mark.parametrize("names", [RELAYS, ENCLAVES, RELAYS + OFF])
+@pytest.mark.parametrize("more", ["", TLS])
+def test_every_directive_of_the_balancer_on_nginx_ends(names: str, more: str) -> None:
+    config = parse_balancer(f'listen = "127.0.0.1:80"\n{more}{names}')
+    found = directives(balancer_text("nginx", config, Path("/run/f")))
+    assert found.count("server_name") == len(config.names)
+    assert ("least_conn" in found) == config.chooses
+    assert ("ssl_certificate" in found) == (more == TLS)
+    assert ("limit_req" in found) == (names == RELAYS)

@@ -78,16 +78,18 @@ def run(arguments: Sequence[str]) -> int:
     )
     options = parse(parser, arguments)
     folder = Path(options.folder)
-    config, problems = None, list[str]()
-    try:
-        config = parse_balancer(read_config_file(options.config))
-    except ConfigError as error:
-        problems += error.problems
+    text, problems = "", list[str]()
     if not folder.is_absolute() or SAFE_TEXT.fullmatch(str(folder)) is None:
         problems.append("--folder: expected an absolute path of plain characters")
+    try:
+        config = parse_balancer(read_config_file(options.config))
+        if not problems:
+            text = balancer_text(options.program, config, folder)
+    except ConfigError as error:
+        problems = [*error.problems, *problems]
     for problem in problems:
         say(sys.stderr, f"curtilage-relay balancer-config: {problem}\n")
-    if config is None or problems:
+    if problems:
         return EXIT_CONFIG
-    say(sys.stdout, balancer_text(options.program, config, folder))
+    say(sys.stdout, text)
     return 0
