@@ -42,6 +42,9 @@ from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.permit import (
     KEY_BYTES,
     LIFE_MS,
+    Attempt,
+    CoverBinding,
+    EgressBinding,
     EgressPermit,
     PermitDesk,
     PermitRefusal,
@@ -61,6 +64,7 @@ from curtilage.wire.keyconfig import (
 from curtilage_dev.deployment import make_deployment
 from curtilage_dev.emulated.snp_pki import generate_root_keys, make_platform
 from support.inspections import inspection_of
+from support.permits import unfinished_permit
 
 SHARE_RESTRICTED: Final = 0.15
 NEW_CONVERSATION: Final = 0.4
@@ -434,21 +438,22 @@ class Egress:
             self._fault(kept.permit, kept.asked.query, kept.key)
 
     def _edited(self, held: _Held, asked: _Asked) -> None:
-        changes: tuple[tuple[str, object], ...] = (
-            ("payload_digest", asked.digest),
-            ("attempt", held.permit.attempt + 1),
-            ("id", self._draw(16)),
-            ("not_after_ms", held.permit.not_after_ms + LIFE_MS),
-            ("tier", "another"),
-            ("enclave_key_digest", hashlib.sha256(b"").digest()),
+        binding, attempt = held.permit.binding, cast("Attempt", held.permit.attempt)
+        changes: tuple[tuple[object, str, object], ...] = (
+            (binding, "payload", asked.digest),
+            (attempt, "number", attempt.number + 1),
+            (held.permit, "id", self._draw(16)),
+            (held.permit, "not_after_ms", held.permit.not_after_ms + LIFE_MS),
+            (attempt, "tier", "another"),
+            (binding, "key", hashlib.sha256(b"").digest()),
         )
-        name, value = self._chance.choice(changes)
-        before = getattr(held.permit, name)
+        part, name, value = self._chance.choice(changes)
+        before = getattr(part, name)
         if before != value:
-            object.__setattr__(held.permit, name, value)
-            query = asked.query if name == "payload_digest" else held.asked.query
+            object.__setattr__(part, name, value)
+            query = asked.query if name == "payload" else held.asked.query
             self._fault(held.permit, query, held.key)
-            object.__setattr__(held.permit, name, before)
+            object.__setattr__(part, name, before)
 
     def _of_another_process(self, held: _Held, _: _Asked) -> None:
         allowed = cast("Allowed", held.asked.allowed)
@@ -456,12 +461,10 @@ class Egress:
         self._fault(permit, held.asked.query, held.key)
 
     def _of_another_kind(self, held: _Held, asked: _Asked) -> None:
-        cover = self._desk.mint_cover(
-            enclave_key_digest=bytes.fromhex(held.key.key_configs_digest),
-            release_digest=held.key.release_digest,
-            now_ms=time_ms(self._now),
-        )
-        for permit in (None, cover, held.asked.allowed, object.__new__(EgressPermit)):
+        listed = bytes.fromhex(held.key.key_configs_digest)
+        binding = CoverBinding(key=listed, release=held.key.release_digest)
+        cover = self._desk.mint_without_query(binding, now_ms=time_ms(self._now))
+        for permit in (None, cover, held.asked.allowed, unfinished_permit()):
             self._fault(permit, asked.query, held.key)
 
     def _again_unasked(self, held: _Held, _: _Asked) -> None:
@@ -508,8 +511,10 @@ def watched(egress: Egress, *, encrypt: bool) -> Generator[None]:
 
     redeeming = PermitDesk.redeem
 
-    def redeemed(desk: PermitDesk, permit: EgressPermit, **shown: Any) -> None:  # noqa: ANN401
-        redeeming(desk, permit, **shown)
+    def redeemed(
+        desk: PermitDesk, permit: EgressPermit, presented: EgressBinding, *, now_ms: int
+    ) -> None:
+        redeeming(desk, permit, presented, now_ms=now_ms)
         egress.redeemed(permit)
 
     with (
@@ -620,17 +625,27 @@ def _permit_us(
     if allowed is None:
         raise RuntimeError("the default policy keeps a harmless question")
     desk = PermitDesk(bytes(KEY_BYTES), random.Random(1).randbytes, count)  # noqa: S311
-    keys: dict[str, Any] = {
-        "enclave_key_digest": bytes.fromhex(key.key_configs_digest),
-        "release_digest": key.release_digest,
-        "now_ms": time_ms(now),
-    }
+    listed, now_ms = bytes.fromhex(key.key_configs_digest), time_ms(now)
     begun = time.thread_time_ns()
     permits = [
-        desk.mint(allowed, tier="enclave", attempt=0, **keys) for _ in range(count)
+        desk.mint(
+            allowed,
+            tier="enclave",
+            enclave_key_digest=listed,
+            release_digest=key.release_digest,
+            attempt=0,
+            now_ms=now_ms,
+        )
+        for _ in range(count)
     ]
     minted = time.thread_time_ns()
     for permit in permits:
-        desk.redeem(permit, payload_digest=digest, policy_digest=DEFAULT.digest, **keys)
+        presented = EgressBinding(
+            payload=digest,
+            key=listed,
+            release=key.release_digest,
+            policy=DEFAULT.digest,
+        )
+        desk.redeem(permit, presented, now_ms=now_ms)
     ended = time.thread_time_ns()
     return (minted - begun) / count / 1000, (ended - minted) / count / 1000

@@ -13,12 +13,13 @@ import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import grimp
 import pytest
 
 from curtilage.client.query import single_query
+from curtilage.policy.decision.permit import Binding
 from curtilage.policy.document.load import load_profile
 from support.doors import (
     CONTRACTS,
@@ -238,19 +239,23 @@ def test_a_clock_or_a_file_is_seen(plant: str) -> None:
 
 CLIENT = "curtilage.client"
 REMOTE = "curtilage.client.remote"
-MOST_BEHIND_THE_SEAL = 46
+PERMITS = "curtilage.policy.decision.permit"
+MOST_BEHIND_THE_SEAL = 45
 AT_THE_DESK = {
     "mint": {f"{REMOTE}.requests"},
     "mint_again": {f"{REMOTE}.requests"},
-    "mint_cover": {f"{REMOTE}.requests"},
-    "mint_challenge": {f"{REMOTE}.requests"},
-    "mint_fetch": {f"{REMOTE}.keys"},
-    "redeem": {f"{REMOTE}.seal"},
-    "redeem_cover": {f"{REMOTE}.seal"},
-    "redeem_challenge": {f"{REMOTE}.seal"},
-    "redeem_fetch": {f"{REMOTE}.keys"},
     "mint_house": {"curtilage.client.answering.doors"},
-    "redeem_house": {"curtilage.client.house.server"},
+    "mint_without_query": {f"{REMOTE}.requests", f"{REMOTE}.keys"},
+    "redeem": {f"{REMOTE}.seal", f"{REMOTE}.keys", "curtilage.client.house.server"},
+    # Of which kind: minting without a query, and redeeming, take a binding of that
+    # kind. It is built, never read from a permit (``binding``).
+    "Permit": {PERMITS},
+    "binding": {PERMITS},
+    "EgressBinding": {PERMITS, f"{REMOTE}.seal"},
+    "ServerBinding": {PERMITS, "curtilage.client.house.server"},
+    "CoverBinding": {f"{REMOTE}.requests", f"{REMOTE}.seal"},
+    "ChallengeBinding": {f"{REMOTE}.requests", f"{REMOTE}.seal"},
+    "FetchBinding": {f"{REMOTE}.keys"},
     "PermitDesk": {"curtilage.client.session", "curtilage.cli.attest.show"},
     # From an inspection follows a decision, from that an ``Allowed``, and from that
     # the permit: one link further up, the same holds.
@@ -268,9 +273,10 @@ AT_THE_DESK = {
     "Deidentified": {"curtilage.client.pseudonyms.deidentified"},
 }
 DECIDES = "curtilage.policy.decision.decide"
-# Only by these names can an inspection come about; ``Inspection`` and ``Deidentified``
-# are named in annotations as well, so of these two the calls count.
-_CALLED = {"Inspection", "Deidentified", "PermitDesk"}
+# Only by these names can an inspection or a permit come about. Annotations name them as
+# well, so only calls count.
+_BINDINGS = {each.__name__ for each in get_args(Binding)}
+_CALLED = {"Inspection", "Deidentified", "PermitDesk", "Permit", *_BINDINGS}
 _IMPORTED = {"decide", "INSPECTION_DOOR"}
 _DOORS = {"INSPECTION_DOOR", "VERIFY_DOOR"}
 
@@ -286,7 +292,7 @@ def _at_the_desk(tree: ast.AST) -> Iterator[str]:
             case ast.Name(id=name) if name in _DOORS:
                 yield name
             case ast.Attribute(attr=name) | ast.Call(func=ast.Name(id=name)):
-                one_by_one = _CALLED | _DOORS | {"moved_to"}
+                one_by_one = _CALLED | _DOORS | {"moved_to", "binding"}
                 if name.startswith(("mint", "redeem")) or name in one_by_one:
                     yield name
             case _:
@@ -354,6 +360,12 @@ AT_THE_DESK_BY_ITSELF = {
     "from curtilage.attest import verified_key as v\nv.VERIFY_DOOR": {"VERIFY_DOOR"},
     "harmless.moved_to(query.payload_digest())": {"moved_to"},
     "Deidentified(query=kept, reading=harmless)": {"Deidentified"},
+    "self._desk.redeem(permit, permit.binding, now_ms=0)": {"redeem", "binding"},
+    "EgressBinding(payload=b'', key=b'', release=b'', policy='')": {"EgressBinding"},
+    "from curtilage.policy.decision.permit import FetchBinding as F": {"FetchBinding"},
+    "from curtilage.policy.decision import permit as p\np.Permit": {"Permit"},
+    "from curtilage.policy.decision.permit import Permit\nP = Permit": {"Permit"},
+    "self._desk.mint_without_query(cover, now_ms=0)": {"mint_without_query"},
 }
 
 

@@ -18,7 +18,12 @@ from curtilage.client.query import Query
 from curtilage.client.routing.estimate import RulesEstimator
 from curtilage.client.routing.router import Router
 from curtilage.client.session import Session
-from curtilage.policy.decision.permit import LIFE_MS, HousePermit, PermitDesk
+from curtilage.policy.decision.permit import (
+    LIFE_MS,
+    HousePermit,
+    PermitDesk,
+    ServerBinding,
+)
 from curtilage.policy.document.load import load_policy
 from support.client_parts import (
     HARD,
@@ -56,12 +61,8 @@ class Ward:
     async def generate(
         self, permit: HousePermit, query: Query
     ) -> AsyncGenerator[AnswerEvent]:
-        self._desk.redeem_house(
-            permit,
-            payload_digest=query.payload_digest(),
-            server_digest=self.digest,
-            now_ms=self._now_ms() + self.slept_ms,
-        )
+        presented = ServerBinding(payload=query.payload_digest(), server=self.digest)
+        self._desk.redeem(permit, presented, now_ms=self._now_ms() + self.slept_ms)
         if self.fails is not None:
             raise HouseUnavailableError(self.fails)
         self.asked.append(query)

@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 from datetime import UTC, datetime, timedelta
+from typing import cast
 
 from curtilage.attest.verify import VerifiedKey
 from curtilage.client.query import Query
@@ -17,6 +18,7 @@ from curtilage.policy.decision.permit import (
     KEY_BYTES,
     EgressPermit,
     Party,
+    Permit,
     PermitDesk,
     time_ms,
 )
@@ -27,6 +29,11 @@ def new_desk() -> PermitDesk:
     return PermitDesk(
         bytes(KEY_BYTES), lambda size: next(numbers).to_bytes(size, "big")
     )
+
+
+def unfinished_permit() -> object:
+    """Return a permit that no desk built, and that has no field."""
+    return object.__new__(cast("type[object]", Permit))
 
 
 def permit_for(

@@ -49,6 +49,7 @@ from support.house import (
 )
 from support.inspections import inspection_of
 from support.left_over import Canary, uncollected
+from support.permits import unfinished_permit
 from support.relay_certificates import Certificates, make_certificates
 
 API_KEY = "ward-7.0123456789abcdef"
@@ -286,7 +287,7 @@ async def test_without_a_permit_no_server_is_asked() -> None:
         )
         for wrong in (
             *(None, True, enclave, decision.allowed, allowed_in_house()),
-            HousePermit.__new__(HousePermit),
+            unfinished_permit(),
         ):
             events = asked.server.generate(cast("HousePermit", wrong), QUERY)
             with pytest.raises(TypeError):

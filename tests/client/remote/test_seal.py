@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from typing_extensions import override
@@ -36,10 +36,11 @@ from curtilage.client.remote.sealed import SealedExchange
 from curtilage.policy.decision.decide import Allowed, decide
 from curtilage.policy.decision.permit import (
     KEY_BYTES,
-    ChallengePermit,
-    CoverPermit,
+    ChallengeBinding,
+    CoverBinding,
     EgressPermit,
     Party,
+    Permit,
     PermitDesk,
     PermitRefusal,
     PermitRefusedError,
@@ -63,7 +64,13 @@ from support.memory_enclave import (
     sse,
     verified,
 )
-from support.permits import new_desk, order, permit_for, seal_permitted
+from support.permits import (
+    new_desk,
+    order,
+    permit_for,
+    seal_permitted,
+    unfinished_permit,
+)
 
 CANARY = "canary-77aa"
 TURNS = iter(["first", "second", "third", "fourth"])
@@ -167,15 +174,14 @@ def test_the_door_opens_for_a_permit_once() -> None:
 
 def test_the_door_takes_a_permit_and_nothing_else() -> None:
     desk = new_desk()
-    keyed = keyed_for(KEY)
     for forged in (
         None,
         True,
         "enclave",
         allowed(),
-        object.__new__(EgressPermit),
-        desk.mint_cover(**keyed),
-        desk.mint_challenge(**keyed),
+        unfinished_permit(),
+        cover_permit(desk, KEY),
+        challenge_permit(desk, KEY),
     ):
         with pytest.raises(TypeError):
             door(forged, desk=desk)
@@ -197,8 +203,14 @@ def test_a_permit_is_for_its_own_key() -> None:
 
 def test_a_permit_is_for_its_own_release() -> None:
     desk = new_desk()
-    given: dict[str, Any] = keyed_for(KEY) | {"release_digest": bytes(32)}
-    permit = desk.mint(allowed(), tier="enclave", attempt=0, **given)
+    permit = desk.mint(
+        allowed(),
+        tier="enclave",
+        enclave_key_digest=hashlib.sha256(KEY.key_configs).digest(),
+        release_digest=bytes(32),
+        attempt=0,
+        now_ms=time_ms(NOW),
+    )
     refused_permit(PermitRefusal.RELEASE, lambda: door(permit, desk=desk))
 
 
@@ -212,12 +224,12 @@ def test_a_permit_is_for_a_key_verified_under_its_own_policy() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("routing_class", RoutingClass.INTERNAL), ("tier", "other"), ("attempt", 1)],
+    [("routing_class", RoutingClass.INTERNAL), ("tier", "other"), ("number", 1)],
 )
 def test_an_edited_permit_opens_nothing(name: str, value: object) -> None:
     desk = new_desk()
     permit = permit_for(desk, allowed(), KEY, now=NOW)
-    object.__setattr__(permit, name, value)
+    object.__setattr__(permit.attempt, name, value)
     refused_permit(PermitRefusal.FORGED, lambda: door(permit, desk=desk))
 
 
@@ -559,19 +571,23 @@ def test_a_payload_beyond_all_classes_is_not_sealed() -> None:
         assert error.value.reason is FailureReason.TOO_LARGE
 
 
-def keyed_for(key: VerifiedKey) -> dict[str, Any]:
-    return {
-        "enclave_key_digest": hashlib.sha256(key.key_configs).digest(),
-        "release_digest": key.release_digest,
-        "now_ms": time_ms(NOW),
-    }
+def cover_permit(desk: PermitDesk, key: VerifiedKey) -> Permit[CoverBinding]:
+    listed = hashlib.sha256(key.key_configs).digest()
+    binding = CoverBinding(key=listed, release=key.release_digest)
+    return desk.mint_without_query(binding, now_ms=time_ms(NOW))
+
+
+def challenge_permit(desk: PermitDesk, key: VerifiedKey) -> Permit[ChallengeBinding]:
+    listed = hashlib.sha256(key.key_configs).digest()
+    binding = ChallengeBinding(key=listed, release=key.release_digest)
+    return desk.mint_without_query(binding, now_ms=time_ms(NOW))
 
 
 def cover(
     key: VerifiedKey, *, size_class: int = 4096, bucket: int = 0, now: datetime = NOW
 ) -> tuple[SealedExchange, AnswerReader]:
     desk = new_desk()
-    permit = desk.mint_cover(**keyed_for(KEY if key is UNVERIFIED else key))
+    permit = cover_permit(desk, KEY if key is UNVERIFIED else key)
     return seal_cover(
         permit, key, desk=desk, size_class=size_class, bucket=bucket, now=now
     )
@@ -600,7 +616,7 @@ def test_a_dummy_takes_nothing_that_could_carry_a_word() -> None:
     parameters = inspect.signature(seal_cover).parameters
     named = {"permit", "key", "desk", "size_class", "bucket", "now", "skew"}
     assert set(parameters) == named
-    assert "payload_digest" not in CoverPermit.__slots__
+    assert CoverBinding.__slots__ == ("key", "release")
 
 
 def test_a_dummy_needs_a_verified_key_in_force_and_a_bucket() -> None:
@@ -618,17 +634,17 @@ def test_a_dummy_needs_a_permit_of_its_own() -> None:
     desk, other = new_desk(), verified(MemoryEnclave(key_id=7))
 
     def sealed_with(permit: object, key: VerifiedKey = KEY) -> None:
-        shown = cast("CoverPermit", permit)
+        shown = cast("Permit[CoverBinding]", permit)
         seal_cover(shown, key, desk=desk, size_class=4096, bucket=0, now=NOW)
 
     query = permit_for(desk, allowed(), KEY, now=NOW)
-    for forged in (None, query, desk.mint_challenge(**keyed_for(KEY))):
-        with pytest.raises(TypeError, match="CoverPermit"):
+    for forged in (None, query, challenge_permit(desk, KEY)):
+        with pytest.raises(TypeError, match="CoverBinding"):
             sealed_with(forged)
-    permit = desk.mint_cover(**keyed_for(KEY))
+    permit = cover_permit(desk, KEY)
     sealed_with(permit)
     refused_permit(PermitRefusal.USED, lambda: sealed_with(permit))
-    foreign = desk.mint_cover(**keyed_for(KEY))
+    foreign = cover_permit(desk, KEY)
     refused_permit(PermitRefusal.KEY, lambda: sealed_with(foreign, other))
 
 
@@ -636,7 +652,7 @@ def challenge(
     key: VerifiedKey, *, nonce: bytes = bytes(32), now: datetime = NOW
 ) -> None:
     desk = new_desk()
-    permit = desk.mint_challenge(**keyed_for(KEY))
+    permit = challenge_permit(desk, KEY)
     read = FreshEvidence(most_bytes=MAX_CPU_EVIDENCE_BYTES).read
     seal_challenge(permit, key, desk=desk, nonce=nonce, now=now, reader_of=read)
 
@@ -657,19 +673,19 @@ def test_a_challenge_needs_a_permit_of_its_own() -> None:
 
     def sealed_with(permit: object, key: VerifiedKey = KEY) -> None:
         shown, read = (
-            cast("ChallengePermit", permit),
+            cast("Permit[ChallengeBinding]", permit),
             FreshEvidence(most_bytes=MAX_CPU_EVIDENCE_BYTES).read,
         )
         seal_challenge(shown, key, desk=desk, nonce=bytes(32), now=NOW, reader_of=read)
 
     query = permit_for(desk, allowed(), KEY, now=NOW)
-    for forged in (None, query, desk.mint_cover(**keyed_for(KEY))):
-        with pytest.raises(TypeError, match="ChallengePermit"):
+    for forged in (None, query, cover_permit(desk, KEY)):
+        with pytest.raises(TypeError, match="ChallengeBinding"):
             sealed_with(forged)
-    permit = desk.mint_challenge(**keyed_for(KEY))
+    permit = challenge_permit(desk, KEY)
     sealed_with(permit)
     refused_permit(PermitRefusal.USED, lambda: sealed_with(permit))
-    foreign = desk.mint_challenge(**keyed_for(KEY))
+    foreign = challenge_permit(desk, KEY)
     refused_permit(PermitRefusal.KEY, lambda: sealed_with(foreign, other))
 
 

@@ -3,9 +3,9 @@
 import copy
 import pickle  # it must be refused
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import count
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import pytest
 
@@ -13,20 +13,26 @@ from curtilage.policy.decision.decide import Allowed, AllowedInHouse, decide
 from curtilage.policy.decision.permit import (
     KEY_BYTES,
     LIFE_MS,
-    ChallengePermit,
-    CoverPermit,
+    Attempt,
+    Binding,
+    ChallengeBinding,
+    CoverBinding,
+    EgressBinding,
     EgressPermit,
-    FetchPermit,
+    FetchBinding,
     HousePermit,
     Party,
+    Permit,
     PermitDesk,
     PermitRefusal,
     PermitRefusedError,
+    ServerBinding,
     WireException,
 )
 from curtilage.policy.decision.tiers import RoutingClass, Tier, Tiering, TierKind
 from curtilage.policy.document.load import load_profile
 from support.inspections import inspection_of
+from support.permits import unfinished_permit
 
 PAYLOAD, KEY, RELEASE, SERVER = (bytes([each]) * 32 for each in range(1, 5))
 OTHER = b"\xff" * 32
@@ -34,11 +40,9 @@ NOW_MS = 1_000_000
 HOUSE = Tier(id="ward", kind=TierKind.HOUSE, trusted=frozenset())
 RULEBOOK = load_profile("default").rulebook
 POLICY = RULEBOOK.digest
-KEYED: dict[str, Any] = {
-    "enclave_key_digest": KEY,
-    "release_digest": RELEASE,
-    "now_ms": NOW_MS,
-}
+COVER = CoverBinding(key=KEY, release=RELEASE)
+CHALLENGE = ChallengeBinding(key=KEY, release=RELEASE)
+RELAY = FetchBinding(party=Party.RELAY)
 
 
 def new_desk(key: bytes = bytes(KEY_BYTES), *, most: int = 8) -> PermitDesk:
@@ -85,20 +89,14 @@ def redeem(
     desk: PermitDesk,
     permit: EgressPermit,
     *,
-    payload_digest: bytes = PAYLOAD,
-    enclave_key_digest: bytes = KEY,
-    release_digest: bytes = RELEASE,
-    policy_digest: str = POLICY,
+    payload: bytes = PAYLOAD,
+    key: bytes = KEY,
+    release: bytes = RELEASE,
+    policy: str = POLICY,
     now_ms: int = NOW_MS,
 ) -> None:
-    desk.redeem(
-        permit,
-        payload_digest=payload_digest,
-        enclave_key_digest=enclave_key_digest,
-        release_digest=release_digest,
-        policy_digest=policy_digest,
-        now_ms=now_ms,
-    )
+    presented = EgressBinding(payload=payload, key=key, release=release, policy=policy)
+    desk.redeem(permit, presented, now_ms=now_ms)
 
 
 def again(
@@ -116,6 +114,12 @@ def again(
     )
 
 
+def edit(permit: Permit[Any], name: str, value: object) -> None:
+    """Circumvent the immutability of a permit, or of a part of it."""
+    parts = (permit.binding, permit.attempt, permit)
+    object.__setattr__(next(each for each in parts if hasattr(each, name)), name, value)
+
+
 def refused(refusal: PermitRefusal, call: Callable[[], object]) -> None:
     with pytest.raises(PermitRefusedError) as raised:
         call()
@@ -125,10 +129,8 @@ def refused(refusal: PermitRefusal, call: Callable[[], object]) -> None:
 def test_a_permit_opens_the_door_for_what_it_names() -> None:
     desk = new_desk()
     permit = mint(desk)
-    assert (permit.tier, permit.attempt, permit.routing_class) == (
-        "enclave",
-        0,
-        RoutingClass.PUBLIC,
+    assert permit.attempt == Attempt(
+        policy=POLICY, routing_class=RoutingClass.PUBLIC, tier="enclave", number=0
     )
     redeem(desk, permit)
 
@@ -143,11 +145,11 @@ def test_a_permit_is_used_once() -> None:
 @pytest.mark.parametrize(
     ("shown", "refusal"),
     [
-        ({"payload_digest": OTHER}, PermitRefusal.PAYLOAD),
-        ({"payload_digest": b""}, PermitRefusal.PAYLOAD),
-        ({"enclave_key_digest": OTHER}, PermitRefusal.KEY),
-        ({"release_digest": OTHER}, PermitRefusal.RELEASE),
-        ({"policy_digest": "sha256:00"}, PermitRefusal.POLICY),
+        ({"payload": OTHER}, PermitRefusal.PAYLOAD),
+        ({"payload": b""}, PermitRefusal.PAYLOAD),
+        ({"key": OTHER}, PermitRefusal.KEY),
+        ({"release": OTHER}, PermitRefusal.RELEASE),
+        ({"policy": "sha256:00"}, PermitRefusal.POLICY),
         ({"now_ms": NOW_MS + LIFE_MS}, PermitRefusal.EXPIRED),
         ({"now_ms": NOW_MS - 1}, None),
     ],
@@ -166,20 +168,20 @@ def test_a_permit_holds_for_nothing_else(
 def test_a_permit_that_was_shown_with_other_bytes_is_spent() -> None:
     desk = new_desk()
     permit = mint(desk)
-    refused(PermitRefusal.PAYLOAD, lambda: redeem(desk, permit, payload_digest=OTHER))
+    refused(PermitRefusal.PAYLOAD, lambda: redeem(desk, permit, payload=OTHER))
     refused(PermitRefusal.USED, lambda: redeem(desk, permit))
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("payload_digest", OTHER),
+        ("payload", OTHER),
         ("routing_class", RoutingClass.INTERNAL),
         ("tier", "enclave2"),
-        ("enclave_key_digest", OTHER),
-        ("release_digest", OTHER),
-        ("policy_digest", "sha256:00"),
-        ("attempt", 1),
+        ("key", OTHER),
+        ("release", OTHER),
+        ("policy", "sha256:00"),
+        ("number", 1),
         ("exceptions", (WireException.DATE_REFUSED,)),
         ("id", b"\1" * 16),
         ("not_after_ms", NOW_MS + LIFE_MS - 1),
@@ -188,12 +190,41 @@ def test_a_permit_that_was_shown_with_other_bytes_is_spent() -> None:
     ],
 )
 def test_an_edited_permit_is_refused(name: str, value: object) -> None:
-    """The edit circumvents the permit's immutability."""
     desk = new_desk()
     permit = mint(desk)
-    object.__setattr__(permit, name, value)
-    shown: dict[str, Any] = {name: value} if name.endswith("_digest") else {}
+    edit(permit, name, value)
+    shown: dict[str, Any] = {name: value} if hasattr(permit.binding, name) else {}
     refused(PermitRefusal.FORGED, lambda: redeem(desk, permit, **shown))
+
+
+def test_a_permit_with_another_s_parts_is_refused() -> None:
+    desk = new_desk()
+    query, other = mint(desk), mint(desk, enclave_key_digest=OTHER, attempt=1)
+    for name, key in (("binding", OTHER), ("attempt", KEY)):
+        kept = getattr(query, name)
+        for part in (getattr(other, name), None):
+            object.__setattr__(query, name, part)
+            with pytest.raises((PermitRefusedError, TypeError)):
+                redeem(desk, query, key=key)
+        object.__setattr__(query, name, kept)
+    redeem(desk, query)
+
+
+def test_every_part_of_a_permit_is_in_its_mac() -> None:
+    """A desk that draws the same id twice: only what is bound differs."""
+    desk = PermitDesk(bytes(KEY_BYTES), bytes)
+    macs = {
+        mint(desk).mac,
+        mint(desk, attempt=1).mac,
+        mint(desk, enclave_key_digest=OTHER).mac,
+        mint(desk, release_digest=OTHER).mac,
+        mint(desk, now_ms=NOW_MS + 1).mac,
+        mint_house(desk).mac,
+        desk.mint_without_query(COVER, now_ms=NOW_MS).mac,
+        desk.mint_without_query(CHALLENGE, now_ms=NOW_MS).mac,
+        desk.mint_without_query(RELAY, now_ms=NOW_MS).mac,
+    }
+    assert len(macs) == 9
 
 
 def test_another_process_s_permit_is_refused() -> None:
@@ -203,10 +234,10 @@ def test_another_process_s_permit_is_refused() -> None:
 
 def test_what_no_desk_built_is_no_permit() -> None:
     desk = new_desk()
-    shell = object.__new__(EgressPermit)
+    shell = unfinished_permit()
     object.__setattr__(shell, "_brand", object())
-    for forged in (None, True, permission(), object.__new__(EgressPermit), shell):
-        with pytest.raises(TypeError, match="EgressPermit expected"):
+    for forged in (None, True, permission(), unfinished_permit(), shell):
+        with pytest.raises(TypeError, match="EgressBinding expected"):
             redeem(desk, cast("EgressPermit", forged))
 
 
@@ -214,40 +245,43 @@ def test_a_lookalike_with_the_true_brand_is_no_permit() -> None:
     desk = new_desk()
     true = mint(desk)
 
-    class Lookalike(EgressPermit):  # type: ignore[misc]
+    class Lookalike(Permit[EgressBinding]):  # type: ignore[misc]
         pass
 
     fake = object.__new__(Lookalike)
-    for name in ("_brand", "mac", *EgressPermit.__slots__, "id", "not_after_ms"):
+    for name in ("_brand", "mac", "id", "not_after_ms", "binding", "attempt"):
         object.__setattr__(fake, name, getattr(true, name))
-    with pytest.raises(TypeError, match="EgressPermit expected"):
+    with pytest.raises(TypeError, match="EgressBinding expected"):
         redeem(desk, fake)
 
 
 def test_a_kind_does_not_pass_for_another() -> None:
     desk = new_desk()
-    cover, challenge = desk.mint_cover(**KEYED), desk.mint_challenge(**KEYED)
-    fetch = desk.mint_fetch(Party.RELAY, now_ms=NOW_MS)
-    for other in (cover, challenge, fetch):
+    others = (
+        desk.mint_without_query(COVER, now_ms=NOW_MS),
+        desk.mint_without_query(CHALLENGE, now_ms=NOW_MS),
+        desk.mint_without_query(RELAY, now_ms=NOW_MS),
+    )
+    for other in others:
         with pytest.raises(TypeError):
             redeem(desk, cast("EgressPermit", other))
-    with pytest.raises(TypeError):
-        desk.redeem_cover(cast("CoverPermit", challenge), **KEYED)
-    with pytest.raises(TypeError):
-        desk.redeem_challenge(cast("ChallengePermit", cover), **KEYED)
-    with pytest.raises(TypeError):
-        desk.redeem_cover(cast("CoverPermit", mint(desk)), **KEYED)
-    with pytest.raises(TypeError):
-        desk.redeem_fetch(
-            cast("FetchPermit", mint(desk)), party=Party.RELAY, now_ms=NOW_MS
-        )
+    for permit in (mint(desk), mint_house(desk), *others):
+        for presented in (COVER, CHALLENGE, RELAY):
+            if type(presented) is not type(permit.binding):
+                with pytest.raises(TypeError):
+                    desk.redeem(cast("Any", permit), presented, now_ms=NOW_MS)
+
+
+def test_a_permit_for_a_query_needs_a_decision() -> None:
+    egress = EgressBinding(payload=PAYLOAD, key=KEY, release=RELEASE, policy=POLICY)
+    for binding in (egress, ServerBinding(payload=PAYLOAD, server=SERVER), None):
+        with pytest.raises(TypeError, match="decision"):
+            new_desk().mint_without_query(cast("CoverBinding", binding), now_ms=NOW_MS)
 
 
 def test_only_a_desk_builds_a_permit() -> None:
     with pytest.raises(TypeError, match="PermitDesk"):
-        FetchPermit(
-            brand=object(), id=bytes(16), not_after_ms=NOW_MS, party=Party.RELAY
-        )
+        Permit(object(), bytes(16), NOW_MS, RELAY, None)
 
 
 def test_a_permit_cannot_be_copied_or_changed() -> None:
@@ -260,9 +294,11 @@ def test_a_permit_cannot_be_copied_or_changed() -> None:
         with pytest.raises(TypeError):
             attempt()
     with pytest.raises((TypeError, ValueError)):
-        replace(permit, tier="enclave2")  # type: ignore[call-arg]
+        replace(permit, not_after_ms=NOW_MS)  # type: ignore[call-arg]
     with pytest.raises(AttributeError):
-        permit.tier = "enclave2"  # type: ignore[misc]
+        permit.attempt = None  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        permit.binding.payload = OTHER  # type: ignore[misc]
 
 
 def test_a_permit_shows_no_digest_of_what_was_asked() -> None:
@@ -370,17 +406,17 @@ def test_the_wire_may_ask_for_one_more_attempt(
     first = mint(desk)
     redeem(desk, first)
     second = again(desk, first, exception, key)
-    assert second.attempt == 1
-    assert second.exceptions == (exception,)
-    assert second.payload_digest == PAYLOAD
-    redeem(desk, second, enclave_key_digest=key)
+    assert first.attempt is not None
+    assert second.attempt == replace(first.attempt, number=1, exceptions=(exception,))
+    assert second.binding == replace(first.binding, key=key)
+    redeem(desk, second, key=key)
 
 
 def test_another_attempt_needs_the_first_to_be_redeemed() -> None:
     desk = new_desk()
     refused(PermitRefusal.NOT_REDEEMED, lambda: again(desk, mint(desk)))
     shown = mint(desk)
-    refused(PermitRefusal.PAYLOAD, lambda: redeem(desk, shown, payload_digest=OTHER))
+    refused(PermitRefusal.PAYLOAD, lambda: redeem(desk, shown, payload=OTHER))
     refused(PermitRefusal.NOT_REDEEMED, lambda: again(desk, shown))
 
 
@@ -402,8 +438,9 @@ def test_each_exception_holds_once_for_a_query() -> None:
     redeem(desk, second)
     refused(PermitRefusal.ATTEMPT, lambda: again(desk, second))
     third = again(desk, second, WireException.KEY_UNKNOWN, OTHER)
-    assert third.attempt == 2
-    redeem(desk, third, enclave_key_digest=OTHER)
+    assert third.attempt is not None
+    assert third.attempt.number == 2
+    redeem(desk, third, key=OTHER)
     date, unknown = WireException.DATE_REFUSED, WireException.KEY_UNKNOWN
     refused(PermitRefusal.ATTEMPT, lambda: again(desk, third, date, OTHER))
     refused(PermitRefusal.ATTEMPT, lambda: again(desk, third, unknown, KEY))
@@ -436,7 +473,7 @@ def test_an_edited_permit_is_followed_by_none() -> None:
     desk = new_desk()
     first = mint(desk)
     redeem(desk, first)
-    object.__setattr__(first, "payload_digest", OTHER)
+    edit(first, "payload", OTHER)
     refused(PermitRefusal.FORGED, lambda: again(desk, first))
 
 
@@ -447,43 +484,48 @@ def test_the_last_attempt_is_followed_by_none() -> None:
     refused(PermitRefusal.ATTEMPT, lambda: again(desk, last))
 
 
-@pytest.mark.parametrize("kind", ["cover", "challenge"])
+@pytest.mark.parametrize("binding", [COVER, CHALLENGE], ids=["cover", "challenge"])
 @pytest.mark.parametrize(
     ("shown", "refusal"),
     [
         ({}, None),
-        ({"enclave_key_digest": OTHER}, PermitRefusal.KEY),
-        ({"release_digest": OTHER}, PermitRefusal.RELEASE),
+        ({"key": OTHER}, PermitRefusal.KEY),
+        ({"release": OTHER}, PermitRefusal.RELEASE),
         ({"now_ms": NOW_MS + LIFE_MS}, PermitRefusal.EXPIRED),
     ],
 )
 def test_requests_without_a_query_have_their_own_permits(
-    kind: str, shown: dict[str, Any], refusal: PermitRefusal | None
+    binding: CoverBinding, shown: dict[str, Any], refusal: PermitRefusal | None
 ) -> None:
     desk = new_desk()
-    permit = getattr(desk, f"mint_{kind}")(**KEYED)
-    assert not hasattr(permit, "payload_digest")
-    redeem_it = getattr(desk, f"redeem_{kind}")
+    permit = desk.mint_without_query(binding, now_ms=NOW_MS)
+    assert permit.attempt is None
     if refusal is None:
-        redeem_it(permit, **KEYED)
+        desk.redeem(permit, binding, now_ms=NOW_MS)
         refusal = PermitRefusal.USED
-    refused(refusal, lambda: redeem_it(permit, **KEYED | shown))
+    now_ms = shown.get("now_ms", NOW_MS)
+    changed = {name: value for name, value in shown.items() if name != "now_ms"}
+    presented = replace(binding, **changed)
+    refused(refusal, lambda: desk.redeem(permit, presented, now_ms=now_ms))
+
+
+def test_only_bindings_of_queries_have_a_field_for_a_payload() -> None:
+    with_one = {
+        kind
+        for kind in get_args(Binding)
+        if "payload" in {each.name for each in fields(kind)}
+    }
+    assert with_one == {EgressBinding, ServerBinding}
 
 
 def test_a_fetch_is_from_one_party_and_once() -> None:
     desk = new_desk()
-    permit = desk.mint_fetch(Party.RELAY, now_ms=NOW_MS)
-    assert not hasattr(permit, "payload_digest")
-    desk.redeem_fetch(permit, party=Party.RELAY, now_ms=NOW_MS)
-    refused(
-        PermitRefusal.USED,
-        lambda: desk.redeem_fetch(permit, party=Party.RELAY, now_ms=NOW_MS),
-    )
-    other = desk.mint_fetch(Party.RELAY, now_ms=NOW_MS)
-    refused(
-        PermitRefusal.PARTY,
-        lambda: desk.redeem_fetch(other, party=Party.MIRROR, now_ms=NOW_MS),
-    )
+    permit = desk.mint_without_query(RELAY, now_ms=NOW_MS)
+    desk.redeem(permit, RELAY, now_ms=NOW_MS)
+    refused(PermitRefusal.USED, lambda: desk.redeem(permit, RELAY, now_ms=NOW_MS))
+    other = desk.mint_without_query(RELAY, now_ms=NOW_MS)
+    mirror = FetchBinding(party=Party.MIRROR)
+    refused(PermitRefusal.PARTY, lambda: desk.redeem(other, mirror, now_ms=NOW_MS))
 
 
 def mint_house(
@@ -502,23 +544,19 @@ def redeem_house(
     desk: PermitDesk,
     permit: HousePermit,
     *,
-    payload_digest: bytes = PAYLOAD,
-    server_digest: bytes = SERVER,
+    payload: bytes = PAYLOAD,
+    server: bytes = SERVER,
     now_ms: int = NOW_MS,
 ) -> None:
-    desk.redeem_house(
-        permit,
-        payload_digest=payload_digest,
-        server_digest=server_digest,
-        now_ms=now_ms,
-    )
+    presented = ServerBinding(payload=payload, server=server)
+    desk.redeem(permit, presented, now_ms=now_ms)
 
 
 @pytest.mark.parametrize(
     ("shown", "refusal"),
     [
-        ({"payload_digest": OTHER}, PermitRefusal.PAYLOAD),
-        ({"server_digest": OTHER}, PermitRefusal.SERVER),
+        ({"payload": OTHER}, PermitRefusal.PAYLOAD),
+        ({"server": OTHER}, PermitRefusal.SERVER),
         ({"now_ms": NOW_MS + LIFE_MS}, PermitRefusal.EXPIRED),
         ({}, PermitRefusal.USED),
     ],
@@ -536,18 +574,18 @@ def test_an_on_premises_permit_holds_once(
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("payload_digest", OTHER),
+        ("payload", OTHER),
         ("routing_class", RoutingClass.INTERNAL),
         ("tier", "ward2"),
-        ("server_digest", OTHER),
-        ("policy_digest", "sha256:00"),
-        ("attempt", 1),
+        ("server", OTHER),
+        ("policy", "sha256:00"),
+        ("number", 1),
     ],
 )
 def test_an_edited_on_premises_permit_is_refused(name: str, value: object) -> None:
     desk = new_desk()
     permit = mint_house(desk)
-    object.__setattr__(permit, name, value)
+    edit(permit, name, value)
     refused(PermitRefusal.FORGED, lambda: redeem_house(desk, permit))
 
 

@@ -27,7 +27,7 @@ from curtilage.client.errors import FailureReason, HouseUnavailableError
 from curtilage.client.house.answer_events import ChatReader
 from curtilage.client.house.settings import HouseSettings, require_private_socket
 from curtilage.client.query import Query
-from curtilage.policy.decision.permit import HousePermit, PermitDesk
+from curtilage.policy.decision.permit import HousePermit, PermitDesk, ServerBinding
 
 EVENT_STREAM: Final = "text/event-stream"
 RETRY_AFTER: Final = re.compile(r"[0-9]|10")
@@ -114,12 +114,8 @@ class HouseServer:
         except UnicodeEncodeError:
             # Its message contains the text. Without a digest there is no permit.
             raise HouseUnavailableError(FailureReason.HOUSE_REFUSED) from None
-        self._desk.redeem_house(
-            permit,
-            payload_digest=digest,
-            server_digest=self._settings.digest,
-            now_ms=self._now_ms(),
-        )
+        presented = ServerBinding(payload=digest, server=self._settings.digest)
+        self._desk.redeem(permit, presented, now_ms=self._now_ms())
         answer = self._answer(body, logprobs=query.settings.logprobs)
         clock = asyncio.get_running_loop().time
         pause_s, all_s = self._settings.first_s, self._most_s(query)

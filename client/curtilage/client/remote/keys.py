@@ -47,6 +47,7 @@ from curtilage.client.remote.nodes import (
     key_lists_of,
 )
 from curtilage.policy.decision.permit import (
+    FetchBinding,
     Party,
     PermitDesk,
     PermitRefusedError,
@@ -603,9 +604,10 @@ def fetch_order(desk: PermitDesk, party: Party, now: datetime) -> FetchOrder:
         EnclaveError: the desk has no room for another permit.
     """
     # The transport has no access to the policy, so it takes this order for the permit.
-    permit = desk.mint_fetch(party, now_ms=time_ms(now))
+    binding = FetchBinding(party=party)
+    permit = desk.mint_without_query(binding, now_ms=time_ms(now))
     try:
-        desk.redeem_fetch(permit, party=party, now_ms=time_ms(now))
+        desk.redeem(permit, binding, now_ms=time_ms(now))
     except PermitRefusedError as refused:
         raise not_permitted(refused) from None
     return FetchOrder(FETCH_DOOR, RELAY if party is Party.RELAY else MIRROR)

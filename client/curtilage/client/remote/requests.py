@@ -31,6 +31,8 @@ from curtilage.client.remote.seal import (
 from curtilage.client.remote.sealed import SealedExchange
 from curtilage.policy.decision.decide import Allowed
 from curtilage.policy.decision.permit import (
+    ChallengeBinding,
+    CoverBinding,
     EgressPermit,
     PermitDesk,
     PermitRefusal,
@@ -259,11 +261,9 @@ class CoverRequest:
     ) -> tuple[SealedExchange, AnswerReader]:
         """Seal it anew, with a permit of its own; raises as a query's ``seal``."""
         del exception
-        permit = desk.mint_cover(
-            enclave_key_digest=bytes.fromhex(key.key_configs_digest),
-            release_digest=key.release_digest,
-            now_ms=time_ms(now),
-        )
+        listed = bytes.fromhex(key.key_configs_digest)
+        binding = CoverBinding(key=listed, release=key.release_digest)
+        permit = desk.mint_without_query(binding, now_ms=time_ms(now))
         return seal_cover(
             permit,
             key,
@@ -316,11 +316,9 @@ class ChallengeRequest:
     ) -> tuple[SealedExchange, AnswerReader]:
         """Seal it, with a permit of its own; raises as a query's ``seal``."""
         del exception
-        permit = desk.mint_challenge(
-            enclave_key_digest=bytes.fromhex(key.key_configs_digest),
-            release_digest=key.release_digest,
-            now_ms=time_ms(now),
-        )
+        listed = bytes.fromhex(key.key_configs_digest)
+        binding = ChallengeBinding(key=listed, release=key.release_digest)
+        permit = desk.mint_without_query(binding, now_ms=time_ms(now))
         return seal_challenge(
             permit,
             key,

@@ -34,9 +34,11 @@ from curtilage.client.remote.answer_reader import (
 from curtilage.client.remote.receipts import ReceiptCheck
 from curtilage.client.remote.sealed import SEAL_DOOR, SealedExchange
 from curtilage.policy.decision.permit import (
-    ChallengePermit,
-    CoverPermit,
+    ChallengeBinding,
+    CoverBinding,
+    EgressBinding,
     EgressPermit,
+    Permit,
     PermitDesk,
     time_ms,
 )
@@ -104,14 +106,13 @@ def seal(
     # A permit for one query seals no other: neither one edited after its inspection,
     # nor one passed in by mistake. The digests are computed from the payload that is
     # sealed and the key that it is sealed to, not taken from the caller.
-    desk.redeem(
-        permit,
-        payload_digest=hashlib.sha256(content).digest(),
-        enclave_key_digest=hashlib.sha256(verified.key_configs).digest(),
-        release_digest=verified.release_digest,
-        policy_digest=verified.expectations_digest,
-        now_ms=time_ms(now),
+    presented = EgressBinding(
+        payload=hashlib.sha256(content).digest(),
+        key=hashlib.sha256(verified.key_configs).digest(),
+        release=verified.release_digest,
+        policy=verified.expectations_digest,
     )
+    desk.redeem(permit, presented, now_ms=time_ms(now))
     return _sealed(
         verified,
         _InnerRequest(
@@ -127,7 +128,7 @@ def cover_content(bucket: int) -> bytes:
 
 
 def seal_cover(
-    permit: CoverPermit,
+    permit: Permit[CoverBinding],
     key: VerifiedKey,
     *,
     desk: PermitDesk,
@@ -161,12 +162,9 @@ def seal_cover(
     # covers nothing.
     if not 0 <= bucket < verified.transport.buckets:
         raise EnclaveError(FailureReason.REFUSED, code="bucket")
-    desk.redeem_cover(
-        permit,
-        enclave_key_digest=hashlib.sha256(verified.key_configs).digest(),
-        release_digest=verified.release_digest,
-        now_ms=time_ms(now),
-    )
+    listed = hashlib.sha256(verified.key_configs).digest()
+    presented = CoverBinding(key=listed, release=verified.release_digest)
+    desk.redeem(permit, presented, now_ms=time_ms(now))
     content, date = cover_content(bucket), _date(now, skew)
     return _sealed(
         verified,
@@ -190,7 +188,7 @@ def challenge_content(key: VerifiedKey, nonce: bytes) -> bytes:
 
 
 def seal_challenge(
-    permit: ChallengePermit,
+    permit: Permit[ChallengeBinding],
     key: VerifiedKey,
     *,
     desk: PermitDesk,
@@ -220,12 +218,9 @@ def seal_challenge(
     verified = require_verified(key)
     verified.usable_at(now)
     content, date = challenge_content(verified, nonce), _date(now, skew)
-    desk.redeem_challenge(
-        permit,
-        enclave_key_digest=hashlib.sha256(verified.key_configs).digest(),
-        release_digest=verified.release_digest,
-        now_ms=time_ms(now),
-    )
+    listed = hashlib.sha256(verified.key_configs).digest()
+    presented = ChallengeBinding(key=listed, release=verified.release_digest)
+    desk.redeem(permit, presented, now_ms=time_ms(now))
     return _sealed(
         verified,
         _InnerRequest(path=CHALLENGE_PATH, content=content, date=date),

@@ -1,44 +1,59 @@
-"""The desk, and the permits for everything but a query to an enclave.
+"""Single-use, short-lived permits, each for one request to one recipient.
 
-A ``HousePermit`` permits one payload to be sent to an on-premises server. Requests that
-carry no query have their own kinds: a cover request, a challenge, a fetch of public
-bytes. None of them has a field for a payload's digest, so they cannot carry a query.
-The permit to seal a query is in ``egress_permit``.
+``decide`` permits a query to be sent; a permit covers one attempt at that. It is valid
+once, for at most 30 seconds, and only for its binding: the payload, its routing class,
+the tier, the recipient's keys, the policy and the number of the attempt. So a faulty
+retry, hedge or queue can neither send a query twice nor send it elsewhere: only a
+``PermitDesk`` mints permits, those for a query only from a decision, and without a
+permit nothing is sealed or sent. The bindings of requests that carry no query have no
+field for a payload's digest, so no query fits their permits.
+
+Pure: the time, the key and randomness are arguments. Permits guard against our own
+mistakes. Malicious code in our own process can reach the key; no value could stop it.
 """
 
+import heapq
+import hmac
 import struct
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import InitVar, dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum, unique
-from typing import final
+from typing import Any, Final, Generic, NoReturn, TypeAlias, TypeVar, final
+from weakref import WeakSet
 
 from typing_extensions import override
 
-from curtilage.policy.decision.decide import AllowedInHouse, require_allowed_in_house
-from curtilage.policy.decision.egress_permit import (
-    KEY_BYTES,
-    LIFE_MS,
-    EgressDesk,
-    EgressPermit,
-    Permit,
-    PermitRefusal,
-    PermitRefusedError,
-    WireException,
-    compare,
-    compare_keys,
-    lp,
-    require_attempt,
-    require_digest,
-    require_tier,
-    time_ms,
+from curtilage.policy.decision.decide import (
+    DIGEST_BYTES,
+    Allowed,
+    AllowedInHouse,
+    require_allowed,
+    require_allowed_in_house,
 )
 from curtilage.policy.decision.tiers import RoutingClass
 
-__all__ = [
-    "KEY_BYTES", "LIFE_MS",
-    "ChallengePermit", "CoverPermit", "EgressPermit", "FetchPermit", "HousePermit",
-    "Party", "PermitDesk", "PermitRefusal", "PermitRefusedError", "WireException",
-    "time_ms",
-]  # fmt: skip
+LIFE_MS: Final = 30_000
+"""The longest life of a permit: between the decision and the seal, a record is written
+to disk and a challenge is answered; nothing takes longer."""
+
+ID_BYTES: Final = 16
+KEY_BYTES: Final = 32
+MOST_USED: Final = 65_536
+"""How many used permits are remembered: two thousand attempts a second."""
+
+LAST_ATTEMPT: Final = 255
+# Like that of ``decide``: a permit with this mark comes from a desk.
+_BRAND: Final = object()
+
+
+@unique
+class WireException(StrEnum):
+    """Why a query may be sealed again although it was sealed before."""
+
+    KEY_UNKNOWN = "key_unknown"  # the enclave dropped the key, and there is another
+    DATE_REFUSED = "date_refused"  # inside the seal, outside of the enclave's window
+    NODE_FAILED = "node_failed"  # one of a pool's nodes, and there is another
 
 
 @unique
@@ -49,100 +64,134 @@ class Party(StrEnum):
     MIRROR = "mirror"
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class HousePermit(Permit):
-    """The permit for one attempt to send one payload to one on-premises server.
+@unique
+class PermitRefusal(StrEnum):
+    """Why a permit is not minted or not redeemed; a closed set, safe to report."""
 
-    Attributes:
-        payload_digest: SHA-256 of the payload.
-        routing_class: how much the query may risk.
-        tier: the tier's id, of kind ``house``.
-        server_digest: SHA-256 of the server's address and its credentials.
-        policy_digest: the policy that permits it.
-        attempt: which one, from 0.
-    """
-
-    label = b"curtilage/house-permit/v1\0"
-
-    payload_digest: bytes = field(repr=False)
-    routing_class: RoutingClass
-    tier: str
-    server_digest: bytes = field(repr=False)
-    policy_digest: str
-    attempt: int
-
-    @override
-    def bound(self) -> tuple[bytes, ...]:
-        """Return what it is bound to."""
-        return (
-            lp(self.payload_digest),
-            lp(self.routing_class.value.encode()),
-            lp(self.tier.encode()),
-            lp(self.server_digest),
-            lp(self.policy_digest.encode()),
-            struct.pack(">B", self.attempt),
-        )
+    FORGED = "forged"
+    EXPIRED = "expired"
+    USED = "used"
+    FULL = "full"
+    PAYLOAD = "payload"
+    ROUTING_CLASS = "routing_class"
+    TIER = "tier"
+    KEY = "key"
+    RELEASE = "release"
+    POLICY = "policy"
+    SERVER = "server"
+    PARTY = "party"
+    ATTEMPT = "attempt"
+    NOT_REDEEMED = "not_redeemed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Wordless(Permit):
-    """The permit to seal a request without any query data to one enclave's keys.
+class PermitRefusedError(PermissionError):
+    """A permit is not minted, or is not valid for what is presented with it."""
 
-    Attributes:
-        enclave_key_digest: SHA-256 of the enclave's key list.
-        release_digest: SHA-256 of its release's manifest.
-    """
-
-    enclave_key_digest: bytes = field(repr=False)
-    release_digest: bytes = field(repr=False)
-
-    @override
-    def bound(self) -> tuple[bytes, ...]:
-        """Return what it is bound to."""
-        return lp(self.enclave_key_digest), lp(self.release_digest)
+    def __init__(self, refusal: PermitRefusal) -> None:
+        super().__init__(f"permit refused: {refusal.value}")
+        self.refusal = refusal
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CoverPermit(_Wordless):
-    """The permit to seal one cover request."""
-
-    label = b"curtilage/cover-permit/v1\0"
+# What a permit is for. Every field must be presented when it is redeemed, and has the
+# name of the refusal if it differs. Fields of bytes are SHA-256 digests: ``key`` of an
+# enclave's key list, ``release`` of its release's manifest, ``server`` of an address
+# and its credentials. Only the first two kinds have a field for a query's payload.
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ChallengePermit(_Wordless):
-    """The permit to seal one challenge."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EgressBinding:
+    """One payload, sealed to one enclave's keys, which one policy accepts."""
 
-    label = b"curtilage/challenge-permit/v1\0"
+    payload: bytes = field(repr=False)
+    key: bytes = field(repr=False)
+    release: bytes = field(repr=False)
+    policy: str
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FetchPermit(Permit):
-    """The permit to fetch public bytes once: evidence, or the mirror's key list.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerBinding:
+    """One payload, sent to one on-premises server."""
 
-    Attributes:
-        party: from whom.
-    """
+    payload: bytes = field(repr=False)
+    server: bytes = field(repr=False)
 
-    label = b"curtilage/fetch-permit/v1\0"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoverBinding:
+    """One cover request, sealed to one enclave's keys."""
+
+    key: bytes = field(repr=False)
+    release: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChallengeBinding:
+    """One challenge, sealed to one enclave's keys."""
+
+    key: bytes = field(repr=False)
+    release: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchBinding:
+    """One fetch of public bytes: evidence, or the mirror's key list."""
 
     party: Party
 
-    @override
-    def bound(self) -> tuple[bytes, ...]:
-        """Return what it is bound to."""
-        return (lp(self.party.value.encode()),)
+
+Binding: TypeAlias = (
+    EgressBinding | ServerBinding | CoverBinding | ChallengeBinding | FetchBinding
+)
+_B = TypeVar("_B", bound=Binding)
+_W = TypeVar("_W", CoverBinding, ChallengeBinding, FetchBinding)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt to have a query answered, and the policy that permits it."""
+
+    policy: str
+    routing_class: RoutingClass
+    tier: str
+    number: int  # from 0
+    exceptions: tuple[WireException, ...] = ()  # why it is sealed again
 
 
 @final
-class PermitDesk(EgressDesk):
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Permit(Generic[_B]):
+    """A permit; only a desk builds one, and it cannot be copied or changed."""
+
+    brand: InitVar[object]
+    id: bytes = field(repr=False)  # random
+    not_after_ms: int  # by the desk's clock
+    binding: _B
+    attempt: Attempt | None  # None where there is no query
+    mac: bytes = field(init=False, repr=False, default=b"")  # over the four above
+    _brand: object = field(init=False, repr=False)
+
+    def __post_init__(self, brand: object) -> None:
+        """Refuse to exist unless a desk made this."""
+        # An ``InitVar``: ``dataclasses.replace`` has no value to pass on.
+        if brand is not _BRAND:
+            raise TypeError("only a PermitDesk builds a permit")
+        object.__setattr__(self, "_brand", _BRAND)
+
+    @override
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse to be copied or pickled: each copy could be presented once."""
+        raise TypeError("a permit cannot be copied")
+
+
+EgressPermit: TypeAlias = Permit[EgressBinding]
+HousePermit: TypeAlias = Permit[ServerBinding]
+
+
+@final
+class PermitDesk:
     """Mints permits and redeems each once; one for a process, for one thread.
 
-    A permit is used up when it is presented, whether or not it holds: it cannot be
+    A permit is used up when it is presented, whether or not it is valid: it cannot be
     tried again with other bytes. Used permits are remembered until they expire; when
     there is no room for another, nothing is redeemed or used up. A clock that is set
     back by more than a permit's life voids all permits, since some used ones have been
@@ -154,7 +203,97 @@ class PermitDesk(EgressDesk):
         most: how many used permits are remembered.
     """
 
-    __slots__ = ()
+    __slots__ = ("_draw", "_expiries", "_key", "_latest_ms", "_most", "_open", "_used")
+
+    def __init__(
+        self, key: bytes, draw: Callable[[int], bytes], most: int = MOST_USED
+    ) -> None:
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"the key of a desk has {KEY_BYTES} bytes")
+        self._key = key
+        self._draw = draw
+        self._most = most
+        self._latest_ms = 0
+        self._used: set[bytes] = set()
+        self._expiries: list[tuple[int, bytes]] = []  # a heap of what is in ``_used``
+        # Redeemed permits after which the wire may still ask for another attempt; by
+        # identity, and dropped with the permit.
+        self._open: WeakSet[Permit[Any]] = WeakSet()
+
+    @override
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse to be copied: a copy would not know what was used."""
+        raise TypeError("a PermitDesk cannot be copied")
+
+    def mint(
+        self,
+        allowed: Allowed,
+        *,
+        tier: str,
+        enclave_key_digest: bytes,
+        release_digest: bytes,
+        attempt: int,
+        now_ms: int,
+    ) -> EgressPermit:
+        """Mint the permit for one attempt to ask an enclave.
+
+        Raises:
+            TypeError: ``allowed`` was not built by ``decide``.
+            PermitRefusedError: ``tier``, ``routing_class`` or ``attempt``.
+        """
+        permitted = require_allowed(allowed)
+        first = _attempt_at(tier, permitted, attempt)
+        # ``decide`` gives such a query no ``Allowed``. If it ever did so by mistake,
+        # the query would be stopped here.
+        if permitted.routing_class is RoutingClass.RESTRICTED:
+            raise PermitRefusedError(PermitRefusal.ROUTING_CLASS)
+        binding = EgressBinding(
+            payload=permitted.payload_digest,
+            key=enclave_key_digest,
+            release=release_digest,
+            policy=permitted.policy_digest,
+        )
+        return self._minted(binding, first, now_ms)
+
+    def mint_again(
+        self,
+        after: EgressPermit,
+        *,
+        exception: WireException,
+        enclave_key_digest: bytes,
+        release_digest: bytes,
+        now_ms: int,
+    ) -> EgressPermit:
+        """Mint the permit for the next attempt, where the wire asks for one.
+
+        Once after each attempt, and once per query for each reason: otherwise a relay
+        that repeats the reason would collect copies of a query. ``after``, the permit
+        of the attempt before, must be redeemed; it may have expired.
+
+        Raises:
+            TypeError: ``after`` was not built by a desk.
+            PermitRefusedError: ``forged``, ``not_redeemed``, ``attempt``, ``key``.
+        """
+        self._time(now_ms)  # where it is set back, the permit before is void
+        self._require(after, EgressBinding)
+        before = after.attempt
+        if before is None or after not in self._open:
+            raise PermitRefusedError(PermitRefusal.NOT_REDEEMED)
+        if before.number >= LAST_ATTEMPT or exception in before.exceptions:
+            raise PermitRefusedError(PermitRefusal.ATTEMPT)
+        # A refused date needs the same key, all else another. Reports of an unknown key
+        # or a missing node are outside the seal, where a relay can forge them: if the
+        # query were sealed to the same key again, the relay would have a second copy.
+        same = hmac.compare_digest(after.binding.key, enclave_key_digest)
+        if same is not (exception is WireException.DATE_REFUSED):
+            raise PermitRefusedError(PermitRefusal.KEY)
+        self._open.discard(after)
+        exceptions = (*before.exceptions, exception)
+        return self._minted(
+            replace(after.binding, key=enclave_key_digest, release=release_digest),
+            replace(before, number=before.number + 1, exceptions=exceptions),
+            now_ms,
+        )
 
     def mint_house(
         self,
@@ -165,120 +304,116 @@ class PermitDesk(EgressDesk):
         attempt: int,
         now_ms: int,
     ) -> HousePermit:
-        """Mint the permit for one attempt to ask an on-premises server.
-
-        Args:
-            allowed: the decision about the payload.
-            tier: one of ``allowed.tiers``.
-            server_digest: SHA-256 of the server's address and its credentials.
-            attempt: which one, from 0 to 255.
-            now_ms: the time.
-
-        Raises:
-            TypeError: ``allowed`` was not built by ``decide``, or is an
-                ``Allowed``.
-            PermitRefusedError: ``tier`` or ``attempt``.
-        """
+        """Mint one for an attempt at an on-premises server; raises as ``mint``."""
         permitted = require_allowed_in_house(allowed)
-        require_tier(tier, permitted.tiers)
-        require_attempt(attempt)
-        return self._issued(
-            HousePermit(
-                **self._head(now_ms),
-                payload_digest=permitted.payload_digest,
-                routing_class=permitted.routing_class,
-                tier=tier,
-                server_digest=require_digest(server_digest),
-                policy_digest=permitted.policy_digest,
-                attempt=attempt,
-            )
-        )
+        first = _attempt_at(tier, permitted, attempt)
+        binding = ServerBinding(payload=permitted.payload_digest, server=server_digest)
+        return self._minted(binding, first, now_ms)
 
-    def mint_cover(
-        self, *, enclave_key_digest: bytes, release_digest: bytes, now_ms: int
-    ) -> CoverPermit:
-        """Mint the permit for one cover request; digests and time as for ``mint``."""
-        return self._issued(
-            CoverPermit(
-                **self._head(now_ms),
-                enclave_key_digest=require_digest(enclave_key_digest),
-                release_digest=require_digest(release_digest),
-            )
-        )
+    def mint_without_query(self, binding: _W, *, now_ms: int) -> Permit[_W]:
+        """Mint the permit for one request that carries no query."""
+        if type(binding) not in {CoverBinding, ChallengeBinding, FetchBinding}:
+            raise TypeError("a permit for a query is minted from a decision")
+        return self._minted(binding, None, now_ms)
 
-    def mint_challenge(
-        self, *, enclave_key_digest: bytes, release_digest: bytes, now_ms: int
-    ) -> ChallengePermit:
-        """Mint the permit for one challenge; digests and time as for ``mint``."""
-        return self._issued(
-            ChallengePermit(
-                **self._head(now_ms),
-                enclave_key_digest=require_digest(enclave_key_digest),
-                release_digest=require_digest(release_digest),
-            )
-        )
+    def redeem(self, permit: Permit[_B], presented: _B, *, now_ms: int) -> None:
+        """Redeem a permit of this desk, just before sealing or sending.
 
-    def mint_fetch(self, party: Party, *, now_ms: int) -> FetchPermit:
-        """Mint the permit for one fetch of public bytes."""
-        return self._issued(
-            FetchPermit(
-                **self._head(now_ms),
-                party=party,
-            )
-        )
-
-    def redeem_house(
-        self,
-        permit: HousePermit,
-        *,
-        payload_digest: bytes,
-        server_digest: bytes,
-        now_ms: int,
-    ) -> None:
-        """Redeem the permit for the given payload and server, just before sending.
-
-        Args:
-            permit: of this desk.
-            payload_digest: SHA-256 of the exact bytes that are sent.
-            server_digest: of the server that is connected.
-            now_ms: the time.
+        What is presented describes the exact bytes and their recipient. It is computed
+        from these, never taken from the permit.
 
         Raises:
-            TypeError: as ``redeem``.
-            PermitRefusedError: as ``redeem``.
+            TypeError: no permit of this kind that a desk built.
+            PermitRefusedError: it is not valid, for these or any more.
         """
-        shown = self._spent(permit, HousePermit, now_ms)
-        compare(shown.payload_digest, payload_digest, PermitRefusal.PAYLOAD)
-        compare(shown.server_digest, server_digest, PermitRefusal.SERVER)
+        time_ms = self._time(now_ms)
+        self._require(permit, type(presented))
+        if not time_ms < permit.not_after_ms <= time_ms + LIFE_MS:
+            raise PermitRefusedError(PermitRefusal.EXPIRED)
+        if permit.id in self._used:
+            raise PermitRefusedError(PermitRefusal.USED)
+        # Forgotten only when expired, never for lack of room: otherwise filling the set
+        # would make a used permit valid again.
+        if len(self._used) >= self._most:
+            raise PermitRefusedError(PermitRefusal.FULL)
+        self._used.add(permit.id)
+        heapq.heappush(self._expiries, (permit.not_after_ms, permit.id))
+        given = _encoded(presented)
+        for name, bound in _encoded(permit.binding).items():
+            # In constant time: the duration must not reveal how far two digests agree.
+            if not hmac.compare_digest(bound, given[name]):
+                raise PermitRefusedError(PermitRefusal(name))
+        self._open.add(permit)
 
-    def redeem_cover(
-        self,
-        permit: CoverPermit,
-        *,
-        enclave_key_digest: bytes,
-        release_digest: bytes,
-        now_ms: int,
-    ) -> None:
-        """Redeem the permit for a cover request; raises as ``redeem``."""
-        shown = self._spent(permit, CoverPermit, now_ms)
-        keys = shown.enclave_key_digest, shown.release_digest
-        compare_keys(keys, enclave_key_digest, release_digest)
+    def _minted(self, binding: _B, attempt: Attempt | None, now_ms: int) -> Permit[_B]:
+        drawn = self._draw(ID_BYTES)
+        if len(drawn) != ID_BYTES:
+            raise ValueError(f"the id of a permit has {ID_BYTES} bytes")
+        for value in (getattr(binding, name) for name in binding.__slots__):
+            # An empty digest would compare equal to another empty one.
+            if isinstance(value, bytes) and len(value) != DIGEST_BYTES:
+                raise ValueError(f"a digest has {DIGEST_BYTES} bytes, not {len(value)}")
+        not_after_ms = self._time(now_ms) + LIFE_MS
+        permit = Permit(_BRAND, drawn, not_after_ms, binding, attempt)
+        object.__setattr__(permit, "mac", self._mac(permit))
+        return permit
 
-    def redeem_challenge(
-        self,
-        permit: ChallengePermit,
-        *,
-        enclave_key_digest: bytes,
-        release_digest: bytes,
-        now_ms: int,
-    ) -> None:
-        """Redeem the permit for a challenge; raises as ``redeem``."""
-        shown = self._spent(permit, ChallengePermit, now_ms)
-        keys = shown.enclave_key_digest, shown.release_digest
-        compare_keys(keys, enclave_key_digest, release_digest)
+    def _mac(self, permit: Permit[_B]) -> bytes:
+        """Return the MAC over the kind of a permit and all that it is bound to."""
+        expiry = struct.pack(">Q", permit.not_after_ms)
+        parts = [type(permit.binding).__name__.encode(), permit.id, expiry]
+        for each in (permit.binding, permit.attempt):
+            parts += _encoded(each).values() if each else ()
+        # Each behind its length, so that no byte can move from one into the next.
+        text = b"".join(struct.pack(">I", len(part)) + part for part in parts)
+        return hmac.digest(self._key, text, "sha256")
 
-    def redeem_fetch(self, permit: FetchPermit, *, party: Party, now_ms: int) -> None:
-        """Redeem the permit for a fetch; raises as ``redeem``."""
-        shown = self._spent(permit, FetchPermit, now_ms)
-        if shown.party is not party:
-            raise PermitRefusedError(PermitRefusal.PARTY)
+    def _require(self, permit: Permit[_B], kind: type[_B]) -> None:
+        """Refuse all but a permit of a kind that this desk minted, unchanged since."""
+        # As ``require_allowed``: ``type`` and not ``isinstance``, and the brand, which
+        # what ``__new__`` alone made does not have.
+        minted = getattr(permit, "_brand", None) is _BRAND and type(permit) is Permit
+        if not minted or type(permit.binding) is not kind:
+            raise TypeError(f"a permit for {kind.__name__} expected, minted by a desk")
+        # From another process, from before the clock was set back, or modified although
+        # permits are immutable.
+        if not hmac.compare_digest(permit.mac, self._mac(permit)):
+            raise PermitRefusedError(PermitRefusal.FORGED)
+
+    def _time(self, now_ms: int) -> int:
+        """Return the time, which never goes back, and forget what has expired."""
+        if now_ms < self._latest_ms - LIFE_MS:
+            # Set back: permits that expired by the old time, and were forgotten, would
+            # be valid again. Under a new key, no earlier permit is.
+            self._key = self._draw(KEY_BYTES)
+            self._used.clear()
+            self._expiries.clear()
+            self._latest_ms = now_ms
+        self._latest_ms = max(now_ms, self._latest_ms)
+        while self._expiries and self._expiries[0][0] <= self._latest_ms:
+            self._used.discard(heapq.heappop(self._expiries)[1])
+        return self._latest_ms
+
+
+def time_ms(now: datetime) -> int:
+    """Return an aware time as a desk counts it."""
+    return int(now.timestamp() * 1000)
+
+
+def _attempt_at(tier: str, permitted: Allowed | AllowedInHouse, number: int) -> Attempt:
+    """Return an attempt that is permitted."""
+    if tier not in permitted.tiers:
+        raise PermitRefusedError(PermitRefusal.TIER)
+    if not 0 <= number <= LAST_ATTEMPT:
+        raise PermitRefusedError(PermitRefusal.ATTEMPT)
+    return Attempt(permitted.policy_digest, permitted.routing_class, tier, number)
+
+
+def _encoded(bound: Binding | Attempt) -> dict[str, bytes]:
+    """Return each field in bytes, by name."""
+    encoded: dict[str, bytes] = {}
+    for name in bound.__slots__:
+        value: bytes | str | int | tuple[str, ...] = getattr(bound, name)
+        text = ",".join(value) if isinstance(value, tuple) else value
+        encoded[name] = text if isinstance(text, bytes) else str(text).encode()
+    return encoded
