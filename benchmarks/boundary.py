@@ -18,7 +18,7 @@ from typing import Final
 
 from benchmarks.report import Table, quantile
 from curtilage.client.boundary.redaction import redacted, vocabulary
-from curtilage.evaluation.statistics import Estimate, share
+from curtilage.lab.evaluation.statistics import Estimate, share
 
 SHARED: Final = Path(
     os.environ.get("CURTILAGE_SHARED", Path(__file__).resolve().parents[2] / "shared")

@@ -120,7 +120,7 @@ def test_the_wheel_carries_data_and_no_emulator(tmp_path: Path) -> None:
     assert "emulator" not in listed
     assert "emulated" not in listed
     # Who measures has a checkout: neither that nor the training comes with the library.
-    assert "evaluation/" not in listed
+    assert "lab/" not in listed
     assert "training" not in listed
 
 

@@ -162,13 +162,6 @@ PROCESS: Final[Table] = {
     "enclave_server/test_service.py": (),
     "enclave_server/test_service_attested.py": (),
     "end_to_end": (),
-    "evaluation/test_evaluation.py": (
-        "test_a_process_that_fails_in_any_way_keeps_the_query_home",
-    ),
-    # urllib3, which Presidio brings, tries a socket when it is imported.
-    "evaluation/test_stock_presidio.py": (
-        "test_a_model_finds_names_that_a_tokenizer_alone_does_not",
-    ),
     "fuzz/test_engine.py": (),
     "inference/test_default_model.py": (),
     "inference/test_engine.py": (),
@@ -178,6 +171,13 @@ PROCESS: Final[Table] = {
         "test_library_logs_nothing",
         "test_runtime_settings_are_made_before_the_library_loads",
         "test_the_packages_disk_cache_is_never_imported",
+    ),
+    "lab/evaluation/test_evaluation.py": (
+        "test_a_process_that_fails_in_any_way_keeps_the_query_home",
+    ),
+    # urllib3, which Presidio brings, tries a socket when it is imported.
+    "lab/evaluation/test_stock_presidio.py": (
+        "test_a_model_finds_names_that_a_tokenizer_alone_does_not",
     ),
     "privacy": (),
     "relay/test_access_keys.py": (

@@ -23,11 +23,11 @@ from curtilage.cli.terminal import (
 from curtilage.client.config import read_usable_policy
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.errors import ConfigError, UsageError
-from curtilage.evaluation.bench import Bench
-from curtilage.evaluation.figures import Evaluation, with_other_part
-from curtilage.evaluation.labelled import LABELS, read_labelled, write_sheet
-from curtilage.evaluation.rows import Part, Row
-from curtilage.evaluation.run import (
+from curtilage.lab.evaluation.bench import Bench
+from curtilage.lab.evaluation.figures import Evaluation, with_other_part
+from curtilage.lab.evaluation.labelled import LABELS, read_labelled, write_sheet
+from curtilage.lab.evaluation.rows import Part, Row
+from curtilage.lab.evaluation.run import (
     GROUPS,
     Choice,
     Doors,
@@ -36,9 +36,9 @@ from curtilage.evaluation.run import (
     profiles_of,
     sections_of,
 )
-from curtilage.evaluation.stock_presidio import StockPresidio, spacy_model
-from curtilage.evaluation.tables import in_markdown, markdown, table
-from curtilage.evaluation.timing import in_process
+from curtilage.lab.evaluation.stock_presidio import StockPresidio, spacy_model
+from curtilage.lab.evaluation.tables import in_markdown, markdown, table
+from curtilage.lab.evaluation.timing import in_process
 from curtilage.policy.document.load import load_profile
 from curtilage.policy.document.model import Policy, full_scan
 from curtilage.policy.errors import PolicyError

@@ -137,9 +137,9 @@ def command_of(called: str) -> Callable[[argparse.Namespace], int]:  # noqa: C90
             from curtilage.cli.demo import run
         case "evaluate":
             # Measuring is a developer's work; the installed package has no such part.
-            if importlib.util.find_spec("curtilage.evaluation") is None:
+            if importlib.util.find_spec("curtilage.lab") is None:
                 raise ClientError(
-                    "evaluate needs a source checkout (its folder evaluation/ is no "
+                    "evaluate needs a source checkout (its folder lab/ is no "
                     "part of the installed package); clone the project and run "
                     "`make setup`, then `.venv/bin/curtilage evaluate` there"
                 )
