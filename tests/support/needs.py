@@ -27,7 +27,6 @@ PROCESS: Final[Table] = {
         "test_with_the_embedded_model_what_may_be_sent_is_sent",
     ),
     "cli/policy/test_test_cases.py": (),
-    "cli/route/test_compare.py": ("test_a_tier_that_is_not_reached_answers_nothing",),
     "cli/route/test_explain.py": (
         "test_lines_are_explained_by_the_command",
         "test_the_command_never_shows_the_text",
@@ -171,6 +170,9 @@ PROCESS: Final[Table] = {
         "test_library_logs_nothing",
         "test_runtime_settings_are_made_before_the_library_loads",
         "test_the_packages_disk_cache_is_never_imported",
+    ),
+    "lab/commands/test_compare.py": (
+        "test_a_tier_that_is_not_reached_answers_nothing",
     ),
     "lab/evaluation/test_evaluation.py": (
         "test_a_process_that_fails_in_any_way_keeps_the_query_home",

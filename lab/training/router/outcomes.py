@@ -27,8 +27,8 @@ from typing import Any, Final
 from lab.training.router.drafts import SETS, Message, choices
 from lab.training.router.sources import Outcome
 
-from curtilage.cli.route.answered_file import read_answered
-from curtilage.cli.route.grading import Expected
+from curtilage.lab.commands.answered_file import read_answered
+from curtilage.lab.commands.grading import Expected
 
 FILE: Final = Path(__file__).with_name("outcomes.json")
 COUNTS: Final[Mapping[str, int]] = {

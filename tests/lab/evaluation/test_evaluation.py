@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from typing_extensions import override
 
-from curtilage.cli import evaluate
 from curtilage.cli import main as cli
 from curtilage.client.detection.detectors.all import own_equipment
 from curtilage.client.detection.inspection import prepare
 from curtilage.client.detection.spans import failure
 from curtilage.client.query import Query, single_query
+from curtilage.lab.commands import evaluate
 from curtilage.lab.evaluation import timing
 from curtilage.lab.evaluation.bench import (
     Bench,

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from lab.training.router.drafts import SHIPPED, added, questions
 
-from curtilage.cli.route.grading import Expected
 from curtilage.client.errors import ConfigError
 from curtilage.client.routing.estimate import Intent
 from curtilage.client.routing.estimators import open_estimator
 from curtilage.client.routing.thresholds import packed, read_shipped
+from curtilage.lab.commands.grading import Expected
 from support.drafts import THRESHOLDS, thresholds
 
 MESSAGES = [

@@ -15,10 +15,10 @@ from lab.training.router.outcomes import (
 )
 from lab.training.router.sources import Outcome
 
-from curtilage.cli.route.answered_file import AnsweredBy, AnsweredRow, line_of
-from curtilage.cli.route.grading import Expected
 from curtilage.client.answer import Delta
 from curtilage.client.local.catalogue import catalogue
+from curtilage.lab.commands.answered_file import AnsweredBy, AnsweredRow, line_of
+from curtilage.lab.commands.grading import Expected
 
 MESSAGES = [
     (f"I ask about number {number} of the {topic}, please.", topic)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from curtilage.cli.route.graded_file import GradedRow, read_graded
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.client.routing.estimate import Intent
+from curtilage.lab.commands.graded_file import GradedRow, read_graded
 
 CANARY = "canary-17c2"
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Generic
 
 from curtilage.cli.json_lines import object_of
-from curtilage.cli.route.graded_file import Row
 from curtilage.cli.terminal import err, plural
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.client.files import PRIVATE_FILE, locked, open_unshared
+from curtilage.lab.commands.graded_file import Row
 
 
 class Begun(Generic[Row]):

@@ -14,7 +14,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from curtilage.cli.route.graded_file import GradedRow, read_graded
 from curtilage.cli.start import config_from
 from curtilage.cli.terminal import (
     DONE,
@@ -49,6 +48,7 @@ from curtilage.client.routing.estimators import (
     open_estimator,
 )
 from curtilage.client.routing.health import PRIORS
+from curtilage.lab.commands.graded_file import GradedRow, read_graded
 from curtilage.policy.decision.tiers import TierKind
 from curtilage.policy.document.model import Policy
 

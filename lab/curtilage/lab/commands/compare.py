@@ -11,16 +11,6 @@ from statistics import median
 from time import monotonic
 from typing import Final, Protocol
 
-from curtilage.cli.route.begun_file import Begun, begun
-from curtilage.cli.route.graded_file import open_line, pair_line
-from curtilage.cli.route.grading import (
-    Asked,
-    Paired,
-    Question,
-    compared,
-    read_asked,
-    read_questions,
-)
 from curtilage.cli.start import config_from, registry, session_from
 from curtilage.cli.terminal import (
     DONE,
@@ -39,6 +29,16 @@ from curtilage.client.errors import ClientError, ConfigError, UsageError
 from curtilage.client.local.model import LocalModel, ModelChoice, resolve
 from curtilage.client.options import Require, RoutingOptions
 from curtilage.client.query import Query, Settings, single_query
+from curtilage.lab.commands.begun_file import Begun, begun
+from curtilage.lab.commands.graded_file import open_line, pair_line
+from curtilage.lab.commands.grading import (
+    Asked,
+    Paired,
+    Question,
+    compared,
+    read_asked,
+    read_questions,
+)
 from curtilage.policy.decision.tiers import Tier, TierKind
 
 TIER: Final = "tier:"

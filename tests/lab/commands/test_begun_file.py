@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from curtilage.cli.route.begun_file import Begun, begun
 from curtilage.client.errors import ConfigError, UsageError
+from curtilage.lab.commands.begun_file import Begun, begun
 
 HOW: dict[str, object] = {"model": "a", "max_tokens": 9}
 CANARY = "canary-52d0"

@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 
 from curtilage.cli import main as cli
-from curtilage.cli.route import compare as comparing
-from curtilage.cli.route.compare import (
+from curtilage.client.errors import UsageError
+from curtilage.client.local.model import LocalModel, ModelChoice
+from curtilage.client.query import Query
+from curtilage.inference.scripted import ScriptedEngine
+from curtilage.lab.commands import compare as comparing
+from curtilage.lab.commands.compare import (
     Pairs,
     Reply,
     results_of,
@@ -16,12 +20,8 @@ from curtilage.cli.route.compare import (
     words_of,
     written_pairs,
 )
-from curtilage.cli.route.graded_file import GradedRow, read_graded
-from curtilage.cli.route.grading import Asked, Expected, Question
-from curtilage.client.errors import UsageError
-from curtilage.client.local.model import LocalModel, ModelChoice
-from curtilage.client.query import Query
-from curtilage.inference.scripted import ScriptedEngine
+from curtilage.lab.commands.graded_file import GradedRow, read_graded
+from curtilage.lab.commands.grading import Asked, Expected, Question
 
 CANARY = "canary-3c55"
 

@@ -10,15 +10,15 @@ import pytest
 
 from curtilage.cli import main as cli
 from curtilage.cli import terminal
-from curtilage.cli.route.calibrate import (
+from curtilage.client.routing.ngram import load_weights
+from curtilage.client.routing.refit import Difference, Judgement, Ranking
+from curtilage.lab.commands.calibrate import (
     Calibrated,
     Certificate,
     Present,
     object_of,
     words_of,
 )
-from curtilage.client.routing.ngram import load_weights
-from curtilage.client.routing.refit import Difference, Judgement, Ranking
 
 CANARY = "canary-77f0"
 

@@ -6,14 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from curtilage.cli.route.answered_file import AnsweredRow, read_answered
-from curtilage.cli.route.calibrate import (
-    ALPHAS,
-    CannotCertifyError,
-    drawn,
-    require_numpy,
-    write_new,
-)
 from curtilage.cli.terminal import DONE, REFUSED, err, out, out_json, plural, progress
 from curtilage.client.audit.export import refuse_taken
 from curtilage.client.errors import UsageError
@@ -32,6 +24,14 @@ from curtilage.client.routing.certify import (
 )
 from curtilage.client.routing.thresholds import Thresholds, packed
 from curtilage.client.routing.verifier import looks_at, score_by
+from curtilage.lab.commands.answered_file import AnsweredRow, read_answered
+from curtilage.lab.commands.calibrate import (
+    ALPHAS,
+    CannotCertifyError,
+    drawn,
+    require_numpy,
+    write_new,
+)
 
 MIN_FITTED: Final = 200
 MOST_FITTED: Final = 2000

@@ -6,13 +6,13 @@ from typing import cast
 
 import pytest
 
-from curtilage.cli.route.grading import (
+from curtilage.client.errors import UsageError
+from curtilage.lab.commands.grading import (
     KINDS,
     Expected,
     compared,
     read_questions,
 )
-from curtilage.client.errors import UsageError
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from curtilage.cli import main as cli
-from curtilage.cli.route import advise as advising
-from curtilage.cli.route.advise import draft_words
 from curtilage.client.local.model import ModelChoice
 from curtilage.client.routing.estimate import Intent
 from curtilage.client.routing.estimators import shipped_thresholds
 from curtilage.client.routing.thresholds import Shipped, packed
 from curtilage.client.routing.trace import TraceLine, TraceOutcome
+from curtilage.lab.commands import advise as advising
+from curtilage.lab.commands.advise import draft_words
 from curtilage.policy.document.load import load_policy, load_profile
 from curtilage.policy.document.routing_plan import RoutingPlan, SpeculationPlan
 from support.drafts import THRESHOLDS

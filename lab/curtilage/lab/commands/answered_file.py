@@ -12,10 +12,10 @@ from math import isfinite
 from pathlib import Path
 from typing import Final, cast
 
-from curtilage.cli.route.begun_file import Begun, begun
-from curtilage.cli.route.graded_file import rows_in
 from curtilage.client.answer import Delta, TokenSignal
 from curtilage.client.errors import UsageError
+from curtilage.lab.commands.begun_file import Begun, begun
+from curtilage.lab.commands.graded_file import rows_in
 
 _KEYS: Final = ["finish", "grade", "model", "text", "tokens"]
 EXPECTED: Final = "a line that `curtilage route answer` wrote, with a grade from 0 to 1"

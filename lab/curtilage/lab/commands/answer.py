@@ -7,14 +7,6 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from curtilage.cli.route.answered_file import (
-    AnsweredBy,
-    AnsweredRow,
-    begun_answers,
-    line_of,
-)
-from curtilage.cli.route.begun_file import Begun
-from curtilage.cli.route.grading import Asked, read_asked
 from curtilage.cli.start import config_from, registry
 from curtilage.cli.terminal import DONE, REFUSED, HowFar, err, out, progress
 from curtilage.client.answer import Delta
@@ -24,6 +16,14 @@ from curtilage.client.errors import ClientError
 from curtilage.client.local.model import LocalModel, resolve, running_digest
 from curtilage.client.local.shape import read_shape
 from curtilage.client.query import Settings, single_query
+from curtilage.lab.commands.answered_file import (
+    AnsweredBy,
+    AnsweredRow,
+    begun_answers,
+    line_of,
+)
+from curtilage.lab.commands.begun_file import Begun
+from curtilage.lab.commands.grading import Asked, read_asked
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -8,19 +8,19 @@ import pytest
 
 from curtilage.cli import main as cli
 from curtilage.cli import terminal
-from curtilage.cli.route import answer as answering
-from curtilage.cli.route.answered_file import (
-    AnsweredBy,
-    AnsweredRow,
-    line_of,
-    read_answered,
-)
-from curtilage.cli.route.grading import Asked
 from curtilage.client.errors import UsageError
 from curtilage.client.files import locked
 from curtilage.client.local.model import LocalModel
 from curtilage.client.query import Settings
 from curtilage.inference.scripted import SCRIPTED_INFO, Script, ScriptedEngine
+from curtilage.lab.commands import answer as answering
+from curtilage.lab.commands.answered_file import (
+    AnsweredBy,
+    AnsweredRow,
+    line_of,
+    read_answered,
+)
+from curtilage.lab.commands.grading import Asked
 from support.drafts import written
 
 BY = AnsweredBy(

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from curtilage.cli.route.graded_file import GradedRow, read_graded
 from curtilage.cli.route.stats import amounts_of, figures_of, read_named
 from curtilage.cli.start import config_from, registry
 from curtilage.cli.terminal import DONE, err, out, out_json, plural, progress
@@ -38,6 +37,7 @@ from curtilage.client.routing.estimators import open_estimator
 from curtilage.client.routing.router import UNFIT
 from curtilage.client.routing.thresholds import Thresholds, Unfit
 from curtilage.client.routing.trace import TraceLine
+from curtilage.lab.commands.graded_file import GradedRow, read_graded
 from curtilage.policy.decision.tiers import TierKind
 from curtilage.policy.document.model import Policy
 from curtilage.policy.document.routing_plan import RoutingPlan, Speculating

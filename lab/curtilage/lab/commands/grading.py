@@ -8,9 +8,9 @@ from math import comb
 from pathlib import Path
 from typing import Final, cast
 
-from curtilage.cli.route.graded_file import Row, rows_in
 from curtilage.client.errors import UsageError
 from curtilage.client.routing.certify import lower_bound, upper_bound
+from curtilage.lab.commands.graded_file import Row, rows_in
 
 KINDS: Final = ("equals", "contains", "regex", "json", "choice")
 MAX_ANSWER_CHARS: Final = 8000  # of an answer, so much is looked at
