@@ -28,6 +28,8 @@ PROCESS: Final[Table] = {
     ),
     "cli/policy/test_test_cases.py": (),
     "cli/route/test_explain.py": (
+        "test_a_model_of_ones_own_has_an_assumed_quality",
+        "test_a_model_of_the_catalogue_counts_before_it_is_here",
         "test_lines_are_explained_by_the_command",
         "test_the_command_never_shows_the_text",
         "test_where_no_enclave_is_named_what_is_chosen_is_not_what_will_be",

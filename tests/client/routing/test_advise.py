@@ -274,3 +274,17 @@ def test_a_dummy_is_as_long_as_what_was_answered_outside(
 
 def test_without_cover_traffic_there_is_nothing_to_tell() -> None:
     assert told(USUAL).cover == ()
+
+
+def test_an_answer_of_another_tier_than_the_chosen_one_shows_no_choice() -> None:
+    """Without an enclave everything is local, and nothing is saved by routing."""
+    forced = replace(LINE, tier="device", fallback="no_enclave_named")
+    advice = told([*USUAL, *[forced] * 50])
+    assert advice.forced == 50
+    assert replace(advice, forced=0) == told(USUAL)
+    unreachable = replace(LINE, tier="device", why="unavailable")
+    with pytest.raises(UsageError, match="shows a choice"):
+        told([forced, unreachable])
+    rejected = replace(LINE, fallback="draft_rejected")
+    observed = replace(HOME, fallback="no_enclave_named")
+    assert told([*USUAL, rejected, observed]).forced == 0

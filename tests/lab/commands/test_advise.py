@@ -29,7 +29,7 @@ CANARY = "canary-90d1"
 def graded(tmp_path: Path, many: int = 600) -> Path:
     path = tmp_path / "graded.jsonl"
     rows = [
-        {"text": CANARY, "weak": float(at < 480), "strong": 1, "score": -at}
+        {"text": f"{CANARY} {at}", "weak": float(at < 480), "strong": 1, "score": -at}
         for at in range(many)
     ]
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), "utf-8")

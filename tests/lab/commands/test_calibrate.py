@@ -19,6 +19,7 @@ from curtilage.lab.commands.calibrate import (
     object_of,
     words_of,
 )
+from curtilage.lab.commands.graded_file import read_graded
 
 CANARY = "canary-77f0"
 
@@ -29,11 +30,11 @@ def data(
     """Questions whose verb says how often the local model fails, not as one expects."""
     drawn = random.Random(4)  # noqa: S311 - repeatable, no secret
     rows: list[dict[str, object]] = []
-    for _ in range(count):
+    for at in range(count):
         hard = drawn.random() < 0.4
         good = drawn.random() < (0.1 if hard else weak)
         row: dict[str, object] = {
-            "text": f"{CANARY}: {'rename' if hard else 'reconcile'} the ledger",
+            "text": f"{CANARY}: {'rename' if hard else 'reconcile'} ledger {at}",
             "weak": int(good),
             "strong": 1,
         }
@@ -52,7 +53,7 @@ def mixed(folder: Path, count: int, *, told_by: str, seed: int = 5) -> str:
     """Questions whose gain is told by a word, by their length, or by nothing."""
     drawn = random.Random(seed)  # noqa: S311 - repeatable, no secret
     rows: list[dict[str, object]] = []
-    for _ in range(count):
+    for at in range(count):
         subject, longer = drawn.choice(SUBJECTS), drawn.randrange(4)
         hard = {
             "word": 0.6 if subject in SUBJECTS[:3] else 0.08,
@@ -61,7 +62,7 @@ def mixed(folder: Path, count: int, *, told_by: str, seed: int = 5) -> str:
         }[told_by]
         text = (
             f"Please {drawn.choice(VERBS)} the {subject} {drawn.choice(ENDS)}"
-            f"{' and then say what follows from it' * longer}, {CANARY}."
+            f"{' and then say what follows from it' * longer}, {CANARY} {at}."
         )
         rows.append(
             {"text": text, "weak": int(drawn.random() >= hard),
@@ -130,7 +131,8 @@ def test_a_strong_tier_that_is_no_better_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "graded.jsonl"
-    path.write_text('{"text": "a", "weak": 1, "strong": 0.5}\n' * 500, "utf-8")
+    lines = [f'{{"text": "{at}", "weak": 1, "strong": 0.5}}' for at in range(500)]
+    path.write_text("\n".join(lines), "utf-8")
     said = refused(capsys, str(path), tmp_path / "out")
     assert "answer everything with the local model" in said
 
@@ -312,10 +314,61 @@ def test_the_grade_that_is_good_enough_can_be_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "graded.jsonl"
-    row = {"text": "a", "weak": 0.6, "strong": 1, "score": 0}
-    rows = [json.dumps(row | {"score": at}) for at in range(600)]
+    row = {"weak": 0.6, "strong": 1}
+    rows = [json.dumps(row | {"text": f"{at}", "score": at}) for at in range(600)]
     path.write_text("\n".join(rows), "utf-8")
     given = ["route", "calibrate", "--data", str(path), "--json"]
     assert cli.main(given) == 0
     assert json.loads(capsys.readouterr().out)["bad"] == 0
     assert cli.main([*given, "--good", "0.7"]) == 1
+
+
+def test_a_question_that_is_repeated_counts_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else the half that judges would have been learned by heart from the other."""
+    drawn = random.Random(8)  # noqa: S311 - repeatable, no secret
+    rows = [
+        {"text": f"{CANARY}: {subject} {verb}", "weak": int(drawn.random() < 0.5),
+         "strong": 1}
+        for subject in SUBJECTS for verb in VERBS
+    ]  # fmt: skip
+    path = tmp_path / "graded.jsonl"
+    lines = [json.dumps(row) for row in rows * 20]
+    lines[-1] = lines[-1].replace("castle", " CASTLE ")
+    path.write_text("\n".join(lines), "utf-8")
+    said = refused(capsys, str(path), tmp_path / "out")
+    assert "1120 lines have 56 different questions" in said
+    assert "56 graded questions; it takes 150 at least" in said
+
+
+def test_grades_of_a_repeated_question_are_averaged(tmp_path: Path) -> None:
+    path = tmp_path / "graded.jsonl"
+    path.write_text(
+        '{"text": "a b", "weak": 1, "strong": 1, "score": 2}\n'
+        '{"text": "A  b ", "weak": 0, "strong": 0.5, "score": 4}\n'
+        '{"text": "c", "weak": 0, "strong": 1, "score": 1}\n',
+        "utf-8",
+    )
+    said: list[str] = []
+    first, second = read_graded(path, said.append)
+    assert (first.text, first.weak, first.strong, first.score) == ("a b", 0.5, 0.75, 3)
+    assert second.text == "c"
+    assert len(said) == 1
+
+
+def test_a_missing_folder_is_named_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = data(tmp_path, 10)
+    out = str(tmp_path / "nowhere" / "out")
+    assert cli.main(["route", "calibrate", "--data", path, "--out", out]) == 2
+    assert "there is no such folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("grade", ["0", "-3", "2", "nan", "good"])
+def test_a_grade_is_a_share(grade: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["route", "calibrate", "--data", "x", "--good", grade])
+    assert ended.value.code == 2
+    assert "--good" in capsys.readouterr().err

@@ -21,10 +21,10 @@ MODEL = {
 }
 
 
-def row(sure: float, *, good: bool, tokens: int = 20) -> dict[str, Any]:
+def row(sure: float, *, good: bool, tokens: int = 20, at: int = 0) -> dict[str, Any]:
     """An answer of one sureness."""
     return {
-        "text": f"{CANARY}?",
+        "text": f"{CANARY} {at}?",
         "tokens": [[f"{CANARY} ", -(1 - sure), 4 * sure]] * tokens,
         "finish": "stop",
         "grade": float(good),
@@ -36,11 +36,11 @@ def rows_of(count: int, *, told_apart: float = 1.0) -> list[dict[str, Any]]:
     """Answers of which the sure ones are good: always, or as often as chance has it."""
     drawn = random.Random(5)  # noqa: S311 - repeatable, no secret
     rows: list[dict[str, Any]] = []
-    for _ in range(count):
+    for at in range(count):
         sure = drawn.random()
         told = drawn.random() < told_apart
         good = sure > 0.4 if told else drawn.random() < 0.6
-        rows.append(row(sure, good=good))
+        rows.append(row(sure, good=good, at=at))
     return rows
 
 
@@ -130,7 +130,7 @@ def test_a_score_that_tells_nothing_apart_is_refused(
 def test_answers_that_are_all_good_teach_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = file_of(tmp_path, [row(0.9, good=True)] * 700)
+    data = file_of(tmp_path, [row(0.9, good=True, at=at) for at in range(700)])
     assert "nothing can be learned" in refused(capsys, data, tmp_path / "out")
 
 
@@ -138,9 +138,9 @@ def test_an_answer_that_is_not_sound_is_never_accepted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Even where all others may be: of the largest share there is no first one left."""
-    empty = row(0.9, good=False, tokens=0)
-    good = [row(each / 1000, good=each % 100 > 0) for each in range(950)]
-    data = file_of(tmp_path, [*good, *[empty] * 50])
+    good = [row(at / 1000, good=at % 100 > 0, at=at) for at in range(950)]
+    empty = [row(0.9, good=False, tokens=0, at=at) for at in range(950, 1000)]
+    data = file_of(tmp_path, [*good, *empty])
     assert cli.main(["route", "certify", "--data", data, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["threshold"] == 0
@@ -187,3 +187,13 @@ def test_no_share_is_no_error_rate(
     shown = capsys.readouterr()
     assert "--alpha" in shown.err
     assert not shown.out
+
+
+def test_of_several_answers_to_one_question_the_first_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = rows_of(300)
+    data = file_of(tmp_path, rows * 3)
+    said = refused(capsys, data, tmp_path / "out")
+    assert "900 answers are to 300 different questions" in said
+    assert "300 graded answers; it takes" in said

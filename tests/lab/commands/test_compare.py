@@ -84,7 +84,8 @@ def test_no_question_and_no_answer_is_shown() -> None:
 def data(tmp_path: Path) -> str:
     path = tmp_path / "tasks.jsonl"
     line = {"text": CANARY, "expect": {"regex": "."}}
-    path.write_text(f"{json.dumps(line)}\n" * 2, "utf-8")
+    lines = [line | {"text": f"{CANARY} {at}"} for at in range(2)]
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in lines), "utf-8")
     return str(path)
 
 
@@ -139,7 +140,7 @@ def test_graded_pairs_are_written_for_calibrate(
     out = tmp_path / "graded.jsonl"
     lines = [
         {"text": CANARY, "expect": {"regex": "."}},
-        {"text": CANARY, "expect": {"equals": "no such answer"}},
+        {"text": f"{CANARY} 2", "expect": {"equals": "no such answer"}},
     ]
     Path(data).write_text("".join(f"{json.dumps(each)}\n" for each in lines), "utf-8")
     given = ["route", "compare", "--data", data, "--max-tokens", "4", "--margin", "100"]
@@ -150,7 +151,7 @@ def test_graded_pairs_are_written_for_calibrate(
     assert out.stat().st_mode & 0o077 == 0
     assert read_graded(out) == (
         GradedRow(text=CANARY, weak=1.0, strong=1.0),
-        GradedRow(text=CANARY, weak=0.0, strong=0.0),
+        GradedRow(text=f"{CANARY} 2", weak=0.0, strong=0.0),
     )
 
 
@@ -160,9 +161,8 @@ def test_a_is_the_weak_side(tmp_path: Path) -> None:
         "A": [reply("no"), reply("yes"), None],
         "B": [reply("yes")] * 3,
     }
-    assert written_pairs(path, [question("mail")] * 3, replies) == Pairs(
-        graded=2, open=0
-    )
+    asked = [replace(question("mail"), text=f"{CANARY} {at}") for at in range(3)]
+    assert written_pairs(path, asked, replies) == Pairs(graded=2, open=0)
     pairs = [(row.weak, row.strong) for row in read_graded(path)]
     assert pairs == [(0.0, 1.0), (1.0, 1.0)]
 
@@ -170,7 +170,8 @@ def test_a_is_the_weak_side(tmp_path: Path) -> None:
 def test_what_a_person_grades_has_both_answers(tmp_path: Path) -> None:
     path = tmp_path / "graded.jsonl"
     asked: list[Asked | Question]
-    asked = [question("mail"), Asked(text=CANARY, task="letters", expected=None)]
+    letter = f"{CANARY}, a letter"
+    asked = [question("mail"), Asked(text=letter, task="letters", expected=None)]
     replies = {
         "A": [reply("yes"), reply("Dear A")],
         "B": [reply("yes"), reply("Hello")],
@@ -184,7 +185,7 @@ def test_what_a_person_grades_has_both_answers(tmp_path: Path) -> None:
     first, _ = path.read_text("utf-8").splitlines()
     graded = json.dumps(line | {"weak": 0.5, "strong": 1})
     path.write_text(f"{first}\n{graded}\n", "utf-8")
-    assert read_graded(path)[1] == GradedRow(text=CANARY, weak=0.5, strong=1.0)
+    assert read_graded(path)[1] == GradedRow(text=letter, weak=0.5, strong=1.0)
 
 
 def test_what_a_person_grades_counts_for_neither_side() -> None:

@@ -173,11 +173,12 @@ def amounts_of(flag: str, text: str | None) -> dict[str, float]:
     amounts: dict[str, float] = {}
     for part in (text or "").split(",") if text else ():
         name, _, amount = part.partition("=")
+        twice = name in amounts
         try:
             amounts[name] = float(amount)
         except ValueError:
             amounts[name] = -1.0
-        if not 0 <= amounts[name] < MOST:
+        if twice or not 0 <= amounts[name] < MOST:
             raise UsageError(f"{flag} needs TIER=NUMBER,TIER=NUMBER")
     return amounts
 

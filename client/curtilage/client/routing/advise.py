@@ -15,7 +15,7 @@ from math import ceil, exp, log2, sqrt
 from statistics import NormalDist, median
 from typing import Final
 
-from curtilage.client.errors import UsageError
+from curtilage.client.errors import FailureReason, UsageError
 from curtilage.client.routing.certify import MIN_GRADED, lower_bound, upper_bound
 from curtilage.client.routing.trace import (
     TOKENS,
@@ -23,6 +23,7 @@ from curtilage.client.routing.trace import (
     TraceOutcome,
     below,
 )
+from curtilage.client.routing.utility import Reason
 from curtilage.policy.decision.tiers import TierKind
 
 Draw = Callable[[], float]
@@ -181,6 +182,8 @@ class Advice:
     Attributes:
         queries: lines that a tier answered.
         unanswered: queries that had no answer.
+        forced: queries that another tier than the chosen one answered, because that
+            one could not be reached. They show no choice, and are not counted further.
         days: from the first line to the last, one at least.
         queries_per_day: of all devices.
         tokens_per_day: of all devices; the sizes are classes, so it is an interval.
@@ -200,6 +203,7 @@ class Advice:
 
     queries: int
     unanswered: int
+    forced: int
     days: float
     queries_per_day: float
     tokens_per_day: Interval
@@ -250,9 +254,15 @@ def advise(
             among ``tiers``.
     """
     said = list(lines)
-    ways = [_way_of(line) for line in said if line.answered]
-    if not ways:
+    answered = [line for line in said if line.answered]
+    if not answered:
         raise UsageError("no line of the trace tells of an answer")
+    ways = [_way_of(line) for line in answered if not _is_forced(line)]
+    if not ways:
+        raise UsageError(
+            "no line of the trace shows a choice: the tier that was chosen could never "
+            "be reached, and another one answered; see `curtilage route stats`"
+        )
     used = {name for each in ways for name in (each.before, each.after)}
     if unknown := used - {each.id for each in tiers}:
         raise UsageError(
@@ -293,6 +303,7 @@ def advise(
     return Advice(
         queries=len(ways),
         unanswered=sum(each.outcome is TraceOutcome.REFUSED for each in said),
+        forced=len(answered) - len(ways),
         days=days,
         queries_per_day=len(ways) * scale,
         tokens_per_day=tokens,
@@ -389,6 +400,15 @@ def _way_of(line: TraceLine) -> _Way:
         before=line.permitted[-1] if line.permitted else used,
         after=line.would_choose or used,
     )
+
+
+def _is_forced(line: TraceLine) -> bool:
+    """Return whether another tier answered than the one that was chosen."""
+    if line.would_choose is not None:  # while the policy observes
+        return False
+    # A draft that was rejected is the way that routing takes.
+    failed = line.fallback not in {None, FailureReason.DRAFT_REJECTED}
+    return failed or line.why == Reason.UNAVAILABLE
 
 
 def _one_kind(intents: Iterable[str]) -> bool:

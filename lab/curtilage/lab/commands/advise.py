@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.devices < 1:
         raise UsageError("--devices is at least 1")
     lines = read_named(arguments.trace)
-    rows = () if arguments.graded is None else read_graded(Path(arguments.graded))
+    rows = () if arguments.graded is None else read_graded(Path(arguments.graded), err)
     if 0 < len(rows) < MIN_GRADED:
         err(
             f"{arguments.graded}: {len(rows)} graded {plural(len(rows), 'question')}, "
@@ -259,6 +259,11 @@ def words_of(
         f"{advice.days:.1f} days, "
         f"{advice.unanswered:,} {plural(advice.unanswered, 'question')} without one"
     )
+    if advice.forced:
+        yield (
+            f"          {advice.forced:,} {plural(advice.forced, 'answer')} of another "
+            "tier than the chosen one, which could not be reached: not counted below"
+        )
     tokens = advice.tokens_per_day
     yield (
         f"volume    {advice.queries_per_day:,.0f} questions and {tokens.low:,.0f} to "

@@ -27,7 +27,7 @@ from curtilage.cli.terminal import (
 )
 from curtilage.client.assemble import estimator_of, router_for
 from curtilage.client.audit.export import new_file, refuse_taken
-from curtilage.client.errors import UsageError
+from curtilage.client.errors import ConfigError, UsageError
 from curtilage.client.parts import UnavailableLocal
 from curtilage.client.query import single_query
 from curtilage.client.routing.advise import repeatable
@@ -155,11 +155,12 @@ class Calibrated:
 
 def run(arguments: argparse.Namespace) -> int:
     """Calibrate; exit 1, and write nothing, where nothing is gained by it."""
-    rows = read_graded(Path(arguments.data))
+    rows = read_graded(Path(arguments.data), err)
     # Files are often sorted, and what comes first is of another kind.
     rows = tuple(rows[at] for at in drawn(len(rows)))
     path: str | None = arguments.out
     if path is not None:
+        require_folder(path)
         if rows and rows[0].score is not None:
             raise UsageError(
                 "the file's own scores are judged: there is nothing to write"
@@ -243,6 +244,12 @@ def object_of(
         "certificates": [asdict(each) for each in found.promised],
         "sha256": digest,
     }
+
+
+def require_folder(path: str | None) -> None:
+    """Refuse a path in a folder that does not exist, before any work is done."""
+    if path is not None and not Path(path).absolute().parent.is_dir():
+        raise ConfigError(f"{path}: there is no such folder")
 
 
 def write_new(path: str, data: bytes) -> str:

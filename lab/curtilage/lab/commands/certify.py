@@ -1,7 +1,7 @@
 """``curtilage route certify``: from which score on a draft may be the answer."""
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -29,9 +29,11 @@ from curtilage.lab.commands.calibrate import (
     ALPHAS,
     CannotCertifyError,
     drawn,
+    require_folder,
     require_numpy,
     write_new,
 )
+from curtilage.lab.commands.graded_file import same_question
 
 MIN_FITTED: Final = 200
 MOST_FITTED: Final = 2000
@@ -60,7 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--alpha lies between 0 and 1")
     path: str | None = arguments.out
     refuse_taken(path)
-    rows = read_answered(Path(arguments.data))
+    require_folder(path)
+    rows = each_once(read_answered(Path(arguments.data)), err)
     if not arguments.json and rows:
         # First, and whatever comes of it: no score can do better than that.
         for line in least_words(_bad_share(rows, arguments.good)):
@@ -100,6 +103,19 @@ def object_of(found: Certified, digest: str | None) -> dict[str, object]:
         "threshold": thresholds.threshold,
         "sha256": digest,
     }
+
+
+def each_once(
+    rows: Sequence[AnsweredRow], notify: Callable[[str], None]
+) -> list[AnsweredRow]:
+    """Return the first answer to each question: what is judged must be independent."""
+    first = {same_question(row.text): row for row in reversed(rows)}
+    if len(first) < len(rows):
+        notify(
+            f"{len(rows)} answers are to {len(first)} different "
+            f"{plural(len(first), 'question')}; the first to each counts"
+        )
+    return [row for row in rows if first[same_question(row.text)] is row]
 
 
 def certify(rows: Sequence[AnsweredRow], *, alpha: float, good: float) -> Certified:

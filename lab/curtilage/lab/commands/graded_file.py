@@ -1,13 +1,15 @@
 """Graded questions, as a file has them: lines of JSON, read strictly."""
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
+from statistics import fmean
 from typing import Final, TypeVar
 
 from curtilage.cli.json_lines import object_of
+from curtilage.cli.terminal import plural
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.client.files import open_ordinary
 from curtilage.client.routing.estimate import Intent
@@ -100,8 +102,17 @@ def _line(value: dict[str, object]) -> bytes:
     return json.dumps(value).encode() + b"\n"
 
 
-def read_graded(path: Path) -> tuple[GradedRow, ...]:
-    """Read graded questions.
+def read_graded(
+    path: Path, notify: Callable[[str], None] = lambda _: None
+) -> tuple[GradedRow, ...]:
+    """Read graded questions, each once.
+
+    Equal questions are one, with the mean of their grades: a fit that has seen one of
+    them has seen them all, and a bound holds for as many as are independent.
+
+    Args:
+        path: the file.
+        notify: takes a notice of questions that are repeated.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -117,7 +128,31 @@ def read_graded(path: Path) -> tuple[GradedRow, ...]:
         rows.append(row)
     if len({row.score is None for row in rows}) > 1:
         raise UsageError(f"{path}: some lines have a score, and others have none")
-    return tuple(rows)
+    found: dict[str, list[GradedRow]] = {}
+    for row in rows:
+        found.setdefault(same_question(row.text), []).append(row)
+    if len(found) < len(rows):
+        notify(
+            f"{path}: {len(rows)} lines have {len(found)} different "
+            f"{plural(len(found), 'question')}; equal ones count as one, with the mean "
+            "of their grades"
+        )
+    return tuple(map(_joined, found.values()))
+
+
+def same_question(text: str) -> str:
+    """Return what equal questions have in common: not their blanks and capitals."""
+    return " ".join(text.split()).casefold()
+
+
+def _joined(rows: Sequence[GradedRow]) -> GradedRow:
+    scores = [row.score for row in rows if row.score is not None]
+    return replace(
+        rows[0],
+        weak=fmean(row.weak for row in rows),
+        strong=fmean(row.strong for row in rows),
+        score=fmean(scores) if scores else None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
