@@ -9,7 +9,7 @@ from scipy.sparse.linalg import lsqr
 
 from curtilage.client.routing.features import BUCKETS, CUES, features_of
 from curtilage.client.routing.ngram import even_dense
-from curtilage.client.routing.refit import DENSE_SCALE, PENALTY, PLAIN
+from curtilage.lab.routing.refit import DENSE_SCALE, PENALTY, PLAIN
 
 INTENT_DENSE_SCALE = 0.05
 INTENT_INVERSE_PENALTY = 60.0

@@ -44,7 +44,7 @@ from curtilage.client.routing.estimate import (
 from curtilage.client.routing.estimators import FILE
 from curtilage.client.routing.features import VERSION
 from curtilage.client.routing.ngram import Weights, prior_of
-from curtilage.client.routing.refit import packed
+from curtilage.lab.routing.refit import packed
 
 # Whether a model follows a program by hand cannot be told from the program: the set
 # says how much is gained on such tasks, not on which of them.

@@ -11,7 +11,6 @@ import pytest
 from curtilage.cli import main as cli
 from curtilage.cli import terminal
 from curtilage.client.routing.ngram import load_weights
-from curtilage.client.routing.refit import Difference, Judgement, Ranking
 from curtilage.lab.commands.calibrate import (
     Calibrated,
     Certificate,
@@ -20,6 +19,7 @@ from curtilage.lab.commands.calibrate import (
     words_of,
 )
 from curtilage.lab.commands.graded_file import read_graded
+from curtilage.lab.routing.refit import Difference, Judgement, Ranking
 
 CANARY = "canary-77f0"
 

@@ -31,7 +31,8 @@ say how much may be kept local with a guarantee.
 
 {GRADED}
 
-It takes 150 different ones at least; equal questions count as one. Two things are said, apart from each other:
+It takes 150 different ones at least; equal questions count as one. Two things are
+said, apart from each other:
 
   - whether the fitted estimator ranks questions better than chance (the lower bound of
     its APGR), than the rules and than the policy's estimator, judged by fits that had

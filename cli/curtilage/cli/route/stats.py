@@ -12,7 +12,7 @@ from curtilage.cli.start import config_from
 from curtilage.cli.terminal import DONE, out, out_json, plural
 from curtilage.client.audit.directory import state_folder
 from curtilage.client.errors import EXPLAINED, UsageError
-from curtilage.client.routing.advise import TierFigures
+from curtilage.client.routing.figures import TierFigures
 from curtilage.client.routing.health import PRIORS
 from curtilage.client.routing.trace import (
     TIMES_MS,

@@ -15,7 +15,16 @@ from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageErr
 from curtilage.client.local.model import resolve, running_digest
 from curtilage.client.parts import UnavailableLocal
 from curtilage.client.query import single_query
-from curtilage.client.routing.advise import (
+from curtilage.client.routing.bounds import lower_bound
+from curtilage.client.routing.drift import Drift
+from curtilage.client.routing.estimate import Estimate
+from curtilage.client.routing.estimators import open_estimator
+from curtilage.client.routing.figures import TierFigures
+from curtilage.client.routing.router import UNFIT
+from curtilage.client.routing.thresholds import Thresholds, Unfit
+from curtilage.client.routing.trace import TraceLine
+from curtilage.lab.commands.graded_file import GradedRow, read_graded
+from curtilage.lab.routing.advise import (
     PROMISED_AT_HOME,
     PROMISED_SAVING,
     SMALL_QUERIES,
@@ -26,18 +35,10 @@ from curtilage.client.routing.advise import (
     Interval,
     Judged,
     Spent,
-    TierFigures,
     advise,
     repeatable,
 )
-from curtilage.client.routing.certify import MIN_GRADED, lower_bound
-from curtilage.client.routing.drift import Drift
-from curtilage.client.routing.estimate import Estimate
-from curtilage.client.routing.estimators import open_estimator
-from curtilage.client.routing.router import UNFIT
-from curtilage.client.routing.thresholds import Thresholds, Unfit
-from curtilage.client.routing.trace import TraceLine
-from curtilage.lab.commands.graded_file import GradedRow, read_graded
+from curtilage.lab.routing.certify import MIN_GRADED
 from curtilage.policy.decision.tiers import TierKind
 from curtilage.policy.document.model import Policy
 from curtilage.policy.document.routing_plan import RoutingPlan, Speculating

@@ -30,31 +30,31 @@ from curtilage.client.audit.export import new_file, refuse_taken
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.client.parts import UnavailableLocal
 from curtilage.client.query import single_query
-from curtilage.client.routing.advise import repeatable
-from curtilage.client.routing.certify import (
+from curtilage.client.routing.estimate import RulesEstimator
+from curtilage.client.routing.estimators import (
+    FILE,
+    FOLDER,
+    open_estimator,
+)
+from curtilage.client.routing.health import PRIORS
+from curtilage.lab.commands.graded_file import GradedRow, read_graded
+from curtilage.lab.routing.advise import repeatable
+from curtilage.lab.routing.certify import (
     DELTA,
     MIN_GRADED,
+    MOST_FITTED,
     Bound,
     Graded,
     bounds_of,
     certified,
     least_abstention,
 )
-from curtilage.client.routing.estimate import RulesEstimator
-from curtilage.client.routing.estimators import (
-    FILE,
-    FOLDER,
-    MOST_FITTED,
-    open_estimator,
-)
-from curtilage.client.routing.health import PRIORS
-from curtilage.lab.commands.graded_file import GradedRow, read_graded
 from curtilage.policy.decision.tiers import TierKind
 from curtilage.policy.document.model import Policy
 
 if TYPE_CHECKING:  # they need numpy, which is an extra
-    from curtilage.client.routing import refit
     from curtilage.client.routing.ngram import Weights
+    from curtilage.lab.routing import refit
 
 ALPHAS: Final = (0.05, 0.10, 0.15, 0.20, 0.30)
 SEED: Final = 1  # the same file is cut into the same parts
@@ -195,7 +195,7 @@ def _written(found: Calibrated, path: str) -> str | None:
     """Write what is to be used, and return its digest."""
     if found.weights is None:
         return None
-    from curtilage.client.routing.refit import packed  # noqa: PLC0415 - numpy
+    from curtilage.lab.routing.refit import packed  # noqa: PLC0415 - numpy
 
     return write_new(path, packed(found.weights))
 
@@ -361,8 +361,8 @@ def _certified(
 
 
 def _fitted(rows: Sequence[GradedRow], *, good: float, present: Present) -> Calibrated:
-    from curtilage.client.routing import refit  # noqa: PLC0415 - needs numpy
     from curtilage.client.routing.ngram import load_weights  # noqa: PLC0415
+    from curtilage.lab.routing import refit  # noqa: PLC0415 - needs numpy
 
     package = resources.files("curtilage.client.routing")
     shipped = load_weights(package.joinpath(FOLDER, FILE).read_bytes())
@@ -424,7 +424,7 @@ def _others(
 
 
 def _needs(weights: "Weights", rows: Sequence[GradedRow]) -> Iterator[float]:
-    from curtilage.client.routing import refit  # noqa: PLC0415 - needs numpy
+    from curtilage.lab.routing import refit  # noqa: PLC0415 - needs numpy
 
     far = HowFar(logged=True)
     for number, row in enumerate(rows, start=1):

@@ -10,20 +10,8 @@ from curtilage.cli.terminal import DONE, REFUSED, err, out, out_json, plural, pr
 from curtilage.client.audit.export import refuse_taken
 from curtilage.client.errors import UsageError
 from curtilage.client.routing.answer_features import FEATURES_SHA256
-from curtilage.client.routing.certify import (
-    DELTA,
-    GRID,
-    MIN_GRADED,
-    Bound,
-    Graded,
-    auroc,
-    bounds_of,
-    certified,
-    least_abstention,
-    upper_bound,
-)
+from curtilage.client.routing.bounds import upper_bound
 from curtilage.client.routing.thresholds import Thresholds, packed
-from curtilage.client.routing.verifier import looks_at, score_by
 from curtilage.lab.commands.answered_file import AnsweredRow, read_answered
 from curtilage.lab.commands.calibrate import (
     ALPHAS,
@@ -34,6 +22,18 @@ from curtilage.lab.commands.calibrate import (
     write_new,
 )
 from curtilage.lab.commands.graded_file import same_question
+from curtilage.lab.routing.certify import (
+    DELTA,
+    GRID,
+    MIN_GRADED,
+    Bound,
+    Graded,
+    auroc,
+    bounds_of,
+    certified,
+    least_abstention,
+)
+from curtilage.lab.routing.scores import looks_at, score_by
 
 MIN_FITTED: Final = 200
 MOST_FITTED: Final = 2000
@@ -137,7 +137,7 @@ def certify(rows: Sequence[AnsweredRow], *, alpha: float, good: float) -> Certif
         looks = [looks_at(each.text, each.deltas, each.finish) for each in rows]
     bad = [_is_bad(each, good) for each in rows]
     require_numpy()
-    from curtilage.client.routing.answer_heads import fit_heads  # noqa: PLC0415
+    from curtilage.lab.routing.answer_heads import fit_heads  # noqa: PLC0415
 
     try:
         with progress(f"learning from {half} of them"):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from curtilage.client.errors import UsageError
-from curtilage.client.routing.certify import lower_bound, upper_bound
+from curtilage.client.routing.bounds import lower_bound, upper_bound
 from curtilage.lab.commands.graded_file import Row, rows_in
 
 KINDS: Final = ("equals", "contains", "regex", "json", "choice")

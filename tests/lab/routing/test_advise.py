@@ -7,19 +7,19 @@ from dataclasses import replace
 import pytest
 
 from curtilage.client.errors import UsageError
-from curtilage.client.routing.advise import (
+from curtilage.client.routing.figures import TierFigures
+from curtilage.client.routing.trace import TraceLine, TraceOutcome
+from curtilage.lab.routing.advise import (
     Advice,
     Against,
     CoverShape,
     Judged,
-    TierFigures,
     advise,
     feasible_at,
     proportion,
     quality_at,
     repeatable,
 )
-from curtilage.client.routing.trace import TraceLine, TraceOutcome
 from curtilage.policy.decision.tiers import RoutingClass, TierKind
 from support.route_traces import LINE as TRACE_LINE
 

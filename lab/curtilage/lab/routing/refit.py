@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from curtilage.client.routing.estimate import prompt_tokens
-from curtilage.client.routing.estimators import MOST_FITTED
 from curtilage.client.routing.features import (
     BUCKETS,
     CUES,
@@ -36,6 +35,7 @@ from curtilage.client.routing.ngram import (
     raw_scores,
     standard_gain,
 )
+from curtilage.lab.routing.certify import MOST_FITTED
 
 CHANCE: Final = 0.5
 PENALTY: Final = 15.0

@@ -8,10 +8,10 @@ from importlib import resources
 import numpy as np
 import pytest
 
-from curtilage.client.routing import refit
-from curtilage.client.routing.advise import repeatable
 from curtilage.client.routing.estimators import FILE, FOLDER
 from curtilage.client.routing.ngram import NgramEstimator, Weights, load_weights
+from curtilage.lab.routing import refit
+from curtilage.lab.routing.advise import repeatable
 
 EASY = ("rename", "restyle", "reorder", "relabel")
 HARD = ("reconcile", "refute", "reconstruct", "rederive")

@@ -15,7 +15,7 @@ from curtilage.client.routing.answer_features import NAMES, Seen
 from curtilage.client.routing.verifier import LOOKS, Head
 
 Looks = tuple[tuple[int, Seen], ...]
-"""What ``verifier.looks_at`` returns."""
+"""What ``scores.looks_at`` returns."""
 LEAST: Final = 80
 """Of fewer answers that came to a look, it has no head of its own."""
 

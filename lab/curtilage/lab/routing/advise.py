@@ -16,7 +16,8 @@ from statistics import NormalDist, median
 from typing import Final
 
 from curtilage.client.errors import FailureReason, UsageError
-from curtilage.client.routing.certify import MIN_GRADED, lower_bound, upper_bound
+from curtilage.client.routing.bounds import lower_bound, upper_bound
+from curtilage.client.routing.figures import TierFigures
 from curtilage.client.routing.trace import (
     TOKENS,
     TraceLine,
@@ -24,6 +25,7 @@ from curtilage.client.routing.trace import (
     below,
 )
 from curtilage.client.routing.utility import Reason
+from curtilage.lab.routing.certify import MIN_GRADED
 from curtilage.policy.decision.tiers import TierKind
 
 Draw = Callable[[], float]
@@ -57,23 +59,6 @@ class Interval:
     low: float
     value: float
     high: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TierFigures:
-    """What a tier costs.
-
-    Attributes:
-        id: its name in policy and trace.
-        kind: what it is.
-        microusd_per_mtok: of a million tokens, read or written.
-        joules_per_token: energy, likewise; None: not known.
-    """
-
-    id: str
-    kind: TierKind
-    microusd_per_mtok: int
-    joules_per_token: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

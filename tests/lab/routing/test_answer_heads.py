@@ -4,9 +4,10 @@ import pytest
 
 from curtilage.client.answer import Delta
 from curtilage.client.routing.answer_features import NAMES, Seen
-from curtilage.client.routing.answer_heads import LEAST, Looks, fit_heads
-from curtilage.client.routing.certify import Graded, auroc
-from curtilage.client.routing.verifier import LOOKS, looks_at, score_by
+from curtilage.client.routing.verifier import LOOKS
+from curtilage.lab.routing.answer_heads import LEAST, Looks, fit_heads
+from curtilage.lab.routing.certify import Graded, auroc
+from curtilage.lab.routing.scores import looks_at, score_by
 from support.drafts import written
 
 
