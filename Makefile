@@ -5,7 +5,7 @@ ARGS ?=
 MODEL ?=
 # Newer versions of a library than the pinned one report home (docs/decisions/0026).
 export ORT_DISABLE_TELEMETRY := 1
-PARTS := sandbox wire attest inference policy client transparency evaluation cli relay enclave_server
+PARTS := sandbox wire attest inference policy client transparency lab cli relay enclave_server
 CODE := $(PARTS) dev deploy/image benchmarks tools tests
 
 .DEFAULT_GOAL := help
@@ -64,10 +64,10 @@ bench: setup-dev ## Measure everything, or ARGS="wire attest relay starve added 
 	@PYTHONPATH=dev:tests $(BIN)/python -m benchmarks $(ARGS)
 
 train-guard: ## Train the model that finds names and topics again (an hour; needs the data sets; ARGS=--multilingual)
-	@PYTHON=$(PYTHON) evaluation/training/train.sh $(ARGS)
+	@PYTHON=$(PYTHON) lab/training/train.sh $(ARGS)
 
 train-router: setup-dev ## Learn the router's weights again (minutes; needs the data sets), and measure them
-	@$(BIN)/python -m evaluation.training.router.train \
+	@$(BIN)/python -m lab.training.router.train \
 		--data $(or $(CURTILAGE_SHARED),../shared)/data --out client/curtilage/client/routing/weights
 
 fuzz: setup-dev ## Coverage-guided bytes at every parser (ARGS="--seconds 600" each)

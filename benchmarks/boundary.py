@@ -22,7 +22,7 @@ from benchmarks.report import Table, quantile
 from curtilage.client.boundary.ladder import Rung, narrowed
 from curtilage.client.boundary.redaction import redacted, vocabulary
 from curtilage.client.query import Message, Query
-from curtilage.evaluation.statistics import Estimate, share
+from curtilage.lab.evaluation.statistics import Estimate, share
 from curtilage.policy.decision.conversation import History
 from curtilage.policy.decision.tiers import RoutingClass
 
@@ -98,12 +98,14 @@ def measure_follow_ups() -> Table:
             )
             for language in dict.fromkeys(each for each, _ in every)
         ),
-        note="evaluation/curtilage/evaluation/texts/follow_ups.jsonl",
+        note="lab/curtilage/lab/evaluation/texts/follow_ups.jsonl",
     )
 
 
 def _follow_ups() -> Iterator[dict[str, Any]]:
-    file = resources.files("curtilage.evaluation").joinpath("texts", "follow_ups.jsonl")
+    file = resources.files("curtilage.lab.evaluation").joinpath(
+        "texts", "follow_ups.jsonl"
+    )
     yield from map(json.loads, file.read_text("utf-8").splitlines())
 
 

@@ -65,7 +65,7 @@ def _quality() -> Table:
     if not (data / "routing").is_dir():
         note = "NOT MEASURED: the data sets are not there; set CURTILAGE_SHARED"
         return Table(title=title, columns=("set",), rows=(("none",),), note=note)
-    entry = "evaluation.training.router.measure"
+    entry = "lab.training.router.measure"
     done = subprocess.run(
         [sys.executable, "-m", entry, "--data", str(data), "--all"],
         cwd=ROOT,

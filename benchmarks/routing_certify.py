@@ -24,7 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.report import Table
-from curtilage.client.routing.certify import (
+from curtilage.client.routing.drift import BETS, Drift
+from curtilage.lab.routing.certify import (
     Bound,
     Graded,
     auroc,
@@ -32,7 +33,6 @@ from curtilage.client.routing.certify import (
     certified,
     least_abstention,
 )
-from curtilage.client.routing.drift import BETS, Drift
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 REPETITIONS: Final = 200

@@ -16,12 +16,13 @@ from typing import Final
 
 from benchmarks.report import Table, quantile
 from benchmarks.routing_certify import KEPT, kept_row, mixtral, responses, scored
-from curtilage.cli.route.answered_file import read_answered
 from curtilage.client.answer import Delta, TokenSignal
 from curtilage.client.routing.answer_features import MAX_CHARS, NAMES
-from curtilage.client.routing.answer_heads import Looks, fit_heads
-from curtilage.client.routing.certify import Graded, auroc
-from curtilage.client.routing.verifier import Head, looks_at, score_by
+from curtilage.client.routing.verifier import Head
+from curtilage.lab.commands.answered_file import read_answered
+from curtilage.lab.routing.answer_heads import Looks, fit_heads
+from curtilage.lab.routing.certify import Graded, auroc
+from curtilage.lab.routing.scores import looks_at, score_by
 
 SPLITS: Final = 20
 SIGNALS: Final = frozenset(NAMES[: NAMES.index("log characters")])

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 BESIDE_THE_PARTS = {"dev", "deploy/image", "benchmarks", "tools", "tests"}
-NOT_INSTALLED = {"evaluation"}
+NOT_INSTALLED = {"lab"}
 ROOT = Path(__file__).resolve().parents[1]
 
 

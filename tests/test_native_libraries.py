@@ -20,7 +20,7 @@ from curtilage.policy.document.load import load_profile
 ROOT = Path(__file__).resolve().parents[1]
 CODE = (
     *("sandbox", "wire", "attest", "inference", "policy", "client", "relay"),
-    *("enclave_server", "transparency", "evaluation", "cli"),
+    *("enclave_server", "transparency", "lab", "cli"),
     *("dev", "deploy", "benchmarks", "tools"),
 )
 TABLE = "## What native libraries could do"

@@ -53,7 +53,7 @@ USERS: Final = {"door": 64010, "evidence": 64011, "serve": 64012}
 OTHER_PARTIES: Final = (
     "curtilage/cli",
     "curtilage/client",
-    "curtilage/evaluation",
+    "curtilage/lab",
     "curtilage/policy",
     "curtilage/relay",
     "curtilage/transparency",

@@ -17,8 +17,8 @@ from curtilage.cli.parser import GROUPS, PARTS, build_parser
 from curtilage.cli.release.parser import HEAD_SUFFIX
 from curtilage.cli.terminal import Commands
 from curtilage.client.audit.record import Outcome
-from curtilage.evaluation import run
-from curtilage.evaluation.rows import Part
+from curtilage.lab.evaluation import run
+from curtilage.lab.evaluation.rows import Part
 from curtilage.transparency import log
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,7 +35,7 @@ SLOW = {
     "curtilage.attest.verify",
     "curtilage.client.assemble",
     "curtilage.client.session",
-    "curtilage.evaluation",
+    "curtilage.lab",
     "curtilage.policy.document.model",
     "curtilage.transparency.files",
 }

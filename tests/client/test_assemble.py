@@ -15,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from curtilage.attest.log.model_manifest import ModelFiles
-from curtilage.cli import evaluate, examine
+from curtilage.cli import examine
 from curtilage.cli import main as cli
 from curtilage.client import assemble as assembling
 from curtilage.client.assemble import house_keys, inspector_from
@@ -31,6 +31,7 @@ from curtilage.client.routing.trace import model_tag
 from curtilage.client.session import Session
 from curtilage.inference.errors import ModelFileError
 from curtilage.inference.scripted import ScriptedEngine
+from curtilage.lab.commands import evaluate
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.document.load import load_policy, load_profile
 from curtilage.policy.document.model import Policy

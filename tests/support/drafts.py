@@ -7,10 +7,10 @@ from typing import Final
 
 from curtilage.client.answer import Delta, Finished, TokenSignal
 from curtilage.client.routing.answer_features import FEATURES_SHA256, NAMES
-from curtilage.client.routing.certify import GRID
 from curtilage.client.routing.thresholds import Thresholds
 from curtilage.client.routing.verifier import LOOKS, Head
 from curtilage.inference.scripted import SCRIPTED_INFO
+from curtilage.lab.routing.certify import GRID
 
 STOPPED: Final = Finished(finish_reason="stop", prompt_tokens=9, completion_tokens=9)
 

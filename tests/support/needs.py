@@ -27,8 +27,9 @@ PROCESS: Final[Table] = {
         "test_with_the_embedded_model_what_may_be_sent_is_sent",
     ),
     "cli/policy/test_test_cases.py": (),
-    "cli/route/test_compare.py": ("test_a_tier_that_is_not_reached_answers_nothing",),
     "cli/route/test_explain.py": (
+        "test_a_model_of_ones_own_has_an_assumed_quality",
+        "test_a_model_of_the_catalogue_counts_before_it_is_here",
         "test_lines_are_explained_by_the_command",
         "test_the_command_never_shows_the_text",
         "test_where_no_enclave_is_named_what_is_chosen_is_not_what_will_be",
@@ -162,13 +163,6 @@ PROCESS: Final[Table] = {
     "enclave_server/test_service.py": (),
     "enclave_server/test_service_attested.py": (),
     "end_to_end": (),
-    "evaluation/test_evaluation.py": (
-        "test_a_process_that_fails_in_any_way_keeps_the_query_home",
-    ),
-    # urllib3, which Presidio brings, tries a socket when it is imported.
-    "evaluation/test_stock_presidio.py": (
-        "test_a_model_finds_names_that_a_tokenizer_alone_does_not",
-    ),
     "fuzz/test_engine.py": (),
     "inference/test_default_model.py": (),
     "inference/test_engine.py": (),
@@ -178,6 +172,16 @@ PROCESS: Final[Table] = {
         "test_library_logs_nothing",
         "test_runtime_settings_are_made_before_the_library_loads",
         "test_the_packages_disk_cache_is_never_imported",
+    ),
+    "lab/commands/test_compare.py": (
+        "test_a_tier_that_is_not_reached_answers_nothing",
+    ),
+    "lab/evaluation/test_evaluation.py": (
+        "test_a_process_that_fails_in_any_way_keeps_the_query_home",
+    ),
+    # urllib3, which Presidio brings, tries a socket when it is imported.
+    "lab/evaluation/test_stock_presidio.py": (
+        "test_a_model_finds_names_that_a_tokenizer_alone_does_not",
     ),
     "privacy": (),
     "relay/test_access_keys.py": (

@@ -1,5 +1,5 @@
 """The program ``curtilage``: one module or folder a command; it reads flags and prints.
 
-Calls the client, the evaluation and the transparency log, and decides nothing itself.
-Nothing of ours imports it.
+Calls the client and the transparency log, and decides nothing itself. Only the
+laboratory imports it.
 """

@@ -34,6 +34,16 @@ OFFLINE = frozenset(
     | {f"models rollout {each}" for each in ("rollback", "status", "take")}
 )
 """Commands that see texts, or what was decided of them, and need nobody."""
+LABORATORY = frozenset(
+    {"evaluate"}
+    | {f"route {each}" for each in ("advise", "answer", "calibrate", "certify")}
+    | {"route compare"}
+)
+"""Commands of ``curtilage.lab``, which is not part of the product."""
+NO_LABORATORY = (
+    "needs the laboratory, which is not installed: run `pip install . ./lab` in a "
+    "source checkout of this version, or `make setup` there and `.venv/bin/curtilage`"
+)
 INTERRUPTED = 130  # as shells say: 128 and the number of SIGINT
 
 
@@ -135,15 +145,6 @@ def command_of(called: str) -> Callable[[argparse.Namespace], int]:  # noqa: C90
             from curtilage.cli.decide import run
         case "demo":
             from curtilage.cli.demo import run
-        case "evaluate":
-            # Measuring is a developer's work; the installed package has no such part.
-            if importlib.util.find_spec("curtilage.evaluation") is None:
-                raise ClientError(
-                    "evaluate needs a source checkout (its folder evaluation/ is no "
-                    "part of the installed package); clone the project and run "
-                    "`make setup`, then `.venv/bin/curtilage evaluate` there"
-                )
-            from curtilage.cli.evaluate import run
         case "explain" | "policy explain":
             from curtilage.cli.explain import run
         case "models add":
@@ -212,24 +213,20 @@ def command_of(called: str) -> Callable[[argparse.Namespace], int]:  # noqa: C90
             from curtilage.cli.release.witness import run_cosign as run
         case "release witness init":
             from curtilage.cli.release.witness import run_init as run
-        case "route advise":
-            from curtilage.cli.route.advise import run
-        case "route calibrate":
-            from curtilage.cli.route.calibrate import run
-        case "route compare":
-            from curtilage.cli.route.compare import run
         case "route explain":
             from curtilage.cli.route.explain import run
         case "route feedback":
             from curtilage.cli.route.feedback import run
         case "route stats":
             from curtilage.cli.route.stats import run
-        case "route answer":
-            from curtilage.cli.route.answer import run
-        case "route certify":
-            from curtilage.cli.route.certify import run
         case "serve":
             from curtilage.cli.serve import run
+        case _ if called in LABORATORY:
+            if importlib.util.find_spec("curtilage.lab") is None:
+                raise ClientError(f"{called} {NO_LABORATORY}")
+            from curtilage.lab.commands.table import command_of as laboratory
+
+            run = laboratory(called)
         case _:
             raise AssertionError(called)  # tests try every command
     return run

@@ -162,7 +162,7 @@ def text_from(words: list[str]) -> str:
                 "with `- < FILE`"
             )
         text = data.decode("utf-8", "surrogateescape").strip()
-    if not text:
+    if not text.strip():
         raise UsageError("there is no text; give `-` to read it, or give it as words")
     return text
 

@@ -37,7 +37,7 @@ DEFAULT_PORT = 8642
 MAX_PORT = 65535
 MAX_PARALLEL: Final = 64
 DEFAULT_LIMIT: Final = 2000
-# ``curtilage.evaluation`` says the same, and tests compare: it is not everywhere.
+# ``curtilage.lab.evaluation`` says the same, and tests compare: it is not everywhere.
 PARTS: Final = ("all", "developed", "held-out")
 APART: Final = "apart"  # what is held out, and what is not beside it
 GROUPS: Final = (

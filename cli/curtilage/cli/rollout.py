@@ -32,7 +32,7 @@ from curtilage.client.local.rollout import (
     Rollout,
     Standing,
 )
-from curtilage.client.routing.certify import lower_bound, upper_bound
+from curtilage.client.routing.bounds import lower_bound, upper_bound
 from curtilage.client.routing.trace import model_tag, read_grades
 from curtilage.transparency.publisher import moment_of
 

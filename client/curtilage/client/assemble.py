@@ -30,7 +30,7 @@ from curtilage.client.errors import (
 )
 from curtilage.client.house.server import HouseServer
 from curtilage.client.house.settings import HouseSettings, house_settings
-from curtilage.client.local.catalogue import by_digest
+from curtilage.client.local.catalogue import by_digest, known
 from curtilage.client.local.machine import is_metered, on_battery
 from curtilage.client.local.model import (
     LocalModel,
@@ -44,6 +44,7 @@ from curtilage.client.parts import (
     AnswersLocally,
     ClientParts,
     UnavailableLocal,
+    demonstrates,
     known_model,
 )
 from curtilage.client.queue.deferred_store import DeferredStore, queue_store
@@ -231,11 +232,22 @@ async def local_model(config: ClientConfig) -> AnswersLocally:
 
 
 def unloaded_model(config: ClientConfig) -> AnswersLocally:
-    """Return the local model that would answer, without reading its file."""
+    """Return the local model that would answer, without reading its file.
+
+    A model of the catalogue that is not here yet counts as it would if it were.
+
+    Raises:
+        ConfigError: nothing here or in the catalogue has the name.
+    """
     try:
         return _named_model(config)
     except (LocalUnavailableError, ConfigError) as error:
-        return UnavailableLocal(str(error))
+        if config.model is None:
+            return UnavailableLocal(str(error))
+        entry = known(config.model)
+        if entry is None:
+            raise ConfigError(str(error)) from None
+        return UnavailableLocal(str(error), sha256=entry.sha256)
 
 
 def _named_model(config: ClientConfig) -> LocalModel:
@@ -352,6 +364,7 @@ def router_for(policy: Policy, local: AnswersLocally) -> Router | None:
         clock=time.monotonic,
         home_tokens=lambda: local.context_tokens,
         home_quality=lambda: _quality_of(local),
+        demonstrates=lambda: demonstrates(local),
         device=lambda: Device(on_battery=on_battery(), metered=is_metered()),
         thresholds=thresholds_of(plan),
         shipped=shipped_of(plan),

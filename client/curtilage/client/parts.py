@@ -124,15 +124,16 @@ class UnavailableLocal:
         reason: what is missing and what to do.
         model_id: stands where a model's name would.
         context_tokens: nothing that anybody could exceed.
-        digests: nothing that runs.
+        digests: of a model that is known and would run; None: nothing would.
     """
 
     model_id = "none"
     context_tokens: int | None = None
     digests: tuple[str, str | None] | None = None
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, *, sha256: str | None = None) -> None:
         self.reason = reason
+        self.digests = None if sha256 is None else (sha256, None)
 
     async def generate(
         self, query: Query, *, signals: bool = False

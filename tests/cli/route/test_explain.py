@@ -307,3 +307,47 @@ def test_lines_go_with_no_other_text(
 ) -> None:
     assert cli.main(["route", "explain", *more, "--jsonl"]) == 2
     assert "--jsonl takes the texts from its lines" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("model", "quality"), [("qwen2.5-0.5b", "30"), ("qwen2.5-1.5b", "67")]
+)
+def test_a_model_of_the_catalogue_counts_before_it_is_here(
+    model: str, quality: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["route", "explain", "How tall is the tower?", "--model", model]
+    assert cli.main(given) == 0
+    assert f"quality {quality} of 100" in capsys.readouterr().out
+
+
+def test_a_model_of_ones_own_has_an_assumed_quality(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "own.gguf"
+    own.write_bytes(b"GGUF")
+    given = ["route", "explain", "How tall is the tower?", "--model", str(own)]
+    assert cli.main([*given, "--model-sha256", "ab" * 32]) == 0
+    assert "not in the catalogue: quality 60 of 100" in capsys.readouterr().out
+
+
+def test_a_model_that_nothing_knows_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = ["route", "explain", "How tall is the tower?", "--model", "gibberish"]
+    assert cli.main(given) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "no model is registered" in shown.err
+
+
+@pytest.mark.parametrize("words", ["", "   "])
+def test_blanks_are_no_text(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["route", "explain", words]) == 2
+    assert "there is no text" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("tokens", ["0", "-5", "some"])
+def test_an_answer_has_a_token(tokens: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["route", "explain", "x", "--max-tokens", tokens])
+    assert ended.value.code == 2

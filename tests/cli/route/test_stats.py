@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from curtilage.cli import main as cli
-from curtilage.cli.route.stats import stats_of, trace_path
+from curtilage.cli.route.stats import amounts_of, stats_of, trace_path
+from curtilage.client.errors import UsageError
 from curtilage.client.routing.trace import TraceFile, TraceOutcome
 from support.route_traces import LINE, written
 
@@ -118,3 +119,8 @@ def test_without_a_name_it_is_ones_own(
     TraceFile(path).append(LINE)
     assert cli.main(["route", "stats"]) == 0
     assert "enclave" in capsys.readouterr().out
+
+
+def test_a_tier_has_one_price() -> None:
+    with pytest.raises(UsageError, match="--prices needs"):
+        amounts_of("--prices", "enclave=1.5,enclave=2")

@@ -233,3 +233,15 @@ def test_where_one_is_permitted_there_is_no_line(only: Tier) -> None:
     routed = router(0.3).route(mask, QUERY, conversation=b"")
     assert routed.standing is None
     assert routed.choice.order == (only,)
+
+
+def test_no_prior_makes_a_demonstration_a_useful_model() -> None:
+    plan = router(0.1, quality=670).plan
+    asked = Router(
+        plan,
+        Fixed(0.1),
+        clock=lambda: 0.0,
+        home_quality=lambda: 30,
+        demonstrates=lambda: True,
+    )
+    assert asked.views()["device"].quality_permille == 30

@@ -526,6 +526,7 @@ def test_tiers_are_refused_with_their_line(tiers: str, path: str, said: str) -> 
             "rules have no 'file'",
         ),
         ("weights_permille: {risk: 1001}", "weights_permille.risk", "equal to 1000"),
+        ("aim:", "aim", "one of local_percent, quality_loss_permille"),
         ("aim: {}", "aim", "one of local_percent, quality_loss_permille"),
         ("aim: {local_percent: 9, cost_per_1000: 1}", "aim", "exactly one of"),
         ("aim: {local_percent: 101}", "aim.local_percent", "equal to 100"),

@@ -27,7 +27,7 @@ from curtilage.client.assemble import estimator_of, router_for, unloaded_model
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import UsageError
 from curtilage.client.files import open_named
-from curtilage.client.parts import demonstrates
+from curtilage.client.parts import AnswersLocally, demonstrates, known_model
 from curtilage.client.query import Query, Settings, single_query
 from curtilage.client.routing.estimate import Estimate, Estimator
 from curtilage.client.routing.estimators import open_estimator
@@ -39,6 +39,7 @@ from curtilage.policy.decision.classes import STALE_POLICY
 from curtilage.policy.decision.decide import Assessment, assess
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import DEFAULT
+from curtilage.policy.decision.tiers import TierKind
 from curtilage.policy.document.model import Policy
 from curtilage.policy.document.routing_plan import Aim
 from curtilage.policy.explain.decision import (
@@ -61,8 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
     config = config_from(arguments)
     settings = Settings(max_tokens=arguments.max_tokens)
     query = replace(single_query(text), settings=settings)
-    decision = asyncio.run(_decided(config, query))
     model = unloaded_model(config)
+    decision = asyncio.run(_decided(config, query))
     router = router_for(config.policy, model)
     routed = None if router is None else routed_by(router, decision, query)
     nobody = not decision.permitted.tiers or (routed and not routed.choice.order)
@@ -75,6 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
         if demonstrates(model):
             words = "\n          ".join(demonstration_words(config.policy, router))
             out(f"model     {words}")
+        elif assumed := _assumed_words(router, model):
+            out(f"model     {assumed}")
         may_leave = decision.route in {Route.ENCLAVE, Route.DEIDENTIFY}
         if may_leave and config.policy.attestation is None:
             out(f"          {NO_ENCLAVE}")
@@ -105,9 +108,25 @@ def _run_lines(arguments: argparse.Namespace) -> int:
     if demonstrates(model):
         words = "; ".join(demonstration_words(config.policy, router))
         err(f"the local model is {words}")
+    elif assumed := _assumed_words(router, model):
+        err(f"the local model is {assumed}")
     if unread:
         err(f"{unread} {plural(unread, 'line')} could not be read")
     return COULD_NOT if unread else DONE
+
+
+def _assumed_words(router: Router | None, model: AnswersLocally) -> str | None:
+    """Return what is assumed of a model whose quality nothing states, or None."""
+    if router is None or known_model(model) is not None:
+        return None
+    local = [t for t in router.plan.tiers if t.kind is TierKind.IN_PROCESS]
+    if not local or local[0].priors.quality_permille is not None:
+        return None
+    quality = router.views()[local[0].id].quality_permille / 10
+    return (
+        f"not in the catalogue: quality {quality:g} of 100 is assumed "
+        "(routing.tiers: priors.quality_permille states another)"
+    )
 
 
 def rows_by(

@@ -31,7 +31,8 @@ say how much may be kept local with a guarantee.
 
 {GRADED}
 
-It takes 150 of them at least. Two things are said, apart from each other:
+It takes 150 different ones at least; equal questions count as one. Two things are
+said, apart from each other:
 
   - whether the fitted estimator ranks questions better than chance (the lower bound of
     its APGR), than the rules and than the policy's estimator, judged by fits that had
@@ -203,10 +204,25 @@ def _add_data(parser: argparse.ArgumentParser, what: str) -> None:
     )
 
 
+def _grade(text: str) -> float:
+    """Read a grade or a share: above 0, and at most 1."""
+    value = float(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError("expected a number above 0, at most 1")
+    return value
+
+
+def _tokens(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("expected 1 or more")
+    return value
+
+
 def _add_good(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--good",
-        type=float,
+        type=_grade,
         default=0.5,
         metavar="GRADE",
         help="an answer graded lower than this is bad (default %(default)s)",
@@ -216,7 +232,7 @@ def _add_good(parser: argparse.ArgumentParser) -> None:
 def _add_max_tokens(parser: argparse.ArgumentParser, what: str, default: int) -> None:
     parser.add_argument(
         "--max-tokens",
-        type=int,
+        type=_tokens,
         default=default,
         metavar="N",
         help=f"how long {what} may be (default %(default)s)",
@@ -254,7 +270,7 @@ def _add_advise(actions: "Commands[argparse.ArgumentParser]") -> None:
     )
     advise.add_argument(
         "--promised",
-        type=float,
+        type=_grade,
         metavar="SHARE",
         help="the share of good answers at home that was promised; an alarm says "
         "where feedback speaks against it (default: what --graded bounds)",

@@ -12,7 +12,7 @@ from curtilage.cli.start import config_from
 from curtilage.cli.terminal import DONE, out, out_json, plural
 from curtilage.client.audit.directory import state_folder
 from curtilage.client.errors import EXPLAINED, UsageError
-from curtilage.client.routing.advise import TierFigures
+from curtilage.client.routing.figures import TierFigures
 from curtilage.client.routing.health import PRIORS
 from curtilage.client.routing.trace import (
     TIMES_MS,
@@ -173,11 +173,12 @@ def amounts_of(flag: str, text: str | None) -> dict[str, float]:
     amounts: dict[str, float] = {}
     for part in (text or "").split(",") if text else ():
         name, _, amount = part.partition("=")
+        twice = name in amounts
         try:
             amounts[name] = float(amount)
         except ValueError:
             amounts[name] = -1.0
-        if not 0 <= amounts[name] < MOST:
+        if twice or not 0 <= amounts[name] < MOST:
             raise UsageError(f"{flag} needs TIER=NUMBER,TIER=NUMBER")
     return amounts
 

@@ -12,9 +12,6 @@ from curtilage.client.routing.thresholds import Shipped, read_shipped
 FOLDER = "weights"
 FILE = "router.npz"
 DRAFTS = "drafts.json"
-MOST_FITTED = (
-    2000  # questions; the matrix of the dual form has so many rows and columns
-)
 
 
 def open_estimator(

@@ -4,7 +4,7 @@ Reads one file of arrays, whose digest must be the expected one, with nothing in
 could run. A head counts only where the file says that its quality on texts held out of
 training was better than what it has to beat, by the lower bound of its interval; else
 the rules answer in its place. The shipped file names intents alone: its chances and the
-rules make the gain together. A gain of their own is what operators fit (``refit``).
+rules make the gain together. A gain of their own is what operators fit.
 Needs numpy.
 """
 

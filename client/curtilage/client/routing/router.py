@@ -243,6 +243,8 @@ class Router:
         home_tokens: tells how many tokens the home model takes, now; None: not known.
         home_quality: of a thousand ordinary questions, how many the local model solves,
             as it was measured; None: nobody did.
+        demonstrates: whether the local model only shows that the path works. What a
+            policy assumes of another model is not assumed of that one.
         device: tells of the machine, now; None: nobody does.
         thresholds: by which drafts of the home model are judged; None: the policy names
             none.
@@ -259,6 +261,7 @@ class Router:
         clock: Callable[[], float],
         home_tokens: Callable[[], int | None] = lambda: None,
         home_quality: Callable[[], int | None] = lambda: None,
+        demonstrates: Callable[[], bool] = lambda: False,
         device: Callable[[], Device] | None = None,
         thresholds: Thresholds | None = None,
         shipped: Sequence[Shipped] = (),
@@ -277,6 +280,7 @@ class Router:
         self._device = device
         self._home_tokens = home_tokens
         self._home_quality = home_quality
+        self._demonstrates = demonstrates
         self._traffic: Traffic | None = None
         self._looked_ms = -inf
         self._health = {
@@ -626,7 +630,7 @@ class Router:
                 health = self._health[tier.id]
                 health.context_tokens = self._home_tokens()
                 measured = self._home_quality()
-                if tier.priors.quality_permille is None:
+                if tier.priors.quality_permille is None or self._demonstrates():
                     usual = _priors(tier).quality_permille
                     health.quality_permille = usual if measured is None else measured
         return {name: each.view(now_ms) for name, each in self._health.items()}

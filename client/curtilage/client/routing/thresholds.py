@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 from curtilage.client.errors import ConfigError
 from curtilage.client.routing.answer_features import FEATURES_SHA256
-from curtilage.client.routing.certify import upper_bound
+from curtilage.client.routing.bounds import upper_bound
 from curtilage.client.routing.estimate import Intent
 from curtilage.client.routing.verifier import LOOKS, Head
 

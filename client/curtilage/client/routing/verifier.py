@@ -3,7 +3,7 @@
 A head for each look (after 16, 32 and 64 tokens, and at the end) makes a probability of
 what is seen; the first look that is above the threshold accepts the draft, the first
 that lies far below it rejects it. The threshold comes from graded answers and holds for
-this rule as a whole (``certify``): for a larger threshold a part of the same drafts is
+this rule as a whole: for a larger threshold a part of the same drafts is
 accepted, so a draft has one score, and nothing is lost by looking often.
 
 Pure, and it can only say yes or no: neither what is to be asked instead, nor whether
@@ -11,7 +11,7 @@ anybody may be.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum, unique
 from typing import Final
@@ -103,7 +103,7 @@ class Verifier:
         """Take a piece of the draft; the verdict so far."""
         if self.verdict is Verdict.WAIT:
             self._draft.add(delta)
-            if (reached := _reached(self._draft)) > self._looked:
+            if (reached := looks_reached(self._draft)) > self._looked:
                 self._looked = reached
                 self._judge(self._heads[reached - 1].probability(self._draft.seen()))
         return self.verdict
@@ -124,45 +124,6 @@ class Verifier:
             self.verdict = Verdict.REJECT
 
 
-def looks_at(
-    question: str, deltas: Iterable[Delta], finish_reason: str
-) -> tuple[tuple[int, Seen], ...]:
-    """Return what a verifier would see of a whole answer, and by which head it judges.
-
-    Args:
-        question: as for ``Verifier``.
-        deltas: the answer, in the pieces in which it came.
-        finish_reason: how it ended.
-    """
-    draft, looked, looks = Draft(question), 0, list[tuple[int, Seen]]()
-    for delta in deltas:
-        draft.add(delta)
-        if (reached := _reached(draft)) > looked:
-            looked = reached
-            looks.append((reached - 1, draft.seen()))
-    return (*looks, (len(LOOKS), draft.seen(finish_reason=finish_reason)))
-
-
-def _reached(draft: Draft) -> int:
+def looks_reached(draft: Draft) -> int:
     """Return how many looks a draft has come to; of pieces of JSON there is none."""
     return 0 if draft.wants_json else sum(each <= draft.tokens for each in LOOKS)
-
-
-def score_by(heads: Sequence[Head], looks: Iterable[tuple[int, Seen]]) -> float:
-    """Return the score of an answer of which ``looks_at`` says what is seen."""
-    return score_of([heads[at].probability(seen) for at, seen in looks])
-
-
-def score_of(probabilities: Sequence[float]) -> float:
-    """Return the threshold below which a verifier accepts the draft.
-
-    Args:
-        probabilities: of its looks in their order, the end last.
-    """
-    # Accepted at a look that is above it, if none before was rejected: both hold for
-    # smaller thresholds alike.
-    score, kept = 0.0, math.inf
-    for each in probabilities:
-        score = max(score, min(each, kept))
-        kept = min(kept, each / REJECTED_BELOW)
-    return score

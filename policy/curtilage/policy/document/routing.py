@@ -230,6 +230,13 @@ def _thousandths(value: object) -> int:
     return 1000 * int(found[1]) + int((found[2] or "").ljust(3, "0"))
 
 
+def _an_aim(value: object) -> object:
+    # A line `aim:` with nothing behind it looks like one that is met.
+    if value is None:
+        raise ValueError(f"an aim is exactly one of {', '.join(AimKind)}")
+    return value
+
+
 class AimEntry(Section):
     """The operator's aim for routing: one of three numbers."""
 
@@ -352,7 +359,7 @@ class Routing(Section):
     intents: Intents = Intents()
     estimator: Estimator = Estimator()
     weights_permille: WeightsEntry = WeightsEntry()
-    aim: AimEntry | None = None
+    aim: Annotated[AimEntry | None, BeforeValidator(_an_aim)] = None
     budgets: BudgetsEntry = BudgetsEntry()
     breaker: BreakerEntry = BreakerEntry()
     observe: bool = False

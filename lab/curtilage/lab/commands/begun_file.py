@@ -1,0 +1,141 @@
+"""Answers of a run that has not ended: kept in sight, and used again by the next."""
+
+import json
+import os
+from collections import deque
+from collections.abc import Callable, Generator, Hashable, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Generic
+
+from curtilage.cli.json_lines import object_of
+from curtilage.cli.terminal import err, plural
+from curtilage.client.errors import ConfigError, UsageError
+from curtilage.client.files import PRIVATE_FILE, locked, open_unshared
+from curtilage.lab.commands.graded_file import Row
+
+
+class Begun(Generic[Row]):
+    """What earlier runs have done; ``begun`` opens the file.
+
+    Attributes:
+        path: the file, next to the one that is wanted in the end.
+        found: how many lines an earlier run left in it.
+        kept: how many lines this run has added.
+    """
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self.found = 0
+        self.kept = 0
+        self._descriptor = descriptor
+        self._rows: dict[Hashable, deque[Row]] = {}
+
+    def put(self, key: Hashable, row: Row) -> None:
+        """Note a line of an earlier run."""
+        self.found += 1
+        self._rows.setdefault(key, deque()).append(row)
+
+    def take(self, key: Hashable) -> Row | None:
+        """Return a line of an earlier run, once; None: there is none."""
+        left = self._rows.get(key)
+        return left.popleft() if left else None
+
+    def append(self, line: bytes) -> None:
+        """Keep one line more."""
+        self.kept += 1
+        self.write(line)
+
+    def write(self, data: bytes) -> None:
+        """Write bytes at the end."""
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+
+    def remove(self) -> None:
+        """Remove the file: what it holds is in the one that was wanted, or nothing."""
+        self.path.unlink(missing_ok=True)
+
+
+@contextmanager
+def begun(
+    wanted: Path,
+    how: Mapping[str, object],
+    row_of: Callable[[dict[str, object]], Row | None],
+    key_of: Callable[[Row], Hashable],
+) -> Generator[Begun[Row]]:
+    """Open what a run left that was interrupted, or begin such a file.
+
+    Args:
+        wanted: the file that the run is to write in the end.
+        how: what the lines are made with; those made in another way are not used.
+        row_of: reads a line's object; None: it is wrong.
+        key_of: of a line, what it is the result of.
+
+    Raises:
+        ConfigError: it cannot be opened, or another process writes it.
+        UsageError: it was begun in another way, or is no such file.
+    """
+    path = wanted.with_name(f"{wanted.name}.partial")
+    head = json.dumps({"unfinished": how}).encode() + b"\n"
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(path, 0))
+            descriptor = open_unshared(path, os.O_RDWR | os.O_APPEND)
+            held.callback(os.close, descriptor)
+            before = Begun[Row](path, descriptor)
+            _read(before, descriptor, head, row_of, key_of)
+            os.fchmod(descriptor, PRIVATE_FILE)
+        except TimeoutError:
+            raise ConfigError(f"{path}: another process writes it") from None
+        except OSError as failure:
+            raise ConfigError(f"{path}: {failure.strerror}") from None
+        if before.found:
+            answers = plural(before.found, "answer")
+            err(f"{before.found} {answers} of an earlier run will be used again")
+        try:
+            yield before
+        except BaseException:  # Ctrl-C among them
+            if not before.found and not before.kept:
+                before.remove()
+                raise
+            err(f"{path} keeps what is answered; the same command goes on with it")
+            raise
+
+
+def _read(
+    before: Begun[Row],
+    descriptor: int,
+    head: bytes,
+    row_of: Callable[[dict[str, object]], Row | None],
+    key_of: Callable[[Row], Hashable],
+) -> None:
+    with os.fdopen(os.dup(descriptor), "rb") as file:
+        file.seek(0)
+        first = file.readline()
+        whole = len(first)
+        no_answer = _is_head(first) and not file.readline().endswith(b"\n")
+        if no_answer or (not first.endswith(b"\n") and head.startswith(first)):
+            os.ftruncate(descriptor, 0)
+            before.write(head)
+            return
+        if first != head:
+            raise UsageError(
+                f"{before.path}: begun with another model or other settings; go on "
+                "with those, or remove it"
+            )
+        file.seek(whole)
+        for number, line in enumerate(file, start=2):
+            if not line.endswith(b"\n"):
+                break  # the run was killed there
+            value = object_of(line)
+            row = None if value is None else row_of(value)
+            if row is None:
+                raise UsageError(f"{before.path}, line {number}: not of such a run")
+            before.put(key_of(row), row)
+            whole += len(line)
+    os.ftruncate(descriptor, whole)
+
+
+def _is_head(line: bytes) -> bool:
+    """Tell whether a line is the first one of such a file, of whatever run."""
+    return (object_of(line) or {}).keys() == {"unfinished"}

@@ -1,0 +1,53 @@
+"""A detectors' process that fails in one chosen way; for measuring only.
+
+It says that it is ready, as the real one does, and then hangs, dies or talks
+nonsense when asked. Nothing but the evaluation starts it.
+"""
+
+import sys
+import time
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from curtilage.client.detection.pipe import READY, encode_frame, read_frame
+from curtilage.sandbox.wall import Wall
+
+MODULE: Final = "curtilage.lab.evaluation.faulty_worker"
+_HANG: Final = "hang"
+_ANSWERS: Final[Mapping[str, bytes]] = MappingProxyType(
+    {
+        _HANG: b"",
+        "die": b"",
+        "no-frame": b"\xff\xff\xff\xff not a frame",
+        "no-findings": encode_frame("nothing found"),
+        "another-task": encode_frame({"task": -1, "found": []}),
+        "bad-finding": encode_frame({"task": 0, "found": [[[0, "no.class", "x", 0]]]}),
+    }
+)
+FAULTS: Final = tuple(_ANSWERS)
+
+
+def command(fault: str) -> tuple[str, ...]:
+    """Return how a worker with this fault is started."""
+    return (sys.executable, "-B", "-P", "-m", MODULE, fault)
+
+
+def main(fault: str) -> int:
+    """Be ready, then fail at the first batch."""
+    requests, replies = sys.stdin.buffer, sys.stdout.buffer
+    replies.write(encode_frame({READY: Wall().to_fields()}))
+    replies.flush()
+    # What comes first may be the plan, an object; a batch is a list.
+    while (frame := read_frame(requests)) is not None:
+        if isinstance(frame, list):
+            replies.write(_ANSWERS[fault])
+            replies.flush()
+            while fault == _HANG:
+                time.sleep(60)
+            return 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

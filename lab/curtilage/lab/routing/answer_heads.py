@@ -1,0 +1,83 @@
+"""The heads of a verifier, learned from graded answers of one model, on this device.
+
+One for each look and one for the end: logistic regressions over some twenty features,
+which a few hundred answers can carry. Learned on answers that have no part in the
+certificate. Needs numpy (extras ``pii``, ``llm``).
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from curtilage.client.routing.answer_features import NAMES, Seen
+from curtilage.client.routing.verifier import LOOKS, Head
+
+Looks = tuple[tuple[int, Seen], ...]
+"""What ``scores.looks_at`` returns."""
+LEAST: Final = 80
+"""Of fewer answers that came to a look, it has no head of its own."""
+
+_PENALTY: Final = 20.0  # of a squared weight, beside the log-likelihood of the answers
+_LEAST_SPREAD: Final = 1e-3
+_STEPS: Final = 30
+_MOST: Final = 30.0
+
+Numbers = npt.NDArray[np.float64]
+
+
+def fit_heads(answers: Sequence[Looks], good: Sequence[bool]) -> tuple[Head, ...]:
+    """Return a head for each look and one for the end.
+
+    Args:
+        answers: what was seen of each; those that are not sound teach nothing.
+        good: whether each was good enough.
+
+    Raises:
+        ValueError: none of the sound ones was good, or all of them were.
+    """
+    rows: list[list[tuple[float, ...]]] = [[] for _ in range(len(LOOKS) + 1)]
+    marks: list[list[bool]] = [[] for _ in rows]
+    for looks, mark in zip(answers, good, strict=True):
+        for at, seen in looks:
+            if seen.sound:
+                rows[at].append(seen.values)
+                marks[at].append(mark)
+    if len(set(marks[-1])) < 2:  # noqa: PLR2004 - good ones, and others
+        raise ValueError("there are no good answers, or none that are not")
+    end = _fitted(rows[-1], marks[-1])
+    # That of the end is the next best: it was learned for the same numbers, and what it
+    # is worth at this look is certified with the rest.
+    return (
+        *(
+            _fitted(row, mark) if len(row) >= LEAST and len(set(mark)) > 1 else end
+            for row, mark in zip(rows[:-1], marks[:-1], strict=True)
+        ),
+        end,
+    )
+
+
+def _fitted(rows: Sequence[tuple[float, ...]], marks: Sequence[bool]) -> Head:
+    """Return a logistic regression, by Newton's method with a ridge."""
+    values: Numbers = np.array(rows, dtype=np.float64)
+    wanted: Numbers = np.array(marks, dtype=np.float64)
+    mean: Numbers = values.mean(axis=0)
+    spread: Numbers = np.maximum(values.std(axis=0), _LEAST_SPREAD)
+    even = np.column_stack([(values - mean) / spread, np.ones(len(rows))])
+    penalty = np.diag([_PENALTY] * len(NAMES) + [1e-9])  # the bias is free
+    weights: Numbers = np.zeros(len(NAMES) + 1)
+    for _ in range(_STEPS):
+        chance = 1 / (1 + np.exp(-np.clip(even @ weights, -_MOST, _MOST)))
+        slope = even.T @ (wanted - chance) - penalty @ weights
+        bend = (even.T * (chance * (1 - chance))) @ even + penalty
+        step = np.linalg.solve(bend, slope)
+        weights += step
+        if float(np.abs(step).max()) < 1e-9:  # noqa: PLR2004
+            break
+    return Head(
+        mean=tuple(mean.tolist()),
+        spread=tuple(spread.tolist()),
+        weights=tuple(weights[:-1].tolist()),
+        bias=float(weights[-1]),
+    )
