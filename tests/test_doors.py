@@ -247,8 +247,8 @@ AT_THE_DESK = {
     "redeem_cover": {f"{REMOTE}.seal"},
     "redeem_challenge": {f"{REMOTE}.seal"},
     "redeem_fetch": {f"{REMOTE}.keys"},
-    "mint_house": {"curtilage.client.answering.doors"},
-    "redeem_house": {"curtilage.client.house.server"},
+    "mint_on_premises": {"curtilage.client.answering.doors"},
+    "redeem_on_premises": {"curtilage.client.on_premises.server"},
     "PermitDesk": {"curtilage.client.session", "curtilage.cli.attest.show"},
     # From an inspection follows a decision, from that an ``Allowed``, and from that
     # the permit: one link further up, the same holds.

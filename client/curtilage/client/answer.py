@@ -6,7 +6,9 @@ Knows neither how the pieces are made nor what they say.
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum, unique
-from typing import Final
+from typing import Final, Self
+
+from typing_extensions import override
 
 from curtilage.client.errors import FailureReason
 
@@ -15,8 +17,14 @@ class Answerer(StrEnum):
     """Who answered a query."""
 
     LOCAL = "local"
-    HOUSE = "house"
+    ON_PREMISES = "on_premises"
     ENCLAVE = "enclave"
+
+    @classmethod
+    @override
+    def _missing_(cls, value: object) -> Self | None:
+        # In answers that version 0.1 queued.
+        return cls("on_premises") if value == "house" else None
 
 
 class Obstacle(StrEnum):
@@ -114,7 +122,7 @@ class Phase(StrEnum):
 
     CLASSIFYING = "classifying"
     ASKING_HERE = "asking_here"
-    ASKING_HOUSE = "asking_house"
+    ASKING_ON_PREMISES = "asking_on_premises"
     ASKING_ENCLAVE = "asking_enclave"
     CHECKING = "checking"
     WAITING = "waiting"

@@ -28,8 +28,6 @@ from curtilage.client.errors import (
     LocalUnavailableError,
     SealingError,
 )
-from curtilage.client.house.server import HouseServer
-from curtilage.client.house.settings import HouseSettings, house_settings
 from curtilage.client.local.catalogue import by_digest
 from curtilage.client.local.machine import is_metered, on_battery
 from curtilage.client.local.model import (
@@ -40,6 +38,11 @@ from curtilage.client.local.model import (
 from curtilage.client.local.registry import Registry, data_directory
 from curtilage.client.local.rolled_out import RolledOutModel
 from curtilage.client.local.rollout import Rollout
+from curtilage.client.on_premises.server import OnPremisesServer
+from curtilage.client.on_premises.settings import (
+    OnPremisesSettings,
+    on_premises_settings,
+)
 from curtilage.client.parts import (
     AnswersLocally,
     ClientParts,
@@ -110,10 +113,10 @@ async def assemble(
             self_test()
         except SelfTestError as error:
             raise SealingError(str(error)) from None
-    houses = house_settings_of(config)
+    servers = on_premises_settings_of(config)
     readable = [
         _readable(each.readable_by_others)
-        for each in houses.values()
+        for each in servers.values()
         if each.readable_by_others is not None
     ]
     queue = await asyncio.to_thread(queue_of, config.policy)
@@ -142,7 +145,9 @@ async def assemble(
         audit=audit,
         absent=ways.absent,
         cover=cover_settings(config.policy),
-        houses={tier: partial(HouseServer, each) for tier, each in houses.items()},
+        on_premises={
+            tier: partial(OnPremisesServer, each) for tier, each in servers.items()
+        },
         router=router,
         trace=TraceFile(state_folder(os.environ, Path.home()) / TRACE_NAME).append,
         advice="\n".join(
@@ -289,8 +294,8 @@ async def _rolled_out(
     return model
 
 
-def house_settings_of(config: ClientConfig) -> dict[str, HouseSettings]:
-    """Return the policy's servers in the house, by the id of their tier.
+def on_premises_settings_of(config: ClientConfig) -> dict[str, OnPremisesSettings]:
+    """Return the settings of the policy's on-premises servers, by the id of their tier.
 
     Raises:
         ConfigError: an address, a pin or a key's file is not what it should be.
@@ -300,12 +305,12 @@ def house_settings_of(config: ClientConfig) -> dict[str, HouseSettings]:
     tiers = [
         tier
         for tier in (() if plan is None else plan.tiers)
-        if tier.kind is TierKind.HOUSE
+        if tier.kind is TierKind.ON_PREMISES
     ]
-    keys = house_keys(config.house_key_files, [tier.id for tier in tiers])
+    keys = on_premises_keys(config.on_premises_key_files, [tier.id for tier in tiers])
     budgets = Budgets() if plan is None else plan.budgets
     return {
-        tier.id: house_settings(
+        tier.id: on_premises_settings(
             address=tier.address,
             model=tier.model,
             ca=tier.ca,
@@ -322,7 +327,7 @@ def _readable(file: Path) -> str:
     return f"{file}: others on this machine can read it; chmod 600"
 
 
-def house_keys(said: str | None, tiers: Sequence[str]) -> dict[str, Path]:
+def on_premises_keys(said: str | None, tiers: Sequence[str]) -> dict[str, Path]:
     """Read ``FILE``, or ``TIER=FILE`` with commas between: whose key lies where."""
     if not said:
         return {}
@@ -334,8 +339,9 @@ def house_keys(said: str | None, tiers: Sequence[str]) -> dict[str, Path]:
         # Never one key to all: each server would learn what opens the others.
         if tier not in tiers or not file:
             raise ConfigError(
-                "--house-key-file: say whose key it is, TIER=FILE, with commas between "
-                f"several; the policy's servers: {', '.join(tiers) or 'none'}"
+                "--on-premises-key-file: name the server of each key, TIER=FILE, with "
+                "commas between several; "
+                f"the policy's servers: {', '.join(tiers) or 'none'}"
             )
         keys[tier] = Path(file)
     return keys

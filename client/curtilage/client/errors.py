@@ -25,8 +25,8 @@
     │   ├── DraftRejectedError      the local model's draft would not do
     │   ├── LocalUnavailableError   nothing here can answer
     │   └── ElsewhereError          one outside this process could not
-    │       ├── HouseUnavailableError   a server in the house could not be asked, or
-    │       │                           its answer is none
+    │       ├── OnPremisesUnavailableError   an on-premises server failed, or its
+    │       │                           reply is not an answer
     │       └── EnclaveError        the enclave could not be asked, or not believed
     │           └── DateRefusedError    its clock and ours differ too much
     └── IncompleteAnswerError   an answer began and was cut; never 'finished'
@@ -38,12 +38,14 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Self
 
+from typing_extensions import override
+
 
 class FailureReason(StrEnum):
     """Why one who might have answered did not; a closed set, safe to count.
 
-    Those of the local model begin with ``local_``, the house's with ``house_``; all
-    others are the enclave's, but that a draft was rejected.
+    Those of the local model begin with ``local_``, those of an on-premises server with
+    ``on_premises_``; all others are the enclave's, except a rejected draft.
     """
 
     NOT_CONFIGURED = "not_configured"
@@ -84,22 +86,30 @@ class FailureReason(StrEnum):
     LOCAL_UNAVAILABLE = "local_unavailable"
     LOCAL_BUSY = "local_busy"
     LOCAL_TOO_LONG = "local_too_long"
-    HOUSE_UNREACHABLE = "house_unreachable"
-    HOUSE_UNTRUSTED = "house_untrusted"
-    HOUSE_TLS_FAILED = "house_tls_failed"
-    HOUSE_DENIED = "house_denied"
-    HOUSE_MODEL_MISSING = "house_model_missing"
-    HOUSE_BUSY = "house_busy"
-    HOUSE_REFUSED = "house_refused"
-    HOUSE_FAILED = "house_failed"
-    HOUSE_NO_LOGPROBS = "house_no_logprobs"
-    HOUSE_ANSWER_BROKEN = "house_answer_broken"
-    HOUSE_ANSWER_INCOMPLETE = "house_answer_incomplete"
-    HOUSE_LATE = "house_late"
+    ON_PREMISES_UNREACHABLE = "on_premises_unreachable"
+    ON_PREMISES_UNTRUSTED = "on_premises_untrusted"
+    ON_PREMISES_TLS_FAILED = "on_premises_tls_failed"
+    ON_PREMISES_DENIED = "on_premises_denied"
+    ON_PREMISES_MODEL_MISSING = "on_premises_model_missing"
+    ON_PREMISES_BUSY = "on_premises_busy"
+    ON_PREMISES_REFUSED = "on_premises_refused"
+    ON_PREMISES_FAILED = "on_premises_failed"
+    ON_PREMISES_NO_LOGPROBS = "on_premises_no_logprobs"
+    ON_PREMISES_ANSWER_BROKEN = "on_premises_answer_broken"
+    ON_PREMISES_ANSWER_INCOMPLETE = "on_premises_answer_incomplete"
+    ON_PREMISES_LATE = "on_premises_late"
     DRAFT_REJECTED = "draft_rejected"
     LOCAL_OUT_OF_MEMORY = "local_out_of_memory"
     LOCAL_SLOW = "local_slow"
     TOO_FEW_NODES = "too_few_nodes"
+
+    @classmethod
+    @override
+    def _missing_(cls, value: object) -> Self | None:
+        # In what version 0.1 queued. An unknown rest raises ``ValueError`` as well.
+        if isinstance(value, str) and value.startswith("house_"):
+            return cls(value.replace("house_", "on_premises_", 1))
+        return None
 
 
 EXPLAINED = {
@@ -163,25 +173,26 @@ EXPLAINED = {
     FailureReason.LOCAL_UNAVAILABLE: "the local model cannot answer",
     FailureReason.LOCAL_BUSY: "too many queries wait for the local model",
     FailureReason.LOCAL_TOO_LONG: "it does not fit into the local model's context",
-    FailureReason.HOUSE_UNREACHABLE: "the house's server cannot be reached",
-    FailureReason.HOUSE_UNTRUSTED: "who answers at the house's address is not "
-    "whom the policy names: another authority or key (ca, spki_sha256), a certificate "
-    "that is out of date or names another host, or a socket that others may replace",
-    FailureReason.HOUSE_TLS_FAILED: "there is no TLS with the house's server: what "
-    "answers on that port speaks something else, or other versions of TLS",
-    FailureReason.HOUSE_DENIED: "the house's server wants another API key, or one "
-    "at all",
-    FailureReason.HOUSE_MODEL_MISSING: "the house's server has no such model, or "
-    "nothing at this address: check model and address of the tier",
-    FailureReason.HOUSE_BUSY: "the house's server is busy",
-    FailureReason.HOUSE_REFUSED: "the house's server refused the request",
-    FailureReason.HOUSE_FAILED: "the house's server said that it failed",
-    FailureReason.HOUSE_NO_LOGPROBS: "the house's server gives no log-probabilities, "
-    "which were asked for",
-    FailureReason.HOUSE_ANSWER_BROKEN: "the house's answer is none as OpenAI's API "
-    "describes it",
-    FailureReason.HOUSE_ANSWER_INCOMPLETE: "the house's answer ended early",
-    FailureReason.HOUSE_LATE: "the house's server did not answer in time",
+    FailureReason.ON_PREMISES_UNREACHABLE: "the on-premises server cannot be reached",
+    FailureReason.ON_PREMISES_UNTRUSTED: "the on-premises server does not match "
+    "the policy: another CA or key (ca, spki_sha256), a certificate that is expired or "
+    "names another host, or a socket that others may replace",
+    FailureReason.ON_PREMISES_TLS_FAILED: "TLS handshake with the on-premises "
+    "server failed: not a TLS server, or no common version",
+    FailureReason.ON_PREMISES_DENIED: "the on-premises server requires an API key, or "
+    "another one",
+    FailureReason.ON_PREMISES_MODEL_MISSING: "the on-premises server does not have "
+    "this model, or has nothing at this address: check model and address of the tier",
+    FailureReason.ON_PREMISES_BUSY: "the on-premises server is busy",
+    FailureReason.ON_PREMISES_REFUSED: "the on-premises server refused the request",
+    FailureReason.ON_PREMISES_FAILED: "the on-premises server reported an error",
+    FailureReason.ON_PREMISES_NO_LOGPROBS: "the on-premises server returns no "
+    "log-probabilities, which were asked for",
+    FailureReason.ON_PREMISES_ANSWER_BROKEN: "the on-premises server's reply is not a "
+    "valid OpenAI API response",
+    FailureReason.ON_PREMISES_ANSWER_INCOMPLETE: "the on-premises server's answer "
+    "ended early",
+    FailureReason.ON_PREMISES_LATE: "the on-premises server did not answer in time",
     FailureReason.DRAFT_REJECTED: "the local model's draft was not good enough",
     FailureReason.LOCAL_OUT_OF_MEMORY: "there is too little memory for the local model",
     FailureReason.LOCAL_SLOW: "the local model is too slow just now",
@@ -448,7 +459,7 @@ class ElsewhereError(AnswererError):
     """One outside this process could not be asked, or what it said is no answer.
 
     Attributes:
-        code: what it was refused with: the HTTP status of a server in the house, the
+        code: what it was refused with: the HTTP status of an on-premises server, the
             refusal code of evidence; else None.
     """
 
@@ -465,8 +476,8 @@ class ElsewhereError(AnswererError):
         self.retry_after_s = retry_after_s
 
 
-class HouseUnavailableError(ElsewhereError):
-    """A server in the house could not be asked, or what it said is no answer."""
+class OnPremisesUnavailableError(ElsewhereError):
+    """An on-premises server could not be asked, or its reply is not an answer."""
 
 
 class EnclaveError(ElsewhereError):

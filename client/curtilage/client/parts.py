@@ -28,7 +28,7 @@ from curtilage.client.remote.keys import KeyMirror, KeyStore, RandomBelow, Sleep
 from curtilage.client.routing.router import Router
 from curtilage.client.routing.trace import TraceLine
 from curtilage.policy.decision.decide import Inspection
-from curtilage.policy.decision.permit import HousePermit, PermitDesk
+from curtilage.policy.decision.permit import OnPremisesPermit, PermitDesk
 from curtilage.policy.document.model import Policy
 from curtilage.policy.signing import Currency
 
@@ -85,8 +85,8 @@ class AnswersLocally(Protocol):
         ...
 
 
-class AsksInHouse(Protocol):
-    """What the session needs of a server in the house."""
+class AsksOnPremises(Protocol):
+    """What the session needs of an on-premises server."""
 
     @property
     def model_id(self) -> str:
@@ -99,12 +99,12 @@ class AsksInHouse(Protocol):
         ...
 
     def generate(
-        self, permit: HousePermit, query: Query
+        self, permit: OnPremisesPermit, query: Query
     ) -> AsyncGenerator[AnswerEvent]:
         """Ask it.
 
         Raises:
-            HouseUnavailableError: it cannot answer, or did not.
+            OnPremisesUnavailableError: it cannot answer, or did not.
         """
         ...
 
@@ -113,7 +113,7 @@ class AsksInHouse(Protocol):
         ...
 
 
-House = Callable[[PermitDesk, Callable[[], int]], AsksInHouse]
+OnPremises = Callable[[PermitDesk, Callable[[], int]], AsksOnPremises]
 """Makes the door to a server, for a desk and a clock in milliseconds."""
 
 
@@ -191,7 +191,7 @@ class ClientParts:
         notify: takes what the person at this machine should know, such as that its
             clock is off; never a word of a query.
         save_transcript: saves exchanges, to prove one later.
-        houses: the way to each server in the house, by the id of its tier.
+        on_premises: a factory for each on-premises server, by the id of its tier.
         router: chooses among those who may answer; None: what may leave leaves.
         trace: writes a line about a query that was routed; called in a thread.
         parameters: of the local model, about; 0: not known.
@@ -223,7 +223,7 @@ class ClientParts:
     below: RandomBelow = secrets.randbelow
     notify: Notify | None = None
     save_transcript: SaveTranscript | None = None
-    houses: Mapping[str, House] = field(default_factory=dict[str, House])
+    on_premises: Mapping[str, OnPremises] = field(default_factory=dict[str, OnPremises])
     router: Router | None = None
     trace: Callable[[TraceLine], object] | None = None
     parameters: int = 0

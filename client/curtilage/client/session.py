@@ -206,7 +206,7 @@ class Session:
             absent.add(Answerer.LOCAL)
         if audit.reason is not None:
             # What cannot be recorded is sent to no other machine.
-            absent |= {Answerer.ENCLAVE, Answerer.HOUSE}
+            absent |= {Answerer.ENCLAVE, Answerer.ON_PREMISES}
         if detectors.reason or signature.reason is Reason.POLICY_NOT_CURRENT:
             # Every query is kept local, whatever it says.
             absent.add(Answerer.ENCLAVE)
@@ -220,7 +220,7 @@ class Session:
                         reason=failing.get(tier.id),
                     )
                     for tier in parts.policy.rulebook.tiering.tiers
-                    if tier.kind is TierKind.HOUSE
+                    if tier.kind is TierKind.ON_PREMISES
                 ),
                 self._model(),
                 detectors,

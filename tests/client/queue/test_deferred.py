@@ -141,7 +141,7 @@ def test_what_does_not_end_by_itself_is_not(reason: FailureReason) -> None:
 def test_what_is_restricted_waits_for_nobody_outside() -> None:
     for reason in TRANSIENT:
         found = worth_waiting((reason,), RoutingClass.RESTRICTED)
-        at_home = reason.value.startswith(("local_", "house_"))
+        at_home = reason.value.startswith(("local_", "on_premises_"))
         assert found is (reason if at_home else None)
 
 

@@ -20,7 +20,7 @@ routing:
 """
 AIM = "  aim: {quality_loss_permille: 35}\n"
 SERVER = """\
-  - {id: ward, kind: house, address: "unix:/run/llm.sock", model: m}
+  - {id: ward, kind: on_premises, address: "unix:/run/llm.sock", model: m}
   - {id: enclave,"""
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from curtilage.policy.decision.decide import Allowed, AllowedInHouse, decide
+from curtilage.policy.decision.decide import Allowed, AllowedOnPremises, decide
 from curtilage.policy.decision.permit import (
     KEY_BYTES,
     LIFE_MS,
@@ -17,7 +17,7 @@ from curtilage.policy.decision.permit import (
     CoverPermit,
     EgressPermit,
     FetchPermit,
-    HousePermit,
+    OnPremisesPermit,
     Party,
     PermitDesk,
     PermitRefusal,
@@ -31,7 +31,7 @@ from support.inspections import inspection_of
 PAYLOAD, KEY, RELEASE, SERVER = (bytes([each]) * 32 for each in range(1, 5))
 OTHER = b"\xff" * 32
 NOW_MS = 1_000_000
-HOUSE = Tier(id="ward", kind=TierKind.HOUSE, trusted=frozenset())
+ON_PREMISES = Tier(id="ward", kind=TierKind.ON_PREMISES, trusted=frozenset())
 RULEBOOK = load_profile("default").rulebook
 POLICY = RULEBOOK.digest
 KEYED: dict[str, Any] = {
@@ -53,10 +53,10 @@ def permission() -> Allowed:
     return allowed
 
 
-def permission_in_house() -> AllowedInHouse:
+def permission_on_premises() -> AllowedOnPremises:
     inspection = inspection_of(findings=(), payload_digest=PAYLOAD, messages=1)
-    tiering = Tiering(tiers=(*Tiering().tiers, HOUSE))
-    allowed = decide(replace(RULEBOOK, tiering=tiering), inspection).in_house
+    tiering = Tiering(tiers=(*Tiering().tiers, ON_PREMISES))
+    allowed = decide(replace(RULEBOOK, tiering=tiering), inspection).on_premises
     assert allowed is not None
     return allowed
 
@@ -312,7 +312,7 @@ def test_nothing_is_minted_for_a_digest_of_another_size(name: str, size: int) ->
 
 
 def test_nothing_is_minted_without_a_decision() -> None:
-    for forged in (True, object.__new__(Allowed), permission_in_house()):
+    for forged in (True, object.__new__(Allowed), permission_on_premises()):
         with pytest.raises(TypeError):
             mint(new_desk(), allowed=cast("Allowed", forged))
 
@@ -486,11 +486,11 @@ def test_a_fetch_is_from_one_party_and_once() -> None:
     )
 
 
-def mint_house(
+def mint_on_premises(
     desk: PermitDesk, *, tier: str = "ward", attempt: int = 0
-) -> HousePermit:
-    return desk.mint_house(
-        permission_in_house(),
+) -> OnPremisesPermit:
+    return desk.mint_on_premises(
+        permission_on_premises(),
         tier=tier,
         server_digest=SERVER,
         attempt=attempt,
@@ -498,15 +498,15 @@ def mint_house(
     )
 
 
-def redeem_house(
+def redeem_on_premises(
     desk: PermitDesk,
-    permit: HousePermit,
+    permit: OnPremisesPermit,
     *,
     payload_digest: bytes = PAYLOAD,
     server_digest: bytes = SERVER,
     now_ms: int = NOW_MS,
 ) -> None:
-    desk.redeem_house(
+    desk.redeem_on_premises(
         permit,
         payload_digest=payload_digest,
         server_digest=server_digest,
@@ -527,10 +527,10 @@ def test_an_on_premises_permit_holds_once(
     shown: dict[str, Any], refusal: PermitRefusal
 ) -> None:
     desk = new_desk()
-    permit = mint_house(desk)
+    permit = mint_on_premises(desk)
     if refusal is PermitRefusal.USED:
-        redeem_house(desk, permit)
-    refused(refusal, lambda: redeem_house(desk, permit, **shown))
+        redeem_on_premises(desk, permit)
+    refused(refusal, lambda: redeem_on_premises(desk, permit, **shown))
 
 
 @pytest.mark.parametrize(
@@ -546,24 +546,24 @@ def test_an_on_premises_permit_holds_once(
 )
 def test_an_edited_on_premises_permit_is_refused(name: str, value: object) -> None:
     desk = new_desk()
-    permit = mint_house(desk)
+    permit = mint_on_premises(desk)
     object.__setattr__(permit, name, value)
-    refused(PermitRefusal.FORGED, lambda: redeem_house(desk, permit))
+    refused(PermitRefusal.FORGED, lambda: redeem_on_premises(desk, permit))
 
 
 def test_on_premises_permits_are_a_separate_kind() -> None:
     desk = new_desk()
     with pytest.raises(TypeError):
-        redeem(desk, cast("EgressPermit", mint_house(desk)))
+        redeem(desk, cast("EgressPermit", mint_on_premises(desk)))
     with pytest.raises(TypeError):
-        redeem_house(desk, cast("HousePermit", mint(desk)))
+        redeem_on_premises(desk, cast("OnPremisesPermit", mint(desk)))
     with pytest.raises(TypeError):
-        desk.mint_house(
-            cast("AllowedInHouse", permission()),
+        desk.mint_on_premises(
+            cast("AllowedOnPremises", permission()),
             tier="enclave",
             server_digest=SERVER,
             attempt=0,
             now_ms=NOW_MS,
         )
-    refused(PermitRefusal.TIER, lambda: mint_house(desk, tier="enclave"))
-    refused(PermitRefusal.ATTEMPT, lambda: mint_house(desk, attempt=256))
+    refused(PermitRefusal.TIER, lambda: mint_on_premises(desk, tier="enclave"))
+    refused(PermitRefusal.ATTEMPT, lambda: mint_on_premises(desk, attempt=256))

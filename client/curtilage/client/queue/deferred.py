@@ -44,12 +44,12 @@ _AT_HOME: Final = frozenset(
         FailureReason.LOCAL_BUSY,
         FailureReason.LOCAL_OUT_OF_MEMORY,
         FailureReason.LOCAL_SLOW,
-        FailureReason.HOUSE_UNREACHABLE,
-        FailureReason.HOUSE_BUSY,
-        FailureReason.HOUSE_FAILED,
-        FailureReason.HOUSE_ANSWER_BROKEN,
-        FailureReason.HOUSE_ANSWER_INCOMPLETE,
-        FailureReason.HOUSE_LATE,
+        FailureReason.ON_PREMISES_UNREACHABLE,
+        FailureReason.ON_PREMISES_BUSY,
+        FailureReason.ON_PREMISES_FAILED,
+        FailureReason.ON_PREMISES_ANSWER_BROKEN,
+        FailureReason.ON_PREMISES_ANSWER_INCOMPLETE,
+        FailureReason.ON_PREMISES_LATE,
     }
 )
 TRANSIENT: Final = OUT_THERE | _AT_HOME

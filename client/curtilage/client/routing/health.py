@@ -73,7 +73,7 @@ PRIORS: Final[Mapping[TierKind, TierPriors]] = {
         cost_microusd_per_mtok=50_000,
         setup_ms=2_000,
     ),
-    TierKind.HOUSE: TierPriors(
+    TierKind.ON_PREMISES: TierPriors(
         ttft_ms=300,
         tokens_per_s=40,
         prompt_tokens_per_s=2_000,

@@ -1,9 +1,9 @@
 """The desk, and the permits for everything but a query to an enclave.
 
-A ``HousePermit`` permits one payload to be sent to an on-premises server. Requests that
-carry no query have their own kinds: a cover request, a challenge, a fetch of public
-bytes. None of them has a field for a payload's digest, so they cannot carry a query.
-The permit to seal a query is in ``egress_permit``.
+An ``OnPremisesPermit`` permits one payload to be sent to an on-premises server.
+Requests that carry no query have their own kinds: a cover request, a challenge, a
+fetch of public bytes. None of them has a field for a payload's digest, so they cannot
+carry a query. The permit to seal a query is in ``egress_permit``.
 """
 
 import struct
@@ -13,7 +13,10 @@ from typing import final
 
 from typing_extensions import override
 
-from curtilage.policy.decision.decide import AllowedInHouse, require_allowed_in_house
+from curtilage.policy.decision.decide import (
+    AllowedOnPremises,
+    require_allowed_on_premises,
+)
 from curtilage.policy.decision.egress_permit import (
     KEY_BYTES,
     LIFE_MS,
@@ -35,7 +38,7 @@ from curtilage.policy.decision.tiers import RoutingClass
 
 __all__ = [
     "KEY_BYTES", "LIFE_MS",
-    "ChallengePermit", "CoverPermit", "EgressPermit", "FetchPermit", "HousePermit",
+    "ChallengePermit", "CoverPermit", "EgressPermit", "FetchPermit", "OnPremisesPermit",
     "Party", "PermitDesk", "PermitRefusal", "PermitRefusedError", "WireException",
     "time_ms",
 ]  # fmt: skip
@@ -51,19 +54,19 @@ class Party(StrEnum):
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class HousePermit(Permit):
+class OnPremisesPermit(Permit):
     """The permit for one attempt to send one payload to one on-premises server.
 
     Attributes:
         payload_digest: SHA-256 of the payload.
         routing_class: how much the query may risk.
-        tier: the tier's id, of kind ``house``.
+        tier: the tier's id, of kind ``on_premises``.
         server_digest: SHA-256 of the server's address and its credentials.
         policy_digest: the policy that permits it.
         attempt: which one, from 0.
     """
 
-    label = b"curtilage/house-permit/v1\0"
+    label = b"curtilage/on-premises-permit/v1\0"
 
     payload_digest: bytes = field(repr=False)
     routing_class: RoutingClass
@@ -156,15 +159,15 @@ class PermitDesk(EgressDesk):
 
     __slots__ = ()
 
-    def mint_house(
+    def mint_on_premises(
         self,
-        allowed: AllowedInHouse,
+        allowed: AllowedOnPremises,
         *,
         tier: str,
         server_digest: bytes,
         attempt: int,
         now_ms: int,
-    ) -> HousePermit:
+    ) -> OnPremisesPermit:
         """Mint the permit for one attempt to ask an on-premises server.
 
         Args:
@@ -179,11 +182,11 @@ class PermitDesk(EgressDesk):
                 ``Allowed``.
             PermitRefusedError: ``tier`` or ``attempt``.
         """
-        permitted = require_allowed_in_house(allowed)
+        permitted = require_allowed_on_premises(allowed)
         require_tier(tier, permitted.tiers)
         require_attempt(attempt)
         return self._issued(
-            HousePermit(
+            OnPremisesPermit(
                 **self._head(now_ms),
                 payload_digest=permitted.payload_digest,
                 routing_class=permitted.routing_class,
@@ -227,9 +230,9 @@ class PermitDesk(EgressDesk):
             )
         )
 
-    def redeem_house(
+    def redeem_on_premises(
         self,
-        permit: HousePermit,
+        permit: OnPremisesPermit,
         *,
         payload_digest: bytes,
         server_digest: bytes,
@@ -247,7 +250,7 @@ class PermitDesk(EgressDesk):
             TypeError: as ``redeem``.
             PermitRefusedError: as ``redeem``.
         """
-        shown = self._spent(permit, HousePermit, now_ms)
+        shown = self._spent(permit, OnPremisesPermit, now_ms)
         compare(shown.payload_digest, payload_digest, PermitRefusal.PAYLOAD)
         compare(shown.server_digest, server_digest, PermitRefusal.SERVER)
 
