@@ -119,7 +119,7 @@ async def test_11_a_patient_caller_waits_and_learns_that_nothing_was_sent(
         assert "must stay here" in held.refusal
         full = await ask(session, patient(Kind.A))
     assert not isinstance(full.error, QueuedError)
-    assert "no more questions may wait" in full.refusal
+    assert "the queue is full" in full.refusal
 
 
 # Overload without failure.

@@ -103,7 +103,7 @@ def test_an_answer_is_read_as_it_was_given() -> None:
 @pytest.mark.parametrize("change", [{"text": 1, "provenance": {}}, {"finished": None}])
 def test_an_answer_of_another_version_is_none(change: dict[str, object]) -> None:
     outcome = json.dumps(json.loads(outcome_of(ANSWER)) | change).encode()
-    with pytest.raises(ValueError, match="no answer"):
+    with pytest.raises(ValueError, match="not an answer"):
         answer_of(outcome)
 
 
