@@ -290,7 +290,7 @@ async def test_what_is_required_is_done(require: Require, tier: str) -> None:
 async def test_what_is_required_is_refused_rather_than_replaced() -> None:
     """By the policy, by there being none, by the network."""
     kept = Bench("financial.pan")
-    with pytest.raises(NotRoutedError, match=r"may not leave.* required") as refused:
+    with pytest.raises(NotRoutedError, match=r"may not be sent.* required") as refused:
         await kept.session.ask(query(HARD, require=Require.ENCLAVE))
     assert refused.value.code == "required_unmet"
     with pytest.raises(NotRoutedError, match="no tier of the kind 'on_premises'"):
