@@ -405,5 +405,5 @@ def test_each_on_premises_server_has_a_key_of_its_own() -> None:
 
 @pytest.mark.parametrize("said", ["k", "ward", "ward=", "other=k", "ward=a,k"])
 def test_a_key_of_nobody_is_refused(said: str) -> None:
-    with pytest.raises(ConfigError, match="whose key"):
+    with pytest.raises(ConfigError, match="name the server of each key"):
         on_premises_keys(said, ["ward", "lab"])

@@ -166,7 +166,7 @@ _LONG_SLOPE: Final = 3
 _GAIN_SIGN: Final = 0.12  # code or several steps, where the intent is another
 _GAIN_HARD_WORD: Final = 0.05
 _MOST_HARD_WORDS: Final = 4
-_DOUBT: Final = 0.4  # the weight of what no cue told
+_DOUBT: Final = 0.4  # the weight of the part without any cue
 
 # Words and pairs of words ("list_all") that say what is to be done, in English, German,
 # French, Spanish, Italian, Dutch and Portuguese. One with a colon counts double: it is

@@ -106,8 +106,8 @@ def features_of(text: str, signs: Signs | None = None) -> Features:
     signs = signs_of(text) if signs is None else signs
     lowered = signs.request
     # A lone surrogate becomes three bytes, like other characters of its size.
-    octets = lowered.encode("utf-8", "surrogatepass")[: _MOST_BYTES - 2]
-    raw = np.frombuffer(b" " + octets + b" ", dtype=np.uint8)
+    encoded = lowered.encode("utf-8", "surrogatepass")[: _MOST_BYTES - 2]
+    raw = np.frombuffer(b" " + encoded + b" ", dtype=np.uint8)
     edges = np.flatnonzero(np.diff(_IN_WORD[raw])) + 1
     begins, finishes = edges[::2], edges[1::2]
     words = _word_hashes(raw, begins, finishes)

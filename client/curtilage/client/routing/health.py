@@ -364,7 +364,7 @@ class TierHealth:
         match failure:
             case Failure.BUSY:
                 # It is reachable. 'Later' may come from outside the seal, so its time
-                # is limited: nobody on the way can exclude a tier for long.
+                # is limited: no one on the way can exclude a tier for long.
                 hold_ms = min(max(retry_after_ms, MIN_HOLD_MS), MAX_HOLD_MS)
                 self._held_until_ms = max(self._held_until_ms, now_ms + hold_ms)
                 if attempt.probe:
