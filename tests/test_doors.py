@@ -244,15 +244,19 @@ MOST_BEHIND_THE_SEAL = 45
 AT_THE_DESK = {
     "mint": {f"{REMOTE}.requests"},
     "mint_again": {f"{REMOTE}.requests"},
-    "mint_house": {"curtilage.client.answering.doors"},
+    "mint_on_premises": {"curtilage.client.answering.doors"},
     "mint_without_query": {f"{REMOTE}.requests", f"{REMOTE}.keys"},
-    "redeem": {f"{REMOTE}.seal", f"{REMOTE}.keys", "curtilage.client.house.server"},
+    "redeem": {
+        f"{REMOTE}.seal",
+        f"{REMOTE}.keys",
+        "curtilage.client.on_premises.server",
+    },
     # Of which kind: minting without a query, and redeeming, take a binding of that
     # kind. It is built, never read from a permit (``binding``).
     "Permit": {PERMITS},
     "binding": {PERMITS},
     "EgressBinding": {PERMITS, f"{REMOTE}.seal"},
-    "ServerBinding": {PERMITS, "curtilage.client.house.server"},
+    "ServerBinding": {PERMITS, "curtilage.client.on_premises.server"},
     "CoverBinding": {f"{REMOTE}.requests", f"{REMOTE}.seal"},
     "ChallengeBinding": {f"{REMOTE}.requests", f"{REMOTE}.seal"},
     "FetchBinding": {f"{REMOTE}.keys"},

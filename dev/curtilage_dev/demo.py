@@ -74,7 +74,7 @@ HEARTBEAT_S: Final = 5.0
 RECORD_S: Final = 60.0
 WHERE: Final = {
     "local": "LOCAL    answered on this machine",
-    "house": "HOUSE    answered by the on-premises server",
+    "on_premises": "PREMISES answered by the on-premises server",
     "enclave": "ENCLAVE  sealed, through the relay, to the attested enclave",
 }
 STAND_INS: Final = (
@@ -171,7 +171,7 @@ class Outcome:
 
         The enclave may also answer in the place of a local draft that was rejected.
         """
-        local = "local" if self.route == "house" else self.route
+        local = "local" if self.route == "on_premises" else self.route
         return was_rejected(self.said) or self.question.expected in {None, local}
 
 
@@ -243,7 +243,7 @@ def _use(stack: Stack, model: Model) -> None:
     if model.address:
         ca = ""
         if model.ca is not None:
-            ca = "house-ca.pem"
+            ca = "on-premises-ca.pem"
             shutil.copyfile(model.ca, stack.folder / ca)
         stack.profile = with_server(
             profile_text("default"), address=model.address, model=model.name, ca=ca
@@ -492,7 +492,7 @@ def ask(stack: Stack, question: Question) -> Outcome:
             outcome.cut = choice["finish_reason"] == "length"
     outcome.total_s = time.monotonic() - asked
     cut = f"; the answer was cut at {MAX_TOKENS} tokens" if outcome.cut else ""
-    mark = MARK if stack.model == EMBEDDED and outcome.route != "house" else ""
+    mark = MARK if stack.model == EMBEDDED and outcome.route != "on_premises" else ""
     out(
         f"\n  [first token {outcome.first_s:.2f} s, all {outcome.total_s:.2f} s"
         f"{cut}{mark}]"

@@ -106,7 +106,12 @@ def with_server(policy: str, *, address: str, model: str, ca: str = "") -> str:
         model: the server's name for its model.
         ca: name of the file of its authorities, next to the policy; empty: none.
     """
-    given = {"id": "house", "kind": "house", "address": address, "model": model}
+    given = {
+        "id": "on-premises",
+        "kind": "on_premises",
+        "address": address,
+        "model": model,
+    }
     tier = {**given, **({"ca": ca} if ca else {}), "trusted": ["*"]}
     # JSON is YAML.
     text, found = re.subn(

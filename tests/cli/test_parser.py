@@ -102,7 +102,7 @@ def test_a_command_is_named_by_all_its_words() -> None:
 
 
 def test_names_written_out_are_those_of_the_parts() -> None:
-    assert tuple(Outcome) == OUTCOMES
+    assert tuple(map(Outcome, OUTCOMES)) == tuple(Outcome)
     assert (*Tee, *DeviceKind) == TEES
     assert tuple(Part) == PARTS
     assert GROUPS == run.GROUPS
@@ -120,3 +120,12 @@ def test_every_value_of_a_routing_option_is_in_the_document(option: str) -> None
     rows = document.partition("\n| option | says |\n")[2].splitlines()
     row = next(each for each in rows if each.startswith(f"| `{option}` | "))
     assert [each for each in action.choices if f"`{each}`" not in row] == []
+
+
+def test_old_names_of_flags_still_work(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["ask", "--house-key-file", "F", "--require", "house", "why?"]
+    arguments = build_parser().parse_args(words)
+    assert (arguments.on_premises_key_file, arguments.require) == ("F", "on_premises")
+    assert "is now --on-premises-key-file" in capsys.readouterr().err
+    prove = build_parser().parse_args(["audit", "prove", "--route", "house"])
+    assert prove.route == "on_premises"

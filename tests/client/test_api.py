@@ -131,3 +131,9 @@ async def test_a_plain_relay_address_needs_a_development_policy(
 def test_a_missing_policy_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         Client(policy=tmp_path / "missing.yaml")
+
+
+def test_the_old_name_of_the_key_file_is_deprecated() -> None:
+    old: dict[str, Any] = {"house_key_file": "old"}
+    with pytest.warns(DeprecationWarning, match="on_premises_key_file"):
+        Client(**old)

@@ -18,7 +18,7 @@ from curtilage.attest.log.model_manifest import ModelFiles
 from curtilage.cli import examine
 from curtilage.cli import main as cli
 from curtilage.client import assemble as assembling
-from curtilage.client.assemble import house_keys, inspector_from
+from curtilage.client.assemble import inspector_from, on_premises_keys
 from curtilage.client.config import Flags, read_config
 from curtilage.client.conversation.kept import LOST, TABLE_NAME
 from curtilage.client.detection.inspection import Inspector
@@ -394,11 +394,11 @@ async def test_without_any_model_it_says_why(
     await parts.audit.close()
 
 
-def test_each_server_in_the_house_has_a_key_of_its_own() -> None:
+def test_each_on_premises_server_has_a_key_of_its_own() -> None:
     """One key for all would let each of them open the others."""
-    assert house_keys(None, ["ward", "lab"]) == {}
-    assert house_keys("k", ["ward"]) == {"ward": Path("k")}
-    assert house_keys("ward=a,lab=b", ["ward", "lab"]) == {
+    assert on_premises_keys(None, ["ward", "lab"]) == {}
+    assert on_premises_keys("k", ["ward"]) == {"ward": Path("k")}
+    assert on_premises_keys("ward=a,lab=b", ["ward", "lab"]) == {
         "ward": Path("a"),
         "lab": Path("b"),
     }
@@ -406,5 +406,5 @@ def test_each_server_in_the_house_has_a_key_of_its_own() -> None:
 
 @pytest.mark.parametrize("said", ["k", "ward", "ward=", "other=k", "ward=a,k"])
 def test_a_key_of_nobody_is_refused(said: str) -> None:
-    with pytest.raises(ConfigError, match="whose key"):
-        house_keys(said, ["ward", "lab"])
+    with pytest.raises(ConfigError, match="name the server of each key"):
+        on_premises_keys(said, ["ward", "lab"])

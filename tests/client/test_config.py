@@ -64,3 +64,10 @@ def test_a_broken_policy_is_no_configuration(tmp_path: Path) -> None:
     broken.write_text("version: 2\n", "utf-8")
     with pytest.raises(PolicyError):
         read_config(Flags(policy=str(broken)), {})
+
+
+def test_the_old_name_of_the_key_file_still_works() -> None:
+    old = {"CURTILAGE_HOUSE_KEY_FILE": "old"}
+    assert read_config(Flags(), old).on_premises_key_files == "old"
+    both = {**old, "CURTILAGE_ON_PREMISES_KEY_FILE": "new"}
+    assert read_config(Flags(), both).on_premises_key_files == "new"

@@ -48,8 +48,8 @@ OF_THE_QUERY = {
     FailureReason.AUDIT_FAILED,  # which the audit trail says itself
     FailureReason.DATE_REFUSED,
     FailureReason.DRAFT_REJECTED,
-    FailureReason.HOUSE_NO_LOGPROBS,
-    FailureReason.HOUSE_REFUSED,
+    FailureReason.ON_PREMISES_NO_LOGPROBS,
+    FailureReason.ON_PREMISES_REFUSED,
     FailureReason.LOCAL_TOO_LONG,
     FailureReason.NOT_PERMITTED,
     FailureReason.REFUSED,
@@ -60,7 +60,7 @@ PASSING = {
     FailureReason.BUSY,
     FailureReason.TOO_MANY_RUNNING,
     FailureReason.LOCAL_BUSY,
-    FailureReason.HOUSE_BUSY,
+    FailureReason.ON_PREMISES_BUSY,
 }
 CONFIGURED = {FailureReason.NOT_CONFIGURED, FailureReason.NO_ENCLAVE_NAMED}
 KEY = Ed25519PrivateKey.from_private_bytes(bytes([5]) * 32)
@@ -201,7 +201,7 @@ def test_what_happens_to_a_part_in_order_is_news(part: Part, note: str) -> None:
 def test_two_of_a_kind_are_two() -> None:
     changes = Changes()
     ward, lab = (
-        Condition(part=Part.ON_PREMISES, tier=each, reason=Reason.HOUSE_LATE)
+        Condition(part=Part.ON_PREMISES, tier=each, reason=Reason.ON_PREMISES_LATE)
         for each in (Part.RELAY, Part.QUEUE)  # any members of a closed list
     )
     assert len(list(changes.news([ward, lab], 0))) == 2

@@ -112,10 +112,10 @@ def test_every_field_of_openai_is_in_one_of_the_tables() -> None:
     [
         (["top_k"], "top_k", "top_k"),
         (["topK", "min_p"], "min_p", "min_p, topK"),
-        ([CANARY], None, "one whose name is no identifier"),
+        ([CANARY], None, "one whose name is not an identifier"),
         (["a b", "x"], "x", "x"),
-        (["x" * 65], None, "one whose name is no identifier"),
-        (["Ann\u00e9"], None, "one whose name is no identifier"),
+        (["x" * 65], None, "one whose name is not an identifier"),
+        (["Ann\u00e9"], None, "one whose name is not an identifier"),
         ([f"a{n}" for n in range(9)], "a0", "a0, a1, a2, a3, a4 "),
     ],
 )
@@ -207,9 +207,9 @@ PARTS = {
     r"\(source, when\)": {"type": "text", "text": CANARY, "when": 1, "source": CANARY},
     "sound": {"type": "input_audio", "input_audio": {"data": CANARY}},
     "text with": {"type": "text", "text": 5},
-    "not known": {"type": CANARY},
-    "kind that": "bare",
-    "a kind": {"type": ["text"], "text": CANARY},
+    "unknown type": {"type": CANARY},
+    "an unknown": "bare",
+    "of an unknown": {"type": ["text"], "text": CANARY},
 }
 TURNS: dict[str, dict[str, object]] = {
     "tool calls": {"content": None, "tool_calls": [{"id": CANARY}]},
@@ -217,7 +217,7 @@ TURNS: dict[str, dict[str, object]] = {
     "the result of a tool call": {"content": "4", "tool_call_id": CANARY},
     "a sound recording": {"content": "x", "audio": {"id": CANARY}},
     "a refusal": {"content": "x", "refusal": {"text": CANARY}},
-    "a field that is not known": {"content": "x", CANARY: "y"},
+    "an unknown field": {"content": "x", CANARY: "y"},
 }
 
 
@@ -271,7 +271,9 @@ def test_a_field_of_a_turn_that_is_not_known_is_named() -> None:
         {**TURN},
         {"role": "user", "content": "x", "traceId": CANARY},
     ]
-    with pytest.raises(UnsupportedContentError, match=r"messages\[1\].traceId holds"):
+    with pytest.raises(
+        UnsupportedContentError, match=r"messages\[1\].traceId contains"
+    ):
         parse_completion_request(json.dumps({"messages": messages}).encode())
     query = query_from(messages, {}, stream=False, answered=False)
     # A place is recorded, and so it has no name of the sender's.

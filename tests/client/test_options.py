@@ -37,7 +37,7 @@ def test_every_field_is_read() -> None:
             "max_cost": 0,
             "floor": "confidential",
             "mode": "enclave_if_allowed",
-            "require": "house",
+            "require": "on_premises",
             "defer": True,
         }
     )
@@ -48,7 +48,7 @@ def test_every_field_is_read() -> None:
         max_cost_microusd=0,
         floor=RoutingClass.CONFIDENTIAL,
         mode=Mode.ENCLAVE_IF_ALLOWED,
-        require=Require.HOUSE,
+        require=Require.ON_PREMISES,
         defer=True,
     )
 
@@ -93,7 +93,7 @@ SECRET = "Dr Adalbert Quux"
         ({"floor": ["public"]}, "floor", "internal or public"),
         ({"mode": SECRET}, "mode", "auto, home or enclave_if_allowed"),
         ({"mode": {}}, "mode", "auto, home or enclave_if_allowed"),
-        ({"require": "in_process"}, "require", "enclave, house or local"),
+        ({"require": "in_process"}, "require", "enclave, on_premises or local"),
         ({"require": "enclave", "mode": "home"}, "require", "exclude each other"),
         ({"preset": SECRET}, "preset", "voice, chat or batch"),
         ({"preset": ["voice"]}, "preset", "voice, chat or batch"),
@@ -111,3 +111,7 @@ def test_what_is_wrong_is_named_with_what_is_possible_and_never_repeated(
 
 def test_what_may_be_required_are_the_kinds_of_tiers() -> None:
     assert {each.kind for each in Require} == set(TierKind)
+
+
+def test_the_old_name_of_an_on_premises_server_still_works() -> None:
+    assert options_from({"require": "house"}).require is Require.ON_PREMISES

@@ -16,8 +16,8 @@ from curtilage.client.pseudonyms.rewrite import deidentify
 from curtilage.client.query import Message, Query
 from curtilage.client.route import (
     AskEnclave,
-    AskHouse,
     AskLocal,
+    AskOnPremises,
     Rewrite,
     Ways,
     after_rewriting,
@@ -107,11 +107,11 @@ def test_what_is_not_allowed_is_never_sealed_nor_sent(names: list[str]) -> None:
     assert (answer.route is Answerer.ENCLAVE) == (sent == 1)
 
 
-def tiering(*house: str, demands: tuple[Demand, ...] = ()) -> Tiering:
+def tiering(*trusted: str, demands: tuple[Demand, ...] = ()) -> Tiering:
     return Tiering(
         tiers=(
             LOCAL_TIER,
-            Tier(id="ward", kind=TierKind.HOUSE, trusted=frozenset(house)),
+            Tier(id="ward", kind=TierKind.ON_PREMISES, trusted=frozenset(trusted)),
             ENCLAVE_TIER,
         ),
         demands=demands,
@@ -132,7 +132,7 @@ def test_each_way_holds_the_permission_that_its_door_asks_for(
     for tier in found.permitted.tiers:
         way = found.by_tier[tier.id]
         assert isinstance(way, AskEnclave) == (tier.kind is TierKind.ATTESTED)
-        assert isinstance(way, AskHouse) == (tier.kind is TierKind.HOUSE)
+        assert isinstance(way, AskOnPremises) == (tier.kind is TierKind.ON_PREMISES)
         if not isinstance(way, AskLocal):
             assert tier.id in way.allowed.tiers
     assert set(found.by_tier) == {tier.id for tier in found.permitted.tiers}

@@ -290,11 +290,11 @@ async def test_what_is_required_is_done(require: Require, tier: str) -> None:
 async def test_what_is_required_is_refused_rather_than_replaced() -> None:
     """By the policy, by there being none, by the network."""
     kept = Bench("financial.pan")
-    with pytest.raises(NotRoutedError, match=r"may not leave.* required") as refused:
+    with pytest.raises(NotRoutedError, match=r"may not be sent.* required") as refused:
         await kept.session.ask(query(HARD, require=Require.ENCLAVE))
     assert refused.value.code == "required_unmet"
-    with pytest.raises(NotRoutedError, match="no tier of the kind 'house'"):
-        await kept.session.ask(query(HARD, require=Require.HOUSE))
+    with pytest.raises(NotRoutedError, match="no tier of the kind 'on_premises'"):
+        await kept.session.ask(query(HARD, require=Require.ON_PREMISES))
     cut = Bench()
     cut.enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
     for _ in range(4):  # tried, and at last left alone: told alike
@@ -360,7 +360,7 @@ async def test_who_asks_narrows_also_where_nothing_is_chosen(section: str) -> No
     assert home.route is here.route is Answerer.LOCAL
     assert bench.enclave.sealed == []
     kept = Bench("financial.pan", section=section)
-    for require in (Require.ENCLAVE, Require.HOUSE):
+    for require in (Require.ENCLAVE, Require.ON_PREMISES):
         with pytest.raises(NotRoutedError, match="required") as refused:
             await kept.session.ask(query(HARD, require=require))
         assert refused.value.code == "required_unmet"
@@ -450,7 +450,7 @@ async def test_what_is_asked_of_routing_holds_where_nothing_is_chosen(
         assert answer.route is Answerer.LOCAL
     assert bench.enclave.sealed == []
     with pytest.raises(NotRoutedError) as refused:
-        await bench.session.ask(query(HARD, require=Require.HOUSE))
+        await bench.session.ask(query(HARD, require=Require.ON_PREMISES))
     assert refused.value.code == "required_unmet"
 
 
@@ -626,7 +626,7 @@ async def test_what_the_policy_forbids_is_final(section: str) -> None:
     forbidden = Bench("financial.pan", section=section)
     assert (await refusal_of(forbidden, require=Require.ENCLAVE)).final
     no_server = Bench(section=section)
-    assert (await refusal_of(no_server, require=Require.HOUSE)).final
+    assert (await refusal_of(no_server, require=Require.ON_PREMISES)).final
 
 
 @pytest.mark.parametrize("section", ["", SECTION], ids=["no routing", "routing"])

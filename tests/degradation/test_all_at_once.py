@@ -112,14 +112,14 @@ async def test_11_a_patient_caller_waits_and_learns_that_nothing_was_sent(
         for kind in (Kind.A, Kind.B):
             seen = await ask(session, patient(kind))
             assert isinstance(seen.error, QueuedError)
-            assert "I need more time" in seen.refusal
-            assert "nothing of it has left this device" in seen.refusal
+            assert "queued: " in seen.refusal
+            assert "nothing of it was sent from this device" in seen.refusal
         held = await ask(session, patient(Kind.C))
         assert not isinstance(held.error, QueuedError)
         assert "must stay here" in held.refusal
         full = await ask(session, patient(Kind.A))
     assert not isinstance(full.error, QueuedError)
-    assert "no more questions may wait" in full.refusal
+    assert "the queue is full" in full.refusal
 
 
 # Overload without failure.

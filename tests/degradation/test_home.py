@@ -162,8 +162,8 @@ async def test_2_without_memory_the_enclave_answers_what_may_leave(
     assert "choose a smaller model" in held
     # Memory may become available again; a patient caller waits for it, here.
     later = str(seen["C, with time"])
-    assert "I need more time: there is too little memory" in later
-    assert "nothing of it has left this device" in later
+    assert "queued: there is too little memory" in later
+    assert "nothing of it was sent from this device" in later
 
 
 # 3: it is too slow.

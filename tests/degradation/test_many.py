@@ -19,15 +19,15 @@ from curtilage.client.errors import (
     ClientError,
     EnclaveError,
     FailureReason,
-    HouseUnavailableError,
+    OnPremisesUnavailableError,
 )
 from curtilage.client.options import Mode, RoutingOptions
-from curtilage.client.parts import ClientParts, House
+from curtilage.client.parts import ClientParts, OnPremises
 from curtilage.client.query import Message, Query
 from curtilage.client.routing.estimate import RulesEstimator
 from curtilage.client.routing.router import Router
 from curtilage.client.session import Session
-from curtilage.policy.decision.permit import HousePermit
+from curtilage.policy.decision.permit import OnPremisesPermit
 from curtilage.policy.document.load import load_policy
 from curtilage.policy.document.model import Policy
 from curtilage_dev.policy import unrouted
@@ -45,11 +45,11 @@ routing:
   - {id: device, kind: in_process}
   - {id: enclave, kind: attested}
 """
-HOUSE = """
+ON_PREMISES = """
 routing:
   tiers:
   - id: ward
-    kind: house
+    kind: on_premises
     address: unix:/run/ward.sock
     model: large
     priors: {quality_permille: 1000}
@@ -65,7 +65,7 @@ def policy_of(section: str) -> Policy:
     return load_policy(unrouted(patient_profile()) + section)
 
 
-class CutHouse:
+class CutOnPremises:
     """Writes some pieces of an answer, then breaks off."""
 
     model_id = "cut"
@@ -73,13 +73,15 @@ class CutHouse:
     pieces = 0
 
     async def generate(
-        self, permit: HousePermit, query: Query
+        self, permit: OnPremisesPermit, query: Query
     ) -> AsyncGenerator[AnswerEvent]:
         del permit, query
         for piece in AFAR[: self.pieces]:
             yield Delta(text=piece)
         if self.pieces < len(AFAR):
-            raise HouseUnavailableError(FailureReason.HOUSE_ANSWER_INCOMPLETE)
+            raise OnPremisesUnavailableError(
+                FailureReason.ON_PREMISES_ANSWER_INCOMPLETE
+            )
         yield Finished(finish_reason="stop", prompt_tokens=1, completion_tokens=1)
 
     async def close(self) -> None:
@@ -90,7 +92,7 @@ def client(
     policy: Policy,
     enclave: MemoryEnclave,
     clock: list[float],
-    houses: Mapping[str, House],
+    servers: Mapping[str, OnPremises],
 ) -> Session:
     assert policy.routing is not None
     return Session(
@@ -102,7 +104,7 @@ def client(
             keys=key_store(policy=policy),
             audit=MemoryTrail(),
             clock=Clock(),
-            houses=houses,
+            on_premises=servers,
             router=Router(policy.routing, RulesEstimator(), clock=lambda: clock[0]),
         )
     )
@@ -154,21 +156,21 @@ async def read(session: Session, *, retract: bool) -> tuple[str, str | None]:
 
 async def test_of_10_000_answers_cut_anywhere_no_character_is_lost_or_doubled() -> None:
     """Half of the readers can withdraw what they showed; the others cannot."""
-    random, house, clock = Random(7), CutHouse(), [0.0]  # noqa: S311
-    houses: dict[str, House] = {"ward": lambda _desk, _now: house}
-    session = client(policy_of(HOUSE), MemoryEnclave(), clock, houses)
+    random, ward, clock = Random(7), CutOnPremises(), [0.0]  # noqa: S311
+    servers: dict[str, OnPremises] = {"ward": lambda _desk, _now: ward}
+    session = client(policy_of(ON_PREMISES), MemoryEnclave(), clock, servers)
     left = 0
     for at in range(ANSWERS):
         clock[0] += 61  # a server that failed is tried again
-        house.pieces = random.randrange(len(AFAR) + 1)
+        ward.pieces = random.randrange(len(AFAR) + 1)
         shown, answer = await read(session, retract=bool(at % 2))
         afar = "".join(AFAR)
         if answer is None:
             # Never as a whole one; and what was shown is what had been written.
             assert not at % 2
-            assert shown == "".join(AFAR[: house.pieces])
+            assert shown == "".join(AFAR[: ward.pieces])
             left += 1
-        elif house.pieces == len(AFAR):
+        elif ward.pieces == len(AFAR):
             assert shown == answer == afar
         else:
             assert shown == answer == "".join(HOME)

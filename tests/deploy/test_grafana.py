@@ -62,7 +62,7 @@ def exported() -> dict[str, set[str]]:
     (tier,) = telemetry.names(["ward"]).values()
     telemetry.inspected()
     telemetry.decided(Route.LOCAL)
-    telemetry.answered(Answerer.HOUSE, home=True)
+    telemetry.answered(Answerer.ON_PREMISES, home=True)
     telemetry.fallback(tier, FailureReason.BUSY)
     telemetry.refused(Refusal.SLO_UNMEETABLE)
     telemetry.attest(AttestOutcome.REFUSED, FailureReason.BUSY)

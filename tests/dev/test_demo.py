@@ -55,10 +55,10 @@ def test_only_what_no_other_tier_was_asked_is_said_not_to_have_been_sent() -> No
     ("expected", "route", "fine"),
     [
         ("local", "local", True),
-        ("local", "house", True),
+        ("local", "on_premises", True),
         ("enclave", "enclave", True),
         ("local", "enclave", False),
-        ("enclave", "house", False),
+        ("enclave", "on_premises", False),
         (None, "enclave", True),
         # What the aim decides has to be foreseen before it is asked.
         (AIM, "enclave", False),

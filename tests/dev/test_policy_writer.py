@@ -183,7 +183,7 @@ def test_an_on_premises_server_is_a_tier_between_device_and_enclave() -> None:
     )
     plan = load_policy(text).routing
     assert plan is not None
-    assert [tier.id for tier in plan.tiers] == ["local", "house", "enclave"]
+    assert [tier.id for tier in plan.tiers] == ["local", "on-premises", "enclave"]
     assert (plan.tiers[1].address, plan.tiers[1].model) == (
         "unix:/run/llm.sock",
         "a-7b",

@@ -279,11 +279,15 @@ def test_a_profile_decides_with_its_routing_as_without(name: str) -> None:
 @pytest.mark.parametrize("name", PROFILES)
 def test_the_server_that_a_profile_shows_can_be_named(name: str) -> None:
     before, comment, section = profile_text(name).partition("\n# Where answers may be")
-    shown = section.replace("\n  # - id: house", "\n  - id: house")
+    shown = section.replace("\n  # - id: on-premises", "\n  - id: on-premises")
     text = before + comment + shown.replace("\n  #   ", "\n    ")
     pem = b"-----BEGIN CERTIFICATE-----\nMAMBAf8=\n-----END CERTIFICATE-----\n"
     policy = load_policy(text, files=lambda _: pem)
-    assert [each.id for each in policy.tiering.tiers] == ["local", "house", "enclave"]
+    assert [each.id for each in policy.tiering.tiers] == [
+        "local",
+        "on-premises",
+        "enclave",
+    ]
     assert policy.tiering.tiers[1].trusted == policy.tiering.known
 
 

@@ -5,7 +5,7 @@ from curtilage.client.routing.health import TierView
 from curtilage.policy.decision.tiers import Tier, TierKind
 
 DEVICE = Tier(id="device", kind=TierKind.IN_PROCESS)
-WARD = Tier(id="ward", kind=TierKind.HOUSE)
+WARD = Tier(id="ward", kind=TierKind.ON_PREMISES)
 ENCLAVE = Tier(id="enclave", kind=TierKind.ATTESTED)
 ALL = (DEVICE, WARD, ENCLAVE)
 
@@ -21,7 +21,7 @@ DEVICE_VIEW = TierView(
     tokens_per_s_p05=20,
 )
 WARD_VIEW = TierView(
-    kind=TierKind.HOUSE,
+    kind=TierKind.ON_PREMISES,
     quality_permille=750,
     cost_microusd_per_mtok=200_000,
     ttft_p50_ms=300,

@@ -62,7 +62,7 @@ from curtilage.client.receipt import Transcript
 WAITING: Final = {
     Phase.CLASSIFYING: "looking at what the question holds",
     Phase.ASKING_HERE: "the local model is at work",
-    Phase.ASKING_HOUSE: "the house's server is at work",
+    Phase.ASKING_ON_PREMISES: "the on-premises server is at work",
     Phase.ASKING_ENCLAVE: "the enclave is at work",
     Phase.CHECKING: "the local model's draft is being judged",
     Phase.WAITING: "whoever was asked is busy, and will be asked again",

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from typing_extensions import override
+
 from curtilage.cli.terminal import DONE, Commands, add_command, err, out_bytes
 from curtilage.client.errors import ConfigError, UsageError
 
@@ -72,15 +74,47 @@ def add_relay_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
+class _Renamed(argparse.Action):
+    """The name that a flag has in version 0.1: it works, with a notice."""
+
+    @override
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        err(renamed(str(option_string), "--on-premises-key-file"))
+        setattr(namespace, self.dest, values)
+
+
+def renamed(old: str, new: str) -> str:
+    """Return the notice that a name has changed."""
+    return f"{old} is now {new}; version 0.2 will not accept the old name"
+
+
+def new_name(word: str) -> str:
+    """Return a word of a flag by its present name; version 0.1 has another."""
+    return "on_premises" if word == "house" else word
+
+
 def add_client_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of every command that answers."""
     add_relay_flags(parser)
     parser.add_argument(
-        "--house-key-file",
+        "--on-premises-key-file",
         metavar="FILE",
-        help="file that holds the API key of the policy's server in the house, mode "
+        help="file that holds the API key of the policy's on-premises server, mode "
         "0600; of several, TIER=FILE with commas between (default: "
-        "$CURTILAGE_HOUSE_KEY_FILE)",
+        "$CURTILAGE_ON_PREMISES_KEY_FILE)",
+    )
+    parser.add_argument(
+        "--house-key-file",
+        dest="on_premises_key_file",
+        action=_Renamed,
+        default=argparse.SUPPRESS,
+        help=argparse.SUPPRESS,
     )
     add_model_flags(parser)
     parser.add_argument(

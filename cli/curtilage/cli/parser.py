@@ -12,6 +12,7 @@ from curtilage.cli.options import (
     add_explain,
     add_policy_flag,
     add_text,
+    new_name,
 )
 from curtilage.cli.policy import parser as policy
 from curtilage.cli.release import parser as release
@@ -199,14 +200,15 @@ def _add_ask(commands: "Commands[argparse.ArgumentParser]") -> None:
     )
     routing.add_argument(
         "--require",
-        choices=("enclave", "house", "local"),
+        choices=("enclave", "on_premises", "local"),
+        type=new_name,
         help="only there: where that one may not or cannot answer, nobody does, and "
         "the exit is not 0",
     )
     routing.add_argument(
         "--mode",
         choices=("auto", "home", "enclave_if_allowed"),
-        help="home: on this machine or in the house; enclave_if_allowed: by an enclave "
+        help="home: on this machine or on premises; enclave_if_allowed: by an enclave "
         "before any other (default: auto, where it is best)",
     )
     routing.add_argument(

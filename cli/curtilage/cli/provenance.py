@@ -99,8 +99,8 @@ def _might(reason: FailureReason) -> str:
     """Say where it would have been answered, had that one not failed."""
     if reason.value.startswith("local_"):
         return "it might have been answered here"
-    if reason.value.startswith("house_"):
-        return "it might have been answered in the house"
+    if reason.value.startswith("on_premises_"):
+        return "it might have been answered on premises"
     return "it might have left"
 
 
@@ -110,8 +110,8 @@ def _who(provenance: Provenance) -> str:
         return f"answered here, by {DEMONSTRATION}{also}"
     if provenance.route is Answerer.LOCAL:
         return f"answered here, by the local model{also}"
-    if provenance.route is Answerer.HOUSE:
-        return f"answered in the house, by {provenance.tier} ({provenance.model}){also}"
+    if provenance.route is Answerer.ON_PREMISES:
+        return f"answered on premises, by {provenance.tier} ({provenance.model}){also}"
     if (provenance.evidence or "").startswith("emulated-"):
         return "answered by an enclave whose evidence is EMULATED and proves nothing"
     return "answered by the attested enclave"

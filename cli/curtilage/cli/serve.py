@@ -121,7 +121,9 @@ async def _serve_until(
     ):
         if session.absent is not None:
             reason = EXPLAINED[session.absent]
-            err(f"{reason}: no question leaves this machine or the house's servers")
+            err(
+                f"{reason}: no question leaves this machine and the on-premises servers"
+            )
         if session.demonstration:
             router = None if session.absent is not None else session.router
             words = "; ".join(demonstration_words(config.policy, router))

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from curtilage.cli.options import renamed
 from curtilage.cli.terminal import err, progress
 from curtilage.client.config import ClientConfig, Flags, read_config
 from curtilage.client.local.registry import Registry, data_directory
@@ -43,8 +44,10 @@ def config_from(arguments: argparse.Namespace) -> ClientConfig:
         context_tokens=getattr(arguments, "context_tokens", None),
         policy_key=getattr(arguments, "policy_key", None),
         audit=getattr(arguments, "audit", None),
-        house_key_file=getattr(arguments, "house_key_file", None),
+        on_premises_key_file=getattr(arguments, "on_premises_key_file", None),
     )
+    if "CURTILAGE_HOUSE_KEY_FILE" in os.environ:
+        err(renamed("CURTILAGE_HOUSE_KEY_FILE", "CURTILAGE_ON_PREMISES_KEY_FILE"))
     return read_config(flags, os.environ)
 
 
@@ -71,6 +74,8 @@ async def session_from(
     from curtilage.client.session import Session  # noqa: PLC0415
 
     warn_of_signature(config.currency, logged=serves)
+    for notice in config.policy.notices:
+        err(notice)
     with progress("starting detectors and local model"):
         parts = await assemble(config, spare=spare, notify=err, lasting=serves)
     if parts.audit.problem is not None:

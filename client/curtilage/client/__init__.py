@@ -25,7 +25,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when first used: the detectors' process needs none."""
+    """Import a public name on first use: the detectors' process needs none of them."""
     if name in {"Client", "SyncClient"}:
         from curtilage.client import api  # noqa: PLC0415
 

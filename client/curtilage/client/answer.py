@@ -1,26 +1,34 @@
-"""An answer: its pieces as they come, the whole at the end, and where it is from.
+"""An answer: its pieces, the whole answer, and its provenance.
 
-Knows neither how the pieces are made nor what they say.
+Knows neither how the pieces are generated nor what they say.
 """
 
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum, unique
-from typing import Final
+from typing import Final, Self
+
+from typing_extensions import override
 
 from curtilage.client.errors import FailureReason
 
 
 class Answerer(StrEnum):
-    """Who answered a query."""
+    """The kind of tier that answered a query."""
 
     LOCAL = "local"
-    HOUSE = "house"
+    ON_PREMISES = "on_premises"
     ENCLAVE = "enclave"
+
+    @classmethod
+    @override
+    def _missing_(cls, value: object) -> Self | None:
+        # In answers queued by version 0.1.
+        return cls("on_premises") if value == "house" else None
 
 
 class Obstacle(StrEnum):
-    """Why a query stays as it is, and so at home; a closed set, safe to tell."""
+    """Why names were not replaced, so a query is kept local; a closed set."""
 
     NOTHING_FOUND = "nothing_found"
     MARK_IN_SOURCE = "mark_in_source"
@@ -37,12 +45,12 @@ class Obstacle(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenSignal:
-    """How sure the model was of one token, before temperature; never leaves.
+    """How certain the model was of one token, before temperature; never sent.
 
     Attributes:
         logprob: natural logarithm of the probability of the token that was drawn.
-        margin: by how much the likeliest token's lies above the second one's, 0 or
-            more; it need not be the token that was drawn.
+        margin: difference between the log-probabilities of the likeliest token and the
+            second, 0 or more; the likeliest need not be the token that was drawn.
     """
 
     logprob: float = field(repr=False)
@@ -54,13 +62,13 @@ class Delta:
     """A piece of the answer.
 
     Attributes:
-        text: what to append.
-        logprobs: (token text, log-probability) of each token; empty unless asked.
-        tentative: it may be taken back: a draft that was not looked at whole.
-        signals: of each token, for who judges a draft; empty unless it is one.
+        text: the text to append.
+        logprobs: (token text, log-probability) of each token; empty unless requested.
+        tentative: it may be retracted: it belongs to a draft not yet judged.
+        signals: of each token, for judging a draft; empty unless it is one.
         prompt_tokens: tokens of the question, with the first piece of an answer of
             the local model; 0: not known yet.
-        note: the client wrote it, and no model: a line about the answer.
+        note: written by the client and not by a model: a line about the answer.
     """
 
     text: str = field(repr=False)
@@ -77,11 +85,11 @@ _READING_NOTE: Final = re.compile(
 
 
 def reading_note(*, read: str, whole: str) -> Delta:
-    """Return the line that begins an answer to a part of a question.
+    """Return the first line of an answer to a truncated question.
 
     Args:
-        read: how many tokens of the question were read.
-        whole: how many it has.
+        read: number of tokens of the question that were read.
+        whole: its total number.
     """
     return Delta(text=f"[read {read} of {whole} tokens]\n\n", note=True)
 
@@ -90,15 +98,15 @@ _DOUBT: Final = "[the local model is often wrong on questions like this]"
 
 
 def doubt_note() -> Delta:
-    """Return the line that ends an answer whose like were counted to be often wrong."""
+    """Return the last line of an answer of a kind that is often wrong, as measured."""
     return Delta(text=f"\n\n{_DOUBT}", note=True)
 
 
 def without_reading_note(role: str, text: str) -> str:
-    """Return a turn as the model wrote it: an answer without such lines.
+    """Return a turn as the model wrote it, without such lines.
 
-    It is not part of the conversation. A model would imitate it, the detectors
-    would judge it, and an answer that stayed would not be known again.
+    They are not part of the conversation. A model would imitate them, the detectors
+    would judge them, and an answer that was kept local would not be recognised.
     """
     if role != "assistant":
         return text
@@ -110,11 +118,11 @@ def without_reading_note(role: str, text: str) -> str:
 
 @unique
 class Phase(StrEnum):
-    """What is done for a query while nothing can be shown of its answer."""
+    """The current step for a query while its answer has no text yet."""
 
     CLASSIFYING = "classifying"
     ASKING_HERE = "asking_here"
-    ASKING_HOUSE = "asking_house"
+    ASKING_ON_PREMISES = "asking_on_premises"
     ASKING_ENCLAVE = "asking_enclave"
     CHECKING = "checking"
     WAITING = "waiting"
@@ -122,10 +130,10 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """A sign of life: nothing was to be shown for as long as one may be left waiting.
+    """A sign of life, if there was nothing to show for some time.
 
     Attributes:
-        phase: what is done meanwhile.
+        phase: the current step.
     """
 
     phase: Phase
@@ -133,12 +141,12 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What was tentative is the answer, and so is what follows."""
+    """Tentative text is accepted as the answer, and so is what follows."""
 
 
 @unique
 class RetractReason(StrEnum):
-    """Why text is taken back: it is not good enough, or who wrote it broke off."""
+    """Why text is retracted: a rejected draft, or a tier that failed."""
 
     NOT_GOOD_ENOUGH = "not_good_enough"
     BROKE_OFF = "broke_off"
@@ -147,10 +155,10 @@ class RetractReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retract:
-    """Text that was shown is none of the answer.
+    """Text that was shown is not part of the answer.
 
     Attributes:
-        from_char: which, from the answer's beginning; what stands before it remains.
+        from_char: its position in the answer; the text before it remains.
         reason: why.
     """
 
@@ -160,10 +168,10 @@ class Retract:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replaced:
-    """Another answers, from the beginning; two models' text is never spliced.
+    """Another tier answers, from the beginning; two models' texts are never joined.
 
     Attributes:
-        tier: who, by the policy's name of it.
+        tier: the new tier, by the policy's name.
     """
 
     tier: str
@@ -174,17 +182,17 @@ class Finished:
     """The end of a complete answer.
 
     Attributes:
-        finish_reason: ``stop``, or ``length`` where the answer was cut at its token
+        finish_reason: ``stop``, or ``length`` if the answer was cut at its token
             limit or only a part of the question was read.
         prompt_tokens: tokens of the question.
         completion_tokens: tokens of the answer.
         unknown_tokens: pseudonyms in the answer that were not sent; they are left
-            in it as they came.
+            unchanged.
         receipted: the enclave signed a receipt for it, which was verified.
-        unrestored: placeholders left in the answer instead of a value, since they
-            were not sent, are a part of another word or would be in an address.
+        unrestored: placeholders in the answer that were not replaced by a value: they
+            were not sent, are part of another word or would be in an address.
         doubtful: it had to be answered locally, and answers of the local model that
-            look like this one were counted to be often wrong.
+            look like this one were often wrong, as measured.
     """
 
     finish_reason: str
@@ -197,45 +205,45 @@ class Finished:
 
 
 AnswerEvent = Delta | Finished
-"""What one who answers yields."""
+"""An event from a single tier."""
 SessionEvent = Delta | Verified | Retract | Replaced | Finished
-"""What a query's answer is made of, when more than one may write at it."""
+"""An event of a query's answer, to which several tiers may contribute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """Where an answer comes from, known before its first word.
+    """The provenance of an answer, known before its first word.
 
     Attributes:
-        route: who answers.
-        model: what answers: the local model's name, or the release that the
-            enclave's evidence names; never what an answer says of itself.
+        route: the kind of tier that answers.
+        model: the local model's name, or the release that the enclave's evidence
+            names; never the answer's own claim.
         classes: data classes found in the query, sorted.
-        uncertain: what could not be known of it, sorted.
+        uncertain: what could not be determined about it, sorted.
         rule: id of the rule that decided.
         reason: that rule's reason, as the policy's author wrote it.
         policy_digest: ``sha256:…`` of the policy in force.
-        verdict_id: the evidence relied upon, when the enclave answers.
-        evidence: its kind, such as ``sev-snp``; behind one that begins with
-            ``emulated-`` stands no hardware.
+        verdict_id: identifies the verified evidence, if the enclave answers.
+        evidence: its kind, such as ``sev-snp``; ``emulated-…`` is evidence without
+            hardware.
         fallback: why the tier that was chosen first does not answer.
-        recorded: whether the audit trail holds this; what leaves always is in
-            it, an answer of this machine is given even if that failed.
-        deidentified: how many values of each class left as pseudonyms, sorted;
-            empty where the query left as it was, or stayed.
-        obstacle: why a query whose names should have been replaced stayed.
-        tier: the policy's name of where it is answered.
-        why: why that tier was chosen, where the policy has a ``routing:`` section;
+        recorded: whether the audit trail contains this; always, if anything was sent.
+            A local answer is given even if recording failed.
+        deidentified: number of values of each class sent as pseudonyms, sorted;
+            empty if the query was sent unchanged, or kept local.
+        obstacle: why a query whose names should have been replaced was kept local.
+        tier: the policy's name of the tier.
+        why: why that tier was chosen, if the policy has a ``routing:`` section;
             a member of ``routing.utility.Reason``.
-        boundary: of a conversation of which a turn had to stay: how much of it left
-            (``boundary.ladder.Rung``), or why none did (``NotPossible``).
-        left_out: how many characters of the query were not read, since the local
-            model's context does not hold them.
-        home_model: where a rolled-out model of this machine answers, its tag in the
-            trace (``routing.trace.model_tag``), by which grades are told apart.
-        beside: another tier was asked beside this one, and may have the question too.
-        floor: what the sender of this request declared (``RoutingClass``), where it
-            raised anything: it holds for one request, so the next repeats it.
+        boundary: if a turn of the conversation had to be kept local: how much was sent
+            (``boundary.ladder.Rung``), or why nothing was (``NotPossible``).
+        left_out: number of characters of the query that were not read, since they
+            exceed the local model's context.
+        home_model: if a rolled-out local model answers, its tag in the trace
+            (``routing.trace.model_tag``), to which feedback is assigned.
+        beside: another tier was asked in parallel, and may have the question too.
+        floor: the minimum class declared in this request (``RoutingClass``), if it
+            raised anything: it is valid for one request, so the next must repeat it.
         demonstration: whether the embedded model answers, which only shows that the
             path works.
     """
@@ -265,14 +273,14 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A whole answer, and where it came from.
+    """A whole answer, with its provenance.
 
     Attributes:
-        id: what it is called, by who says how it was; empty: it has no name.
+        id: identifies it for feedback; empty: it has none.
         text: the answer.
-        provenance: who answered, and why it was allowed to.
+        provenance: where it comes from, and why that was permitted.
         finished: finish reason and token counts.
-        logprobs: (token text, log-probability) pairs when asked for.
+        logprobs: (token text, log-probability) pairs, if requested.
     """
 
     text: str = field(repr=False)
@@ -283,7 +291,7 @@ class Answer:
 
     @property
     def route(self) -> Answerer:
-        """Who answered."""
+        """The kind of tier that answered."""
         return self.provenance.route
 
     @property

@@ -10,11 +10,12 @@
 import asyncio
 import os
 import threading
+import warnings
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Final, Literal, Protocol, Self, TypedDict, TypeVar, Unpack
 
 from curtilage.client import telemetry
 from curtilage.client.answer import Answer, Delta
@@ -63,8 +64,11 @@ class ChatOptions(TypedDict, total=False):
     floor: Literal["restricted", "confidential", "internal", "public"]
     mode: Literal["auto", "home", "enclave_if_allowed"]
     preset: Literal["voice", "chat", "batch"]
-    require: Literal["enclave", "house", "local"]
+    require: Literal["enclave", "on_premises", "local"]
     defer: bool
+
+
+RENAMED: Final = "house_key_file is now on_premises_key_file; 0.2 has the new name only"
 
 
 class ClientOptions(TypedDict, total=False):
@@ -91,9 +95,9 @@ class ClientOptions(TypedDict, total=False):
             ``CURTILAGE_RELAY_CERTIFICATE_KEY``.
         relay_key_file: file with the relay's API key; else
             ``CURTILAGE_RELAY_KEY_FILE``, else none is sent.
-        house_key_file: file with the API key of the policy's on-premises server; for
-            several, ``TIER=FILE`` separated by commas; else
-            ``CURTILAGE_HOUSE_KEY_FILE``, else none is sent.
+        on_premises_key_file: file with the API key of the policy's on-premises
+            server; for several, ``TIER=FILE`` separated by commas; else
+            ``CURTILAGE_ON_PREMISES_KEY_FILE``, else none is sent.
         consent: called with the data to be sent, where the policy requires consent
             (``routing.classes.*.consent``); returns whether it may be sent, or an
             awaitable of that. Without it nothing of such a class is sent.
@@ -112,7 +116,7 @@ class ClientOptions(TypedDict, total=False):
     relay_certificate: str | Path | None
     relay_certificate_key: str | Path | None
     relay_key_file: str | Path | None
-    house_key_file: str | Path | None
+    on_premises_key_file: str | Path | None
     consent: Consents | None
     telemetry: TelemetrySettings | None
 
@@ -137,6 +141,9 @@ class Client:
             name: str(value) if isinstance(value, Path) else value
             for name, value in options.items()
         }
+        if "house_key_file" in settings:
+            warnings.warn(RENAMED, DeprecationWarning, stacklevel=2)
+            settings["on_premises_key_file"] = settings.pop("house_key_file")
         flags = Flags(**settings)
         self._config = read_config(flags, os.environ)
         self._session: Session | None = None

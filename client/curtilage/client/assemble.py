@@ -1,8 +1,8 @@
-"""From a configuration to the parts of a running client.
+"""Creates the parts of a running client from a configuration.
 
-What cannot be had is left out in the safe direction: without a local model,
-what must stay is refused; without a relay, or without an audit trail that can
-be written, everything stays.
+A part that is missing can only restrict the client: without a local model, queries that
+must be kept local are refused; without a relay, or without a writable audit trail,
+everything is kept local.
 """
 
 import asyncio
@@ -28,8 +28,6 @@ from curtilage.client.errors import (
     LocalUnavailableError,
     SealingError,
 )
-from curtilage.client.house.server import HouseServer
-from curtilage.client.house.settings import HouseSettings, house_settings
 from curtilage.client.local.catalogue import by_digest, known
 from curtilage.client.local.machine import is_metered, on_battery
 from curtilage.client.local.model import (
@@ -40,6 +38,11 @@ from curtilage.client.local.model import (
 from curtilage.client.local.registry import Registry, data_directory
 from curtilage.client.local.rolled_out import RolledOutModel
 from curtilage.client.local.rollout import Rollout
+from curtilage.client.on_premises.server import OnPremisesServer
+from curtilage.client.on_premises.settings import (
+    OnPremisesSettings,
+    on_premises_settings,
+)
 from curtilage.client.parts import (
     AnswersLocally,
     ClientParts,
@@ -89,32 +92,32 @@ async def assemble(
     notify: Notify | None = None,
     lasting: bool = True,
 ) -> ClientParts:
-    """Start the detectors, the local model and the audit trail, side by side.
+    """Start the detectors, the local model and the audit trail, concurrently.
 
     Args:
         config: the client's configuration.
         spare: keep a second worker of the detectors warm; not worth it for one
             question.
-        notify: as ``ClientParts``; it is told of the local model's rollout as well.
-        lasting: conversations go on after a restart, as ``KeptConversations``.
+        notify: as ``ClientParts``; also gets reports on the local model's rollout.
+        lasting: conversations continue after a restart, as ``KeptConversations``.
 
     Raises:
-        ConfigError: an address is not acceptable under the policy, or one of the
-            files with the relay's access is not what it should be.
+        ConfigError: an address is not acceptable under the policy, or a file for the
+            relay's access is invalid.
         SealingError: there is a way out, and our HPKE fails its self-test.
     """
     ways = ways_out(config)
-    # Here and not at the first question: whoever starts it sees it. Without a way
-    # out nothing is sealed, and what is answered at home needs no HPKE.
+    # At the start and not at the first question, so that the operator sees it.
+    # Without a way out nothing is sealed, and local answers need no HPKE.
     if ways.transport is not None:
         try:
             self_test()
         except SelfTestError as error:
             raise SealingError(str(error)) from None
-    houses = house_settings_of(config)
+    servers = on_premises_settings_of(config)
     readable = [
         _readable(each.readable_by_others)
-        for each in houses.values()
+        for each in servers.values()
         if each.readable_by_others is not None
     ]
     queue = await asyncio.to_thread(queue_of, config.policy)
@@ -143,7 +146,9 @@ async def assemble(
         audit=audit,
         absent=ways.absent,
         cover=cover_settings(config.policy),
-        houses={tier: partial(HouseServer, each) for tier, each in houses.items()},
+        on_premises={
+            tier: partial(OnPremisesServer, each) for tier, each in servers.items()
+        },
         router=router,
         trace=TraceFile(state_folder(os.environ, Path.home()) / TRACE_NAME).append,
         advice="\n".join(
@@ -170,10 +175,10 @@ async def assemble(
 
 
 def queue_of(policy: Policy) -> DeferredStore | None:
-    """Open what holds the questions that wait, if the policy lets any wait.
+    """Open the queue, if the policy permits one.
 
     Raises:
-        ConfigError: its file or its key is not what it should be.
+        ConfigError: its file or its key is invalid.
     """
     if policy.routing is None or policy.routing.queue.store == "none":
         return None
@@ -182,26 +187,26 @@ def queue_of(policy: Policy) -> DeferredStore | None:
 
 
 def parameters_of(local: AnswersLocally) -> int:
-    """Return about how many parameters a known model has; 0: nobody knows it."""
+    """Return about how many parameters a model of the catalogue has; 0: unknown."""
     known = (
         by_digest(local.sha256)
         if isinstance(local, LocalModel | RolledOutModel)
         else None
     )
-    # Q4_K_M has about five bits for each, with its scales.
+    # Q4_K_M has about five bits for each parameter, with its scales.
     if known is None or known.shape.quantisation != "Q4_K_M":
         return 0
     return known.size_bytes * 8 // 5
 
 
 def inspector_from(config: ClientConfig, *, spare: bool = False) -> CheckedInspector:
-    """Start the detectors, which also ask whether the policy is signed."""
+    """Start the detectors, which also verify the policy's signature."""
     return CheckedInspector.start(config.policy, config.currency, spare=spare)
 
 
 def audit_trail(config: ClientConfig) -> DiskAuditTrail:
-    """Return the audit trail; touches no file yet."""
-    # Not made where it is named: a volume that is not mounted is no log.
+    """Return the audit trail; it opens no file yet."""
+    # A directory that is named is not created: an unmounted volume is not a log.
     return DiskAuditTrail(AuditLog(_audit_directory(config), make=config.audit is None))
 
 
@@ -212,18 +217,18 @@ def _audit_directory(config: ClientConfig) -> Path:
 
 
 async def local_model(config: ClientConfig) -> AnswersLocally:
-    """Start the local model, or remember why there is none.
+    """Start the local model, or record why there is none.
 
-    Where others may answer as well it is loaded beside them: so it is ready when it is
-    needed, and nobody waits for it before.
+    If other tiers may answer as well, it is loaded in the background: ready when it is
+    needed, and nothing waits for it before.
     """
     try:
         model = _named_model(config)
-        # A context that was asked for and cannot be had is told at once.
+        # A requested context that is not possible is reported at once.
         if config.policy.routing is not None and config.context_tokens is None:
             model.warm()
             return model
-        # That memory is short now does not mean that it will be: it tries again.
+        # Memory that is short now may be free later: the model tries again.
         with suppress(LocalModelMemoryError):
             await model.start()
     except LocalUnavailableError as error:
@@ -260,7 +265,7 @@ def _named_model(config: ClientConfig) -> LocalModel:
 
 
 def rollout_for(plan: RolloutPlan) -> Rollout:
-    """Return what a line of manifests means for this user's device."""
+    """Return the rollout of a line of manifests on this user's device."""
     data = data_directory(os.environ, Path.home())
     return Rollout(
         plan,
@@ -271,7 +276,7 @@ def rollout_for(plan: RolloutPlan) -> Rollout:
 
 
 def _rollout(config: ClientConfig) -> RolloutPlan | None:
-    """Return the rollout to follow: none where somebody names a model himself."""
+    """Return the rollout to follow; none if the user names a model."""
     plan = config.policy.routing
     return None if plan is None or config.model is not None else plan.rollout
 
@@ -279,7 +284,7 @@ def _rollout(config: ClientConfig) -> RolloutPlan | None:
 async def _rolled_out(
     config: ClientConfig, plan: RolloutPlan, notify: Notify | None
 ) -> AnswersLocally:
-    """Start the model of a rollout, or remember why there is none."""
+    """Start the model of a rollout, or record why there is none."""
     registry = Registry(data_directory(os.environ, Path.home()))
 
     def open_model(choice: ModelChoice | None, tokens: int | None) -> LocalModel:
@@ -301,23 +306,23 @@ async def _rolled_out(
     return model
 
 
-def house_settings_of(config: ClientConfig) -> dict[str, HouseSettings]:
-    """Return the policy's servers in the house, by the id of their tier.
+def on_premises_settings_of(config: ClientConfig) -> dict[str, OnPremisesSettings]:
+    """Return the settings of the policy's on-premises servers, by the id of their tier.
 
     Raises:
-        ConfigError: an address, a pin or a key's file is not what it should be.
+        ConfigError: an address, a pin or a key's file is invalid.
     """
     plan, attestation = config.policy.routing, config.policy.attestation
     development = attestation is not None and attestation.environment == "development"
     tiers = [
         tier
         for tier in (() if plan is None else plan.tiers)
-        if tier.kind is TierKind.HOUSE
+        if tier.kind is TierKind.ON_PREMISES
     ]
-    keys = house_keys(config.house_key_files, [tier.id for tier in tiers])
+    keys = on_premises_keys(config.on_premises_key_files, [tier.id for tier in tiers])
     budgets = Budgets() if plan is None else plan.budgets
     return {
-        tier.id: house_settings(
+        tier.id: on_premises_settings(
             address=tier.address,
             model=tier.model,
             ca=tier.ca,
@@ -334,8 +339,8 @@ def _readable(file: Path) -> str:
     return f"{file}: others on this machine can read it; chmod 600"
 
 
-def house_keys(said: str | None, tiers: Sequence[str]) -> dict[str, Path]:
-    """Read ``FILE``, or ``TIER=FILE`` with commas between: whose key lies where."""
+def on_premises_keys(said: str | None, tiers: Sequence[str]) -> dict[str, Path]:
+    """Parse ``FILE``, or ``TIER=FILE`` separated by commas: the key file of each."""
     if not said:
         return {}
     if "=" not in said and len(tiers) == 1:
@@ -343,18 +348,19 @@ def house_keys(said: str | None, tiers: Sequence[str]) -> dict[str, Path]:
     keys: dict[str, Path] = {}
     for each in said.split(","):
         tier, _, file = each.partition("=")
-        # Never one key to all: each server would learn what opens the others.
+        # Never one key for all: each server would learn the key to the others.
         if tier not in tiers or not file:
             raise ConfigError(
-                "--house-key-file: say whose key it is, TIER=FILE, with commas between "
-                f"several; the policy's servers: {', '.join(tiers) or 'none'}"
+                "--on-premises-key-file: name the server of each key, TIER=FILE, with "
+                "commas between several; "
+                f"the policy's servers: {', '.join(tiers) or 'none'}"
             )
         keys[tier] = Path(file)
     return keys
 
 
 def router_for(policy: Policy, local: AnswersLocally) -> Router | None:
-    """Return what chooses among tiers, or None where the policy chooses nothing."""
+    """Return the router, or None if the policy has no routing section."""
     plan = policy.routing
     if plan is None:
         return None
@@ -379,10 +385,10 @@ def _quality_of(local: AnswersLocally) -> int | None:
 
 
 def thresholds_of(plan: RoutingPlan) -> Thresholds | None:
-    """Return by what drafts are judged, or None where the policy names nothing.
+    """Return the thresholds for drafts, or None if the policy names none.
 
     Raises:
-        ConfigError: the file is none, or promises what its counts do not bear out.
+        ConfigError: the file is invalid, or its counts do not support it.
     """
     artifact = plan.speculation.artifact
     try:
@@ -392,13 +398,13 @@ def thresholds_of(plan: RoutingPlan) -> Thresholds | None:
 
 
 def shipped_of(plan: RoutingPlan) -> tuple[Shipped, ...]:
-    """Return by what drafts are judged where the policy names nothing."""
+    """Return the thresholds for drafts if the policy names none."""
     wants = plan.speculation.mode is not Speculating.OFF
     return shipped_thresholds() if wants and not plan.speculation.artifact else ()
 
 
 def undrafted(router: Router | None) -> str | None:
-    """Say why no drafts are written though the policy wants some."""
+    """Return why no drafts are written although the policy enables them."""
     why = None if router is None else router.unfit()
     if why is None or why is Unfit.LOADING:
         return None
@@ -406,10 +412,10 @@ def undrafted(router: Router | None) -> str | None:
 
 
 def estimator_of(plan: RoutingPlan) -> Estimator:
-    """Return what a policy has estimate how hard a query is.
+    """Return the policy's estimator of how hard a query is.
 
     Raises:
-        ConfigError: the file of weights is not the one that was named, or broken.
+        ConfigError: the file of weights is not the expected one, or is invalid.
     """
     named = plan.estimator
     try:
@@ -424,7 +430,7 @@ def estimator_of(plan: RoutingPlan) -> Estimator:
 
 
 def cover_settings(policy: Policy) -> CoverSettings | None:
-    """Return when to send cover requests, or None where the policy asks for none."""
+    """Return when to send cover requests, or None if the policy has none."""
     cover = policy.transport.cover
     if cover is None:
         return None
@@ -438,8 +444,8 @@ class WaysOut:
     Attributes:
         transport: to the relay.
         mirror: to an independent copy of the key list.
-        absent: why there is no ``transport``, where there is none.
-        advice: what a person should know.
+        absent: why there is no ``transport``.
+        advice: a sentence for the user.
     """
 
     transport: RelayTransport | None = None
@@ -449,23 +455,23 @@ class WaysOut:
 
 
 def ways_out(config: ClientConfig) -> WaysOut:
-    """Check addresses and files, and return the ways out; nothing is contacted.
+    """Validate addresses and files, and return the ways out; nothing is contacted.
 
     Raises:
         ConfigError: an address is not acceptable under the policy, two parties
-            are one, or a file is not what it should be.
+            are the same, or a file is invalid.
     """
     attestation, named = config.policy.attestation, config.policy.transport
     if config.relay is None:
         return WaysOut(absent=_absent(config.policy))
     development = attestation is not None and attestation.environment == "development"
-    # Without TLS on this machine alone, and under a development policy alone: the
-    # relay sees who asks, and so would whoever sits on the way to it.
+    # Without TLS only on this machine and under a development policy: the relay
+    # sees who asks, and without TLS anyone on the way to it would, too.
     relay = RelayAddress.parse(config.relay, plain_loopback=development)
     mirror = named.mirror and MirrorAddress.parse(
         named.mirror, plain_loopback=development
     )
-    # The policy's own addresses are known to be apart; this is the relay's turn.
+    # The policy's own addresses were compared when it was read; now the relay's.
     require_apart(
         development=development,
         relay=config.relay,
@@ -480,7 +486,7 @@ def ways_out(config: ClientConfig) -> WaysOut:
         key=files.key,
     )
     if attestation is None:
-        # No evidence could be believed, so no connection is made.
+        # No evidence could be trusted, so no connection is made.
         return WaysOut(absent=_absent(config.policy))
     advice = None
     if access.readable_by_others is not None:
@@ -493,7 +499,7 @@ def ways_out(config: ClientConfig) -> WaysOut:
 
 
 def _connect_s(config: ClientConfig) -> float:
-    """Return how long to wait for a connection: where another may answer, not long."""
+    """Return the timeout of connections; short if another tier may answer."""
     plan = config.policy.routing
     return PATIENT_S if plan is None else plan.budgets.first_signal_ms / 1000
 

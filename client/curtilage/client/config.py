@@ -72,8 +72,9 @@ class ClientConfig:
             required.
         audit: directory of an existing audit log, or None: the
             user's own, created when first used.
-        house_key_files: files with the API keys of the policy's on-premises servers:
-            ``TIER=FILE``, separated by commas, or one file; None: they need none.
+        on_premises_key_files: files with the API keys of the policy's on-premises
+            servers: ``TIER=FILE``, separated by commas, or one file; None: they
+            need none.
     """
 
     policy: Policy
@@ -85,7 +86,7 @@ class ClientConfig:
     context_tokens: int | None = None
     currency: Currency | None = None
     audit: str | None = None
-    house_key_files: str | None = None
+    on_premises_key_files: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +104,7 @@ class Flags:
     context_tokens: int | None = None
     policy_key: str | None = None
     audit: str | None = None
-    house_key_file: str | None = None
+    on_premises_key_file: str | None = None
 
 
 def read_config(flags: Flags, environ: Mapping[str, str]) -> ClientConfig:
@@ -115,7 +116,7 @@ def read_config(flags: Flags, environ: Mapping[str, str]) -> ClientConfig:
     ``CURTILAGE_RELAY_CERTIFICATE``, ``CURTILAGE_RELAY_CERTIFICATE_KEY`` and
     ``CURTILAGE_RELAY_KEY_FILE`` (files), ``CURTILAGE_MODEL`` (name or path),
     ``CURTILAGE_MODEL_SHA256``, ``CURTILAGE_CONTEXT_TOKENS``, ``CURTILAGE_AUDIT`` (a
-    directory), ``CURTILAGE_HOUSE_KEY_FILE`` (a file).
+    directory), ``CURTILAGE_ON_PREMISES_KEY_FILE`` (a file).
 
     Raises:
         ConfigError: the policy or the key file cannot be read, or the context is not a
@@ -146,8 +147,10 @@ def read_config(flags: Flags, environ: Mapping[str, str]) -> ClientConfig:
         context_tokens=_context_tokens(flags, environ),
         currency=None if key is None else read_currency(policy, path, Path(key)),
         audit=flags.audit or environ.get("CURTILAGE_AUDIT"),
-        house_key_files=(
-            flags.house_key_file or environ.get("CURTILAGE_HOUSE_KEY_FILE")
+        on_premises_key_files=(
+            flags.on_premises_key_file
+            or environ.get("CURTILAGE_ON_PREMISES_KEY_FILE")
+            or environ.get("CURTILAGE_HOUSE_KEY_FILE")  # its name in version 0.1
         ),
     )
 

@@ -1,49 +1,50 @@
-"""Why a query got no answer, by what the caller can do about it.
+"""Errors: why a query got no answer, grouped by what the caller can do.
 
 ::
 
     ClientError
     ├── UsageError              the request itself is wrong
-    │   ├── UnsupportedContentError   it holds what is not text: pictures, files
-    │   ├── UnsupportedFieldError     it asks for what is not done here
-    │   ├── UnknownFieldError         it has a field that nothing here knows
+    │   ├── UnsupportedContentError   it contains something else than text
+    │   ├── UnsupportedFieldError     it requests an unsupported feature
+    │   ├── UnknownFieldError         it has an unknown field
     │   ├── ModelNotFoundError        it names another model
     │   └── TooLargeError             it is too large
-    ├── ConfigError             a file or an address is wrong; names it
+    ├── ConfigError             a file or an address is invalid; names it
     ├── DetectorsError          the detectors do not start
-    ├── SealingError            this machine does not seal as HPKE does
-    ├── AuditError              the audit trail cannot be written, or is not right
-    ├── ListenError             the address or the port is taken
-    ├── BlockedError            the policy lets nobody answer this
-    ├── BusyError               too many wait on this machine; later it may be
-    │                           answered
-    ├── NotRoutedError          nobody who may answer meets what was asked of him
-    │   ├── ConsentRequiredError    it may leave, once a person agreed to it
-    │   ├── QueuedError         it waits here, and is asked again by itself
-    │   └── TicketError         what waited here has no answer, and will have none
-    ├── AnswererError           one who might have answered could not
-    │   ├── DraftRejectedError      the local model's draft would not do
-    │   ├── LocalUnavailableError   nothing here can answer
-    │   └── ElsewhereError          one outside this process could not
-    │       ├── HouseUnavailableError   a server in the house could not be asked, or
-    │       │                           its answer is none
-    │       └── EnclaveError        the enclave could not be asked, or not believed
+    ├── SealingError            HPKE fails its self-test on this machine
+    ├── AuditError              the audit trail cannot be written, or is invalid
+    ├── ListenError             the address or the port is in use
+    ├── BlockedError            blocked by policy
+    ├── BusyError               too many queries wait on this machine; try again
+    ├── NotRoutedError          no permitted tier meets the request's requirements
+    │   ├── ConsentRequiredError    it may be sent once the user consents
+    │   ├── QueuedError         it is queued, and will be retried automatically
+    │   └── TicketError         the queued query has no answer, and will not get one
+    ├── AnswererError           a tier could not answer
+    │   ├── DraftRejectedError      the local model's draft was rejected
+    │   ├── LocalUnavailableError   the local model cannot answer
+    │   └── ElsewhereError          a tier outside this process failed
+    │       ├── OnPremisesUnavailableError   an on-premises server failed, or its
+    │       │                           reply is not an answer
+    │       └── EnclaveError        the enclave cannot be asked, or is not trusted
     │           └── DateRefusedError    its clock and ours differ too much
     └── IncompleteAnswerError   an answer began and was cut; never 'finished'
 
-Messages hold names, sizes and codes; never a word of a query or an answer.
+Messages contain names, sizes and codes; never text of a query or an answer.
 """
 
 from datetime import datetime
 from enum import StrEnum
 from typing import Self
 
+from typing_extensions import override
+
 
 class FailureReason(StrEnum):
-    """Why one who might have answered did not; a closed set, safe to count.
+    """Why a tier did not answer; a closed set, safe to count.
 
-    Those of the local model begin with ``local_``, the house's with ``house_``; all
-    others are the enclave's, but that a draft was rejected.
+    Those of the local model begin with ``local_``, those of an on-premises server with
+    ``on_premises_``; all others are the enclave's, except a rejected draft.
     """
 
     NOT_CONFIGURED = "not_configured"
@@ -84,129 +85,139 @@ class FailureReason(StrEnum):
     LOCAL_UNAVAILABLE = "local_unavailable"
     LOCAL_BUSY = "local_busy"
     LOCAL_TOO_LONG = "local_too_long"
-    HOUSE_UNREACHABLE = "house_unreachable"
-    HOUSE_UNTRUSTED = "house_untrusted"
-    HOUSE_TLS_FAILED = "house_tls_failed"
-    HOUSE_DENIED = "house_denied"
-    HOUSE_MODEL_MISSING = "house_model_missing"
-    HOUSE_BUSY = "house_busy"
-    HOUSE_REFUSED = "house_refused"
-    HOUSE_FAILED = "house_failed"
-    HOUSE_NO_LOGPROBS = "house_no_logprobs"
-    HOUSE_ANSWER_BROKEN = "house_answer_broken"
-    HOUSE_ANSWER_INCOMPLETE = "house_answer_incomplete"
-    HOUSE_LATE = "house_late"
+    ON_PREMISES_UNREACHABLE = "on_premises_unreachable"
+    ON_PREMISES_UNTRUSTED = "on_premises_untrusted"
+    ON_PREMISES_TLS_FAILED = "on_premises_tls_failed"
+    ON_PREMISES_DENIED = "on_premises_denied"
+    ON_PREMISES_MODEL_MISSING = "on_premises_model_missing"
+    ON_PREMISES_BUSY = "on_premises_busy"
+    ON_PREMISES_REFUSED = "on_premises_refused"
+    ON_PREMISES_FAILED = "on_premises_failed"
+    ON_PREMISES_NO_LOGPROBS = "on_premises_no_logprobs"
+    ON_PREMISES_ANSWER_BROKEN = "on_premises_answer_broken"
+    ON_PREMISES_ANSWER_INCOMPLETE = "on_premises_answer_incomplete"
+    ON_PREMISES_LATE = "on_premises_late"
     DRAFT_REJECTED = "draft_rejected"
     LOCAL_OUT_OF_MEMORY = "local_out_of_memory"
     LOCAL_SLOW = "local_slow"
     TOO_FEW_NODES = "too_few_nodes"
+
+    @classmethod
+    @override
+    def _missing_(cls, value: object) -> Self | None:
+        # In queries queued by version 0.1. Any other value raises ``ValueError`` here,
+        # too.
+        if isinstance(value, str) and value.startswith("house_"):
+            return cls(value.replace("house_", "on_premises_", 1))
+        return None
 
 
 EXPLAINED = {
     FailureReason.NOT_CONFIGURED: "no relay is configured",
     FailureReason.NO_ENCLAVE_NAMED: "the policy names no enclave (attestation:)",
     FailureReason.RELAY_UNREACHABLE: "the relay cannot be reached",
-    FailureReason.RELAY_UNTRUSTED: "the relay's certificate is not of an authority "
-    "that this machine trusts, is out of date by this machine's clock, or names "
-    "another host (a private authority is named with --relay-ca)",
-    FailureReason.RELAY_TLS_FAILED: "there is no TLS with the relay: what answers on "
-    "that port speaks something else, or other versions of TLS",
-    FailureReason.RELAY_WANTS_CERTIFICATE: "the relay wants a client certificate, or "
-    "another one than it was shown (--relay-certificate)",
-    FailureReason.RELAY_HUNG_UP: "the relay closed the connection without a word: it "
-    "may want a client certificate (--relay-certificate), or https",
+    FailureReason.RELAY_UNTRUSTED: "the relay's certificate is not from a trusted "
+    "authority, is not valid by this machine's clock, or names another host (a private "
+    "authority is set with --relay-ca)",
+    FailureReason.RELAY_TLS_FAILED: "TLS handshake with the relay failed: not a TLS "
+    "server, or no common version",
+    FailureReason.RELAY_WANTS_CERTIFICATE: "the relay requires a client certificate, "
+    "or another one than was presented (--relay-certificate)",
+    FailureReason.RELAY_HUNG_UP: "the relay closed the connection without a response: "
+    "it may require a client certificate (--relay-certificate), or https",
     FailureReason.RELAY_KNOWS_NO_SUCH: "the relay does not know this address: check "
-    "the name behind its host (--relay https://host/name)",
+    "the name after its host (--relay https://host/name)",
     FailureReason.RELAY_DENIED: "the relay does not accept this client's key or "
     "certificate",
     FailureReason.ENCLAVE_UNREACHABLE: "the relay cannot reach the enclave",
     FailureReason.EVIDENCE_REFUSED: "the enclave's evidence was refused",
-    FailureReason.CLOCK_SUSPECTED: "the enclave's evidence holds at another time than "
-    "this machine's clock shows: likely this clock is wrong; set it. If it is right, "
-    "old evidence is served",
-    FailureReason.MIRROR_UNREACHABLE: "the mirror of the enclave's keys, which the "
-    "policy names, gave no list to compare",
+    FailureReason.CLOCK_SUSPECTED: "the enclave's evidence is valid at another time "
+    "than this machine's clock shows: the clock is probably wrong; set it. If it is "
+    "right, the evidence is outdated",
+    FailureReason.MIRROR_UNREACHABLE: "the policy's mirror of the enclave's keys "
+    "returned no list for comparison",
     FailureReason.KEY_UNKNOWN: "the enclave no longer holds the verified key",
     FailureReason.DATE_REFUSED: "the enclave's clock and this machine's differ too "
     "much",
     FailureReason.TOO_LARGE: "the query is larger than the enclave accepts",
     FailureReason.TOO_MANY_RUNNING: "too many connections of earlier queries are "
     "still running to their end",
-    FailureReason.NOT_PERMITTED: "no permit could be had, or held, for this attempt",
+    FailureReason.NOT_PERMITTED: "no permit was available for this attempt",
     FailureReason.BUSY: "the enclave is busy",
     FailureReason.REFUSED: "the enclave refused the request",
-    FailureReason.ANSWER_BROKEN: "the enclave's answer could not be opened",
+    FailureReason.ANSWER_BROKEN: "the enclave's answer could not be decrypted",
     FailureReason.ANSWER_INCOMPLETE: "the enclave's answer ended early",
-    FailureReason.ANSWER_LATE: "the enclave's answer came slower than promised: "
-    "something holds it up on the way",
+    FailureReason.ANSWER_LATE: "the enclave's answer arrived slower than promised: "
+    "it is delayed on the way",
     FailureReason.TIMEOUT: "the enclave did not answer in time",
     FailureReason.AUDIT_FAILED: "the audit trail cannot be written",
-    FailureReason.RECEIPT_INVALID: "the enclave gave no valid receipt for its answer",
-    FailureReason.UNMET_HARDWARE: "the policy wants hardware that isolates, for such "
+    FailureReason.RECEIPT_INVALID: "the enclave sent no valid receipt for its answer",
+    FailureReason.UNMET_HARDWARE: "the policy requires hardware isolation for such "
     "data; this enclave's evidence shows none",
-    FailureReason.UNMET_GPU: "the policy wants attested GPUs, for such data; this "
+    FailureReason.UNMET_GPU: "the policy requires attested GPUs for such data; this "
     "enclave's evidence shows none",
-    FailureReason.UNMET_WEIGHTS: "the policy wants the model's files named by the "
-    "release, for such data; this release names none",
-    FailureReason.UNMET_NO_WRITE: "the policy wants an attested sandbox that writes "
-    "nothing, for such data; this enclave's evidence shows none",
-    FailureReason.UNMET_CPU_TEE: "the policy wants another kind of hardware, for such "
-    "data",
+    FailureReason.UNMET_WEIGHTS: "for such data, the policy requires a release that "
+    "names the model's files; this one names none",
+    FailureReason.UNMET_NO_WRITE: "the policy requires an attested sandbox without "
+    "write access for such data; this enclave's evidence shows none",
+    FailureReason.UNMET_CPU_TEE: "the policy requires another kind of hardware "
+    "for such data",
     FailureReason.UNMET_EVIDENCE_AGE: "the enclave's evidence is older than the policy "
-    "allows, for such data",
-    FailureReason.UNMET_CONSENT: "the policy wants a person's consent before such a "
-    "query leaves, and there is none",
-    FailureReason.UNMET_CHALLENGE: "the policy wants a fresh challenge answered, for "
-    "such data; it was not",
-    FailureReason.UNMET_RESIDENCY: "the policy names who may run an enclave, or where, "
-    "for such data; this release does not state that",
+    "allows for such data",
+    FailureReason.UNMET_CONSENT: "the policy requires the user's consent before such a "
+    "query is sent, and there is none",
+    FailureReason.UNMET_CHALLENGE: "the policy requires an answer to a fresh challenge "
+    "for such data; there was none",
+    FailureReason.UNMET_RESIDENCY: "the policy restricts who may run an enclave, or "
+    "where, for such data; this release does not state it",
     FailureReason.LOCAL_UNAVAILABLE: "the local model cannot answer",
     FailureReason.LOCAL_BUSY: "too many queries wait for the local model",
-    FailureReason.LOCAL_TOO_LONG: "it does not fit into the local model's context",
-    FailureReason.HOUSE_UNREACHABLE: "the house's server cannot be reached",
-    FailureReason.HOUSE_UNTRUSTED: "who answers at the house's address is not "
-    "whom the policy names: another authority or key (ca, spki_sha256), a certificate "
-    "that is out of date or names another host, or a socket that others may replace",
-    FailureReason.HOUSE_TLS_FAILED: "there is no TLS with the house's server: what "
-    "answers on that port speaks something else, or other versions of TLS",
-    FailureReason.HOUSE_DENIED: "the house's server wants another API key, or one "
-    "at all",
-    FailureReason.HOUSE_MODEL_MISSING: "the house's server has no such model, or "
-    "nothing at this address: check model and address of the tier",
-    FailureReason.HOUSE_BUSY: "the house's server is busy",
-    FailureReason.HOUSE_REFUSED: "the house's server refused the request",
-    FailureReason.HOUSE_FAILED: "the house's server said that it failed",
-    FailureReason.HOUSE_NO_LOGPROBS: "the house's server gives no log-probabilities, "
-    "which were asked for",
-    FailureReason.HOUSE_ANSWER_BROKEN: "the house's answer is none as OpenAI's API "
-    "describes it",
-    FailureReason.HOUSE_ANSWER_INCOMPLETE: "the house's answer ended early",
-    FailureReason.HOUSE_LATE: "the house's server did not answer in time",
+    FailureReason.LOCAL_TOO_LONG: "it exceeds the local model's context",
+    FailureReason.ON_PREMISES_UNREACHABLE: "the on-premises server cannot be reached",
+    FailureReason.ON_PREMISES_UNTRUSTED: "the on-premises server does not match "
+    "the policy: another CA or key (ca, spki_sha256), a certificate that is expired or "
+    "names another host, or a socket that others may replace",
+    FailureReason.ON_PREMISES_TLS_FAILED: "TLS handshake with the on-premises "
+    "server failed: not a TLS server, or no common version",
+    FailureReason.ON_PREMISES_DENIED: "the on-premises server requires an API key, or "
+    "another one",
+    FailureReason.ON_PREMISES_MODEL_MISSING: "the on-premises server does not have "
+    "this model, or has nothing at this address: check model and address of the tier",
+    FailureReason.ON_PREMISES_BUSY: "the on-premises server is busy",
+    FailureReason.ON_PREMISES_REFUSED: "the on-premises server refused the request",
+    FailureReason.ON_PREMISES_FAILED: "the on-premises server reported an error",
+    FailureReason.ON_PREMISES_NO_LOGPROBS: "the on-premises server returns no "
+    "log-probabilities, which were requested",
+    FailureReason.ON_PREMISES_ANSWER_BROKEN: "the on-premises server's reply is not a "
+    "valid OpenAI API response",
+    FailureReason.ON_PREMISES_ANSWER_INCOMPLETE: "the on-premises server's answer "
+    "ended early",
+    FailureReason.ON_PREMISES_LATE: "the on-premises server did not answer in time",
     FailureReason.DRAFT_REJECTED: "the local model's draft was not good enough",
     FailureReason.LOCAL_OUT_OF_MEMORY: "there is too little memory for the local model",
     FailureReason.LOCAL_SLOW: "the local model is too slow just now",
     FailureReason.TOO_FEW_NODES: "fewer than half of the enclaves that the relay lists "
-    "could be verified, and whoever hides the others must not choose the one that is "
+    "could be verified; an attacker who hides the others would choose the one that is "
     "asked",
 }
 
 UNMET = frozenset(
     reason for reason in FailureReason if reason.value.startswith("unmet_")
 )
-"""Nothing was asked of the enclave: it does not show what such data needs."""
+"""The enclave was not asked, because it lacks what the policy requires for the data."""
 
 
 class ClientError(Exception):
-    """Root of all errors of this part."""
+    """Root of all errors of the client."""
 
 
 class UsageError(ClientError):
-    """The request is wrong; asking again unchanged cannot help.
+    """The request is invalid; repeating it unchanged cannot help.
 
     Attributes:
-        param: the request's field at fault, or None.
-        code: the same in a word, from a closed set.
-        http_status: how the local endpoint reports it.
+        param: the invalid field of the request, or None.
+        code: the problem, from a closed set.
+        http_status: the status that the local endpoint returns.
     """
 
     code = "invalid_request"
@@ -218,16 +229,16 @@ class UsageError(ClientError):
 
 
 class UnsupportedContentError(UsageError):
-    """The request holds what no answer could take into account.
+    """The request contains something that no answer could take into account.
 
-    A model that is not shown a picture invents what is on it, so none is asked.
+    A model that is not shown a picture invents its content, so none is asked.
     """
 
     code = "unsupported_content"
 
 
 class UnsupportedFieldError(UsageError):
-    """A field asks for something that is not done here."""
+    """A field requests an unsupported feature."""
 
     code = "unsupported_parameter"
 
@@ -246,7 +257,7 @@ class ModelNotFoundError(UsageError):
 
 
 class TooLargeError(UsageError):
-    """The request is larger than any that is read."""
+    """The request is larger than the limit."""
 
     code = "request_too_large"
     http_status = 413
@@ -257,7 +268,7 @@ class ConfigError(ClientError):
 
 
 class ListenError(ClientError):
-    """The local endpoint cannot listen where it was told to."""
+    """The local endpoint cannot listen at the configured address."""
 
 
 class DetectorsError(ClientError):
@@ -265,23 +276,23 @@ class DetectorsError(ClientError):
 
 
 class SealingError(ClientError):
-    """What would be sealed here is not HPKE, so nothing may leave."""
+    """HPKE fails its self-test on this machine, so nothing may be sent."""
 
 
 class AuditError(ClientError):
-    """The audit trail cannot be written or is damaged, so nothing may leave.
+    """The audit trail cannot be written or is damaged, so nothing may be sent.
 
-    Names the file and what the system said; never what was to be recorded.
+    Contains the file and the system's message; never what was to be recorded.
     """
 
 
 class BlockedError(ClientError):
-    """The policy says that this query may not be answered.
+    """The policy blocks this query.
 
     Attributes:
         rule: id of the rule that decided.
         classes: the data classes found.
-        policy_digest: which policy said so.
+        policy_digest: digest of the policy.
     """
 
     def __init__(
@@ -294,16 +305,16 @@ class BlockedError(ClientError):
 
 
 class BusyError(ClientError):
-    """Too many queries wait on this machine; the same one later may be answered."""
+    """Too many queries wait on this machine; a later attempt may be answered."""
 
 
 class NotRoutedError(ClientError):
-    """The policy permits an answer, and nobody can give it as it was asked for.
+    """The policy permits an answer, but no tier meets the request's requirements.
 
     Attributes:
-        http_status: how the local endpoint tells it.
-        code: why, from a closed set.
-        final: the policy forbids it: asked again, the same query is refused again.
+        http_status: the status that the local endpoint returns.
+        code: the reason, from a closed set.
+        final: the policy forbids it: repeating the query cannot help.
     """
 
     http_status = 503
@@ -315,17 +326,17 @@ class NotRoutedError(ClientError):
 
 
 class TooLongError(NotRoutedError):
-    """A query is longer than anybody reads who may answer it."""
+    """A query is longer than the context of every permitted tier."""
 
     http_status = 400
 
 
 class ConsentRequiredError(NotRoutedError):
-    """A query may leave once a person agreed to it, and nobody did yet.
+    """A query may be sent once the user consents, and there is no consent yet.
 
     Attributes:
-        token: to repeat the very same request with, once; empty: there is none.
-        payload_digest: of what it is about; what is shown with it must be the same.
+        token: for repeating exactly this request, once; empty: there is none.
+        payload_digest: of the data to be sent; the data shown must have the same.
     """
 
     http_status = 409
@@ -333,23 +344,23 @@ class ConsentRequiredError(NotRoutedError):
     def __init__(self, token: str, payload_digest: bytes = b"") -> None:
         super().__init__(
             "consent_required",
-            "the policy wants consent before this leaves: show what would, then "
-            "repeat the request within ten minutes with its token (the option "
-            "'consent'; in the endpoint, 'curtilage': {'consent': …})",
+            "the policy requires consent before this is sent: show the data to be "
+            "sent, then repeat the request within ten minutes with its token (the "
+            "option 'consent'; in the endpoint, 'curtilage': {'consent': …})",
         )
         self.token = token
         self.payload_digest = payload_digest
 
 
 class QueuedError(NotRoutedError):
-    """Nobody could answer just now; the query waits here, and is asked again.
+    """No tier can answer just now; the query is queued, and will be retried.
 
     Attributes:
-        ticket: by which its answer is collected; who knows it may read that.
-        reason: what it waits for the end of.
-        eta_s: within how many seconds whoever failed is tried again, where that is
-            known; None: it is not, and nothing is promised.
-        left: something of it may have left this device.
+        ticket: for collecting its answer; anyone who knows it can.
+        reason: the failure that it waits for to end.
+        eta_s: within how many seconds the failed tier is tried again, without
+            guarantee; None: unknown.
+        left: some of it may have been sent.
     """
 
     def __init__(
@@ -360,12 +371,12 @@ class QueuedError(NotRoutedError):
         eta_s: int | None = None,
         left: bool = True,
     ) -> None:
-        again = "" if eta_s is None else f"; the next try is within {eta_s} s"
-        here = "" if left else "; nothing of it has left this device"
+        again = "" if eta_s is None else f", next within {eta_s} s"
+        here = "" if left else "; nothing of it was sent from this device"
         super().__init__(
             "queued",
-            f"I need more time: {EXPLAINED[reason]}; it waits, and is asked again by "
-            f"itself{again} (ticket {ticket}){here}",
+            f"queued: {EXPLAINED[reason]}; will be retried automatically{again} "
+            f"(ticket {ticket}){here}",
         )
         self.ticket = ticket
         self.reason = reason
@@ -374,11 +385,11 @@ class QueuedError(NotRoutedError):
 
 
 class TicketError(NotRoutedError):
-    """A ticket has no answer, and will have none.
+    """A ticket has no answer, and will not get one.
 
     Attributes:
-        http_status: 404: nothing waits under it; 410: it waited too long; else what
-            became of it when it was asked again.
+        http_status: 404: nothing is queued under it; 410: it has expired; otherwise
+            the status of its last retry.
     """
 
     def __init__(self, code: str, message: str, *, http_status: int = 503) -> None:
@@ -387,29 +398,29 @@ class TicketError(NotRoutedError):
 
     @classmethod
     def unknown(cls, message: str) -> Self:
-        """Return the error of a ticket under which nothing waits."""
+        """Return the error for a ticket under which nothing is queued."""
         return cls("queue_unknown", message, http_status=404)
 
 
 class AnswererError(ClientError):
-    """One who might have answered could not; another may.
+    """A tier could not answer; another may.
 
     Attributes:
-        reason: the closed set's member.
-        retry_after_s: after how long it wants to be asked again (an enclave says so
-            inside the seal); None where it does not, or says more than is worth
-            waiting for.
+        reason: the failure.
+        retry_after_s: the delay before the next attempt, as the tier requested it (an
+            enclave does so inside the seal); None if it did not, or if it is too long
+            to wait for.
     """
 
     reason: FailureReason
     retry_after_s: int | None = None
 
     def alone(self) -> Self:
-        """Return the same failure without where it came from, to be kept.
+        """Return the same failure without its traceback, for storing it.
 
-        One that was raised holds the frames that it went through and all that
-        called them, the question in them and what keeps the error: such a
-        cycle lives until the interpreter looks for cycles.
+        A raised error refers to the frames that it passed through and to their callers,
+        including the question and the object that stores the error: such a cycle
+        persists until the next garbage collection.
         """
         same = type(self).__new__(type(self), *self.args)
         vars(same).update(vars(self))
@@ -417,7 +428,7 @@ class AnswererError(ClientError):
 
 
 class DraftRejectedError(AnswererError):
-    """The local model's draft would not do, and a stronger one is to be asked."""
+    """The draft was rejected; escalate to a stronger model."""
 
     reason = FailureReason.DRAFT_REJECTED
 
@@ -429,8 +440,8 @@ class LocalUnavailableError(AnswererError):
     """The local model cannot answer a query.
 
     Attributes:
-        http_status: how the local endpoint tells it.
-        code: the same in a word, from a closed set.
+        http_status: the status that the local endpoint returns.
+        code: the problem, from a closed set.
     """
 
     http_status = 503
@@ -438,18 +449,18 @@ class LocalUnavailableError(AnswererError):
     reason = FailureReason.LOCAL_UNAVAILABLE
 
     def told_as(self, message: str) -> Self:
-        """Return the same trouble with more words about how it came to it."""
+        """Return the same error with a message that also explains its cause."""
         same = self.alone()
         same.args = (message,)
         return same
 
 
 class ElsewhereError(AnswererError):
-    """One outside this process could not be asked, or what it said is no answer.
+    """A tier outside this process could not be asked, or its reply is not an answer.
 
     Attributes:
-        code: what it was refused with: the HTTP status of a server in the house, the
-            refusal code of evidence; else None.
+        code: how it refused: the HTTP status of an on-premises server, or the refusal
+            code of evidence; otherwise None.
     """
 
     def __init__(
@@ -465,20 +476,20 @@ class ElsewhereError(AnswererError):
         self.retry_after_s = retry_after_s
 
 
-class HouseUnavailableError(ElsewhereError):
-    """A server in the house could not be asked, or what it said is no answer."""
+class OnPremisesUnavailableError(ElsewhereError):
+    """An on-premises server could not be asked, or its reply is not an answer."""
 
 
 class EnclaveError(ElsewhereError):
-    """The enclave could not be asked, or could not be believed."""
+    """The enclave could not be asked, or could not be trusted."""
 
 
 class DateRefusedError(EnclaveError):
-    """The enclave finds the date inside the seal outside its window.
+    """The enclave refuses the date inside the seal as outside its window.
 
     Attributes:
-        date: the enclave's own date, good for one corrected request and nothing
-            else; None where it gave none.
+        date: the enclave's own date, to be used for one corrected request only; None
+            if it sent none.
     """
 
     def __init__(self, date: datetime | None) -> None:
@@ -487,10 +498,10 @@ class DateRefusedError(EnclaveError):
 
 
 class IncompleteAnswerError(ClientError):
-    """An answer began to arrive and was cut; what came is not the whole.
+    """An answer began to arrive and was cut.
 
     Attributes:
-        reason: what cut it.
+        reason: why.
     """
 
     def __init__(self, reason: FailureReason) -> None:

@@ -241,7 +241,6 @@ def folder_digest(folder: Path) -> str:
     It is the digest of a text with one line for each file, in byte order of the
     paths: the file's own SHA-256 in hexadecimal, two spaces, the path below the
     folder with ``/`` as separator. In a shell::
-    folder with ``/`` between its parts. In a shell::
 
         cd FOLDER && find . -type f -printf '%P\0' | LC_ALL=C sort -z |
             xargs -0 sha256sum | sha256sum

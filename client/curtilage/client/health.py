@@ -83,15 +83,15 @@ class Reason(StrEnum):
     TOO_FEW_NODES = "too_few_nodes"
     EVIDENCE_EXPIRING = "evidence_expiring"
     EVIDENCE_EXPIRED = "evidence_expired"
-    HOUSE_UNREACHABLE = "house_unreachable"
-    HOUSE_UNTRUSTED = "house_untrusted"
-    HOUSE_TLS_FAILED = "house_tls_failed"
-    HOUSE_DENIED = "house_denied"
-    HOUSE_MODEL_MISSING = "house_model_missing"
-    HOUSE_FAILED = "house_failed"
-    HOUSE_ANSWER_BROKEN = "house_answer_broken"
-    HOUSE_ANSWER_INCOMPLETE = "house_answer_incomplete"
-    HOUSE_LATE = "house_late"
+    ON_PREMISES_UNREACHABLE = "on_premises_unreachable"
+    ON_PREMISES_UNTRUSTED = "on_premises_untrusted"
+    ON_PREMISES_TLS_FAILED = "on_premises_tls_failed"
+    ON_PREMISES_DENIED = "on_premises_denied"
+    ON_PREMISES_MODEL_MISSING = "on_premises_model_missing"
+    ON_PREMISES_FAILED = "on_premises_failed"
+    ON_PREMISES_ANSWER_BROKEN = "on_premises_answer_broken"
+    ON_PREMISES_ANSWER_INCOMPLETE = "on_premises_answer_incomplete"
+    ON_PREMISES_LATE = "on_premises_late"
     LOCAL_UNAVAILABLE = "local_unavailable"
     LOCAL_OUT_OF_MEMORY = "local_out_of_memory"
     LOCAL_SLOW = "local_slow"
@@ -107,7 +107,11 @@ class Reason(StrEnum):
 
 PARTS: Final[Mapping[Reason, Part]] = {
     **{each: Part.RELAY for each in Reason if each.value.startswith("relay_")},
-    **{each: Part.ON_PREMISES for each in Reason if each.value.startswith("house_")},
+    **{
+        each: Part.ON_PREMISES
+        for each in Reason
+        if each.value.startswith("on_premises_")
+    },
     **{each: Part.MODEL for each in Reason if each.value.startswith("local_")},
     **dict.fromkeys(
         (

@@ -1,11 +1,11 @@
-"""The OpenAI chat schema on one side, ``Query`` and answers on the other; pure.
+"""Conversion between the OpenAI chat schema and ``Query`` and answers; pure.
 
-Strict about what it does not do: a parameter that would change the answer and is not
-supported is an error that names it, never ignored. So is a part of a message that is
-not text: a model that is not shown a picture invents what is on it. Who only asks
-where a query may go gets such a part's place, which the policy keeps home. Which
-fields are taken and which are dropped, ``openai_fields`` says. Never repeats what a
-sender wrote, but for the name of a field that could be an identifier.
+Strict about unsupported features: a parameter that would change the answer and is not
+supported is an error that names it, never ignored. The same holds for a part of a
+message that is not text: a model that is not shown a picture invents its content. A
+what-if decision gets the place of such a part instead, and the policy keeps it local.
+``openai_fields`` lists the fields that are accepted and dropped. Errors never repeat
+what a sender wrote, except the name of a field that could be an identifier.
 """
 
 import json
@@ -60,13 +60,13 @@ JsonObject = dict[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Other:
-    """Something of a message that is not text.
+    """A part of a message that is not text.
 
     Attributes:
         where: its place.
-        kind: what it is, in words for its sender.
-        name: the name of a field that is not known, where it may be repeated; it is
-            in no place that is recorded.
+        kind: its description for the sender.
+        name: the name of an unknown field, if it may be repeated; it is not part of
+            any place that is recorded.
     """
 
     where: Where
@@ -75,31 +75,31 @@ class Other:
 
     @property
     def param(self) -> str:
-        """Its place as OpenAI's errors name it."""
+        """Its place, in the notation of OpenAI's errors."""
         message, path = self.where.message, self.where.json_path
         named = self.name if path == OTHER else path
         return f"messages[{message}]" + (f".{named}" if named else "")
 
 
 def require_text(others: Sequence[Other]) -> None:
-    """Refuse what no answer can take into account.
+    """Refuse content that no answer can take into account.
 
     Raises:
-        UnsupportedContentError: names the first, and what to do.
+        UnsupportedContentError: names the first such part, and what to do.
     """
     for other in others:
         raise UnsupportedContentError(
-            f"{other.param} holds {other.kind}: only text is answered, at home and by "
-            f"the enclave; leave it out, or send as text what it says ({DOCUMENT})",
+            f"{other.param} contains {other.kind}: only text is supported, locally "
+            f"and by the enclave; remove it, or send it as text ({DOCUMENT})",
             param=other.param,
         )
 
 
 def turns_of(value: object) -> tuple[tuple[Message, ...], tuple[Other, ...]]:
-    """Return the turns of a request's ``messages``, and what is not text in them.
+    """Return the turns of a request's ``messages``, and their parts that are not text.
 
     Raises:
-        UsageError: one is no turn; says which, never what it held.
+        UsageError: a turn is invalid; says which, and never repeats its content.
     """
     given = cast("list[object]", value) if isinstance(value, list) else []
     if not 0 < len(given) <= MAX_MESSAGES:
@@ -122,15 +122,13 @@ def _message(index: int, value: object) -> tuple[Message, list[Other]]:
     message = cast("JsonObject", value)
     role, name = message.get("role"), message.get("name")
     if not isinstance(role, str) or role not in ROLES:
-        raise UsageError(
-            f"{param}.role is not one that is known", param=f"{param}.role"
-        )
+        raise UsageError(f"{param}.role is not a known role", param=f"{param}.role")
     if name is not None and not isinstance(name, str):
         raise UsageError(f"{param}.name must be a string", param=f"{param}.name")
     refusal = message.get("refusal") if role == ASSISTANT else None
     spoken = {"refusal"} if isinstance(refusal, str) else set[str]()
-    # Tool calls and whatever else a message may carry hold text that is not
-    # read here. Answers that come back as turns have such fields, but empty.
+    # Tool calls and other fields of a message contain text that is not inspected.
+    # Answers that are sent back as turns have such fields, but empty.
     others = [
         Other(
             where=Where(
@@ -138,7 +136,7 @@ def _message(index: int, value: object) -> tuple[Message, list[Other]]:
                 role=role,
                 json_path=key if key in MESSAGE_FIELDS else OTHER,
             ),
-            kind=MESSAGE_FIELDS.get(key, "a field that is not known"),
+            kind=MESSAGE_FIELDS.get(key, "an unknown field"),
             name="".join(sayable([key])),
         )
         for key, held in message.items()
@@ -147,8 +145,8 @@ def _message(index: int, value: object) -> tuple[Message, list[Other]]:
     ]
     content = message.get("content")
     text, parts = "", list[Other]()
-    # OpenAI's answers that hold tool calls or a refusal have no content, and come back
-    # as turns so.
+    # OpenAI's answers with tool calls or a refusal have no content, and are sent back
+    # as turns like that.
     if content is not None or not (others or role == ASSISTANT):
         text, parts = _content(index, role, content)
     if isinstance(refusal, str) and refusal:
@@ -170,13 +168,13 @@ def _content(index: int, role: str, value: object) -> tuple[str, list[Other]]:
     for number, each in enumerate(cast("list[object]", value)):
         part = cast("JsonObject", each) if isinstance(each, dict) else {}
         named = part.get("type")
-        # An assistant's refusal is its text by another name.
+        # An assistant's refusal is its text in another field.
         text = part.get("refusal" if named == "refusal" else "text")
         said = {key: held for key, held in part.items() if key not in DROPPED_IN_PARTS}
         spoken = [{"type": "text", "text": text}]
         spoken += [{"type": "refusal", "refusal": text}] if role == ASSISTANT else []
-        # Exactly these two fields: a text with a third next to it would be answered
-        # without what the third says.
+        # Exactly these two fields: if there were a third, the text would be answered
+        # without its content.
         if said in spoken and isinstance(text, str):
             texts.append(text)
             continue
@@ -187,7 +185,7 @@ def _content(index: int, role: str, value: object) -> tuple[str, list[Other]]:
         others.append(
             Other(
                 where=Where(message=index, role=role, json_path=f"content[{number}]"),
-                kind=kind or "a part of a kind that is not known",
+                kind=kind or "a part of an unknown type",
             )
         )
     return "\n".join(texts), others
@@ -210,9 +208,9 @@ class ChatCompletionRequest:
     """A parsed request.
 
     Attributes:
-        query: what is inspected and answered.
+        query: the query to be inspected and answered.
         include_usage: send the token counts at the end of a stream.
-        dropped: which fields were dropped, by name; words of ``openai_fields``.
+        dropped: names of the dropped fields; words of ``openai_fields``.
     """
 
     query: Query
@@ -224,10 +222,10 @@ def parse_completion_request(body: bytes) -> ChatCompletionRequest:
     """Parse the body of ``POST /v1/chat/completions``.
 
     Raises:
-        UsageError: says which field is wrong; never what it held.
+        UsageError: a field is invalid; names it, and never repeats its value.
     """
     request = _parse_object(body)
-    # Null asks for nothing, whatever the field is.
+    # In any field, null has the same meaning as leaving it out.
     given = {name: value for name, value in request.items() if value is not None}
     _refuse_unknown(given.keys() - USED.keys() - NEUTRAL.keys() - DROPPED)
     for name, neutral in NEUTRAL.items():
@@ -259,7 +257,7 @@ def parse_completion_request(body: bytes) -> ChatCompletionRequest:
 
 
 def no_such_model() -> str:
-    """Return what to say to a request for another model; it lists those here."""
+    """Return the error for a request for another model; it lists the available ones."""
     return f"no such model; the models here are: {MODEL_ID} ({DOCUMENT})"
 
 
@@ -267,15 +265,15 @@ def _refuse_unknown(names: Collection[str]) -> None:
     if not names:
         return
     said = sayable(sorted(names))
-    shown = ", ".join(said) or "one whose name is no identifier"
+    shown = ", ".join(said) or "one whose name is not an identifier"
     raise UnknownFieldError(
-        f"the request has fields that are not known: {shown} ({DOCUMENT})",
+        f"the request has unknown fields: {shown} ({DOCUMENT})",
         param=said[0] if said else None,
     )
 
 
 def _dropped(request: JsonObject) -> tuple[str, ...]:
-    """Return the names of all fields that were dropped, of the fixed lists alone."""
+    """Return the names of all dropped fields, from the fixed lists only."""
     found = request.keys() & DROPPED
     for message in _objects(request.get("messages")):
         found |= message.keys() & DROPPED_IN_MESSAGES
@@ -292,10 +290,10 @@ def _objects(value: object) -> Iterator[JsonObject]:
 
 
 def parse_feedback(body: bytes) -> tuple[str, bool]:
-    """Parse the body of ``POST /v1/curtilage/feedback``: an answer's id, and a word.
+    """Parse the body of ``POST /v1/curtilage/feedback``: an answer's id, and a flag.
 
     Raises:
-        UsageError: says which field is wrong; never what it held.
+        UsageError: a field is invalid; names it, and never repeats its value.
     """
     said = _parse_object(body)
     _refuse_unknown(said.keys() - {"id", "good"})
@@ -314,17 +312,17 @@ def query_from(
     stream: bool,
     answered: bool = True,
 ) -> Query:
-    """Build a query from what a library's caller passed.
+    """Create a query from the arguments of a library call.
 
     Args:
         messages: one question, or a conversation's turns.
         options: settings by name.
         stream: whether pieces are wanted.
-        answered: whether somebody is to answer it, or only to say where it may
-            go; then what is not text becomes a place.
+        answered: whether it is to be answered, and not only decided; if not, a part
+            that is not text becomes a place.
 
     Raises:
-        UsageError: says which argument is wrong.
+        UsageError: an argument is invalid; names it.
     """
     turns = [{"role": "user", "content": messages}]
     given = turns if isinstance(messages, str) else [dict(each) for each in messages]
@@ -334,7 +332,7 @@ def query_from(
     parsed, others = turns_of(given)
     if answered:
         require_text(others)
-    # ``stop`` may come as a tuple, which JSON has not.
+    # ``stop`` may be a tuple, which JSON does not have.
     request: JsonObject = {
         name: list(cast("tuple[object, ...]", value))
         if isinstance(value, tuple)
@@ -354,7 +352,7 @@ def query_from(
 
 
 def completion_object(answer: Answer, *, answer_id: str, created: int) -> JsonObject:
-    """Build a ``chat.completion`` object."""
+    """Create a ``chat.completion`` object."""
     choice: JsonObject = {
         "index": 0,
         "message": {"role": "assistant", "content": answer.text, "refusal": None},
@@ -368,18 +366,18 @@ def completion_object(answer: Answer, *, answer_id: str, created: int) -> JsonOb
         **_answerer(answer.provenance),
         "choices": [choice],
         "usage": _usage(answer.finished),
-        **_told_at_the_end(answer.finished),
+        **_final_fields(answer.finished),
     }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkBuilder:
-    """Builds the ``chat.completion.chunk`` events of one stream.
+    """Creates the ``chat.completion.chunk`` events of one stream.
 
     Attributes:
         answer_id: the id that all chunks share.
         created: Unix time, seconds.
-        provenance: who answers.
+        provenance: of the answer.
     """
 
     answer_id: str
@@ -387,23 +385,24 @@ class ChunkBuilder:
     provenance: Provenance
 
     def first(self) -> bytes:
-        """Build the event that names the role, and says what the headers do.
+        """Return the event with the role and the provenance.
 
-        They left without it where nobody answered for too long.
+        The provenance is repeated here because the headers may have been sent before
+        it was known.
         """
         start: JsonObject = {"role": "assistant", "content": ""}
         said = provenance_fields(self.provenance)
         return self._event(start, None, (), curtilage=said)
 
     def piece(self, delta: Delta) -> bytes:
-        """Build the event of one piece."""
+        """Return the event of one piece."""
         return self._event({"content": delta.text}, None, delta.logprobs)
 
     def last(self, finished: Finished, *, include_usage: bool) -> Iterator[bytes]:
-        """Build what ends a complete stream."""
-        # Only now is it known; the headers left long ago.
-        told = _told_at_the_end(finished)
-        yield self._event({}, finished.finish_reason, (), **told)
+        """Yield the final events of a complete stream."""
+        # Only known now; the headers were sent long ago.
+        final = _final_fields(finished)
+        yield self._event({}, finished.finish_reason, (), **final)
         if include_usage:
             yield sse({**self._head(), "choices": [], "usage": _usage(finished)})
         yield b"data: [DONE]\n\n"
@@ -413,7 +412,7 @@ class ChunkBuilder:
         delta: JsonObject,
         finish_reason: str | None,
         logprobs: tuple[tuple[str, float], ...],
-        **beside: object,
+        **extra: object,
     ) -> bytes:
         choice: JsonObject = {
             "index": 0,
@@ -421,7 +420,7 @@ class ChunkBuilder:
             "logprobs": _logprobs(logprobs),
             "finish_reason": finish_reason,
         }
-        return sse({**self._head(), "choices": [choice], **beside})
+        return sse({**self._head(), "choices": [choice], **extra})
 
     def _head(self) -> JsonObject:
         return {
@@ -441,7 +440,7 @@ _NAMED_AS_OPENAI: Final = {"context_too_long": "context_length_exceeded"}
 
 
 def error_object(error: ClientError) -> tuple[int, JsonObject]:
-    """Return the HTTP status and the OpenAI-style body that tell an error."""
+    """Return the HTTP status and the OpenAI-style body for an error."""
     param = error.param if isinstance(error, UsageError) else None
     match error:
         case UsageError():
@@ -463,8 +462,8 @@ def error_object(error: ClientError) -> tuple[int, JsonObject]:
             status, kind, code = 502, "unavailable_error", error.reason.value
         case _:
             status, kind, code = 500, "server_error", "internal"
-    told = {"message": str(error), "type": kind, "param": param, "code": code}
-    return status, {"error": told | _to_come_back_with(error)}
+    body = {"message": str(error), "type": kind, "param": param, "code": code}
+    return status, {"error": body | _to_come_back_with(error)}
 
 
 def _to_come_back_with(error: ClientError) -> dict[str, str | None]:
@@ -478,9 +477,9 @@ def _to_come_back_with(error: ClientError) -> dict[str, str | None]:
 
 
 def fingerprint(provenance: Provenance) -> str:
-    """Return in a word who answers and, at home, why the enclave does not.
+    """Return the tier in one word and, if it is local, why the enclave did not answer.
 
-    Programs keep an answer's body and not its headers, so it stands there.
+    In the body as well, because programs store an answer's body and not its headers.
     """
     words = ["curtilage", provenance.route.value]
     if provenance.evidence is not None:
@@ -493,13 +492,13 @@ def fingerprint(provenance: Provenance) -> str:
 
 
 def provenance_headers(provenance: Provenance) -> dict[str, str]:
-    """Return the response headers that say where an answer comes from."""
+    """Return the response headers with an answer's provenance."""
     fields = provenance_fields(provenance)
     return {f"x-curtilage-{name}": value for name, value in fields.items()}
 
 
 def provenance_fields(provenance: Provenance) -> dict[str, str]:
-    """Return the same by shorter names."""
+    """Return the same, with the short names of the fields."""
     fields = {
         "route": provenance.route.value,
         "class": ",".join(provenance.classes),
@@ -533,15 +532,15 @@ def _parse_object(body: bytes) -> JsonObject:
     try:
         value: object = json.loads(body, object_pairs_hook=_unique)
     except (ValueError, RecursionError):
-        value = None  # told below: the parser's error holds all of the body
+        value = None  # reported below: the parser's error contains the whole body
     if not isinstance(value, dict):
         raise UsageError("the request is not a JSON object in UTF-8")
     return cast("JsonObject", value)
 
 
 def _unique(pairs: list[tuple[str, object]]) -> JsonObject:
-    # RFC 8259, section 4: readers differ in which of two equal names they keep. What
-    # was inspected must be what any reader behind us would answer.
+    # RFC 8259, section 4: parsers differ in which of two equal names they use. The
+    # inspected text must be the one that any later parser would use.
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("duplicate key")
@@ -574,7 +573,7 @@ def _number(
     if value is None:
         return default
     low, high = bounds
-    # NaN, which Python reads in JSON, is in no range either.
+    # NaN, which Python accepts in JSON, is not in any range.
     if (
         not isinstance(value, int | float)
         or isinstance(value, bool)
@@ -613,14 +612,14 @@ def _logprobs(pairs: tuple[tuple[str, float], ...]) -> JsonObject | None:
     }
 
 
-def _told_at_the_end(finished: Finished) -> JsonObject:
-    """Say what is known of an answer at its end alone, where anything is."""
-    told: JsonObject = {}
-    if finished.unrestored:  # so many placeholders hide a value
-        told["unrestored"] = finished.unrestored
+def _final_fields(finished: Finished) -> JsonObject:
+    """Return the fields that are only known at the end of an answer, if any."""
+    fields: JsonObject = {}
+    if finished.unrestored:  # this many placeholders hide a value
+        fields["unrestored"] = finished.unrestored
     if finished.doubtful:
-        told["doubtful"] = True
-    return {"curtilage": told} if told else {}
+        fields["doubtful"] = True
+    return {"curtilage": fields} if fields else {}
 
 
 def _usage(finished: Finished) -> JsonObject:

@@ -120,14 +120,14 @@ MESSAGE_FIELDS: Final[Mapping[str, str]] = {
 assistant is text like its ``content``."""
 
 ROUTES: Final[Mapping[str, str]] = {
-    f"POST {CHAT_PATH}": "works as the tables below say",
+    f"POST {CHAT_PATH}": "see the tables below",
     f"GET {MODELS_PATH}": f"one entry, `{MODEL_ID}`; its field `curtilage` names the "
     "local model, and says whether that is a demonstration model (`demonstration`)",
     f"GET {MODELS_PATH}/{MODEL_ID}": "that entry",
     f"POST {FEEDBACK_PATH}": "not in OpenAI's API: whether an answer was good",
-    f"GET {QUEUE_PATH}TICKET": "not in OpenAI's API: the answer to a question "
-    "that waited; `DELETE` forgets it",
-    f"GET {HEALTH_PATH}": "not in OpenAI's API: whether the endpoint is well",
+    f"GET {QUEUE_PATH}TICKET": "not in OpenAI's API: the answer to a queued "
+    "question; `DELETE` deletes it",
+    f"GET {HEALTH_PATH}": "not in OpenAI's API: the health of the endpoint",
 }
 """Supported paths; every other path is 404."""
 
@@ -147,11 +147,11 @@ REFUSALS: Final[Mapping[tuple[int, str], str]] = {
     (400, "invalid_request"): "a field has a value that is not possible; `param` names "
     "it",
     (400, "unknown_parameter"): "a field is in none of these tables; `param` names it",
-    (400, "unsupported_parameter"): "a field asks for what is not done here (`tools`, "
+    (400, "unsupported_parameter"): "a field requests an unsupported feature (`tools`, "
     "JSON, `n` above 1); `param` names it",
-    (400, "unsupported_content"): "a message holds a picture, a recording, a file or a "
-    "tool call; `param` names its place",
-    (400, "context_length_exceeded"): "the text is longer than the model reads",
+    (400, "unsupported_content"): "a message contains a picture, a recording, a file "
+    "or a tool call; `param` names its place",
+    (400, "context_length_exceeded"): "the text exceeds the model's context",
     (400, "malformed_http"): "the request is not well-formed HTTP",
     (401, "invalid_api_key"): "another account without the token",
     (403, "blocked_by_policy"): "the policy blocks it",
@@ -159,12 +159,13 @@ REFUSALS: Final[Mapping[tuple[int, str], str]] = {
     "this machine",
     (404, "model_not_found"): f"another `model` than `{MODEL_ID}`",
     (404, "not_found"): "another path",
-    (405, "method_not_allowed"): "another method for this path; `Allow` names those "
-    "there are",
+    (405, "method_not_allowed"): "another method for this path; `Allow` names the "
+    "available ones",
     (413, "request_too_large"): "the request is larger than 1 MiB",
     (414, "uri_too_long"): "the request line is longer than 4 KiB",
     (417, "expectation_failed"): "`Expect` is another than `100-continue`",
-    (429, "rate_limit_exceeded"): "too many questions wait, or connections are open",
+    (429, "rate_limit_exceeded"): "too many questions are waiting, or too many "
+    "connections are open",
     (431, "header_too_large"): "a header field is longer than 8 KiB, or there are more "
     "than 64",
 }

@@ -7,7 +7,9 @@ the policy permits: a floor only raises the class, all others restrict or order 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum, unique
-from typing import Final, TypeVar, cast
+from typing import Final, Self, TypeVar, cast
+
+from typing_extensions import override
 
 from curtilage.client.errors import UsageError
 from curtilage.policy.decision.tiers import RoutingClass, TierKind
@@ -34,8 +36,14 @@ class Require(StrEnum):
     """The only kind of tier that may answer; if it cannot, none does."""
 
     ENCLAVE = "enclave"
-    HOUSE = "house"
+    ON_PREMISES = "on_premises"
     LOCAL = "local"
+
+    @classmethod
+    @override
+    def _missing_(cls, value: object) -> Self | None:
+        # Its name in version 0.1, which applications may still send.
+        return cls("on_premises") if value == "house" else None
 
     @property
     def kind(self) -> TierKind:
@@ -45,7 +53,7 @@ class Require(StrEnum):
 
 _REQUIRED: Final = {
     Require.ENCLAVE: TierKind.ATTESTED,
-    Require.HOUSE: TierKind.HOUSE,
+    Require.ON_PREMISES: TierKind.ON_PREMISES,
     Require.LOCAL: TierKind.IN_PROCESS,
 }
 
@@ -211,9 +219,10 @@ def integer(
 def _word(name: str, value: object, words: type[_Word]) -> _Word | None:
     if value is None:
         return None
-    if not isinstance(value, str) or value not in words.__members__.values():
-        raise UsageError(f"{name} must be {_either(words)}", param=name)
-    return words(value)
+    try:
+        return words(cast("str", value))  # any other type is no member either
+    except ValueError:
+        raise UsageError(f"{name} must be {_either(words)}", param=name) from None
 
 
 def _either(words: Mapping[str, object] | type[StrEnum]) -> str:

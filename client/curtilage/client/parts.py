@@ -1,7 +1,7 @@
-"""What a client is made of: what the session needs of each part, and no more.
+"""The parts of a client: protocols with what the session needs of each.
 
-The session joins them; ``assemble`` makes those of the product, tests put in-memory
-counterparts here.
+The session connects them; ``assemble`` creates the product's, and tests pass in-memory
+counterparts.
 """
 
 import asyncio
@@ -28,16 +28,16 @@ from curtilage.client.remote.keys import KeyMirror, KeyStore, RandomBelow, Sleep
 from curtilage.client.routing.router import Router
 from curtilage.client.routing.trace import TraceLine
 from curtilage.policy.decision.decide import Inspection
-from curtilage.policy.decision.permit import HousePermit, PermitDesk
+from curtilage.policy.decision.permit import OnPremisesPermit, PermitDesk
 from curtilage.policy.document.model import Policy
 from curtilage.policy.signing import Currency
 
 
 class Inspects(Protocol):
-    """What the session needs of the detectors."""
+    """The detectors, as the session uses them."""
 
     async def ainspect(self, query: Query) -> Inspection:
-        """Return everything found in a query; a failure is a finding too."""
+        """Return all findings in a query; a failure is a finding too."""
         ...
 
     def close(self) -> None:
@@ -46,7 +46,7 @@ class Inspects(Protocol):
 
 
 class AnswersLocally(Protocol):
-    """What the session needs of the local model."""
+    """The local model, as the session uses it."""
 
     @property
     def model_id(self) -> str:
@@ -55,14 +55,14 @@ class AnswersLocally(Protocol):
 
     @property
     def context_tokens(self) -> int | None:
-        """How long question and answer may be together; None: not known."""
+        """Maximum tokens of question and answer together; None: not known."""
         ...
 
     @property
     def digests(self) -> tuple[str, str | None] | None:
         """SHA-256 of its file and, once it is loaded, of its chat template, hex.
 
-        None: there is none.
+        None: there is no model.
         """
         ...
 
@@ -72,8 +72,8 @@ class AnswersLocally(Protocol):
         """Answer a query on this machine.
 
         Args:
-            query: what is asked.
-            signals: tell of each token how sure the model was, for who judges.
+            query: the query.
+            signals: report for each token how certain the model was, for a verifier.
 
         Raises:
             LocalUnavailableError: it cannot.
@@ -85,8 +85,8 @@ class AnswersLocally(Protocol):
         ...
 
 
-class AsksInHouse(Protocol):
-    """What the session needs of a server in the house."""
+class AsksOnPremises(Protocol):
+    """An on-premises server, as the session uses it."""
 
     @property
     def model_id(self) -> str:
@@ -95,16 +95,16 @@ class AsksInHouse(Protocol):
 
     @property
     def digest(self) -> bytes:
-        """What a permit for this server names, 32 bytes."""
+        """The server's identity in a permit, 32 bytes."""
         ...
 
     def generate(
-        self, permit: HousePermit, query: Query
+        self, permit: OnPremisesPermit, query: Query
     ) -> AsyncGenerator[AnswerEvent]:
         """Ask it.
 
         Raises:
-            HouseUnavailableError: it cannot answer, or did not.
+            OnPremisesUnavailableError: it cannot answer, or did not.
         """
         ...
 
@@ -113,18 +113,18 @@ class AsksInHouse(Protocol):
         ...
 
 
-House = Callable[[PermitDesk, Callable[[], int]], AsksInHouse]
-"""Makes the door to a server, for a desk and a clock in milliseconds."""
+OnPremises = Callable[[PermitDesk, Callable[[], int]], AsksOnPremises]
+"""Creates the connection to a server, from a desk and a clock in milliseconds."""
 
 
 class UnavailableLocal:
-    """Stands where a local model would: says why there is none.
+    """A placeholder for a missing local model, with the reason.
 
     Attributes:
-        reason: what is missing and what to do.
-        model_id: stands where a model's name would.
-        context_tokens: nothing that anybody could exceed.
-        digests: of a model that is known and would run; None: nothing would.
+        reason: what is missing, and what to do.
+        model_id: a placeholder for the model's name.
+        context_tokens: a value that no query can exceed.
+        digests: of a known model that is not here yet; None: of no model.
     """
 
     model_id = "none"
@@ -144,7 +144,7 @@ class UnavailableLocal:
             LocalUnavailableError: always.
         """
         del query, signals
-        for _ in ():  # makes this a generator, like a model's
+        for _ in ():  # makes this a generator, as a model's method is
             yield Delta(text="")
         raise LocalUnavailableError(self.reason)
 
@@ -157,7 +157,7 @@ def _utc_now() -> datetime:
 
 
 def known_model(local: AnswersLocally) -> KnownModel | None:
-    """Return what the catalogue has of a local model; None: it is not in it."""
+    """Return the catalogue's entry of a local model; None: it has none."""
     return None if local.digests is None else by_digest(local.digests[0])
 
 
@@ -169,41 +169,42 @@ def demonstrates(local: AnswersLocally) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientParts:
-    """What a client is made of; tests put in-memory counterparts here.
+    """The parts of a client; tests pass in-memory counterparts.
 
     Attributes:
-        policy: what may go where.
+        policy: the policy in force.
         inspector: the detectors.
-        local: the local model; where there is none, ``UnavailableLocal``.
-        transport: the way to the relay, or None: everything stays.
-        keys: the enclave's key and what the policy demands of it.
-        audit: where each step is recorded; what cannot be recorded does not leave.
-        absent: why there is no ``transport``, where there is none.
+        local: the local model; if there is none, ``UnavailableLocal``.
+        transport: the connection to the relay, or None: everything is kept local.
+        keys: the enclave's key, and the policy's requirements for it.
+        audit: records each step; what cannot be recorded is not sent.
+        absent: why there is no ``transport``.
         mirror: an independent copy of the enclave's key list, if the policy
             names one.
-        cover: when to send cover requests, if the policy asks for any.
-        advice: what a person should know of the configuration.
+        cover: when to send cover requests, if the policy has any.
+        advice: a sentence for the user about the configuration.
         first_s: how long to wait for an enclave's answer to begin.
         most_running: how many sealed exchanges may run at a time.
         clock: the time, aware UTC.
-        timer: what the pace of answers is measured by.
-        sleep: waits for the time at which the enclave's key is renewed.
+        timer: measures the pace of answers.
+        sleep: waits until the enclave's key is renewed.
         below: randomness of that time.
-        notify: takes what the person at this machine should know, such as that its
-            clock is off; never a word of a query.
-        save_transcript: saves exchanges, to prove one later.
-        houses: the way to each server in the house, by the id of its tier.
-        router: chooses among those who may answer; None: what may leave leaves.
+        notify: takes messages for the user of this machine, such as that its clock
+            is wrong; never text of a query.
+        save_transcript: saves exchanges, for proving one later.
+        on_premises: a factory for each on-premises server, by the id of its tier.
+        router: chooses among the permitted tiers; None: what may be sent is sent.
         trace: writes a line about a query that was routed; called in a thread.
-        parameters: of the local model, about; 0: not known.
-        home_model: says which rolled-out model of this machine would answer now, as
+        parameters: approximate number of the local model's; 0: not known.
+        home_model: returns the rolled-out local model that would answer now, as in
             ``Provenance``; empty: none is rolled out.
-        consents: asks a person what the policy wants asked; None: nobody can be.
-        queue: where questions wait that nobody can answer just now, if any may.
-        kept: where the conversations that stayed are known after a restart; None: they
-            are not. The session closes it.
-        detectors: says how the detectors' process is.
-        currency: the policy's signature, where one is demanded.
+        consents: asks the user for consent if the policy requires it; None: no user
+            can be asked.
+        queue: stores queries that no tier can answer just now, if permitted.
+        kept: stores which conversations were kept local, across restarts; None: they
+            are not stored. The session closes it.
+        detectors: returns the state of the detectors' process.
+        currency: the policy's signature, if one is required.
     """
 
     policy: Policy
@@ -224,7 +225,7 @@ class ClientParts:
     below: RandomBelow = secrets.randbelow
     notify: Notify | None = None
     save_transcript: SaveTranscript | None = None
-    houses: Mapping[str, House] = field(default_factory=dict[str, House])
+    on_premises: Mapping[str, OnPremises] = field(default_factory=dict[str, OnPremises])
     router: Router | None = None
     trace: Callable[[TraceLine], object] | None = None
     parameters: int = 0

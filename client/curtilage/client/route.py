@@ -19,7 +19,7 @@ from curtilage.client.routing.estimate import Estimate
 from curtilage.client.routing.speculate import Speculation
 from curtilage.policy.decision.decide import (
     Allowed,
-    AllowedInHouse,
+    AllowedOnPremises,
     Decision,
     Inspection,
 )
@@ -74,14 +74,14 @@ class AskEnclave:
 
 
 @dataclass(frozen=True, slots=True)
-class AskHouse:
+class AskOnPremises:
     """Ask an on-premises server; contains the proof that it may see the query.
 
     Attributes:
         allowed: the proof.
     """
 
-    allowed: AllowedInHouse
+    allowed: AllowedOnPremises
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Refuse:
 
 
 Step = AskEnclave | Rewrite | AskLocal | Refuse
-Way = AskEnclave | AskHouse | AskLocal
+Way = AskEnclave | AskOnPremises | AskLocal
 
 
 def first_step(decision: Decision) -> Step:
@@ -252,11 +252,11 @@ def ways(
             ):
                 found[tier.id] = step
         elif tier in decision.permitted.tiers:
-            in_house = decision.in_house
+            on_premises = decision.on_premises
             if tier.kind is TierKind.IN_PROCESS:
                 found[tier.id] = step if isinstance(step, AskLocal) else AskLocal()
-            elif in_house is not None and tier.id in in_house.tiers:
-                found[tier.id] = AskHouse(in_house)
+            elif on_premises is not None and tier.id in on_premises.tiers:
+                found[tier.id] = AskOnPremises(on_premises)
     routing_class = decision.permitted.routing_class
     if isinstance(step, AskEnclave):
         own = step.allowed.routing_class

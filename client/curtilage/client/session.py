@@ -1,10 +1,10 @@
-"""The public client: inspect, decide, then answer at home or ask the enclave.
+"""The public client: inspect, decide, then answer locally or ask the enclave.
 
-Joins the steps; each of them lives in a module of its own. What ``decide``
-kept home reaches the local model only: ``Enclave.ask`` cannot be called without
-the ``Allowed`` that such a decision does not carry. A query that may leave
-without its names is rewritten, inspected and decided again, and has an
-``Allowed`` of its own; its answer is restored before anybody sees it.
+Connects the steps; each of them is in a module of its own. What ``decide`` keeps
+local reaches local tiers only: ``Enclave.ask`` cannot be called without the
+``Allowed`` that such a decision does not contain. A query that may be sent without
+its names is rewritten, inspected and decided again, and gets an ``Allowed`` of its
+own; its answer is restored before it is shown.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class Session:
             kept=parts.kept,
             now_s=lambda: parts.clock().timestamp(),
         )
-        # The one key of this process's permits, which nobody else ever holds.
+        # The only key for this process's permits; no other code gets it.
         desk = PermitDesk(secrets.token_bytes(KEY_BYTES), secrets.token_bytes)
         keys = ConversationKeys()
         self._enclave: Enclave | None = None
@@ -92,8 +92,8 @@ class Session:
                     most=parts.most_running, timer=parts.timer
                 ),
                 notify=parts.notify,
-                # One budget for whatever is asked twice: each with its own, a failure
-                # of all would be answered by as many.
+                # One budget for all repeated requests: with one for each tier, a
+                # failure of all tiers would use all of them.
                 retries=None if parts.router is None else parts.router.retries,
             )
         if self._enclave is not None and parts.cover is not None:
@@ -206,7 +206,7 @@ class Session:
             absent.add(Answerer.LOCAL)
         if audit.reason is not None:
             # What cannot be recorded is sent to no other machine.
-            absent |= {Answerer.ENCLAVE, Answerer.HOUSE}
+            absent |= {Answerer.ENCLAVE, Answerer.ON_PREMISES}
         if detectors.reason or signature.reason is Reason.POLICY_NOT_CURRENT:
             # Every query is kept local, whatever it says.
             absent.add(Answerer.ENCLAVE)
@@ -220,7 +220,7 @@ class Session:
                         reason=failing.get(tier.id),
                     )
                     for tier in parts.policy.rulebook.tiering.tiers
-                    if tier.kind is TierKind.HOUSE
+                    if tier.kind is TierKind.ON_PREMISES
                 ),
                 self._model(),
                 detectors,
@@ -348,7 +348,7 @@ class Session:
         self, query: Query, stream: AnswerStream
     ) -> AsyncGenerator[SessionEvent]:
         if query.options.defer:
-            _ = self.queue  # told now, and not on the day that nobody answers
+            _ = self.queue  # raises now, and not on the day that no tier answers
         began_s = monotonic()
         recorder, permitted = await self._decider.decided(query, remember=True)
         answer = self._attempts.run(recorder, permitted, query, stream, began_s=began_s)
@@ -373,11 +373,11 @@ class Session:
         return running + (0 if self._cover is None else self._cover.pending)
 
     async def settle(self) -> None:
-        """Wait until every exchange has the length that it was to have.
+        """Wait until every exchange has its full length.
 
-        A padded answer that was cancelled, or is complete long before its
-        bucket is full, stays on the wire until it is; cover requests that wait are
-        sent. What is done beside the questions ends as well.
+        A padded answer that was cancelled, or is complete long before its bucket is
+        full, continues until it is; pending cover requests are sent. Background tasks
+        end as well.
         """
         await self._attempts.settle()
         if self._cover is not None:
@@ -390,12 +390,12 @@ class Session:
 
         Being cancelled while settling cuts off what still runs.
         """
-        # What could still begin something first, then what is under way, and the
-        # audit trail last: whatever ends must be able to be recorded.
+        # First what could begin something new, then what is under way, and the audit
+        # trail last: everything that ends must be recorded.
         if self._queue is not None:
             await self._queue.close()
         self._parts.inspector.close()
-        # Whoever closes has no more questions, and waits for no dead network.
+        # On closing there are no more questions: do not await an unreachable network.
         self._attempts.stop_probes()
         await self._doors.close()
         try:

@@ -46,7 +46,7 @@ DEVICE: Final = {"id": "device", "kind": "in_process"}
 ENCLAVE: Final = {"id": "enclave", "kind": "attested"}
 SERVER: Final = {
     "id": "ward",
-    "kind": "house",
+    "kind": "on_premises",
     "address": "https://llm.clinic.example/v1",
     "model": "big",
     "spki_sha256": SHA256,

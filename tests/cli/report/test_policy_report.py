@@ -597,13 +597,13 @@ def test_a_page_tells_who_may_answer() -> None:
     ]
 
 
-def test_a_server_in_the_house_is_told_as_one_that_reads() -> None:
+def test_the_report_says_that_an_on_premises_server_reads_questions() -> None:
     routing = (
         "\nrouting:\n  tiers:\n  - {id: local, kind: in_process}\n"
-        "  - {id: ward, kind: house, address: 'unix:/run/llm.sock', model: m}\n"
+        "  - {id: ward, kind: on_premises, address: 'unix:/run/llm.sock', model: m}\n"
     )
     plain = profile_text("default").partition("\nrouting:")[0]
     text = checked(page(load_policy(plain + routing))).text
-    assert "in fact nothing leaves the house" in text
-    assert "A server in the house (ward) reads a question whole" in text
-    assert "A server in the house" not in checked(page(load_policy(plain))).text
+    assert "in fact nothing leaves the organisation" in text
+    assert "An on-premises server (ward) reads the questions" in text
+    assert "An on-premises server" not in checked(page(load_policy(plain))).text

@@ -63,7 +63,7 @@ def test_every_reason_has_words() -> None:
 def test_a_hard_question_would_go_to_the_strong_tier() -> None:
     lines, told, _ = explained(policy(), HARD)
     assert told["choice"] == "enclave"
-    assert lines[-1].startswith("choice    enclave: it is hard")
+    assert lines[-1].startswith("choice    enclave: the query is hard")
     assert any(line.startswith("permitted local") for line in lines)
 
 
@@ -77,14 +77,14 @@ def test_what_the_policy_would_have_at_home_stays_there() -> None:
         HARD,
     )
     assert told["choice"] == "local"
-    assert lines[-1] == "choice    local: the policy wants it there"
+    assert lines[-1] == "choice    local: the policy prefers it for such tasks"
 
 
 def test_what_must_stay_has_one_tier_and_the_other_a_reason() -> None:
     lines, told, decision = explained(policy(), HARD, found="uncertain.language")
     assert told["routing_class"] == decision.permitted.routing_class.value
     assert told["denied"] == {"enclave": "route"}
-    assert "not       enclave: the text may not leave as it stands" in lines
+    assert "not       enclave: the text may not be sent as it is" in lines
     assert lines[-1] == "choice    local: the policy permits no other"
     assert lines[-2] == UNREAD
     assert not any(line.startswith(("intent", "cues", "gain")) for line in lines)
@@ -171,9 +171,10 @@ def test_where_nobody_may_answer_the_remedy_is_told() -> None:
     assert told["choice"] is None
     assert told["refusal"] == "home_unavailable"
     assert (
-        "not       local: the policy does not list it for texts of this class" in lines
+        "not       local: the policy does not list it for queries of this class"
+        in lines
     )
-    assert lines[-1].startswith("choice    nobody: it was to be answered at home")
+    assert lines[-1].startswith("choice    nobody: a local answer was requested")
 
 
 def test_where_no_enclave_is_named_what_is_chosen_is_not_what_will_be(

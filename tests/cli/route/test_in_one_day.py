@@ -51,7 +51,11 @@ def _detectors(policy: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_the_page_has_a_policy_and_three_questions() -> None:
     routing = load_policy(POLICY).routing
     assert routing is not None
-    assert [tier.kind for tier in routing.tiers] == ["in_process", "house", "attested"]
+    assert [tier.kind for tier in routing.tiers] == [
+        "in_process",
+        "on_premises",
+        "attested",
+    ]
     assert len(SHOWN) == 3
 
 

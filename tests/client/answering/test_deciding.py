@@ -162,7 +162,7 @@ WAYS = {
     "previewed": previewed,
     "mode home": asked(mode=Mode.HOME),
     "require local": asked(require=Require.LOCAL),
-    "require house, of which there is none": asked(require=Require.HOUSE),
+    "require on_premises, of which there is none": asked(require=Require.ON_PREMISES),
     "consent refused": asked(),
 }
 

@@ -251,3 +251,9 @@ def test_an_invalid_digest_of_an_approved_text_is_refused(value: object) -> None
     line = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
     with pytest.raises(AuditRefusedError):
         parse_line(line)
+
+
+def test_the_format_keeps_its_word_for_an_on_premises_server() -> None:
+    """Records are signed, so the word cannot change with the code."""
+    assert Outcome.ON_PREMISES.value == "house"
+    assert Outcome("on_premises") is Outcome.ON_PREMISES

@@ -48,8 +48,8 @@ class Served:
             assert response.headers["x-should-retry"] == "false"
             error = (await response.json())["error"]
         assert error["code"] == "queued"
-        assert error["message"].startswith("I need more time: the relay cannot")
-        assert f"; the next try is within {within_s} s (ticket " in error["message"]
+        assert error["message"].startswith("queued: the relay cannot")
+        assert f", next within {within_s} s (ticket " in error["message"]
         ticket = error["ticket"]
         assert isinstance(ticket, str)
         return f"/v1/curtilage/queue/{ticket}"

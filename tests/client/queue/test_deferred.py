@@ -103,7 +103,7 @@ def test_an_answer_is_read_as_it_was_given() -> None:
 @pytest.mark.parametrize("change", [{"text": 1, "provenance": {}}, {"finished": None}])
 def test_an_answer_of_another_version_is_none(change: dict[str, object]) -> None:
     outcome = json.dumps(json.loads(outcome_of(ANSWER)) | change).encode()
-    with pytest.raises(ValueError, match="no answer"):
+    with pytest.raises(ValueError, match="not an answer"):
         answer_of(outcome)
 
 
@@ -141,7 +141,7 @@ def test_what_does_not_end_by_itself_is_not(reason: FailureReason) -> None:
 def test_what_is_restricted_waits_for_nobody_outside() -> None:
     for reason in TRANSIENT:
         found = worth_waiting((reason,), RoutingClass.RESTRICTED)
-        at_home = reason.value.startswith(("local_", "house_"))
+        at_home = reason.value.startswith(("local_", "on_premises_"))
         assert found is (reason if at_home else None)
 
 

@@ -20,7 +20,7 @@ routing:
 """
 AIM = "  aim: {quality_loss_permille: 35}\n"
 SERVER = """\
-  - {id: ward, kind: house, address: "unix:/run/llm.sock", model: m}
+  - {id: ward, kind: on_premises, address: "unix:/run/llm.sock", model: m}
   - {id: enclave,"""
 
 
@@ -77,7 +77,7 @@ def test_an_explanation_says_what_was_told_and_by_what() -> None:
 
 def test_an_explanation_counts_the_words_of_hard_work() -> None:
     lines = explain_text(RulesEstimator(), "Assess the liability of the tenant")
-    assert any(line.startswith("signs") and "work: 3" in line for line in lines)
+    assert any(line.startswith("signs") and "words: 3" in line for line in lines)
 
 
 def test_an_explanation_says_how_much_was_read() -> None:

@@ -298,7 +298,7 @@ def test_a_rate_limit_is_used_up_and_comes_back() -> None:
     ("kind", "strained"),
     [
         (TierKind.IN_PROCESS, (True, False)),
-        (TierKind.HOUSE, (False, True)),
+        (TierKind.ON_PREMISES, (False, True)),
         (TierKind.ATTESTED, (False, True)),
     ],
 )

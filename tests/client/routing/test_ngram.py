@@ -200,13 +200,13 @@ def test_hostile_texts_get_an_estimate(shipped: Weights, text: str) -> None:
 def test_another_file_than_the_named_one_is_refused() -> None:
     changed = bytearray(SHIPPED.read_bytes())
     changed[-1] ^= 1
-    with pytest.raises(RouterModelError, match="not those that were named"):
+    with pytest.raises(RouterModelError, match="expected digest"):
         load_weights(bytes(changed))
 
 
 def test_a_file_that_is_too_long_is_refused_though_it_was_named() -> None:
     data = bytes(MAX_OCTETS + 1)
-    with pytest.raises(RouterModelError, match="not those that were named"):
+    with pytest.raises(RouterModelError, match="expected digest"):
         load_weights(data, sha256(data).hexdigest())
 
 
@@ -239,12 +239,12 @@ def test_a_missing_array_is_refused(shipped: Weights, name: str) -> None:
 def test_an_array_of_another_size_is_refused(shipped: Weights, name: str) -> None:
     arrays = arrays_of(shipped)
     arrays[name] = arrays[name][:0]
-    assert f"router's {name} has another size" in refused(arrays)
+    assert f"router's {name} has a wrong size" in refused(arrays)
 
 
 def test_what_is_no_number_is_refused(shipped: Weights) -> None:
     bias = np.full_like(shipped.bias, np.nan)
-    assert "no number" in refused(arrays_of(replace(shipped, bias=bias)))
+    assert "NaN" in refused(arrays_of(replace(shipped, bias=bias)))
 
 
 def test_weights_for_other_features_are_refused(shipped: Weights) -> None:

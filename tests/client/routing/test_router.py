@@ -180,7 +180,7 @@ def test_the_aim_holds_while_the_best_local_tier_is_out_of_order(
     assert asked.route(mask, QUERY, conversation=b"").choice.order[0] is WARD
     for _ in range(50):
         with suppress(ElsewhereError), asked.follow(WARD, expects(0.05)):
-            raise ElsewhereError(FailureReason.HOUSE_UNREACHABLE)
+            raise ElsewhereError(FailureReason.ON_PREMISES_UNREACHABLE)
     assert not asked.views()["ward"].available
     choice = asked.route(mask, QUERY, conversation=b"").choice
     assert choice.order[0].id == tier

@@ -20,7 +20,7 @@ from curtilage.client.routing.utility import UtilitySettings, choose
 from curtilage.client.routing.verifier import Verdict
 from curtilage.policy.decision.decide import (
     Allowed,
-    AllowedInHouse,
+    AllowedOnPremises,
     decide,
 )
 from curtilage.policy.decision.tiers import (
@@ -63,12 +63,12 @@ RULEBOOK = replace(
 )
 
 
-def decided(floor: RoutingClass) -> tuple[Allowed | None, AllowedInHouse | None]:
+def decided(floor: RoutingClass) -> tuple[Allowed | None, AllowedOnPremises | None]:
     inspection = inspection_of(
         findings=(), payload_digest=bytes(32), messages=1, floor=floor
     )
     decision = decide(RULEBOOK, inspection)
-    return decision.allowed, decision.in_house
+    return decision.allowed, decision.on_premises
 
 
 def allowed(floor: RoutingClass = RoutingClass.PUBLIC) -> Allowed:
@@ -222,10 +222,10 @@ def test_confidential_queries_have_none() -> None:
 
 
 def test_what_must_stay_has_no_permission_to_escalate_with() -> None:
-    leaving, in_house = decided(RoutingClass.RESTRICTED)
+    leaving, on_premises = decided(RoutingClass.RESTRICTED)
     assert leaving is None
     assert Case(allowed=leaving).wanted() is None
-    for no_permission in (in_house, None, object(), object.__new__(Allowed)):
+    for no_permission in (on_premises, None, object(), object.__new__(Allowed)):
         with pytest.raises(TypeError):
             speculation(allowed=no_permission)
 
@@ -234,7 +234,7 @@ def test_what_must_stay_has_no_permission_to_escalate_with() -> None:
     "changes",
     [
         {"escalation": Tier(id="other", kind=TierKind.ATTESTED)},
-        {"escalation": Tier(id="enclave", kind=TierKind.HOUSE)},
+        {"escalation": Tier(id="enclave", kind=TierKind.ON_PREMISES)},
         {"draft": WARD},
         {"draft": ENCLAVE},
     ],

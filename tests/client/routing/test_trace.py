@@ -124,7 +124,7 @@ def test_an_exact_size_or_time_makes_no_line(field: str, value: int) -> None:
     "at", ["2026-11-23T13:45:07Z", "2026-11-23", "13:45", "2026-1-3T1:5Z"]
 )
 def test_an_exact_time_of_day_makes_no_line(at: str) -> None:
-    with pytest.raises(UsageError, match="no minute"):
+    with pytest.raises(UsageError, match="not a minute"):
         replace(LINE, at=at)
 
 
@@ -271,7 +271,7 @@ def test_grades_are_those_of_one_model_the_oldest_first(tmp_path: Path) -> None:
 def test_grades_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_bytes(b'{"outcome":"graded"}\n')
-    with pytest.raises(UsageError, match=r"trace\.jsonl: a line is of another version"):
+    with pytest.raises(UsageError, match=r"trace\.jsonl: a line is not of version"):
         read_grades(path, "m-a")
     path.unlink()
     path.mkdir()

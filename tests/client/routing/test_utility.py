@@ -197,7 +197,7 @@ def test_where_policy_leaves_none_it_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("require", "tier"),
-    [(Require.LOCAL, DEVICE), (Require.HOUSE, WARD), (Require.ENCLAVE, ENCLAVE)],
+    [(Require.LOCAL, DEVICE), (Require.ON_PREMISES, WARD), (Require.ENCLAVE, ENCLAVE)],
 )
 def test_what_is_required_answers_or_nobody(require: Require, tier: Tier) -> None:
     options = RoutingOptions(require=require)
@@ -227,7 +227,7 @@ def test_what_policy_denied_already_is_still_told() -> None:
     assert choice.denied == (("enclave", Denial.ROUTE), ("device", Denial.REQUIRED))
 
 
-def test_home_is_this_device_and_the_house_or_nobody() -> None:
+def test_home_is_this_device_and_on_premises_servers_only() -> None:
     home = RoutingOptions(mode=Mode.HOME)
     choice = pick(HARD, *ALL, options=home)
     assert set(choice.order) == {DEVICE, WARD}

@@ -120,7 +120,7 @@ def test_a_tier_that_is_not_reached_answers_nothing(
     assert told["tasks"][-1]["count"] == 0
     assert told["speed"]["A"]["tokens_per_s"] > 0
     assert told["speed"]["B"] is None
-    assert "left 2 of 2 unanswered: the text may not leave as it" in shown.err
+    assert "left 2 of 2 unanswered: the text may not be sent as it" in shown.err
     assert CANARY not in shown.out + shown.err
 
 

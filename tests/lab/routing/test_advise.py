@@ -261,12 +261,12 @@ def test_a_longer_answer_makes_longer_dummies() -> None:
         (replace(STAYS, permitted=("device", "ward"), would_choose="ward"), "ward", 64),
         (replace(LINE, permitted=()), "enclave", 256),
     ],
-    ids=["no other place", "a server in the house", "no mask"],
+    ids=["no other place", "an on-premises server", "no mask"],
 )
 def test_a_dummy_is_as_long_as_what_was_answered_outside(
     line: TraceLine, tier: str, frames: int
 ) -> None:
-    ward = TierFigures(id="ward", kind=TierKind.HOUSE, microusd_per_mtok=200_000)
+    ward = TierFigures(id="ward", kind=TierKind.ON_PREMISES, microusd_per_mtok=200_000)
     slow = replace(line, tier=tier, total_ms=7000)
     (_, _, most) = told([slow], cover=DUMMIES, tiers=(*TIERS, ward)).cover
     assert most.octets == pytest.approx(42.5 * (4096 + frames * 512))

@@ -9,11 +9,11 @@ import pytest
 from curtilage.policy.decision.classes import CLASSES
 from curtilage.policy.decision.decide import (
     Allowed,
-    AllowedInHouse,
+    AllowedOnPremises,
     Decision,
     decide,
     require_allowed,
-    require_allowed_in_house,
+    require_allowed_on_premises,
 )
 from curtilage.policy.decision.tiers import RoutingClass, Tier, Tiering, TierKind
 from curtilage.policy.document.load import load_profile
@@ -21,7 +21,7 @@ from support.inspections import inspection_of
 
 DIGEST = bytes(range(32))
 POLICY = load_profile("default")
-Permission: TypeAlias = Allowed | AllowedInHouse
+Permission: TypeAlias = Allowed | AllowedOnPremises
 Require: TypeAlias = Callable[[object], Permission]
 
 
@@ -29,7 +29,7 @@ def decided() -> Decision:
     """Return a decision that permits an on-premises server, and an enclave."""
     tiering = Tiering(
         tiers=(
-            Tier(id="ward", kind=TierKind.HOUSE, trusted=CLASSES),
+            Tier(id="ward", kind=TierKind.ON_PREMISES, trusted=CLASSES),
             Tier(id="enclave", kind=TierKind.ATTESTED),
         )
     )
@@ -45,19 +45,19 @@ def make_allowed() -> Allowed:
     return allowed
 
 
-def make_allowed_in_house() -> AllowedInHouse:
-    in_house = decided().in_house
-    assert in_house is not None
-    return in_house
+def make_allowed_on_premises() -> AllowedOnPremises:
+    on_premises = decided().on_premises
+    assert on_premises is not None
+    return on_premises
 
 
 BOTH = pytest.mark.parametrize(
     ("make", "require"),
     [
         (make_allowed, require_allowed),
-        (make_allowed_in_house, require_allowed_in_house),
+        (make_allowed_on_premises, require_allowed_on_premises),
     ],
-    ids=["Allowed", "AllowedInHouse"],
+    ids=["Allowed", "AllowedOnPremises"],
 )
 
 
@@ -74,7 +74,7 @@ def test_a_permission_names_policy_and_payload(
 
 def test_each_permission_names_its_own_tiers() -> None:
     assert make_allowed().tiers == {"enclave"}
-    assert make_allowed_in_house().tiers == {"ward"}
+    assert make_allowed_on_premises().tiers == {"ward"}
 
 
 @BOTH
@@ -89,15 +89,15 @@ def test_a_permission_is_compared_by_what_it_permits(
 
 
 def test_one_permission_is_never_the_other() -> None:
-    allowed, in_house = make_allowed(), make_allowed_in_house()
+    allowed, on_premises = make_allowed(), make_allowed_on_premises()
     one: object = allowed
-    other: object = in_house
+    other: object = on_premises
     assert one != other
     assert other != one
     with pytest.raises(TypeError, match="has a permit minted"):
-        require_allowed(in_house)
+        require_allowed(on_premises)
     with pytest.raises(TypeError, match="opens this door"):
-        require_allowed_in_house(allowed)
+        require_allowed_on_premises(allowed)
 
 
 @BOTH
@@ -110,7 +110,7 @@ def test_a_permission_shows_no_payload_digest(
     assert shown.startswith(type(make()).__name__)
 
 
-@pytest.mark.parametrize("kind", [Allowed, AllowedInHouse])
+@pytest.mark.parametrize("kind", [Allowed, AllowedOnPremises])
 @pytest.mark.parametrize("brand", [None, object(), Allowed, True])
 def test_a_permission_refuses_other_builders(
     kind: type[Permission], brand: object
@@ -125,7 +125,7 @@ def test_a_permission_refuses_other_builders(
         )
 
 
-@pytest.mark.parametrize("kind", [Allowed, AllowedInHouse])
+@pytest.mark.parametrize("kind", [Allowed, AllowedOnPremises])
 def test_a_permission_refuses_subclasses(kind: type[Permission]) -> None:
     with pytest.raises(TypeError, match="no subclasses"):
         type("Forged", (kind,), {})

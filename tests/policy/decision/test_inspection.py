@@ -146,5 +146,5 @@ def test_a_what_if_is_assessed_as_an_inspection_and_permits_nothing() -> None:
         assert supposed.rules == decision.rules
         assert supposed.permitted == decision.permitted
         assert not hasattr(supposed, "allowed")
-        assert not hasattr(supposed, "in_house")
+        assert not hasattr(supposed, "on_premises")
     assert copy.copy(CLEAN) == CLEAN

@@ -9,7 +9,7 @@ from typing import Any, cast, get_args
 
 import pytest
 
-from curtilage.policy.decision.decide import Allowed, AllowedInHouse, decide
+from curtilage.policy.decision.decide import Allowed, AllowedOnPremises, decide
 from curtilage.policy.decision.permit import (
     KEY_BYTES,
     LIFE_MS,
@@ -20,7 +20,7 @@ from curtilage.policy.decision.permit import (
     EgressBinding,
     EgressPermit,
     FetchBinding,
-    HousePermit,
+    OnPremisesPermit,
     Party,
     Permit,
     PermitDesk,
@@ -37,7 +37,7 @@ from support.permits import unfinished_permit
 PAYLOAD, KEY, RELEASE, SERVER = (bytes([each]) * 32 for each in range(1, 5))
 OTHER = b"\xff" * 32
 NOW_MS = 1_000_000
-HOUSE = Tier(id="ward", kind=TierKind.HOUSE, trusted=frozenset())
+ON_PREMISES = Tier(id="ward", kind=TierKind.ON_PREMISES, trusted=frozenset())
 RULEBOOK = load_profile("default").rulebook
 POLICY = RULEBOOK.digest
 COVER = CoverBinding(key=KEY, release=RELEASE)
@@ -57,10 +57,10 @@ def permission() -> Allowed:
     return allowed
 
 
-def permission_in_house() -> AllowedInHouse:
+def permission_on_premises() -> AllowedOnPremises:
     inspection = inspection_of(findings=(), payload_digest=PAYLOAD, messages=1)
-    tiering = Tiering(tiers=(*Tiering().tiers, HOUSE))
-    allowed = decide(replace(RULEBOOK, tiering=tiering), inspection).in_house
+    tiering = Tiering(tiers=(*Tiering().tiers, ON_PREMISES))
+    allowed = decide(replace(RULEBOOK, tiering=tiering), inspection).on_premises
     assert allowed is not None
     return allowed
 
@@ -219,7 +219,7 @@ def test_every_part_of_a_permit_is_in_its_mac() -> None:
         mint(desk, enclave_key_digest=OTHER).mac,
         mint(desk, release_digest=OTHER).mac,
         mint(desk, now_ms=NOW_MS + 1).mac,
-        mint_house(desk).mac,
+        mint_on_premises(desk).mac,
         desk.mint_without_query(COVER, now_ms=NOW_MS).mac,
         desk.mint_without_query(CHALLENGE, now_ms=NOW_MS).mac,
         desk.mint_without_query(RELAY, now_ms=NOW_MS).mac,
@@ -265,7 +265,7 @@ def test_a_kind_does_not_pass_for_another() -> None:
     for other in others:
         with pytest.raises(TypeError):
             redeem(desk, cast("EgressPermit", other))
-    for permit in (mint(desk), mint_house(desk), *others):
+    for permit in (mint(desk), mint_on_premises(desk), *others):
         for presented in (COVER, CHALLENGE, RELAY):
             if type(presented) is not type(permit.binding):
                 with pytest.raises(TypeError):
@@ -348,7 +348,7 @@ def test_nothing_is_minted_for_a_digest_of_another_size(name: str, size: int) ->
 
 
 def test_nothing_is_minted_without_a_decision() -> None:
-    for forged in (True, object.__new__(Allowed), permission_in_house()):
+    for forged in (True, object.__new__(Allowed), permission_on_premises()):
         with pytest.raises(TypeError):
             mint(new_desk(), allowed=cast("Allowed", forged))
 
@@ -528,11 +528,11 @@ def test_a_fetch_is_from_one_party_and_once() -> None:
     refused(PermitRefusal.PARTY, lambda: desk.redeem(other, mirror, now_ms=NOW_MS))
 
 
-def mint_house(
+def mint_on_premises(
     desk: PermitDesk, *, tier: str = "ward", attempt: int = 0
-) -> HousePermit:
-    return desk.mint_house(
-        permission_in_house(),
+) -> OnPremisesPermit:
+    return desk.mint_on_premises(
+        permission_on_premises(),
         tier=tier,
         server_digest=SERVER,
         attempt=attempt,
@@ -540,9 +540,9 @@ def mint_house(
     )
 
 
-def redeem_house(
+def redeem_on_premises(
     desk: PermitDesk,
-    permit: HousePermit,
+    permit: OnPremisesPermit,
     *,
     payload: bytes = PAYLOAD,
     server: bytes = SERVER,
@@ -565,10 +565,10 @@ def test_an_on_premises_permit_holds_once(
     shown: dict[str, Any], refusal: PermitRefusal
 ) -> None:
     desk = new_desk()
-    permit = mint_house(desk)
+    permit = mint_on_premises(desk)
     if refusal is PermitRefusal.USED:
-        redeem_house(desk, permit)
-    refused(refusal, lambda: redeem_house(desk, permit, **shown))
+        redeem_on_premises(desk, permit)
+    refused(refusal, lambda: redeem_on_premises(desk, permit, **shown))
 
 
 @pytest.mark.parametrize(
@@ -584,24 +584,24 @@ def test_an_on_premises_permit_holds_once(
 )
 def test_an_edited_on_premises_permit_is_refused(name: str, value: object) -> None:
     desk = new_desk()
-    permit = mint_house(desk)
+    permit = mint_on_premises(desk)
     edit(permit, name, value)
-    refused(PermitRefusal.FORGED, lambda: redeem_house(desk, permit))
+    refused(PermitRefusal.FORGED, lambda: redeem_on_premises(desk, permit))
 
 
 def test_on_premises_permits_are_a_separate_kind() -> None:
     desk = new_desk()
     with pytest.raises(TypeError):
-        redeem(desk, cast("EgressPermit", mint_house(desk)))
+        redeem(desk, cast("EgressPermit", mint_on_premises(desk)))
     with pytest.raises(TypeError):
-        redeem_house(desk, cast("HousePermit", mint(desk)))
+        redeem_on_premises(desk, cast("OnPremisesPermit", mint(desk)))
     with pytest.raises(TypeError):
-        desk.mint_house(
-            cast("AllowedInHouse", permission()),
+        desk.mint_on_premises(
+            cast("AllowedOnPremises", permission()),
             tier="enclave",
             server_digest=SERVER,
             attempt=0,
             now_ms=NOW_MS,
         )
-    refused(PermitRefusal.TIER, lambda: mint_house(desk, tier="enclave"))
-    refused(PermitRefusal.ATTEMPT, lambda: mint_house(desk, attempt=256))
+    refused(PermitRefusal.TIER, lambda: mint_on_premises(desk, tier="enclave"))
+    refused(PermitRefusal.ATTEMPT, lambda: mint_on_premises(desk, attempt=256))

@@ -10,7 +10,7 @@ from curtilage.policy.decision.decide import (
     Decision,
     decide,
     require_allowed,
-    require_allowed_in_house,
+    require_allowed_on_premises,
 )
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
@@ -43,7 +43,7 @@ FOUND = (CITY, NAME, ILLNESS, KEY, ERROR)
 
 DEVICE = Tier(id="device", kind=TierKind.IN_PROCESS)
 ENCLAVE = Tier(id="enclave", kind=TierKind.ATTESTED)
-UNTRUSTED = Tier(id="ward", kind=TierKind.HOUSE)
+UNTRUSTED = Tier(id="ward", kind=TierKind.ON_PREMISES)
 TRUSTED = replace(UNTRUSTED, trusted=CLASSES)
 
 
@@ -84,14 +84,14 @@ def ids(permitted: Permitted) -> list[str]:
 
 
 CLASS_SETS = st.frozensets(st.sampled_from(FOUND))
-HOUSES = st.builds(
+SERVERS = st.builds(
     Tier,
     id=st.sampled_from(["ward", "archive"]),
-    kind=st.just(TierKind.HOUSE),
+    kind=st.just(TierKind.ON_PREMISES),
     trusted=CLASS_SETS | st.just(CLASSES),
 )
 TIERS_OF = st.lists(
-    HOUSES | st.just(DEVICE) | st.just(ENCLAVE),
+    SERVERS | st.just(DEVICE) | st.just(ENCLAVE),
     min_size=1,
     max_size=4,
     unique_by=lambda each: each.id,
@@ -154,20 +154,20 @@ def test_permissions_are_for_the_permitted_and_no_others(
     decision = query.decided(rulebook, tiering)
     permitted = decision.permitted
     enclaves = permitted.of_kind(TierKind.ATTESTED)
-    houses = permitted.of_kind(TierKind.HOUSE)
+    servers = permitted.of_kind(TierKind.ON_PREMISES)
     assert (decision.allowed is not None) == bool(enclaves)
     assert (decision.allowed is not None) == (decision.route is Route.ENCLAVE)
     if decision.allowed is not None:
         allowed = require_allowed(decision.allowed)
         assert allowed.tiers == enclaves
         assert allowed.routing_class is permitted.routing_class
-    assert (decision.in_house is not None) == bool(houses)
-    if decision.in_house is not None:
-        in_house = require_allowed_in_house(decision.in_house)
-        assert in_house.tiers == houses
-        assert in_house.routing_class is permitted.routing_class
-        assert in_house.payload_digest == bytes(32)
-        assert in_house.policy_digest == rulebook.digest
+    assert (decision.on_premises is not None) == bool(servers)
+    if decision.on_premises is not None:
+        on_premises = require_allowed_on_premises(decision.on_premises)
+        assert on_premises.tiers == servers
+        assert on_premises.routing_class is permitted.routing_class
+        assert on_premises.payload_digest == bytes(32)
+        assert on_premises.policy_digest == rulebook.digest
 
 
 def test_without_a_permitted_enclave_nothing_may_leave() -> None:
@@ -182,12 +182,12 @@ def test_local_data_goes_only_to_trusted_servers(
     rulebook: Rulebook, tiering: Tiering, query: Asked
 ) -> None:
     decision = query.decided(rulebook, tiering)
-    houses = [t for t in decision.permitted.tiers if t.kind is TierKind.HOUSE]
+    servers = [t for t in decision.permitted.tiers if t.kind is TierKind.ON_PREMISES]
     # Data that the rules permit to leave, but to no enclave, is not secret here.
     if decision.route is Route.ENCLAVE or decision.rule == TIERS:
         return
     unknown = query.pinned or query.floor is RoutingClass.RESTRICTED
-    for tier in houses:
+    for tier in servers:
         assert tier.trusted
         assert tier.trusted >= (CLASSES if unknown else query.found)
 
@@ -200,7 +200,7 @@ def test_nobody_is_asked_of_what_is_blocked(
     assert blocked.route is Route.BLOCK
     assert not blocked.permitted.tiers
     assert {reason for _, reason in blocked.permitted.denied} == {Denial.ROUTE}
-    assert (blocked.allowed, blocked.in_house) == (None, None)
+    assert (blocked.allowed, blocked.on_premises) == (None, None)
 
 
 @given(RULEBOOKS, TIERINGS, QUERIES)
@@ -263,7 +263,7 @@ def test_an_on_premises_server_gets_data_it_is_trusted_with() -> None:
     decision = Asked(found=frozenset({ILLNESS})).decided(RULES, tiering)
     assert decision.route is Route.LOCAL
     assert ids(decision.permitted) == ["ward"]
-    assert decision.in_house is not None
+    assert decision.on_premises is not None
     assert decision.allowed is None
 
 

@@ -40,8 +40,11 @@ version: 1
 rules: [{id: any-uncertain, when: "uncertain.*", then: local}]
 """
 SPKI = "ab" * 32
-HOUSE = "{id: ward, kind: house, address: 'https://llm.clinic.example/v1', model: big, "
-PINNED = f"{HOUSE}spki_sha256: {SPKI}}}"
+ON_PREMISES = (
+    "{id: ward, kind: on_premises, address: 'https://llm.clinic.example/v1', "
+    "model: big, "
+)
+PINNED = f"{ON_PREMISES}spki_sha256: {SPKI}}}"
 DEVICE = "{id: device, kind: in_process}"
 ENCLAVE = "{id: enclave, kind: attested}"
 ALL = f"[{DEVICE}, {PINNED}, {ENCLAVE}]"
@@ -51,7 +54,7 @@ PEM = (
     + "\n-----END CERTIFICATE-----\n"
 )
 FILES = {
-    "house.pem": PEM.encode(),
+    "on-premises.pem": PEM.encode(),
     "two.pem": (PEM + PEM).encode(),
     "key.pem": PEM.replace("CERTIFICATE", "PRIVATE KEY").encode(),
     "binary.pem": b"\xff\xfe",
@@ -108,10 +111,10 @@ def test_the_section_is_read() -> None:
           tiers:
           - {{id: device, kind: in_process, cost_microusd_per_mtok: 50000}}
           - id: ward
-            kind: house
+            kind: on_premises
             address: https://10.1.2.3:8443/v1
             model: Qwen/Qwen2.5-7B-Instruct
-            ca: house.pem
+            ca: on-premises.pem
             trusted: ["health.*", identifier.direct.person, "uncertain.*"]
             context_tokens: 32768
             priors: {{ttft_ms: 300, tokens_per_s: 40, quality_permille: 850}}
@@ -142,7 +145,7 @@ def test_the_section_is_read() -> None:
     trusted = expand("health.*") | expand("uncertain.*") | {"identifier.direct.person"}
     assert tiering.tiers == (
         Tier(id="device", kind=TierKind.IN_PROCESS),
-        Tier(id="ward", kind=TierKind.HOUSE, trusted=trusted),
+        Tier(id="ward", kind=TierKind.ON_PREMISES, trusted=trusted),
         Tier(id="enclave", kind=TierKind.ATTESTED),
     )
     assert tiering.classes == {
@@ -158,7 +161,7 @@ def test_the_section_is_read() -> None:
     assert plan.tiers[0].cost_microusd_per_mtok == 50_000
     assert plan.tier("ward") == TierPlan(
         id="ward",
-        kind=TierKind.HOUSE,
+        kind=TierKind.ON_PREMISES,
         address="https://10.1.2.3:8443/v1",
         model="Qwen/Qwen2.5-7B-Instruct",
         ca=PEM.encode(),
@@ -248,7 +251,9 @@ def test_every_intent_has_an_override(intent: str) -> None:
 
 
 def test_a_socket_needs_no_pin() -> None:
-    tier = "{id: ward, kind: house, address: 'unix:/run/llm/api.sock', model: big}"
+    tier = (
+        "{id: ward, kind: on_premises, address: 'unix:/run/llm/api.sock', model: big}"
+    )
     ward = plan_of(load(f"routing: {{tiers: [{tier}]}}\n")).tier("ward")
     assert (ward.address, ward.ca, ward.spki_sha256) == (
         "unix:/run/llm/api.sock",
@@ -262,16 +267,16 @@ def test_anything_may_be_trusted_with_own_classes_too() -> None:
         "detectors: [{id: ticket, kind: dictionary, class: org.dictionary.ticket, "
         "entries: [x], base_score: 80}]\n"
     )
-    house = f"{HOUSE}spki_sha256: {SPKI}, trusted: ['*']}}"
-    (ward,) = load(f"{own}routing: {{tiers: [{house}]}}\n").rulebook.tiering.tiers
+    tier = f"{ON_PREMISES}spki_sha256: {SPKI}, trusted: ['*']}}"
+    (ward,) = load(f"{own}routing: {{tiers: [{tier}]}}\n").rulebook.tiering.tiers
     assert ward.trusted == CLASSES | {"org.dictionary.ticket"}
-    tiering = load(f"{own}routing: {{tiers: [{house}]}}\n").rulebook.tiering
+    tiering = load(f"{own}routing: {{tiers: [{tier}]}}\n").rulebook.tiering
     assert tiering.known == ward.trusted
 
 
 def test_files_of_the_section_are_under_the_digest() -> None:
-    text = f"routing: {{tiers: [{HOUSE}ca: house.pem}}]}}\n"
-    other = {**FILES, "house.pem": FILES["two.pem"]}
+    text = f"routing: {{tiers: [{ON_PREMISES}ca: on-premises.pem}}]}}\n"
+    other = {**FILES, "on-premises.pem": FILES["two.pem"]}
     assert load(text).digest != load(text, other).digest
 
 
@@ -321,45 +326,49 @@ def test_claimed_are_the_classes_with_a_demand() -> None:
             "tiers[1].kind",
             "asks one pool",
         ),
-        ("[{id: cloud, kind: remote}]", "tiers[0].kind", "expected 'in_process', 'hou"),
-        ("[{id: Ward 3, kind: house}]", "tiers[0].id", "match pattern"),
-        ("[{id: ward, kind: house}]", "tiers[0]", "has 'address' and 'model'"),
-        (f"[{HOUSE}}}]", "tiers[0]", "either 'ca' or 'spki_sha256'"),
+        ("[{id: cloud, kind: remote}]", "tiers[0].kind", "expected 'in_process', 'on_"),
+        ("[{id: Ward 3, kind: on_premises}]", "tiers[0].id", "match pattern"),
+        ("[{id: ward, kind: on_premises}]", "tiers[0]", "has 'address' and 'model'"),
+        (f"[{ON_PREMISES}}}]", "tiers[0]", "either 'ca' or 'spki_sha256'"),
         (
-            f"[{HOUSE}ca: house.pem, spki_sha256: {SPKI}}}]",
+            f"[{ON_PREMISES}ca: on-premises.pem, spki_sha256: {SPKI}}}]",
             "tiers[0]",
             "either 'ca' or 'spki_sha256'",
         ),
         (
-            "[{id: w, kind: house, model: m, address: 'unix:/s', ca: house.pem}]",
+            "[{id: w, kind: on_premises, model: m, address: 'unix:/s', ca: key.pem}]",
             "tiers[0]",
             "such an address has no certificate",
         ),
         (
-            "[{id: w, kind: house, model: m, address: 'unix:/a/../b'}]",
+            "[{id: w, kind: on_premises, model: m, address: 'unix:/a/../b'}]",
             "tiers[0].address",
             "expected unix:/path",
         ),
         (
-            f"[{{id: w, kind: house, model: m, address: 'unix:/{'a' * 120}'}}]",
+            f"[{{id: w, kind: on_premises, model: m, address: 'unix:/{'a' * 120}'}}]",
             "tiers[0].address",
             "expected unix:/path",
         ),
         (
-            "[{id: w, kind: house, model: m, address: 'http://llm.clinic.example'}]",
+            "[{id: w, kind: on_premises, model: m, address: 'http://llm.clinic.example'}]",
             "tiers[0].address",
             "plain http is for this machine",
         ),
         (
-            "[{id: w, kind: house, model: m, address: 'http://127.0.0.1:11434/v1'}]",
+            "[{id: w, kind: on_premises, model: m, address: 'http://127.0.0.1:11434/v1'}]",
             "tiers[0].address",
             "needs environment: development",
         ),
-        (f"[{HOUSE}ca: key.pem}}]", "tiers[0].ca", "expected one certificate in PEM"),
-        (f"[{HOUSE}ca: binary.pem}}]", "tiers[0].ca", "not PEM"),
-        (f"[{HOUSE}ca: missing.pem}}]", "tiers[0].ca", "cannot be read"),
         (
-            f"[{HOUSE}spki_sha256: {SPKI}, trusted: [nonsense]}}]",
+            f"[{ON_PREMISES}ca: key.pem}}]",
+            "tiers[0].ca",
+            "expected one certificate in PEM",
+        ),
+        (f"[{ON_PREMISES}ca: binary.pem}}]", "tiers[0].ca", "not PEM"),
+        (f"[{ON_PREMISES}ca: missing.pem}}]", "tiers[0].ca", "cannot be read"),
+        (
+            f"[{ON_PREMISES}spki_sha256: {SPKI}, trusted: [nonsense]}}]",
             "tiers[0].trusted[0]",
             "unknown class",
         ),
@@ -367,7 +376,7 @@ def test_claimed_are_the_classes_with_a_demand() -> None:
         (
             "[{id: e, kind: attested, address: 'unix:/s'}]",
             "tiers[0]",
-            "only for a tier of kind 'house'",
+            "only for a tier of kind 'on_premises'",
         ),
         (
             "[{id: d, kind: in_process, context_tokens: 4096}]",
@@ -651,7 +660,7 @@ def test_values_of_wrong_types_are_reported_once() -> None:
 def test_plain_http_on_this_machine_is_for_development() -> None:
     text = (
         SMALL + "attestation: {environment: development}\nrouting: {tiers: "
-        "[{id: w, kind: house, model: m, address: 'http://127.0.0.1:1/v1'}]}\n"
+        "[{id: w, kind: on_premises, model: m, address: 'http://127.0.0.1:1/v1'}]}\n"
     )
     with pytest.raises(PolicyError) as caught:
         load_policy(text)
@@ -716,3 +725,12 @@ def test_a_rollout_needs_a_tier_that_runs_the_model() -> None:
         f"routing:\n  tiers: [{ENCLAVE}]\n  rollout: {{name: home, log: {{{LOG}}}}}\n"
     )
     assert [(each.path, each.line) for each in problems] == [("routing.rollout", 5)]
+
+
+def test_the_old_name_of_a_kind_is_accepted_with_a_notice() -> None:
+    text = f"routing: {{tiers: [{DEVICE}, {PINNED}]}}\n"
+    new, old = load(text), load(text.replace("kind: on_premises", "kind: house"))
+    assert old.tiering == new.tiering
+    (notice,) = old.notices
+    assert notice.startswith("routing.tiers[1].kind: 'house' is now 'on_premises'")
+    assert new.notices == ()

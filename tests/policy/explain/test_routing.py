@@ -40,7 +40,7 @@ routing:
   tiers:
   - {{id: device, kind: in_process, cost_microusd_per_mtok: 50000}}
   - id: ward
-    kind: house
+    kind: on_premises
     address: https://llm.clinic.example/v1
     model: big
     spki_sha256: {"ab" * 32}
@@ -142,10 +142,10 @@ def test_trust_is_described(trusted: str, said: str) -> None:
 
 
 def test_a_certificate_file_is_described() -> None:
-    text = ROUTING.replace(f"spki_sha256: {'ab' * 32}", "ca: house.pem")
+    text = ROUTING.replace(f"spki_sha256: {'ab' * 32}", "ca: on-premises.pem")
     pem = "-----BEGIN CERTIFICATE-----\nMAMBAf8=\n-----END CERTIFICATE-----\n"
     policy = load_policy(RULES + text, files=lambda _: pem.encode())
-    assert "certified only by house.pem" in words(policy)["tier"][1]
+    assert "certified only by on-premises.pem" in words(policy)["tier"][1]
 
 
 def test_classes_and_demands_are_described() -> None:

@@ -218,14 +218,15 @@ def _claim(arguments: argparse.Namespace) -> Claim:
 def _tell_proof(claim: Claim, document: dict[str, object], log: VerifiedLog) -> None:
     counted = json.loads(json.dumps(document["counted"]))
     matching = json.loads(json.dumps(document["matching"]))
-    out(f"{counted['matching']} records have {claim.when} and went: {claim.outcome}")
+    outcome = claim.outcome.name.lower()
+    out(f"{counted['matching']} records have {claim.when} and went: {outcome}")
     span = f"{claim.since or 'the beginning'} to {claim.until or 'the end'}"
     out(f"  decisions from {span}: {counted['records']}")
     if "clock" in document:
         clock = cast("dict[str, int]", document["clock"])
         out(f"  of these, {clock['records_by_position']} {BY_POSITION}")
     out(f"  with such a class: {counted['with_class']}")
-    out(f"  that went {claim.outcome}: {counted['with_outcome']}")
+    out(f"  that went {outcome}: {counted['with_outcome']}")
     for each in cast("list[str]", document["unseen"]):
         out(f"  note: {each}")
     if matching:

@@ -4,12 +4,13 @@ import argparse
 from datetime import UTC, datetime
 from typing import Final
 
+from curtilage.cli.options import new_name
 from curtilage.cli.terminal import Commands, add_command
 
 # ``curtilage.client.audit.record.Outcome`` says the same, and a test compares: to
 # import it takes ten times as long as to show how the command is used.
 OUTCOMES: Final = (
-    *("local", "house", "enclave", "blocked", "cut", "cover", "challenge"),
+    *("local", "on_premises", "enclave", "blocked", "cut", "cover", "challenge"),
     *("queued", "escalated", "replaced", "degraded"),
 )
 
@@ -141,8 +142,9 @@ def _add_prove(actions: "Commands[argparse.ArgumentParser]") -> None:
         "--route",
         required=True,
         choices=OUTCOMES,
+        type=new_name,
         help="where it was answered; enclave: it was sealed and may have been sent; "
-        "the last four, beside that: it waits here; a draft of the house was not good "
+        "the last four, beside that: it waits here; a local draft was not good "
         "enough; shown text was taken back; the answer is less than what was chosen",
     )
     _add_span(parser)

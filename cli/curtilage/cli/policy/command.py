@@ -49,9 +49,12 @@ def run_check(arguments: argparse.Namespace) -> int:
         _tell_problems(error, as_json=arguments.json)
         return WRONG_USE
     if arguments.json:
-        out_json({"ok": True, "digest": policy.digest, "problems": []})
+        said = {"ok": True, "digest": policy.digest, "problems": []}
+        out_json({**said, "notices": policy.notices} if policy.notices else said)
     else:
         out(summary(policy, source))
+        for notice in policy.notices:
+            err(notice)
     return DONE
 
 

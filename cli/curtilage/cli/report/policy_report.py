@@ -195,8 +195,10 @@ def render(report: Report) -> str:
         ],
         absent=[f"{load_pack(n).title} ({n})" for n in _PACKS if n not in names],
         tiers=[each.id for each in policy.tiering.tiers],
-        houses=[
-            each.id for each in policy.tiering.tiers if each.kind is TierKind.HOUSE
+        on_premises=[
+            each.id
+            for each in policy.tiering.tiers
+            if each.kind is TierKind.ON_PREMISES
         ],
         places=[
             (_heading(_ROUTING, label), f"{sentence[0].upper()}{sentence[1:]}.")

@@ -33,7 +33,7 @@ from curtilage.client.errors import (
     DraftRejectedError,
     EnclaveError,
     FailureReason,
-    HouseUnavailableError,
+    OnPremisesUnavailableError,
 )
 from curtilage.client.local.ladder import begun_within, shortened_to_fit
 from curtilage.client.options import Mode, Require
@@ -43,7 +43,7 @@ from curtilage.client.query import Query
 from curtilage.client.remote.cover import CoverTraffic
 from curtilage.client.remote.enclave import AttemptRecorded, Enclave
 from curtilage.client.remote.requests import ChatRequest
-from curtilage.client.route import AskEnclave, AskHouse, AskLocal, Plan, Way, Ways
+from curtilage.client.route import AskEnclave, AskLocal, AskOnPremises, Plan, Way, Ways
 from curtilage.client.routing.utility import Reason
 from curtilage.client.routing.verifier import Verdict, Verifier
 from curtilage.policy.decision.decide import Decision
@@ -53,7 +53,7 @@ from curtilage.policy.expectations import requirement_for
 
 ANSWERERS: Final[Mapping[TierKind, Answerer]] = {
     TierKind.IN_PROCESS: Answerer.LOCAL,
-    TierKind.HOUSE: Answerer.HOUSE,
+    TierKind.ON_PREMISES: Answerer.ON_PREMISES,
     TierKind.ATTESTED: Answerer.ENCLAVE,
 }
 _JSON: Final = re.compile(r"\bjson\b", re.IGNORECASE)
@@ -93,8 +93,8 @@ class Chosen:
         match self.way:
             case AskEnclave():
                 return Phase.ASKING_ENCLAVE
-            case AskHouse():
-                return Phase.ASKING_HOUSE
+            case AskOnPremises():
+                return Phase.ASKING_ON_PREMISES
             case AskLocal():
                 return Phase.ASKING_HERE
 
@@ -149,7 +149,7 @@ class Chosen:
             recorded=recorded,
             deidentified=() if rewritten is None else rewritten.counts,
             obstacle=way.obstacle if isinstance(way, AskLocal) else None,
-            boundary="" if isinstance(way, AskHouse) else way.boundary,
+            boundary="" if isinstance(way, AskOnPremises) else way.boundary,
             tier=self.tier.id,
             why=self._why,
             home_model=home_model,
@@ -187,14 +187,14 @@ class Doors:
         self._pinned = pinned
         self._observer = observer
         self._router = parts.router
-        self._houses = {
-            tier: make(desk, self.now_ms) for tier, make in parts.houses.items()
+        self._on_premises_servers = {
+            tier: make(desk, self.now_ms) for tier, make in parts.on_premises.items()
         }
 
     async def close(self) -> None:
         """Free the model, and close every connection into the house."""
         await self._parts.local.close()
-        for house in self._houses.values():
+        for house in self._on_premises_servers.values():
             await house.close()
 
     async def _noted(
@@ -236,8 +236,8 @@ class Doors:
         match chosen.way:
             case AskEnclave() as way:
                 answer = self._from_enclave(recorder, chosen, way, query, tells)
-            case AskHouse() as way:
-                answer = self._in_house(recorder, chosen, way, query, tells)
+            case AskOnPremises() as way:
+                answer = self._on_premises(recorder, chosen, way, query, tells)
             case AskLocal():
                 answer = self._at_home(recorder, chosen, query, tells)
         router, estimate = self._router, chosen.plan.estimate
@@ -381,19 +381,19 @@ class Doors:
             token=asked.options.consent,
         )
 
-    async def _in_house(
+    async def _on_premises(
         self,
         recorder: QueryRecorder,
         chosen: "Chosen",
-        way: AskHouse,
+        way: AskOnPremises,
         query: Query,
         tells: Tells,
     ) -> AsyncGenerator[AnswerEvent]:
         """Tell a server in the house what ``way.allowed`` is about."""
-        house = self._houses[chosen.tier.id]
+        house = self._on_premises_servers[chosen.tier.id]
         # On the disk first, as for what leaves: whoever reads the trail must find every
         # machine that was told.
-        await recorder.told_in_house(way.allowed)
+        await recorder.sent_on_premises(way.allowed)
         tells.tell(
             chosen.provenance(
                 recorder.decision,
@@ -404,7 +404,7 @@ class Doors:
         )
         self.cover_unless_sent(query, recorder.decision, chosen.failures)
         try:
-            permit = self._desk.mint_house(
+            permit = self._desk.mint_on_premises(
                 way.allowed,
                 tier=chosen.tier.id,
                 server_digest=house.digest,
@@ -416,7 +416,7 @@ class Doors:
                     yield event
         except PermitRefusedError as refused:
             # As with an enclave: another may answer, and this one was told nothing.
-            raise HouseUnavailableError(
+            raise OnPremisesUnavailableError(
                 FailureReason.NOT_PERMITTED, code=refused.refusal.value
             ) from None
 
@@ -505,7 +505,7 @@ class Doors:
             isinstance(each, EnclaveError) and each.reason not in UNMET
             for each in failures
         )
-        covered = any(isinstance(each, HouseUnavailableError) for each in failures)
+        covered = any(isinstance(each, OnPremisesUnavailableError) for each in failures)
         if not sent and not covered:
             self.cover_for(query, decision)
 

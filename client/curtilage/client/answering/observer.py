@@ -31,7 +31,7 @@ from curtilage.client.errors import (
     NotRoutedError,
 )
 from curtilage.client.health import Reason, reason_of
-from curtilage.client.route import AskHouse, Ways
+from curtilage.client.route import AskOnPremises, Ways
 from curtilage.client.routing.router import Routed, Router
 from curtilage.client.routing.trace import TraceLine, minute_of
 from curtilage.client.routing.tracing import Gradable
@@ -85,7 +85,7 @@ class Observer:
         said = {
             way.boundary
             for way in ways.by_tier.values()
-            if not isinstance(way, AskHouse) and way.boundary
+            if not isinstance(way, AskOnPremises) and way.boundary
         }
         for word in said:
             telemetry.boundary(_STEPS[word])

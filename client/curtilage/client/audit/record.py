@@ -20,7 +20,9 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final, cast
+from typing import Final, Self, cast
+
+from typing_extensions import override
 
 from curtilage.attest.receipt import PUBLIC_KEY_BYTES, RECEIPT_BYTES
 from curtilage.policy.decision.classes import UNCERTAIN_ERROR
@@ -62,8 +64,8 @@ class Outcome(StrEnum):
 
     ``ENCLAVE`` is written before the query is sealed: it means that it may have been
     sent, never that it was answered. ``CUT`` follows an answer from the enclave that
-    began and broke off. ``HOUSE`` is written before a payload is sent to an on-premises
-    server. ``COVER`` is a request that belongs to no query,
+    began and broke off. ``ON_PREMISES`` is written before a payload is sent to an
+    on-premises server. ``COVER`` is a request that belongs to no query, and
     ``CHALLENGE`` asks the enclave for fresh evidence and contains nothing else:
     a request on the wire without a record of one of the three kinds is a leak.
 
@@ -77,7 +79,7 @@ class Outcome(StrEnum):
     """
 
     LOCAL = "local"
-    HOUSE = "house"
+    ON_PREMISES = "house"  # records are signed: this word of the format stays
     ENCLAVE = "enclave"
     BLOCKED = "blocked"
     CUT = "cut"
@@ -88,9 +90,14 @@ class Outcome(StrEnum):
     REPLACED = "replaced"
     DEGRADED = "degraded"
 
+    @classmethod
+    @override
+    def _missing_(cls, value: object) -> Self | None:
+        return cls("house") if value == "on_premises" else None
+
 
 TELLING: Final = frozenset(
-    {Outcome.ENCLAVE, Outcome.HOUSE, Outcome.COVER, Outcome.CHALLENGE}
+    {Outcome.ENCLAVE, Outcome.ON_PREMISES, Outcome.COVER, Outcome.CHALLENGE}
 )
 """Outcomes that disclose something; recorded first, or nothing is disclosed."""
 

@@ -24,7 +24,7 @@ from curtilage.client.errors import AuditError, EnclaveError, FailureReason
 from curtilage.client.receipt import ReceiptSecret, Transcript
 from curtilage.policy.decision.decide import (
     Allowed,
-    AllowedInHouse,
+    AllowedOnPremises,
     Decision,
     Inspection,
 )
@@ -222,16 +222,16 @@ class QueryRecorder:
         )
         await _append_or_stay(self._trail, entry)
 
-    async def told_in_house(self, allowed: AllowedInHouse) -> None:
+    async def sent_on_premises(self, allowed: AllowedOnPremises) -> None:
         """Record that a payload is about to be sent to an on-premises server.
 
         Raises:
             EnclaveError: it cannot be recorded, so nothing is sent.
         """
         # As for the enclave: the trail must list every machine that got a payload.
-        entry = self._next_entry(Outcome.HOUSE, allowed.payload_digest)
+        entry = self._next_entry(Outcome.ON_PREMISES, allowed.payload_digest)
         await _append_or_stay(self._trail, entry)
-        self._let_out.append(Outcome.HOUSE)
+        self._let_out.append(Outcome.ON_PREMISES)
 
     async def stays(
         self, outcome: Outcome, fallback: FailureReason | None = None

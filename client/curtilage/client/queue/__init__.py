@@ -1,5 +1,5 @@
-"""What nobody could answer waits here, if the policy lets it: sealed, and for a while.
+"""The queue: queries that no tier could answer, sealed and kept for a limited time.
 
-Knows a query and when it is asked again; must not know who answers, nor any way out:
-what waited is decided anew.
+Only used if the policy permits it. Knows the queries and when to retry them; must not
+know any tier, nor any way out: each retry is decided anew.
 """

@@ -1,9 +1,9 @@
-"""Questions that wait for an answer: which may, as what they are kept, how they go on.
+"""Queued queries: which may be queued, what is stored of them, how they are retried.
 
-What is kept of a question is its request, as OpenAI's API has it; of its answer, the
-answer and where it is from. Nothing that permits anything is kept: no permission, no
-permit, no consent. A question that goes on is inspected and decided anew, and may leave
-only as long as it is still of the class that it was put by under.
+Of a query, its request in the format of OpenAI's API is stored; of an answer, the
+answer and its provenance. Nothing that authorises anything is stored: no permission, no
+permit, no consent. Each retry is inspected and decided anew, and may only be sent if
+its class is still the one that it was queued with.
 """
 
 import json
@@ -21,8 +21,8 @@ from curtilage.policy.decision.tiers import RoutingClass
 
 TICKET_BYTES: Final = 16
 
-# What ends by itself, or by somebody who plugs a cable in. An enclave whose evidence
-# was refused, and a model that is not there, are none: waiting changes nothing.
+# Failures that end by themselves, or once somebody plugs a cable in. Refused evidence
+# and a missing model are not among them: waiting changes nothing.
 OUT_THERE: Final = frozenset(
     {
         FailureReason.RELAY_UNREACHABLE,
@@ -38,44 +38,44 @@ OUT_THERE: Final = frozenset(
         FailureReason.TIMEOUT,
     }
 )
-"""Why an enclave did not answer that may answer later."""
-_AT_HOME: Final = frozenset(
+"""Failures of an enclave after which it may answer later."""
+_ON_THE_DEVICE: Final = frozenset(
     {
         FailureReason.LOCAL_BUSY,
         FailureReason.LOCAL_OUT_OF_MEMORY,
         FailureReason.LOCAL_SLOW,
-        FailureReason.HOUSE_UNREACHABLE,
-        FailureReason.HOUSE_BUSY,
-        FailureReason.HOUSE_FAILED,
-        FailureReason.HOUSE_ANSWER_BROKEN,
-        FailureReason.HOUSE_ANSWER_INCOMPLETE,
-        FailureReason.HOUSE_LATE,
+        FailureReason.ON_PREMISES_UNREACHABLE,
+        FailureReason.ON_PREMISES_BUSY,
+        FailureReason.ON_PREMISES_FAILED,
+        FailureReason.ON_PREMISES_ANSWER_BROKEN,
+        FailureReason.ON_PREMISES_ANSWER_INCOMPLETE,
+        FailureReason.ON_PREMISES_LATE,
     }
 )
-TRANSIENT: Final = OUT_THERE | _AT_HOME
-"""Why somebody did not answer who may answer later."""
+TRANSIENT: Final = OUT_THERE | _ON_THE_DEVICE
+"""Failures after which the same tier may answer later."""
 
 
 def worth_waiting(
     reasons: Iterable[FailureReason], routing_class: RoutingClass
 ) -> FailureReason | None:
-    """Return what a query could wait for the end of; None: nothing.
+    """Return the failure that is worth waiting for to end; None: there is none.
 
     Args:
-        reasons: why those who may answer did not.
-        routing_class: of the query. What is restricted goes on at home alone, so it
-            waits for nobody else.
+        reasons: why each permitted tier failed.
+        routing_class: of the query. A restricted query is retried locally or on
+            premises only, so failures of an enclave do not count.
     """
-    ends = _AT_HOME if routing_class is RoutingClass.RESTRICTED else TRANSIENT
+    ends = _ON_THE_DEVICE if routing_class is RoutingClass.RESTRICTED else TRANSIENT
     return next((each for each in reasons if each in ends), None)
 
 
 @unique
 class State(StrEnum):
-    """What became of a question that waits, so far.
+    """State of a queued query.
 
-    ``REFUSED``: asked again, it was refused for good. ``EXPIRED``: it waited as long as
-    one of its class may; nothing of it is left.
+    ``REFUSED``: a retry was refused permanently. ``EXPIRED``: it was queued for as long
+    as its class permits; its content was deleted.
     """
 
     WAITING = "waiting"
@@ -86,16 +86,16 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deferred:
-    """One question that waits, without a word of it.
+    """Metadata of one queued query, without its text.
 
     Attributes:
-        ticket: by which its answer is collected, 32 hexadecimal digits.
-        routing_class: under which it was put by.
-        policy: ``sha256:…`` of the policy that was in force then.
-        cause: why nobody answered, a ``FailureReason``.
-        put_ms: when it was put by, Unix time.
-        until_ms: when it is forgotten.
-        state: what became of it.
+        ticket: identifies its answer, 32 hexadecimal digits.
+        routing_class: its class when it was queued.
+        policy: ``sha256:…`` of the policy in force at that time.
+        cause: why no tier answered, a ``FailureReason``.
+        put_ms: when it was queued, Unix time.
+        until_ms: when it is deleted.
+        state: its state.
     """
 
     ticket: str
@@ -107,32 +107,32 @@ class Deferred:
     state: State = State.WAITING
 
     def bound(self) -> bytes:
-        """Return what its content is sealed together with, so that none can change."""
+        """Return the bytes that authenticate these fields together with the content."""
         said = asdict(self)
         return json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
 
 
 def goes_on(query: Query, *, put_as: RoutingClass, is_now: RoutingClass) -> Query:
-    """Return a query as it is asked again.
+    """Return the query to be retried.
 
     Args:
-        query: as it was put by.
-        put_as: its class then.
+        query: as it was queued.
+        put_as: its class at that time.
         is_now: its class by the policy in force, decided anew.
     """
-    options = replace(query.options, defer=True)  # or it would not wait on
+    options = replace(query.options, defer=True)  # or it would not stay queued
     if put_as is RoutingClass.RESTRICTED or is_now is not put_as:
-        # What had to stay may be about what no detector finds now: another turn of its
-        # conversation, which this process never saw. A list that was shortened, or a
-        # policy that was changed under it, sends nothing out that waited because of it.
+        # What kept it local may be invisible to the detectors now: an earlier turn of
+        # its conversation, which this process never saw. A query that was queued under
+        # one policy is not sent because a list was shortened or the policy changed.
         return replace(query, options=replace(options, mode=Mode.HOME))
-    # Between that decision and the next one it can become more private, and never less.
+    # Between this decision and the next, its class may become more private, never less.
     floor = max(put_as, options.floor, key=lambda each: each.privacy)
     return replace(query, options=replace(options, floor=floor))
 
 
 def request_of(query: Query) -> bytes:
-    """Encode a query as the request by which OpenAI's API would ask it."""
+    """Encode a query as a request of OpenAI's API."""
     settings, options = query.settings, query.options
     body = {
         "messages": [
@@ -149,12 +149,12 @@ def request_of(query: Query) -> bytes:
         "stream": query.stream,
         "curtilage": _asked(options),
     }
-    # As ``json`` reads it: half a character, which no UTF-8 has, may come in a request.
+    # ``surrogatepass``: JSON may contain lone surrogates, which UTF-8 cannot encode.
     return json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
 def _asked(options: RoutingOptions) -> dict[str, object]:
-    # Not the consent: that was for what was shown then, and for ten minutes.
+    # Without the consent: it was given for the data shown then, and for ten minutes.
     return {
         "slo_ms": {"ttft": options.ttft_ms, "total": options.total_ms},
         "slo_hard": options.slo_hard,
@@ -166,26 +166,26 @@ def _asked(options: RoutingOptions) -> dict[str, object]:
 
 
 def query_of(request: bytes) -> Query:
-    """Read a query as ``request_of`` wrote it.
+    """Parse a query that ``request_of`` encoded.
 
     Raises:
-        UsageError: it is no such request.
+        UsageError: it is not such a request.
     """
     return parse_completion_request(request).query
 
 
 def outcome_of(answer: Answer) -> bytes:
-    """Encode an answer and where it is from."""
+    """Encode an answer and its provenance."""
     return json.dumps(asdict(answer), ensure_ascii=False).encode(
         "utf-8", "surrogatepass"
     )
 
 
 def answer_of(outcome: bytes) -> Answer:
-    """Read an answer as ``outcome_of`` wrote it.
+    """Parse an answer that ``outcome_of`` encoded.
 
     Raises:
-        ValueError: another version of this program wrote it otherwise.
+        ValueError: another version of this program wrote it in another format.
     """
     try:
         value = cast("dict[str, Any]", json.loads(outcome))
@@ -207,7 +207,7 @@ def answer_of(outcome: bytes) -> Answer:
             id=value["id"],
         )
     except (TypeError, LookupError) as error:
-        raise ValueError("no answer of this version") from error
+        raise ValueError("not an answer of this version") from error
 
 
 def _pairs(value: list[list[Any]]) -> tuple[tuple[Any, Any], ...]:
@@ -215,11 +215,11 @@ def _pairs(value: list[list[Any]]) -> tuple[tuple[Any, Any], ...]:
 
 
 def refusal_of(code: str, message: str) -> bytes:
-    """Encode why a question was refused for good when it was asked again."""
+    """Encode why a retry was refused permanently."""
     return json.dumps({"code": code, "message": message}).encode()
 
 
 def refused_as(outcome: bytes) -> tuple[str, str]:
-    """Read a refusal: its code and its message."""
+    """Parse a refusal: its code and its message."""
     said = cast("Mapping[str, str]", json.loads(outcome))
     return said["code"], said["message"]

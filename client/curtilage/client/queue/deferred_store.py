@@ -1,15 +1,15 @@
-"""Where questions wait: a sealed table, in a file of ours or in memory.
+"""Storage of queued queries: a sealed table, in a private file or in memory.
 
-One table for both, so that what holds for one holds for the other; in memory it is
-sealed with a key that nobody keeps. Several processes may use one file. What a question
-says, and its answer, lie under the key of their hour (an epoch), together with all that
-the table says of them: a row that was changed, or put in another's place, does not
-open. An epoch's key lies in the same file, under the key that the policy names. It is
-overwritten as soon as nothing lies under it; then no copy of a page that the file
-system or an old journal still holds opens for anybody.
+Both use the same table, so they have the same properties; in memory, the key is random
+and never stored. Several processes may use one file. Each query and answer is encrypted
+with the key of its hour (epoch), with the row's other columns as associated data: a row
+that was modified, or moved to another place, cannot be decrypted. The epoch keys are in
+the same file, encrypted with the key that the policy names. An epoch key is overwritten
+when its last row is deleted; after that, no copy of a page that remains in the file
+system or in an old journal can be decrypted by anyone.
 
-That the whole file is put back as it once was shows to nobody who holds only the file.
-A question that was answered since would be asked again then, by the rules of that day.
+If the whole file is replaced with an older copy, the file alone cannot show it. A query
+answered in the meantime would then be retried, under the rules in force at that time.
 """
 
 import os
@@ -62,8 +62,8 @@ CREATE TABLE IF NOT EXISTS items (
 ) STRICT;
 """
 _LAST_MS: Final = 253_402_300_799_000
-"""The end of the year 9999: no later time can be shown."""
-DAMAGED: Final = "what waits under this ticket is not what was put there"
+"""The end of the year 9999: later times cannot be displayed."""
+DAMAGED: Final = "what is stored under this ticket is not what was queued"
 _ITEMS: Final = (
     "SELECT ticket, class, policy, cause, put_ms, until_ms, state FROM items "
 )
@@ -72,31 +72,31 @@ _ITEMS: Final = (
 class QueueStoreError(ClientError):
     """The queue cannot be read or written.
 
-    Says what the system said; never a word of what waits.
+    Contains the operating system's message, and no content of the queue.
     """
 
 
 class QueueDamagedError(QueueStoreError):
-    """What waits is not what was put there, or cannot be read as that."""
+    """A row is not what was stored, or cannot be read as that."""
 
 
 class QueueFullError(NotRoutedError):
-    """So much waits already as may; the policy says how much."""
+    """The queue is as large as the policy permits."""
 
     def __init__(self, why: str) -> None:
-        super().__init__("queue_full", f"{why}; and no more questions may wait")
+        super().__init__("queue_full", f"{why}; and the queue is full")
 
 
 def read_queue_key(path: Path) -> bytes:
     """Read the key that seals a queue's file, 32 bytes.
 
     Raises:
-        ConfigError: it cannot be read, is no such key, or others can read it.
+        ConfigError: it cannot be read, is not such a key, or is readable by others.
     """
     make = f"make one with: (umask 077; openssl rand -hex 32 > {path})"
     try:
         with open_ordinary(path) as file:
-            # Of the file that was opened, not of what has its name by now.
+            # Checked by the descriptor: the path may refer to another file by now.
             readable = os.fstat(file.fileno()).st_mode & _OTHERS
             text = file.read(_KEY_TEXT_BYTES + 2).strip()
     except OSError as failure:
@@ -114,11 +114,11 @@ def queue_store(plan: QueuePlan, directory: Path) -> "DeferredStore":
     """Open the queue of a policy.
 
     Args:
-        plan: what the policy says of it; it lets questions wait.
-        directory: where its file lies, if it has one.
+        plan: the policy's settings; they permit queueing.
+        directory: where its file is, if it has one.
 
     Raises:
-        ConfigError: the key cannot be used, or the file not be opened with it.
+        ConfigError: the key is not usable, or does not open the file.
     """
     in_file = plan.store == "file"
     return DeferredStore(
@@ -130,14 +130,14 @@ def queue_store(plan: QueuePlan, directory: Path) -> "DeferredStore":
 
 
 class DeferredStore:
-    """A table of questions that wait; every method blocks until it is on the disk.
+    """A table of queued queries; every method blocks until the data are on disk.
 
     Args:
-        path: the file, made where it is missing; None: in memory.
-        key: 32 bytes, under which the epochs' keys lie.
-        max_items: how many rows there may be.
-        max_bytes: how much they may hold.
-        draw: randomness, so many bytes of it.
+        path: the file, created if missing; None: in memory.
+        key: 32 bytes, with which the epoch keys are encrypted.
+        max_items: largest number of rows.
+        max_bytes: largest total size of their content.
+        draw: returns this many random bytes.
 
     Raises:
         ConfigError: the file was sealed with another key, or is not a queue.
@@ -157,14 +157,15 @@ class DeferredStore:
         self._max_items = max_items
         self._max_bytes = max_bytes
         self._draw = draw
-        # SQLite's own lock holds between processes; this one between our threads.
+        # SQLite's own lock works between processes; this one between our threads.
         self._lock = threading.Lock()
         self._draining = False
         self._damaged = 0
         try:
             if path is not None:
                 make_private_folder(path.parent)
-                # Before SQLite makes it, for everybody; its journals are as this is.
+                # Before SQLite creates it, readable by all; its journals get the same
+                # mode.
                 os.close(open_private(path, os.O_RDWR | os.O_CREAT))
             self._table = sqlite3.connect(
                 ":memory:" if path is None else path,
@@ -174,7 +175,7 @@ class DeferredStore:
             )
             for pragma in (
                 "journal_mode=WAL",
-                "synchronous=FULL",  # a ticket is a promise, also through a power cut
+                "synchronous=FULL",  # a ticket must remain valid after a power failure
                 "secure_delete=ON",
                 "temp_store=MEMORY",
             ):
@@ -187,7 +188,7 @@ class DeferredStore:
             raise ConfigError(f"{path}: {failure}") from None
 
     def _require_key(self) -> None:
-        """Refuse a file of another key, though not for a single damaged hourly key."""
+        """Refuse a file of another key, but not because of one damaged epoch key."""
         sealed = self._table.execute("SELECT key FROM epochs").fetchall()
         for (each,) in sealed:
             with suppress(InvalidTag):
@@ -201,19 +202,19 @@ class DeferredStore:
 
     @property
     def in_memory(self) -> bool:
-        """Whether what waits here is gone when this process ends."""
+        """Whether the queue is lost when this process ends."""
         return self._path is None
 
     def put(self, item: Deferred, content: bytes, why: str) -> None:
-        """Put a question by; once this returned, no crash loses it.
+        """Queue a query; once this returns, a crash does not lose it.
 
         Args:
-            item: of it.
-            content: what it says.
-            why: told where there is no room.
+            item: its metadata.
+            content: its request.
+            why: begins the message of the error if the queue is full.
 
         Raises:
-            QueueFullError: as much waits already as may.
+            QueueFullError: the queue is as large as the policy permits.
             QueueStoreError: it cannot be written.
         """
         with self._changing() as table:
@@ -228,7 +229,7 @@ class DeferredStore:
             self._clear_journal()
 
     def items(self, now_ms: int) -> tuple[Deferred, ...]:
-        """Return what waits, and what became of the rest; the oldest first.
+        """Return every row, queued or settled; the oldest first.
 
         Raises:
             QueueStoreError: it cannot be read.
@@ -236,7 +237,7 @@ class DeferredStore:
         return self._found(now_ms, "ORDER BY put_ms, rowid")
 
     def item(self, ticket: str, now_ms: int) -> Deferred | None:
-        """Return one of them, or None where there is none of this ticket.
+        """Return the row of a ticket, or None if there is none.
 
         Raises:
             QueueStoreError: it cannot be read.
@@ -256,16 +257,16 @@ class DeferredStore:
         return found
 
     def damaged(self) -> int:
-        """Return how many unreadable rows were settled since this was last asked."""
+        """Return how many unreadable rows were settled since the last call."""
         with self._lock:
             count, self._damaged = self._damaged, 0
             return count
 
     def content(self, item: Deferred) -> bytes:
-        """Return what a question says; once it was settled, what became of it.
+        """Return a query's request or, once it was settled, its outcome.
 
         Raises:
-            QueueDamagedError: it is not what was put there in this state.
+            QueueDamagedError: it is not what was stored in this state.
             QueueStoreError: there is none, or it cannot be read.
         """
         with self._changing() as table:
@@ -275,10 +276,10 @@ class DeferredStore:
                 (item.ticket,),
             ).fetchone()
             if row is None:
-                raise QueueStoreError("nothing waits under this ticket")
+                raise QueueStoreError("nothing is queued under this ticket")
             key, sealed = row
             try:
-                # Without a key (nothing) it does not open, either.
+                # Without a key (NULL), decryption fails as well.
                 opener = ChaCha20Poly1305(self._key(key or b""))
                 return _open(opener, sealed, _LABEL + item.bound())
             except InvalidTag:
@@ -287,9 +288,9 @@ class DeferredStore:
     def settle(
         self, item: Deferred, state: State, outcome: bytes, *, now_ms: int
     ) -> bool:
-        """Put what became of a question in its place; tell whether it still waited.
+        """Replace a query by its outcome; return whether it was still queued.
 
-        In one step: a question has one outcome, whoever asks it how often.
+        Atomic: a query has one outcome, even if several processes retry it.
 
         Raises:
             QueueStoreError: it cannot be written.
@@ -309,7 +310,7 @@ class DeferredStore:
         return True
 
     def drop(self, ticket: str) -> bool:
-        """Forget a question, or what became of it; tell whether there was one.
+        """Delete a query or its outcome; return whether there was one.
 
         Raises:
             QueueStoreError: it cannot be written.
@@ -322,9 +323,9 @@ class DeferredStore:
 
     @contextmanager
     def draining(self) -> Generator[bool]:
-        """Be the only one who asks again; yields False where somebody else is.
+        """Hold the lock for retries; yields False if another process holds it.
 
-        A process that is killed lets go of it.
+        The kernel releases it if the process is killed.
         """
         if self._draining:
             yield False
@@ -344,7 +345,7 @@ class DeferredStore:
             self._draining = False
 
     def close(self) -> None:
-        """Close the file; what waits in memory is gone."""
+        """Close the file; a queue in memory is lost."""
         with self._lock:
             self._table.close()
 
@@ -382,9 +383,9 @@ class DeferredStore:
         )
 
     def _settled(self, row: tuple[Any, ...], now_ms: int) -> Deferred:
-        """Put a refusal in the place of a row that cannot be read; the others go on.
+        """Replace an unreadable row by a refusal, so that the others stay usable.
 
-        Nothing of the row is believed but its ticket, by which its owner asks.
+        Nothing of the row is trusted except its ticket, which its owner asks for.
         """
         self._damaged += 1
         item = Deferred(
@@ -402,7 +403,7 @@ class DeferredStore:
         return item
 
     def _epoch(self, now_ms: int) -> tuple[int, bytes]:
-        """Return the epoch of now and its key; begins one where none can be used."""
+        """Return the current epoch and its key; create one if none is usable."""
         row = self._table.execute(
             "SELECT id, key FROM epochs WHERE began_ms > ? AND began_ms <= ? "
             "ORDER BY id DESC",
@@ -422,9 +423,9 @@ class DeferredStore:
         return _open(self._seal, sealed, _EPOCH_LABEL)
 
     def _forget(self, now_ms: int) -> bool:
-        """Forget what waited too long; of a question that did, remember that.
+        """Delete the content of expired rows; of an expired query, keep its state.
 
-        Tells whether anything was; then the journal is to be cleared.
+        Returns whether anything was deleted; then the journal must be cleared.
         """
         rows = self._table.execute(_ITEMS + "WHERE until_ms <= ?", (now_ms,)).fetchall()
         for row in rows:
@@ -434,23 +435,23 @@ class DeferredStore:
                 self._damaged += 1
             elif item.state is State.WAITING:
                 life_ms = item.until_ms - item.put_ms
-                told = replace(
+                expired = replace(
                     item, state=State.EXPIRED, until_ms=item.until_ms + life_ms
                 )
-                if told.until_ms > now_ms:
-                    self._write(told, b"", now_ms)
+                if expired.until_ms > now_ms:
+                    self._write(expired, b"", now_ms)
         if rows:
             self._shred()
         return bool(rows)
 
     def _shred(self) -> None:
-        """Drop the keys under which nothing lies any more."""
+        """Delete the keys that no row uses any more."""
         self._table.execute(
             "DELETE FROM epochs WHERE id NOT IN (SELECT epoch FROM items)"
         )
 
     def _clear_journal(self) -> None:
-        # Pages of before lie in the journal until it is written back.
+        # Until it is checkpointed, the journal contains old pages.
         with self._lock, suppress(sqlite3.Error):
             self._table.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -462,7 +463,7 @@ def _open(key: ChaCha20Poly1305, sealed: bytes, bound: bytes) -> bytes:
 
 
 def _item(row: tuple[Any, ...]) -> Deferred | None:
-    """Return what a row says, or None where we did not write it."""
+    """Return the metadata of a row, or None if we did not write it."""
     ticket, routing_class, policy, cause, put_ms, until_ms, state = row
     if not 0 <= put_ms <= until_ms <= _LAST_MS:
         return None

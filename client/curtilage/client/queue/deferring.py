@@ -1,8 +1,8 @@
-"""Puts questions by that nobody can answer just now, asks them again, gives answers.
+"""Queues queries that no tier can answer at the moment, retries them, returns answers.
 
-A question that goes on goes through the whole session again, as if its sender asked
-it now: it is inspected, decided and permitted anew, by the policy in force. It may be
-asked twice, where a crash came between its answer and the disk; it has one answer.
+A retry passes through the whole session, as if it were sent now: it is inspected,
+decided and permitted anew, by the policy in force. After a crash between an answer and
+its storage, a query may be asked twice; it has one answer.
 """
 
 import asyncio
@@ -62,38 +62,38 @@ MOST_SPREAD: Final = 0.5
 MOST_PAUSE_S: Final = (1 + MOST_SPREAD) * LONGEST_PAUSE_S
 GONE: Final = 410
 UNKNOWN: Final = (
-    "nothing waits under this ticket: it was dropped, or nobody came for its answer"
+    "nothing is queued under this ticket: it was deleted, or its time is over"
 )
 _SPREAD: Final = 1000
 UNREADABLE: Final = "rows could not be read and were settled as refused"
-BROKE: Final = "the queue: one question could not be asked again; it waits on"
+BROKE: Final = "the queue: one query could not be retried; it stays queued"
 
 
 class Asks(Protocol):
-    """What asking again needs of the session."""
+    """What retries need of the session."""
 
     async def decide(self, query: Query) -> Decision:
-        """Inspect and decide, and nothing else."""
+        """Inspect and decide only."""
         ...
 
     async def ask(self, query: Query) -> Answer:
-        """Answer, whole.
+        """Return a whole answer.
 
         Raises:
-            ClientError: it cannot.
+            ClientError: there is none.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drained:
-    """What came of asking all that waits again.
+    """Result of one round of retries.
 
     Attributes:
-        answered: so many have an answer now.
-        refused: so many were refused for good.
-        waiting: so many wait on.
-        elsewhere: another process is at it, so nothing was done.
+        answered: number of queries answered.
+        refused: number of queries refused permanently.
+        waiting: number of queries still queued.
+        elsewhere: another process is retrying, so nothing was done.
     """
 
     answered: int = 0
@@ -103,20 +103,20 @@ class Drained:
 
 
 class Deferring:
-    """One session's queue.
+    """The queue of one session.
 
     Attributes:
-        failing: whether its store could not be read or written the last time.
+        failing: whether the last access to its store failed.
 
     Args:
-        store: where the questions wait.
-        plan: for how long.
+        store: where queries are stored.
+        plan: for how long each may be queued.
         asks: the session.
         now_ms: Unix time.
-        sleep: waits for so many seconds.
+        sleep: waits for this many seconds.
         below: randomness, a number below another.
-        way_out: an enclave can be asked here. In another process, perhaps.
-        notify: takes a sentence for a person, where the queue fails.
+        way_out: whether this process can ask an enclave; another one may.
+        notify: receives a sentence for the user if the queue fails.
     """
 
     def __init__(
@@ -140,24 +140,25 @@ class Deferring:
         self._sleep = sleep
         self._below = below
         self._loop: asyncio.Task[None] | None = None
-        # When all that waits is asked again; None: it is being asked, or nothing waits.
+        # When the next round of retries is due; None: one is running, or nothing is
+        # queued.
         self._next_ms: float | None = None
-        # When it is to be asked even if the pause is not over; a heap.
+        # Earlier rounds, due before the pause is over; a heap.
         self._due_ms: list[float] = []
         self._nearer = asyncio.Event()
         self._closed = False
         self.failing = False
-        # What is being asked again has its place already.
+        # The ticket of the query that this task retries.
         self._ticket: ContextVar[str] = ContextVar("ticket", default="")
 
     @property
     def in_memory(self) -> bool:
-        """Whether what waits here is gone when this process ends."""
+        """Whether the queue is lost when this process ends."""
         return self._store.in_memory
 
     @property
     def asks_again(self) -> bool:
-        """Whether what is asked just now has waited, and would wait on."""
+        """Whether this task retries a queued query, which would stay queued."""
         return bool(self._ticket.get())
 
     async def put(
@@ -169,33 +170,33 @@ class Deferring:
         alone_s: int | None = None,
         left: bool,
     ) -> QueuedError | None:
-        """Put a query by that nobody could answer, and begin to ask again.
+        """Queue a query that no tier could answer, and start the retries.
 
-        Returns what to tell its sender; None where waiting would not help, or such a
-        query may not wait: then he is told why nobody answered.
+        Returns the error for its sender; None if waiting would not help, or the query
+        may not be queued: then the sender gets the reasons of the failures.
 
         Args:
-            query: as it was asked.
+            query: the original query.
             decision: about it.
-            failures: why nobody answered.
-            alone_s: for how long those who failed are left alone yet; None: they may
+            failures: why each tier failed.
+            alone_s: for how long the failed tiers are still left alone; None: they may
                 be asked at once.
-            left: something of it may have left this device.
+            left: some of it may have been sent.
 
         Raises:
-            QueueFullError: as much waits already as may.
+            QueueFullError: the queue is as large as the policy permits.
         """
         routing_class = decision.permitted.routing_class
         cause = worth_waiting(failures, routing_class)
         ttl_s = self._plan.ttl_s[routing_class]
         if not query.options.defer or cause is None or not ttl_s:
             return None
-        # One that is asked again has its place, and goes on to have it.
+        # A retried query already has its place in the queue.
         if ticket := self._ticket.get():
             return QueuedError(ticket, cause, left=left)
         request = request_of(query)
         with suppress(UsageError, QueueStoreError):
-            query_of(request)  # what could not be read again is not put by
+            query_of(request)  # what could not be parsed later is not queued
             now_ms = self._now_ms()
             item = Deferred(
                 ticket=secrets.token_hex(TICKET_BYTES),
@@ -205,8 +206,8 @@ class Deferring:
                 put_ms=now_ms,
                 until_ms=now_ms + 1000 * ttl_s,
             )
-            # Before anybody is told that it waits. Whoever stops waiting for an answer
-            # meanwhile has no ticket, and nobody asks it again.
+            # Stored before the sender learns of it. A sender that is cancelled in the
+            # meantime has no ticket, so its query is not retried either.
             await _whole(
                 self._put(item, request, EXPLAINED[cause]),
                 lambda: self._store.drop(item.ticket),
@@ -222,18 +223,18 @@ class Deferring:
         try:
             await asyncio.to_thread(self._store.put, item, request, why)
         except QueueFullError:
-            raise  # it can be read and written
+            raise  # the store works
         except Exception:
             self.failing = True
             raise
         self.failing = False
-        # It waits now, whether or not it can be counted: told that it failed, its
-        # sender would have no ticket for what leaves later all the same.
+        # It is queued, even if counting fails: with an error instead of the ticket, the
+        # sender would not know that the query may still be sent later.
         with suppress(QueueStoreError):
             await self._count()
 
     async def items(self) -> tuple[Deferred, ...]:
-        """Return what waits, and what became of the rest.
+        """Return every query of the queue, waiting or settled.
 
         Raises:
             QueueStoreError: the queue cannot be read.
@@ -241,17 +242,17 @@ class Deferring:
         return await asyncio.to_thread(self._store.items, self._now_ms())
 
     async def collect(self, ticket: str) -> Answer:
-        """Return the answer that a ticket is for; it stays until it is dropped.
+        """Return the answer of a ticket; it is kept until it is dropped.
 
         Raises:
-            QueuedError: it waits on.
-            TicketError: there is none, and there will be none.
+            QueuedError: it is still queued.
+            TicketError: it has no answer, and will not get one.
             QueueStoreError: the queue cannot be read.
         """
         return await asyncio.to_thread(collected, self._store, ticket, self._now_ms())
 
     async def drop(self, ticket: str) -> bool:
-        """Forget a question and its answer; tell whether there was one.
+        """Delete a query and its answer; return whether there was one.
 
         Raises:
             QueueStoreError: the queue cannot be written.
@@ -259,11 +260,10 @@ class Deferring:
         return await asyncio.to_thread(self._store.drop, ticket)
 
     async def drain(self) -> Drained:
-        """Ask all that waits again, one after the other, the oldest first.
+        """Retry all queued queries, one after the other, the oldest first.
 
-        Where one finds nobody, others of its class that wait for the same are not
-        tried: they would find nobody either, and a network that is just coming back
-        would be asked by all.
+        If no tier can answer one, others of its class with the same cause are skipped:
+        they would fail as well, and a network that is just recovering would be flooded.
 
         Raises:
             QueueStoreError: the queue cannot be read or written.
@@ -271,42 +271,43 @@ class Deferring:
         with self._store.draining() as alone:
             if not alone:
                 return Drained(elsewhere=True)
-            told = Drained()
+            drained = Drained()
             stuck = set[tuple[RoutingClass, str]]()
             for item in await self.items():
                 if item.state is not State.WAITING:
                     continue
-                # Those before it may have taken minutes: it was dropped meanwhile, or
-                # its time is over, and it must not leave any more.
+                # Those before it may have taken minutes: it may have been dropped or
+                # have expired in the meantime, and then it must not be sent.
                 if self._may_be_asked(item, stuck) and not await self._waits(item):
                     continue
                 state = await self._turn(item, stuck)
                 if state is None:
-                    told = replace(told, waiting=told.waiting + 1)
+                    drained = replace(drained, waiting=drained.waiting + 1)
                 elif state is State.ANSWERED:
-                    told = replace(told, answered=told.answered + 1)
+                    drained = replace(drained, answered=drained.answered + 1)
                 else:
-                    told = replace(told, refused=told.refused + 1)
+                    drained = replace(drained, refused=drained.refused + 1)
             await self._count()
             if damaged := self._store.damaged():
                 self._say(f"the queue: {damaged} {UNREADABLE}")
-            return told
+            return drained
 
     def _may_be_asked(
         self, item: Deferred, stuck: set[tuple[RoutingClass, str]]
     ) -> bool:
-        # Without a way out, what waits for one would be refused for good.
+        # Without a way out, a query that waits for an enclave would be refused
+        # permanently.
         here = self._way_out or item.cause not in OUT_THERE
         return here and (item.routing_class, item.cause) not in stuck
 
     async def _turn(
         self, item: Deferred, stuck: set[tuple[RoutingClass, str]]
     ) -> State | None:
-        """Ask one again, if its turn is now; None: it waits on.
+        """Retry one query if its turn has come; None: it stays queued.
 
         Args:
-            item: the question.
-            stuck: what no tier could answer for others; this one may be added.
+            item: the query.
+            stuck: what no tier could answer so far; a failure of this one is added.
         """
         if not self._may_be_asked(item, stuck):
             return None
@@ -314,9 +315,9 @@ class Deferring:
             state = await self._once(item)
         except ClientError:
             raise
-        except Exception:  # noqa: BLE001 - the others must be asked as well
-            # It waits on until its time is over. Its words may be in the exception, so
-            # nothing of that is passed on.
+        except Exception:  # noqa: BLE001 - the others must be retried as well
+            # It stays queued until it expires. The exception may contain its text, so
+            # nothing of it is reported.
             self._say(BROKE)
             return None
         if state is None:
@@ -332,13 +333,13 @@ class Deferring:
         return now is not None and now.state is State.WAITING
 
     async def _count(self) -> None:
-        """Tell how many wait, and how long the oldest has."""
+        """Report how many queries are queued, and the age of the oldest."""
         waiting = [each for each in await self.items() if each.state is State.WAITING]
         oldest_ms = min((each.put_ms for each in waiting), default=0)
         telemetry.queued(len(waiting), (self._now_ms() - oldest_ms) / 1000)
 
     async def _once(self, item: Deferred) -> State | None:
-        """Ask one again, and note what came of it; None: it waits on."""
+        """Retry one query and store the outcome; None: it stays queued."""
         token = self._ticket.set(item.ticket)
         try:
             query = query_of(await asyncio.to_thread(self._store.content, item))
@@ -358,58 +359,59 @@ class Deferring:
             state, outcome = State.ANSWERED, outcome_of(answer)
         finally:
             self._ticket.reset(token)
-        # False: it was dropped meanwhile, or waited too long. Nobody is told then.
+        # False: it was dropped or has expired in the meantime; there is no one to
+        # notify.
         await asyncio.to_thread(
             self._store.settle, item, state, outcome, now_ms=self._now_ms()
         )
         return state
 
     def keep_on(self) -> None:
-        """Ask again and again, beside the questions, while something may wait."""
+        """Retry in the background for as long as queries may be queued."""
         if not self._closed and (self._loop is None or self._loop.done()):
-            # An enclave that was found while nothing waited is of no moment now.
+            # An enclave that became reachable while nothing was queued does not count.
             self._next_ms, self._due_ms = self._drawn_ms(FIRST_PAUSE_S), []
-            # In a context of its own: it asks for everybody, and not for the program
-            # whose question happened to start it.
+            # In an empty context: it acts for all senders, not for the program whose
+            # query happened to start it.
             self._loop = asyncio.get_running_loop().create_task(
                 self._again_and_again(), context=Context()
             )
 
     def reachable(self) -> None:
-        """Note that an enclave was found to be there, and ask again soon."""
+        """Note that an enclave was found reachable, and retry soon."""
         self._go_sooner(0)
 
     def _go_sooner(self, seconds: float) -> None:
-        """Ask again when so many seconds are over, and not when the pause is."""
+        """Retry after this many seconds instead of at the end of the pause."""
         first_ms = self._now_ms() + 1000 * seconds
         last_ms = first_ms + 1000 * FIRST_PAUSE_S
-        # One try is for all that waits: many questions at once need no more of them.
+        # One round retries all queries: many at once need no additional rounds.
         if any(first_ms <= each <= last_ms for each in self._due_ms):
             return
-        # Not all at the same moment: many clients lost the same network.
+        # Spread at random: many clients may have lost the same network.
         drawn_s = FIRST_PAUSE_S * self._below(_SPREAD) / _SPREAD
         heappush(self._due_ms, first_ms + 1000 * drawn_s)
         self._nearer.set()
 
     def _within_s(self, alone_s: int | None) -> int | None:
-        """Return within how many seconds the next try is; None: it is not known.
+        """Return within how many seconds the next round starts; None: unknown.
 
-        Of an enclave that failed, the try may be one whether it is there at all.
+        For an enclave that failed, that round may only test whether it is reachable.
 
         Args:
             alone_s: as for ``put``.
         """
-        # While others are asked again, their answers take as long as they take.
+        # While a round runs, it is unknown how long its answers take.
         next_ms = self._next_ms
         if next_ms is None or self._closed:
             return None
         if alone_s is not None:
-            # Those who are left alone are not asked before, though the pause be over.
+            # Tiers that are left alone are not asked earlier, even if the pause ends.
             next_ms = self._now_ms() + 1000 * (alone_s + FIRST_PAUSE_S)
         return max(1, ceil((next_ms - self._now_ms()) / 1000))
 
     def _drawn_ms(self, pause_s: float) -> float:
-        """Return when a pause is over that begins now."""
+        """Return when a pause that begins now ends."""
         spread = 1 - MOST_SPREAD + 2 * MOST_SPREAD * self._below(_SPREAD) / _SPREAD
         return self._now_ms() + 1000 * pause_s * spread
 
@@ -417,7 +419,7 @@ class Deferring:
         pause_s = FIRST_PAUSE_S
         while True:
             await self._paused()
-            # A disk that is full just now may not be so later.
+            # A disk that is full now may have room later.
             drained = Drained(waiting=1)
             try:
                 drained = await self.drain()
@@ -427,14 +429,14 @@ class Deferring:
                 self.failing = False
             none = not drained.waiting and not drained.elsewhere
             if none and self._store.in_memory:
-                return  # into a file, another process may put one by
+                return  # in a file, another process may queue one
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             if drained.answered:
                 pause_s = FIRST_PAUSE_S
             self._next_ms = self._drawn_ms(pause_s)
 
     async def _paused(self) -> None:
-        """Wait until it is time to ask again, which may come nearer meanwhile."""
+        """Wait for the next round, which may be moved forward in the meantime."""
         pause_ms = next_ms = self._next_ms or 0.0
         over = False
         while not over:
@@ -456,17 +458,17 @@ class Deferring:
         self._next_ms = None
 
     async def close(self) -> None:
-        """Stop asking again, and close the store; what waits in a file waits on."""
+        """Stop the retries and close the store; a queue in a file is kept."""
         self._closed = True
         if self._loop is not None:
             self._loop.cancel()
-            # Whatever it came to: what else the session has open is closed as well.
+            # Whatever it raised: the session closes its other parts as well.
             await asyncio.gather(self._loop, return_exceptions=True)
         await asyncio.to_thread(self._store.close)
 
 
 def collected(store: DeferredStore, ticket: str, now_ms: int) -> Answer:
-    """Return the answer that a ticket is for; see ``Deferring.collect``."""
+    """Return the answer of a ticket; see ``Deferring.collect``."""
     item = store.item(ticket, now_ms)
     if item is None:
         raise TicketError.unknown(UNKNOWN)
@@ -475,8 +477,8 @@ def collected(store: DeferredStore, ticket: str, now_ms: int) -> Answer:
     if item.state is State.EXPIRED:
         raise TicketError(
             "queue_expired",
-            "it waited as long as the policy lets one of its class, and nobody "
-            "could answer: ask anew",
+            "it was queued for as long as the policy permits for its class, and no "
+            "tier could answer: ask again",
             http_status=GONE,
         )
     outcome = store.content(item)
@@ -491,7 +493,7 @@ def collected(store: DeferredStore, ticket: str, now_ms: int) -> Answer:
 
 
 async def _whole(work: Coroutine[None, None, None], undo: Callable[[], object]) -> None:
-    """Wait for work that runs in a thread; whoever is cancelled has it undone."""
+    """Await work that runs in a thread; on cancellation, complete and undo it."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.shield(task)
@@ -503,7 +505,7 @@ async def _whole(work: Coroutine[None, None, None], undo: Callable[[], object]) 
 
 
 def _passes(error: ClientError) -> bool:
-    """Tell whether waiting on may help against a failure."""
+    """Return whether a failure may end by waiting."""
     if isinstance(error, IncompleteAnswerError):
         return error.reason in TRANSIENT
     return isinstance(error, QueuedError | BusyError)

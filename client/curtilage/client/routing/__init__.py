@@ -1,5 +1,5 @@
-"""Where a query that may leave should be answered: its estimate, and who reads it.
+"""Routing: estimates how hard a query is, and chooses among the permitted tiers.
 
-What policy permits comes before all of this, as a mask; nothing here can widen it. A
-wrong estimate costs quality, time or money, never privacy.
+The policy's permissions come first, as a mask; nothing here can widen it. A wrong
+estimate costs quality, time or money, never privacy.
 """

@@ -1,9 +1,9 @@
-"""The operator's aim as a line through ordinary traffic.
+"""The operator's aim, as a threshold on ordinary traffic.
 
-Pure. An estimate says how much a strong model would add to a question. How much that is
-among ordinary questions is its rank; the aim says up to which rank questions are
-answered locally. Ordinary traffic is a histogram: at first the shipped one, then more
-and more that of this device. It holds counts and sizes, and no word of a question.
+Pure. An estimate predicts how much a strong model would improve an answer. The share of
+ordinary questions with a smaller need is its rank; questions up to the aim's rank are
+answered locally. Ordinary traffic is a histogram: the shipped one at first, then
+increasingly that of this device. It contains counts and sizes, and no text.
 """
 
 import json
@@ -20,22 +20,22 @@ from curtilage.policy.decision.tiers import TierKind
 from curtilage.policy.document.routing_plan import Aim, AimKind
 
 REFERENCE: Final = PRIORS[TierKind.IN_PROCESS].quality_permille / 1000
-"""Share of ordinary questions that the model solves for which gains are stated."""
+"""Share of ordinary questions solved by the model that gains are relative to."""
 STRONG: Final = PRIORS[TierKind.ATTESTED].quality_permille / 1000
-"""The same of the strong model with which it is compared."""
+"""The same for the strong model that it is compared with."""
 
 BINS: Final = 100
 SHIPPED_WEIGHT: Final = 300.0
-"""As many questions of this device weigh as much as the shipped histogram."""
+"""Number of questions of this device with the same weight as the shipped histogram."""
 HALF_LIFE: Final = 2000.0
-"""After as many questions an earlier one counts half."""
+"""Number of questions after which an earlier one counts half."""
 _KEEP: Final = 0.5 ** (1 / HALF_LIFE)
 _FILE: Final = "ordinary.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What an estimator's gain means: between which two models it was learned.
+    """The meaning of an estimator's gain: the two models between which it was learned.
 
     Attributes:
         weak: share of ordinary questions that the weaker one solves, 0 to 1.
@@ -48,7 +48,7 @@ class Scale:
     def need(self, gain: float) -> float:
         """Return the share of such questions that only the stronger model solves.
 
-        In proportion to what the weaker one fails in all; -1 to 1. Below 0: the weaker
+        Relative to all that the weaker one does not solve; -1 to 1. Below 0: the weaker
         one is expected to be better.
         """
         span = self.strong - self.weak
@@ -57,16 +57,17 @@ class Scale:
         return max(-1.0, min(1.0, gain * (1 - self.weak) / span))
 
     def gain_of(self, need: float) -> float:
-        """Return the gain of a need: the inverse of ``need``."""
+        """Return the gain for a need: the inverse of ``need``."""
         span = self.strong - self.weak
         return need * span / (1 - self.weak) if span > 0 and self.weak < 1 else 0.0
 
     def solved(self, quality: float, need: float) -> float:
-        """Return what share of questions of some need a model solves.
+        """Return the share of questions with this need that a model solves.
 
-        A model that is better than the weaker one fails in the same proportion of what
-        that fails; one that is worse solves in the same proportion of what that solves.
-        Over ordinary traffic, whose mean need is ``1 - weak``, the mean is ``quality``.
+        A model that is better than the weaker one fails on the same proportion of those
+        that the weaker one does not solve; a worse one solves the same proportion of
+        those that it solves. The mean need of ordinary traffic is ``1 - weak``, and
+        there the mean result is ``quality``.
 
         Args:
             quality: share of ordinary questions that the model solves.
@@ -82,12 +83,12 @@ REFERENCE_SCALE: Final = Scale()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """The two between which the line is drawn: the best local tier, and an enclave.
+    """The two tiers that are compared: the best local tier, and an enclave.
 
     Attributes:
-        local: share of ordinary questions that the local one solves.
+        local: share of ordinary questions that the local tier solves.
         strong: the same of the enclave's model.
-        local_price: of one token there, in millionths of a dollar.
+        local_price: per token of the local tier, in millionths of a dollar.
         strong_price: the same of the enclave.
     """
 
@@ -98,18 +99,18 @@ class Pair:
 
 
 class Traffic:
-    """Ordinary questions by how much they need a strong model.
+    """A histogram of ordinary questions by their need of a strong model.
 
     Args:
-        shipped: of each bin of need, what share of questions is in it, and how many
-            tokens these have with their answers, in the mean.
+        shipped: for each bin of need, its share of the questions, and their mean
+            number of tokens, answers included.
     """
 
     def __init__(self, shipped: Iterable[tuple[float, float]]) -> None:
         rows = tuple(shipped)
         whole = sum(share for share, _ in rows)
         if len(rows) != BINS or not whole > 0:
-            raise ValueError(f"ordinary traffic has {BINS} bins, and something in them")
+            raise ValueError(f"ordinary traffic has {BINS} bins, not all of them empty")
         self._weights = [SHIPPED_WEIGHT * share / whole for share, _ in rows]
         self._tokens = [
             weight * tokens
@@ -117,7 +118,7 @@ class Traffic:
         ]
 
     def saw(self, need: float, tokens: int) -> None:
-        """Count one question of this device; those before it count for less.
+        """Count one question of this device; earlier ones lose weight.
 
         Args:
             need: as ``Scale.need`` returns it.
@@ -130,18 +131,18 @@ class Traffic:
         self._tokens[place] += tokens
 
     def rank(self, need: float) -> float:
-        """Return the share of ordinary questions that need less, 0 to 1."""
+        """Return the share of ordinary questions with a smaller need, 0 to 1."""
         place = _bin(need)
         below = sum(self._weights[:place])
         within = _within(need * BINS - place) * self._weights[place]
         return (below + within) / sum(self._weights)
 
     def need(self, rank: float) -> float:
-        """Return the need at a rank: the inverse of ``rank``, but for its ends."""
+        """Return the need at a rank: the inverse of ``rank``, except at its ends."""
         if rank <= 0:
-            return -1.0  # nothing needs less, and so everything is sent
+            return -1.0  # no question needs less, so all are sent
         if rank >= 1:
-            return 1.0  # nothing needs more
+            return 1.0  # no question needs more
         left = rank * sum(self._weights)
         for place, weight in enumerate(self._weights):
             if left <= weight and weight > 0:
@@ -150,12 +151,12 @@ class Traffic:
         return 1.0
 
     def line(self, aim: Aim, pair: Pair, scale: Scale) -> float:
-        """Return up to which rank questions are answered locally, 0 to 1.
+        """Return the rank up to which questions are answered locally, 0 to 1.
 
         Args:
             aim: the operator's.
             pair: the two tiers.
-            scale: what the estimator's gain means.
+            scale: the meaning of the estimator's gain.
         """
         match aim.kind:
             case AimKind.LOCAL_PERCENT:
@@ -166,7 +167,7 @@ class Traffic:
                 return self._line_of_cost(1000.0 * aim.value, pair)
 
     def _line_of_loss(self, most: float, pair: Pair, scale: Scale) -> float:
-        """Return the largest rank below which no more than this is lost in the mean."""
+        """Return the largest rank at which the mean loss is within this limit."""
         whole, lost, rank = sum(self._weights), 0.0, 0.0
         for place, weight in enumerate(self._weights):
             need = (place + 0.5) / BINS
@@ -179,21 +180,21 @@ class Traffic:
         return 1.0
 
     def _line_of_cost(self, most: float, pair: Pair) -> float:
-        """Return the least rank from which up the enclave costs no more than this.
+        """Return the smallest rank above which the enclave costs no more than this.
 
         Args:
-            most: of a thousand questions, in millionths of a dollar.
+            most: for a thousand questions, in millionths of a dollar.
             pair: the two tiers.
         """
         left = most / 1000 * sum(self._weights)
         left -= pair.local_price * sum(self._tokens)
         if left <= 0:
-            return 1.0  # the local answers alone cost more: nothing is sent
-        dearer, above = pair.strong_price - pair.local_price, 0.0
+            return 1.0  # local answers alone cost more: nothing is sent
+        extra, above = pair.strong_price - pair.local_price, 0.0
         for weight, tokens in zip(
             reversed(self._weights), reversed(self._tokens), strict=True
         ):
-            cost = dearer * tokens
+            cost = extra * tokens
             if cost > left:
                 above += left / cost * weight
                 break
@@ -203,7 +204,7 @@ class Traffic:
 
 
 def traffic_of(source: str) -> Traffic:
-    """Return the shipped ordinary traffic, as an estimator ranks it.
+    """Return the shipped ordinary traffic, ranked by an estimator.
 
     Args:
         source: ``Estimate.source``.
@@ -213,7 +214,7 @@ def traffic_of(source: str) -> Traffic:
 
 
 def tokens_of(estimate: Estimate) -> int:
-    """Return how many tokens a question has with its answer, about."""
+    """Return the approximate number of tokens of a question and its answer."""
     return estimate.prompt_tokens + estimate.answer_tokens
 
 
@@ -221,8 +222,8 @@ def tokens_of(estimate: Estimate) -> int:
 def _shipped() -> Mapping[str, tuple[tuple[float, float], ...]]:
     """Return the shipped histograms by estimator.
 
-    Of each kind of question (an intent, and a class of length) the file has its share
-    of ordinary traffic, its tokens, and quantiles of its need, evenly spaced.
+    For each kind of question (an intent and a class of length), the file has its share
+    of ordinary traffic, its tokens, and evenly spaced quantiles of its need.
     """
     folder = resources.files("curtilage.client.routing").joinpath("weights")
     read = json.loads(folder.joinpath(_FILE).read_text("utf-8"))
@@ -246,5 +247,5 @@ def _bin(need: float) -> int:
 
 
 def _within(value: float) -> float:
-    """Return a number in 0 to 1; what is no number counts as 0, and stays local."""
+    """Clamp a number to 0 to 1; NaN becomes 0, which keeps a question local."""
     return min(1.0, value) if value > 0 else 0.0

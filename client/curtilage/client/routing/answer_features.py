@@ -1,10 +1,10 @@
-"""What can be seen of an answer, as numbers: how sure the model was, and its text.
+"""Features of an answer: how certain the model was, and properties of its text.
 
-Pure and standard library alone. The work is bounded whatever was answered: of a long
-text two ends are looked at, and no pattern repeats what repeats. Heads are learned for
-exactly these numbers, in this order; ``FEATURES_SHA256`` says which they are.
+Pure, standard library only, and bounded for any answer: of a long text, two ends are
+examined, and no pattern has nested repetition. Heads are learned for exactly these
+features, in this order; ``FEATURES_SHA256`` identifies them.
 
-Sums and means of log-probabilities favour short answers; tenths and windows do not
+Sums and means of log-probabilities favour short answers; quantiles and windows do not
 (arXiv:2404.10136).
 """
 
@@ -35,15 +35,15 @@ FEATURES_SHA256: Final = sha256("\n".join((str(VERSION), *NAMES)).encode()).hexd
 
 _WINDOW: Final = 8
 _END: Final = 16
-_UNSURE: Final = math.log(2)  # the first is less than twice as likely as the second
+_UNSURE: Final = math.log(2)  # the likeliest is less than twice as likely as the second
 _LEAST_LOGPROB: Final = -20.0
 _MOST_MARGIN: Final = 20.0
-_LEAST_COMPRESSED: Final = 64  # characters; what is shorter has no room to repeat in
+_LEAST_COMPRESSED: Final = 64  # characters; shorter texts have no room for repetition
 _SHORT_WORD: Final = 3
 _CLOSE: Final = 1e-2
 
-# At most five numbers, each of at most 12 and 6 digits, and none begins inside of
-# another: a row of 8,000 digits is walked through once.
+# At most five numbers, each of at most 12 and 6 digits, and none begins within
+# another: a row of 8,000 digits is scanned once.
 _NUMBER: Final = r"\d{1,12}(?:\.\d{1,6})?"
 _SUM: Final = re.compile(
     rf"(?<![\d.+*/x=%-])(?<![+*/x=%-] )({_NUMBER}(?: ?[-+*/x] ?{_NUMBER}){{1,4}})"
@@ -74,12 +74,12 @@ _HEDGES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What is seen of an answer at one moment.
+    """The features of an answer at one moment.
 
     Attributes:
         values: the numbers that ``NAMES`` names.
-        sound: it has a text, of every token it is known how sure the model was, and
-            JSON that was asked for is whole; else no score makes it one to be taken.
+        sound: it has text, the model's certainty is known for every token, and
+            requested JSON is complete; otherwise no score makes it acceptable.
     """
 
     values: tuple[float, ...] = field(repr=False)
@@ -87,15 +87,15 @@ class Seen:
 
 
 class Draft:
-    """An answer as it grows, kept only as far as it is looked at.
+    """An answer while it is generated; only the examined parts are stored.
 
     Args:
-        question: what was asked; the last turn of its sender.
+        question: the question; the last turn of its sender.
 
     Attributes:
-        wants_json: whether it asks for JSON, of which a beginning says little.
-        chars: of the answer, all of them.
-        tokens: of the answer, as far as it is known how sure the model was.
+        wants_json: whether it asks for JSON, whose beginning shows little.
+        chars: number of characters of the answer.
+        tokens: number of its tokens with a known certainty.
     """
 
     def __init__(self, question: str) -> None:
@@ -120,22 +120,22 @@ class Draft:
         self.tokens = 0
 
     def add(self, delta: Delta) -> None:
-        """Take one more piece."""
+        """Add one piece."""
         self.chars += len(delta.text)
         self.tokens += len(delta.signals)
         room = MAX_CHARS - TAIL_CHARS - len(self._head)
         self._head += delta.text[:room]
         self._tail = (self._tail + delta.text[room:])[-TAIL_CHARS:]
-        # The end of an answer may release text that no token stands behind; of the
-        # rest, none may be without.
+        # The last piece of an answer may have text without tokens; any other must have
+        # tokens.
         self._silent = self._silent or not (delta.signals or self._signals)
-        # What is no number is below no threshold, and held within bounds it is sure.
+        # NaN is not below any threshold, so without clamping it would count as certain.
         for each in delta.signals:
             self._silent |= math.isnan(each.logprob) or math.isnan(each.margin)
         self._signals.extend(delta.signals[: MAX_SIGNALS - len(self._signals)])
 
     def seen(self, *, finish_reason: str | None = None) -> Seen:
-        """Return what is seen now; ``finish_reason`` says how it ended, if it did."""
+        """Return the current features; ``finish_reason``: how it ended, if it did."""
         text = self._head + self._tail
         lowered = text.lower()
         right, wrong = _sums(text)
@@ -163,15 +163,15 @@ class Draft:
         return Seen(values=values, sound=sound)
 
     def _is_whole(self, text: str) -> bool:
-        """Whether JSON that was asked for can be read; True where none was."""
+        """Whether requested JSON can be parsed; True if none was requested."""
         if not self.wants_json:
             return True
         fenced = _FENCE.search(text)
         value = (fenced[1] if fenced else text).strip()
         if value[:1] not in {"{", "["}:
-            return True  # it asked about JSON, and not for it
+            return True  # the question is about JSON, and does not request it
         if self.chars > MAX_CHARS:
-            return False  # its middle was not kept
+            return False  # its middle was not stored
         try:
             json.loads(value)
         except (ValueError, RecursionError):
@@ -183,7 +183,7 @@ def _sureness(signals: Sequence[TokenSignal]) -> Iterator[float]:
     if not signals:
         yield from (0.0,) * 8
         return
-    # Held within what any model writes: an impossible token has no logarithm.
+    # Clamped to what any model returns: probability 0 has no logarithm.
     logs = [max(_LEAST_LOGPROB, min(0.0, each.logprob)) for each in signals]
     margins = [max(0.0, min(_MOST_MARGIN, each.margin)) for each in signals]
     count = len(signals)
@@ -203,7 +203,7 @@ def _sureness(signals: Sequence[TokenSignal]) -> Iterator[float]:
 
 
 def _compressed(text: str) -> float:
-    """Return to which part a text can be compressed; what repeats itself, to little."""
+    """Return the compression ratio of a text; small for a repetitive one."""
     data = text.encode("utf-8", "surrogatepass")
     if len(data) < _LEAST_COMPRESSED:
         return 1.0
@@ -211,7 +211,7 @@ def _compressed(text: str) -> float:
 
 
 def _repeated(words: Sequence[str]) -> float:
-    """Return which part of its runs of three words a text had before."""
+    """Return the share of repeated word trigrams."""
     runs = list(zip(words, words[1:], words[2:], strict=False))
     return 1 - len(set(runs)) / len(runs) if runs else 0.0
 
@@ -221,7 +221,7 @@ def _long_words(text: str) -> Iterator[str]:
 
 
 def _sums(text: str) -> tuple[int, int]:
-    """Return how many sums that a text writes out are right, and how many wrong."""
+    """Return the numbers of correct and wrong calculations written in a text."""
     right = wrong = 0
     plain = text.replace(",", "").replace("$", "").replace("\u00d7", "*")
     for match in _SUM.finditer(plain):
@@ -229,7 +229,7 @@ def _sums(text: str) -> tuple[int, int]:
         if value is None:
             continue
         said = float(match[2])
-        # As people round: to two digits behind the point, or a hundredth.
+        # With usual rounding: to two decimal places, or by 1 %.
         if math.isclose(value, said, rel_tol=_CLOSE, abs_tol=_CLOSE):
             right += 1
         else:
@@ -238,7 +238,7 @@ def _sums(text: str) -> tuple[int, int]:
 
 
 def _value(terms: Sequence[str]) -> float | None:
-    """Return what numbers with signs between them make; None where by zero."""
+    """Return the value of a calculation; None for a division by zero."""
     total, last = 0.0, float(terms[0])
     for sign, number in zip(terms[1::2], map(float, terms[2::2]), strict=True):
         match sign:

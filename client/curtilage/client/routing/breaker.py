@@ -1,6 +1,6 @@
-"""When to leave a tier alone.
+"""Circuit breaker of a tier.
 
-Pure: all times are arguments, milliseconds of a clock that does not jump.
+Pure: all times are arguments, milliseconds of a monotonic clock.
 """
 
 from collections import deque
@@ -11,7 +11,7 @@ from curtilage.policy.document.routing_plan import Breaker as BreakerSettings
 
 @unique
 class BreakerState(StrEnum):
-    """Whether questions pass: ``CLOSED`` they do, ``HALF_OPEN`` one may try."""
+    """State: ``CLOSED`` lets all questions pass, ``HALF_OPEN`` lets one pass."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -19,7 +19,7 @@ class BreakerState(StrEnum):
 
 
 class Breaker:
-    """Keeps questions from a tier that fails, and lets one try again after a while."""
+    """Stops questions to a failing tier, and lets a probe pass after a while."""
 
     def __init__(self, settings: BreakerSettings) -> None:
         self._fails = settings.fails
@@ -29,7 +29,7 @@ class Breaker:
         self._shut_until_ms: float | None = None
 
     def state(self, now_ms: float) -> BreakerState:
-        """Return the state; while one tries, it is ``OPEN`` for all others."""
+        """Return the state; while a probe runs, it is ``OPEN`` for all others."""
         if self._shut_until_ms is None:
             return BreakerState.CLOSED
         if now_ms < self._shut_until_ms:
@@ -37,33 +37,33 @@ class Breaker:
         return BreakerState.HALF_OPEN
 
     def open_ms(self, now_ms: float) -> float | None:
-        """Return how long it is open yet; None: it is not."""
+        """Return for how long it remains open; None: it is not open."""
         if self._shut_until_ms is None or now_ms >= self._shut_until_ms:
             return None
         return self._shut_until_ms - now_ms
 
     def admit(self, now_ms: float) -> BreakerState:
-        """Return the state for one that would pass; the probe, if ``HALF_OPEN``."""
+        """Return the state for a new attempt; if ``HALF_OPEN``, it is the probe."""
         state = self.state(now_ms)
         if state is BreakerState.HALF_OPEN:
-            # One that never reports keeps others out no longer than one that failed.
+            # A probe that never reports blocks others no longer than a failed one.
             self._shut_until_ms = now_ms + self._open_ms
         return state
 
     def succeeded(self, *, probe: bool) -> None:
-        """Note a success: the probe's closes, another makes up for one failure."""
-        # Three failures among hundreds of answers are no dead tier. What began before
-        # it opened says nothing about whether one could begin now.
+        """Record a success: a probe closes it, another one offsets one failure."""
+        # Three failures among hundreds of answers do not mean that the tier is down.
+        # An attempt begun before it opened does not show whether a new one can begin.
         if probe:
             self._shut_until_ms = None
         elif self._shut_until_ms is None and self._failed_ms:
             self._failed_ms.popleft()
 
     def failed(self, now_ms: float, *, probe: bool, dead: bool) -> None:
-        """Note a failure; ``dead`` counts as all that it takes to open."""
+        """Record a failure; ``dead`` opens it at once."""
         if self._shut_until_ms is not None and not probe:
-            # It began before: were the time begun anew, those that fail late would keep
-            # the probe away.
+            # An attempt from before it opened: if these restarted the time, late
+            # failures would keep delaying the probe.
             return
         self._failed_ms.append(now_ms)
         recent = [each for each in self._failed_ms if each > now_ms - self._window_ms]
@@ -72,5 +72,5 @@ class Breaker:
             self._failed_ms.clear()
 
     def abandoned(self, now_ms: float) -> None:
-        """Note that the probe ended without telling anything: another may try."""
+        """Record that the probe ended without a result: another may try."""
         self._shut_until_ms = now_ms

@@ -1,9 +1,9 @@
-"""What a query asks for, and what a stronger model would add: the words and the rules.
+"""Estimates what a query asks for, and how much better a stronger model would answer.
 
-Pure: text in, numbers out. An estimate holds no text. The rules need nothing but the
-standard library; where learned intents are loaded (``ngram``), these are added to what
-the cues say. The gain is made of how likely each intent is, of the length, and of signs
-of code, of several steps and of hard work; it is smooth, so that it can be ranked.
+Pure: text in, numbers out. An estimate contains no text. The rules need only the
+standard library; if learned intents are loaded (``ngram``), they are combined with the
+cues. The gain is computed from the probability of each intent, the length, and signs of
+code, of several steps and of hard tasks; it is smooth, so that it can be ranked.
 """
 
 import math
@@ -17,16 +17,16 @@ from typing import Final, Generic, Literal, Protocol, TypeVar
 from curtilage.client.query import MESSAGE_TOKENS
 from curtilage.client.routing.wording import request_in
 
-THRESHOLD: Final = 0.70  # an intent of less confidence is told as unknown
+THRESHOLD: Final = 0.70  # an intent with less confidence is reported as unknown
 HEAD_CHARS: Final = 1200
 TAIL_CHARS: Final = 600
-_EDGE_WORDS: Final = 8  # a task is said at the beginning or at the end
-_OCTETS_PER_TOKEN: Final = 3.7
+_EDGE_WORDS: Final = 8  # the task is usually stated at the beginning or at the end
+_BYTES_PER_TOKEN: Final = 3.7
 
 
 @unique
 class Intent(StrEnum):
-    """What is to be done; ``UNKNOWN`` where nothing is confident enough."""
+    """The task; ``UNKNOWN`` if no intent is confident enough."""
 
     CLASSIFICATION = "classification"
     EXTRACTION = "extraction"
@@ -45,25 +45,26 @@ KNOWN: Final = tuple(each for each in Intent if each is not Intent.UNKNOWN)
 ROUTINE_INTENTS: Final = frozenset(
     {Intent.CLASSIFICATION, Intent.EXTRACTION, Intent.TRANSFORM, Intent.QA}
 )
-"""What small models do about as well as strong ones, where the text is short."""
+"""Tasks that small models do about as well as strong ones if the text is short."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What is expected of one query; no word of it.
+    """The estimate for one query, without its text.
 
     Attributes:
-        intent: what is asked for.
-        intent_confidence: 0 to 1; of the likeliest intent, also where that is not
-            likely enough to be named. Of a routine intent: that it is one of these.
-        gain: expected quality of the strong tier's answer minus that of the home
+        intent: the task.
+        intent_confidence: 0 to 1; of the likeliest intent, even if that is too
+            unlikely to be named. For a routine intent: that it is any of these.
+        gain: expected quality of the strong tier's answer minus that of the local
             model's, -1 to 1.
-        gain_low: lower end of the interval in which the gain is believed to be.
+        gain_low: lower end of the confidence interval of the gain.
         gain_high: its upper end.
-        source: what estimated: rules with a learned model, or the rules alone;
-            ``unread``: neither, since nothing was to be chosen.
-        prompt_tokens: about how many tokens the text has.
-        answer_tokens: about how many the answer will have; at most what was asked for.
+        source: the estimator: rules with a learned model, or the rules alone;
+            ``unread``: neither, since there was no choice.
+        prompt_tokens: approximate number of tokens of the text.
+        answer_tokens: approximate number of tokens of the answer; at most the limit of
+            the request.
     """
 
     intent: Intent
@@ -77,25 +78,25 @@ class Estimate:
 
 
 class RouterModelError(Exception):
-    """A learned estimator's file is another one than expected, or broken.
+    """A learned estimator's file is not the expected one, or is invalid.
 
-    Messages name arrays and sizes.
+    Messages contain names of arrays, and sizes.
     """
 
 
 class Estimator(Protocol):
-    """Whatever makes an estimate of a text; pure, and of bounded time for any text."""
+    """Estimates queries by their text; pure, with bounded time for any text."""
 
     def estimate(self, query_text: str, max_tokens: int) -> Estimate:
-        """Return what is expected of a query that may be answered in so many tokens."""
+        """Return the estimate for a query whose answer may have this many tokens."""
         ...
 
 
 def ends_of(text: str) -> str:
-    """Return the beginning and the end of a long text: what an estimate looks at.
+    """Return the beginning and the end of a long text, on which an estimate is based.
 
-    So a text of any length costs about the same. What stands in the middle is not seen,
-    which costs quality at most.
+    So a text of any length costs about the same. The middle is not examined, which at
+    most costs quality.
     """
     if len(text) <= HEAD_CHARS + TAIL_CHARS:
         return text
@@ -103,20 +104,20 @@ def ends_of(text: str) -> str:
 
 
 def prompt_tokens(text: str) -> int:
-    """Return about how many tokens a text has, of any language."""
-    # Counted in octets: other scripts than Latin take more of both.
+    """Return the approximate number of tokens of a text in any language."""
+    # By bytes: scripts other than Latin have more bytes and more tokens per character.
     return tokens_in(len(text.encode("utf-8", "surrogatepass")))
 
 
 def tokens_in(octets: int) -> int:
-    """Return about how many tokens a text of so many bytes has."""
-    return math.ceil(octets / _OCTETS_PER_TOKEN)
+    """Return the approximate number of tokens of a text of this many bytes."""
+    return math.ceil(octets / _BYTES_PER_TOKEN)
 
 
 def answer_tokens(intent: Intent, prompt: int, most: int) -> int:
-    """Return about how many tokens an answer has, not more than ``most``."""
+    """Return the approximate number of tokens of an answer, at most ``most``."""
     if intent is Intent.TRANSFORM:
-        return max(0, min(most, prompt + 16))  # as long as what is rewritten
+        return max(0, min(most, prompt + 16))  # as long as the original text
     return max(0, min(most, _ANSWER_TOKENS[intent]))
 
 
@@ -131,9 +132,9 @@ _ANSWER_TOKENS: Final[Mapping[Intent, int]] = {
     Intent.UNKNOWN: 250,
 }
 
-# What the strong tier adds, before anything is known of the operator's own traffic:
-# small models sort, extract, rewrite and answer short questions of fact about as well,
-# and lag in code, in several steps and in long texts.
+# The gain of the strong tier, before anything is known of the operator's own traffic:
+# small models are about as good at sorting, extracting, rewriting and short factual
+# questions, and worse at code, at several steps and at long texts.
 GAIN: Final[Mapping[Intent, float]] = {
     Intent.CLASSIFICATION: 0.0,
     Intent.EXTRACTION: 0.04,
@@ -146,8 +147,8 @@ GAIN: Final[Mapping[Intent, float]] = {
     Intent.CODE: 0.38,
 }
 GAIN_SPREAD: Final = 0.15
-# By intent: what is added where the request is long, and the characters at which half
-# of it is.
+# By intent: the additional gain for long requests, and the number of characters at
+# which half of it applies.
 _GAIN_LENGTH: Final[Mapping[Intent, tuple[float, int]]] = {
     Intent.CLASSIFICATION: (0.12, 1500),
     Intent.EXTRACTION: (0.35, 1200),
@@ -165,7 +166,7 @@ _LONG_SLOPE: Final = 3
 _GAIN_SIGN: Final = 0.12  # code or several steps, where the intent is another
 _GAIN_HARD_WORD: Final = 0.05
 _MOST_HARD_WORDS: Final = 4
-_DOUBT: Final = 0.4  # the weight of what no cue told
+_DOUBT: Final = 0.4  # the weight of the part without any cue
 
 # Words and pairs of words ("list_all") that say what is to be done, in English, German,
 # French, Spanish, Italian, Dutch and Portuguese. One with a colon counts double: it is
@@ -281,7 +282,7 @@ _STEPS_PHRASES: Final = (
 _STEPS_SIGN: Final = re.compile(
     r"\d\s*[+*/^=]\s*\d|\bfirst\b.{1,80}\bthen\b|\beach\b.{1,80}\beach\b"
 )
-# What is asked for by its form: two answers to choose from, a scale, a gap to fill.
+# Requests with a typical form: answers to choose from, a scale, a gap to fill.
 _CHOICE_FORM: Final = re.compile(
     r"\b(?:yes or no|ja oder nein|oui ou non|s[ií] o no|s[iì] o no|ja of nee"
     r"|sim ou não)\b|\b1\s?(?:to|bis|à|al?|tot|-|\u2013)\s?(?:5|10)\b"
@@ -290,7 +291,7 @@ _CHOICE_FORM: Final = re.compile(
 )
 _GAP_ENDS: Final = ("...", "\u2026")
 _QUOTES: Final = " \n\"'\u00bb\u201d"
-_LEAST_ROUTINE: Final = 0.45  # of one of them, for its name to mean something
+_LEAST_ROUTINE: Final = 0.45  # minimum for one of them to be named
 _FORM_WEIGHT: Final = 3.0
 _QUANTITIES: Final = """
     how_many how_much how_long how_far percent wie_viel wie_viele wieviel wieviele
@@ -308,7 +309,7 @@ _NUMBER_WORDS: Final = frozenset(
     dois três quatro sete oito dez metade dobro terço
     """.split()  # noqa: SIM905 - a list of words is read more easily in lines
 )
-# Words of work that small models do badly: arguing, weighing, planning, law, medicine.
+# Words of tasks that small models do badly: arguing, weighing, planning, law, medicine.
 _HARD_WORDS: Final = """
     trade_off trade_offs pros_and assumption* risk risks implication* contradict* argu*
     weigh assess* evaluat* analyse analyze analysing analyzing justify differential*
@@ -335,14 +336,14 @@ _SUM_WORDS: Final = 22
 _CUE_WEIGHT: Final = {":": 2.0, "?": 0.5}
 
 
-_STEM_LETTERS: Final = 4  # that a stem has at least, and by which it is looked up
+_STEM_LETTERS: Final = 4  # minimum length of a stem; stems are looked up by these
 
 
 _Said = TypeVar("_Said")
 
 
 class _Words(Generic[_Said]):
-    """Words, pairs of words and beginnings of words, and what each says."""
+    """A lookup table of words, pairs of words and word stems, with their meanings."""
 
     def __init__(self, said: Iterable[tuple[str, _Said]]) -> None:
         self._whole: dict[str, _Said] = {}
@@ -357,7 +358,7 @@ class _Words(Generic[_Said]):
                 self._stems.setdefault(stem[:_STEM_LETTERS], []).append((stem, meaning))
 
     def of(self, word: str, after: str) -> _Said | None:
-        """Return what a word says, with the one after it or alone."""
+        """Return the meaning of a word, with the following one or alone."""
         said = None
         if word in self._begin_pairs:
             said = self._whole.get(f"{word}_{after}")
@@ -384,12 +385,12 @@ _QUANTITY: Final[_Words[bool]] = _Words((word, True) for word in _QUANTITIES.spl
 
 
 def unread(octets: int, messages: int, most: int) -> Estimate:
-    """Return what is expected of a query that is not read: its size, and no intent.
+    """Return the estimate for a query that is not read: by its size, without an intent.
 
     Args:
-        octets: bytes of its texts.
-        messages: how many there are.
-        most: how many tokens its answer may have.
+        octets: length of its texts in bytes.
+        messages: number of its messages.
+        most: largest number of tokens of its answer.
     """
     gain, prompt = GAIN[Intent.UNKNOWN], tokens_in(octets) + messages * MESSAGE_TOKENS
     return Estimate(
@@ -406,15 +407,15 @@ def unread(octets: int, messages: int, most: int) -> Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """What a text shows at first sight; read once for whatever judges by it.
+    """Superficial signs in a text, computed once for all estimators.
 
     Attributes:
-        request: what is asked, in small letters, of the text's two ends.
-        characters: how long the whole text is, without what says nothing.
-        words: how many the request has.
-        scores: how much its cues say for each intent.
+        request: the request within the text's two ends, in lowercase.
+        characters: length of the whole text, without courtesies.
+        words: number of words of the request.
+        scores: the weight of its cues for each intent.
         numbers: how many there are, as digits or in words.
-        hard_words: how many are of work that small models do badly.
+        hard_words: number of words of tasks that small models do badly.
         in_code: whether it looks like code.
         in_steps: whether it asks for several steps.
     """
@@ -430,13 +431,13 @@ class Signs:
 
     @property
     def shares(self) -> list[float]:
-        """What part of the cues speaks for each intent; the rest is what none told."""
+        """Share of the cues for each intent; the rest is without any cue."""
         whole = sum(self.scores.values()) + _DOUBT
         return [each / whole for each in self.scores.values()]
 
 
 def signs_of(text: str) -> Signs:
-    """Return what a text of any length shows."""
+    """Return the signs in a text of any length."""
     lowered = ends_of(text).lower()
     request = request_in(lowered)
     words = _WORD.findall(request)
@@ -461,8 +462,8 @@ def signs_of(text: str) -> Signs:
         word in _NUMBER_WORDS for word in words
     )
     if "%" in request or _times(_QUANTITY, pairs):
-        # "How many days has a leap year?" is known or not; with two numbers, or in many
-        # words, it is to be worked out.
+        # "How many days has a leap year?" is a question of fact; with two numbers, or
+        # with many words, it requires reasoning.
         summed = numbers > 1 or len(words) > _SUM_WORDS
         scores[Intent.REASONING if summed else Intent.QA] += 2.0
     elif lowered.rstrip().endswith("?") and len(words) <= _SHORT_QUESTION_WORDS:
@@ -471,7 +472,7 @@ def signs_of(text: str) -> Signs:
     scores[Intent.REASONING] += 2.0 * in_steps
     return Signs(
         request=request,
-        # Small letters may be more than the capitals were, as of a dotted I.
+        # Lowercase can be longer than uppercase, such as for a dotted I.
         characters=max(len(request), len(text) - len(lowered) + len(request)),
         words=len(words),
         scores=scores,
@@ -483,14 +484,14 @@ def signs_of(text: str) -> Signs:
 
 
 def expected_gain(chances: Sequence[float], signs: Signs) -> float:
-    """Return what a strong tier's answer is expected to be better by.
+    """Return the expected advantage of a strong tier's answer.
 
     Args:
-        chances: of each known intent; what is left of 1 is doubt.
-        signs: what the text shows.
+        chances: probability of each known intent; the rest, up to 1, is doubt.
+        signs: the signs in the text.
     """
     if not signs.words and not signs.in_code:
-        return 0.0  # signs and blanks alone ask for nothing
+        return 0.0  # punctuation and spaces alone ask for nothing
     size = signs.characters
     doubt = max(0.0, 1.0 - sum(chances))
     gain = 0.0
@@ -500,19 +501,19 @@ def expected_gain(chances: Sequence[float], signs: Signs) -> float:
     hard = chances[KNOWN.index(Intent.CODE)] + chances[KNOWN.index(Intent.REASONING)]
     gain += _GAIN_SIGN * (1.0 - hard) * (signs.in_code or signs.in_steps)
     gain += _GAIN_HARD_WORD * min(signs.hard_words, _MOST_HARD_WORDS) * (1.0 - hard)
-    # Smooth, and without a cliff: next to nothing at a page, nearly all at five.
+    # Smooth, without a threshold: almost nothing at one page, almost all at five.
     share = size**_LONG_SLOPE / (size**_LONG_SLOPE + _LONG_CHARACTERS**_LONG_SLOPE)
     return min(1.0, gain + _GAIN_LONG * share)
 
 
 def named_intent(chances: Sequence[float], threshold: float) -> tuple[Intent, float]:
-    """Return the intent that is likely enough to be named, and how likely it is.
+    """Return the intent if it is likely enough to be named, and its probability.
 
-    Routine intents count together: which of them it is matters little, and a short
-    request is often two of them ("which date is named here?").
+    Routine intents count together: the distinction between them matters little, and a
+    short request is often two of them ("which date is named here?").
 
     Args:
-        chances: of each known intent.
+        chances: probability of each known intent.
         threshold: the confidence from which one is named.
     """
     chance, best = max(zip(chances, KNOWN, strict=True), key=lambda each: each[0])
@@ -527,7 +528,7 @@ def named_intent(chances: Sequence[float], threshold: float) -> tuple[Intent, fl
 
 
 class RulesEstimator:
-    """Judges by cue words, length, marks of several steps and marks of code.
+    """Estimates by cue words, length, and signs of several steps and of code.
 
     Args:
         threshold: the confidence from which an intent is named.
@@ -537,13 +538,14 @@ class RulesEstimator:
         self._threshold = threshold
 
     def estimate(self, query_text: str, max_tokens: int) -> Estimate:
-        """Return what the rules expect."""
+        """Return the estimate by the rules."""
         signs, tokens = signs_of(query_text), prompt_tokens(query_text)
         return self.judge(signs, tokens, max_tokens)
 
     def judge(self, signs: Signs, tokens: int, max_tokens: int) -> Estimate:
-        """Return what the rules expect of a text that shows this, of so many tokens."""
-        # A lone weak cue ("what") is worth little; several for one intent much.
+        """Return the estimate by the rules, for these signs and number of tokens."""
+        # A single weak cue ("what") has little weight; several for one intent have
+        # much.
         shares = signs.shares
         intent, confidence = named_intent(shares, self._threshold)
         gain = expected_gain(shares, signs)
@@ -564,10 +566,10 @@ def _times(words: _Words[bool], pairs: Iterable[tuple[str, str]]) -> int:
 
 
 def _cues_of(pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[Intent, float]]:
-    """Yield the cues among words, those at either end with twice their weight."""
+    """Yield the cues among words; those near either end with twice their weight."""
     last = len(pairs) - _EDGE_WORDS
     for at, (word, after) in enumerate(pairs):
-        # Of a pair the second word says nothing alone.
+        # The second word of a pair has no meaning alone.
         if cue := _CUE.of(word, after):
             intent, weight = cue
             yield intent, weight * (2 if at < _EDGE_WORDS or at >= last else 1)

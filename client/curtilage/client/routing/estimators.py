@@ -1,4 +1,4 @@
-"""Which estimator a policy gets: the learned one, or the rules where numpy is missing.
+"""Selects the estimator: the learned one, or the rules if numpy is missing.
 
 This module reads the files that come with the package: the weights, and the thresholds.
 """
@@ -26,12 +26,12 @@ def open_estimator(
     Args:
         kind: the learned one, or the rules.
         threshold: the confidence from which an intent is named.
-        data: a file of weights of the operator's own; None takes the shipped one.
-        sha256: the digest that the policy gives for it.
+        data: the operator's own file of weights; None: the shipped one.
+        sha256: its digest, from the policy.
 
     Raises:
-        RouterModelError: the file of weights is not the one that was named, or broken.
-            The rules do not quietly take its place: somebody changed it.
+        RouterModelError: the file of weights does not match the digest, or is invalid.
+            The rules are not used instead, since somebody changed it.
     """
     if kind == "rules":
         return RulesEstimator(threshold)

@@ -1,6 +1,6 @@
-"""What an estimate rests on, in lines for people; no word of the text is in them.
+"""Explains an estimate in lines for people, without any word of the text.
 
-And what the operator's aim makes of the local model, before any question was asked.
+Also what the operator's aim means for the local model, before any question was asked.
 """
 
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ from curtilage.policy.decision.tiers import Permitted, TierKind
 
 _LEAST_SHARE = 0.05
 _ANY: Final = single_query("?")
-"""A question to read the aim's line of: of all that begin a conversation it is one."""
+"""A question for reading the aim's threshold, as the first of a conversation."""
 
 
 def explain_text(
     estimator: Estimator, text: str, max_tokens: int = 512
 ) -> tuple[str, ...]:
-    """Return what is expected of a text, and by what signs."""
+    """Return the estimate for a text, and the signs it is based on."""
     expected = estimator.estimate(text, max_tokens)
     seen = signs_of(text)
     cues = [
@@ -34,7 +34,7 @@ def explain_text(
         if share >= _LEAST_SHARE
     ]
     signs = ["code"] * seen.in_code + ["several steps"] * seen.in_steps
-    signs += [f"words of hard work: {seen.hard_words}"] * (seen.hard_words > 0)
+    signs += [f"hard-task words: {seen.hard_words}"] * (seen.hard_words > 0)
     read = "all of it"
     if len(text) > HEAD_CHARS + TAIL_CHARS:
         read = f"{HEAD_CHARS} characters and the last {TAIL_CHARS}, of {len(text)}"
@@ -53,7 +53,7 @@ def explain_text(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """What the operator's aim makes of the local model.
+    """What the operator's aim means for the local model.
 
     Attributes:
         solved: share of ordinary questions that the model solves, 0 to 1.
@@ -65,14 +65,14 @@ class Reach:
 
 
 def reach(router: Router, permitted: Permitted) -> Reach | None:
-    """Return what the aim makes of the local model.
+    """Return what the aim means for the local model.
 
-    None: no aim decides, an enclave or the local model is not permitted, or another
+    None: there is no aim, an enclave or the local model is not permitted, or another
     local tier is better than the model.
 
     Args:
         router: of the policy.
-        permitted: of a question that may be sent as it is.
+        permitted: for a question that may be sent as it is.
     """
     if router.plan.observe or not router.chooses(permitted):
         return None

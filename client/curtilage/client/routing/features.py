@@ -1,9 +1,9 @@
-"""A text as numbers: hashed pieces of it, and a few counts.
+"""Features of a text: hashed pieces of it, and a few counts.
 
-The same text makes the same numbers everywhere: what is hashed are octets, in whole
-numbers, by a hash of our own. Weights are learned for exactly these numbers; whoever
-changes one raises ``VERSION``, and older weights are refused. Needs numpy (extras
-``pii``, ``llm``).
+The same text has the same features on every machine: bytes are hashed, with integer
+arithmetic, by a hash function of our own. Weights are learned for exactly these
+features; any change of them must increase ``VERSION``, so that older weights are
+refused. Needs numpy (extras ``pii``, ``llm``).
 """
 
 import math
@@ -27,8 +27,8 @@ DENSE: Final = (
     *("cue classification", "cue extraction", "cue summarisation", "cue generation"),
     *("cue transform", "cue qa", "cue reasoning", "cue code"),
 )
-CUES: Final = 8  # of these, the last: for the intent; the gain is told without them
-_MOST_OCTETS: Final = 8192  # two ends of a text, in any script
+CUES: Final = 8  # the last ones: for the intent only; the gain does not use them
+_MOST_BYTES: Final = 8192  # two ends of a text, in any script
 _EDGE_WORDS: Final = 25
 _ALL: Final = (1 << 64) - 1
 _BASE: Final = 0xD6E8FEB86659FD93
@@ -38,8 +38,8 @@ Places = npt.NDArray[np.int64]
 _Octets = npt.NDArray[np.uint8]
 _Hashes = npt.NDArray[np.uint64]
 
-# Odd numbers without a pattern, one for each part of each kind of piece: so a word and
-# the same letters inside of another fall apart.
+# Random odd numbers, one for each part of each kind of piece, so that a word and the
+# same letters within another word get different hashes.
 _ODD: Final[_Hashes] = np.array(
     [
         (0x9E3779B97F4A7C15 * (2 * n + 1) + 0x632BE59BD9B4E019 * n * n) & _ALL | 1
@@ -55,14 +55,14 @@ _DROP: Final = np.uint64(64 - BUCKET_BITS)
 
 def _powers(base: int) -> _Hashes:
     values = [1]
-    for _ in range(_MOST_OCTETS):
+    for _ in range(_MOST_BYTES):
         values.append(values[-1] * base & _ALL)
     return np.array(values, dtype=np.uint64)
 
 
-# A word's hash is a sum over its octets, taken from sums over all before its ends:
-# (sum to its end - sum to its beginning) / base^beginning. Modulo 2^64 one can divide
-# by an odd number.
+# The hash of a word is a sum over its bytes, computed from prefix sums:
+# (sum to its end - sum to its beginning) / base^beginning. Odd numbers have an inverse
+# modulo 2^64.
 _POWERS: Final = _powers(_BASE)
 _INVERSE: Final = _powers(pow(_BASE, -1, 1 << 64))
 _IN_WORD: Final = np.array(
@@ -83,11 +83,11 @@ _SENTENCE_END: Final = re.compile(r"[.!?]")
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What is known of one text.
+    """The features of one text.
 
     Attributes:
-        places: the buckets that a piece fell into, ascending.
-        counts: log(1 + how often), for each of them.
+        places: the non-empty buckets, ascending.
+        counts: log(1 + number of pieces), for each of them.
         dense: the numbers that ``DENSE`` names.
     """
 
@@ -97,17 +97,17 @@ class Features:
 
 
 def features_of(text: str, signs: Signs | None = None) -> Features:
-    """Return the numbers of a text, of any length and content.
+    """Return the features of a text, of any length and content.
 
     Args:
         text: the text.
-        signs: what ``signs_of`` says of it, where that is known already.
+        signs: the result of ``signs_of``, if already known.
     """
     signs = signs_of(text) if signs is None else signs
     lowered = signs.request
-    # A lone surrogate is three octets like any other character of its size.
-    octets = lowered.encode("utf-8", "surrogatepass")[: _MOST_OCTETS - 2]
-    raw = np.frombuffer(b" " + octets + b" ", dtype=np.uint8)
+    # A lone surrogate becomes three bytes, like other characters of its size.
+    encoded = lowered.encode("utf-8", "surrogatepass")[: _MOST_BYTES - 2]
+    raw = np.frombuffer(b" " + encoded + b" ", dtype=np.uint8)
     edges = np.flatnonzero(np.diff(_IN_WORD[raw])) + 1
     begins, finishes = edges[::2], edges[1::2]
     words = _word_hashes(raw, begins, finishes)
@@ -141,7 +141,7 @@ def _word_hashes(raw: _Octets, begins: Places, finishes: Places) -> _Hashes:
 
 
 def _grams(raw: _Octets) -> list[_Hashes]:
-    """Return the hashes of every three, four and five octets."""
+    """Return the hashes of every three, four and five bytes."""
     wide = np.concatenate([raw, np.zeros(3, dtype=np.uint8)]).astype(np.uint64)
     three = wide[:-2] * _ODD[0] + wide[1:-1] * _ODD[1] + wide[2:] * _ODD[2]
     four = three[:-1] * _ODD[3] + wide[3:] * _ODD[4]
@@ -150,7 +150,7 @@ def _grams(raw: _Octets) -> list[_Hashes]:
 
 
 def _word_pieces(words: _Hashes) -> list[_Hashes]:
-    """Return the hashes of words, pairs of words, and words at either end."""
+    """Return the hashes of words, pairs of words, and words near either end."""
     return [
         words * _ODD[8],
         words[:-1] * _ODD[9] + words[1:] * _ODD[10],

@@ -1,8 +1,8 @@
-"""How a tier does: what was measured lately, and whether it is worth asking.
+"""How a tier performs: recent measurements, and whether it is worth asking.
 
-Pure: all times are arguments, milliseconds of any one clock that does not jump. No
-figure excludes a tier by being unknown: what was not measured yet is what the operator
-expects of it (``TierPriors``), and what was measured fades back to that.
+Pure: all times are arguments, milliseconds of any one monotonic clock. A missing
+measurement does not exclude a tier: the operator's expectations are used instead
+(``TierPriors``), and measurements decay towards them.
 """
 
 from collections import deque
@@ -19,35 +19,35 @@ from curtilage.policy.document.routing_plan import Breaker as BreakerSettings
 
 MOST_SAMPLES: Final = 32
 NEWER: Final = 0.9
-"""The weight of a sample against the next one: ten decide, so that a laptop which is
-throttled after eight runs shows within the next few."""
+"""Weight of a sample relative to the next one: about ten samples decide, so a laptop
+that is throttled after eight runs is noticed within the next few."""
 HALF_LIFE_MS: Final = 300_000.0
-"""In which a sample loses half its weight without any newer: a laptop cools down."""
+"""Time after which a sample has half its weight: a laptop cools down."""
 LONG_PROMPT: Final = 256
-"""Tokens from which the first text waits for reading more than for anything else."""
+"""Tokens from which the time to the first text is mostly that of reading."""
 ONE_PIECE: Final = 8
-"""Tokens that may come at once although they are written one by one."""
+"""Tokens that may arrive at once although they are generated one by one."""
 TYPICAL_TOKENS: Final = 200
-"""Of an answer, before one was timed."""
+"""Duration of an answer, before one was measured."""
 MIN_HOLD_MS: Final = 1_000.0
 MAX_HOLD_MS: Final = 10_000.0
-"""Who says 'later' may stand outside the seal, and need not be who should know."""
+"""Bound of a 'retry later': it may come from outside the seal, unauthenticated."""
 RATE_WINDOW_MS: Final = 60_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierPriors:
-    """What is expected of a tier before anything was measured.
+    """Expectations of a tier before anything was measured.
 
     Attributes:
         ttft_ms: from its turn to the first text of an answer to a short question.
-        tokens_per_s: at which it writes.
-        prompt_tokens_per_s: at which it reads a long question.
-        quality_permille: of a thousand ordinary questions, how many it solves.
-        cost_microusd_per_mtok: of a million tokens, read or written; at home energy.
-        setup_ms: until it can begin, where it is not ready: a model is loaded, a key
-            is fetched and its evidence verified.
-        parallel: questions that it answers side by side.
+        tokens_per_s: generation speed.
+        prompt_tokens_per_s: reading speed for a long question.
+        quality_permille: how many of a thousand ordinary questions it solves.
+        cost_microusd_per_mtok: of a million tokens, read or generated; locally, energy.
+        setup_ms: until it can begin, if it is not ready: loading a model, or fetching a
+            key and verifying its evidence.
+        parallel: number of questions answered in parallel.
     """
 
     ttft_ms: float
@@ -59,7 +59,7 @@ class TierPriors:
     parallel: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse what would be divided by."""
+        """Refuse zero for values used as divisors."""
         if min(self.tokens_per_s, self.prompt_tokens_per_s, self.parallel) <= 0:
             raise ValueError("a tier's speeds and places must be above 0")
 
@@ -73,7 +73,7 @@ PRIORS: Final[Mapping[TierKind, TierPriors]] = {
         cost_microusd_per_mtok=50_000,
         setup_ms=2_000,
     ),
-    TierKind.HOUSE: TierPriors(
+    TierKind.ON_PREMISES: TierPriors(
         ttft_ms=300,
         tokens_per_s=40,
         prompt_tokens_per_s=2_000,
@@ -91,16 +91,16 @@ PRIORS: Final[Mapping[TierKind, TierPriors]] = {
         parallel=8,
     ),
 }
-"""Of a tier of which the policy says nothing more."""
+"""Defaults, if the policy states nothing more about a tier."""
 
 
 @unique
 class Failure(StrEnum):
     """How an attempt failed; a closed set.
 
-    ``UNREACHABLE``: there was no connection, so that the next one would fail alike.
-    ``BROKEN``: no answer, a broken one or a late one. ``BUSY``: it said 'later'.
-    ``EVIDENCE``: its evidence was refused.
+    ``UNREACHABLE``: no connection, so the next attempt would fail as well. ``BROKEN``:
+    no answer, an invalid one or a late one. ``BUSY``: it said 'later'. ``EVIDENCE``:
+    its evidence was refused.
     """
 
     UNREACHABLE = "unreachable"
@@ -111,23 +111,23 @@ class Failure(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierView:
-    """What is known of a tier at one moment.
+    """The state of a tier at one moment.
 
     Attributes:
-        kind: what it is.
+        kind: its kind.
         available: it may be asked now.
         state: of its breaker.
-        quality_permille: of a thousand ordinary questions, how many it solves.
+        quality_permille: how many of a thousand ordinary questions it solves.
         cost_microusd_per_mtok: of a million tokens.
         setup_ms: until it could begin.
-        queue_ms: until it would be a new question's turn.
-        ttft_p50_ms: from the turn to the first text, of short questions.
-        ttft_p95_ms: the same, of one in twenty.
-        prompt_tokens_per_s: at which it reads long questions.
-        tokens_per_s: at which it writes.
-        tokens_per_s_p05: the same, of one answer in twenty.
+        queue_ms: until a new question's turn.
+        ttft_p50_ms: from the turn to the first text, for short questions; median.
+        ttft_p95_ms: the same, 95th percentile.
+        prompt_tokens_per_s: reading speed for long questions.
+        tokens_per_s: generation speed.
+        tokens_per_s_p05: the same, 5th percentile.
         rate_used: share of its rate limit that is used up; 0 without one.
-        strained: it would take what is short now: the battery, a metered network.
+        strained: it would use a scarce resource: the battery, a metered network.
         context_tokens: question and answer together; None: not known.
         period_ms: from one frame of an answer to the next; 0: no frames.
         first_bucket: frames of the shortest answer.
@@ -154,26 +154,27 @@ class TierView:
     buckets: int = 0
 
     def ttft_ms(self, prompt_tokens: int, *, slow: bool = False) -> float:
-        """Return when the first text is expected; ``slow``: of one in twenty."""
+        """Return the expected time of the first text; ``slow``: the slowest 5 %."""
         first = self.ttft_p95_ms if slow else self.ttft_p50_ms
         reading = 1000.0 * prompt_tokens / self.prompt_tokens_per_s
-        # Never both: the time to the first text of a short question is hardly reading,
-        # and of a long one hardly anything else.
+        # Either, not both: the time to the first text of a short question includes
+        # little reading, that of a long one little else.
         wait = self.setup_ms + self.queue_ms + max(first, reading)
         return -(-wait // self.period_ms) * self.period_ms if self.period_ms else wait
 
     def total_ms(
         self, prompt_tokens: int, answer_tokens: int, *, slow: bool = False
     ) -> float:
-        """Return when the end is expected; ``slow``: of one in twenty.
+        """Return the expected time of the end; ``slow``: the slowest 5 %.
 
-        In frames, the end comes with the last one of its bucket, where the receipt is.
+        With frames, the answer ends with the last one of its bucket, which has the
+        receipt.
         """
         speed = self.tokens_per_s_p05 if slow else self.tokens_per_s
         total = self.ttft_ms(prompt_tokens, slow=slow) + 1000.0 * answer_tokens / speed
         if not self.period_ms:
             return total
-        # Before the enclave has the question there are no frames.
+        # Frames only begin once the enclave has the question.
         before = self.setup_ms
         end = float(self.first_bucket * self.period_ms)
         for _ in range(1, self.buckets):
@@ -183,12 +184,12 @@ class TierView:
         return before + end
 
     def cost_microusd(self, prompt_tokens: int, answer_tokens: int) -> float:
-        """Return what an answer would cost."""
+        """Return the expected cost of an answer."""
         return (prompt_tokens + answer_tokens) * self.cost_microusd_per_mtok / 1e6
 
 
 class _Decaying:
-    """What was measured lately, newer of more weight; its quantiles."""
+    """Recent measurements, newer ones with more weight; and their quantiles."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, float]] = deque(maxlen=MOST_SAMPLES)
@@ -223,17 +224,17 @@ class _Decaying:
 
 @dataclass(slots=True, eq=False, weakref_slot=True, kw_only=True)
 class Attempt:
-    """One question to one tier, as its health follows it.
+    """One question to one tier, as recorded in the tier's health.
 
     Attributes:
         prompt_tokens: of the question.
         began_ms: when it began.
-        probe: it is the one that may try whether the tier is there again.
-        cold: a model had to be loaded for it, or a key to be verified.
-        queued: others were before it, and its turn is not known.
-        first_ms: when the first piece came.
+        probe: whether it is the one attempt that an open breaker lets pass.
+        cold: whether a model had to be loaded, or a key verified.
+        queued: others were before it, and the time of its turn is unknown.
+        first_ms: when the first piece arrived.
         last_ms: when the last one did.
-        over: its end was noted.
+        over: its end was recorded.
     """
 
     prompt_tokens: int
@@ -247,14 +248,14 @@ class Attempt:
 
 
 class TierHealth:
-    """What is known of one tier, as it changes.
+    """The health of one tier, as it changes.
 
     Args:
-        kind: what it is.
-        priors: what is expected of it; None: what is of its kind.
+        kind: its kind.
+        priors: expectations of it; None: those of its kind.
         breaker: when it is no longer asked.
         context_tokens: question and answer together; None: not known.
-        limit_per_min: questions that it takes in a minute; None: not known.
+        limit_per_min: questions per minute that it accepts; None: not known.
     """
 
     def __init__(
@@ -274,8 +275,8 @@ class TierHealth:
         self._begun_ms: deque[float] | None = (
             None if limit_per_min is None else deque(maxlen=limit_per_min)
         )
-        # Weakly: an attempt whose end nobody told, and that nobody holds any more, must
-        # not make the tier look busy for ever.
+        # Weakly: an attempt that was dropped without a recorded end must not make the
+        # tier look busy for ever.
         self._running: WeakSet[Attempt] = WeakSet()
         self._ttft_ms = _Decaying()
         self._prompt_tokens_per_s = _Decaying()
@@ -288,11 +289,11 @@ class TierHealth:
         self._strained = False
 
     def begin(self, now_ms: float, *, prompt_tokens: int) -> Attempt | None:
-        """Begin to ask it; None where it may not be asked now.
+        """Begin an attempt; None if it may not be asked now.
 
-        After a failure the next attempt that may be made is the only one until it ends.
-        It need not be a question: a key that is fetched shows as well that the tier is
-        there, and then nobody waits for what may be dead.
+        After a failure, the next attempt is the only one until it ends. It need not be
+        a question: fetching a key also shows whether the tier is reachable, and then no
+        question waits for an unreachable one.
         """
         if not self._may_be_asked(now_ms):
             return None
@@ -312,30 +313,30 @@ class TierHealth:
         return attempt
 
     def text(self, attempt: Attempt, now_ms: float) -> None:
-        """Note a piece of the answer."""
+        """Record a piece of the answer."""
         if attempt.first_ms is None:
             attempt.first_ms = now_ms
         attempt.last_ms = now_ms
 
     def finished(self, attempt: Attempt, now_ms: float, *, tokens: int = 0) -> None:
-        """Note a whole answer of so many tokens; without text, that it is there."""
+        """Record a whole answer with this many tokens; with 0, that it is reachable."""
         if not self._end(attempt):
             return
         self._breaker.succeeded(probe=attempt.probe)
         if attempt.first_ms is None:
             return
         if self._kind is not TierKind.ATTESTED:
-            self._ready_until_ms = inf  # what answered is loaded
-        # Not to the end: behind the last piece there are frames without text.
+            self._ready_until_ms = inf  # it answered, so its model is loaded
+        # Measured to the last piece: after it there are frames without text.
         writing_ms = attempt.last_ms - attempt.first_ms
         if writing_ms > 0:
             self._tokens_per_s.note(now_ms, 1000.0 * max(1, tokens - 1) / writing_ms)
         if attempt.cold or attempt.queued:
-            return  # the rest of its time says nothing of another's
+            return  # its remaining time says nothing about other answers
         self._took_ms.note(now_ms, now_ms - attempt.began_ms)
         first_ms = attempt.first_ms - attempt.began_ms
         if writing_ms == 0 and tokens > ONE_PIECE:
-            return  # it was not streamed, and its first piece came with the last
+            return  # it was not streamed: its first piece came with the last
         if attempt.prompt_tokens < LONG_PROMPT:
             self._ttft_ms.note(now_ms, first_ms)
         else:
@@ -350,20 +351,20 @@ class TierHealth:
         *,
         retry_after_ms: float = 0.0,
     ) -> None:
-        """Note that there was no answer, or no whole one.
+        """Record that there was no answer, or no complete one.
 
         Args:
-            attempt: which; that it ended already changes nothing.
-            now_ms: when.
-            failure: how.
-            retry_after_ms: of one that was busy, what it said.
+            attempt: the attempt; no effect if it has ended.
+            now_ms: the time.
+            failure: the kind of failure.
+            retry_after_ms: if it was busy, the time that it asked for.
         """
         if not self._end(attempt):
             return
         match failure:
             case Failure.BUSY:
-                # It lives. Whoever says 'later' may stand outside the seal, so that
-                # nobody can send a tier away for long.
+                # It is reachable. 'Later' may come from outside the seal, so its time
+                # is limited: no one on the way can exclude a tier for long.
                 hold_ms = min(max(retry_after_ms, MIN_HOLD_MS), MAX_HOLD_MS)
                 self._held_until_ms = max(self._held_until_ms, now_ms + hold_ms)
                 if attempt.probe:
@@ -377,7 +378,7 @@ class TierHealth:
                 self._breaker.failed(now_ms, probe=attempt.probe, dead=dead)
 
     def dropped(self, attempt: Attempt, now_ms: float) -> None:
-        """Note that the asker left, which says nothing about the tier."""
+        """Record that the attempt was abandoned, which says nothing about the tier."""
         if self._end(attempt) and attempt.probe:
             self._breaker.abandoned(now_ms)
 
@@ -389,14 +390,14 @@ class TierHealth:
         first_bucket: int = 0,
         buckets: int = 0,
     ) -> None:
-        """Note that it can begin at once: its model is loaded, its evidence verified.
+        """Record that it can begin at once: model loaded, evidence verified.
 
-        After evidence that was refused it opens the way again: only who verified other
-        evidence since may call this. Without such a call an attempt may bring some, one
-        at a time, as after any failure.
+        After refused evidence this makes the tier available again, so it may only be
+        called after other evidence was verified. Without such a call, attempts may
+        bring new evidence, one at a time, as after any failure.
 
         Args:
-            until_ms: when its evidence or its key expires.
+            until_ms: expiry of its evidence or its key.
             period_ms: from one frame of an answer to the next; 0: no frames.
             first_bucket: frames of the shortest answer.
             buckets: number of lengths, each twice the one before.
@@ -413,18 +414,18 @@ class TierHealth:
         on_battery: bool | None = None,
         metered: bool | None = None,
     ) -> None:
-        """Note what the system tells; None: it does not.
+        """Record the conditions that the system reports; None: unknown.
 
         Args:
-            on_battery: computing here empties it.
-            metered: what goes over the network is paid by its size.
+            on_battery: computing here drains the battery.
+            metered: network traffic is charged by volume.
         """
         self._strained = bool(
             on_battery if self._kind is TierKind.IN_PROCESS else metered
         )
 
     def view(self, now_ms: float) -> TierView:
-        """Return what is known of it now."""
+        """Return its current state."""
         priors = self._priors
         ttft_p50, ttft_p95 = self._ttft_ms.quantiles(
             now_ms, (0.5, 0.95), priors.ttft_ms
@@ -459,7 +460,7 @@ class TierHealth:
         )
 
     def left_alone_ms(self, now_ms: float) -> float | None:
-        """Return for how long it is not asked yet; None: it may be."""
+        """Return for how long it is not asked; None: it may be."""
         held_ms = self._held_until_ms - now_ms
         left_ms = max(held_ms, self._breaker.open_ms(now_ms) or 0.0)
         if self._begun_ms and self._rate_used(now_ms) >= 1:
@@ -467,7 +468,7 @@ class TierHealth:
         return left_ms if left_ms > 0 else None
 
     def _may_be_asked(self, now_ms: float) -> bool:
-        """Tell whether anything but the breaker is against it."""
+        """Return whether it may be asked, apart from the breaker."""
         return now_ms >= self._held_until_ms and self._rate_used(now_ms) < 1
 
     def _rate_used(self, now_ms: float) -> float:
@@ -479,8 +480,8 @@ class TierHealth:
         return len(begun) / begun.maxlen
 
     def _queue_ms(self, now_ms: float) -> float:
-        # With all places taken, so many must leave before a new one is served, and they
-        # leave evenly.
+        # With all places taken, this many must finish before a new one is served;
+        # assume that they finish at even intervals.
         places = self._priors.parallel
         ahead = len(self._running) - places + 1
         if ahead <= 0:
@@ -492,7 +493,7 @@ class TierHealth:
         return ahead * took_ms / places
 
     def _end(self, attempt: Attempt) -> bool:
-        """End an attempt; tells whether it had not ended."""
+        """End an attempt; return whether it had not ended yet."""
         self._running.discard(attempt)
         ended, attempt.over = attempt.over, True
         return not ended

@@ -1,11 +1,10 @@
-"""The learned estimator: linear heads over hashed pieces of a text.
+"""The learned estimator: linear heads over hashed features of a text.
 
-Reads one file of arrays, whose digest must be the expected one, with nothing in it that
-could run. A head counts only where the file says that its quality on texts held out of
-training was better than what it has to beat, by the lower bound of its interval; else
-the rules answer in its place. The shipped file names intents alone: its chances and the
-rules make the gain together. A gain of their own is what operators fit.
-Needs numpy.
+Reads one file of arrays, which must match the expected digest and contains nothing
+executable. A head is used only if, by the file, its quality on held-out texts exceeded
+the baseline by the lower bound of its interval; otherwise the rules are used instead.
+The shipped file only has intents: their probabilities and the rules determine the gain.
+Operators can fit a gain of their own (``route calibrate``). Needs numpy.
 """
 
 import io
@@ -41,19 +40,19 @@ from curtilage.client.routing.features import (
     features_of,
 )
 
-# Of the file that comes with this package; ``make train-router`` prints the next one.
+# Of the shipped file; ``make train-router`` prints the next one.
 SHIPPED_SHA256: Final = (
     "33a19d471ed0684a0bbd708816d0862835974a36374b00af94c045b5eb1fd122"
 )
 MAX_OCTETS: Final = 1_572_864
-HEADS: Final = len(KNOWN) + 1  # an intent each, then the gain
+HEADS: Final = len(KNOWN) + 1  # one for each intent, then the gain
 _MANY_THINGS_TOKENS: Final = 90
 _LONG_TOKENS: Final = (
-    2000  # from here a small model loses its way, from twice it surely
+    2000  # from here a small model's quality declines, up to twice as many
 )
 
-# What each intent adds to the learned gain, before both are put on one scale. Little to
-# read out or to sort is easy at home; many things at once are not.
+# Added to the learned gain for each intent, before both are normalised. Extracting or
+# sorting little is easy for a local model; many things at once are not.
 _PRIOR: Final[Mapping[Intent, float]] = {Intent.CODE: 1.0, Intent.REASONING: 1.0}
 _PRIOR_LONG_EXTRACTION: Final = 0.8
 _RULES_PART: Final = 0.5
@@ -64,23 +63,23 @@ _Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weights:
-    """What a file of weights holds; shapes by buckets ``B``, heads ``H``, dense ``D``.
+    """A file of weights, by shape: buckets ``B``, heads ``H``, dense features ``D``.
 
     Attributes:
         version: of the features that it was learned for.
-        rarity: ``[B]`` by which a bucket's counts are multiplied.
-        heads: ``[B, H]`` in steps of ``steps``.
+        rarity: ``[B]`` factors of the buckets' counts.
+        heads: ``[B, H]`` in units of ``steps``.
         steps: ``[H]``.
-        mean: ``[D]`` of the dense numbers; ``spread``: ``[D]``.
-        dense: ``[D, H]``; of the gain, those of cues are 0.
+        mean: ``[D]`` of the dense features; ``spread``: ``[D]``.
+        dense: ``[D, H]``; for the gain, those of cues are 0.
         bias: ``[H]``.
-        temperature: ``[1]`` by which the intents' logits are divided.
+        temperature: ``[1]`` divides the intents' logits.
         scale: ``[4]`` mean and spread of the learned gain, then of the prior.
-        curve: ``[4, K]`` of a score, ascending: the gain there, its interval's ends.
-        beats: ``[2, 2]`` lower bound of the held-out quality and what it must beat: of
-            the intents (share that is right, and that of the most common one); of the
-            gain (APGR and that of chance, or how much more than rules and length, and
-            0). Where the gain has not beaten it, its column may be of zeros.
+        curve: ``[4, K]`` scores, ascending; the gain there, and its interval's ends.
+        beats: ``[2, 2]`` lower bound of the held-out quality, and the baseline: for the
+            intents accuracy, and that of the most common one; for the gain APGR and
+            that of chance, or the difference to rules and length, and 0. If the gain
+            did not exceed it, its column may be zeros.
     """
 
     version: npt.NDArray[np.int32]
@@ -108,49 +107,49 @@ _SHAPES: Final[Mapping[str, tuple[tuple[int, ...], str]]] = {
     "bias": ((HEADS,), "float32"),
     "temperature": ((1,), "float32"),
     "scale": ((4,), "float32"),
-    "curve": ((4,), "float32"),  # and of any width
+    "curve": ((4,), "float32"),  # of any width
     "beats": ((2, 2), "float32"),
 }
 
 
 def load_weights(data: bytes, digest: str = SHIPPED_SHA256) -> Weights:
-    """Read a file of weights.
+    """Parse a file of weights.
 
     Args:
         data: the file.
-        digest: SHA-256 that it must have, hex.
+        digest: the expected SHA-256, hex.
 
     Raises:
-        RouterModelError: it has another digest, arrays or sizes, or other features.
+        RouterModelError: another digest, wrong arrays or sizes, or other features.
     """
     if len(data) > MAX_OCTETS or sha256(data).hexdigest() != digest.lower():
-        raise RouterModelError("the router's weights are not those that were named")
+        raise RouterModelError("the router's weights do not match the expected digest")
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as opened:
             arrays = {name: cast("_Array", opened[name]) for name in _SHAPES}
-    except Exception:  # noqa: BLE001 - zipfile, zlib and numpy raise what they like
+    except Exception:  # noqa: BLE001 - zipfile, zlib and numpy raise many types
         raise RouterModelError("the router's weights cannot be read") from None
     for name, (shape, kind) in _SHAPES.items():
         given = arrays[name]
         width = shape if name != "curve" else (*shape[:1], *given.shape[1:2])
         if given.shape != width or given.size == 0 or given.dtype.name != kind:
-            raise RouterModelError(f"the router's {name} has another size or kind")
+            raise RouterModelError(f"the router's {name} has a wrong size or type")
         if not np.isfinite(given).all():
-            raise RouterModelError(f"the router's {name} holds what is no number")
+            raise RouterModelError(f"the router's {name} contains NaN or infinity")
     weights = Weights(**arrays)
     if weights.version[0] != VERSION:
         raise RouterModelError("the router's weights are for other features")
     scales = (weights.spread, weights.temperature, weights.scale[1::2])
     if np.diff(weights.curve[0]).min(initial=1) <= 0 or np.hstack(scales).min() <= 0:
-        raise RouterModelError("the router's scales are none")
+        raise RouterModelError("the router's scales are invalid")
     return weights
 
 
 class NgramEstimator:
-    """Judges by rules and by learned weights, as far as these count.
+    """Estimates by rules and by learned weights, as far as these are used.
 
     Args:
-        weights: what was learned.
+        weights: the learned weights.
         threshold: the confidence from which an intent is named.
     """
 
@@ -165,7 +164,7 @@ class NgramEstimator:
         )
 
     def estimate(self, query_text: str, max_tokens: int) -> Estimate:
-        """Return what was learned, and what the rules say where that is not enough."""
+        """Return the learned estimate, completed by the rules."""
         signs, tokens = signs_of(query_text), prompt_tokens(query_text)
         ruled = self._rules.judge(signs, tokens, max_tokens)
         if not (self._knows_intent or self._knows_gain):
@@ -200,10 +199,10 @@ class NgramEstimator:
 
 
 def with_rules(chances: Floats, signs: Signs) -> Floats:
-    """Return how likely each intent is by the heads and by the cues together.
+    """Return the probability of each intent by the heads and the cues together.
 
-    What no cue says is as the heads have it. Learned from long tasks, the heads alone
-    are too unsure of short requests.
+    Without cues, the heads' probabilities are used. The heads alone, learned from long
+    tasks, are too uncertain about short requests.
     """
     shares = np.array(signs.shares, dtype=np.float32)
     ruled = shares + (1.0 - shares.sum()) * chances
@@ -226,13 +225,13 @@ def raw_scores(weights: Weights, features: Features) -> Floats:
 
 
 def even_dense(dense: Floats, mean: Floats, spread: Floats) -> Floats:
-    """Put dense numbers on one scale; none counts for more than four of its spreads."""
+    """Normalise dense features, each clamped to four of its spreads."""
     even: Floats = np.clip((dense - mean) / spread, -4, 4).astype(np.float32)
     return even
 
 
 def prior_of(chances: Floats, tokens: int) -> float:
-    """Return what a text's likely intents alone say of the gain."""
+    """Return the gain that a text's probable intents alone suggest."""
     prior = sum(
         _PRIOR.get(each, 0.0) * float(p) for each, p in zip(KNOWN, chances, strict=True)
     )
@@ -242,13 +241,13 @@ def prior_of(chances: Floats, tokens: int) -> float:
 
 
 def standard_gain(learned: float, prior: float, scale: Floats) -> float:
-    """Add learned gain and prior, each by its mean and spread."""
+    """Return the sum of learned gain and prior, each normalised."""
     mean, spread, prior_mean, prior_spread = map(float, scale)
     return (learned - mean) / spread + (prior - prior_mean) / prior_spread
 
 
 def chances_of(weights: Weights, raw: Floats) -> Floats:
-    """Return how likely each intent is, by the heads' scores."""
+    """Return the probability of each intent, by the heads' scores."""
     logits = raw[:-1] / weights.temperature[0]
     powers: Floats = np.exp(logits - logits.max())
     return cast("Floats", powers / powers.sum())

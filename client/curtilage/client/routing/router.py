@@ -1,8 +1,8 @@
-"""The router of one client: what it chooses for a query, and what it learns of tiers.
+"""The router of one client: chooses tiers for a query, and records how tiers perform.
 
-It holds no permission and opens no door. What it is given is the mask that the decision
-made; it returns an order of a part of it. It keeps figures of tiers and, of
-conversations, which tier answered last; no word of a query.
+It has no permission and opens no connection. Its input is the mask that the decision
+created; it returns an ordered subset of it. It stores figures about tiers and, for
+each conversation, the tier that answered last; no text of a query.
 """
 
 from collections import OrderedDict
@@ -71,14 +71,14 @@ from curtilage.policy.document.routing_plan import (
 MAX_CONVERSATIONS: Final = 4096
 LOOK_MS: Final = 30_000.0
 
-# What ends an attempt and says nothing of the tier: what this query or its data need,
-# or this machine's own disk. Everything else counts against it.
+# Failures that do not count against the tier: caused by this query, its data, or this
+# machine's own disk. All others do.
 _OF_THE_QUERY: Final = UNMET | {
     FailureReason.AUDIT_FAILED,
     FailureReason.DATE_REFUSED,
     FailureReason.DRAFT_REJECTED,
-    FailureReason.HOUSE_NO_LOGPROBS,
-    FailureReason.HOUSE_REFUSED,
+    FailureReason.ON_PREMISES_NO_LOGPROBS,
+    FailureReason.ON_PREMISES_REFUSED,
     FailureReason.LOCAL_TOO_LONG,
     FailureReason.NOT_PERMITTED,
     FailureReason.TOO_LARGE,
@@ -100,92 +100,93 @@ _FAILURES: Final[Mapping[FailureReason, Failure]] = {
     FailureReason.RELAY_DENIED: Failure.UNREACHABLE,
     FailureReason.ENCLAVE_UNREACHABLE: Failure.UNREACHABLE,
     FailureReason.MIRROR_UNREACHABLE: Failure.UNREACHABLE,
-    # Where nothing comes back, a question waits 15 seconds or more. So few of them in a
-    # row lie within a breaker's window, and the next one would wait as long.
+    # A question without a response waits 15 seconds or more. So few of them fit into a
+    # breaker's window that it would not open, and the next would wait as long.
     FailureReason.TIMEOUT: Failure.UNREACHABLE,
     FailureReason.ANSWER_LATE: Failure.UNREACHABLE,
-    FailureReason.HOUSE_LATE: Failure.UNREACHABLE,
+    FailureReason.ON_PREMISES_LATE: Failure.UNREACHABLE,
     FailureReason.LOCAL_OUT_OF_MEMORY: Failure.UNREACHABLE,
     FailureReason.LOCAL_UNAVAILABLE: Failure.UNREACHABLE,
-    FailureReason.HOUSE_BUSY: Failure.BUSY,
-    FailureReason.HOUSE_UNREACHABLE: Failure.UNREACHABLE,
-    FailureReason.HOUSE_UNTRUSTED: Failure.UNREACHABLE,
-    FailureReason.HOUSE_TLS_FAILED: Failure.UNREACHABLE,
-    FailureReason.HOUSE_DENIED: Failure.UNREACHABLE,
-    FailureReason.HOUSE_MODEL_MISSING: Failure.UNREACHABLE,
+    FailureReason.ON_PREMISES_BUSY: Failure.BUSY,
+    FailureReason.ON_PREMISES_UNREACHABLE: Failure.UNREACHABLE,
+    FailureReason.ON_PREMISES_UNTRUSTED: Failure.UNREACHABLE,
+    FailureReason.ON_PREMISES_TLS_FAILED: Failure.UNREACHABLE,
+    FailureReason.ON_PREMISES_DENIED: Failure.UNREACHABLE,
+    FailureReason.ON_PREMISES_MODEL_MISSING: Failure.UNREACHABLE,
 }
 
 
 REMEDIES: Final[Mapping[Refusal, str]] = {
-    Refusal.NO_PERMITTED_TIER: "no tier may answer such data: the policy demands one "
-    "that its rules keep it from",
-    Refusal.REQUIRED_UNMET: "it was required, and no other was asked: ask without "
-    "--require (`require`), or see to it that it can answer",
-    Refusal.HOME_UNAVAILABLE: "it was to be answered at home, and nothing at home may "
-    "or can: ask without --mode home (`mode`), or install a local model",
-    Refusal.UNAVAILABLE: "every tier that may answer fails just now: ask again in half "
+    Refusal.NO_PERMITTED_TIER: "the policy permits no tier: for such data it requires "
+    "one that its rules exclude",
+    Refusal.REQUIRED_UNMET: "this kind of tier was required, so no other was asked: "
+    "ask without --require (`require`), or make sure that it can answer",
+    Refusal.HOME_UNAVAILABLE: "a local answer was requested, and no local or "
+    "on-premises tier may or can answer: ask without --mode home (`mode`), or install "
+    "a local model",
+    Refusal.UNAVAILABLE: "every permitted tier is failing just now: try again in half "
     "a minute",
-    Refusal.CONTEXT_TOO_LONG: "it is longer than any tier takes that may answer: "
+    Refusal.CONTEXT_TOO_LONG: "it exceeds the context of every permitted tier: "
     "shorten it, or ask for a shorter answer (`max_tokens`)",
-    Refusal.COST_UNMEETABLE: "every tier that may answer costs more than `max_cost`: "
-    "allow more, or leave `max_cost` out",
-    Refusal.SLO_UNMEETABLE: "no tier that may answer is likely to keep `slo_ms`, which "
-    "`slo_hard` asks for: allow more time, or leave `slo_hard` out",
+    Refusal.COST_UNMEETABLE: "every permitted tier costs more than `max_cost`: "
+    "raise `max_cost`, or omit it",
+    Refusal.SLO_UNMEETABLE: "no permitted tier is likely to meet `slo_ms`, which "
+    "`slo_hard` requires: allow more time, or omit `slo_hard`",
 }
-"""Why nobody answers, and what to do."""
+"""Why no tier answers, and what to do."""
 
 
 UNFIT: Final[Mapping[Unfit, str]] = {
-    Unfit.NO_MODEL: "there is no local model that could write one",
+    Unfit.NO_MODEL: "there is no local model",
     Unfit.LOADING: "the local model is not loaded yet",
     Unfit.FEATURES: "the thresholds were certified by another version of Curtilage",
     Unfit.MODEL: "the thresholds were certified for another model",
     Unfit.TEMPLATE: "the thresholds were certified for another chat template",
 }
-"""Why no drafts are written, though the policy wants them."""
+"""Why no drafts are written although the policy enables them."""
 
 
 WHY_NOT: Final[Mapping[Denial, str]] = {
-    Denial.ROUTE: "the text may not leave as it stands",
+    Denial.ROUTE: "the text may not be sent as it is",
     Denial.NOT_TRUSTED: "the policy does not trust it with what was found",
-    Denial.CLASS: "the policy does not list it for texts of this class",
-    Denial.DEMAND: "the policy demands another place for what was found",
-    Denial.MODE: "the policy wants such tasks in the house alone",
-    Denial.REQUIRED: "another kind was required",
-    Denial.CONTEXT: "text and answer are longer than it takes",
-    Denial.SLO: "it would be too late",
+    Denial.CLASS: "the policy does not list it for queries of this class",
+    Denial.DEMAND: "the policy requires another tier for what was found",
+    Denial.MODE: "the policy keeps such tasks local or on premises",
+    Denial.REQUIRED: "another kind of tier was required",
+    Denial.CONTEXT: "question and answer exceed its context",
+    Denial.SLO: "it would probably miss the deadline",
     Denial.COST: "it would cost too much",
-    Denial.MISSING: "nothing is known of it",
+    Denial.MISSING: "its state is not known",
     Denial.UNAVAILABLE: "it cannot answer just now",
 }
-"""Why a tier may not answer, in words."""
+"""Why a tier may not or cannot answer."""
 
 
 CHOSEN: Final[Mapping[Reason, str]] = {
     Reason.ONLY_PERMITTED: "the policy permits no other",
-    Reason.EASY: "it is easy, and the answer there good enough",
-    Reason.HARD: "it is hard, and a better answer is worth it",
-    Reason.AIM: "by the aim and weights of the policy it comes first",
-    Reason.FASTER: "it is sooner there",
-    Reason.CHEAPER: "it is cheaper there",
-    Reason.REQUIRED: "it was required",
-    Reason.MODE: "it was asked for",
-    Reason.SLO: "another would be too late",
-    Reason.CONTEXT: "another takes nothing so long",
+    Reason.EASY: "the query is easy, and its answer there is good enough",
+    Reason.HARD: "the query is hard, and a better answer is worth the cost",
+    Reason.AIM: "preferred by the policy's aim and weights",
+    Reason.FASTER: "it is faster",
+    Reason.CHEAPER: "it is cheaper",
+    Reason.REQUIRED: "the request requires it",
+    Reason.MODE: "the request's mode prefers it",
+    Reason.SLO: "another would probably miss the deadline",
+    Reason.CONTEXT: "the query exceeds another tier's context",
     Reason.UNAVAILABLE: "another cannot answer just now",
-    Reason.PRIVATE_TIE: "another is as good, and less private",
-    Reason.OVERRIDE: "the policy wants it there",
+    Reason.PRIVATE_TIE: "another is as good, but less private",
+    Reason.OVERRIDE: "the policy prefers it for such tasks",
 }
-"""Why a tier was chosen, in words."""
+"""Why a tier was chosen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """What of this machine makes a tier dearer; None: the system does not tell.
+    """Conditions of this machine that affect the cost of a tier; None: unknown.
 
     Attributes:
-        on_battery: computing here empties a battery.
-        metered: what goes over the network is paid by volume.
+        on_battery: computing here drains a battery.
+        metered: network traffic is charged by volume.
     """
 
     on_battery: bool | None
@@ -194,11 +195,11 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Where a query is among ordinary ones, and where the operator's aim draws a line.
+    """The rank of a query among ordinary ones, and the rank that the aim sets.
 
     Attributes:
-        rank: share of ordinary queries that need a strong model less, 0 to 1.
-        line: up to which rank they are answered locally; None: the policy has no aim.
+        rank: share of ordinary queries with a smaller need of a strong model, 0 to 1.
+        line: rank up to which they are answered locally; None: the policy has no aim.
         bar: the need at that rank; None likewise.
     """
 
@@ -209,16 +210,16 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routed:
-    """What was chosen for one query.
+    """The choice for one query.
 
     Attributes:
         choice: the order, and why.
-        estimate: what was expected of the query.
-        standing: where it is among ordinary queries; None: nothing was to be chosen
-            between a local tier and an enclave.
-        fallback: why a tier that might have come before them is not asked, where its
-            last failure is known.
-        scale: what the estimate's gain means.
+        estimate: the estimate for the query.
+        standing: its rank; None: there was no choice between a local tier and an
+            enclave.
+        fallback: why a tier that might have been preferred is not asked, if its last
+            failure is known.
+        scale: the meaning of the estimate's gain.
     """
 
     choice: Choice
@@ -229,28 +230,27 @@ class Routed:
 
 
 class Router:
-    """Chooses among tiers, and remembers how they do.
+    """Chooses among tiers, and remembers how they perform.
 
     Attributes:
         plan: the policy's.
-        hedges: how often a second may be asked, since the first is late.
-        retries: how often one that said 'later' may be asked again.
+        hedges: budget for asking a second tier because the first is late.
+        retries: budget for asking a tier again that was busy.
 
     Args:
         plan: the policy's.
-        estimator: tells of a text what it asks for.
-        clock: the time in seconds, of any clock that does not jump.
-        home_tokens: tells how many tokens the home model takes, now; None: not known.
-        home_quality: of a thousand ordinary questions, how many the local model solves,
-            as it was measured; None: nobody did.
-        demonstrates: whether the local model only shows that the path works. What a
-            policy assumes of another model is not assumed of that one.
-        device: tells of the machine, now; None: nobody does.
-        thresholds: by which drafts of the home model are judged; None: the policy names
-            none.
-        shipped: those that are used instead where it names none.
-        running: tells the SHA-256 of the home model's file and of its chat template,
-            now; of the template None: it is not loaded yet; None: there is no model.
+        estimator: estimates what a text asks for.
+        clock: the time in seconds, of a monotonic clock.
+        home_tokens: returns the local model's current context; None: not known.
+        home_quality: returns how many of a thousand ordinary questions the local model
+            solves, as measured; None: not measured.
+        demonstrates: returns whether the local model is only a demonstration; what the
+            policy assumes of a local model is then not assumed of this one.
+        device: returns the machine's current conditions; None: not available.
+        thresholds: for judging drafts of the local model; None: the policy names none.
+        shipped: used instead if the policy names none.
+        running: returns the SHA-256 of the current local model's file and of its chat
+            template, which is None until it is loaded; None: there is no model.
     """
 
     def __init__(
@@ -270,7 +270,7 @@ class Router:
         self.plan = plan
         self.hedges = Budget(HEDGE_PERMILLE)
         self.retries = Budget(10 * plan.resilience.retry_budget_percent, reserve=1)
-        # Of a policy that wants no drafts, none are judged.
+        # If the policy disables drafts, none are judged.
         off = plan.speculation.mode is Speculating.OFF
         self._thresholds = None if off else thresholds
         self._shipped = () if off or thresholds is not None else tuple(shipped)
@@ -307,10 +307,10 @@ class Router:
         )
 
     def estimate(self, query: Query) -> Estimate:
-        """Return what is expected of a query; its last question says what it asks."""
+        """Return the estimate for a query; its last question determines the intent."""
         text = question_of(query)
         estimate = self._estimator.estimate(text, query.settings.max_tokens)
-        # All of it is read, also what was said before.
+        # All turns are read by the model, so all count as prompt tokens.
         whole = sum(
             prompt_tokens(each.content) + MESSAGE_TOKENS for each in query.messages
         )
@@ -319,13 +319,13 @@ class Router:
     def chooses(self, permitted: Permitted) -> bool:
         """Return whether there is a choice to make, for which the text is read.
 
-        There is none where the mask has one tier, as for whatever is kept local.
+        There is none if the mask has one tier, as for all that is kept local.
         """
         match permitted.tiers:
             case ():
                 return False
             case (tier,):
-                # Only what may leave: an intent may keep that from an enclave.
+                # An override may keep a query from an enclave although it may be sent.
                 wishes = self._settings.overrides.values()
                 only_home = Preference.ONLY_HOME in wishes
                 return only_home and tier.kind is TierKind.ATTESTED
@@ -335,18 +335,18 @@ class Router:
     def route(
         self, permitted: Permitted, query: Query, *, conversation: bytes
     ) -> Routed:
-        """Choose for one query, whose text is read for what it asks.
+        """Choose for one query, based on an estimate of its text.
 
         Args:
             permitted: the mask.
-            query: what is asked.
+            query: the query.
             conversation: its keyed digest, by which ``answered`` remembered the tier.
         """
         last = self._last_tier.get(conversation)
         return self._routed(permitted, self.estimate(query), query.options, last)
 
     def asked(self, routed: Routed) -> None:
-        """Count a query of this device among the ordinary ones.
+        """Count a query of this device in the ordinary traffic.
 
         Args:
             routed: what ``route`` returned.
@@ -357,7 +357,7 @@ class Router:
             self._ordinary(found).saw(need, tokens_of(found))
 
     def _ordinary(self, estimate: Estimate) -> Traffic:
-        """Return ordinary traffic, as the estimator at hand ranks it."""
+        """Return the ordinary traffic, ranked by the current estimator."""
         if self._traffic is None:
             self._traffic = traffic_of(estimate.source)
         return self._traffic
@@ -371,14 +371,14 @@ class Router:
         messages: int,
         most: int,
     ) -> Routed:
-        """Return the same where nothing is chosen; no word of the query comes here.
+        """Return the same if there is no choice; the query's text is not an argument.
 
         Args:
             permitted: the mask.
-            options: what its sender asks.
-            octets: bytes of the query's texts.
-            messages: how many there are.
-            most: how many tokens its answer may have.
+            options: the sender's options.
+            octets: length of the query's texts in bytes.
+            messages: number of its messages.
+            most: largest number of tokens of its answer.
         """
         return self._routed(permitted, unread(octets, messages, most), options, None)
 
@@ -393,8 +393,9 @@ class Router:
         pair = self._pair(permitted, views)
         scale = REFERENCE_SCALE
         if self.plan.estimator.artifact and pair is not None:
-            # An operator's own was learned between the operator's own two models: its
-            # gain is what is lost, whatever the policy says of their quality.
+            # An operator's own weights were learned between the operator's own two
+            # models: the gain is the actual loss, whatever quality the policy states
+            # for them.
             if self.plan.aim is None:
                 scale = Scale(pair.local, pair.strong)
             else:
@@ -431,7 +432,7 @@ class Router:
         scale: Scale,
         last: str | None,
     ) -> Standing | None:
-        """Return where a query is among ordinary ones; None: nothing is to choose."""
+        """Return the rank of a query; None: there is no choice to make."""
         if pair is None or estimate.source == "unread":
             return None
         traffic, aim = self._ordinary(estimate), self.plan.aim
@@ -439,7 +440,7 @@ class Router:
         if aim is None:
             return Standing(rank=rank)
         line = traffic.line(aim, pair, scale)
-        # A conversation changes tiers only where it is clearly beyond the line.
+        # A conversation changes tiers only if it is clearly beyond the line.
         if last is not None and last in views:
             away = views[last].kind is TierKind.ATTESTED
             shift = self._settings.hysteresis_permille / 1000
@@ -448,10 +449,10 @@ class Router:
 
     @staticmethod
     def _pair(permitted: Permitted, views: Mapping[str, TierView]) -> Pair | None:
-        """Return the two between which the aim's line is drawn; None: one is missing.
+        """Return the two tiers that the aim compares; None: one is missing.
 
         The best enclave of the mask, and the best local tier that can answer now: while
-        the usual one is out of order, what a weaker one loses is what counts.
+        the usual one is out of order, the loss is that of the weaker one.
         """
         known = [views[tier.id] for tier in permitted.tiers if tier.id in views]
         local = [each for each in known if each.kind is not TierKind.ATTESTED]
@@ -478,13 +479,13 @@ class Router:
         *,
         conversation: bytes,
     ) -> Speculation | None:
-        """Return the draft that is worth more than what was chosen; None: none is.
+        """Return a draft if it is worth more than the choice; None: it is not.
 
         Args:
-            allowed: the decision's permission to leave; None: there is none, and so
-                nobody to ask if a draft does not do.
+            allowed: the decision's permission to send; None: there is none, so a
+                rejected draft could not be escalated.
             routed: what ``route`` returned.
-            query: what was asked.
+            query: the query.
             conversation: as for ``route``.
         """
         thresholds = self._judge_of(routed.estimate.intent)
@@ -505,9 +506,9 @@ class Router:
         )
 
     def _kept(self, standing: Standing | None) -> bool:
-        """Return whether an aim of share or cost has a query answered locally.
+        """Return whether an aim of share or cost requires a local answer.
 
-        A draft of it might be sent after all, and the aim would be missed by as much.
+        With a draft it might still be sent, and the aim would be missed by that much.
         """
         aim = self.plan.aim
         if aim is None or aim.kind is AimKind.QUALITY_LOSS_PERMILLE:
@@ -517,13 +518,13 @@ class Router:
         return standing.rank <= standing.line
 
     def doubts(self, query: Query) -> Verifier | None:
-        """Return what judges an answer that is given locally since it must be.
+        """Return the verifier for an answer that has to be given locally.
 
-        None: of the model that runs it is not known which of its answers to such a
-        question are often wrong. Then nothing was read for it.
+        None: it is not known which answers of the current model to such a question are
+        often wrong. Then the text was not read.
 
         Args:
-            query: what is asked.
+            query: the query.
         """
         thresholds = self._thresholds
         if thresholds is None and any(
@@ -542,7 +543,7 @@ class Router:
         )
 
     def _judge_of(self, intent: Intent) -> Thresholds | None:
-        """Return what judges answers of the model that runs; None: nothing does."""
+        """Return the thresholds for the current model; None: there are none."""
         if self._thresholds is not None:
             return None if self.unfit() is not None else self._thresholds
         fit = (
@@ -553,12 +554,12 @@ class Router:
         return next(fit, None)
 
     def unfit(self, thresholds: Thresholds | None = None) -> Unfit | None:
-        """Return why drafts cannot be judged here, where the policy wants some.
+        """Return why drafts cannot be judged here although the policy enables them.
 
-        Asked anew for every query: the home model may be another one since.
+        Evaluated for every query: the local model may have changed.
 
         Args:
-            thresholds: by these; None: by those that the policy names.
+            thresholds: these; None: those that the policy names.
         """
         running, thresholds = self._running(), thresholds or self._thresholds
         if thresholds is None:
@@ -575,25 +576,25 @@ class Router:
 
     @property
     def certified(self) -> float | None:
-        """The share of bad ones among accepted drafts that is promised; None: none."""
+        """The certified error rate of accepted drafts; None: there is none."""
         shipped = (each.thresholds.alpha for each in self._shipped)
         own = self._thresholds
         return max(shipped, default=None) if own is None else own.alpha
 
     @property
     def judges(self) -> bool:
-        """Whether drafts of the model that runs can be judged."""
+        """Whether drafts of the current model can be judged."""
         judges = [each.thresholds for each in self._shipped]
         if self._thresholds is not None:
             judges = [self._thresholds]
         return any(self.unfit(each) is None for each in judges)
 
     def remedy(self, routed: Routed, require: Require | None = None) -> str:
-        """Say why nobody was chosen, and what to do; empty where somebody was.
+        """Return why no tier was chosen, and what to do; empty if one was chosen.
 
         Args:
             routed: what ``route`` returned.
-            require: what the query required; told is what stands against that kind.
+            require: the kind that the query required, to explain why it cannot answer.
         """
         refusal = routed.choice.refusal
         if refusal is None:
@@ -612,11 +613,11 @@ class Router:
         return required_unmet(why[0] if why else none)
 
     def price(self, tier: Tier) -> int:
-        """Return what a million tokens cost there, in millionths of a US dollar."""
+        """Return the price of a million tokens, in millionths of a US dollar."""
         return _priors(self.plan.tier(tier.id)).cost_microusd_per_mtok
 
     def views(self) -> dict[str, TierView]:
-        """Return what is known of each tier now."""
+        """Return the current view of each tier."""
         now_ms = self.now_ms()
         if self._device is not None and now_ms - self._looked_ms > LOOK_MS:
             self._looked_ms = now_ms
@@ -625,8 +626,8 @@ class Router:
                 each.note_device(on_battery=now.on_battery, metered=now.metered)
         for tier in self.plan.tiers:
             if tier.kind is TierKind.IN_PROCESS:
-                # Not once for all: memory may have been too short for the usual one,
-                # and another model may have taken over.
+                # Each time anew: if there was too little memory for the usual model,
+                # another may be running.
                 health = self._health[tier.id]
                 health.context_tokens = self._home_tokens()
                 measured = self._home_quality()
@@ -636,32 +637,32 @@ class Router:
         return {name: each.view(now_ms) for name, each in self._health.items()}
 
     def left_alone_s(self, tier: str) -> int | None:
-        """Return for how long a tier is left alone yet, by its id; None: it is not."""
+        """Return for how long a tier is not asked, by its id; None: it may be."""
         left_ms = self._health[tier].left_alone_ms(self.now_ms())
         return None if left_ms is None else ceil(left_ms / 1000)
 
     def begins_s(self, tier: Tier, estimate: Estimate) -> float:
-        """Return by when a tier's first text is due once it is its turn, at worst."""
+        """Return the latest time of a tier's first text after its turn, in seconds."""
         view = replace(self._health[tier.id].view(self.now_ms()), queue_ms=0.0)
         return view.ttft_ms(estimate.prompt_tokens, slow=True) / 1000
 
     def follow(self, tier: Tier, estimate: Estimate) -> "Following":
-        """Begin to ask a tier of the mask."""
+        """Begin an attempt at a tier of the mask."""
         health = self._health[tier.id]
         prompt = estimate.prompt_tokens
-        # None where it is to be left alone just now, and is asked all the same: there
-        # is no other.
+        # None if the breaker is open: the tier is asked nevertheless, since there is no
+        # other.
         attempt = health.begin(self.now_ms(), prompt_tokens=prompt)
         return Following(self, tier.id, health, attempt)
 
     def probes(self, *, first: bool = False) -> Iterator["Following"]:
-        """Yield an attempt at each enclave that failed and may be there again.
+        """Yield an attempt at each enclave that failed and may be reachable again.
 
-        It is to be made beside the questions, by one that is none: what may be dead
-        keeps nobody waiting. While it runs, the tier is left alone.
+        These are made in the background and not by a question, so that no question
+        waits for an unreachable enclave. Meanwhile the tier is not asked.
 
         Args:
-            first: also at one that has not failed, since nothing is known of it yet.
+            first: also at an enclave that has not failed, as nothing is known yet.
         """
         for tier in self.plan.tiers:
             if tier.kind is not TierKind.ATTESTED:
@@ -675,14 +676,14 @@ class Router:
                     yield Following(self, tier.id, health, attempt)
 
     def answered(self, conversation: bytes, tier: str) -> None:
-        """Remember who answered in a conversation: another costs something."""
+        """Remember the tier that answered in a conversation; switching has a cost."""
         self._last_tier[conversation] = tier
         self._last_tier.move_to_end(conversation)
         if len(self._last_tier) > MAX_CONVERSATIONS:
             self._last_tier.popitem(last=False)
 
     def failed(self, tier: str, reason: FailureReason | None) -> None:
-        """Remember why a tier failed last, by its id; None: it did not."""
+        """Remember a tier's last failure, by its id; None: it succeeded."""
         if reason is None:
             self._last_failure.pop(tier, None)
         else:
@@ -697,11 +698,11 @@ class Router:
         first_bucket: int,
         buckets: int,
     ) -> None:
-        """Note that an enclave can begin at once; see ``TierHealth.ready``.
+        """Record that an enclave can begin at once; see ``TierHealth.ready``.
 
         Args:
             tier: the enclave.
-            life_s: for how long its key is in force.
+            life_s: remaining validity of its key.
             period_ms: from one frame of an answer to the next.
             first_bucket: frames of the shortest answer.
             buckets: number of lengths.
@@ -719,10 +720,10 @@ class Router:
 
 
 class Following:
-    """One attempt at one tier: what comes of it is noted in the tier's figures.
+    """One attempt at one tier; its result is recorded in the tier's figures.
 
-    As a context manager: it notes the failure that goes through it, and whoever leaves
-    without an end has said nothing of the tier.
+    As a context manager, it records an exception as a failure; leaving the block before
+    the end of the answer records nothing.
     """
 
     def __init__(
@@ -743,7 +744,7 @@ class Following:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Note how it ended."""
+        """Record how it ended."""
         now_ms = self._router.now_ms()
         if isinstance(error, AnswererError) and error.reason not in _OF_THE_QUERY:
             self._router.failed(self._tier, error.reason)
@@ -754,16 +755,16 @@ class Following:
                     self._attempt, now_ms, failure, retry_after_ms=later_ms
                 )
         elif self._attempt is not None:
-            self._health.dropped(self._attempt, now_ms)  # unless it has ended
+            self._health.dropped(self._attempt, now_ms)  # no effect if it has ended
 
     def there(self) -> None:
-        """Note that it is there, though it answered nothing."""
+        """Record that the tier is reachable, although it answered nothing."""
         self._router.failed(self._tier, None)
         if self._attempt is not None:
             self._health.finished(self._attempt, self._router.now_ms())
 
     def saw(self, event: AnswerEvent) -> None:
-        """Note an event of the answer."""
+        """Record an event of the answer."""
         now_ms = self._router.now_ms()
         if isinstance(event, Finished):
             self._router.failed(self._tier, None)
@@ -775,19 +776,19 @@ class Following:
 
 
 def question_of(query: Query) -> str:
-    """Return the last turn of its sender; empty where there is none."""
+    """Return the last turn of the user; empty if there is none."""
     turns = (each for each in reversed(query.messages) if each.role == "user")
     asked = next(turns, None)
     return "" if asked is None else asked.content
 
 
 def required_unmet(why: str) -> str:
-    """Say why the only one that might answer did not, and what to do."""
+    """Return why the only permitted tier did not answer, and what to do."""
     return f"{why}; {REMEDIES[Refusal.REQUIRED_UNMET]}"
 
 
 def _priors(tier: TierPlan) -> TierPriors:
-    """Return what the policy expects of a tier; of its kind, what it leaves open."""
+    """Return the policy's expectations of a tier, completed by those of its kind."""
     said = {k: v for k, v in asdict(tier.priors).items() if v is not None}
     if tier.cost_microusd_per_mtok:
         said["cost_microusd_per_mtok"] = tier.cost_microusd_per_mtok

@@ -1,11 +1,11 @@
-"""Whether to let the home model write while it is not yet known that it will do.
+"""Speculation: whether the local model writes a draft before its quality is known.
 
-Pure. The draft starts at once; a verifier accepts it, or the enclave is asked. That is
-worth its cost where drafts are often accepted and the enclave's answer is dear or late.
+Pure. The draft starts at once; a verifier accepts it, or the enclave is asked. This is
+worth its cost if drafts are often accepted and the enclave is expensive or slow.
 
-What may not leave cannot be escalated: a ``Speculation`` holds the permission to leave
-itself, ``Allowed``, which only the decision makes, and refuses one of a class that is
-more private than internal. There is none for what must stay.
+A query that must be kept local cannot be escalated: a ``Speculation`` contains an
+``Allowed``, which only the decision creates, and refuses one for a class more private
+than internal.
 """
 
 from collections.abc import Mapping
@@ -32,25 +32,25 @@ from curtilage.policy.decision.tiers import RoutingClass, Tier, TierKind
 from curtilage.policy.document.routing_plan import Speculating, SpeculationPlan
 
 SPECULATIVE: Final = frozenset({RoutingClass.PUBLIC, RoutingClass.INTERNAL})
-"""A draft that is discarded tells the enclave that a question was hard, and an observer
-that there was a delay. Of more private classes it is told neither."""
+"""A rejected draft reveals to the enclave that a question was hard, and to an observer
+that there was a delay. For more private classes, neither may be revealed."""
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speculation:
-    """A draft at home, and where its question goes if the draft does not do.
+    """A local draft, and the enclave that is asked if the draft is rejected.
 
     Attributes:
         draft: the local model.
         escalation: an enclave.
         allowed: the permission to ask it.
-        thresholds: by which the draft is judged.
-        race: whether the enclave is asked at once, beside the draft.
-        utility: what it is expected to be worth, beside an answer of the local model.
+        thresholds: for judging the draft.
+        race: whether the enclave is asked at once, in parallel with the draft.
+        utility: its expected utility, relative to a free answer of the local model.
 
     Raises:
-        TypeError: ``allowed`` was not made by a decision.
+        TypeError: ``allowed`` was not created by a decision.
         ValueError: it does not permit this.
     """
 
@@ -62,7 +62,7 @@ class Speculation:
     utility: float
 
     def __post_init__(self) -> None:
-        """Refuse what may not be."""
+        """Refuse an impermissible combination."""
         allowed = require_allowed(self.allowed)
         if (
             allowed.routing_class not in SPECULATIVE
@@ -70,10 +70,10 @@ class Speculation:
             or self.escalation.kind is not TierKind.ATTESTED
             or self.draft.kind is not TierKind.IN_PROCESS
         ):
-            raise ValueError("a query of this class, or such a tier, has no drafts")
+            raise ValueError("no drafts for a query of this class, or with such a tier")
 
     def verifier(self, question: str) -> Verifier:
-        """Return what judges the draft.
+        """Return the verifier for the draft.
 
         Args:
             question: the last turn of its sender.
@@ -97,19 +97,19 @@ def wanted(
     scale: Scale = REFERENCE_SCALE,
     bar: float | None = None,
 ) -> Speculation | None:
-    """Return the speculation that is worth more than what was chosen; None: none is.
+    """Return a speculation if it is worth more than the choice; None: it is not.
 
     Args:
-        allowed: the decision's permission to leave; None: there is none.
-        choice: of the tiers that are permitted and can answer.
-        views: as for ``choose``, and so are the next three.
-        estimate: what is expected of the query.
-        options: what its sender asks.
-        settings: what things are worth.
-        plan: what the policy says of speculation.
-        thresholds: certified for the model that runs; None: nothing is.
-        last: the tier that answered in the conversation before; None: none did.
-        scale: what the estimate's gain means.
+        allowed: the decision's permission to send; None: there is none.
+        choice: among the tiers that are permitted and can answer.
+        views: as for ``choose``, as are the next three.
+        estimate: the estimate for the query.
+        options: the sender's options.
+        settings: the weights.
+        plan: the policy's settings for speculation.
+        thresholds: certified for the current model; None: there are none.
+        last: the tier that answered last in the conversation; None: none did.
+        scale: the meaning of the estimate's gain.
         bar: the need from which an enclave is asked; None: the policy has no aim.
     """
     if (
@@ -117,7 +117,7 @@ def wanted(
         or thresholds is None
         or plan.mode is Speculating.OFF
         or allowed.routing_class not in SPECULATIVE & plan.classes
-        # Where somebody said who is to answer, nobody else is asked on suspicion.
+        # If a tier was asked for explicitly, no other is asked speculatively.
         or options.mode is not Mode.AUTO
         or options.require is not None
         or estimate.intent in settings.overrides
@@ -137,7 +137,7 @@ def wanted(
     )
     late = _times_on(views[draft.id], views[escalation.id], estimate, race=race)
     first_ms, total_ms = late[-1]
-    # What is asked of one after the other takes as long as both.
+    # The deadline and the cost limit apply to both attempts together.
     if options.slo_hard and (
         first_ms > (options.ttft_ms or inf) or total_ms > (options.total_ms or inf)
     ):
@@ -156,24 +156,24 @@ def wanted(
         solved_by(views[tier.id], estimate.gain, scale) for tier in (draft, escalation)
     )
     gain = better - solved
-    # What the aim asks of a gain before a question is sent.
+    # The part of the gain that the aim requires before a question is sent.
     price = 0.0
     if bar is not None:
         price = gain - scale.gain_of(1.0) * (scale.need(estimate.gain) - bar)
     if estimate.gain < HARD_GAIN:
-        # At such questions the local model was counted to fail so often, and no other
-        # adds more. What was found hard is not what was graded.
+        # The local model's error rate on such questions was measured, so no other model
+        # can add more. The measurement did not cover questions estimated as hard.
         gain = min(gain, 1 - good)
     alone = -local.taken
     sent = gain - price - away.taken
-    # All three beside an answer of the local model that costs nothing.
+    # All three are relative to a free answer of the local model.
     drafted = (
         keeps * (kept_good - good)
         + goes * (gain - price)
         - keeps * local.latency
         - goes * lateness(late, options, settings)
-        # Of a race both are paid: what was asked of the enclave is computed to its end,
-        # and drained, whoever answered.
+        # In a race both are paid for: the enclave computes its answer to the end, and
+        # it is drained, whichever answers.
         - local.cost - (1 if race else goes) * away.cost
         - keeps * (local.risk + local.switch) - goes * (away.risk + away.switch)
     )  # fmt: skip
@@ -189,15 +189,15 @@ def wanted(
 def _times_on(
     home: TierView, away: TierView, estimate: Estimate, *, race: bool
 ) -> list[tuple[float, float]]:
-    """Return when an answer begins and ends whose draft was rejected, in ms.
+    """Return when an answer begins and ends if the draft was rejected, in ms.
 
-    Usually, and at worst.
+    The typical times, then the slow ones.
     """
     prompt, answer = estimate.prompt_tokens, estimate.answer_tokens
     times: list[tuple[float, float]] = []
     for slow in (False, True):
         speed = home.tokens_per_s_p05 if slow else home.tokens_per_s
-        # Most are rejected at the last look before the end, or at the end itself.
+        # Most are rejected at the last look before the end, or at the end.
         drafted = 1000 * min(answer, LOOKS[-1]) / speed
         lost = 0.0 if race else home.ttft_ms(prompt, slow=slow) + drafted
         times.append(

@@ -1,10 +1,10 @@
-"""The file of a certified threshold: of one model, for one way to look at its answers.
+"""Certified thresholds: the file format, for one model and one set of features.
 
-Values and bytes; nothing is opened here. What it promises holds for the drafts of
-exactly the model, template and features that were graded. For any other it is refused,
-and then nothing is drafted: a threshold without its promise is worse than none.
+Values and bytes; nothing is opened here. The certificate is valid only for the graded
+combination of model, template and features. With any other, the file is refused and no
+drafts are written: a threshold without a valid certificate is worse than none.
 
-Thresholds of models of the catalogue come with Curtilage, each for one intent.
+Thresholds for models of the catalogue come with Curtilage, each for one intent.
 """
 
 import json
@@ -22,13 +22,13 @@ from curtilage.client.routing.verifier import LOOKS, Head
 VERSION: Final = 1
 MAX_BYTES: Final = 1 << 18
 OFTEN: Final = 0.25
-"""From such a share of bad ones on, answers of a kind are said to be often wrong."""
+"""Share of bad answers from which a kind of question counts as often wrong."""
 _ROUNDED: Final = 1e-4
 
 
 @unique
 class Unfit(StrEnum):
-    """Why a file's promise does not hold here; a closed set, safe to tell."""
+    """Why a certificate is not valid here; a closed set, safe to show."""
 
     NO_MODEL = "no_model"
     LOADING = "loading"
@@ -39,26 +39,26 @@ class Unfit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """What was certified of one model's drafts.
+    """A certificate for the drafts of one model.
 
     Attributes:
-        model_sha256: digest of the model's file, hex; so also of its quantisation.
+        model_sha256: digest of the model's file, hex; it also fixes the quantisation.
         template_sha256: digest of its chat template, hex.
-        features_sha256: which numbers the heads were learned for.
+        features_sha256: identifies the features that the heads were learned for.
         quantisation: as the file names it, for people.
-        alpha: at most so many of what is accepted are bad,
-        delta: but for this probability that the sample was lucky.
-        grid: the shares that were looked at, fixed before.
-        share: the one that was chosen.
+        alpha: upper bound of the error rate among accepted drafts,
+        delta: and the probability that the sample was unrepresentative.
+        grid: the candidate shares, fixed in advance.
+        share: the chosen one.
         threshold: a draft with a larger score is accepted.
-        graded: how many answers were judged,
-        bad: how many of them were bad,
-        accepted: how many lay above the threshold,
-        errors: and how many of those were bad.
+        graded: number of answers judged,
+        bad: of these, the bad ones,
+        accepted: those above the threshold,
+        errors: and the bad ones among these.
         heads: one for each look, and one for the end.
 
     Raises:
-        ConfigError: the numbers do not bear out what they promise.
+        ConfigError: the numbers do not support the certificate.
     """
 
     model_sha256: str
@@ -77,7 +77,7 @@ class Thresholds:
     heads: tuple[Head, ...] = field(repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse a promise that its own counts do not keep."""
+        """Refuse a certificate that its own counts do not support."""
         shares = (self.alpha, self.delta, *self.grid)
         if (
             not all(0 < each <= 1 for each in shares)
@@ -87,30 +87,30 @@ class Thresholds:
             or not self.errors <= self.bad <= self.graded
             or not self.accepted
             or len(self.heads) != len(LOOKS) + 1
-            # Whoever writes a smaller number by hand gets no threshold for it.
+            # A smaller number written by hand does not lower the threshold.
             or self.upper > self.alpha
         ):
             raise ConfigError("thresholds: the numbers do not certify the threshold")
 
     @property
     def upper(self) -> float:
-        """The bound of the error rate among what is accepted."""
+        """Upper bound of the error rate among accepted drafts."""
         delta = self.delta / len(self.grid)
         return upper_bound(self.errors, self.accepted, delta)
 
     @property
     def accepts(self) -> float:
-        """The share of drafts that is accepted, as counted."""
+        """Share of drafts that are accepted, as counted."""
         return self.accepted / self.graded
 
     @property
     def warns(self) -> bool:
-        """Whether what lies below the threshold was counted to be often bad."""
+        """Whether answers below the threshold were often bad, as counted."""
         rejected = self.graded - self.accepted
         return rejected > 0 and self.bad - self.errors >= OFTEN * rejected
 
     def unfit(self, *, model_sha256: str, template_sha256: str) -> Unfit | None:
-        """Return why it does not hold for the model that runs; None where it does."""
+        """Return why it is not valid for the current model; None if it is."""
         if self.features_sha256 != FEATURES_SHA256:
             return Unfit.FEATURES
         if self.model_sha256 != model_sha256.lower():
@@ -125,10 +125,10 @@ class Shipped:
     """Thresholds that come with Curtilage.
 
     Attributes:
-        intent: of which questions.
-        made_of: the set whose questions were answered.
-        date: the day on which they were.
-        thresholds: what was certified.
+        intent: of the questions that they are for.
+        made_of: the set of questions that were answered.
+        date: when they were answered.
+        thresholds: the certificate.
     """
 
     intent: Intent
@@ -138,22 +138,23 @@ class Shipped:
 
 
 def packed(thresholds: Thresholds) -> bytes:
-    """Return the file."""
-    told = {"version": VERSION, **asdict(thresholds)}
-    return json.dumps(told, indent=1, sort_keys=True, allow_nan=False).encode() + b"\n"
+    """Return the content of the file."""
+    fields = {"version": VERSION, **asdict(thresholds)}
+    encoded = json.dumps(fields, indent=1, sort_keys=True, allow_nan=False)
+    return encoded.encode() + b"\n"
 
 
 def read_thresholds(data: bytes) -> Thresholds:
-    """Read a file, strictly.
+    """Parse a file, strictly.
 
     Raises:
-        ConfigError: it is none, or promises what its counts do not bear out.
+        ConfigError: it is not such a file, or its counts do not support it.
     """
     try:
-        told: object = json.loads(data[: MAX_BYTES + 1])
+        parsed: object = json.loads(data[: MAX_BYTES + 1])
     except (ValueError, RecursionError):
-        told = None
-    values = cast("dict[str, Any]", told) if isinstance(told, dict) else {}
+        parsed = None
+    values = cast("dict[str, Any]", parsed) if isinstance(parsed, dict) else {}
     if values.pop("version", None) != VERSION:
         raise _not_one()
     kinds = {each.name: each.type for each in fields(Thresholds)}
@@ -162,7 +163,7 @@ def read_thresholds(data: bytes) -> Thresholds:
     grid = _numbers(values.pop("grid"))
     heads = tuple(map(_head, _list_of(values.pop("heads"), dict)))
     for name, value in values.items():
-        # By type itself: for Python a true is a number.
+        # The exact type: in Python, ``True`` is an ``int``.
         if type(value) is not kinds[name] and (type(value), kinds[name]) != (
             int,
             float,
@@ -172,16 +173,16 @@ def read_thresholds(data: bytes) -> Thresholds:
 
 
 def read_shipped(data: bytes) -> tuple[Shipped, ...]:
-    """Read the file of the thresholds that come with Curtilage, strictly.
+    """Parse the file of the thresholds that come with Curtilage, strictly.
 
     Raises:
-        ConfigError: it is none, or says what its counts do not bear out.
+        ConfigError: it is not such a file, or its counts do not support it.
     """
     try:
-        told: object = json.loads(data)
+        parsed: object = json.loads(data)
     except (ValueError, RecursionError):
-        told = None
-    values = cast("dict[str, Any]", told) if isinstance(told, dict) else {}
+        parsed = None
+    values = cast("dict[str, Any]", parsed) if isinstance(parsed, dict) else {}
     if values.keys() != {"version", "drafts"} or values["version"] != VERSION:
         raise _not_one()
     return tuple(map(_shipped, _list_of(values["drafts"], dict)))
@@ -196,7 +197,7 @@ def _shipped(value: Mapping[str, Any]) -> Shipped:
         said = _numbers([value["accepted"], value["upper"]])
     except ValueError:
         raise _not_one() from None
-    # For people, so that they need not reckon; and so it must be right.
+    # Redundant, for human readers; so it must be correct.
     counted = (thresholds.accepts, thresholds.upper)
     if any(abs(a - b) > _ROUNDED for a, b in zip(said, counted, strict=True)):
         raise ConfigError("thresholds: the numbers do not certify the threshold")
@@ -234,5 +235,5 @@ def _list_of(value: object, *kinds: type) -> list[Any]:
 
 def _not_one() -> ConfigError:
     return ConfigError(
-        "thresholds: no file of `curtilage route certify`, or of another version"
+        "thresholds: not a file of `curtilage route certify`, or of another version"
     )

@@ -1,14 +1,14 @@
-"""The trace: one line for each query, of which no word can be told.
+"""The trace: one content-free line for each query.
 
-What somebody needs who wants to know whether routing pays, and no more: what kind of
-task it was, which tiers might have answered, which one did and why, and how long that
-took. Everything is a word of a closed set, a name of the policy's, or a class of sizes
-or times (``length_class``, ``token_class``, ``time_class``): no text, no digest of one,
-no exact length, no identifier by which two lines could be joined.
+It shows whether routing pays off, and nothing more: the kind of task, the permitted
+tiers, which one answered and why, and how long it took. Every value is a word of a
+closed set, a name from the policy, or a class of sizes or times (``length_class``,
+``token_class``, ``time_class``). It contains no text, no digest of one, no exact
+length, and no identifier that could link two lines.
 
-The file is JSON Lines, for its owner alone, and bounded: at ``MAX_BYTES`` it becomes
-``NAME.1``, and what was there before is gone. Reading is strict, and so is writing: a
-line that holds anything else cannot be made.
+The file is JSON Lines, readable by its owner only, and bounded: at ``MAX_BYTES`` it is
+renamed to ``NAME.1``, which replaces the previous one. Reading and writing are strict:
+a line with any other value cannot be created.
 """
 
 import errno
@@ -34,7 +34,7 @@ from curtilage.policy.decision.tiers import RoutingClass
 
 VERSION: Final = 1
 TRACE_NAME: Final = "routing.jsonl"
-"""Of a user's own trace, in the client's ``state_folder``."""
+"""Name of a user's own trace, in the client's ``state_folder``."""
 MAX_BYTES: Final = 16 * 1024 * 1024
 MAX_LINE_BYTES: Final = 8192
 LENGTHS: Final = tuple(4**power for power in range(3, 13))  # 64 to 16 Mi characters
@@ -53,10 +53,10 @@ _MOST_WORDS: Final = 128
 class TraceOutcome(StrEnum):
     """How a query ended; a closed set.
 
-    ``ANSWERED``: in full. ``INCOMPLETE``: an answer began and was cut. ``REFUSED``: it
-    had none. ``GRADED``: no query, but somebody's later word on an answer; the line
-    repeats the tier, the intent and the routing class that the answer had, and nothing
-    else of it (``TraceLine.graded``).
+    ``ANSWERED``: complete. ``INCOMPLETE``: an answer began and was cut. ``REFUSED``:
+    no answer. ``GRADED``: not a query, but later feedback on an answer; the line
+    repeats the tier, the intent and the routing class of the answer, and nothing else
+    (``TraceLine.graded``).
     """
 
     ANSWERED = "answered"
@@ -71,7 +71,7 @@ def length_class(characters: int) -> int:
 
 
 def token_class(tokens: int) -> int:
-    """Return the class of a number of tokens: the next power of 2, 16 at least."""
+    """Return the class of a number of tokens: the next power of 2, at least 16."""
     return _class_of(tokens, TOKENS)
 
 
@@ -81,9 +81,9 @@ def time_class(seconds: float) -> int:
 
 
 def model_tag(sha256: str, adapter: str = "") -> str:
-    """Return what the trace calls a model: enough of its digests to tell a few apart.
+    """Return a model's name in the trace: enough of its digests to distinguish a few.
 
-    Never its name: whoever names a file may call it what they like.
+    Never a file's name, which its user chose freely.
     """
     return "-".join(("m", sha256[:16], *((adapter[:16],) if adapter else ())))
 
@@ -93,23 +93,23 @@ def _class_of(value: float, edges: tuple[int, ...]) -> int:
 
 
 def below(value: int, edges: tuple[int, ...]) -> int:
-    """Return where a class begins: the class below it, or 0."""
+    """Return the lower limit of a class: the class below it, or 0."""
     at = edges.index(value)
     return edges[at - 1] if at else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceLine:
-    """One query, coarsely.
+    """One query, in coarse values.
 
     Attributes:
         at: the minute, in UTC.
-        intent: what was asked for, as the estimator names it.
+        intent: the task, as the estimator names it.
         length: class of the text's length in characters.
-        classes: data classes found, ``uncertain.*`` among them; sorted.
-        routing_class: how much the query might risk.
-        permitted: ids of the tiers that might have answered, the most private first.
-        tier: which one answered, or was to; None where none was.
+        classes: data classes found, including ``uncertain.*``; sorted.
+        routing_class: the sensitivity of the query.
+        permitted: ids of the permitted tiers, the most private first.
+        tier: the one that answered, or was chosen; None if there was none.
         why: the reason for that choice, or for there being none.
         ttft_ms: class of the time to the first text; None without any.
         total_ms: class of the time to the end.
@@ -117,10 +117,10 @@ class TraceLine:
         answer_tokens: class of the answer's tokens; None without any.
         outcome: how it ended.
         fallback: why another tier than the chosen one answered, or None.
-        feedback: whether the answer was good, where somebody said so.
+        feedback: whether the answer was good, if there was feedback.
         would_choose: while observing, the tier that the router would have chosen.
-        model: the home model that answered, where one is rolled out: ``model_tag`` of
-            its file.
+        model: the local model that answered, if it belongs to a rollout:
+            ``model_tag`` of its file.
     """
 
     at: str
@@ -142,10 +142,10 @@ class TraceLine:
     model: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse whatever is no word of a set and no class of sizes or times.
+        """Refuse any value that is not a word of a set or a class of sizes or times.
 
         Raises:
-            UsageError: something is; names the field and never its value.
+            UsageError: there is one; names the field and never its value.
         """
         _ = self.minute
         words = {
@@ -160,7 +160,7 @@ class TraceLine:
         }
         for name, found in words.items():
             if len(found) > _MOST_WORDS or not all(map(_WORD.fullmatch, found)):
-                raise UsageError(f"'{name}' of a trace line holds no such word")
+                raise UsageError(f"'{name}' of a trace line is not a valid word")
         sizes = {
             "length": (self.length, LENGTHS),
             "ttft_ms": (self.ttft_ms, TIMES_MS),
@@ -170,40 +170,40 @@ class TraceLine:
         }
         for name, (size, edges) in sizes.items():
             if size is not None and size not in edges:
-                raise UsageError(f"'{name}' of a trace line is no class")
+                raise UsageError(f"'{name}' of a trace line is not a class")
 
     @property
     def minute(self) -> datetime:
-        """When it was.
+        """The time, to the minute.
 
         Raises:
-            UsageError: ``at`` is no minute.
+            UsageError: ``at`` is not a minute.
         """
         try:
             read = datetime.strptime(self.at, _MINUTE).replace(tzinfo=UTC)
         except ValueError:
             read = None
         if read is None or read.strftime(_MINUTE) != self.at:
-            raise UsageError("'at' of a trace line is no minute")
+            raise UsageError("'at' of a trace line is not a minute")
         return read
 
     @property
     def answered(self) -> bool:
-        """Whether it stands for a query that a tier answered."""
+        """Whether it is about a query that a tier answered."""
         return self.tier is not None and self.outcome in {
             TraceOutcome.ANSWERED,
             TraceOutcome.INCOMPLETE,
         }
 
     def graded(self, *, good: bool, at: str) -> Self:
-        """Return what somebody's word on this answer leaves in the trace.
+        """Return the trace line for feedback on this answer.
 
-        It tells who answered and what kind of task it was, and nothing else of the
-        answer: the more the two lines share, the sooner they could be joined.
+        It shows which tier answered and the kind of task, and nothing else about the
+        answer: the more the two lines have in common, the more easily they are linked.
 
         Args:
-            good: the word.
-            at: the minute in which it was said.
+            good: the feedback.
+            at: the minute in which it was given.
         """
         return replace(
             self,
@@ -223,7 +223,7 @@ class TraceLine:
         )
 
     def encoded(self) -> bytes:
-        """Return the line, its end included."""
+        """Return the line, including its end."""
         said = {"v": VERSION} | {
             name: value
             for name, value in asdict(self).items()
@@ -233,24 +233,24 @@ class TraceLine:
 
     @classmethod
     def parse(cls, line: bytes) -> Self:
-        """Read a line.
+        """Parse a line.
 
         Raises:
-            UsageError: it is none; says what is wrong, never what stands there.
+            UsageError: it is invalid; says why, and never repeats its content.
         """
         said = _object_of(line)
         if said.pop("v", None) != VERSION:
-            raise UsageError(f"is of another version than {VERSION}")
+            raise UsageError(f"is not of version {VERSION}")
         for name, found in said.items():
             if not _is(found, _KINDS.get(name)):
-                raise UsageError("has an unknown key, or a value of another kind")
+                raise UsageError("has an unknown key, or a value of the wrong type")
         for name in ("classes", "permitted"):
             said[name] = tuple(said.get(name, ()))
         try:
             said["routing_class"] = RoutingClass(said.get("routing_class", ""))
             said["outcome"] = TraceOutcome(said.get("outcome", ""))
             return cls(**said)
-        except (TypeError, ValueError):  # a field that must be there, another word
+        except (TypeError, ValueError):  # a missing field, or an unknown word
             raise UsageError("lacks a field, or has an unknown word") from None
 
 
@@ -272,7 +272,7 @@ def _object_of(line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise UsageError("is no JSON object, or has a key twice")
+        raise UsageError("is not a JSON object, or has a key twice")
     return cast("dict[str, Any]", value)
 
 
@@ -280,7 +280,7 @@ def _is(value: object, kind: type | None) -> bool:
     if isinstance(value, list):
         parts = cast("list[object]", value)
         return kind is list and all(isinstance(each, str) for each in parts)
-    return type(value) is kind  # true is an integer in Python
+    return type(value) is kind  # the exact type: in Python, ``True`` is an ``int``
 
 
 def _there(word: str | None) -> tuple[str, ...]:
@@ -295,15 +295,15 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def minute_of(time: datetime) -> str:
-    """Return the minute of a time, as a trace line has it."""
+    """Return the minute of a time, in the format of a trace line."""
     return time.astimezone(UTC).strftime(_MINUTE)
 
 
 def read_trace(lines: Iterable[bytes]) -> Iterator[TraceLine]:
-    """Read the lines of a trace.
+    """Parse the lines of a trace.
 
     Raises:
-        UsageError: a line is none; says which.
+        UsageError: a line is invalid; says which.
     """
     for number, line in enumerate(lines, start=1):
         try:
@@ -313,11 +313,11 @@ def read_trace(lines: Iterable[bytes]) -> Iterator[TraceLine]:
 
 
 def read_trace_file(path: Path) -> tuple[TraceLine, ...]:
-    """Read a trace, the part of it that was put aside first.
+    """Read a trace; the older, renamed part first.
 
     Raises:
         ConfigError: there is none, or it cannot be read.
-        UsageError: a line is none; says which, of which file.
+        UsageError: a line is invalid; says which, and in which file.
     """
     lines: list[TraceLine] = []
     aside = _aside(path)
@@ -333,21 +333,21 @@ def read_trace_file(path: Path) -> tuple[TraceLine, ...]:
 
 
 def read_grades(path: Path, model: str) -> tuple[bool, ...]:
-    """Read what was said of a home model's answers, oldest first; no trace: nothing.
+    """Read the feedback on a local model's answers, oldest first; empty without trace.
 
     Args:
-        path: of the trace; the part that was put aside is read first.
+        path: of the trace; its older, renamed part is read first.
         model: as ``model_tag``.
 
     Raises:
         ConfigError: the trace cannot be read.
-        UsageError: a line with a grade is none.
+        UsageError: a line with feedback is invalid.
     """
     grades: list[bool] = []
     for part in (_aside(path), path):
         try:
             with open_ordinary(part) as file:
-                # Few lines are, and only these are worth being parsed.
+                # Only these few lines need to be parsed.
                 for data in (line for line in file if b'"graded"' in line):
                     line = TraceLine.parse(data)
                     if line.model == model and line.feedback is not None:
@@ -362,11 +362,11 @@ def read_grades(path: Path, model: str) -> tuple[bool, ...]:
 
 
 class TraceFile:
-    """Writes a trace; for several processes at once.
+    """Writes a trace; several processes may write to the same one.
 
     Args:
-        path: the file; its folder is made where it is missing.
-        max_bytes: how large it may become before it is put aside.
+        path: the file; its folder is created if missing.
+        max_bytes: size at which it is renamed.
     """
 
     def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES) -> None:
@@ -374,10 +374,10 @@ class TraceFile:
         self._max_bytes = max_bytes
 
     def append(self, line: TraceLine) -> bool:
-        """Write one line; tell whether it could be written.
+        """Write one line; return whether it was written.
 
-        A full disk, or a folder that is gone, costs the line and nothing else: no
-        answer waits for it longer than a twentieth of a second, and none fails.
+        A full disk or a missing folder costs only the line: no answer is delayed by
+        more than 50 ms, and none fails.
         """
         data = line.encoded()
         try:
@@ -399,7 +399,7 @@ class TraceFile:
         try:
             size = os.fstat(descriptor).st_size
             if os.write(descriptor, data) < len(data):
-                # The disk is full. Half a line would make all of it unreadable.
+                # The disk is full. A partial line would make the whole file invalid.
                 os.ftruncate(descriptor, size)
                 raise OSError(errno.ENOSPC, "no room for a line")
         finally:

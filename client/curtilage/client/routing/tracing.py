@@ -1,6 +1,6 @@
-"""One query on its way, as the trace will tell of it: kinds, sizes and times, coarsely.
+"""Collects what the trace records about one query: kinds, sizes and times, coarsely.
 
-Pure: what happens is told to it, with the time. It keeps no text.
+Pure: events and times are arguments. It stores no text.
 """
 
 from collections import OrderedDict
@@ -30,51 +30,51 @@ from curtilage.policy.decision.decide import Decision
 from curtilage.policy.decision.tiers import Permitted
 
 MOST_ANSWERS: Final = 4096
-"""Of so many answers it is remembered who gave them."""
+"""Number of answers whose tier is remembered for feedback."""
 
 
 class Gradable:
-    """Who gave the last answers, so that each can be called good or bad, once.
+    """The tiers of the latest answers, so that each can get feedback once.
 
-    In memory alone: an answer's id stands in no file of ours.
+    In memory only: no file of ours contains an answer's id.
     """
 
     def __init__(self) -> None:
         self._answers: OrderedDict[str, tuple[str, TraceLine | None]] = OrderedDict()
 
     def note(self, answer_id: str, tier: str, line: TraceLine | None) -> None:
-        """Remember who gave an answer, and its line in the trace, if it has one."""
+        """Remember an answer's tier, and its line in the trace, if it has one."""
         self._answers[answer_id] = (tier, line)
         if len(self._answers) > MOST_ANSWERS:
             self._answers.popitem(last=False)
 
     def take(self, answer_id: str) -> tuple[str, TraceLine | None]:
-        """Return what was noted of an answer, and forget it.
+        """Return and forget what was noted about an answer.
 
         Raises:
-            UsageError: nothing is known of it: it is too old, or of another run, or
-                somebody said already how it was.
+            UsageError: nothing is known: it is too old, belongs to another run, or
+                already got its feedback.
         """
         try:
             return self._answers.pop(answer_id)
         except KeyError:
             raise UsageError(
-                f"no such answer is remembered (the last {MOST_ANSWERS} are, until "
-                "somebody says how they were)",
+                f"no such answer: the last {MOST_ANSWERS} are remembered, each until "
+                "it gets feedback",
                 param="id",
             ) from None
 
 
 @dataclass(slots=True, kw_only=True)
 class Tracing:
-    """What is known of one query so far.
+    """What is known about one query so far.
 
     Attributes:
         began_s: when it was asked.
-        estimate: what was expected of it; None: nothing was chosen yet.
+        estimate: its estimate; None: nothing was chosen yet.
         why: the reason for the choice, or for there being none.
         would_choose: while observing, what would have been chosen.
-        first_s: when the first text came that was not taken back.
+        first_s: when the first text arrived that was not retracted.
         finished: its end.
     """
 
@@ -86,11 +86,11 @@ class Tracing:
     finished: Finished | None = None
 
     def saw(self, event: SessionEvent, now_s: float) -> None:
-        """Note an event of the answer."""
+        """Record an event of the answer."""
         if isinstance(event, Finished):
             self.finished = event
         elif isinstance(event, Retract) and not event.from_char:
-            self.first_s = None  # it is not the one who answers that wrote it
+            self.first_s = None  # it was not written by the tier that answers
         elif isinstance(event, Delta) and self.first_s is None:
             self.first_s = now_s
 
@@ -104,13 +104,13 @@ class Tracing:
         at: datetime,
         now_s: float,
     ) -> TraceLine | None:
-        """Return the line; None where nobody was to be chosen.
+        """Return the line; None if no choice was made.
 
         Args:
             query: for its size.
-            decision: for what was found.
+            decision: for the classes found.
             permitted: the mask.
-            provenance: who answered; None: nobody did.
+            provenance: of the answer; None: there is none.
             at: the time of day, aware.
             now_s: when it ended, by the clock of ``began_s``.
         """

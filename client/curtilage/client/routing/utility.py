@@ -1,10 +1,10 @@
-"""Which of the permitted tiers should answer: narrow, score, order.
+"""Chooses among the permitted tiers: restricts, scores and orders them.
 
-Pure. What comes in is what the policy permits; each stage can only take from it. Then
-each tier that is left gets a number, and of tiers that are about equal the more private
-one is asked first. The number is the share of such questions that the tier solves, less
-what lateness, cost, risk and change are worth. Where the operator has an aim, its line
-(``aim``) takes the place of cost and change, and an enclave is asked above it.
+Pure. The input is what the policy permits; each stage can only remove from it. Then
+each remaining tier gets a score, and among tiers with about equal scores the more
+private one is asked first. The score is the share of such questions that the tier
+solves, minus the costs of latency, money, risk and switching. If the operator has an
+aim, its line (``aim``) replaces money and switching: above it, an enclave is asked.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,22 +22,22 @@ from curtilage.policy.decision.tiers import Denial, Permitted, Tier, TierKind
 from curtilage.policy.document.routing_plan import Preference
 
 HARD_GAIN: Final = 0.2
-"""From such a gain on a question is called hard, wherever the aim's line is."""
+"""Gain from which a question is called hard, independent of the aim's line."""
 _USED_FREELY: Final = 0.6
-"""Share of a rate limit below which nothing speaks against using more."""
+"""Share of a rate limit that may be used up without a penalty."""
 
 
 @unique
 class Reason(StrEnum):
-    """Why the first tier of a choice is the first; a closed set, safe to tell.
+    """Why the first tier of a choice is the first; a closed set, safe to show.
 
-    ``ONLY_PERMITTED``: policy left one. ``REQUIRED``, ``MODE``, ``OVERRIDE``: the
-    sender or the operator said so. ``SLO``, ``CONTEXT``, ``CHEAPER``, ``UNAVAILABLE``:
-    another had been chosen, and may not or cannot answer. ``PRIVATE_TIE``: another is
-    as good, or not known to be better, and less private. ``EASY``: it was found easy,
-    and a better answer elsewhere is not worth what it costs. ``HARD``: it was found
-    hard, and it is. ``AIM``: it was found neither, and the operator's aim or weights
-    decide. ``FASTER``: it is sooner there.
+    ``ONLY_PERMITTED``: the policy permits one. ``REQUIRED``, ``MODE``, ``OVERRIDE``:
+    the sender's or the operator's setting. ``SLO``, ``CONTEXT``, ``CHEAPER``,
+    ``UNAVAILABLE``: another would have been chosen, and may not or cannot answer.
+    ``PRIVATE_TIE``: another is as good, or not known to be better, and less private.
+    ``EASY``: estimated as easy, so a better answer elsewhere is not worth its cost.
+    ``HARD``: estimated as hard, so it is. ``AIM``: neither, and the operator's aim or
+    weights decide. ``FASTER``: it is faster.
     """
 
     ONLY_PERMITTED = "only_permitted"
@@ -57,12 +57,12 @@ class Reason(StrEnum):
 
 @unique
 class Refusal(StrEnum):
-    """Why no tier is left; a closed set, safe to tell.
+    """Why no tier is left; a closed set, safe to show.
 
-    ``NO_PERMITTED_TIER``: the policy permits none. ``REQUIRED_UNMET``: the kind that
-    was asked for may not or cannot answer; ``Choice.denied`` says why.
-    ``HOME_UNAVAILABLE``: it was to stay home, and none there may answer. The others
-    say what the last ones failed at.
+    ``NO_PERMITTED_TIER``: the policy permits none. ``REQUIRED_UNMET``: the required
+    kind may not or cannot answer; ``Choice.denied`` has the reasons.
+    ``HOME_UNAVAILABLE``: a local or on-premises answer was required, and no such tier
+    may give one. The others name what excluded the last tiers.
     """
 
     NO_PERMITTED_TIER = "no_permitted_tier"
@@ -76,19 +76,19 @@ class Refusal(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UtilitySettings:
-    """What things are worth against each other, as the policy says it.
+    """Relative weights of costs, from the policy.
 
     Attributes:
-        latency_permille: being as late again as the time there was.
-        cost_permille: costing ``ref_microusd``.
-        risk_permille: being about to fail: little headroom, a breaker half open, the
-            battery or a metered network used up.
-        switch_permille: another tier than that of the conversation's last answer.
-        hysteresis_permille: a difference in quality that counts as none. Where there is
-            an aim: so many ranks beyond its line a conversation changes tiers.
+        latency_permille: for exceeding the deadline by 100 %.
+        cost_permille: for a cost of ``ref_microusd``.
+        risk_permille: for a likely failure: little headroom, a half-open breaker, a
+            scarce battery or metered network.
+        switch_permille: for another tier than that of the conversation's last answer.
+        hysteresis_permille: a difference in quality that is ignored. With an aim: how
+            many ranks beyond its line a conversation changes tiers.
         ref_microusd: the cost that counts as one.
-        total_ms: when the answer should be complete, where its sender does not say.
-        overrides: what the operator says of intents.
+        total_ms: deadline for the complete answer, if the sender sets none.
+        overrides: the operator's preferences by intent.
     """
 
     latency_permille: int = 250
@@ -105,13 +105,13 @@ class UtilitySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Which tiers to ask, in which order.
+    """The tiers to ask, in order.
 
     Attributes:
-        order: a subset of what is permitted, the chosen one first; empty: a refusal.
-        reason: why that is the first, or what left none.
+        order: a subset of the permitted tiers, the chosen one first; empty: a refusal.
+        reason: why that is the first, or why there is none.
         refusal: why there is none.
-        denied: each other tier's id and why, the policy's own reasons first.
+        denied: id and reason of each other tier, the policy's own reasons first.
         scores: of each tier in ``order``.
     """
 
@@ -137,12 +137,12 @@ def choose(
 
     Args:
         permitted: what the policy permits for this query.
-        views: by tier id, what is known of each; a tier without one cannot answer.
-        estimate: what is expected of the query.
-        options: what its sender asks.
-        settings: what things are worth.
-        last: the tier that answered in the conversation before; None: none did.
-        scale: what the estimate's gain means.
+        views: the state of each tier, by its id; a tier without one cannot answer.
+        estimate: the estimate for the query.
+        options: the sender's options.
+        settings: the weights.
+        last: the tier that answered last in the conversation; None: none did.
+        scale: the meaning of the estimate's gain.
         bar: the need from which an enclave is asked, by the operator's aim; None: there
             is no aim, and costs decide.
     """
@@ -173,17 +173,17 @@ def choose(
     elif unhindered is order[0]:
         reason = scores.reason(unhindered, known)
     else:
-        # It may be left all the same: it was the best because one that is gone beat the
-        # more private one, by the least difference, which it does not itself.
+        # It may still be available: it can be the best because an excluded tier beats
+        # the more private one by the minimum difference, and it does not itself.
         gone = dict(left.denied)
         reason = _REASONS[gone.get(unhindered.id, left.denied[-1][1])]
         if reason is Reason.MODE and options.mode is not Mode.HOME:
             reason = Reason.OVERRIDE
-    # What operator and sender would rather have changes the order alone; the sender's
-    # wish comes last and so before the operator's, for it was said of this query.
+    # Preferences of operator and sender only change the order. The sender's is applied
+    # last and so takes precedence: it is about this query.
     for wish, later in _wishes(order, views, options, override):
         first = order[0]
-        order.sort(key=later)  # stable: among those that are alike the scores decide
+        order.sort(key=later)  # stable: among equals, the scores decide
         reason = reason if order[0] is first else wish
     return Choice(
         order=tuple(order),
@@ -206,10 +206,10 @@ def _scored(
     bar: float | None,
     able: Sequence[Tier],
 ) -> "_Scores":
-    """Return the numbers of all tiers that something is known of.
+    """Return the scores of all tiers with a known state.
 
-    With an aim an enclave is compared with the best local tier that can answer now: the
-    aim holds while a better one is out of order.
+    With an aim, an enclave is compared with the best local tier that can answer now:
+    the aim remains valid while a better one is out of order.
     """
     terms = {
         tier.id: terms_of(
@@ -219,8 +219,8 @@ def _scored(
     }
     if bar is None:
         worth, least = _worth(views, scale), settings.hysteresis_permille / 1000
-        # The rules know no more of a gain than its interval: only what holds at both
-        # ends takes a query away from where it is more private.
+        # The rules only know an interval of the gain: a query is moved to a less
+        # private tier only if that is better at both ends.
         bounded = estimate.source == "rules"
         gains = (estimate.gain_low, estimate.gain_high) if bounded else (estimate.gain,)
     else:
@@ -259,10 +259,10 @@ def _narrowed(
 def _shortcomings(
     view: TierView, estimate: Estimate, options: RoutingOptions
 ) -> Iterator[Denial]:
-    """Yield what a tier lacks for this query, whatever it would score."""
+    """Yield what excludes a tier for this query, whatever its score."""
     prompt, answer = estimate.prompt_tokens, estimate.answer_tokens
-    # What its sender would not have comes first: who lacks something may be tried all
-    # the same, where there is no other, and these limits hold for him as well.
+    # The sender's limits come first: if there is no other tier, one with a different
+    # shortcoming may be tried nevertheless, but these limits always apply.
     most = options.max_cost_microusd
     if most is not None and view.cost_microusd(prompt, answer) > most:
         yield Denial.COST
@@ -277,7 +277,7 @@ def _shortcomings(
         yield Denial.CONTEXT
 
 
-# In the order in which they are looked at.
+# In the order in which they are checked.
 _REFUSALS: Final = {
     Denial.REQUIRED: Refusal.REQUIRED_UNMET,
     Denial.MODE: Refusal.HOME_UNAVAILABLE,
@@ -305,7 +305,7 @@ def _refused(permitted: Permitted, left: Permitted, options: RoutingOptions) -> 
     elif not denials:
         refusal, reason = Refusal.NO_PERMITTED_TIER, Reason.ONLY_PERMITTED
     else:
-        # What stopped the tier that came furthest is what could be helped.
+        # Reported is what stopped the tier that came furthest: that can be remedied.
         furthest = max(denials, key=list(_REFUSALS).index)
         refusal, reason = _REFUSALS[furthest], _REASONS[furthest]
     return Choice(
@@ -319,7 +319,7 @@ def _wishes(
     options: RoutingOptions,
     override: Preference | None,
 ) -> Iterator[tuple[Reason, Callable[[Tier], bool]]]:
-    """Yield what comes before the scores, and which tiers go behind the others."""
+    """Yield preferences that precede the scores, and the tiers that each puts last."""
     if override is Preference.PREFER_HOME:
         yield Reason.OVERRIDE, lambda tier: tier.kind is TierKind.ATTESTED
     if override is Preference.PREFER_STRONG:
@@ -331,14 +331,14 @@ def _wishes(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """A tier's quality, and what is taken from it; all as quality.
+    """A tier's quality and its deductions, all in units of quality.
 
     Attributes:
         quality: share of ordinary questions that it solves.
-        latency: what its lateness is worth.
-        cost: what its cost is worth.
-        risk: what its risk is worth.
-        switch: what it is worth that another answered before.
+        latency: deduction for its latency.
+        cost: deduction for its cost.
+        risk: deduction for its risk.
+        switch: deduction because another tier answered before.
     """
 
     quality: float
@@ -349,26 +349,26 @@ class Terms:
 
     @property
     def taken(self) -> float:
-        """All that is taken."""
+        """Sum of all deductions."""
         return self.latency + self.cost + self.risk + self.switch
 
 
 Worth: TypeAlias = Callable[[str, float], float]
-"""What share of such questions a tier solves, by its id and the estimated gain."""
+"""Share of such questions that a tier solves, by its id and the estimated gain."""
 
 
 def _worth(views: Mapping[str, TierView], scale: Scale) -> Worth:
-    """Return it as the tiers' qualities say it."""
+    """Return it, based on the tiers' quality."""
     return lambda tier, gain: solved_by(views[tier], gain, scale)
 
 
 def _worth_above(
     bar: float, able: Sequence[Tier], views: Mapping[str, TierView], scale: Scale
 ) -> Worth:
-    """Return it where an enclave's answers count as better from a need on.
+    """Return it for an aim: from some need on, an enclave's answers count as better.
 
-    By how much the need is above the bar, so much they are better than those of the
-    best of the others; below it, so much worse.
+    They count as better than those of the best other tier by the difference between the
+    need and the bar; below the bar, as worse.
     """
     plain = _worth(views, scale)
     others = [each.id for each in able if each.kind is not TierKind.ATTESTED]
@@ -384,7 +384,7 @@ def _worth_above(
 
 
 def solved_by(view: TierView, gain: float, scale: Scale) -> float:
-    """Return what share of questions of an estimated gain a tier solves."""
+    """Return the share of questions of an estimated gain that a tier solves."""
     return scale.solved(view.quality_permille / 1000, scale.need(gain))
 
 
@@ -398,9 +398,9 @@ def terms_of(
     last: str | None,
     aimed: bool,
 ) -> Terms:
-    """Return what a tier's number is made of; arguments as for ``choose``.
+    """Return the terms of a tier's score; arguments as for ``choose``.
 
-    ``aimed``: the operator's aim takes the place of cost and change.
+    ``aimed``: the operator's aim replaces cost and switching.
     """
     view = views[tier.id]
     prompt, answer = estimate.prompt_tokens, estimate.answer_tokens
@@ -430,12 +430,12 @@ def lateness(
     options: RoutingOptions,
     settings: UtilitySettings,
 ) -> float:
-    """Return what it is worth to be as late as some times, in the mean over them.
+    """Return the mean penalty for exceeding the deadlines.
 
     Args:
         times: in milliseconds, until the first text and until the end.
-        options: when they should be there.
-        settings: the same, where the sender does not say.
+        options: the deadlines.
+        settings: the default deadline, and the penalty's weight.
     """
     most_ms = settings.total_ms if options.total_ms is None else options.total_ms
     late = 0.0
@@ -449,14 +449,14 @@ def lateness(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scores:
-    """The tiers' numbers, and when one beats another.
+    """The tiers' scores, and when one beats another.
 
     Attributes:
         terms: by tier id.
-        worth: the quality from which they are taken.
+        worth: the quality from which the deductions are subtracted.
         gain: the expected one.
-        gains: those at which a less private tier must be better to be so.
-        least: the difference that is one.
+        gains: those at which a less private tier must be better to be preferred.
+        least: the minimum difference.
     """
 
     terms: Mapping[str, Terms]
@@ -466,11 +466,11 @@ class _Scores:
     least: float
 
     def of(self, tier: Tier) -> float:
-        """Return a tier's number."""
+        """Return a tier's score."""
         return self._at(tier, self.gain)
 
     def best(self, tiers: Sequence[Tier]) -> Tier:
-        """Return the most private of some that none behind it beats."""
+        """Return the most private tier that no less private one beats."""
         return next(
             tier
             for at, tier in enumerate(tiers)
@@ -478,7 +478,7 @@ class _Scores:
         )
 
     def reason(self, chosen: Tier, known: Sequence[Tier]) -> Reason:
-        """Return what spoke most for the chosen tier, against the next best."""
+        """Return the main reason for the chosen tier, compared with the next best."""
         others = [tier for tier in known if tier is not chosen]
         if not others:
             return Reason.UNAVAILABLE
@@ -487,7 +487,7 @@ class _Scores:
             return Reason.PRIVATE_TIE
         mine, other = self.terms[chosen.id], self.terms[rival.id]
         hard, weaker = self.gain >= HARD_GAIN, mine.quality < other.quality
-        # It is only called easy or hard where that was found.
+        # It is only called easy or hard if it was estimated so.
         by_need = Reason.AIM
         if weaker != hard:
             by_need = Reason.EASY if weaker else Reason.HARD

@@ -1,13 +1,13 @@
-"""Whether a draft of the home model is good enough to be the answer.
+"""Verifier: judges whether a draft of the local model is good enough as the answer.
 
-A head for each look (after 16, 32 and 64 tokens, and at the end) makes a probability of
-what is seen; the first look that is above the threshold accepts the draft, the first
-that lies far below it rejects it. The threshold comes from graded answers and holds for
-this rule as a whole: for a larger threshold a part of the same drafts is
-accepted, so a draft has one score, and nothing is lost by looking often.
+For each look (after 16, 32 and 64 tokens, and at the end) a head computes a probability
+from the features. The first look above the threshold accepts the draft; the first one
+far below it rejects it. The threshold comes from graded answers and is valid for this
+rule as a whole: a larger threshold accepts a subset of the same drafts, so each draft
+has one score, and repeated looks do not weaken the guarantee.
 
-Pure, and it can only say yes or no: neither what is to be asked instead, nor whether
-anybody may be.
+Pure, and its only output is yes or no: it determines neither the tier that is asked
+instead, nor whether any may be.
 """
 
 import math
@@ -20,15 +20,15 @@ from curtilage.client.answer import Delta, Finished
 from curtilage.client.routing.answer_features import NAMES, Draft, Seen
 
 LOOKS: Final = (16, 32, 64)
-"""After so many tokens a draft is looked at; and once more at its end."""
+"""Numbers of tokens after which a draft is judged; and once more at its end."""
 REJECTED_BELOW: Final = 0.5
-"""A draft of less than this part of the threshold is not worth waiting for."""
+"""Below this part of the threshold, a draft is rejected early."""
 _MOST: Final = 30.0  # of a logit; beyond it the probability is 0 or 1
 
 
 @unique
 class Verdict(StrEnum):
-    """What is known of a draft; the last two are final."""
+    """The judgement of a draft; the last two are final."""
 
     WAIT = "wait"
     ACCEPT = "accept"
@@ -37,16 +37,16 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """A logistic regression over evened features.
+    """A logistic regression over normalised features.
 
     Attributes:
-        mean: of each feature, where it was learned.
+        mean: of each feature in the training data.
         spread: likewise, above 0.
-        weights: of each feature, evened.
+        weights: of each normalised feature.
         bias: added to their sum.
 
     Raises:
-        ValueError: it is of other features, or a number is none.
+        ValueError: wrong number of features, or a number is not finite.
     """
 
     mean: tuple[float, ...]
@@ -55,17 +55,17 @@ class Head:
     bias: float
 
     def __post_init__(self) -> None:
-        """Refuse what would make a score of no meaning."""
+        """Refuse parameters that would make scores meaningless."""
         rows = (self.mean, self.spread, self.weights)
         if any(len(row) != len(NAMES) for row in rows):
-            raise ValueError("a head has another number of features")
+            raise ValueError("a head has a wrong number of features")
         if not all(map(math.isfinite, (*self.mean, *self.weights, self.bias))) or not (
             all(0 < each < math.inf for each in self.spread)
         ):
-            raise ValueError("a head's numbers are finite, and its spreads above 0")
+            raise ValueError("a head's numbers must be finite, and its spreads above 0")
 
     def probability(self, seen: Seen) -> float:
-        """Return how likely the answer is good; 0 of one that is not sound."""
+        """Return the probability that the answer is good; 0 if it is not sound."""
         if not seen.sound:
             return 0.0
         rows = zip(seen.values, self.mean, self.spread, self.weights, strict=True)
@@ -77,9 +77,9 @@ class Verifier:
     """Judges one draft.
 
     Args:
-        heads: one for each look and one for the end, of the model that writes it.
+        heads: one for each look and one for the end, for the model that writes it.
         threshold: a probability above it accepts; from ``Thresholds``.
-        question: what was asked: the last turn of its sender.
+        question: the question: the last turn of its sender.
 
     Attributes:
         verdict: so far.
@@ -100,7 +100,7 @@ class Verifier:
         return self._draft.wants_json
 
     def feed(self, delta: Delta) -> Verdict:
-        """Take a piece of the draft; the verdict so far."""
+        """Process a piece of the draft; return the verdict so far."""
         if self.verdict is Verdict.WAIT:
             self._draft.add(delta)
             if (reached := looks_reached(self._draft)) > self._looked:
@@ -109,7 +109,7 @@ class Verifier:
         return self.verdict
 
     def end(self, finished: Finished) -> Verdict:
-        """Take the end of the draft; never ``WAIT``."""
+        """Process the end of the draft; never returns ``WAIT``."""
         if self.verdict is Verdict.WAIT:
             seen = self._draft.seen(finish_reason=finished.finish_reason)
             self._judge(self._heads[-1].probability(seen))
@@ -125,5 +125,5 @@ class Verifier:
 
 
 def looks_reached(draft: Draft) -> int:
-    """Return how many looks a draft has come to; of pieces of JSON there is none."""
+    """Return the number of looks that a draft has reached; 0 while it is JSON."""
     return 0 if draft.wants_json else sum(each <= draft.tokens for each in LOOKS)

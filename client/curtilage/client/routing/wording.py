@@ -1,17 +1,17 @@
-"""What a text asks, without greetings, thanks and wrappers around it.
+"""Extracts the request from a text: removes greetings, thanks and wrappers around it.
 
-The same request is put in many ways: with a greeting or without, as "Question: …", with
-line breaks or blanks, with a last mark or none. None of that says how hard it is, so an
-estimate is made of what is left. Pure, and of bounded time for any text.
+The same request can be worded in many ways: with or without a greeting, as
+"Question: …", with line breaks or spaces, with or without a final mark. None of this
+shows how hard it is, so the estimate is made without it. Pure, with bounded time.
 """
 
 import re
 from typing import Final
 
-_MOST_SEGMENTS: Final = 6  # that are taken away at either end
+_MOST_SEGMENTS: Final = 6  # removed at either end
 
-# A segment is taken away where each of its words is one of these, and one of the first
-# two lists is among them.
+# A segment is removed if all of its words are in these lists, and at least one is in
+# the first two.
 _COURTESY: Final = frozenset(
     """
     hi hello hey dear greetings morning afternoon evening please pls plz kindly thanks
@@ -81,7 +81,7 @@ _WORD: Final = re.compile(r"[^\W\d_]+")
 _SEGMENT: Final = re.compile(r"[^\w\n]{0,8}([^.,:;!?\n>]{0,80})([.,:;!?\n>]+)(?!\w)\s*")
 _LAST: Final = re.compile(r"(?:[.,;!?](?=\s)|\n)([^.,:;!?\n>]{0,80})([.,:;!?\s]*)$")
 _LAST_LABEL: Final = re.compile(r"[\s#]+([^\W\d_]+)\s*(?::|->)\s*$")
-# Thanks without a mark before them.
+# Thanks that no punctuation mark separates from the request.
 _THANKS: Final = re.compile(
     r"[\s,.!?¡]+(?:(?:many|vielen|lieben|herzlichen|besten|muchas|muchísimas|muito|mille"
     r"|alvast|heel|erg|hartelijk) ){0,3}(?:thank you|thanks?|thx|cheers|danke?|merci"
@@ -92,7 +92,7 @@ _THANKS: Final = re.compile(
 )
 _MARKS: Final = " .,?!\u2026'\"\u00bb\u201c\u201d\u2019"
 _TAIL: Final = 90
-# What is said before a request without a mark in between.
+# Polite beginnings of a request, without a mark after them.
 _OPENING: Final = re.compile(
     r"\W{0,8}(?:(?:please|kindly|pls|plz|bitte|por favor|per favore|se faz favor)\s+"
     r"|(?:could|can|would|will) you (?:please |kindly |possibly )?"
@@ -111,9 +111,9 @@ _BLANKS: Final = re.compile(r"\s+")
 
 
 def request_in(lowered: str) -> str:
-    """Return what a text in small letters asks, on one line and without a last mark.
+    """Return the request in a lowercase text, on one line, without its final mark.
 
-    A text that is nothing but courtesy is returned as it is.
+    A text that consists only of courtesies is returned unchanged.
     """
     begin = _after_courtesy(lowered)
     rest = lowered[begin:] if _WORD.search(lowered, begin) else lowered

@@ -51,8 +51,8 @@ GOOD: Final = 0.5
 WHY_NOT: Final = {
     Against.HOMOGENEOUS: "nearly all of it is one kind of task, for which one model "
     "can be chosen once",
-    Against.ONE_TIER: "nearly all of it is answered in the house anyway, so there is "
-    "nothing to choose",
+    Against.ONE_TIER: "nearly all of it is answered locally or on premises "
+    "anyway, so there is nothing to choose",
     Against.HARD: "it is hard throughout: what may leave would nearly always go to the "
     "strong tier, or keeping it home would cost too much quality",
     Against.SMALL: "there is little of it: below "
@@ -219,12 +219,12 @@ def drift_of(
     advice: Advice,
     promised: float | None,
 ) -> Drift | None:
-    """Return what feedback on answers of the house says against what was promised.
+    """Return what feedback on local and on-premises answers says of the promise.
 
-    None where there is no feedback, or nobody promised anything.
+    None if there is no feedback or no promise.
     """
-    house = {each.id for each in tiers if each.kind is not TierKind.ATTESTED}
-    marks = [line.feedback for line in lines if line.tier in house]
+    near = {each.id for each in tiers if each.kind is not TierKind.ATTESTED}
+    marks = [line.feedback for line in lines if line.tier in near]
     grades = [float(mark) for mark in marks if mark is not None]
     if promised is None and judged:
         # A lower bound, of what the router would keep: or the alarm would be about
@@ -243,7 +243,7 @@ def drift_words(drift: Drift) -> str:
     """Say whether quality has sunk."""
     said = (
         f"quality   {drift.graded} {plural(drift.graded, 'word')} of feedback on "
-        "answers of the house; "
+        "local and on-premises answers; "
         f"{drift.promised:.0%} good were promised"
     )
     if drift.alarm():

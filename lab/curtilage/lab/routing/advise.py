@@ -173,7 +173,7 @@ class Advice:
         queries_per_day: of all devices.
         tokens_per_day: of all devices; the sizes are classes, so it is an interval.
         may_leave: share of the queries that some enclave might have answered.
-        at_home: share that the router answers in the house, or would.
+        at_home: share that the router answers locally or on premises, or would.
         at_home_of_free: the same of those that may leave.
         intents: the same by intent, the most frequent first.
         lengths: the same by the queries' length in characters.
@@ -254,11 +254,11 @@ def advise(
             f"the trace names {', '.join(sorted(unknown))}, which the policy has not; "
             "give the policy that it was written under with --policy"
         )
-    house = {each.id for each in tiers if each.kind is not TierKind.ATTESTED}
-    free = [each for each in ways if not house.issuperset(each.line.permitted)]
+    near = {each.id for each in tiers if each.kind is not TierKind.ATTESTED}
+    free = [each for each in ways if not near.issuperset(each.line.permitted)]
 
     def home(part: Sequence[_Way]) -> Interval:
-        return proportion(sum(each.after in house for each in part), len(part))
+        return proportion(sum(each.after in near for each in part), len(part))
 
     at_home, at_home_of_free = home(ways), home(free)
     minutes = [each.line.minute for each in ways]
@@ -304,7 +304,7 @@ def advise(
         kept=tuple(quality_at(judged, each) for each in PROMISED_AT_HOME if judged),
         cover=()
         if cover is None
-        else _cover(ways, house, cover, (at_home.value, *PROMISED_AT_HOME)),
+        else _cover(ways, near, cover, (at_home.value, *PROMISED_AT_HOME)),
         against=tuple(each for each, holds in reasons.items() if holds),
     )
 
@@ -479,7 +479,7 @@ def _interval(values: Sequence[float], *, value: float | None = None) -> Interva
 
 
 def _cover(
-    ways: Sequence[_Way], house: set[str], cover: CoverShape, shares: Iterable[float]
+    ways: Sequence[_Way], near: set[str], cover: CoverShape, shares: Iterable[float]
 ) -> tuple[CoverCost, ...]:
     sealed = [
         next(
@@ -491,7 +491,7 @@ def _cover(
     # A dummy's answer is as long as those of real queries: of those that were answered
     # outside, or, while none was, the shortest.
     frames = [
-        _frames(way.line.total_ms, cover) for way in ways if way.line.tier not in house
+        _frames(way.line.total_ms, cover) for way in ways if way.line.tier not in near
     ] or [cover.first_bucket]
     octets = sum(sealed) / len(sealed) + cover.frame_bytes * sum(frames) / len(frames)
     return tuple(

@@ -1,7 +1,7 @@
-"""The heads of a verifier, learned from graded answers of one model, on this device.
+"""Learns the heads of a verifier from graded answers of one model, on this device.
 
 One for each look and one for the end: logistic regressions over some twenty features,
-which a few hundred answers can carry. Learned on answers that have no part in the
+for which a few hundred answers are enough. The answers must not be used for the
 certificate. Needs numpy (extras ``pii``, ``llm``).
 """
 
@@ -17,9 +17,9 @@ from curtilage.client.routing.verifier import LOOKS, Head
 Looks = tuple[tuple[int, Seen], ...]
 """What ``scores.looks_at`` returns."""
 LEAST: Final = 80
-"""Of fewer answers that came to a look, it has no head of its own."""
+"""Minimum number of answers at a look for a head of its own."""
 
-_PENALTY: Final = 20.0  # of a squared weight, beside the log-likelihood of the answers
+_PENALTY: Final = 20.0  # ridge: weight of a squared weight in the objective
 _LEAST_SPREAD: Final = 1e-3
 _STEPS: Final = 30
 _MOST: Final = 30.0
@@ -31,7 +31,7 @@ def fit_heads(answers: Sequence[Looks], good: Sequence[bool]) -> tuple[Head, ...
     """Return a head for each look and one for the end.
 
     Args:
-        answers: what was seen of each; those that are not sound teach nothing.
+        answers: the features of each; those that are not sound are ignored.
         good: whether each was good enough.
 
     Raises:
@@ -44,11 +44,11 @@ def fit_heads(answers: Sequence[Looks], good: Sequence[bool]) -> tuple[Head, ...
             if seen.sound:
                 rows[at].append(seen.values)
                 marks[at].append(mark)
-    if len(set(marks[-1])) < 2:  # noqa: PLR2004 - good ones, and others
-        raise ValueError("there are no good answers, or none that are not")
+    if len(set(marks[-1])) < 2:  # noqa: PLR2004 - good and bad ones
+        raise ValueError("there are no good answers, or no bad ones")
     end = _fitted(rows[-1], marks[-1])
-    # That of the end is the next best: it was learned for the same numbers, and what it
-    # is worth at this look is certified with the rest.
+    # The head of the end is the next best: it was learned for the same features, and
+    # its quality at this look is part of the certificate.
     return (
         *(
             _fitted(row, mark) if len(row) >= LEAST and len(set(mark)) > 1 else end
@@ -59,13 +59,13 @@ def fit_heads(answers: Sequence[Looks], good: Sequence[bool]) -> tuple[Head, ...
 
 
 def _fitted(rows: Sequence[tuple[float, ...]], marks: Sequence[bool]) -> Head:
-    """Return a logistic regression, by Newton's method with a ridge."""
+    """Return a logistic regression, by Newton's method with ridge regularisation."""
     values: Numbers = np.array(rows, dtype=np.float64)
     wanted: Numbers = np.array(marks, dtype=np.float64)
     mean: Numbers = values.mean(axis=0)
     spread: Numbers = np.maximum(values.std(axis=0), _LEAST_SPREAD)
     even = np.column_stack([(values - mean) / spread, np.ones(len(rows))])
-    penalty = np.diag([_PENALTY] * len(NAMES) + [1e-9])  # the bias is free
+    penalty = np.diag([_PENALTY] * len(NAMES) + [1e-9])  # the bias is not penalised
     weights: Numbers = np.zeros(len(NAMES) + 1)
     for _ in range(_STEPS):
         chance = 1 / (1 + np.exp(-np.clip(even @ weights, -_MOST, _MOST)))

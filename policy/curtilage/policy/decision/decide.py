@@ -180,7 +180,7 @@ class Allowed(_Permission):
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AllowedInHouse(_Permission):
+class AllowedOnPremises(_Permission):
     """The permission to send one payload to an on-premises server, under one policy.
 
     Built like ``Allowed``, but the two are not interchangeable: a payload for an
@@ -196,7 +196,7 @@ class AllowedInHouse(_Permission):
     @override
     def __init_subclass__(cls) -> NoReturn:
         """Refuse to be a base: a subclass could be built by others."""
-        raise TypeError("AllowedInHouse has no subclasses")
+        raise TypeError("AllowedOnPremises has no subclasses")
 
 
 def require_inspected(value: object) -> Inspection:
@@ -224,15 +224,15 @@ def require_allowed(value: object) -> Allowed:
     return value
 
 
-def require_allowed_in_house(value: object) -> AllowedInHouse:
+def require_allowed_on_premises(value: object) -> AllowedOnPremises:
     """Return ``value`` if ``decide`` built it; checked before on-premises requests.
 
     Raises:
         TypeError: it is anything else, an ``Allowed`` included.
     """
     branded = getattr(value, "_brand", None) is _BRAND
-    if type(value) is not AllowedInHouse or not branded:
-        raise TypeError("only an AllowedInHouse that decide() built opens this door")
+    if type(value) is not AllowedOnPremises or not branded:
+        raise TypeError("only an AllowedOnPremises that decide() built opens this door")
     return value
 
 
@@ -283,12 +283,12 @@ class Decision(Assessment):
     Attributes:
         allowed: the permission to seal; present if and only if the route is
             ``ENCLAVE``.
-        in_house: the permission to send it to an on-premises server, if one of
+        on_premises: the permission to send it to an on-premises server, if one of
             ``permitted`` is such a server.
     """
 
     allowed: Allowed | None
-    in_house: AllowedInHouse | None = None
+    on_premises: AllowedOnPremises | None = None
 
 
 def decide(rulebook: Rulebook, inspection: Inspection) -> Decision:
@@ -305,7 +305,7 @@ def decide(rulebook: Rulebook, inspection: Inspection) -> Decision:
     inspection = require_inspected(inspection)
     decisive = assess(rulebook, inspection)
     permitted = decisive.permitted
-    allowed = in_house = None
+    allowed = on_premises = None
     # The line that stops a regulated query. Any other route has no ``Allowed``, and
     # without one no permit is minted, so nothing can be sealed or sent. ``DEIDENTIFY``
     # has none either: the rewritten text is inspected and decided anew, with its own
@@ -320,14 +320,14 @@ def decide(rulebook: Rulebook, inspection: Inspection) -> Decision:
         )
     # Data that the policy trusts an on-premises server with is not sent out;
     # ``permitted`` lists no such server for other data (``Tier.trusted``).
-    houses = permitted.of_kind(TierKind.HOUSE)
-    if houses:
-        in_house = AllowedInHouse(
+    servers = permitted.of_kind(TierKind.ON_PREMISES)
+    if servers:
+        on_premises = AllowedOnPremises(
             brand=_BRAND,
             policy_digest=rulebook.digest,
             payload_digest=inspection.payload_digest,
             routing_class=permitted.routing_class,
-            tiers=houses,
+            tiers=servers,
         )
     return Decision(
         route=decisive.route,
@@ -339,7 +339,7 @@ def decide(rulebook: Rulebook, inspection: Inspection) -> Decision:
         policy_digest=decisive.policy_digest,
         permitted=permitted,
         allowed=allowed,
-        in_house=in_house,
+        on_premises=on_premises,
     )
 
 

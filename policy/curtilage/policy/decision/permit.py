@@ -27,9 +27,9 @@ from typing_extensions import override
 from curtilage.policy.decision.decide import (
     DIGEST_BYTES,
     Allowed,
-    AllowedInHouse,
+    AllowedOnPremises,
     require_allowed,
-    require_allowed_in_house,
+    require_allowed_on_premises,
 )
 from curtilage.policy.decision.tiers import RoutingClass
 
@@ -184,7 +184,7 @@ class Permit(Generic[_B]):
 
 
 EgressPermit: TypeAlias = Permit[EgressBinding]
-HousePermit: TypeAlias = Permit[ServerBinding]
+OnPremisesPermit: TypeAlias = Permit[ServerBinding]
 
 
 @final
@@ -295,17 +295,17 @@ class PermitDesk:
             now_ms,
         )
 
-    def mint_house(
+    def mint_on_premises(
         self,
-        allowed: AllowedInHouse,
+        allowed: AllowedOnPremises,
         *,
         tier: str,
         server_digest: bytes,
         attempt: int,
         now_ms: int,
-    ) -> HousePermit:
+    ) -> OnPremisesPermit:
         """Mint one for an attempt at an on-premises server; raises as ``mint``."""
-        permitted = require_allowed_in_house(allowed)
+        permitted = require_allowed_on_premises(allowed)
         first = _attempt_at(tier, permitted, attempt)
         binding = ServerBinding(payload=permitted.payload_digest, server=server_digest)
         return self._minted(binding, first, now_ms)
@@ -400,7 +400,9 @@ def time_ms(now: datetime) -> int:
     return int(now.timestamp() * 1000)
 
 
-def _attempt_at(tier: str, permitted: Allowed | AllowedInHouse, number: int) -> Attempt:
+def _attempt_at(
+    tier: str, permitted: Allowed | AllowedOnPremises, number: int
+) -> Attempt:
     """Return an attempt that is permitted."""
     if tier not in permitted.tiers:
         raise PermitRefusedError(PermitRefusal.TIER)

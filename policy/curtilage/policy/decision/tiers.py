@@ -18,12 +18,12 @@ from curtilage.policy.decision.routes import Route
 class TierKind(StrEnum):
     """What a tier is.
 
-    ``IN_PROCESS``: the local model, in this process. ``HOUSE``: an on-premises server
-    that the policy trusts. ``ATTESTED``: an enclave.
+    ``IN_PROCESS``: the local model, in this process. ``ON_PREMISES``: an on-premises
+    server that the policy trusts. ``ATTESTED``: an enclave.
     """
 
     IN_PROCESS = "in_process"
-    HOUSE = "house"
+    ON_PREMISES = "on_premises"
     ATTESTED = "attested"
 
 
@@ -226,7 +226,7 @@ class Tiering:
         # Even where nothing was found: a default of ``local`` keeps such a query too,
         # so it is not sent to a server that is trusted with nothing.
         trusted = bool(tier.trusted) and disclosed <= tier.trusted
-        if tier.kind is TierKind.HOUSE and not leaves and not trusted:
+        if tier.kind is TierKind.ON_PREMISES and not leaves and not trusted:
             yield Denial.NOT_TRUSTED
         if not self._lists(routing_class, tier):
             yield Denial.CLASS

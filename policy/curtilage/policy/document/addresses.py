@@ -79,7 +79,7 @@ def gateway_address(text: str) -> str:
     return text
 
 
-def house_address(text: str) -> str:
+def on_premises_address(text: str) -> str:
     """Refuse anything but the address of an on-premises server.
 
     Raises:

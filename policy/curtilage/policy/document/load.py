@@ -151,7 +151,20 @@ def load_policy(
         if routing is None
         else routing.tiering(own, claimed),
         routing=None if routing is None else routing.plan(attached.contents),
+        notices=tuple(_old_names(tree)),
     )
+
+
+def _old_names(tree: Tree) -> Iterator[str]:
+    """Yield a notice for each name that only this version still accepts."""
+    routing = tree.get("routing") if isinstance(tree, dict) else None
+    tiers = routing.get("tiers") if isinstance(routing, dict) else None
+    for at, tier in enumerate(tiers if isinstance(tiers, list) else ()):
+        if isinstance(tier, dict) and tier.get("kind") == "house":
+            yield (
+                f"routing.tiers[{at}].kind: 'house' is now 'on_premises'; version 0.2 "
+                "will not accept the old name"
+            )
 
 
 def load_profile(name: str) -> Policy:

@@ -428,6 +428,7 @@ class Policy:
             and in an enclave.
         routing: what to prefer where there is a choice; None: there is no choice, so
             every query that may leave is sent.
+        notices: what the author should change before the next version.
         rulebook: the part that a decision reads.
     """
 
@@ -443,6 +444,7 @@ class Policy:
     presidio: PresidioPlan = NO_RECOGNIZERS
     tiering: Tiering = field(default_factory=Tiering, repr=False)
     routing: RoutingPlan | None = field(default=None, repr=False)
+    notices: tuple[str, ...] = ()
     rulebook: Rulebook = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -28,7 +28,7 @@ from curtilage.policy.decision.tiers import (
     Tiering,
     TierKind,
 )
-from curtilage.policy.document.addresses import house_address
+from curtilage.policy.document.addresses import on_premises_address
 from curtilage.policy.document.attestation import Log
 from curtilage.policy.document.routing_plan import (
     TTL_S,
@@ -62,6 +62,11 @@ def _trusted(value: str, info: ValidationInfo) -> str:
     return value if value == ANYTHING else class_pattern(value, info)
 
 
+def _renamed(kind: object) -> object:
+    """Accept the name that version 0.1 has; ``load`` reports it."""
+    return "on_premises" if kind == "house" else kind
+
+
 Permille = Annotated[int, Field(ge=0, le=1000)]
 Milliseconds = Annotated[int, Field(ge=1, le=600_000)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -85,8 +90,10 @@ class TierEntry(Section):
     """One place that can answer, as it is written."""
 
     id: Id
-    kind: Literal["in_process", "house", "attested"]
-    address: Annotated[str, AfterValidator(house_address)] | None = None
+    kind: Annotated[
+        Literal["in_process", "on_premises", "attested"], BeforeValidator(_renamed)
+    ]
+    address: Annotated[str, AfterValidator(on_premises_address)] | None = None
     model: Annotated[str, Field(pattern=r"^[!-~]{1,200}$")] | None = None
     ca: FileName | None = None
     spki_sha256: Sha256 | None = None
@@ -100,12 +107,12 @@ class TierEntry(Section):
 
     @model_validator(mode="after")
     def _of_its_kind(self) -> Self:
-        if self.kind != "house":
+        if self.kind != "on_premises":
             given = (self.address, self.model, self.ca, self.spki_sha256, self.trusted)
             if any(given):
                 raise ValueError(
                     "'address', 'model', 'ca', 'spki_sha256' and 'trusted' are only "
-                    "for a tier of kind 'house'"
+                    "for a tier of kind 'on_premises'"
                 )
             if self.kind == "in_process" and self.context_tokens is not None:
                 raise ValueError("the local model knows its own context size")
@@ -113,7 +120,7 @@ class TierEntry(Section):
                 raise ValueError("the local model has no limit on questions a minute")
             return self
         if self.address is None or self.model is None:
-            raise ValueError("a tier of kind 'house' has 'address' and 'model'")
+            raise ValueError("a tier of kind 'on_premises' has 'address' and 'model'")
         pins = (self.ca is not None) + (self.spki_sha256 is not None)
         # Otherwise any public CA could certify an impostor under an internal name,
         # who would then receive data that must not leave.

@@ -163,8 +163,8 @@ def _alike(
 
 
 def _tier(tier: TierEntry, policy: Policy) -> str:
-    if tier.kind == "house":
-        words = _house(tier)
+    if tier.kind == "on_premises":
+        words = _on_premises(tier)
     elif tier.kind == "in_process":
         words = "the local model, in this process"
     else:
@@ -180,7 +180,7 @@ def _tier(tier: TierEntry, policy: Policy) -> str:
     return f"{tier.id}: {words}"
 
 
-def _house(tier: TierEntry) -> str:
+def _on_premises(tier: TierEntry) -> str:
     words = f"an on-premises server, {tier.address}, model {tier.model}"
     if tier.ca is not None:
         words += f", certified only by {tier.ca}"

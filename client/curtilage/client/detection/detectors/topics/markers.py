@@ -802,13 +802,13 @@ def _about_nobody(text: str) -> list[tuple[int, int]]:
         for pattern in (_POLITE, _HE_OR_SHE)
         for match in pattern.finditer(text)
     ]
-    found.extend(_houses(text))
+    found.extend(_on_premises_servers(text))
     # Of a numeral the letter alone.
     found.extend((match.end() - 1, match.end()) for match in _NUMERAL.finditer(text))
     return found
 
 
-def _houses(text: str) -> Iterator[tuple[int, int]]:
+def _on_premises_servers(text: str) -> Iterator[tuple[int, int]]:
     """Yield where a house or a thing is meant, and nobody by it.
 
     "My father's office" is my father, "my HIV clinic" tells that I have HIV; "our
@@ -893,7 +893,7 @@ def tells_of_nobody(reading: Reading) -> bool:
     if len(turns) > 1:
         # Each turn was judged alone as well; together they need not be stricter.
         return not _kinds(reading) and all(map(_asks, turns))
-    if any(_houses(plain)) and not _kinds(reading):
+    if any(_on_premises_servers(plain)) and not _kinds(reading):
         return True
     here = bag(_ADVERT.sub(" ", _NUMERAL.sub(" ", plain)))
     # "How do you deal with it?" asks of oneself more often than of anybody.

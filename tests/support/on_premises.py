@@ -12,30 +12,33 @@ from typing import Final
 from aiohttp import web
 
 from curtilage.client.answer import AnswerEvent
-from curtilage.client.house.server import HouseServer
-from curtilage.client.house.settings import HouseSettings, house_settings
+from curtilage.client.on_premises.server import OnPremisesServer
+from curtilage.client.on_premises.settings import (
+    OnPremisesSettings,
+    on_premises_settings,
+)
 from curtilage.client.query import Message, Query
-from curtilage.policy.decision.decide import AllowedInHouse, decide
-from curtilage.policy.decision.permit import KEY_BYTES, HousePermit, PermitDesk
+from curtilage.policy.decision.decide import AllowedOnPremises, decide
+from curtilage.policy.decision.permit import KEY_BYTES, OnPremisesPermit, PermitDesk
 from curtilage.policy.decision.tiers import Tier, Tiering, TierKind
 from curtilage.policy.document.load import load_profile
 from support.inspections import inspection_of
 
 CANARY: Final = "canary-5b0e"
-WARD: Final = Tier(id="ward", kind=TierKind.HOUSE)
+WARD: Final = Tier(id="ward", kind=TierKind.ON_PREMISES)
 QUERY: Final = Query(messages=(Message(role="user", content=CANARY),))
 NOW_MS: Final = 1_000_000
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
-def allowed_in_house(query: Query = QUERY) -> AllowedInHouse:
+def allowed_on_premises(query: Query = QUERY) -> AllowedOnPremises:
     """Return a decision that permits sending a query to an on-premises server."""
     inspection = inspection_of(
         findings=(), payload_digest=query.payload_digest(), messages=1
     )
     tiering = Tiering(tiers=(*Tiering().tiers, WARD))
     rulebook = replace(load_profile("default").rulebook, tiering=tiering)
-    allowed = decide(rulebook, inspection).in_house
+    allowed = decide(rulebook, inspection).on_premises
     assert allowed is not None
     return allowed
 
@@ -44,13 +47,13 @@ def allowed_in_house(query: Query = QUERY) -> AllowedInHouse:
 class Asked:
     """A client of a server, and the desk that redeems its permits."""
 
-    server: HouseServer
+    server: OnPremisesServer
     desk: PermitDesk
     clock: list[int]
 
-    def permit(self, query: Query = QUERY) -> HousePermit:
-        return self.desk.mint_house(
-            allowed_in_house(query),
+    def permit(self, query: Query = QUERY) -> OnPremisesPermit:
+        return self.desk.mint_on_premises(
+            allowed_on_premises(query),
             tier=WARD.id,
             server_digest=self.server.digest,
             attempt=0,
@@ -64,7 +67,7 @@ class Asked:
 
 @asynccontextmanager
 async def asking(
-    settings: HouseSettings,
+    settings: OnPremisesSettings,
     *,
     connect_s: float = 10,
     first_s: float = 10,
@@ -83,7 +86,7 @@ async def asking(
     desk = PermitDesk(
         bytes(KEY_BYTES), lambda size: next(numbers).to_bytes(size, "big")
     )
-    server = HouseServer(settings, desk, lambda: clock[0])
+    server = OnPremisesServer(settings, desk, lambda: clock[0])
     try:
         yield Asked(server=server, desk=desk, clock=clock)
     finally:
@@ -113,10 +116,10 @@ async def serving(
 
 
 @asynccontextmanager
-async def house(handler: Handler, **waits: float) -> AsyncGenerator[Asked]:
+async def on_premises_server(handler: Handler, **waits: float) -> AsyncGenerator[Asked]:
     """Serve without TLS on loopback, and open a client of it."""
     async with serving(handler) as address:
-        settings = house_settings(address=address, model="m", plain_loopback=True)
+        settings = on_premises_settings(address=address, model="m", plain_loopback=True)
         async with asking(settings, **waits) as asked:
             yield asked
 

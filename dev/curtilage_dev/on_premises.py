@@ -33,7 +33,7 @@ from curtilage.client.openai_fields import MODEL_ID
 from curtilage_dev.certificates import Authority
 
 CHAT_PATH: Final = "/v1/chat/completions"
-SOCKET: Final = "house.sock"
+SOCKET: Final = "on-premises.sock"
 _PRIVATE_FOLDER: Final = 0o700
 
 
@@ -46,7 +46,7 @@ class _Arguments(argparse.Namespace):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m curtilage_dev.house")
+    parser = argparse.ArgumentParser(prog="python -m curtilage_dev.on_premises")
     parser.add_argument(
         "--folder", type=Path, required=True, help="for certificate or socket"
     )
@@ -97,7 +97,7 @@ async def _listening(
             return
         now = datetime.now(UTC)
         authority = Authority.make(folder, now=now)
-        server = authority.issue("house", now=now)
+        server = authority.issue("on_premises", now=now)
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(server.certificate, server.key)
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
@@ -116,7 +116,7 @@ async def _answer(model: LocalModel, request: web.BaseRequest) -> web.StreamResp
     try:
         asked = parse_completion_request(await request.read())
         chunks = ChunkBuilder(
-            answer_id="chatcmpl-house",
+            answer_id="chatcmpl-on-premises",
             created=int(time.time()),
             provenance=Provenance(
                 route=Answerer.LOCAL,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final, NoReturn, cast
 
 from curtilage.client.answer import AnswerEvent, Delta, Finished
-from curtilage.client.errors import FailureReason, HouseUnavailableError
+from curtilage.client.errors import FailureReason, OnPremisesUnavailableError
 from curtilage.client.event_stream import EventParser
 
 MAX_EVENT_BYTES: Final = 256 * 1024
@@ -56,7 +56,7 @@ class ChatReader:
         server sent none.
 
         Raises:
-            HouseUnavailableError: an error, too much data, or another format.
+            OnPremisesUnavailableError: an error, too much data, or another format.
         """
         # Comments count as well: an endless series of them must not be accepted.
         self._read_bytes += len(data)
@@ -69,7 +69,9 @@ class ChatReader:
         if data == DONE:
             # Without a finish reason, the answer is incomplete in spite of the mark.
             if self._finish is None:
-                raise HouseUnavailableError(FailureReason.HOUSE_ANSWER_INCOMPLETE)
+                raise OnPremisesUnavailableError(
+                    FailureReason.ON_PREMISES_ANSWER_INCOMPLETE
+                )
             prompt, completion = self._counts
             return (
                 Finished(
@@ -81,7 +83,7 @@ class ChatReader:
         chunk = _object(_parsed(data))
         # vLLM and Ollama report late failures in this field; older ones by ``object``.
         if chunk.get("error") is not None or chunk.get("object") == "error":
-            raise HouseUnavailableError(FailureReason.HOUSE_FAILED)
+            raise OnPremisesUnavailableError(FailureReason.ON_PREMISES_FAILED)
         usage = chunk.get("usage")
         if usage is not None:
             counts = _object(usage)
@@ -110,7 +112,9 @@ class ChatReader:
             # Any other reason ("abort", "content_filter", "tool_calls") means that a
             # part of the answer is missing.
             if not isinstance(finish, str) or finish not in FINISH_REASONS:
-                raise HouseUnavailableError(FailureReason.HOUSE_ANSWER_INCOMPLETE)
+                raise OnPremisesUnavailableError(
+                    FailureReason.ON_PREMISES_ANSWER_INCOMPLETE
+                )
             self._finish = finish
         return () if event is None else (event,)
 
@@ -124,7 +128,7 @@ class ChatReader:
         given = choice.get("logprobs")
         listed = None if given is None else _object(given).get("content")
         if not isinstance(listed, list) or not listed:
-            raise HouseUnavailableError(FailureReason.HOUSE_NO_LOGPROBS)
+            raise OnPremisesUnavailableError(FailureReason.ON_PREMISES_NO_LOGPROBS)
         pairs: list[tuple[str, float]] = []
         for each in map(_object, cast("list[object]", listed)):
             value = each.get("logprob")
@@ -175,5 +179,5 @@ def _count(value: object) -> int:
     return value
 
 
-def _broken() -> HouseUnavailableError:
-    return HouseUnavailableError(FailureReason.HOUSE_ANSWER_BROKEN)
+def _broken() -> OnPremisesUnavailableError:
+    return OnPremisesUnavailableError(FailureReason.ON_PREMISES_ANSWER_BROKEN)

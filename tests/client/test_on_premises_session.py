@@ -1,4 +1,4 @@
-"""A session whose policy trusts a server in the house, of in-memory parts."""
+"""A session whose policy trusts an on-premises server, of in-memory parts."""
 
 from collections.abc import AsyncGenerator, Callable
 
@@ -8,9 +8,9 @@ from curtilage.client.answer import Answerer, AnswerEvent, Delta, Finished
 from curtilage.client.audit.record import Outcome
 from curtilage.client.errors import (
     FailureReason,
-    HouseUnavailableError,
     LocalUnavailableError,
     NotRoutedError,
+    OnPremisesUnavailableError,
 )
 from curtilage.client.options import Require
 from curtilage.client.parts import ClientParts
@@ -20,7 +20,7 @@ from curtilage.client.routing.router import Router
 from curtilage.client.session import Session
 from curtilage.policy.decision.permit import (
     LIFE_MS,
-    HousePermit,
+    OnPremisesPermit,
     PermitDesk,
     ServerBinding,
 )
@@ -39,13 +39,13 @@ SECTION = """
 routing:
   tiers:
   - {id: device, kind: in_process}
-  - {id: ward, kind: house, address: "unix:/run/w", model: big, trusted: TRUSTED}
+  - {id: ward, kind: on_premises, address: "unix:/run/w", model: big, trusted: TRUSTED}
   - {id: enclave, kind: attested}
 """
 
 
 class Ward:
-    """A server in the house that redeems its permit, as the real door does."""
+    """An on-premises server that redeems its permit, as the real door does."""
 
     model_id = "big"
     digest = bytes(32)
@@ -59,12 +59,12 @@ class Ward:
         self.closed = False
 
     async def generate(
-        self, permit: HousePermit, query: Query
+        self, permit: OnPremisesPermit, query: Query
     ) -> AsyncGenerator[AnswerEvent]:
         presented = ServerBinding(payload=query.payload_digest(), server=self.digest)
         self._desk.redeem(permit, presented, now_ms=self._now_ms() + self.slept_ms)
         if self.fails is not None:
-            raise HouseUnavailableError(self.fails)
+            raise OnPremisesUnavailableError(self.fails)
         self.asked.append(query)
         yield Delta(text="From the ward.")
         yield Finished(finish_reason="stop", prompt_tokens=3, completion_tokens=4)
@@ -96,7 +96,7 @@ class Bench:
                 keys=key_store(policy=policy),
                 audit=self.trail,
                 clock=Clock(),
-                houses={"ward": self._make},
+                on_premises={"ward": self._make},
                 router=Router(policy.routing, RulesEstimator(), clock=lambda: 0.0),
             )
         )
@@ -109,10 +109,10 @@ class Bench:
 async def test_what_must_stay_may_be_told_to_whom_the_policy_trusts() -> None:
     bench = Bench("financial.pan")
     answer = await bench.session.ask(query(HARD))
-    assert (answer.route, answer.text) == (Answerer.HOUSE, "From the ward.")
+    assert (answer.route, answer.text) == (Answerer.ON_PREMISES, "From the ward.")
     assert (answer.provenance.tier, answer.provenance.model) == ("ward", "big")
     assert bench.enclave.sealed == []
-    assert [each.outcome for each in bench.trail.entries] == [Outcome.HOUSE]
+    assert [each.outcome for each in bench.trail.entries] == [Outcome.ON_PREMISES]
 
 
 @pytest.mark.parametrize("trusted", ["[]", "['health.*']"])
@@ -121,7 +121,7 @@ async def test_nobody_else_is_told(trusted: str) -> None:
     answer = await bench.session.ask(query(HARD))
     assert answer.route is Answerer.LOCAL
     with pytest.raises(NotRoutedError):
-        await bench.session.ask(query(HARD, require=Require.HOUSE))
+        await bench.session.ask(query(HARD, require=Require.ON_PREMISES))
     assert bench.ward is not None
     assert bench.ward.asked == []
 
@@ -132,7 +132,7 @@ async def test_what_is_not_recorded_is_told_to_nobody() -> None:
     assert answer.route is Answerer.LOCAL
     assert answer.provenance.fallback is FailureReason.AUDIT_FAILED
     with pytest.raises(NotRoutedError):
-        await bench.session.ask(query(HARD, require=Require.HOUSE))
+        await bench.session.ask(query(HARD, require=Require.ON_PREMISES))
     assert bench.ward is not None
     assert bench.ward.asked == []
 
@@ -140,23 +140,23 @@ async def test_what_is_not_recorded_is_told_to_nobody() -> None:
 async def test_a_ward_that_is_down_is_answered_for_at_home() -> None:
     bench = Bench("financial.pan")
     assert bench.ward is not None
-    bench.ward.fails = FailureReason.HOUSE_UNREACHABLE
+    bench.ward.fails = FailureReason.ON_PREMISES_UNREACHABLE
     for _ in range(3):
         answer = await bench.session.ask(query(HARD))
         assert answer.provenance.tier == "device"
-        assert answer.provenance.fallback is FailureReason.HOUSE_UNREACHABLE
+        assert answer.provenance.fallback is FailureReason.ON_PREMISES_UNREACHABLE
     told = [each.outcome for each in bench.trail.entries]
-    assert told.count(Outcome.HOUSE) == 1  # then the breaker is open
+    assert told.count(Outcome.ON_PREMISES) == 1  # then the breaker is open
 
 
 async def test_a_ward_that_never_answers_is_waited_for_once() -> None:
     bench = Bench("financial.pan")
     assert bench.ward is not None
-    bench.ward.fails = FailureReason.HOUSE_LATE
+    bench.ward.fails = FailureReason.ON_PREMISES_LATE
     for _ in range(3):
         assert (await bench.session.ask(query(HARD))).provenance.tier == "device"
     told = [each.outcome for each in bench.trail.entries]
-    assert told.count(Outcome.HOUSE) == 1
+    assert told.count(Outcome.ON_PREMISES) == 1
 
 
 async def test_without_a_permit_that_holds_it_is_answered_at_home() -> None:
@@ -173,8 +173,8 @@ async def test_without_a_permit_that_holds_it_is_answered_at_home() -> None:
 async def test_when_all_at_home_fail_it_is_said_and_nothing_leaves() -> None:
     bench = Bench("financial.pan", local=ScriptedLocal(broken=True))
     assert bench.ward is not None
-    bench.ward.fails = FailureReason.HOUSE_UNREACHABLE
-    with pytest.raises(LocalUnavailableError, match=r"house.*model file is missing"):
+    bench.ward.fails = FailureReason.ON_PREMISES_UNREACHABLE
+    with pytest.raises(LocalUnavailableError, match=r"on-premises.*model file is mis"):
         await bench.session.ask(query(HARD))
     assert bench.enclave.sealed == []
 

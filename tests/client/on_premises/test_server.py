@@ -18,20 +18,22 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from curtilage.client.answer import Delta, Finished
-from curtilage.client.errors import FailureReason, HouseUnavailableError
-from curtilage.client.house.answer_events import MAX_EVENT_BYTES
-from curtilage.client.house.settings import house_settings
+from curtilage.client.errors import FailureReason, OnPremisesUnavailableError
+from curtilage.client.on_premises.answer_events import MAX_EVENT_BYTES
+from curtilage.client.on_premises.settings import on_premises_settings
 from curtilage.client.options import RoutingOptions
 from curtilage.client.query import Message, Query, Settings
 from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.permit import (
     LIFE_MS,
-    HousePermit,
+    OnPremisesPermit,
     PermitRefusal,
     PermitRefusedError,
 )
 from curtilage.policy.document.load import load_profile
-from support.house import (
+from support.inspections import inspection_of
+from support.left_over import Canary, uncollected
+from support.on_premises import (
     CANARY,
     DONE,
     LLAMA,
@@ -40,15 +42,13 @@ from support.house import (
     VLLM,
     Asked,
     Handler,
-    allowed_in_house,
+    allowed_on_premises,
     asking,
     chunk,
-    house,
+    on_premises_server,
     says,
     serving,
 )
-from support.inspections import inspection_of
-from support.left_over import Canary, uncollected
 from support.permits import unfinished_permit
 from support.relay_certificates import Certificates, make_certificates
 
@@ -57,9 +57,9 @@ SAID = chunk({"content": "yes"})
 OTHER = Query(messages=(Message(role="user", content="another"),))
 
 
-async def failure(asked: Asked, query: Query = QUERY) -> HouseUnavailableError:
+async def failure(asked: Asked, query: Query = QUERY) -> OnPremisesUnavailableError:
     """Ask in vain; the error contains nothing of request or response."""
-    with pytest.raises(HouseUnavailableError) as error:
+    with pytest.raises(OnPremisesUnavailableError) as error:
         await asked.ask(query)
     assert error.value.__cause__ is None
     assert CANARY not in f"{error.value!r} {error.value} {error.value.alone()}"
@@ -67,7 +67,7 @@ async def failure(asked: Asked, query: Query = QUERY) -> HouseUnavailableError:
 
 
 async def refused(handler: Handler, **waits: float) -> FailureReason:
-    async with house(handler, **waits) as asked:
+    async with on_premises_server(handler, **waits) as asked:
         return (await failure(asked)).reason
 
 
@@ -82,7 +82,7 @@ async def _forever() -> None:
     "server", [VLLM, OLLAMA, LLAMA], ids=["vllm", "ollama", "llama"]
 )
 async def test_the_answer_is_given_as_it_comes(server: tuple[bytes, ...]) -> None:
-    async with house(says(*server)) as asked:
+    async with on_premises_server(says(*server)) as asked:
         assert asked.server.model_id == "m"
         *deltas, finished = await asked.ask()
     assert "".join(cast("Delta", each).text for each in deltas) == "Hi Ü."
@@ -103,7 +103,7 @@ async def test_a_word_is_shown_before_the_next_one_is_said() -> None:
             await response.write(event)
         return response
 
-    async with house(answer) as asked:
+    async with on_premises_server(answer) as asked:
         events = asked.server.generate(asked.permit(), QUERY)
         assert await anext(events) == Delta(text="yes")
         read.set()
@@ -129,7 +129,7 @@ async def test_all_of_the_query_is_asked_and_nothing_else() -> None:
             max_tokens=777, temperature=0.1234, top_p=0.9876, seed=42, stop=("###",)
         ),
     )
-    async with house(answer) as asked:
+    async with on_premises_server(answer) as asked:
         await asked.ask(query)
     assert (seen[0].method, seen[0].path_qs) == ("POST", "/v1/chat/completions")
     # The enclave gets coarser values: an on-premises server gets the exact ones.
@@ -151,7 +151,7 @@ async def test_all_of_the_query_is_asked_and_nothing_else() -> None:
 
 async def test_unset_fields_are_not_sent() -> None:
     bodies: list[bytes] = []
-    async with house(says(*VLLM, seen=bodies)) as asked:
+    async with on_premises_server(says(*VLLM, seen=bodies)) as asked:
         await asked.ask()
     assert json.loads(bodies[0]).keys() == {
         *("model", "messages", "max_tokens", "temperature", "top_p"),
@@ -165,7 +165,7 @@ async def test_log_probabilities_are_asked_for_and_given() -> None:
     said = chunk({"content": "yes"}, logprobs=listed)
     query = Query(messages=QUERY.messages, settings=Settings(logprobs=True))
     server = says(said, chunk({}, finish="stop"), DONE, seen=bodies)
-    async with house(server) as asked:
+    async with on_premises_server(server) as asked:
         assert (await asked.ask(query))[0] == Delta(
             text="yes", logprobs=(("yes", -0.5),)
         )
@@ -184,7 +184,7 @@ async def test_the_request_identifies_no_one() -> None:
         await response.write(b"".join(VLLM))
         return response
 
-    async with house(answer) as asked:
+    async with on_premises_server(answer) as asked:
         await asked.ask()
         await asked.ask()
     for request in seen:
@@ -195,7 +195,7 @@ async def test_the_request_identifies_no_one() -> None:
 
 async def test_the_key_is_sent_to_the_server_only(tmp_path: Path) -> None:
     seen: list[str] = []
-    path = tmp_path / "house.key"
+    path = tmp_path / "on-premises.key"
     path.write_text(API_KEY)
     path.chmod(0o644)
 
@@ -204,7 +204,7 @@ async def test_the_key_is_sent_to_the_server_only(tmp_path: Path) -> None:
         return await says(*VLLM)(request)
 
     async with serving(answer) as address:
-        settings = house_settings(
+        settings = on_premises_settings(
             address=address, model="m", key_file=path, plain_loopback=True
         )
         async with asking(settings) as asked:
@@ -222,7 +222,7 @@ async def test_a_proxy_of_the_environment_is_not_asked(
         for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, proxy.removesuffix("/v1"))
         monkeypatch.delenv("no_proxy", raising=False)
-        async with house(says(*OLLAMA)) as asked:
+        async with on_premises_server(says(*OLLAMA)) as asked:
             await asked.ask()
     assert asked_proxy == []
 
@@ -234,7 +234,7 @@ async def test_several_ask_at_a_time() -> None:
         await both.wait()
         return await says(*VLLM)(request)
 
-    async with house(answer) as asked:
+    async with on_premises_server(answer) as asked:
         first, second = await asyncio.gather(asked.ask(), asked.ask(OTHER))
     assert first == second
 
@@ -252,7 +252,7 @@ async def test_closing_the_iterator_closes_the_connection() -> None:
             gone.set()
         return response
 
-    async with house(answer) as asked:
+    async with on_premises_server(answer) as asked:
         events = asked.server.generate(asked.permit(), QUERY)
         await anext(events)
         await events.aclose()
@@ -260,7 +260,7 @@ async def test_closing_the_iterator_closes_the_connection() -> None:
 
 
 async def test_it_can_be_closed_before_it_was_used_and_twice() -> None:
-    async with house(says(*VLLM)) as asked:
+    async with on_premises_server(says(*VLLM)) as asked:
         await asked.server.close()
         await asked.ask()
         await asked.server.close()
@@ -276,7 +276,7 @@ async def test_without_a_permit_no_server_is_asked() -> None:
     )
     decision = decide(load_profile("default").rulebook, inspection)
     assert decision.allowed is not None
-    async with house(says(*VLLM, seen=seen)) as asked:
+    async with on_premises_server(says(*VLLM, seen=seen)) as asked:
         enclave = asked.desk.mint(
             decision.allowed,
             tier="enclave",
@@ -286,17 +286,17 @@ async def test_without_a_permit_no_server_is_asked() -> None:
             now_ms=asked.clock[0],
         )
         for wrong in (
-            *(None, True, enclave, decision.allowed, allowed_in_house()),
+            *(None, True, enclave, decision.allowed, allowed_on_premises()),
             unfinished_permit(),
         ):
-            events = asked.server.generate(cast("HousePermit", wrong), QUERY)
+            events = asked.server.generate(cast("OnPremisesPermit", wrong), QUERY)
             with pytest.raises(TypeError):
                 await anext(events)
     assert seen == []
 
 
 async def _refusal(
-    asked: Asked, permit: HousePermit, query: Query = QUERY
+    asked: Asked, permit: OnPremisesPermit, query: Query = QUERY
 ) -> PermitRefusal:
     with pytest.raises(PermitRefusedError) as error:
         await anext(asked.server.generate(permit, query))
@@ -305,7 +305,7 @@ async def _refusal(
 
 async def test_a_permit_is_for_one_text() -> None:
     seen: list[bytes] = []
-    async with house(says(*VLLM, seen=seen)) as asked:
+    async with on_premises_server(says(*VLLM, seen=seen)) as asked:
         refusal = await _refusal(asked, asked.permit(), OTHER)
     assert (refusal, seen) == (PermitRefusal.PAYLOAD, [])
 
@@ -313,8 +313,8 @@ async def test_a_permit_is_for_one_text() -> None:
 async def test_a_permit_is_for_one_server() -> None:
     seen: list[bytes] = []
     server = says(*VLLM, seen=seen)
-    async with house(server) as asked, serving(server) as address:
-        settings = house_settings(address=address, model="m", plain_loopback=True)
+    async with on_premises_server(server) as asked, serving(server) as address:
+        settings = on_premises_settings(address=address, model="m", plain_loopback=True)
         async with asking(settings) as other:
             elsewhere = replace(other, desk=asked.desk).permit()
         refusal = await _refusal(asked, elsewhere)
@@ -328,9 +328,9 @@ async def test_a_permit_is_valid_once_even_without_an_answer() -> None:
         seen.append(await request.read())
         return web.Response(status=503)
 
-    async with house(busy) as asked:
+    async with on_premises_server(busy) as asked:
         permit = asked.permit()
-        with pytest.raises(HouseUnavailableError):
+        with pytest.raises(OnPremisesUnavailableError):
             await anext(asked.server.generate(permit, QUERY))
         assert await _refusal(asked, permit) is PermitRefusal.USED
     assert len(seen) == 1
@@ -338,7 +338,7 @@ async def test_a_permit_is_valid_once_even_without_an_answer() -> None:
 
 async def test_a_permit_ends() -> None:
     seen: list[bytes] = []
-    async with house(says(*VLLM, seen=seen)) as asked:
+    async with on_premises_server(says(*VLLM, seen=seen)) as asked:
         permit = asked.permit()
         asked.clock[0] += LIFE_MS
         refusal = await _refusal(asked, permit)
@@ -348,10 +348,10 @@ async def test_a_permit_ends() -> None:
 async def test_text_without_utf8_is_refused_and_not_reported() -> None:
     seen: list[bytes] = []
     broken = Query(messages=(Message(role="user", content=f"{CANARY}\ud800"),))
-    async with house(says(*VLLM, seen=seen)) as asked:
-        with pytest.raises(HouseUnavailableError) as error:
+    async with on_premises_server(says(*VLLM, seen=seen)) as asked:
+        with pytest.raises(OnPremisesUnavailableError) as error:
             await anext(asked.server.generate(asked.permit(), broken))
-    assert error.value.reason is FailureReason.HOUSE_REFUSED
+    assert error.value.reason is FailureReason.ON_PREMISES_REFUSED
     assert CANARY not in f"{error.value!r} {error.value}"
     assert error.value.__suppress_context__
     assert seen == []
@@ -363,18 +363,18 @@ async def test_text_without_utf8_is_refused_and_not_reported() -> None:
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
-        (400, FailureReason.HOUSE_REFUSED),
-        (401, FailureReason.HOUSE_DENIED),
-        (403, FailureReason.HOUSE_DENIED),
-        (404, FailureReason.HOUSE_MODEL_MISSING),
-        (405, FailureReason.HOUSE_MODEL_MISSING),
-        (413, FailureReason.HOUSE_REFUSED),
-        (429, FailureReason.HOUSE_BUSY),
-        (500, FailureReason.HOUSE_FAILED),
-        (502, FailureReason.HOUSE_UNREACHABLE),
-        (503, FailureReason.HOUSE_BUSY),
-        (504, FailureReason.HOUSE_LATE),
-        (204, FailureReason.HOUSE_REFUSED),
+        (400, FailureReason.ON_PREMISES_REFUSED),
+        (401, FailureReason.ON_PREMISES_DENIED),
+        (403, FailureReason.ON_PREMISES_DENIED),
+        (404, FailureReason.ON_PREMISES_MODEL_MISSING),
+        (405, FailureReason.ON_PREMISES_MODEL_MISSING),
+        (413, FailureReason.ON_PREMISES_REFUSED),
+        (429, FailureReason.ON_PREMISES_BUSY),
+        (500, FailureReason.ON_PREMISES_FAILED),
+        (502, FailureReason.ON_PREMISES_UNREACHABLE),
+        (503, FailureReason.ON_PREMISES_BUSY),
+        (504, FailureReason.ON_PREMISES_LATE),
+        (204, FailureReason.ON_PREMISES_REFUSED),
     ],
 )
 async def test_every_other_status_is_a_reason(
@@ -389,10 +389,10 @@ async def test_every_other_status_is_a_reason(
             headers={"X-Asked": CANARY},
         )
 
-    async with house(answer) as asked:
+    async with on_premises_server(answer) as asked:
         error = await failure(asked)
     assert error.reason is expected
-    named = expected is FailureReason.HOUSE_REFUSED
+    named = expected is FailureReason.ON_PREMISES_REFUSED
     assert error.code == (str(status) if named else None)
 
 
@@ -412,9 +412,12 @@ async def test_how_long_it_is_busy_is_noted(
         headers = {} if said is None else {"Retry-After": said}
         return web.Response(status=429, headers=headers)
 
-    async with house(answer) as asked:
+    async with on_premises_server(answer) as asked:
         error = await failure(asked)
-    assert (error.reason, error.retry_after_s) == (FailureReason.HOUSE_BUSY, noted)
+    assert (error.reason, error.retry_after_s) == (
+        FailureReason.ON_PREMISES_BUSY,
+        noted,
+    )
     assert error.alone().retry_after_s == noted
 
 
@@ -428,7 +431,7 @@ async def test_no_redirect_is_followed(status: int) -> None:
             location = f"{other}/chat/completions"
             return web.Response(status=status, headers={"Location": location})
 
-        assert await refused(answer) is FailureReason.HOUSE_REFUSED
+        assert await refused(answer) is FailureReason.ON_PREMISES_REFUSED
     assert elsewhere == []
 
 
@@ -447,21 +450,24 @@ async def test_a_body_without_events_is_broken(headers: dict[str, str]) -> None:
         await response.write(b"".join(VLLM))
         return response
 
-    assert await refused(answer) is FailureReason.HOUSE_ANSWER_BROKEN
+    assert await refused(answer) is FailureReason.ON_PREMISES_ANSWER_BROKEN
 
 
 @pytest.mark.parametrize(
     ("events", "expected"),
     [
-        ([SAID], FailureReason.HOUSE_ANSWER_INCOMPLETE),
-        ([SAID, chunk({}, finish="stop")], FailureReason.HOUSE_ANSWER_INCOMPLETE),
-        ([*VLLM[:-1], b"data: [DO"], FailureReason.HOUSE_ANSWER_INCOMPLETE),
-        ([], FailureReason.HOUSE_ANSWER_INCOMPLETE),
-        ([SAID, f"data: {CANARY}\n\n".encode()], FailureReason.HOUSE_ANSWER_BROKEN),
-        ([b"x" * (MAX_EVENT_BYTES + 1)], FailureReason.HOUSE_ANSWER_BROKEN),
-        ([SAID, b'data: {"error": {}}\n\n'], FailureReason.HOUSE_FAILED),
+        ([SAID], FailureReason.ON_PREMISES_ANSWER_INCOMPLETE),
+        ([SAID, chunk({}, finish="stop")], FailureReason.ON_PREMISES_ANSWER_INCOMPLETE),
+        ([*VLLM[:-1], b"data: [DO"], FailureReason.ON_PREMISES_ANSWER_INCOMPLETE),
+        ([], FailureReason.ON_PREMISES_ANSWER_INCOMPLETE),
+        (
+            [SAID, f"data: {CANARY}\n\n".encode()],
+            FailureReason.ON_PREMISES_ANSWER_BROKEN,
+        ),
+        ([b"x" * (MAX_EVENT_BYTES + 1)], FailureReason.ON_PREMISES_ANSWER_BROKEN),
+        ([SAID, b'data: {"error": {}}\n\n'], FailureReason.ON_PREMISES_FAILED),
         # As llama.cpp's server reported errors until 2025: in a field of that name.
-        ([SAID, b"error: {}\n\n"], FailureReason.HOUSE_ANSWER_INCOMPLETE),
+        ([SAID, b"error: {}\n\n"], FailureReason.ON_PREMISES_ANSWER_INCOMPLETE),
     ],
 )
 async def test_an_incomplete_answer_is_reported(
@@ -481,8 +487,8 @@ async def test_a_lost_connection_is_reported(begun: bool) -> None:
         request.transport.abort()
         return response
 
-    incomplete = FailureReason.HOUSE_ANSWER_INCOMPLETE
-    expected = incomplete if begun else FailureReason.HOUSE_UNREACHABLE
+    incomplete = FailureReason.ON_PREMISES_ANSWER_INCOMPLETE
+    expected = incomplete if begun else FailureReason.ON_PREMISES_UNREACHABLE
     assert await refused(answer) is expected
 
 
@@ -496,11 +502,13 @@ async def test_malformed_http_is_broken() -> None:
 
     async with await asyncio.start_server(handle, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        settings = house_settings(
+        settings = on_premises_settings(
             address=f"http://127.0.0.1:{port}/v1", model="m", plain_loopback=True
         )
         async with asking(settings) as asked:
-            assert (await failure(asked)).reason is FailureReason.HOUSE_ANSWER_BROKEN
+            assert (
+                await failure(asked)
+            ).reason is FailureReason.ON_PREMISES_ANSWER_BROKEN
 
 
 def _slow(*begins: bytes, goes_on: bytes = b"") -> Handler:
@@ -524,28 +532,30 @@ async def test_a_silent_server_is_late() -> None:
         await _forever()
         raise AssertionError
 
-    assert await refused(answer, first_s=0.2) is FailureReason.HOUSE_LATE
-    assert await refused(_slow(), first_s=0.2) is FailureReason.HOUSE_LATE
+    assert await refused(answer, first_s=0.2) is FailureReason.ON_PREMISES_LATE
+    assert await refused(_slow(), first_s=0.2) is FailureReason.ON_PREMISES_LATE
 
 
 async def test_comments_are_no_answer() -> None:
     server = _slow(goes_on=b": alive\n\n")
-    assert await refused(server, first_s=0.2) is FailureReason.HOUSE_LATE
+    assert await refused(server, first_s=0.2) is FailureReason.ON_PREMISES_LATE
 
 
 async def test_a_server_that_stops_in_the_middle_is_late() -> None:
-    async with house(_slow(SAID, goes_on=b":\n\n"), stall_s=0.2) as asked:
+    async with on_premises_server(_slow(SAID, goes_on=b":\n\n"), stall_s=0.2) as asked:
         events = asked.server.generate(asked.permit(), QUERY)
         assert await anext(events) == Delta(text="yes")
-        with pytest.raises(HouseUnavailableError) as error:
+        with pytest.raises(OnPremisesUnavailableError) as error:
             await anext(events)
-    assert error.value.reason is FailureReason.HOUSE_LATE
+    assert error.value.reason is FailureReason.ON_PREMISES_LATE
 
 
 async def test_a_model_that_thinks_has_begun() -> None:
     """From then on it may pause, and need not have said a word."""
     server = _slow(chunk({"reasoning_content": "hm"}))
-    assert await refused(server, first_s=60, stall_s=0.2) is FailureReason.HOUSE_LATE
+    assert (
+        await refused(server, first_s=60, stall_s=0.2) is FailureReason.ON_PREMISES_LATE
+    )
 
 
 @pytest.mark.parametrize(
@@ -563,11 +573,11 @@ async def test_events_without_text_are_no_answer(event: bytes) -> None:
     async with asyncio.timeout(20):
         server = _slow(goes_on=event)
         reason = await refused(server, first_s=0.2, stall_s=0.2)
-        assert reason is FailureReason.HOUSE_LATE
+        assert reason is FailureReason.ON_PREMISES_LATE
         # Nor do they lengthen a pause that came later.
         server = _slow(SAID, goes_on=event)
         reason = await refused(server, first_s=60, stall_s=0.2)
-        assert reason is FailureReason.HOUSE_LATE
+        assert reason is FailureReason.ON_PREMISES_LATE
 
 
 async def test_events_without_text_leave_the_first_word_its_time() -> None:
@@ -580,7 +590,7 @@ async def test_events_without_text_leave_the_first_word_its_time() -> None:
         await _forever()
         return response
 
-    async with house(answer, first_s=60, stall_s=0.05) as asked:
+    async with on_premises_server(answer, first_s=60, stall_s=0.05) as asked:
         events = asked.server.generate(asked.permit(), QUERY)
         assert await anext(events) == Delta(text="yes")
         await events.aclose()
@@ -600,19 +610,19 @@ async def test_an_answer_without_end_ends(
 ) -> None:
     """However steadily the server writes; the budget is kept for all of it."""
     query = replace(QUERY, options=options)
-    async with house(_slow(goes_on=said), total_s=total_s) as asked:
+    async with on_premises_server(_slow(goes_on=said), total_s=total_s) as asked:
         before = asyncio.get_running_loop().time()
         async with asyncio.timeout(20):
             error = await failure(asked, query)
         took_s = asyncio.get_running_loop().time() - before
-    assert error.reason is FailureReason.HOUSE_LATE
+    assert error.reason is FailureReason.ON_PREMISES_LATE
     assert took_s >= 0.15
 
 
 async def test_a_reader_that_is_slow_costs_the_server_nothing() -> None:
     """Neither its pause nor its budget runs while no reader waits for it."""
     server = says(SAID, SAID, chunk({}, finish="stop"), DONE)
-    async with house(server, stall_s=0.4, total_s=0.1) as asked:
+    async with on_premises_server(server, stall_s=0.4, total_s=0.1) as asked:
         seen: list[object] = []
         async for event in asked.server.generate(asked.permit(), QUERY):
             seen.append(event)
@@ -621,29 +631,31 @@ async def test_a_reader_that_is_slow_costs_the_server_nothing() -> None:
 
 
 async def test_an_unreachable_server_is_reported() -> None:
-    settings = house_settings(
+    settings = on_premises_settings(
         address="http://127.0.0.1:9/v1", model="m", plain_loopback=True
     )
     async with asking(settings) as asked:
-        assert (await failure(asked)).reason is FailureReason.HOUSE_UNREACHABLE
+        assert (await failure(asked)).reason is FailureReason.ON_PREMISES_UNREACHABLE
 
 
 async def test_a_hole_costs_the_time_of_a_connection(tmp_path: Path) -> None:
     certificates = make_certificates(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as hole:  # it takes, and says nothing
-        settings = house_settings(
+        settings = on_premises_settings(
             address=f"https://localhost:{hole.getsockname()[1]}/v1",
             model="m",
             ca=certificates.authority.read_bytes(),
         )
         async with asking(settings, connect_s=0.2, first_s=60) as asked:
-            assert (await failure(asked)).reason is FailureReason.HOUSE_UNREACHABLE
+            assert (
+                await failure(asked)
+            ).reason is FailureReason.ON_PREMISES_UNREACHABLE
 
 
 async def test_nothing_of_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     said = chunk({"content": CANARY})
-    async with house(says(said, chunk({}, finish="stop"), DONE)) as asked:
+    async with on_premises_server(says(said, chunk({}, finish="stop"), DONE)) as asked:
         await asked.ask()
     await refused(says(said))
     ours = [each for each in caplog.records if not each.name.startswith("aiohttp.serv")]
@@ -652,7 +664,7 @@ async def test_nothing_of_it_is_logged(caplog: pytest.LogCaptureFixture) -> None
 
 async def _tell(asked: Asked, canary: Canary, name: str) -> None:
     query = Query(messages=(Message(role="user", content=canary.tell(name)),))
-    with suppress(HouseUnavailableError):
+    with suppress(OnPremisesUnavailableError):
         await asked.ask(query)
 
 
@@ -694,7 +706,7 @@ async def test_nothing_is_kept_of_question_or_answer() -> None:
 
     canary = Canary()
     with uncollected():
-        async with house(noted, stall_s=0.2) as asked:
+        async with on_premises_server(noted, stall_s=0.2) as asked:
             for name in ("answered", "refused", "broken", "cut", "late"):
                 await _tell(asked, canary, name)
             await _leave(asked, canary)
@@ -739,7 +751,7 @@ async def behind_tls(
     context = certificates.server(name)
     context.maximum_version = newest
     async with serving(says(*VLLM, seen=seen), tls=context) as address:
-        settings = house_settings(
+        settings = on_premises_settings(
             address=address,
             model="m",
             ca=(certificates.folder / f"{ca}.pem").read_bytes() if ca else b"",
@@ -771,7 +783,7 @@ async def test_no_other_authority_is_trusted(
     certificates: Certificates, name: str, ca: str
 ) -> None:
     async with behind_tls(certificates, name, ca=ca) as (asked, seen):
-        assert (await failure(asked)).reason is FailureReason.HOUSE_UNTRUSTED
+        assert (await failure(asked)).reason is FailureReason.ON_PREMISES_UNTRUSTED
     assert seen == []
 
 
@@ -800,25 +812,25 @@ async def test_a_server_with_another_key_is_sent_nothing(
     context = certificates.server("server")
     made = asyncio.start_server(handle, "127.0.0.1", 0, ssl=context)
     async with await made as server:
-        settings = house_settings(
+        settings = on_premises_settings(
             address=f"https://localhost:{server.sockets[0].getsockname()[1]}",
             model="m",
             spki_sha256=pin_of(certificates, "untrusted"),
         )
         async with asking(settings) as asked:
-            assert (await failure(asked)).reason is FailureReason.HOUSE_UNTRUSTED
+            assert (await failure(asked)).reason is FailureReason.ON_PREMISES_UNTRUSTED
             assert await said.get() == b""
 
 
 async def test_a_server_without_tls_is_reported(certificates: Certificates) -> None:
     async with serving(says(*VLLM)) as plain:
-        settings = house_settings(
+        settings = on_premises_settings(
             address=plain.replace("http:", "https:"),
             model="m",
             ca=certificates.authority.read_bytes(),
         )
         async with asking(settings) as asked:
-            assert (await failure(asked)).reason is FailureReason.HOUSE_TLS_FAILED
+            assert (await failure(asked)).reason is FailureReason.ON_PREMISES_TLS_FAILED
 
 
 # --- UNIX sockets ----------------------------------------------------------------
@@ -827,7 +839,7 @@ async def test_a_server_without_tls_is_reported(certificates: Certificates) -> N
 async def test_a_socket_is_asked(tmp_path: Path) -> None:
     seen: list[bytes] = []
     path = tmp_path / "vllm.sock"
-    settings = house_settings(address=f"unix:{path}", model="m")
+    settings = on_premises_settings(address=f"unix:{path}", model="m")
     async with serving(says(*VLLM, seen=seen), socket=path), asking(settings) as asked:
         await asked.ask()
     assert len(seen) == 1
@@ -840,12 +852,12 @@ async def test_a_socket_that_others_could_have_put_there_is_not(tmp_path: Path) 
     path = shared / "vllm.sock"
     async with serving(says(*VLLM, seen=seen), socket=path) as address:
         shared.chmod(0o777)
-        async with asking(house_settings(address=address, model="m")) as asked:
-            assert (await failure(asked)).reason is FailureReason.HOUSE_UNTRUSTED
+        async with asking(on_premises_settings(address=address, model="m")) as asked:
+            assert (await failure(asked)).reason is FailureReason.ON_PREMISES_UNTRUSTED
     assert seen == []
 
 
 async def test_a_missing_socket_is_unreachable(tmp_path: Path) -> None:
-    settings = house_settings(address=f"unix:{tmp_path}/vllm.sock", model="m")
+    settings = on_premises_settings(address=f"unix:{tmp_path}/vllm.sock", model="m")
     async with asking(settings) as asked:
-        assert (await failure(asked)).reason is FailureReason.HOUSE_UNREACHABLE
+        assert (await failure(asked)).reason is FailureReason.ON_PREMISES_UNREACHABLE

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from curtilage.client.errors import ConfigError
-from curtilage.client.house.settings import (
-    HouseSettings,
-    house_settings,
+from curtilage.client.on_premises.settings import (
+    OnPremisesSettings,
+    on_premises_settings,
     require_private_socket,
 )
 from support.relay_certificates import make_certificates
@@ -19,8 +19,8 @@ from support.relay_certificates import make_certificates
 PIN = "ab" * 32
 
 
-def settings(address: str, *, spki_sha256: str = "") -> HouseSettings:
-    return house_settings(address=address, model="m", spki_sha256=spki_sha256)
+def settings(address: str, *, spki_sha256: str = "") -> OnPremisesSettings:
+    return on_premises_settings(address=address, model="m", spki_sha256=spki_sha256)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_socket_needs_no_authority() -> None:
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "llm.localhost"])
 def test_plain_http_is_for_this_machine_in_development(host: str) -> None:
     address = f"http://{host}:8000/v1"
-    made = house_settings(address=address, model="m", plain_loopback=True)
+    made = on_premises_settings(address=address, model="m", plain_loopback=True)
     assert made.url == f"{address}/chat/completions"
     with pytest.raises(ConfigError, match="plain http"):
         settings(address)
@@ -68,7 +68,7 @@ def test_plain_http_is_for_this_machine_in_development(host: str) -> None:
 )
 def test_plain_http_to_others_is_refused_always(address: str) -> None:
     with pytest.raises(ConfigError, match="plain http"):
-        house_settings(address=address, model="m", plain_loopback=True)
+        on_premises_settings(address=address, model="m", plain_loopback=True)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_either_an_authority_or_a_key_identifies_the_server(
 ) -> None:
     """And the system's authorities do not."""
     with pytest.raises(ConfigError, match="set ca or spki_sha256"):
-        house_settings(
+        on_premises_settings(
             address="https://a.example/v1", model="m", ca=ca, spki_sha256=pin
         )
 
@@ -119,18 +119,20 @@ def test_a_pin_is_a_digest(pin: str) -> None:
 @pytest.mark.parametrize("ca", [b"x", b"\xff", b"-----BEGIN CERTIFICATE-----\nx\n"])
 def test_an_authority_is_a_certificate(ca: bytes) -> None:
     with pytest.raises(ConfigError, match="ca: no certificates in PEM"):
-        house_settings(address="https://llm.clinic.example/v1", model="m", ca=ca)
+        on_premises_settings(address="https://llm.clinic.example/v1", model="m", ca=ca)
 
 
 @pytest.mark.parametrize("address", ["unix:/run/a.sock", "http://127.0.0.1:1/v1"])
 def test_an_unused_setting_is_refused(address: str) -> None:
     with pytest.raises(ConfigError, match="are for https"):
-        house_settings(address=address, model="m", spki_sha256=PIN, plain_loopback=True)
+        on_premises_settings(
+            address=address, model="m", spki_sha256=PIN, plain_loopback=True
+        )
 
 
 def test_the_named_authority_is_the_only_one(tmp_path: Path) -> None:
     authority = make_certificates(tmp_path).authority.read_bytes()
-    made = house_settings(address="https://a.example/v1", model="m", ca=authority)
+    made = on_premises_settings(address="https://a.example/v1", model="m", ca=authority)
     assert made.tls is not None
     assert len(made.tls.get_ca_certs()) == 1
     assert made.tls.check_hostname
@@ -143,7 +145,7 @@ def test_the_digest_names_address_authority_and_key(tmp_path: Path) -> None:
         settings(address, spki_sha256=PIN),
         settings("https://b.example/v1", spki_sha256=PIN),
         settings(address, spki_sha256="cd" * 32),
-        house_settings(address=address, model="m", ca=authority),
+        on_premises_settings(address=address, model="m", ca=authority),
         settings("unix:/run/a.sock"),
         settings("unix:/run/b.sock"),
     ]
@@ -153,15 +155,15 @@ def test_the_digest_names_address_authority_and_key(tmp_path: Path) -> None:
 
 
 def test_a_key_file_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "house.key"
+    path = tmp_path / "on-premises.key"
     path.write_text("ward-7.0123456789abcdef\n")
     path.chmod(0o600)
-    made = house_settings(address="unix:/run/a.sock", model="m", key_file=path)
+    made = on_premises_settings(address="unix:/run/a.sock", model="m", key_file=path)
     assert made.api_key == "ward-7.0123456789abcdef"
     assert made.readable_by_others is None
     path.write_text("a key\r\nCookie: a=b")
-    with pytest.raises(ConfigError, match=r"house\.key"):
-        house_settings(address="unix:/run/a.sock", model="m", key_file=path)
+    with pytest.raises(ConfigError, match=r"on-premises\.key"):
+        on_premises_settings(address="unix:/run/a.sock", model="m", key_file=path)
 
 
 # --- sockets ---------------------------------------------------------------------

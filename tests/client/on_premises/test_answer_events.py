@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curtilage.client.answer import AnswerEvent, Delta, Finished
-from curtilage.client.errors import FailureReason, HouseUnavailableError
-from curtilage.client.house.answer_events import (
+from curtilage.client.errors import FailureReason, OnPremisesUnavailableError
+from curtilage.client.on_premises.answer_events import (
     MAX_ANSWER_BYTES,
     MAX_EVENT_BYTES,
     ChatReader,
 )
 from support.cuts import PLACES, cut
-from support.house import CANARY, LLAMA, OLLAMA, VLLM, chunk, data
+from support.on_premises import CANARY, LLAMA, OLLAMA, VLLM, chunk, data
 
 DONE = b"data: [DONE]\n\n"
 SAID = chunk({"content": "yes"})
@@ -33,7 +33,7 @@ def read(
 
 
 def refused(*pieces: bytes, logprobs: bool = False) -> FailureReason:
-    with pytest.raises(HouseUnavailableError) as error:
+    with pytest.raises(OnPremisesUnavailableError) as error:
         read(pieces, logprobs=logprobs, to_the_end=False)
     assert CANARY not in repr(error.value) + str(error.value)
     assert error.value.__suppress_context__ or error.value.__context__ is None
@@ -72,7 +72,7 @@ def test_an_answer_without_requested_log_probabilities_is_refused(
     given: object,
 ) -> None:
     said = chunk({"content": "yes"}, logprobs=given)
-    assert refused(said, logprobs=True) is FailureReason.HOUSE_NO_LOGPROBS
+    assert refused(said, logprobs=True) is FailureReason.ON_PREMISES_NO_LOGPROBS
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_an_answer_without_requested_log_probabilities_is_refused(
 )
 def test_log_probabilities_that_are_none_break_the_answer(listed: object) -> None:
     said = chunk({"content": "y"}, logprobs={"content": listed})
-    assert refused(said, logprobs=True) is FailureReason.HOUSE_ANSWER_BROKEN
+    assert refused(said, logprobs=True) is FailureReason.ON_PREMISES_ANSWER_BROKEN
 
 
 def test_no_counts_are_no_lie() -> None:
@@ -106,11 +106,11 @@ def test_reasoning_is_not_shown() -> None:
 @pytest.mark.parametrize("reason", ["abort", "content_filter", "tool_calls", "", 1, []])
 def test_another_end_than_of_a_whole_answer_is_incomplete(reason: object) -> None:
     ended = chunk({}, finish=reason)
-    assert refused(SAID, ended, DONE) is FailureReason.HOUSE_ANSWER_INCOMPLETE
+    assert refused(SAID, ended, DONE) is FailureReason.ON_PREMISES_ANSWER_INCOMPLETE
 
 
 def test_an_end_without_a_reason_is_incomplete() -> None:
-    assert refused(SAID, DONE) is FailureReason.HOUSE_ANSWER_INCOMPLETE
+    assert refused(SAID, DONE) is FailureReason.ON_PREMISES_ANSWER_INCOMPLETE
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_an_end_without_a_reason_is_incomplete() -> None:
     ids=["vllm", "older vllm"],
 )
 def test_an_error_reported_by_the_server_is_a_failure(failure: bytes) -> None:
-    assert refused(SAID, failure) is FailureReason.HOUSE_FAILED
+    assert refused(SAID, failure) is FailureReason.ON_PREMISES_FAILED
 
 
 @pytest.mark.parametrize(
@@ -156,11 +156,11 @@ def test_an_error_reported_by_the_server_is_a_failure(failure: bytes) -> None:
     ],
 )
 def test_another_format_is_broken(broken: bytes) -> None:
-    assert refused(broken) is FailureReason.HOUSE_ANSWER_BROKEN
+    assert refused(broken) is FailureReason.ON_PREMISES_ANSWER_BROKEN
 
 
 def test_text_behind_the_end_is_broken() -> None:
-    assert refused(SAID, STOP, SAID) is FailureReason.HOUSE_ANSWER_BROKEN
+    assert refused(SAID, STOP, SAID) is FailureReason.ON_PREMISES_ANSWER_BROKEN
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_text_behind_the_end_is_broken() -> None:
     ids=["at once", "in pieces", "many lines", "comment"],
 )
 def test_an_event_that_is_too_large_is_broken(pieces: list[bytes]) -> None:
-    assert refused(*pieces) is FailureReason.HOUSE_ANSWER_BROKEN
+    assert refused(*pieces) is FailureReason.ON_PREMISES_ANSWER_BROKEN
 
 
 def test_an_answer_that_is_too_large_is_broken() -> None:
@@ -182,12 +182,12 @@ def test_an_answer_that_is_too_large_is_broken() -> None:
     chat = ChatReader(logprobs=False)
     for _ in range(MAX_ANSWER_BYTES // len(alive)):
         assert list(chat.push(alive)) == []
-    with pytest.raises(HouseUnavailableError) as error:
+    with pytest.raises(OnPremisesUnavailableError) as error:
         list(chat.push(alive))
-    assert error.value.reason is FailureReason.HOUSE_ANSWER_BROKEN
+    assert error.value.reason is FailureReason.ON_PREMISES_ANSWER_BROKEN
 
 
 @given(st.binary(max_size=200))
 def test_no_bytes_do_anything_else(body: bytes) -> None:
-    with suppress(HouseUnavailableError):
+    with suppress(OnPremisesUnavailableError):
         read([b"data: " + body + b"\n\n", body], to_the_end=False)

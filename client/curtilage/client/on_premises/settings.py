@@ -26,7 +26,7 @@ _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HouseSettings:
+class OnPremisesSettings:
     """One on-premises server.
 
     Attributes:
@@ -41,7 +41,7 @@ class HouseSettings:
         connect_s: limit for a connection, name resolution included.
         first_s: limit for the first word, from the question on.
         stall_s: longest pause of an answer without text.
-        total_s: the budget for a whole answer; see ``HouseServer.generate``.
+        total_s: the budget for a whole answer; see ``OnPremisesServer.generate``.
     """
 
     url: str
@@ -58,7 +58,7 @@ class HouseSettings:
     total_s: float = 60.0
 
 
-def house_settings(
+def on_premises_settings(
     *,
     address: str,
     model: str,
@@ -67,7 +67,7 @@ def house_settings(
     key_file: Path | None = None,
     plain_loopback: bool = False,
     total_s: float = 60.0,
-) -> HouseSettings:
+) -> OnPremisesSettings:
     """Read a policy's settings of an on-premises server, and the user's key for it.
 
     Args:
@@ -98,7 +98,7 @@ def house_settings(
         )
     parts = (_LABEL, address.encode(), ca, spki_sha256.encode())
     named = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
-    return HouseSettings(
+    return OnPremisesSettings(
         url=f"{url}/chat/completions",
         model=model,
         digest=hashlib.sha256(named).digest(),

@@ -23,11 +23,14 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from typing_extensions import override
 
 from curtilage.client.answer import AnswerEvent, Finished
-from curtilage.client.errors import FailureReason, HouseUnavailableError
-from curtilage.client.house.answer_events import ChatReader
-from curtilage.client.house.settings import HouseSettings, require_private_socket
+from curtilage.client.errors import FailureReason, OnPremisesUnavailableError
+from curtilage.client.on_premises.answer_events import ChatReader
+from curtilage.client.on_premises.settings import (
+    OnPremisesSettings,
+    require_private_socket,
+)
 from curtilage.client.query import Query
-from curtilage.policy.decision.permit import HousePermit, PermitDesk, ServerBinding
+from curtilage.policy.decision.permit import OnPremisesPermit, PermitDesk, ServerBinding
 
 EVENT_STREAM: Final = "text/event-stream"
 RETRY_AFTER: Final = re.compile(r"[0-9]|10")
@@ -36,15 +39,15 @@ QUIET_HEADERS: Final = ("User-Agent", "Accept", "Accept-Encoding")
 """Headers that aiohttp would add: the library's version identifies clients."""
 HTTP_OK: Final = 200
 FAILED_STATUS: Final = {
-    401: FailureReason.HOUSE_DENIED,
-    403: FailureReason.HOUSE_DENIED,
-    404: FailureReason.HOUSE_MODEL_MISSING,
-    405: FailureReason.HOUSE_MODEL_MISSING,
-    429: FailureReason.HOUSE_BUSY,
-    500: FailureReason.HOUSE_FAILED,
-    502: FailureReason.HOUSE_UNREACHABLE,
-    503: FailureReason.HOUSE_BUSY,
-    504: FailureReason.HOUSE_LATE,
+    401: FailureReason.ON_PREMISES_DENIED,
+    403: FailureReason.ON_PREMISES_DENIED,
+    404: FailureReason.ON_PREMISES_MODEL_MISSING,
+    405: FailureReason.ON_PREMISES_MODEL_MISSING,
+    429: FailureReason.ON_PREMISES_BUSY,
+    500: FailureReason.ON_PREMISES_FAILED,
+    502: FailureReason.ON_PREMISES_UNREACHABLE,
+    503: FailureReason.ON_PREMISES_BUSY,
+    504: FailureReason.ON_PREMISES_LATE,
 }
 
 
@@ -65,7 +68,7 @@ class _Said:
     text: bool
 
 
-class HouseServer:
+class OnPremisesServer:
     """Asks one on-premises server; close it at the end.
 
     Args:
@@ -75,7 +78,7 @@ class HouseServer:
     """
 
     def __init__(
-        self, settings: HouseSettings, desk: PermitDesk, now_ms: Callable[[], int]
+        self, settings: OnPremisesSettings, desk: PermitDesk, now_ms: Callable[[], int]
     ) -> None:
         self._settings = settings
         self._desk = desk
@@ -93,7 +96,7 @@ class HouseServer:
         return self._settings.digest
 
     async def generate(
-        self, permit: HousePermit, query: Query
+        self, permit: OnPremisesPermit, query: Query
     ) -> AsyncGenerator[AnswerEvent]:
         """Ask once, never again, and yield the answer as it arrives.
 
@@ -103,7 +106,7 @@ class HouseServer:
         policy's; exactly the budget if the query's deadlines are hard.
 
         Raises:
-            HouseUnavailableError: with a reason of this tier.
+            OnPremisesUnavailableError: with a reason of this tier.
             TypeError: the permit was not minted by the desk.
             PermissionError: the permit is for something else, or was used.
         """
@@ -113,7 +116,9 @@ class HouseServer:
             digest, body = query.payload_digest(), _body(query, self._settings.model)
         except UnicodeEncodeError:
             # Its message contains the text. Without a digest there is no permit.
-            raise HouseUnavailableError(FailureReason.HOUSE_REFUSED) from None
+            raise OnPremisesUnavailableError(
+                FailureReason.ON_PREMISES_REFUSED
+            ) from None
         presented = ServerBinding(payload=digest, server=self._settings.digest)
         self._desk.redeem(permit, presented, now_ms=self._now_ms())
         answer = self._answer(body, logprobs=query.settings.logprobs)
@@ -128,7 +133,9 @@ class HouseServer:
                     async with asyncio.timeout(min(pause_s, all_s)):
                         said = await anext(steps)
                 except TimeoutError:
-                    raise HouseUnavailableError(FailureReason.HOUSE_LATE) from None
+                    raise OnPremisesUnavailableError(
+                        FailureReason.ON_PREMISES_LATE
+                    ) from None
                 waited_s = clock() - began
                 all_s -= waited_s
                 # Not reset by every byte or event: comments and empty events keep a
@@ -173,11 +180,13 @@ class HouseServer:
             chat = ChatReader(logprobs=logprobs)
             while True:
                 # The answer has begun: an error from here on means that it was cut.
-                with _as_failure(FailureReason.HOUSE_ANSWER_INCOMPLETE):
+                with _as_failure(FailureReason.ON_PREMISES_ANSWER_INCOMPLETE):
                     data = await response.content.readany()
                 if not data:
                     # The end of the body is not the end of the answer; ``[DONE]`` is.
-                    raise HouseUnavailableError(FailureReason.HOUSE_ANSWER_INCOMPLETE)
+                    raise OnPremisesUnavailableError(
+                        FailureReason.ON_PREMISES_ANSWER_INCOMPLETE
+                    )
                 texts = chat.texts
                 for events in chat.push(data):
                     yield _Said(events, text=chat.texts > texts)
@@ -276,16 +285,20 @@ def _body(query: Query, model: str) -> bytes:
 def _require(response: aiohttp.ClientResponse) -> None:
     """Refuse anything but an event stream; its content is not read."""
     if response.status != HTTP_OK:
-        reason = FAILED_STATUS.get(response.status, FailureReason.HOUSE_REFUSED)
-        code = str(response.status) if reason is FailureReason.HOUSE_REFUSED else None
+        reason = FAILED_STATUS.get(response.status, FailureReason.ON_PREMISES_REFUSED)
+        code = (
+            str(response.status)
+            if reason is FailureReason.ON_PREMISES_REFUSED
+            else None
+        )
         retry_after_s = None
-        if reason is FailureReason.HOUSE_BUSY:
+        if reason is FailureReason.ON_PREMISES_BUSY:
             said = RETRY_AFTER.fullmatch(response.headers.get("Retry-After", ""))
             retry_after_s = int(said[0]) if said else None
-        raise HouseUnavailableError(reason, code=code, retry_after_s=retry_after_s)
+        raise OnPremisesUnavailableError(reason, code=code, retry_after_s=retry_after_s)
     encoded = "Content-Encoding" in response.headers
     if response.content_type != EVENT_STREAM or encoded:
-        raise HouseUnavailableError(FailureReason.HOUSE_ANSWER_BROKEN)
+        raise OnPremisesUnavailableError(FailureReason.ON_PREMISES_ANSWER_BROKEN)
 
 
 @contextmanager
@@ -299,12 +312,16 @@ def _as_failure(lost: FailureReason | None = None) -> Generator[None]:
     try:
         yield
     except (aiohttp.ClientConnectorCertificateError, aiohttp.ServerFingerprintMismatch):
-        raise HouseUnavailableError(FailureReason.HOUSE_UNTRUSTED) from None
+        raise OnPremisesUnavailableError(FailureReason.ON_PREMISES_UNTRUSTED) from None
     except PermissionError:  # ``require_private_socket``
-        raise HouseUnavailableError(FailureReason.HOUSE_UNTRUSTED) from None
+        raise OnPremisesUnavailableError(FailureReason.ON_PREMISES_UNTRUSTED) from None
     except aiohttp.ClientSSLError:
-        raise HouseUnavailableError(FailureReason.HOUSE_TLS_FAILED) from None
+        raise OnPremisesUnavailableError(FailureReason.ON_PREMISES_TLS_FAILED) from None
     except aiohttp.ClientResponseError:
-        raise HouseUnavailableError(lost or FailureReason.HOUSE_ANSWER_BROKEN) from None
+        raise OnPremisesUnavailableError(
+            lost or FailureReason.ON_PREMISES_ANSWER_BROKEN
+        ) from None
     except (aiohttp.ClientError, OSError):
-        raise HouseUnavailableError(lost or FailureReason.HOUSE_UNREACHABLE) from None
+        raise OnPremisesUnavailableError(
+            lost or FailureReason.ON_PREMISES_UNREACHABLE
+        ) from None

@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 
 from curtilage.client.answer import Delta, Finished
-from curtilage.client.errors import FailureReason, HouseUnavailableError
-from curtilage.client.house.settings import HouseSettings, house_settings
+from curtilage.client.errors import FailureReason, OnPremisesUnavailableError
+from curtilage.client.on_premises.settings import (
+    OnPremisesSettings,
+    on_premises_settings,
+)
 from curtilage.client.query import Message, Query, Settings
 from curtilage_dev.processes import Processes
 from curtilage_dev.stack import DEVELOPMENT
-from support.house import asking
+from support.on_premises import asking
 
 QUERY = Query(
     messages=(Message(role="user", content="What is the capital of France?"),),
@@ -23,17 +26,17 @@ QUERY = Query(
 @pytest.fixture(scope="module", params=["tls", "socket"])
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Generator[HouseSettings]:
-    folder = tmp_path_factory.mktemp("house")
+) -> Generator[OnPremisesSettings]:
+    folder = tmp_path_factory.mktemp("on_premises")
     flag = ["--socket"] if request.param == "socket" else []
     with Processes(folder) as processes:
         started = processes.start(
-            "house",
-            ["-m", "curtilage_dev.house", "--folder", str(folder), *flag],
+            "on_premises",
+            ["-m", "curtilage_dev.on_premises", "--folder", str(folder), *flag],
             environment={"PYTHONPATH": str(DEVELOPMENT)},
         )
         ready = started.wait_ready()
-        yield house_settings(
+        yield on_premises_settings(
             address=str(ready["address"]),
             model=str(ready["model"]),
             ca=Path(str(ready["ca"])).read_bytes() if "ca" in ready else b"",
@@ -55,7 +58,7 @@ async def said_good_bye() -> AsyncGenerator[None]:
         await asyncio.sleep(0.01)
 
 
-async def test_a_real_model_answers_in_the_house(server: HouseSettings) -> None:
+async def test_a_real_model_answers_on_premises(server: OnPremisesSettings) -> None:
     async with asking(server, first_s=120, stall_s=120) as asked:
         *deltas, finished = await asked.ask(QUERY)
     assert isinstance(finished, Finished)
@@ -67,12 +70,12 @@ async def test_a_real_model_answers_in_the_house(server: HouseSettings) -> None:
     assert sum(len(each.logprobs) for each in said) > 1
 
 
-async def test_its_refusals_are_reported(server: HouseSettings) -> None:
+async def test_its_refusals_are_reported(server: OnPremisesSettings) -> None:
     long = Query(messages=(Message(role="user", content="word " * 9000),))
     async with asking(server, first_s=120) as asked:
-        with pytest.raises(HouseUnavailableError) as error:
+        with pytest.raises(OnPremisesUnavailableError) as error:
             await asked.ask(long)
     assert (error.value.reason, error.value.code) == (
-        FailureReason.HOUSE_REFUSED,
+        FailureReason.ON_PREMISES_REFUSED,
         "400",
     )
