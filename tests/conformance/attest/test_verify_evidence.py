@@ -27,6 +27,7 @@ from curtilage.attest.nvidia.spdm import parse_spdm_report
 from curtilage.attest.nvidia.verify import driver_version, golden_digest, vbios_version
 from curtilage.attest.sev_snp.report import parse_report
 from curtilage.attest.tdx.quote import parse_quote
+from curtilage.cli.attest.encodings import FORMS
 from curtilage.cli.attest.evidence_files import (
     EvidenceFiles,
     cpu_evidence,
@@ -652,20 +653,27 @@ WRITTEN: dict[str, Callable[[bytes], bytes]] = {
         data.hex("\n", 32).upper().encode() + b"\r\n"
     ),
     "hex with 0x": lambda data: b"0x" + data.hex().encode(),
-    "bytes of a program": lambda data: b", ".join(b"0x%02x" % each for each in data),
     "base64": base64.b64encode,
     "base64 in lines": base64.encodebytes,
     "base64url without padding": lambda data: base64.urlsafe_b64encode(data).rstrip(
         b"="
     ),
-    "xxd": dumped,
-    "hexdump": listed,
-    "numbers": lambda data: json.dumps(list(data)).encode(),
+    "JSON": lambda data: json.dumps({"report": list(data)}).encode(),
     "pem": lambda data: (
         b"-----BEGIN REPORT-----\n"
         + base64.encodebytes(data)
         + b"-----END REPORT-----\n"
     ),
+}
+
+
+UNREAD: dict[str, Callable[[bytes], bytes]] = {
+    "bytes of a program": lambda data: b", ".join(b"0x%02x" % each for each in data),
+    "xxd": dumped,
+    "hexdump": listed,
+    "numbers": lambda data: json.dumps(list(data)).encode(),
+    "a text in quotes": lambda data: json.dumps(data.hex()).encode(),
+    "base64 of hex": lambda data: base64.b64encode(data.hex().encode()),
 }
 
 
@@ -676,13 +684,23 @@ WAYS = [
 
 
 @pytest.mark.parametrize(("name", "way"), WAYS)
-def test_evidence_is_read_however_it_is_written(
+def test_evidence_is_read_in_every_accepted_form(
     bench: Bench, name: str, way: str
 ) -> None:
     sample = GOOD[name]
     data = bench.read(sample.files["evidence"])
     path = bench.write("written", WRITTEN[way](data))
     assert bench.run(sample, files={"evidence": path})[0] == 0
+
+
+@pytest.mark.parametrize("way", UNREAD)
+def test_genuine_evidence_in_another_form_is_refused(bench: Bench, way: str) -> None:
+    sample = GOOD["snp v2 virtee"]
+    data = bench.read(sample.files["evidence"])
+    path = bench.write("written", UNREAD[way](data))
+    status, findings = bench.run(sample, files={"evidence": path})
+    assert (status, findings["code"]) == (1, "malformed")
+    assert FORMS in findings["detail"]
 
 
 def chain_forms(ask: bytes, ark: bytes) -> dict[str, bytes]:
@@ -699,17 +717,14 @@ def chain_forms(ask: bytes, ark: bytes) -> dict[str, bytes]:
         "DER": ask + ark,
         "DER, ARK first": ark + ask,
         "base64 of DER": base64.b64encode(ask + ark),
-        "base64 of PEM": base64.b64encode(pem(ask, ark)),
+        "hexadecimal of DER": (ask + ark).hex().encode(),
         "PEM with remarks": b"issuer:\n" + pem(ask) + b"\nroot:\n" + pem(ark),
-        "JSON": json.dumps(
-            [base64.b64encode(each).decode() for each in (ask, ark)]
-        ).encode(),
         "the ASK alone": pem(ask),
     }
 
 
 @pytest.mark.parametrize("form", chain_forms(b"", b""))
-def test_a_chain_is_read_however_it_is_written(bench: Bench, form: str) -> None:
+def test_a_chain_is_read_in_every_accepted_form(bench: Bench, form: str) -> None:
     sample = GOOD["snp v2 virtee"]
     parts = cpu_evidence(Tee.SEV_SNP, bench.files(sample))
     assert isinstance(parts, SnpEvidence)
@@ -780,15 +795,13 @@ def azure(bench: Bench, name: str) -> Section:
 def test_azure_evidence_in_separate_files(bench: Bench) -> None:
     sample, found = GOOD["azure v2"], azure(bench, "azure v2")
     quote = found["tpm_quote"]
-    values = "\n".join(
-        f"{index}: 0x{value}" for index, value in enumerate(quote["pcrs"])
-    )
+    values = {"sha256": dict(enumerate(quote["pcrs"]))}
     files: dict[str, str | None] = {
         "evidence": bench.write("hcl", found["hcl_report"].encode()),
         "vek": bench.write("vcek", found["vcek"].encode()),
         "quote-message": bench.write("message", quote["message"].encode()),
         "quote-signature": bench.write("signature", quote["signature"].encode()),
-        "pcrs": bench.write("pcrs", f"sha256:\n{values}\n".encode()),
+        "pcrs": bench.write("pcrs", json.dumps(values).encode()),
     }
     assert bench.run(sample, files=files)[0] == 0
 
