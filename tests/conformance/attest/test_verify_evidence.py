@@ -4,8 +4,6 @@ import base64
 import copy
 import hashlib
 import json
-import struct
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,6 +33,7 @@ from curtilage.cli.attest.evidence_files import (
 )
 from curtilage.cli.main import main
 from support.evidence_policies import SNP, SNP_MINIMUM, write_policy
+from support.evidence_texts import ARK, ASK, VCEK, certificate_table, pem, pem_text
 
 Section = dict[str, Any]
 
@@ -659,11 +658,7 @@ WRITTEN: dict[str, Callable[[bytes], bytes]] = {
         b"="
     ),
     "JSON": lambda data: json.dumps({"report": list(data)}).encode(),
-    "pem": lambda data: (
-        b"-----BEGIN REPORT-----\n"
-        + base64.encodebytes(data)
-        + b"-----END REPORT-----\n"
-    ),
+    "pem": lambda data: pem(data, label="REPORT"),
 }
 
 
@@ -704,14 +699,6 @@ def test_genuine_evidence_in_another_form_is_refused(bench: Bench, way: str) -> 
 
 
 def chain_forms(ask: bytes, ark: bytes) -> dict[str, bytes]:
-    def pem(*ders: bytes) -> bytes:
-        return b"".join(
-            b"-----BEGIN CERTIFICATE-----\n"
-            + base64.encodebytes(der)
-            + b"-----END CERTIFICATE-----\n"
-            for der in ders
-        )
-
     return {
         "ARK first": pem(ark, ask),
         "DER": ask + ark,
@@ -731,9 +718,8 @@ def test_a_chain_is_read_in_every_accepted_form(bench: Bench, form: str) -> None
     path = bench.write("chain", chain_forms(parts.ask, parts.ark)[form])
     policy = None
     if form == "the ASK alone":  # then the policy has to bring the root itself
-        root = base64.encodebytes(parts.ark).decode()
-        pem = f"-----BEGIN CERTIFICATE-----\n{root}-----END CERTIFICATE-----\n"
-        anchor = {"kind": "amd", "product": "Milan", "certificate": pem}
+        root = pem_text(parts.ark)
+        anchor = {"kind": "amd", "product": "Milan", "certificate": root}
         policy = bench.policy(sample, trust_anchors=[anchor])
     assert bench.run(sample, files={"chain": path}, policy=policy)[0] == 0
 
@@ -742,22 +728,10 @@ def test_the_hosts_table_brings_all_certificates(bench: Bench) -> None:
     sample = GOOD["snp v2 virtee"]
     parts = cpu_evidence(Tee.SEV_SNP, bench.files(sample))
     assert isinstance(parts, SnpEvidence)
-    path = bench.write("auxblob", certificate_table(parts.vek, parts.ask, parts.ark))
+    rows = (VCEK, parts.vek), (ASK, parts.ask), (ARK, parts.ark)
+    path = bench.write("auxblob", certificate_table(*rows, swapped=False))
     named: dict[str, str | None] = {"vek": None, "chain": None, "certs": path}
     assert bench.run(sample, files=named)[0] == 0
-
-
-def certificate_table(*ders: bytes) -> bytes:
-    guids = (
-        "63da758d-e664-4564-adc5-f4b93be8accd",
-        "4ab7b379-bbac-4fe4-a02f-05aef327c782",
-        "c0b406a4-a803-4952-9743-3fb6014cd0ae",
-    )
-    at, rows = 24 * (len(ders) + 1), b""
-    for guid, der in zip(guids, ders, strict=True):
-        rows += uuid.UUID(guid).bytes + struct.pack("<II", at, len(der))
-        at += len(der)
-    return rows + bytes(24) + b"".join(ders)
 
 
 def test_a_newer_tdx_quote_with_collateral_put_together(bench: Bench) -> None:

@@ -40,7 +40,7 @@ _HEX: Final = re.compile(rb"(?:0[xX])?((?:[0-9A-Fa-f]{2})*+)")
 # not count: base64 of zeros consists of it.
 _HEX_LETTERS: Final = b"0123456789abcdefBCDEF"
 _MISTYPED_HEX: Final = 8
-_SIGNIFICANT_LETTERS: Final = 32
+_LONG: Final = 32
 _BYTE: Final = range(256)
 
 
@@ -136,7 +136,7 @@ def strict_json(data: bytes, where: str) -> object:
         RefusedError: ``malformed``.
     """
     try:
-        text = data.removeprefix(BOM)
+        text = data.removeprefix(BOM).decode()
         value: object = json.loads(text, object_pairs_hook=_no_duplicates)
     # Deeply nested brackets exceed Python's recursion limit.
     except (ValueError, RecursionError):
@@ -232,10 +232,8 @@ def _base64_blob(letters: bytes) -> bytes | None:
     """
     significant = letters.replace(b"A", b"")
     others = len(significant.translate(None, _HEX_LETTERS))
-    long = len(significant) >= _SIGNIFICANT_LETTERS
-    return (
-        None if long and others * _MISTYPED_HEX < len(significant) else _base64(letters)
-    )
+    few = others * _MISTYPED_HEX < len(significant)
+    return None if few and len(significant) >= _LONG else _base64(letters)
 
 
 def _base64(text: bytes) -> bytes | None:
@@ -251,12 +249,13 @@ def _base64(text: bytes) -> bytes | None:
 
 def _pem_blocks(text: bytes, where: str) -> Iterator[bytes]:
     """Yield the bytes of each block; text between blocks is a remark."""
-    heads = text.count(_PEM_BEGIN)
-    blocks = list(islice(_PEM.finditer(text), MAX_CERTIFICATES + 1))
-    if len(blocks) < min(heads, MAX_CERTIFICATES + 1) or (text.strip() and not heads):
-        raise malformed(f"{where}: not whole PEM blocks; {FORMS}")
-    for block in blocks:
-        decoded = _base64(block[2])
+    # Nothing but blank, if there is no block; blocks in JSON are no file of blocks.
+    remark, *rest = text.removeprefix(BOM).strip().split(_PEM_BEGIN)
+    if (remark and not rest) or remark.startswith((b"[", b"{", b'"')):
+        raise malformed(f"{where}: {FORMS}")
+    for each in rest:
+        block = _PEM.match(_PEM_BEGIN + each)
+        decoded = None if block is None else _base64(block[2])
         if decoded is None:
             raise malformed(f"{where}: not whole PEM blocks; {FORMS}")
         yield decoded

@@ -5,9 +5,10 @@ bytes that move between neighbours keep the digest.
 """
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, cast
 
+from curtilage.attest.encoding.reader import Reader
 from curtilage.attest.encoding.strict_json import malformed, too_large
 from curtilage.cli.attest.encodings import (
     BOM,
@@ -21,20 +22,15 @@ MAX_VALUES_BYTES: Final = 64 * 1024
 """Of the file; four banks as JSON numbers have less than half of it."""
 _PCR_BYTES: Final = 32
 _MAX_PCRS: Final = 24
-_SHA256: Final = 0x000B
-# tpm2-tools write the structures as they lie in memory, little-endian: always
-# sixteen selections, each of algorithm, size of the mask, mask and a gap; then lists
-# of a count and eight digests, each of size and value.
-_COUNT: Final = struct.Struct("<I")
-_SELECTION: Final = struct.Struct("<HB4sx")
-_SELECTION_END: Final = _COUNT.size + 16 * _SELECTION.size
+# Both structured forms begin with a count of one selection and its algorithm, SHA-256.
+_SERIALIZED: Final = struct.pack("<IH", 1, 0x000B)
+_MARSHALED: Final = struct.pack(">IH", 1, 0x000B)
+# tpm2-tools write TPML_PCR_SELECTION as it lies in memory: always sixteen entries of
+# algorithm, size of the mask, mask and a gap.
+_MASK_BYTES: Final = 4
+_REST_OF_SELECTIONS: Final = 1 + 15 * 8
 _DIGESTS: Final = 8
-_DIGEST: Final = struct.Struct("<H64s")
-_LIST_BYTES: Final = _COUNT.size + _DIGESTS * _DIGEST.size
-# As marshaled (TPM 2.0 Library, Part 2, sections 10.6.2 and 10.9.3): one selection
-# of count, algorithm, size and mask; then lists of count, and size and value.
-_MARSHALED: Final = struct.Struct(">IHB")
-_MASKS: Final = (3, 4)
+_DIGEST_BYTES: Final = 64
 
 Values = tuple[tuple[int, bytes], ...]
 
@@ -60,9 +56,11 @@ def read_values(file: bytes, *, selected: Callable[[], tuple[int, ...]]) -> Valu
     if is_text(file) and file.removeprefix(BOM).strip()[:1] in {b"{", b"["}:
         return values_of(strict_json(file, "PCR values"))
     data = decode_blob(file, "PCR values")
-    structured = _serialized(data) or _marshaled(data)
-    if structured:
-        return structured
+    if data.startswith(_SERIALIZED):
+        return _serialized(Reader(data[len(_SERIALIZED) :], "PCR values"))
+    if data.startswith(_MARSHALED):
+        rest = data[len(_MARSHALED) :]
+        return _marshaled(Reader(rest, "PCR values", byteorder="big"))
     if len(data) % _PCR_BYTES or not data:
         raise malformed(f"PCR values: not of {_PCR_BYTES} bytes each")
     values = [data[at : at + _PCR_BYTES] for at in range(0, len(data), _PCR_BYTES)]
@@ -99,10 +97,33 @@ def _index(name: str) -> int:
     return int(digits)
 
 
-def _paired(indices: Sequence[int], values: Sequence[bytes]) -> Values:
-    if len(indices) != len(values):
-        raise malformed(f"PCR values: {len(values)} of {len(indices)} registers")
-    return tuple(zip(indices, values, strict=True))
+def _serialized(reader: Reader) -> Values:
+    """Read the rest of a selection and the TPML_DIGEST lists after it."""
+    size, mask = reader.number(1), reader.take(_MASK_BYTES)
+    if size > _MASK_BYTES:
+        raise malformed("PCR values: the mask is too long")
+    reader.take(_REST_OF_SELECTIONS)
+    values: list[bytes] = []
+    for _ in range(reader.number(4)):
+        count = reader.number(4)
+        for number in range(_DIGESTS):
+            length, digest = reader.number(2), reader.take(_DIGEST_BYTES)
+            if number < count:
+                values.append(digest[:length])
+    reader.end()
+    return _paired(_indices(mask[:size]), values)
+
+
+def _marshaled(reader: Reader) -> Values:
+    """Read the same as TPM 2.0 Library, Part 2, sections 10.6.2 and 10.9.3, has it."""
+    mask = reader.take(reader.number(1))
+    values: list[bytes] = []
+    while reader.left:
+        count = reader.number(4)
+        if not count:
+            raise malformed("PCR values: an empty list")
+        values += [reader.take(reader.number(2)) for _ in range(count)]
+    return _paired(_indices(mask), values)
 
 
 def _indices(mask: bytes) -> list[int]:
@@ -110,54 +131,7 @@ def _indices(mask: bytes) -> list[int]:
     return [index for index in range(8 * len(mask)) if bits >> index & 1]
 
 
-def _serialized(data: bytes) -> Values:
-    """Read TPML_PCR_SELECTION and the TPML_DIGEST lists after it, little-endian."""
-    if len(data) < _SELECTION_END + _COUNT.size:
-        return ()
-    (selections,) = _COUNT.unpack_from(data)
-    algorithm, size, mask = _SELECTION.unpack_from(data, _COUNT.size)
-    if selections != 1 or algorithm != _SHA256 or size > len(mask):
-        return ()
-    return _paired(_indices(mask[:size]), list(_digests(data)))
-
-
-def _digests(data: bytes) -> Iterator[bytes]:
-    (lists,) = _COUNT.unpack_from(data, _SELECTION_END)
-    first = _SELECTION_END + _COUNT.size
-    if lists > _MAX_PCRS or len(data) != first + lists * _LIST_BYTES:
-        raise malformed("PCR values: the length differs from the file's own")
-    for start in range(first, len(data), _LIST_BYTES):
-        (count,) = _COUNT.unpack_from(data, start)
-        for number in range(min(count, _DIGESTS)):
-            at = start + _COUNT.size + number * _DIGEST.size
-            size, value = _DIGEST.unpack_from(data, at)
-            yield value[:size]
-
-
-def _marshaled(data: bytes) -> Values:
-    """Read a TPML_PCR_SELECTION and the TPML_DIGEST lists after it, big-endian."""
-    if len(data) < _MARSHALED.size:
-        return ()
-    selections, algorithm, size = _MARSHALED.unpack_from(data)
-    if selections != 1 or algorithm != _SHA256 or size not in _MASKS:
-        return ()
-    end = _MARSHALED.size + size
-    return _paired(
-        _indices(data[_MARSHALED.size : end]), list(_marshaled_digests(data, end))
-    )
-
-
-def _marshaled_digests(data: bytes, at: int) -> Iterator[bytes]:
-    def cut(size: int) -> bytes:
-        nonlocal at
-        at += size
-        if at > len(data):
-            raise malformed("PCR values: the length differs from the file's own")
-        return data[at - size : at]
-
-    while at < len(data):
-        count = int.from_bytes(cut(4), "big")
-        if not 0 < count <= _MAX_PCRS:
-            raise malformed("PCR values: an empty or too long list")
-        for _ in range(count):
-            yield cut(int.from_bytes(cut(2), "big"))
+def _paired(indices: Sequence[int], values: Sequence[bytes]) -> Values:
+    if len(indices) != len(values):
+        raise malformed(f"PCR values: {len(values)} of {len(indices)} registers")
+    return tuple(zip(indices, values, strict=True))
