@@ -769,7 +769,7 @@ def azure(bench: Bench, name: str) -> Section:
 def test_azure_evidence_in_separate_files(bench: Bench) -> None:
     sample, found = GOOD["azure v2"], azure(bench, "azure v2")
     quote = found["tpm_quote"]
-    values = {"sha256": dict(enumerate(quote["pcrs"]))}
+    values = {"sha256": {str(i): value for i, value in enumerate(quote["pcrs"])}}
     files: dict[str, str | None] = {
         "evidence": bench.write("hcl", found["hcl_report"].encode()),
         "vek": bench.write("vcek", found["vcek"].encode()),

@@ -200,7 +200,7 @@ def _listed_endorsements(found: Found) -> HostTable:
         )
     kept: dict[str, bytes] = {}
     for each in cast("list[object]", listed):
-        entry = cast("Found", each) if isinstance(each, dict) else {}
+        entry: Found = cast("Found", each) if isinstance(each, dict) else {}
         kind = entry.get("cert_type")
         # Twice the same kind: it is not clear which one is meant.
         if not isinstance(kind, str) or kind not in _LISTED_KINDS or kind in kept:
