@@ -4,8 +4,6 @@ import base64
 import copy
 import hashlib
 import json
-import struct
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +25,7 @@ from curtilage.attest.nvidia.spdm import parse_spdm_report
 from curtilage.attest.nvidia.verify import driver_version, golden_digest, vbios_version
 from curtilage.attest.sev_snp.report import parse_report
 from curtilage.attest.tdx.quote import parse_quote
+from curtilage.cli.attest.encodings import FORMS
 from curtilage.cli.attest.evidence_files import (
     EvidenceFiles,
     cpu_evidence,
@@ -34,6 +33,7 @@ from curtilage.cli.attest.evidence_files import (
 )
 from curtilage.cli.main import main
 from support.evidence_policies import SNP, SNP_MINIMUM, write_policy
+from support.evidence_texts import ARK, ASK, VCEK, certificate_table, pem, pem_text
 
 Section = dict[str, Any]
 
@@ -652,20 +652,23 @@ WRITTEN: dict[str, Callable[[bytes], bytes]] = {
         data.hex("\n", 32).upper().encode() + b"\r\n"
     ),
     "hex with 0x": lambda data: b"0x" + data.hex().encode(),
-    "bytes of a program": lambda data: b", ".join(b"0x%02x" % each for each in data),
     "base64": base64.b64encode,
     "base64 in lines": base64.encodebytes,
     "base64url without padding": lambda data: base64.urlsafe_b64encode(data).rstrip(
         b"="
     ),
+    "JSON": lambda data: json.dumps({"report": list(data)}).encode(),
+    "pem": lambda data: pem(data, label="REPORT"),
+}
+
+
+UNREAD: dict[str, Callable[[bytes], bytes]] = {
+    "bytes of a program": lambda data: b", ".join(b"0x%02x" % each for each in data),
     "xxd": dumped,
     "hexdump": listed,
     "numbers": lambda data: json.dumps(list(data)).encode(),
-    "pem": lambda data: (
-        b"-----BEGIN REPORT-----\n"
-        + base64.encodebytes(data)
-        + b"-----END REPORT-----\n"
-    ),
+    "a text in quotes": lambda data: json.dumps(data.hex()).encode(),
+    "base64 of hex": lambda data: base64.b64encode(data.hex().encode()),
 }
 
 
@@ -676,7 +679,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize(("name", "way"), WAYS)
-def test_evidence_is_read_however_it_is_written(
+def test_evidence_is_read_in_every_accepted_form(
     bench: Bench, name: str, way: str
 ) -> None:
     sample = GOOD[name]
@@ -685,40 +688,38 @@ def test_evidence_is_read_however_it_is_written(
     assert bench.run(sample, files={"evidence": path})[0] == 0
 
 
-def chain_forms(ask: bytes, ark: bytes) -> dict[str, bytes]:
-    def pem(*ders: bytes) -> bytes:
-        return b"".join(
-            b"-----BEGIN CERTIFICATE-----\n"
-            + base64.encodebytes(der)
-            + b"-----END CERTIFICATE-----\n"
-            for der in ders
-        )
+@pytest.mark.parametrize("way", UNREAD)
+def test_genuine_evidence_in_another_form_is_refused(bench: Bench, way: str) -> None:
+    sample = GOOD["snp v2 virtee"]
+    data = bench.read(sample.files["evidence"])
+    path = bench.write("written", UNREAD[way](data))
+    status, findings = bench.run(sample, files={"evidence": path})
+    assert (status, findings["code"]) == (1, "malformed")
+    assert FORMS in findings["detail"]
 
+
+def chain_forms(ask: bytes, ark: bytes) -> dict[str, bytes]:
     return {
         "ARK first": pem(ark, ask),
         "DER": ask + ark,
         "DER, ARK first": ark + ask,
         "base64 of DER": base64.b64encode(ask + ark),
-        "base64 of PEM": base64.b64encode(pem(ask, ark)),
+        "hexadecimal of DER": (ask + ark).hex().encode(),
         "PEM with remarks": b"issuer:\n" + pem(ask) + b"\nroot:\n" + pem(ark),
-        "JSON": json.dumps(
-            [base64.b64encode(each).decode() for each in (ask, ark)]
-        ).encode(),
         "the ASK alone": pem(ask),
     }
 
 
 @pytest.mark.parametrize("form", chain_forms(b"", b""))
-def test_a_chain_is_read_however_it_is_written(bench: Bench, form: str) -> None:
+def test_a_chain_is_read_in_every_accepted_form(bench: Bench, form: str) -> None:
     sample = GOOD["snp v2 virtee"]
     parts = cpu_evidence(Tee.SEV_SNP, bench.files(sample))
     assert isinstance(parts, SnpEvidence)
     path = bench.write("chain", chain_forms(parts.ask, parts.ark)[form])
     policy = None
     if form == "the ASK alone":  # then the policy has to bring the root itself
-        root = base64.encodebytes(parts.ark).decode()
-        pem = f"-----BEGIN CERTIFICATE-----\n{root}-----END CERTIFICATE-----\n"
-        anchor = {"kind": "amd", "product": "Milan", "certificate": pem}
+        root = pem_text(parts.ark)
+        anchor = {"kind": "amd", "product": "Milan", "certificate": root}
         policy = bench.policy(sample, trust_anchors=[anchor])
     assert bench.run(sample, files={"chain": path}, policy=policy)[0] == 0
 
@@ -727,22 +728,10 @@ def test_the_hosts_table_brings_all_certificates(bench: Bench) -> None:
     sample = GOOD["snp v2 virtee"]
     parts = cpu_evidence(Tee.SEV_SNP, bench.files(sample))
     assert isinstance(parts, SnpEvidence)
-    path = bench.write("auxblob", certificate_table(parts.vek, parts.ask, parts.ark))
+    rows = (VCEK, parts.vek), (ASK, parts.ask), (ARK, parts.ark)
+    path = bench.write("auxblob", certificate_table(*rows, swapped=False))
     named: dict[str, str | None] = {"vek": None, "chain": None, "certs": path}
     assert bench.run(sample, files=named)[0] == 0
-
-
-def certificate_table(*ders: bytes) -> bytes:
-    guids = (
-        "63da758d-e664-4564-adc5-f4b93be8accd",
-        "4ab7b379-bbac-4fe4-a02f-05aef327c782",
-        "c0b406a4-a803-4952-9743-3fb6014cd0ae",
-    )
-    at, rows = 24 * (len(ders) + 1), b""
-    for guid, der in zip(guids, ders, strict=True):
-        rows += uuid.UUID(guid).bytes + struct.pack("<II", at, len(der))
-        at += len(der)
-    return rows + bytes(24) + b"".join(ders)
 
 
 def test_a_newer_tdx_quote_with_collateral_put_together(bench: Bench) -> None:
@@ -780,15 +769,13 @@ def azure(bench: Bench, name: str) -> Section:
 def test_azure_evidence_in_separate_files(bench: Bench) -> None:
     sample, found = GOOD["azure v2"], azure(bench, "azure v2")
     quote = found["tpm_quote"]
-    values = "\n".join(
-        f"{index}: 0x{value}" for index, value in enumerate(quote["pcrs"])
-    )
+    values = {"sha256": {str(i): value for i, value in enumerate(quote["pcrs"])}}
     files: dict[str, str | None] = {
         "evidence": bench.write("hcl", found["hcl_report"].encode()),
         "vek": bench.write("vcek", found["vcek"].encode()),
         "quote-message": bench.write("message", quote["message"].encode()),
         "quote-signature": bench.write("signature", quote["signature"].encode()),
-        "pcrs": bench.write("pcrs", f"sha256:\n{values}\n".encode()),
+        "pcrs": bench.write("pcrs", json.dumps(values).encode()),
     }
     assert bench.run(sample, files=files)[0] == 0
 

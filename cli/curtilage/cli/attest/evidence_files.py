@@ -1,16 +1,16 @@
-"""One piece of evidence, put together from the files that tools deliver.
+"""One piece of evidence, assembled from the files that tools deliver.
 
-Pure: bytes in, unverified evidence out. Knows who writes which file and what
-stands where in it; believes none of it. A part that was not given is empty, and
-the verifier says what that means. See ``encodings`` for how a file may write its
-bytes.
+Pure: bytes in, unverified evidence out. Knows which tool writes which file and what
+it contains; verifies none of it. A part that was not given is empty, and the verifier
+says what that means. ``encodings`` has the accepted forms of a file.
 """
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, cast
 
+from curtilage.attest.encoding.strict_json import malformed
 from curtilage.attest.evidence import (
     AzureEvidence,
     CpuEvidence,
@@ -34,25 +34,25 @@ from curtilage.cli.attest.encodings import (
     decode_der,
     decode_json,
     json_bytes,
-    malformed,
+    json_file,
 )
 from curtilage.cli.attest.snp_certificate_table import HostTable, read_table
 from curtilage.cli.attest.tdx_collateral import read_collateral
 from curtilage.cli.attest.tpm_registers import read_values, values_of
 
 _LEAVES: Final = ("SEV-VCEK", "SEV-VLEK")
-# The hardware report inside an "HCLA" blob: after a header of 32 octets.
+# The hardware report inside an "HCLA" blob, after a header of 32 bytes.
 _HCL_REPORT: Final = slice(32, 32 + 1184)
 _SNP_REPORT_BYTES: Final = 1184
 # What Linux answers to SNP_GET_REPORT (sev-guest.h, struct snp_report_resp: 4,000
-# octets): status 0, the report's size, 24 octets reserved, the report, and zeros.
+# bytes): status 0, the report's size, 24 reserved bytes, the report, and zeros.
 _KERNEL_ANSWER: Final = struct.pack("<II24x", 0, _SNP_REPORT_BYTES)
 # Guests hand a report on in a page of memory.
 _PAGE_BYTES: Final = 4096
 _SNP_REPORT_KEYS: Final = ("report", "attestation_report")
 # What the host's metadata service on Azure answers for a machine's VCEK.
 _SERVICE_KEYS: Final = ("vcekCert", "certificateChain")
-# An entry of a chain that says its kind, as the virtee crate's types are written.
+# The kinds of an entry in an agent's chain, as the virtee crate writes its types.
 _LISTED_KINDS: Final = ("VCEK", "VLEK", "ASK", "ARK", "CRL")
 _NITRO_KEYS: Final = (
     "attestation_document",
@@ -64,30 +64,19 @@ _NITRO_KEYS: Final = (
     "doc",
 )
 # The security module's answer around the document: a CBOR map in a map, and the
-# length of the document in two octets (RFC 8949, section 3.1).
+# length of the document in two bytes (RFC 8949, section 3.1).
 _MODULE_ANSWER: Final = b"\xa1\x6bAttestation\xa1\x68document\x59"
 _TPM_GENERATED: Final = b"\xff\x54\x43\x47"
 _SIZE_BYTES: Final = 2
-_QUOTE_KEYS: Final = ("quote", "td_quote", "tdx_quote")
-_REPORT_KEYS: Final = (
-    "evidence",
-    "report",
-    "attestation_report",
-    "attestationReportHexStr",
-)
+# NVIDIA's tools: report, and base64 of the chain's PEM.
+_GPU_REPORT_KEYS: Final = ("evidence", "attestationReportHexStr")
+_GPU_CHAIN_KEYS: Final = ("certificate", "certChainBase64Encoded")
 # Lists of the evidence of several GPUs, of which one is verified here.
-_LIST_KEYS: Final = (
+_GPU_LIST_KEYS: Final = (
     "evidences",
     "evidence_list",
     "device_evidence_list",
     "gpu_evidence",
-)
-_CHAIN_KEYS: Final = (
-    "certificate",
-    "certificates",
-    "chain",
-    "cert_chain",
-    "certChainBase64Encoded",
 )
 
 Found = Mapping[str, object]
@@ -129,7 +118,7 @@ class EvidenceFiles:
 
 
 def cpu_evidence(tee: Tee, files: EvidenceFiles) -> CpuEvidence:
-    """Put together what a CPU's evidence consists of.
+    """Return the unverified evidence of a CPU.
 
     Raises:
         RefusedError: ``malformed``, ``too_large`` or ``chain_invalid``: a file
@@ -140,90 +129,83 @@ def cpu_evidence(tee: Tee, files: EvidenceFiles) -> CpuEvidence:
         return _BUILDERS[tee.value.removeprefix("emulated-")](tee, files, found)
     # What ``encode_cpu_evidence`` wrote, as a bundle carries it.
     own = parse_cpu_evidence(files.evidence)
-    if own.tee is not tee:
-        raise malformed("evidence: of another kind")
-    _refuse_more(files)
+    _refuse_other(files, same_kind=own.tee is tee)
     return own
 
 
 def device_evidence(kind: DeviceKind, files: EvidenceFiles) -> GpuEvidence:
-    """Put together what a GPU's evidence consists of: report and certificates.
+    """Return the unverified evidence of a GPU: report and certificates.
 
     Raises:
         RefusedError: as ``cpu_evidence``; ``unsigned`` or
             ``unsupported_algorithm`` for a token in a report's place.
     """
-    found = decode_json(files.evidence, "evidence")
+    found = decode_json(files.evidence, "evidence", listed=True)
     if found is not None and "kind" in found:
         own = parse_device_evidence(files.evidence)
-        if own.kind is not kind:
-            raise malformed("evidence: of another kind")
-        _refuse_more(files)
+        _refuse_other(files, same_kind=own.kind is kind)
         return own
-    report, certs = files.evidence, files.certs
-    entry = None if found is None else _only_entry(found)
-    listed = entry is not found
-    if entry is not None and (listed or not entry.keys().isdisjoint(_REPORT_KEYS)):
-        report = _text(_first(entry, _REPORT_KEYS, "evidence"))
-        certs = certs or _text(_first(entry, _CHAIN_KEYS, "certificates"))
+    entry = None if found is None else _only_gpu(found)
+    certs = files.certs
+    if entry is None:
+        # A verification service's token is another party's verdict. As bytes it would
+        # be refused, too, but with a message that explains nothing.
+        refuse_token(files.evidence)
+        report = decode_blob(files.evidence, "report")
     else:
-        # A verification service's token is the verdict of others. As bytes it would be
-        # refused, too, but in words that explain nothing.
-        refuse_token(report)
-    chain = decode_certificates(certs, "certificates")
-    decoded = decode_blob(report, "report")
-    # Some tools write base64 of the report's hexadecimal.
-    digits = decoded.strip()
-    if digits and not digits.strip(b"0123456789abcdefABCDEF"):
-        decoded = decode_blob(digits, "report")
-    # And some begin a chain with its root.
+        report = json_bytes(_member(entry, _GPU_REPORT_KEYS, "evidence"), "report")
+        if not certs:
+            member = _member(entry, _GPU_CHAIN_KEYS, "certificates")
+            certs = json_file(member, "certificates")
+    wrapped = entry is not None and not files.certs
+    chain = decode_certificates(certs, "certificates", wrapped=wrapped)
+    # Some tools begin a chain with its root.
     if len(chain) > 1 and _is_root(parse_certificate(chain[0], "certificates")):
         chain = chain[::-1]
-    return GpuEvidence(kind=kind, report=decoded, chain=chain)
+    return GpuEvidence(kind=kind, report=report, chain=chain)
 
 
-def _refuse_more(files: EvidenceFiles) -> None:
-    # A file that nobody reads would look as if it had been compared.
+def _refuse_other(files: EvidenceFiles, *, same_kind: bool) -> None:
+    if not same_kind:
+        raise malformed("evidence: of another kind")
+    # A file that is not read would look as if it had been compared.
     if files != EvidenceFiles(evidence=files.evidence):
-        raise malformed("evidence: it brings all its parts; leave the other files away")
+        raise malformed("evidence: it is self-contained; do not pass other files")
 
 
 def _snp(tee: Tee, files: EvidenceFiles, found: Found | None) -> SnpEvidence:
-    if found is not None:
-        value = _first(found, _SNP_REPORT_KEYS, "report")
-        report, beside = json_bytes(value, "report"), _listed_endorsements(found)
-    else:
-        report, beside = decode_blob(files.evidence, "report"), HostTable()
+    report = _blob(files.evidence, found, _SNP_REPORT_KEYS, "report")
+    endorsements = HostTable() if found is None else _listed_endorsements(found)
     # Out of the kernel's answer, or of a page of zeros. No report begins as the answer
-    # does, since its version is never 0; and what stands behind the report's 1,184
-    # octets and is not zeros stays, for the verifier to refuse.
+    # does, since its version is never 0. Whatever follows the report's 1,184 bytes and
+    # is not zeros remains, for the verifier to refuse.
     inner = report.removeprefix(_KERNEL_ANSWER)
     if len(report) <= _PAGE_BYTES and not any(inner[_SNP_REPORT_BYTES:]):
         report = inner[:_SNP_REPORT_BYTES]
-    table = None
-    if len(report) > _SNP_REPORT_BYTES:
-        table = read_table(report[_SNP_REPORT_BYTES:], encoded=False)
+    table = read_table(report[_SNP_REPORT_BYTES:])
     if table is not None:
         # The answer to an extended request: the report, then the host's table.
-        report, beside = report[:_SNP_REPORT_BYTES], table
-    return _endorsed_report(tee, report, files, beside=beside)
+        report, endorsements = report[:_SNP_REPORT_BYTES], table
+    return _endorsed_report(tee, report, files, endorsements=endorsements)
 
 
 def _listed_endorsements(found: Found) -> HostTable:
-    """Return the certificates that an agent lists beside a report."""
+    """Return the certificates that an agent lists next to a report."""
     listed = found.get("cert_chain")
     if listed is None:
         return HostTable()
     if not isinstance(listed, list):
-        return HostTable(certificates=_ders(_text(listed), "cert_chain"))
+        return HostTable(
+            certificates=_ders(json_file(listed, "cert_chain"), "cert_chain")
+        )
     kept: dict[str, bytes] = {}
     for each in cast("list[object]", listed):
-        entry = cast("dict[str, object]", each) if isinstance(each, dict) else {}
+        entry: Found = cast("Found", each) if isinstance(each, dict) else {}
         kind = entry.get("cert_type")
-        # Twice the same kind: to take either would be to choose for whoever sent them.
+        # Twice the same kind: it is not clear which one is meant.
         if not isinstance(kind, str) or kind not in _LISTED_KINDS or kind in kept:
-            raise malformed("cert_chain: an entry of no kind that is known here")
-        kept[kind] = decode_der(_text(entry.get("data")), kind)
+            raise malformed("cert_chain: an entry of no known kind, or a repeated one")
+        kept[kind] = decode_der(json_file(entry.get("data"), kind), kind)
     crl = kept.pop("CRL", b"")
     return HostTable(certificates=tuple(kept.values()), crl=crl)
 
@@ -235,10 +217,21 @@ def _ders(file: bytes, where: str) -> tuple[bytes, ...]:
         return decode_certificates(file, where)
     parts = [found[key] for key in _SERVICE_KEYS if found.get(key) is not None]
     if not parts:
-        raise malformed(f"{where}: a JSON form that is not known here")
+        raise malformed(f"{where}: the JSON object has none of {_SERVICE_KEYS}")
     return tuple(
-        der for part in parts for der in decode_certificates(_text(part), where)
+        der
+        for part in parts
+        for der in decode_certificates(json_file(part, where), where)
     )
+
+
+def _host_table(file: bytes) -> HostTable:
+    """Return the content of --certs: the host's table, or certificates."""
+    if decode_json(file, "certs") is None and b"-----BEGIN" not in file:
+        table = read_table(decode_blob(file, "certs"))
+        if table is not None:
+            return table
+    return HostTable(certificates=_ders(file, "certs"))
 
 
 def _endorsed_report(
@@ -246,21 +239,15 @@ def _endorsed_report(
     report: bytes,
     files: EvidenceFiles,
     *,
-    beside: HostTable | None = None,
+    endorsements: HostTable,
     vek: tuple[bytes, ...] = (),
 ) -> SnpEvidence:
-    """Add certificates and list; what each certificate is, it says itself."""
-    # --certs: the host's table, or certificates as in --chain.
-    table = None
-    if decode_json(files.certs, "certs") is None and b"-----BEGIN" not in files.certs:
-        table = read_table(files.certs)
-    if table is None:
-        table = HostTable(certificates=_ders(files.certs, "certs"))
-    tables = [table, beside or HostTable()]
+    """Add certificates and list; each certificate says itself what it is."""
+    tables = [_host_table(files.certs), endorsements]
     given = _ders(files.vek, "VEK") or vek
     leaf = _only_leaf(given)
-    # Names decide here which certificate goes where, and decide nothing else: an issuer
-    # that is none of this report's is for the verifier to refuse.
+    # Names decide which certificate goes where, and nothing else: the verifier refuses
+    # an issuer that is not this report's.
     pool = [*_ders(files.chain, "chain"), *(given if len(given) > 1 else ())]
     pool += [der for table in tables for der in table.certificates]
     read = [(der, parse_certificate(der, "chain")) for der in pool]
@@ -282,7 +269,7 @@ def _endorsed_report(
 def _only_leaf(ders: tuple[bytes, ...]) -> bytes:
     """Return the chip's certificate of a file that is about it.
 
-    A single one is it, whatever it says: the verifier tells what it is not.
+    A single certificate is taken for it: the verifier says what it is not.
     """
     if len(ders) <= 1:
         return b"".join(ders)
@@ -290,7 +277,7 @@ def _only_leaf(ders: tuple[bytes, ...]) -> bytes:
         der for der in ders if parse_certificate(der, "VEK").common_name in _LEAVES
     ]
     if len(leaves) != 1:
-        raise malformed(f"VEK: {len(leaves)} certificates where one belongs")
+        raise malformed(f"VEK: {len(leaves)} certificates instead of one")
     return leaves[0]
 
 
@@ -298,31 +285,24 @@ def _is_root(certificate: Certificate) -> bool:
     return certificate.subject == certificate.issuer
 
 
-def _issuer_of(der: bytes, candidates: Iterable[tuple[bytes, Certificate]]) -> bytes:
+def _issuer_of(der: bytes, candidates: Sequence[tuple[bytes, Certificate]]) -> bytes:
     """Return the candidate whose name ``der`` gives as its issuer, or the first."""
-    pairs = list(candidates)
-    if not pairs or not der:
-        return pairs[0][0] if pairs else b""
+    first = next((each for each, _ in candidates), b"")
+    if not first or not der:
+        return first
     wanted = parse_certificate(der, "chain").issuer
-    fitting = (each for each, read in pairs if read.subject == wanted)
-    return next(fitting, pairs[0][0])
+    fitting = (each for each, read in candidates if read.subject == wanted)
+    return next(fitting, first)
 
 
 def _tdx(tee: Tee, files: EvidenceFiles, found: Found | None) -> TdxEvidence:
-    if found is None:
-        quote = decode_blob(files.evidence, "quote")
-    else:
-        quote = json_bytes(_first(found, _QUOTE_KEYS, "quote"), "quote")
-    return TdxEvidence(
-        tee=tee, quote=quote, collateral=read_collateral(files.collateral)
-    )
+    quote = _blob(files.evidence, found, ("quote",), "quote")
+    collateral = read_collateral(files.collateral)
+    return TdxEvidence(tee=tee, quote=quote, collateral=collateral)
 
 
 def _nitro(tee: Tee, files: EvidenceFiles, found: Found | None) -> NitroEvidence:
-    if found is None:
-        document = decode_blob(files.evidence, "document")
-    else:
-        document = json_bytes(_first(found, _NITRO_KEYS, "document"), "document")
+    document = _blob(files.evidence, found, _NITRO_KEYS, "document")
     # Out of the security module's answer, if this is one and nothing follows it.
     inner = document.removeprefix(_MODULE_ANSWER)
     size = int.from_bytes(inner[:_SIZE_BYTES], "big")
@@ -335,19 +315,19 @@ def _azure_snp(tee: Tee, files: EvidenceFiles, found: Found | None) -> AzureEvid
     hcl, quote = _hcl_and_quote(files, found)
     vek: tuple[bytes, ...] = ()
     if found is not None and found.get("vcek") is not None:
-        vek = _ders(_text(found["vcek"]), "VCEK")
-    # Of a blob that is cut short this is a part, which the verifier refuses as it would
-    # any other that has not a report's length.
-    hardware = _endorsed_report(_hardware(tee), hcl[_HCL_REPORT], files, vek=vek)
+        vek = _ders(json_file(found["vcek"], "VCEK"), "VCEK")
+    # Of a blob that is cut short this is a part, which the verifier refuses like any
+    # other that has not a report's length.
+    report = hcl[_HCL_REPORT]
+    hardware = _endorsed_report(
+        _hardware(tee), report, files, endorsements=HostTable(), vek=vek
+    )
     return AzureEvidence(tee=tee, hcl=hcl, hardware=hardware, quote=quote)
 
 
 def _azure_tdx(tee: Tee, files: EvidenceFiles, found: Found | None) -> AzureEvidence:
     hcl, quote = _hcl_and_quote(files, found)
-    if found is None:
-        td_quote = decode_blob(files.td_quote, "TD quote")
-    else:
-        td_quote = json_bytes(_first(found, ("td_quote",), "TD quote"), "TD quote")
+    td_quote = _blob(files.td_quote, found, ("td_quote",), "TD quote")
     hardware = TdxEvidence(
         tee=_hardware(tee), quote=td_quote, collateral=read_collateral(files.collateral)
     )
@@ -362,26 +342,31 @@ def _hardware(tee: Tee) -> Tee:
 
 
 def _hcl_and_quote(files: EvidenceFiles, found: Found | None) -> tuple[bytes, TpmQuote]:
-    if found is None:
-        hcl = decode_blob(files.hcl or files.evidence, "HCL report")
-        return hcl, _quote_of_files(files, files.quote_message)
-    keys = ("hcl_report", "report", "hcl")
-    hcl = json_bytes(_first(found, keys, "HCL report"), "HCL report")
-    return hcl, _quote_of_json(found)
+    file, keys = files.hcl or files.evidence, ("hcl_report", "report")
+    hcl = _blob(file, found, keys, "HCL report")
+    return hcl, _quote(files, found, files.quote_message)
 
 
 def _tpm(tee: Tee, files: EvidenceFiles, found: Found | None) -> TpmEvidence:
-    if found is None:
-        quote = _quote_of_files(files, files.quote_message or files.evidence)
-        ak = decode_der(files.ak, "AK")
-    else:
-        quote = _quote_of_json(found)
-        given = _text(_first(found, ("ak_public", "ak"), "AK"))
-        ak = decode_der(files.ak or given, "AK")
-    return TpmEvidence(tee=tee, quote=quote, ak=ak)
+    quote = _quote(files, found, files.quote_message or files.evidence)
+    ak = files.ak
+    if found is not None:
+        ak = ak or json_file(_member(found, ("ak_public",), "AK"), "AK")
+    return TpmEvidence(tee=tee, quote=quote, ak=decode_der(ak, "AK"))
 
 
-def _quote_of_files(files: EvidenceFiles, message: bytes) -> TpmQuote:
+def _quote(files: EvidenceFiles, found: Found | None, message: bytes) -> TpmQuote:
+    """Return a TPM's quote of three files, or of an agent's JSON."""
+    if found is not None:
+        inner = _member(found, ("tpm_quote", "quote"), "TPM quote")
+        if not isinstance(inner, dict):
+            raise malformed("TPM quote: not an object")
+        fields = cast("Found", inner)
+        return TpmQuote(
+            message=_attested(json_bytes(fields.get("message"), "quote message")),
+            signature=json_bytes(fields.get("signature"), "quote signature"),
+            pcrs=values_of(fields.get("pcrs")),
+        )
     attested = _attested(decode_blob(message, "quote message"))
 
     def selected() -> tuple[int, ...]:
@@ -396,18 +381,6 @@ def _quote_of_files(files: EvidenceFiles, message: bytes) -> TpmQuote:
     )
 
 
-def _quote_of_json(found: Found) -> TpmQuote:
-    inner = _first(found, ("tpm_quote", "quote"), "TPM quote")
-    if not isinstance(inner, dict):
-        raise malformed("TPM quote: not an object")
-    fields = cast("dict[str, object]", inner)
-    return TpmQuote(
-        message=_attested(json_bytes(fields.get("message"), "quote message")),
-        signature=json_bytes(fields.get("signature"), "quote signature"),
-        pcrs=values_of(fields.get("pcrs")),
-    )
-
-
 def _attested(data: bytes) -> bytes:
     """Return a TPMS_ATTEST out of its TPM2B_ATTEST (Part 2, section 10.12.13)."""
     size = int.from_bytes(data[:_SIZE_BYTES], "big")
@@ -416,29 +389,31 @@ def _attested(data: bytes) -> bytes:
     return inner if framed else data
 
 
-def _only_entry(found: Found) -> Found:
-    """Return the one entry of a list of several GPUs' evidence."""
-    entries = next((found[key] for key in _LIST_KEYS if key in found), None)
-    if entries is None:
-        return found
+def _only_gpu(found: Found) -> Found | None:
+    """Return the one entry with a GPU's evidence, or None where there is none."""
+    if found.keys().isdisjoint(_GPU_LIST_KEYS):
+        return None if found.keys().isdisjoint(_GPU_REPORT_KEYS) else found
+    entries = _member(found, _GPU_LIST_KEYS, "evidence")
     listed = cast("list[object]", entries) if isinstance(entries, list) else []
     if len(listed) != 1 or not isinstance(listed[0], dict):
-        raise malformed(f"evidence: of {len(listed)} GPUs where exactly one belongs")
-    return cast("dict[str, object]", listed[0])
+        raise malformed(f"evidence: of {len(listed)} GPUs instead of exactly one")
+    return cast("Found", listed[0])
 
 
-def _first(found: Found, keys: Iterable[str], where: str) -> object:
-    for key in keys:
-        if found.get(key) is not None:
-            return found[key]
-    raise malformed(f"{where}: not in the JSON object")
+def _blob(file: bytes, found: Found | None, keys: Iterable[str], where: str) -> bytes:
+    """Return the bytes of a file, or of the member of an agent's JSON."""
+    if found is None:
+        return decode_blob(file, where)
+    return json_bytes(_member(found, keys, where), where)
 
 
-def _text(value: object) -> bytes:
-    """Return a JSON member as a file would hold it."""
-    if isinstance(value, str) and value.isascii():
-        return value.encode()
-    return json_bytes(value, "JSON member")
+def _member(found: Found, keys: Iterable[str], where: str) -> object:
+    """Return the one member that has one of the names."""
+    present = [found[key] for key in keys if found.get(key) is not None]
+    if len(present) != 1:
+        names = ", ".join(keys)
+        raise malformed(f"{where}: the JSON object needs exactly one of: {names}")
+    return present[0]
 
 
 _Builder = Callable[[Tee, EvidenceFiles, Found | None], CpuEvidence]

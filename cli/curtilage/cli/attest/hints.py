@@ -1,7 +1,7 @@
-"""Which file to bring, where a refusal only says that something is missing.
+"""Hints: which file to add where a refusal only says that something is missing.
 
-Pure. Words behind a refusal's own; the code, the step and the verdict stay. Knows
-the options of ``curtilage attest verify-evidence``, and judges nothing.
+Pure. Adds words to a refusal; code, step and verdict are unchanged. Knows the options
+of ``curtilage attest verify-evidence``, and judges nothing.
 """
 
 from typing import Final
@@ -15,8 +15,6 @@ from curtilage.attest.evidence import (
     TdxEvidence,
     TpmEvidence,
 )
-from curtilage.cli.attest.evidence_files import EvidenceFiles
-from curtilage.cli.attest.tdx_collateral import has_statement_objects
 
 _NO_LEAF: Final = "bring the chip's certificate (VCEK or VLEK) with --vek or --certs"
 _NO_CHAIN: Final = "bring the chip's ASK or ASVK, and ARK, with --chain or --certs"
@@ -25,24 +23,19 @@ _NO_CERTIFICATES: Final = "bring the GPU's five certificates with --certs"
 _NO_QUOTE: Final = (
     "bring the TPM's quote with --quote-message, --quote-signature and --pcrs"
 )
-_REWRITTEN: Final = (
-    "tcb_info and qe_identity must be the text as Intel signed it, letter for "
-    "letter; here one is an object"
-)
 _CHAIN_CODES: Final = frozenset({RefusalCode.CHAIN_INVALID, RefusalCode.UNTRUSTED_ROOT})
 
 
 def with_hint(
-    refusal: RefusedError, evidence: CpuEvidence | GpuEvidence, files: EvidenceFiles
+    refusal: RefusedError, evidence: CpuEvidence | GpuEvidence
 ) -> RefusedError:
     """Return a refusal that also says which file would have been needed.
 
     Args:
         refusal: of this very evidence.
-        evidence: as it was put together.
-        files: what it was put together from.
+        evidence: as it was assembled.
     """
-    hint = _hint(refusal, evidence, files)
+    hint = _hint(refusal, evidence)
     if hint is None:
         return refusal
     return RefusedError(
@@ -53,20 +46,19 @@ def with_hint(
     )
 
 
-def _hint(
-    refusal: RefusedError, evidence: CpuEvidence | GpuEvidence, files: EvidenceFiles
-) -> str | None:
+def _hint(refusal: RefusedError, evidence: CpuEvidence | GpuEvidence) -> str | None:
     code = refusal.code
     if isinstance(evidence, AzureEvidence | TpmEvidence) and not evidence.quote.message:
         # What comes before the quote may be refused for a reason of its own.
         unread = code is RefusalCode.MALFORMED and refusal.detail.startswith("quote")
         return _NO_QUOTE if unread else None
     if isinstance(evidence, AzureEvidence):
-        return _hint(refusal, evidence.hardware, files)
+        return _hint(refusal, evidence.hardware)
     if isinstance(evidence, SnpEvidence):
         return _snp_hint(code, evidence)
     if isinstance(evidence, TdxEvidence):
-        return _tdx_hint(code, evidence, files)
+        missing = code is RefusalCode.COLLATERAL_INVALID and not evidence.collateral
+        return _NO_COLLATERAL if missing else None
     missing = isinstance(evidence, GpuEvidence) and not evidence.chain
     return _NO_CERTIFICATES if missing and code in _CHAIN_CODES else None
 
@@ -78,13 +70,3 @@ def _snp_hint(code: RefusalCode, evidence: SnpEvidence) -> str | None:
         return _NO_LEAF
     rootless = code is RefusalCode.UNTRUSTED_ROOT and not evidence.ark
     return _NO_CHAIN if rootless or not evidence.ask else None
-
-
-def _tdx_hint(
-    code: RefusalCode, evidence: TdxEvidence, files: EvidenceFiles
-) -> str | None:
-    if code is not RefusalCode.COLLATERAL_INVALID:
-        return None
-    if not evidence.collateral:
-        return _NO_COLLATERAL
-    return _REWRITTEN if has_statement_objects(files.collateral) else None

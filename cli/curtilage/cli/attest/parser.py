@@ -99,8 +99,8 @@ def _add_verify_evidence(actions: "Commands[argparse.ArgumentParser]") -> None:
         summary="verify one piece of evidence by itself",
         text="Verify one report, quote or document against a policy, offline.\n"
         "Releases, log and key are not asked: what runs must be one of the policy's\n"
-        "own `measurements`. Files are taken as tools deliver them: raw, DER, PEM,\n"
-        "hexadecimal, base64. Exit 1 when it is refused.",
+        "own `measurements`. A file is raw bytes (DER among them), PEM, base64,\n"
+        "hexadecimal or JSON. Exit 1 when it is refused.",
         example="curtilage attest verify-evidence --tee sev-snp --evidence report.bin\n"
         "  --vek vcek.der --chain cert_chain.pem --crl crl.der\n"
         "  --policy clinic.yaml --at 2026-11-21T12:00:00Z --json",

@@ -1,17 +1,17 @@
 """The certificate table that a host hands to its SEV-SNP guests.
 
-Pure. What ``auxblob`` of configfs-tsm and the extended guest request hold: rows
-of GUID, offset and length, little-endian, ended by a row of zeros (Guest-host
-communication block standard, section 4.1.8.1). Rows stand in any order.
+Pure. The content of ``auxblob`` in configfs-tsm and of the extended guest request:
+rows of GUID, offset and length, little-endian, ended by a row of zeros (Guest-host
+communication block standard, section 4.1.8.1). Rows have any order.
 """
 
 import struct
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice, takewhile
 from typing import Final
 
-from curtilage.cli.attest.encodings import decode_blob, malformed
+from curtilage.attest.encoding.strict_json import malformed
 
 _ROW: Final = struct.Struct("<16sII")
 _MAX_ROWS: Final = 16
@@ -41,22 +41,19 @@ class HostTable:
     crl: bytes = field(default=b"", repr=False)
 
 
-def read_table(file: bytes, *, encoded: bool = True) -> HostTable | None:
-    """Return what a table holds, or None where the file is none.
-
-    Args:
-        file: the table.
-        encoded: it may be written as text; False: these are its bytes.
+def read_table(data: bytes) -> HostTable | None:
+    """Return the content of a table, or None where no row has a known GUID.
 
     Raises:
-        RefusedError: ``malformed``: a row points outside.
+        RefusedError: ``malformed``: a row points outside, the last row is not there,
+            or there are several revocation lists.
     """
-    data = decode_blob(file, "certificate table") if encoded else file
-    if all(_guid(name) not in _KNOWN for name, _, _ in _rows(data)):
+    whole = _ROW.iter_unpack(data[: len(data) // _ROW.size * _ROW.size])
+    rows = list(takewhile(lambda row: any(row[0]), islice(whole, _MAX_ROWS)))
+    if all(_guid(name) not in _KNOWN for name, _, _ in rows):
         return None
     certificates: list[bytes] = []
     crls: list[bytes] = []
-    rows = list(_rows(data))
     for name, offset, length in rows:
         if offset + length > len(data):
             raise malformed("certificate table: a row points outside")
@@ -64,25 +61,15 @@ def read_table(file: bytes, *, encoded: bool = True) -> HostTable | None:
         if guid in _KNOWN:
             kept = crls if guid == _CRL else certificates
             kept.append(data[offset : offset + length])
-    # Without the row of zeros it was cut off, and would seem to hold fewer than it did.
-    last = data[len(rows) * _ROW.size : (len(rows) + 1) * _ROW.size]
-    if len(rows) == _MAX_ROWS or len(last) < _ROW.size:
+    # A table without the row of zeros was cut off and may have held more.
+    if len(rows) == _MAX_ROWS or len(data) < (len(rows) + 1) * _ROW.size:
         raise malformed("certificate table: no end, or too many rows")
     if len(crls) > 1:
         raise malformed("certificate table: several revocation lists")
     return HostTable(certificates=tuple(certificates), crl=b"".join(crls))
 
 
-def _rows(data: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """Yield the rows before the one of zeros, as many as may be and are whole."""
-    end = min(len(data) // _ROW.size, _MAX_ROWS) * _ROW.size
-    for name, offset, length in _ROW.iter_unpack(data[:end]):
-        if not any(name):
-            return
-        yield name, offset, length
-
-
 def _guid(data: bytes) -> uuid.UUID:
-    # Hosts differ in the byte order of GUIDs; no two of ours are confused by it.
+    # Hosts differ in the byte order of GUIDs; no two known ones can be confused.
     plain = uuid.UUID(bytes=data)
     return plain if plain in _KNOWN else uuid.UUID(bytes_le=data)

@@ -40,7 +40,7 @@ from curtilage.client.files import read_start
 from curtilage.policy.expectations import expectations_from
 
 _QUOTED: Final = frozenset({"hcl", "quote-message", "quote-signature", "pcrs"})
-# Beside --evidence; a file that nobody looks at would look as if it had been.
+# In addition to --evidence. A file that is not read would look as if it had been.
 _OF_KIND: Final[Mapping[str, frozenset[str]]] = {
     "sev-snp": frozenset({"vek", "chain", "crl", "certs"}),
     "tdx": frozenset({"collateral"}),
@@ -89,12 +89,12 @@ def _verified(
         try:
             return verify_device(device, expectations, now=now, nonce=bound)
         except RefusedError as refusal:
-            raise with_hint(refusal, device, files) from None
+            raise with_hint(refusal, device) from None
     evidence = _decoded(lambda: cpu_evidence(Tee(kind), files))
     try:
         return verify_evidence(evidence, expectations, now=now, bound=bound)
     except RefusedError as refusal:
-        raise with_hint(refusal, evidence, files) from None
+        raise with_hint(refusal, evidence) from None
 
 
 def _decoded(decode: Callable[[], _EvidenceT]) -> _EvidenceT:
@@ -119,7 +119,7 @@ def _files(arguments: argparse.Namespace) -> EvidenceFiles:
             raise UsageError(f"--{name} is nothing of {kind}'s, which takes {takes}")
         paths = [given] if isinstance(given, str) else given or []
         each = [read_start(Path(path), MAX_FILE_BYTES) for path in paths]
-        # DER objects end where they say; texts need a line of their own.
+        # DER objects carry their length; texts need a line of their own.
         between = b"" if all(file.startswith(_DER) for file in each) else b"\n"
         found[field] = between.join(each)
     return EvidenceFiles(**found)
