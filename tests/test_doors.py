@@ -247,13 +247,13 @@ AT_THE_DESK = {
     "redeem_cover": {f"{REMOTE}.seal"},
     "redeem_challenge": {f"{REMOTE}.seal"},
     "redeem_fetch": {f"{REMOTE}.keys"},
-    "mint_house": {"curtilage.client.answering.doors"},
+    "mint_house": {"curtilage.client.answering.tiers.on_premises"},
     "redeem_house": {"curtilage.client.house.server"},
     "PermitDesk": {"curtilage.client.session", "curtilage.cli.attest.show"},
     # From an inspection follows a decision, from that an ``Allowed``, and from that
     # the permit: one link further up, the same holds.
     "decide": {
-        "curtilage.client.answering.deciding",
+        "curtilage.client.answering.pipeline",
         "curtilage.client.conversation.narrowing",
     },
     "Inspection": {"curtilage.client.detection.inspection"},
@@ -360,10 +360,10 @@ def test_who_decides_on_an_inspection_of_its_own_is_seen(
     plant: str, tmp_path: Path
 ) -> None:
     """Planted in a copy of the module that asks the enclave."""
-    doors = ROOT / "client/curtilage/client/answering/doors.py"
-    copy = tmp_path / doors.relative_to(ROOT)
+    asks = ROOT / "client/curtilage/client/answering/tiers/enclave.py"
+    copy = tmp_path / asks.relative_to(ROOT)
     copy.parent.mkdir(parents=True)
-    clean = doors.read_text("utf-8")
+    clean = asks.read_text("utf-8")
     copy.write_text(clean, "utf-8")
     before = _who_is_at_the_desk(tmp_path)
     copy.write_text(f"{clean}\n{plant}\n", "utf-8")

@@ -153,7 +153,7 @@ class AnswerStream:
                     yield event
 
     @property
-    def told(self) -> Provenance | None:
+    def source(self) -> Provenance | None:
         """Who answers and why; None before anybody began."""
         return self._provenance
 
@@ -164,7 +164,7 @@ class AnswerStream:
             raise RuntimeError("nobody began to answer yet")
         return self._provenance
 
-    def tell(self, provenance: Provenance) -> None:
+    def set_source(self, provenance: Provenance) -> None:
         """Say who answers; the session does, once it knows."""
         self._provenance = provenance
 

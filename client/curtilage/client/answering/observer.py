@@ -21,7 +21,6 @@ from curtilage.client.answer import (
 from curtilage.client.answering.answer_stream import AnswerStream
 from curtilage.client.audit.record import Outcome
 from curtilage.client.audit.recorder import QueryRecorder
-from curtilage.client.boundary.ladder import NotPossible, Rung
 from curtilage.client.errors import (
     AnswererError,
     BlockedError,
@@ -40,7 +39,6 @@ from curtilage.client.telemetry import Opinion, Twice
 from curtilage.policy.decision.tiers import Permitted, Tier, TierKind
 
 _OTHER = "other"
-_STEPS = telemetry.names(each.value for each in (*Rung, *NotPossible))
 _CODES = telemetry.names(
     (
         *("blocked", "cut", "consent_required", "queued", "queue_full", _OTHER),
@@ -87,8 +85,16 @@ class Observer:
             for way in ways.by_tier.values()
             if not isinstance(way, AskHouse) and way.boundary
         }
-        for word in said:
-            telemetry.boundary(_STEPS[word])
+        if said:
+            # Here, since most policies send no part of a conversation.
+            from curtilage.client.boundary.ladder import (  # noqa: PLC0415
+                NotPossible,
+                Rung,
+            )
+
+            steps = telemetry.names(each.value for each in (*Rung, *NotPossible))
+            for word in said:
+                telemetry.boundary(steps[word])
 
     def chose(self, routed: Routed, seconds: float) -> None:
         """Count a choice, and the tiers that could not be chosen.
@@ -209,7 +215,7 @@ class Observed:
 
     async def saw(self, event: SessionEvent) -> None:
         """Note an event, before whoever reads the answer sees it."""
-        told = self._stream.told
+        told = self._stream.source
         if told is None:
             return
         match event:

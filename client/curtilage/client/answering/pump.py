@@ -72,6 +72,12 @@ class Pump(Generic[_Item]):
             # for.
             del found, task
 
+    async def begins(self, timeout_s: float) -> bool:
+        """Return whether ``next`` has something at once, within this time."""
+        task = self.waiting()
+        await asyncio.wait({task}, timeout=timeout_s)
+        return task.done()
+
     def waiting(self) -> "asyncio.Task[_Item | Ended | Exception]":
         """Return what ends when ``next`` has something at once; to wait for several."""
         if self._waiting is None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import ceil, inf
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from curtilage.client.answer import AnswerEvent, Finished
 from curtilage.client.budget import HEDGE_PERMILLE, Budget
@@ -48,7 +48,6 @@ from curtilage.client.routing.health import (
     TierPriors,
     TierView,
 )
-from curtilage.client.routing.speculate import Speculation, wanted
 from curtilage.client.routing.thresholds import Shipped, Thresholds, Unfit
 from curtilage.client.routing.utility import (
     Choice,
@@ -67,6 +66,9 @@ from curtilage.policy.document.routing_plan import (
     Speculating,
     TierPlan,
 )
+
+if TYPE_CHECKING:
+    from curtilage.client.routing.speculate import Speculation
 
 MAX_CONVERSATIONS: Final = 4096
 LOOK_MS: Final = 30_000.0
@@ -473,7 +475,7 @@ class Router:
         query: Query,
         *,
         conversation: bytes,
-    ) -> Speculation | None:
+    ) -> "Speculation | None":
         """Return the draft that is worth more than what was chosen; None: none is.
 
         Args:
@@ -486,6 +488,9 @@ class Router:
         thresholds = self._judge_of(routed.estimate.intent)
         if thresholds is None or self._kept(routed.standing):
             return None
+        # Where no drafts can be judged, none is planned, and this is not imported.
+        from curtilage.client.routing.speculate import wanted  # noqa: PLC0415
+
         return wanted(
             allowed,
             routed.choice,

@@ -1,122 +1,76 @@
-"""Two who write at one answer: one is judged as he writes, or is late and replaced.
+"""Drafts: the local model writes first, and its text is judged while it is written.
 
-Who they are and what they may be told is settled before; here it is only which of them
-is read. Two writers' text is never put together: what one began is taken back whole.
+The text of two tiers is never put together: what one began is taken back whole.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import replace
 
 from curtilage.client.answer import (
     AnswerEvent,
     Finished,
     Phase,
-    Provenance,
     Replaced,
     Retract,
     RetractReason,
     SessionEvent,
     Verified,
 )
-from curtilage.client.answering.pump import Ended, Pump, ready
+from curtilage.client.answering.attempt import Status
+from curtilage.client.answering.course import Course
+from curtilage.client.answering.covering import Covering
+from curtilage.client.answering.pump import Ended, ready
+from curtilage.client.answering.writer import Writer, Writes
 from curtilage.client.errors import (
     AnswererError,
     DraftRejectedError,
     FailureReason,
 )
+from curtilage.client.routing.router import question_of
+from curtilage.client.routing.speculate import Speculation
 from curtilage.client.routing.utility import Reason
 from curtilage.client.routing.verifier import Verdict, Verifier
 
 
-class Tells(Protocol):
-    """Who is told what is done, and who answers.
+async def drafted(
+    course: Course, draft: Speculation, writes: Writes, covering: Covering
+) -> AsyncGenerator[SessionEvent]:
+    """Yield the local model's draft, or in a race the enclave's answer instead.
 
-    Attributes:
-        phase: what is done just now.
+    Args:
+        course: the query's.
+        draft: the plan of its draft.
+        writes: begins an attempt.
+        covering: covers an accepted draft of which nothing was sent.
+
+    Raises:
+        AnswererError: there is no draft, or it was rejected: the next tier is asked.
     """
-
-    phase: Phase
-
-    @property
-    def told(self) -> Provenance | None:
-        """Who answers; None before anybody began."""
-        ...
-
-    def tell(self, provenance: Provenance) -> None:
-        """Say who answers."""
-        ...
-
-
-@dataclass(slots=True)
-class Told:
-    """Keeps what one writer says of himself until it is known whether he is read.
-
-    Attributes:
-        phase: what is done; before anything came, that he was asked.
-        told: who answers.
-    """
-
-    phase: Phase
-    told: Provenance | None = None
-
-    def tell(self, provenance: Provenance) -> None:
-        """Keep who answers."""
-        self.told = provenance
-
-
-@dataclass(slots=True, eq=False)
-class Writer:
-    """One who writes.
-
-    Attributes:
-        tier: by the policy's name.
-        pump: what he writes.
-        says: what he says of himself.
-        why: why he is read and not another; None: as he says.
-        failed: what became of the other, if he is read for that.
-        beside: another was asked beside him.
-    """
-
-    tier: str
-    pump: Pump[AnswerEvent] = field(repr=False)
-    says: Told
-    why: Reason | None = None
-    failed: FailureReason | None = None
-    beside: bool = False
-
-    def read(self, tells: Tells) -> None:
-        """Say that he is read."""
-        tells.phase = self.says.phase
-        if (told := self.says.told) is not None:
-            # What he says of himself is from before it was known what others do.
-            why = self.why or (Reason.UNAVAILABLE if self.failed else told.why)
-            fallback = told.fallback or self.failed
-            tells.tell(replace(told, why=why, fallback=fallback, beside=self.beside))
-
-    async def rest(
-        self, tells: Tells, held: Sequence[AnswerEvent] = ()
-    ) -> AsyncGenerator[AnswerEvent]:
-        """Yield what was held back of what he wrote, and what he still writes.
-
-        Raises:
-            AnswererError: he broke off.
-        """
-        for event in held:
-            self.read(tells)
-            yield event
-        while not isinstance(more := await self.pump.next(), Ended):
-            self.read(tells)
-            if more is not None:
-                yield more
+    # Its answer may be worse than that of the next tier, but is better than none.
+    course.left.append(draft.draft)
+    verifier = draft.verifier(question_of(course.case.query))
+    async with AsyncExitStack() as stack:
+        home = await writes(course.attempt(draft.draft, draft=True), stack)
+        rival = None
+        if draft.race:
+            course.left.remove(draft.escalation)
+            rival = await writes(course.attempt(draft.escalation), stack)
+        answer = judged(home, rival, verifier, course.stream, course.failures)
+        async with aclosing(answer) as events:
+            async for event in events:
+                accepted = isinstance(event, Verified)
+                if accepted and (rival is None or course.failures):
+                    # Only now is it known that nothing of it was sent, or will be.
+                    covering.unless_sent(course.case, course.failures)
+                yield event
 
 
 async def judged(
     home: Writer,
     rival: Writer | None,
     verifier: Verifier,
-    tells: Tells,
+    status: Status,
     failures: list[AnswererError],
 ) -> AsyncGenerator[SessionEvent]:
     """Yield a draft as it is written, and the rest of it if it will do.
@@ -126,7 +80,7 @@ async def judged(
         rival: who writes beside him, in a race: his answer is taken if the draft will
             not do, or if it is whole before that is known.
         verifier: judges the draft.
-        tells: is told who is read.
+        status: is told who is read.
         failures: of those who broke off while another went on.
 
     Raises:
@@ -134,12 +88,12 @@ async def judged(
         AnswererError: whoever was read broke off, and nobody else writes.
     """
     race = _Race(home, rival, verifier, failures)
-    tells.phase = home.says.phase
+    status.phase = home.status.phase
     # Whose answer it will be: the question may have left, and he is told so.
     home.beside = rival is not None
     while (event := await race.next()) is not None:
-        home.read(tells)
-        race.drafted, tells.phase = True, Phase.CHECKING
+        home.read(status)
+        race.drafted, status.phase = True, Phase.CHECKING
         if isinstance(event, Finished):
             if verifier.end(event) is Verdict.ACCEPT:
                 yield Verified()
@@ -150,16 +104,16 @@ async def judged(
     else:
         if verifier.verdict is Verdict.ACCEPT:
             yield Verified()
-            async with aclosing(home.rest(tells)) as events:
+            async with aclosing(home.rest(status)) as events:
                 async for event in events:
                     yield event
     if verifier.verdict is not Verdict.ACCEPT:
-        async with aclosing(_instead(race, tells)) as events:
+        async with aclosing(_instead(race, status)) as events:
             async for each in events:
                 yield each
 
 
-async def _instead(race: "_Race", tells: Tells) -> AsyncGenerator[SessionEvent]:
+async def _instead(race: "_Race", status: Status) -> AsyncGenerator[SessionEvent]:
     """Take a draft back, and yield what was written beside it."""
     if race.rival is None:
         raise DraftRejectedError
@@ -169,7 +123,7 @@ async def _instead(race: "_Race", tells: Tells) -> AsyncGenerator[SessionEvent]:
     race.rival.why, race.rival.failed = race.instead
     # No more of it is computed while the other is read.
     await race.home.pump.aclose()
-    async with aclosing(race.rival.rest(tells, race.held)) as events:
+    async with aclosing(race.rival.rest(status, race.held)) as events:
         async for event in events:
             yield event
 
@@ -246,48 +200,3 @@ class _Race:
             if isinstance(event, Finished):
                 return None
         return None
-
-
-async def sooner(
-    first: Writer,
-    after_s: float,
-    second: Callable[[], Awaitable[Writer | None]],
-    tells: Tells,
-    failures: list[AnswererError],
-) -> AsyncGenerator[AnswerEvent]:
-    """Yield the answer of the first; of a second who begins before him, if he is late.
-
-    Args:
-        first: who was asked.
-        after_s: after how many seconds without a word he is late.
-        second: asks another, or nobody; called once, and then only.
-        tells: is told who is read.
-        failures: of the one who broke off while the other went on.
-
-    Raises:
-        AnswererError: whoever was read broke off, and nobody else writes.
-    """
-    tells.phase = first.says.phase
-    event: AnswerEvent | Ended | None = await first.pump.next(after_s)
-    other = await second() if event is None else None
-    read, left = first, [first] if other is None else [first, other]
-    first.beside = other is not None
-    while event is None:
-        pump = await ready(*(each.pump for each in left))
-        read = next(each for each in left if each.pump is pump)
-        try:
-            event = await pump.next()
-        except AnswererError as error:
-            left.remove(read)
-            if not left:
-                raise
-            failures.append(error.alone())
-            # The second is not only sooner then: the one that was chosen cannot.
-            left[0].failed = error.reason if read is first else None
-    for writer in left:
-        if writer is not read:
-            await writer.pump.aclose()
-    if not isinstance(event, Ended):
-        async with aclosing(read.rest(tells, [event])) as events:
-            async for each in events:
-                yield each
