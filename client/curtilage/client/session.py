@@ -255,7 +255,8 @@ class Session:
             if isinstance(way, AskEnclave):
                 key = await self.verified_key()
                 sent = way.sent_of(query)
-                return outbound(key, way, sent, tier=tier, asked=query)
+                token = query.options.consent
+                return outbound(key, way, sent, tier=tier, token=token)
         decision = case.recorder.decision
         kept = [
             way.boundary for way in ways.by_tier.values() if isinstance(way, AskLocal)
@@ -304,7 +305,7 @@ class Session:
         Raises:
             EnclaveError: there is none that the policy accepts.
         """
-        return await self._pipeline.tiers.enclave.verified_key()
+        return await self._pipeline.asking.enclave.verified_key()
 
     @property
     def unsettled(self) -> int:
@@ -317,7 +318,7 @@ class Session:
 
         A padded answer that was cancelled, or is complete long before its
         bucket is full, stays on the wire until it is; cover requests that wait are
-        sent. What is done beside the questions ends as well.
+        sent. Background tasks end as well.
         """
         await self._pipeline.background.settle()
         if self._cover is not None:
@@ -335,9 +336,9 @@ class Session:
         if self._queue is not None:
             await self._queue.close()
         self._parts.inspector.close()
-        # Whoever closes has no more questions, and waits for no dead network.
+        # A caller that closes has no more questions, and waits for no dead network.
         self._pipeline.probes.stop()
-        await self._pipeline.tiers.close()
+        await self._pipeline.asking.close()
         try:
             await self.settle()
         finally:

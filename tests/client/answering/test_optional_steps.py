@@ -23,6 +23,7 @@ PLAIN_QUESTION = "How do I reverse a linked list in C?"
 ABOUT_ANN = "What does Ann have?"
 PROGRAM = """\
 import asyncio, json, sys
+import curtilage.client.api, curtilage.client.endpoint.server
 from curtilage.client.assemble import queue_of, router_for
 from curtilage.client.errors import ClientError
 from curtilage.client.parts import ClientParts

@@ -1,14 +1,14 @@
 """A query after its decision, and an attempt at one of the tiers that may answer it."""
 
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from curtilage.attest.verified_key import VerifiedKey
 from curtilage.client.answer import Answerer, AnswerEvent, Phase, Provenance
 from curtilage.client.audit.recorder import QueryRecorder
 from curtilage.client.errors import AnswererError, FailureReason
-from curtilage.client.query import Query
+from curtilage.client.options import RoutingOptions
 from curtilage.client.route import AskEnclave, AskHouse, AskLocal, Plan, Way, Ways
 from curtilage.client.routing.utility import Reason
 from curtilage.policy.decision.tiers import RoutingClass, Tier, TierKind
@@ -39,19 +39,29 @@ class Status(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A query after its decision.
+    """A query after its decision, without a word of it.
 
     Attributes:
-        query: the query.
         recorder: records its steps in the audit trail; holds the decision.
         ways: all permitted ways to answer it.
+        options: its routing options.
+        max_tokens: limit of its answer.
+        messages: how many it has.
+        characters: of its messages.
+        octets: of its messages, in bytes.
+        payload: length of its payload in bytes; None: it has no encoding.
     """
 
-    query: Query = field(repr=False)
     recorder: QueryRecorder
     ways: Ways
+    options: RoutingOptions
+    max_tokens: int
+    messages: int
+    characters: int
+    octets: int
+    payload: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +133,7 @@ class Attempt:
         """Return where the answer comes from."""
         way, decision = self.way, self.case.recorder.decision
         rewritten = way.rewritten if isinstance(way, AskEnclave) else None
-        floor = self.case.query.options.floor
+        floor = self.case.options.floor
         return Provenance(
             route=ANSWERERS[self.tier.kind],
             model=model,

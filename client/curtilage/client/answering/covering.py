@@ -16,13 +16,7 @@ from curtilage.policy.document.model import Policy
 
 
 class Covering:
-    """Has a cover request sent for a query of which nothing was sent.
-
-    Args:
-        policy: which queries are covered.
-        traffic: sends the requests; None: none are sent.
-        enclave: gives the size class that a query would have.
-    """
+    """Has a cover request sent for a query of which nothing was sent."""
 
     def __init__(
         self, policy: Policy, traffic: CoverTraffic | None, enclave: Enclave | None
@@ -50,9 +44,7 @@ class Covering:
         decision = case.recorder.decision
         if policy.transport.cover is not None and not policy.wants_cover(decision):
             return
-        # The cover gets the number of bytes and nothing else. Half a character has
-        # none, and could not have been sent either.
-        if self._traffic is not None and self._enclave is not None:
-            with suppress(EnclaveError, UnicodeError):
-                length = len(case.query.payload().content)
-                self._traffic.answered_here(self._enclave.size_class(length))
+        if self._traffic is None or self._enclave is None or case.payload is None:
+            return
+        with suppress(EnclaveError):
+            self._traffic.answered_here(self._enclave.size_class(case.payload))

@@ -1,16 +1,15 @@
 """The delivery of one answer: what is counted, recorded and traced of it."""
 
-import asyncio
+from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from curtilage.client.answer import SessionEvent
-from curtilage.client.answering.background import Background
 from curtilage.client.answering.course import Course
 from curtilage.client.answering.observer import Observer
 from curtilage.client.errors import ClientError, QueuedError, UsageError
-from curtilage.client.parts import ClientParts
 from curtilage.client.routing.trace import TraceLine
 from curtilage.client.routing.tracing import Tracing
 
@@ -26,17 +25,18 @@ class Delivery:
 
     def __init__(
         self,
-        parts: ClientParts,
-        observer: Observer,
-        background: Background,
         course: Course,
+        observer: Observer,
         queue: "Deferring | None",
+        *,
+        now: Callable[[], datetime],
+        trace: Callable[[TraceLine | None], None],
     ) -> None:
         plan = course.plan
-        self._parts = parts
-        self._observer = observer
-        self._background = background
         self._course = course
+        self._observer = observer
+        self._now = now
+        self._trace = trace
         self._queue = queue
         self._waits_on = False
         self._observed = observer.of(
@@ -67,27 +67,21 @@ class Delivery:
         stream, line = self._course.stream, self._line()
         # A query that waits was traced when it was queued, and is traced again when it
         # is answered.
-        trace(self._parts, self._background, None if self._waits_on else line)
+        self._trace(None if self._waits_on else line)
         if stream.source is not None and self._tracing.first_s is not None:
             self._observer.answered(stream.id, stream.source.tier, line)
-        self._observer.stands()
+        self._observer.report()
 
     def _line(self) -> TraceLine | None:
         case = self._course.case
         # A line that cannot be made, of too many classes for example, costs no answer.
         with suppress(UsageError):
             return self._tracing.line(
-                case.query,
+                case.characters,
                 case.recorder.decision,
                 case.ways.permitted,
                 self._course.stream.source,
-                at=self._parts.clock(),
+                at=self._now(),
                 now_s=monotonic(),
             )
         return None
-
-
-def trace(parts: ClientParts, background: Background, line: TraceLine | None) -> None:
-    """Have a line written; no answer waits for the disk."""
-    if line is not None and parts.trace is not None:
-        background.run(asyncio.to_thread(parts.trace, line))

@@ -10,7 +10,7 @@ of a conversation (``conversation.narrowing``), drafts, hedging, consent, the qu
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -18,18 +18,15 @@ from typing import TYPE_CHECKING
 from curtilage.client import telemetry
 from curtilage.client.answer import Obstacle, Phase, SessionEvent
 from curtilage.client.answering.answer_stream import AnswerStream
-from curtilage.client.answering.attempt import Answers, Attempt, Case
-from curtilage.client.answering.background import Background
+from curtilage.client.answering.asking import Asking
+from curtilage.client.answering.attempt import Case
 from curtilage.client.answering.course import Course, Shown, State
 from curtilage.client.answering.covering import Covering
-from curtilage.client.answering.delivery import Delivery, trace
+from curtilage.client.answering.delivery import Delivery
 from curtilage.client.answering.observer import Observer
 from curtilage.client.answering.planning import Planner
-from curtilage.client.answering.probes import Probes
-from curtilage.client.answering.pump import Pump
+from curtilage.client.answering.probes import Background, Probes
 from curtilage.client.answering.refusals import forbidden, no_queue, unanswered
-from curtilage.client.answering.tiers.asking import Tiers
-from curtilage.client.answering.writer import Writer, WriterStatus
 from curtilage.client.audit.record import Outcome
 from curtilage.client.audit.recorder import QueryRecorder
 from curtilage.client.conversation.kept import UNSAVED
@@ -51,12 +48,14 @@ from curtilage.client.remote.enclave import Enclave
 from curtilage.client.route import (
     AskEnclave,
     AskLocal,
+    Plan,
     Rewrite,
     Step,
     after_rewriting,
     first_step,
     ways,
 )
+from curtilage.client.routing.trace import TraceLine
 from curtilage.policy.decision.conversation import pins
 from curtilage.policy.decision.decide import Decision, Inspection, decide
 from curtilage.policy.decision.permit import PermitDesk
@@ -69,23 +68,14 @@ if TYPE_CHECKING:
     from curtilage.client.queue.deferring import Deferring
 
 
-
 class Pipeline:
     """The pipeline of one client.
-
-    Args:
-        parts: what the client is made of.
-        desk: mints and redeems permits.
-        enclave: the way out, if there is one.
-        cover: cover traffic, if the policy wants it.
-        pinned: the conversations that are kept local.
-        queue: holds queries that no tier can answer now, if the policy has one.
 
     Attributes:
         observer: counts what becomes of queries.
         probes: finds out whether the enclave can be reached.
         background: the tasks that no answer waits for.
-        tiers: asks them.
+        asking: asks the tiers.
     """
 
     def __init__(
@@ -115,16 +105,17 @@ class Pipeline:
             self.background,
             reachable=None if queue is None else queue.reachable,
         )
-        self.tiers = Tiers(
+        self._planner = Planner(
+            parts.router, self.observer, parts.policy.routing, parts.below
+        )
+        self.asking = Asking(
             parts,
             desk,
             enclave,
             pinned=pinned,
             observer=self.observer,
             covering=self._covering,
-        )
-        self._planner = Planner(
-            parts, self._keys, self.observer, asks_about=self.tiers.enclave.asks_about
+            planner=self._planner,
         )
 
     # 1. Inspect, decide, mask.
@@ -180,19 +171,24 @@ class Pipeline:
         )
         tiering = policy.rulebook.tiering
         permitted = ways(tiering, decision, step, conversation=conversation)
-        return Case(query, recorder, permitted)
+        payload = None
+        with suppress(UnicodeError):  # half a character has no encoding
+            payload = len(query.payload().content)
+        return Case(
+            recorder=recorder,
+            ways=permitted,
+            options=query.options,
+            max_tokens=query.settings.max_tokens,
+            messages=len(query.messages),
+            characters=sum(len(each.content) for each in query.messages),
+            octets=query.octets,
+            payload=payload,
+        )
 
     async def _rewritten(
         self, query: Query, inspection: Inspection, decision: Decision, key: bytes
     ) -> Step:
-        """Replace the findings, and inspect and decide the result, a text of its own.
-
-        Args:
-            query: the original.
-            inspection: its findings.
-            decision: about it.
-            key: of its conversation.
-        """
+        """Replace the findings; the result is inspected and decided by itself."""
         policy = self._parts.policy
         found = findings_asked(policy, inspection, decision)
         rewritten = deidentify(query, found, key=key)
@@ -219,10 +215,6 @@ class Pipeline:
     ) -> AsyncGenerator[SessionEvent]:
         """Answer a query in one of the ways that are permitted.
 
-        Args:
-            query: the query.
-            stream: shows which tier answers.
-
         Raises:
             ClientError: no tier answered; see ``curtilage.client.errors``.
         """
@@ -235,14 +227,18 @@ class Pipeline:
         self.observer.crossed(case.ways)
         self._planner.refuse_limits(query.options)
         self.probes.begin()
-        course = Course(case, self._planner.plan(case), stream, began_s)
+        course = Course(case, self._planned(query, case), stream, began_s)
         delivery = Delivery(
-            self._parts, self.observer, self.background, course, self._queue
+            course,
+            self.observer,
+            self._queue,
+            now=self._parts.clock,
+            trace=self._trace,
         )
         try:
             async with aclosing(course):
                 while course.state is not State.ANSWERED:
-                    for event in await self._advance(course):
+                    for event in await self._advance(query, course):
                         await delivery.saw(event)
                         yield event
             self._planner.answered(course)
@@ -251,6 +247,28 @@ class Pipeline:
             raise
         finally:
             delivery.ended()
+
+    def _planned(self, query: Query, case: Case) -> Plan:
+        """Return the order in which the permitted tiers are asked."""
+        router, permitted = self._router, case.ways.permitted
+        if router is None:
+            return self._planner.usual(case)
+        chose_s, key = monotonic(), None
+        # If one tier is permitted, as for everything that is kept local, the text is
+        # not read for its intent, and no key of the conversation is made.
+        if router.chooses(permitted):
+            key = case.ways.conversation or self._keys.of(query)
+            routed = router.route(permitted, query, conversation=key)
+            router.asked(routed)
+        else:
+            routed = router.route_unread(
+                permitted,
+                case.options,
+                octets=case.octets,
+                messages=case.messages,
+                most=case.max_tokens,
+            )
+        return self._planner.plan(case, routed, key, seconds=monotonic() - chose_s)
 
     async def _blocked(self, case: Case) -> BlockedError:
         """Record a blocked query, and return its error."""
@@ -266,63 +284,22 @@ class Pipeline:
         self.observer.refused(blocked)
         return blocked
 
-    async def _advance(self, course: Course) -> list[SessionEvent]:
+    async def _advance(self, query: Query, course: Course) -> list[SessionEvent]:
         """Take the next step of a course; return its events.
 
         Raises:
             ClientError: no tier is left that could answer.
         """
-        match course.state:
-            case State.CHOOSING if course.left:
-                course.tier = course.left.pop(0)
-                course.begin(self._source(course, course.tier))
-            case State.ANSWERING if course.tier is not None:
-                try:
-                    return await course.next()
-                except AnswererError as error:
-                    failed = error.alone()
-                return await self._after(course, course.tier, failed)
-            case _:
-                raise await self._failed(course)
-        return []
-
-    def _source(self, course: Course, tier: Tier) -> AsyncGenerator[SessionEvent]:
-        """Return the events of a tier's answer, or of a draft."""
-        if course.drafts and course.plan.draft is not None:
-            from curtilage.client.answering.steps.drafts import (  # noqa: PLC0415
-                drafted,
-            )
-
-            return drafted(course, course.plan.draft, self._writes, self._covering)
-        after_s = self._planner.late_after_s(course, tier)
-        attempt = course.attempt(tier)
-        if after_s is None:
-            return self.tiers.asked(attempt, course.stream)
-        return self._unless_late(course, attempt, after_s)
-
-    async def _unless_late(
-        self, course: Course, attempt: Attempt, after_s: float
-    ) -> Answers:
-        """Yield a tier's answer; if it is late, a second tier is asked as well."""
-        async with AsyncExitStack() as stack:
-            first = await self._writes(attempt, stack)
-            course.stream.phase = first.status.phase
-            if self._router is None or await first.pump.begins(after_s):
-                answer = first.rest(course.stream)
-            else:
-                from curtilage.client.answering.steps.hedging import (  # noqa: PLC0415
-                    hedged,
-                )
-
-                answer = hedged(course, first, self._writes, self._router.hedges, stack)
-            async with aclosing(answer) as events:
-                async for event in events:
-                    yield event
-
-    async def _writes(self, attempt: Attempt, stack: AsyncExitStack) -> Writer:
-        status = WriterStatus(attempt.phase)
-        pump = await stack.enter_async_context(Pump(self.tiers.asked(attempt, status)))
-        return Writer(attempt.tier.id, pump, status)
+        if course.state is State.CHOOSING and course.left:
+            course.tier = course.left.pop(0)
+            course.begin(self.asking.source(query, course, course.tier))
+        if course.state is not State.ANSWERING or course.tier is None:
+            raise await self._failed(query, course)
+        try:
+            return await course.next()
+        except AnswererError as error:
+            failed = error.alone()
+        return await self._after(course, course.tier, failed)
 
     async def _after(
         self, course: Course, tier: Tier, failed: AnswererError
@@ -338,7 +315,7 @@ class Pipeline:
         course.again(tier)
         return []
 
-    async def _failed(self, course: Course) -> ClientError:
+    async def _failed(self, query: Query, course: Course) -> ClientError:
         """Return the error if no tier gave a whole answer."""
         case, failures = course.case, course.failures
         if course.shown is Shown.TEXT and not isinstance(
@@ -354,7 +331,7 @@ class Pipeline:
                 queued_for_later,
             )
 
-            queued = await queued_for_later(self._queue, course, self._router)
+            queued = await queued_for_later(self._queue, query, course, self._router)
             if queued is not None:
                 return queued
         error = unanswered(course)
@@ -367,7 +344,12 @@ class Pipeline:
         """Note how an answer was; see ``Session.feedback``."""
         now = self._parts.clock()
         line = self.observer.graded(answer_id, good=good, now=now)
-        trace(self._parts, self.background, line)
+        self._trace(line)
+
+    def _trace(self, line: TraceLine | None) -> None:
+        """Have a line written; no answer waits for the disk."""
+        if line is not None and self._parts.trace is not None:
+            self.background.run(asyncio.to_thread(self._parts.trace, line))
 
 
 def _narrowing(parts: ClientParts, pinned: PinnedConversations) -> "Narrowing | None":

@@ -1,6 +1,5 @@
 """The plan of a query: in which order the permitted tiers are asked, and how long."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Final
@@ -16,12 +15,12 @@ from curtilage.client.errors import (
     UsageError,
 )
 from curtilage.client.options import Require, RoutingOptions
-from curtilage.client.parts import ClientParts
-from curtilage.client.pseudonyms.vault import ConversationKeys
+from curtilage.client.remote.keys import RandomBelow
 from curtilage.client.route import AskEnclave, AskLocal, Plan, Ways
 from curtilage.client.routing.router import REMEDIES, Routed, Router, required_unmet
 from curtilage.client.routing.utility import SPECULATIVE, Refusal
 from curtilage.policy.decision.tiers import Denial, RoutingClass, Tier
+from curtilage.policy.document.routing_plan import RoutingPlan
 
 if TYPE_CHECKING:
     from curtilage.client.routing.speculate import Speculation
@@ -35,28 +34,23 @@ _JITTER: Final = 1000
 
 
 class Planner:
-    """Chooses among the permitted tiers of each query; it can add none.
-
-    Args:
-        parts: what the client is made of.
-        keys: of conversations.
-        observer: counts the choices.
-        asks_about: whether a query of a class is sent only with consent.
-    """
+    """Plans the attempts at the permitted tiers; it can add none, and reads no text."""
 
     def __init__(
         self,
-        parts: ClientParts,
-        keys: ConversationKeys,
+        router: Router | None,
         observer: Observer,
-        *,
-        asks_about: Callable[[RoutingClass], bool],
+        rules: RoutingPlan | None,
+        below: RandomBelow,
     ) -> None:
-        self._parts = parts
-        self._router = parts.router
-        self._keys = keys
+        self._router = router
         self._observer = observer
-        self._asks_about = asks_about
+        self._rules = rules
+        self._below = below
+
+    def asks_about(self, routing_class: RoutingClass) -> bool:
+        """Return whether a query of a class is sent only with consent."""
+        return self._rules is not None and self._rules.asks_first(routing_class)
 
     def refuse_limits(self, asked: RoutingOptions) -> None:
         """Refuse limits that only a router could keep: it knows prices and times.
@@ -82,39 +76,35 @@ class Planner:
         if self._router is not None and key is not None:
             self._router.answered(key, course.stream.provenance.tier)
 
-    def plan(self, case: Case) -> Plan:
-        """Return the order in which the permitted tiers are asked."""
-        router, permitted = self._router, case.ways.permitted
+    def usual(self, case: Case) -> Plan:
+        """Return the plan if the policy chooses nothing."""
+        self._observer.masked(case.ways.permitted)
+        return _usual(case.ways, case.options)
+
+    def plan(
+        self, case: Case, routed: Routed, conversation: bytes | None, *, seconds: float
+    ) -> Plan:
+        """Return the order in which the permitted tiers are asked.
+
+        Args:
+            case: what was decided.
+            routed: what the router chose.
+            conversation: its key; None: there was no choice.
+            seconds: how long the choice took.
+        """
+        router = self._router
         if router is None:
-            self._observer.masked(permitted)
-            return _usual(case.ways, case.query.options)
+            return self.usual(case)
         router.retries.earn()
-        began_s = monotonic()
-        query, conversation = case.query, None
-        # If one tier is permitted, as for everything that is kept local, the text is
-        # not read for its intent, and no key of the conversation is made.
-        if router.chooses(permitted):
-            conversation = case.ways.conversation or self._keys.of(query)
-            routed = router.route(permitted, query, conversation=conversation)
-            router.asked(routed)
-        else:
-            routed = router.route_unread(
-                permitted,
-                query.options,
-                octets=query.octets,
-                messages=len(query.messages),
-                most=query.settings.max_tokens,
-            )
         tiers = routed.choice.order
         if router.plan.observe:
-            self._observer.masked(permitted)
             return replace(
-                _usual(case.ways, query.options),
+                self.usual(case),
                 estimate=routed.estimate,
                 would_choose=tiers[0].id if tiers else None,
                 conversation=conversation,
             )
-        self._observer.chose(routed, monotonic() - began_s)
+        self._observer.chose(routed, seconds)
         refusal = routed.choice.refusal
         too_long = refusal is Refusal.CONTEXT_TOO_LONG
         if refusal in _TRIED_ANYWAY or (too_long and router.plan.local.shortens):
@@ -134,9 +124,7 @@ class Planner:
             refusal=(
                 None
                 if refusal is None
-                else refused(
-                    refusal.value, router.remedy(routed, query.options.require)
-                )
+                else refused(refusal.value, router.remedy(routed, case.options.require))
             ),
         )
 
@@ -152,7 +140,7 @@ class Planner:
                 and self._lightly(way.allowed.routing_class)
             ):
                 return router.speculation(
-                    way.allowed, routed, case.query, conversation=conversation
+                    way.allowed, routed, case.options, conversation=conversation
                 )
         return None
 
@@ -162,7 +150,7 @@ class Planner:
         if router is None or estimate is None or router.plan.observe or not course.left:
             return None
         # Two answers may cost more than the limit, which holds for their sum.
-        if course.case.query.options.max_cost_microusd is not None:
+        if course.case.options.max_cost_microusd is not None:
             return None
         # For more private classes, a second request would reveal too much; and consent
         # is not asked for on suspicion.
@@ -174,7 +162,7 @@ class Planner:
 
     def _lightly(self, routing_class: RoutingClass) -> bool:
         """Return whether a query of a class may be sent to a second tier."""
-        return routing_class in SPECULATIVE and not self._asks_about(routing_class)
+        return routing_class in SPECULATIVE and not self.asks_about(routing_class)
 
     def wait_s(self, course: Course, failed: AnswererError) -> float | None:
         """Return how long to wait before a tier is asked again; None: another is.
@@ -185,7 +173,7 @@ class Planner:
         if router is None or router.plan.observe or wait_s is None:
             return None
         # Consent is for one attempt, and is not asked for again.
-        agreed = isinstance(failed, EnclaveError) and self._asks_about(
+        agreed = isinstance(failed, EnclaveError) and self.asks_about(
             course.case.ways.permitted.routing_class
         )
         alone = not course.drafts and course.shown is Shown.NOTHING
@@ -193,10 +181,10 @@ class Planner:
             return None
         most_s, total_ms = (
             router.plan.resilience.retry_after_max_s,
-            course.case.query.options.total_ms or router.plan.budgets.total_ms,
+            course.case.options.total_ms or router.plan.budgets.total_ms,
         )
         # Clients that were refused at the same time must not return at the same time.
-        longer_s = wait_s * (1 + self._parts.below(_JITTER) / _JITTER / 2)
+        longer_s = wait_s * (1 + self._below(_JITTER) / _JITTER / 2)
         late = monotonic() + longer_s > course.began_s + total_ms / 1000
         if late or not 0 < most_s >= wait_s or not router.retries.take():
             return None
@@ -205,7 +193,7 @@ class Planner:
 
 def _local_tiers(case: Case, routed: Routed) -> tuple[Tier, ...]:
     """Return the permitted local models that only a missing ability excluded."""
-    options, denied = case.query.options, dict(routed.choice.denied)
+    options, denied = case.options, dict(routed.choice.denied)
     return tuple(
         each
         for each in case.ways.permitted.tiers

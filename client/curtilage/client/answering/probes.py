@@ -1,12 +1,11 @@
 """Probes, without a query: whether an enclave that failed can be reached again."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from time import monotonic
 from typing import Final
 
-from curtilage.client.answering.background import Background
 from curtilage.client.answering.observer import Observer
 from curtilage.client.errors import EnclaveError
 from curtilage.client.parts import ClientParts
@@ -18,16 +17,31 @@ LOOK_S: Final = 30.0
 """Seconds between two probes of a failing enclave for which no breaker is open."""
 
 
-class Probes:
-    """Finds out whether the enclave can be reached.
+class Background:
+    """The tasks that no answer waits for; closing the session does."""
 
-    Args:
-        parts: of the client.
-        enclave: that is probed, if there is one.
-        observer: notes the result.
-        background: runs probes next to the queries.
-        reachable: called when a failed enclave was reached again.
-    """
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[object]] = set()
+
+    def run(self, work: Coroutine[None, None, object]) -> asyncio.Task[object]:
+        """Run a task."""
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    async def settle(self) -> None:
+        """Wait until all have ended."""
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    def close(self) -> None:
+        """Cancel those that still run."""
+        for task in self._running:
+            task.cancel()
+
+
+class Probes:
+    """Finds out whether the enclave can be reached."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ _PASSING: Final = UNFINISHED | {STALE_POLICY}
 
 def wanted(course: Course) -> tuple[Tier, ...]:
     """Return the permitted tiers that the request's options allow."""
-    options, tiers = course.case.query.options, course.case.ways.permitted.tiers
+    options, tiers = course.case.options, course.case.ways.permitted.tiers
     if options.require is not None:
         kind = options.require.kind
         return tuple(each for each in tiers if each.kind is kind)
@@ -39,12 +39,7 @@ def no_queue() -> UsageError:
 
 
 def forbidden(course: Course, *, consents: bool) -> bool:
-    """Return whether the policy, and not a failure, is why no tier can be asked.
-
-    Args:
-        course: of the query.
-        consents: there is a user who can be asked for consent.
-    """
+    """Return whether the policy, and not a failure, is why no tier can be asked."""
     # A query that could not be inspected now, or only under an outdated policy, may be
     # permitted later.
     if not _PASSING.isdisjoint(course.case.recorder.decision.uncertain):
@@ -57,7 +52,7 @@ def forbidden(course: Course, *, consents: bool) -> bool:
 
 def unanswered(course: Course) -> ClientError:
     """Return the error if no tier was asked, or all failed."""
-    plan, required = course.plan, course.case.query.options.require
+    plan, required = course.plan, course.case.options.require
     if not course.failures:
         none = Refusal.NO_PERMITTED_TIER
         return plan.refusal or NotRoutedError(none.value, REMEDIES[none])

@@ -472,7 +472,7 @@ class Router:
         self,
         allowed: Allowed | None,
         routed: Routed,
-        query: Query,
+        options: RoutingOptions,
         *,
         conversation: bytes,
     ) -> "Speculation | None":
@@ -482,7 +482,7 @@ class Router:
             allowed: the decision's permission to leave; None: there is none, and so
                 nobody to ask if a draft does not do.
             routed: what ``route`` returned.
-            query: what was asked.
+            options: what its sender asks.
             conversation: as for ``route``.
         """
         thresholds = self._judge_of(routed.estimate.intent)
@@ -496,7 +496,7 @@ class Router:
             routed.choice,
             views=self.views(),
             estimate=routed.estimate,
-            options=query.options,
+            options=options,
             settings=self._settings,
             plan=self.plan.speculation,
             thresholds=thresholds,

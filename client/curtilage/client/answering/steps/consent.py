@@ -12,17 +12,9 @@ from curtilage.policy.decision.tiers import Tier
 
 
 def outbound(
-    key: VerifiedKey, way: AskEnclave, sent: Query, *, tier: Tier, asked: Query
+    key: VerifiedKey, way: AskEnclave, sent: Query, *, tier: Tier, token: str | None
 ) -> Outbound:
-    """Return what would be sealed, and its recipient.
-
-    Args:
-        key: that it would be sealed to.
-        way: the permission.
-        sent: the query to be sent.
-        tier: the recipient.
-        asked: the original query.
-    """
+    """Return what would be sealed, and its recipient."""
     return Outbound(
         payload=sent.payload().content,
         payload_digest=way.allowed.payload_digest,
@@ -33,7 +25,7 @@ def outbound(
         evidence=key.tee,
         deidentified=() if way.rewritten is None else way.rewritten.counts,
         boundary=way.boundary,
-        token=asked.options.consent,
+        token=token,
     )
 
 

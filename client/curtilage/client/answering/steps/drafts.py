@@ -27,29 +27,27 @@ from curtilage.client.errors import (
     DraftRejectedError,
     FailureReason,
 )
-from curtilage.client.routing.router import question_of
 from curtilage.client.routing.speculate import Speculation
 from curtilage.client.routing.utility import Reason
 from curtilage.client.routing.verifier import Verdict, Verifier
 
 
 async def drafted(
-    course: Course, draft: Speculation, writes: Writes, covering: Covering
+    course: Course,
+    draft: Speculation,
+    writes: Writes,
+    covering: Covering,
+    *,
+    question: str,
 ) -> AsyncGenerator[SessionEvent]:
     """Yield the local model's draft, or in a race the enclave's answer instead.
-
-    Args:
-        course: the query's.
-        draft: the plan of its draft.
-        writes: begins an attempt.
-        covering: covers an accepted draft of which nothing was sent.
 
     Raises:
         AnswererError: there is no draft, or it was rejected: the next tier is asked.
     """
     # Its answer may be worse than that of the next tier, but is better than none.
     course.left.append(draft.draft)
-    verifier = draft.verifier(question_of(course.case.query))
+    verifier = draft.verifier(question)
     async with AsyncExitStack() as stack:
         home = await writes(course.attempt(draft.draft, draft=True), stack)
         rival = None
@@ -73,23 +71,23 @@ async def judged(
     status: Status,
     failures: list[AnswererError],
 ) -> AsyncGenerator[SessionEvent]:
-    """Yield a draft as it is written, and the rest of it if it will do.
+    """Yield a draft while it is written, and the rest of it if it is accepted.
 
     Args:
-        home: who writes it.
-        rival: who writes beside him, in a race: his answer is taken if the draft will
-            not do, or if it is whole before that is known.
+        home: writes the draft.
+        rival: writes at the same time, in a race: its answer is taken if the draft is
+            rejected, or if it is complete before that is known.
         verifier: judges the draft.
-        status: is told who is read.
-        failures: of those who broke off while another went on.
+        status: shows which of them is read.
+        failures: gets the failure of one while the other continues.
 
     Raises:
-        DraftRejectedError: it will not do, and nobody wrote beside it.
-        AnswererError: whoever was read broke off, and nobody else writes.
+        DraftRejectedError: it was rejected, and there is no rival.
+        AnswererError: the one that was read broke off, and there is no other.
     """
     race = _Race(home, rival, verifier, failures)
     status.phase = home.status.phase
-    # Whose answer it will be: the question may have left, and he is told so.
+    # The provenance shows that the query may have been sent to another tier, too.
     home.beside = rival is not None
     while (event := await race.next()) is not None:
         home.read(status)
@@ -114,14 +112,14 @@ async def judged(
 
 
 async def _instead(race: "_Race", status: Status) -> AsyncGenerator[SessionEvent]:
-    """Take a draft back, and yield what was written beside it."""
+    """Take a draft back, and yield the rival's answer."""
     if race.rival is None:
         raise DraftRejectedError
     if race.drafted:
         yield Retract(from_char=0, reason=race.why)
         yield Replaced(tier=race.rival.tier)
     race.rival.why, race.rival.failed = race.instead
-    # No more of it is computed while the other is read.
+    # The draft is not continued while the rival is read.
     await race.home.pump.aclose()
     async with aclosing(race.rival.rest(status, race.held)) as events:
         async for event in events:
@@ -129,13 +127,13 @@ async def _instead(race: "_Race", status: Status) -> AsyncGenerator[SessionEvent
 
 
 class _Race:
-    """A draft until it is judged, and what is written beside it.
+    """A draft until it is judged, and what the rival writes meanwhile.
 
     Attributes:
-        rival: who writes beside it; None: nobody, or no longer.
-        home: who writes the draft.
-        held: what the rival wrote.
-        drafted: something of the draft was shown.
+        home: writes the draft.
+        rival: writes at the same time; None: there is none, or it failed.
+        held: events of the rival.
+        drafted: a part of the draft was shown.
     """
 
     def __init__(
@@ -162,7 +160,7 @@ class _Race:
 
     @property
     def instead(self) -> tuple[Reason, FailureReason | None]:
-        """Why the rival is read, and what became of the draft; as one after another."""
+        """Why the rival is read, and why the draft failed, if it did."""
         match self.why:
             case RetractReason.NOT_GOOD_ENOUGH:
                 return Reason.HARD, FailureReason.DRAFT_REJECTED
@@ -172,13 +170,13 @@ class _Race:
                 return Reason.FASTER, None
 
     async def next(self) -> AnswerEvent | None:
-        """Return what comes next of the draft; None where it is judged, or over.
+        """Return the draft's next event; None if it is judged, or has ended.
 
         Raises:
-            AnswererError: it broke off, and nobody writes beside it.
+            AnswererError: it broke off, and there is no rival.
         """
         while self._verifier.verdict is Verdict.WAIT:
-            # Of two that are ready the draft comes first: it is what is judged.
+            # If both are ready, the draft comes first: it is what is judged.
             others = [] if self.rival is None else [self.rival.pump]
             pump = await ready(self.home.pump, *others)
             try:

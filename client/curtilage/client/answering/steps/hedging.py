@@ -17,13 +17,6 @@ def hedged(
 ) -> AsyncGenerator[AnswerEvent]:
     """Yield the answer of a late tier, or of the next one if that begins before it.
 
-    Args:
-        course: the query's.
-        first: the late tier.
-        writes: begins an attempt.
-        budget: of such second attempts.
-        stack: ends what was begun.
-
     Raises:
         AnswererError: neither gave a whole answer.
     """
@@ -43,17 +36,17 @@ async def sooner(
     status: Status,
     failures: list[AnswererError],
 ) -> AsyncGenerator[AnswerEvent]:
-    """Yield the answer of the first; of a second who begins before him, if he is late.
+    """Yield the answer of the first tier; if it is late, of the first to begin.
 
     Args:
-        first: who was asked.
-        after_s: after how many seconds without a word he is late.
-        second: asks another, or nobody; called once, and then only.
-        status: is told who is read.
-        failures: of the one who broke off while the other went on.
+        first: the tier that was asked.
+        after_s: after how many seconds without text it is late.
+        second: asks another tier, if one may be; called at most once.
+        status: shows which of them is read.
+        failures: gets the failure of one while the other continues.
 
     Raises:
-        AnswererError: whoever was read broke off, and nobody else writes.
+        AnswererError: the one that was read broke off, and there is no other.
     """
     status.phase = first.status.phase
     event: AnswerEvent | Ended | None = await first.pump.next(after_s)
@@ -70,7 +63,7 @@ async def sooner(
             if not left:
                 raise
             failures.append(error.alone())
-            # The second is not only sooner then: the one that was chosen cannot.
+            # The second is then read because the first failed, not because it is late.
             left[0].failed = error.reason if read is first else None
     for writer in left:
         if writer is not read:

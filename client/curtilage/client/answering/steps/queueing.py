@@ -6,19 +6,15 @@ from curtilage.client.answering.course import Course
 from curtilage.client.answering.refusals import wanted
 from curtilage.client.audit.record import Outcome
 from curtilage.client.errors import QueuedError
+from curtilage.client.query import Query
 from curtilage.client.queue.deferring import Deferring
 from curtilage.client.routing.router import Router
 
 
 async def queued_for_later(
-    queue: Deferring, course: Course, router: Router | None
+    queue: Deferring, query: Query, course: Course, router: Router | None
 ) -> QueuedError | None:
     """Queue a query; None: it may not wait, or waiting would not help.
-
-    Args:
-        queue: the queue.
-        course: of the query, which failed.
-        router: knows how long each tier is left alone.
 
     Raises:
         QueueFullError: the queue is full.
@@ -31,7 +27,7 @@ async def queued_for_later(
     if router is not None:
         known = [router.left_alone_s(each.id) for each in wanted(course)]
     queued = await queue.put(
-        course.case.query,
+        query,
         recorder.decision,
         reasons,
         alone_s=min((each for each in known if each is not None), default=None),

@@ -4,6 +4,7 @@ from contextlib import aclosing
 
 from curtilage.attest.verified_key import VerifiedKey
 from curtilage.client.answering.attempt import Answers, Attempt, Status, release_of
+from curtilage.client.answering.planning import Planner
 from curtilage.client.conversation.pinned import PinnedConversations
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.parts import ClientParts
@@ -12,28 +13,27 @@ from curtilage.client.query import Query
 from curtilage.client.remote.enclave import AttemptRecorded, Enclave
 from curtilage.client.remote.requests import ChatRequest
 from curtilage.client.route import AskEnclave
-from curtilage.policy.decision.tiers import RoutingClass, Tier
+from curtilage.policy.decision.tiers import Tier
 from curtilage.policy.expectations import requirement_for
 
 
 class EnclaveTier:
-    """Asks the enclave, with the consent that the policy requires.
-
-    Args:
-        parts: what the client is made of.
-        enclave: the way out; None: there is none.
-        pinned: remembers what was sent of a conversation.
-    """
+    """Asks the enclave, with the consent that the policy requires."""
 
     def __init__(
-        self, parts: ClientParts, enclave: Enclave | None, pinned: PinnedConversations
+        self,
+        parts: ClientParts,
+        enclave: Enclave | None,
+        pinned: PinnedConversations,
+        planner: Planner,
     ) -> None:
+        self._planner = planner
         self._parts = parts
         self._enclave = enclave
         self._pinned = pinned
 
     async def answer(
-        self, attempt: Attempt, way: AskEnclave, status: Status
+        self, attempt: Attempt, way: AskEnclave, query: Query, status: Status
     ) -> Answers:
         """Yield the enclave's answer, its pseudonyms replaced by the values.
 
@@ -43,21 +43,21 @@ class EnclaveTier:
         if self._enclave is None:
             raise EnclaveError(self._parts.absent)
         case, policy = attempt.case, self._parts.policy
-        sent = way.sent_of(case.query)
-        agreed = await self._agreed(attempt, way, sent)
-        restorer = (
-            None
-            if way.rewritten is None
-            else AnswerRestorer(way.rewritten.vault.values)
-        )
-        recorder, part = case.recorder, way.narrowed
-        if part is not None:
-            recorder = recorder.of_part(policy, part.inspection, part.decision)
+        sent = way.sent_of(query)
+        agreed = None
+        if self._planner.asks_about(way.allowed.routing_class):
+            agreed = await self._agreed(attempt, way, sent)
+        rewritten, part = way.rewritten, way.narrowed
+        restorer = None if rewritten is None else AnswerRestorer(rewritten.vault.values)
         request = ChatRequest(
             allowed=way.allowed,
             tier=attempt.tier.id,
             payload=sent.payload(),
-            records=recorder,
+            records=(
+                case.recorder
+                if part is None
+                else case.recorder.of_part(policy, part.inspection, part.decision)
+            ),
             # Of the original, too: pseudonyms need what the data need.
             requirement=requirement_for(
                 policy, {*case.recorder.decision.classes, *way.classes}
@@ -66,34 +66,27 @@ class EnclaveTier:
         async with aclosing(self._enclave.ask(request)) as steps:
             async for event in steps:
                 if isinstance(event, AttemptRecorded):
+                    release = release_of(event.key)
                     # Consent is for one release; the key may have been renewed since.
-                    if agreed is not None and agreed != release_of(event.key):
+                    if agreed not in {None, release}:
                         raise EnclaveError(FailureReason.UNMET_CONSENT)
                     # The record is on the disk and nothing is sealed yet. Only now does
                     # the query count as sent, and is it known which release answers.
                     self._pinned.leaves(sent, way.allowed.routing_class)
                     self._note_ready(attempt.tier, event.key)
                     status.set_source(
-                        attempt.provenance(
-                            model=release_of(event.key), key=event.key, recorded=True
-                        )
+                        attempt.provenance(model=release, key=event.key, recorded=True)
                     )
-                elif restorer is None:
-                    yield event
-                else:
-                    for restored in restorer.push(event):
-                        yield restored
+                    continue
+                for each in [event] if restorer is None else restorer.push(event):
+                    yield each
 
-    async def _agreed(
-        self, attempt: Attempt, way: AskEnclave, sent: Query
-    ) -> str | None:
-        """Return the release that consent was given for; None: none is required.
+    async def _agreed(self, attempt: Attempt, way: AskEnclave, sent: Query) -> str:
+        """Return the release that consent was given for.
 
         Raises:
             EnclaveError: consent was not given, so nothing is sealed.
         """
-        if not self.asks_about(way.allowed.routing_class):
-            return None
         from curtilage.client.answering.steps.consent import (  # noqa: PLC0415
             agreed_release,
             outbound,
@@ -103,15 +96,10 @@ class EnclaveTier:
         if consents is None:
             raise EnclaveError(FailureReason.UNMET_CONSENT)
         key = await self.verified_key()
-        asked = attempt.case.query
+        token = attempt.case.options.consent
         return await agreed_release(
-            consents, outbound(key, way, sent, tier=attempt.tier, asked=asked)
+            consents, outbound(key, way, sent, tier=attempt.tier, token=token)
         )
-
-    def asks_about(self, routing_class: RoutingClass) -> bool:
-        """Return whether a query of a class is sent only with consent."""
-        plan = self._parts.policy.routing
-        return plan is not None and plan.asks_first(routing_class)
 
     async def verified_key(self) -> VerifiedKey:
         """Return the enclave's key in force; verifies one if necessary.

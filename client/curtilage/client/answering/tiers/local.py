@@ -10,21 +10,17 @@ from curtilage.client.audit.record import Outcome
 from curtilage.client.errors import DraftRejectedError
 from curtilage.client.local.ladder import begun_within, shortened_to_fit
 from curtilage.client.parts import ClientParts
+from curtilage.client.query import Query
 
 
 class LocalTier:
-    """Asks the local model; if no other tier is left, it answers as well as it can.
-
-    Args:
-        parts: what the client is made of.
-        covering: covers the enclave's silence.
-    """
+    """Asks the local model; if no other tier is left, it answers as well as it can."""
 
     def __init__(self, parts: ClientParts, covering: Covering) -> None:
         self._parts = parts
         self._covering = covering
 
-    async def answer(self, attempt: Attempt, status: Status) -> Answers:
+    async def answer(self, attempt: Attempt, query: Query, status: Status) -> Answers:
         """Yield the local model's answer.
 
         Raises:
@@ -54,32 +50,33 @@ class LocalTier:
         if not attempt.draft:  # a draft may still be sent on
             self._covering.unless_sent(case, attempt.failures)
         doubts = None
-        if router is not None and case.ways.here:
-            doubts = router.doubts(case.query)
-        answer = self._generated(
-            attempt, status, signals=attempt.draft or doubts is not None
-        )
+        if router is not None and case.ways.here and router.judges:
+            doubts = router.doubts(query)
+        signals = attempt.draft or doubts is not None
+        answer = self._generated(attempt, query, status, signals=signals)
         if doubts is not None:
             from curtilage.client.answering.steps.doubt import (  # noqa: PLC0415
                 doubted,
                 wants_json,
             )
 
-            answer = doubted(answer, doubts, formatted=wants_json(case.query))
+            answer = doubted(answer, doubts, formatted=wants_json(query))
         async with aclosing(answer) as events:
             async for event in events:
                 yield event
 
-    def _generated(self, attempt: Attempt, status: Status, *, signals: bool) -> Answers:
+    def _generated(
+        self, attempt: Attempt, query: Query, status: Status, *, signals: bool
+    ) -> Answers:
         """Return the model's answer; of a part of the query, if it is the last resort.
 
         Args:
-            attempt: what is asked, and what may follow.
+            attempt: which it is, and what may follow.
+            query: the query.
             status: shows how much of the query was left out.
             signals: include how sure the model was, for the judge of the answer.
         """
-        query, router = attempt.case.query, self._parts.router
-        generate = self._parts.local.generate
+        router, generate = self._parts.router, self._parts.local.generate
         if signals:
             generate = partial(generate, signals=True)
         if attempt.draft:

@@ -6,18 +6,13 @@ from curtilage.client.answering.attempt import Answers, Attempt, Status
 from curtilage.client.answering.covering import Covering
 from curtilage.client.errors import FailureReason, HouseUnavailableError
 from curtilage.client.parts import ClientParts
+from curtilage.client.query import Query
 from curtilage.client.route import AskHouse
 from curtilage.policy.decision.permit import PermitDesk, PermitRefusedError
 
 
 class OnPremisesTier:
-    """Asks the policy's on-premises servers, each with a permit for one attempt.
-
-    Args:
-        parts: what the client is made of.
-        desk: mints and redeems the permits.
-        covering: covers the enclave's silence.
-    """
+    """Asks the policy's on-premises servers, each with a permit for one attempt."""
 
     def __init__(
         self, parts: ClientParts, desk: PermitDesk, covering: Covering
@@ -29,7 +24,9 @@ class OnPremisesTier:
             tier: make(desk, parts.now_ms) for tier, make in parts.houses.items()
         }
 
-    async def answer(self, attempt: Attempt, way: AskHouse, status: Status) -> Answers:
+    async def answer(
+        self, attempt: Attempt, way: AskHouse, query: Query, status: Status
+    ) -> Answers:
         """Yield the server's answer.
 
         Raises:
@@ -49,7 +46,7 @@ class OnPremisesTier:
                 attempt=len(attempt.failures),
                 now_ms=self._now_ms(),
             )
-            async with aclosing(server.generate(permit, case.query)) as events:
+            async with aclosing(server.generate(permit, query)) as events:
                 async for event in events:
                     yield event
         except PermitRefusedError as refused:
