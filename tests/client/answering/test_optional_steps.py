@@ -76,6 +76,7 @@ def ran(section: str, questions: Sequence[str]) -> tuple[list[str], set[str]]:
 
 
 def test_the_default_profile_imports_no_optional_step() -> None:
+    """It has drafts, but no thresholds for this model, and no tier is late."""
     routes, modules = ran("", (PLAIN_QUESTION, ABOUT_ANN))
     assert set(routes) <= {"enclave", "local"}
     assert "curtilage.client.answering.pipeline" in modules
