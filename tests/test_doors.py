@@ -244,7 +244,7 @@ MOST_BEHIND_THE_SEAL = 45
 AT_THE_DESK = {
     "mint": {f"{REMOTE}.requests"},
     "mint_again": {f"{REMOTE}.requests"},
-    "mint_on_premises": {"curtilage.client.answering.doors"},
+    "mint_on_premises": {"curtilage.client.answering.tiers.on_premises"},
     "mint_without_query": {f"{REMOTE}.requests", f"{REMOTE}.keys"},
     "redeem": {
         f"{REMOTE}.seal",
@@ -264,7 +264,7 @@ AT_THE_DESK = {
     # From an inspection follows a decision, from that an ``Allowed``, and from that
     # the permit: one link further up, the same holds.
     "decide": {
-        "curtilage.client.answering.deciding",
+        "curtilage.client.answering.pipeline",
         "curtilage.client.conversation.narrowing",
     },
     "Inspection": {"curtilage.client.detection.inspection"},
@@ -378,10 +378,10 @@ def test_who_decides_on_an_inspection_of_its_own_is_seen(
     plant: str, tmp_path: Path
 ) -> None:
     """Planted in a copy of the module that asks the enclave."""
-    doors = ROOT / "client/curtilage/client/answering/doors.py"
-    copy = tmp_path / doors.relative_to(ROOT)
+    asks = ROOT / "client/curtilage/client/answering/tiers/enclave.py"
+    copy = tmp_path / asks.relative_to(ROOT)
     copy.parent.mkdir(parents=True)
-    clean = doors.read_text("utf-8")
+    clean = asks.read_text("utf-8")
     copy.write_text(clean, "utf-8")
     before = _who_is_at_the_desk(tmp_path)
     copy.write_text(f"{clean}\n{plant}\n", "utf-8")

@@ -11,7 +11,6 @@ from typing_extensions import override
 from curtilage.attest.verify import VerifiedKey
 from curtilage.cli.ask import outbound_lines
 from curtilage.client.answer import Answerer
-from curtilage.client.answering import doors
 from curtilage.client.consent import LIFE_MS, ConsentDesk, Outbound, Stays
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.errors import ConsentRequiredError, EnclaveError, FailureReason
@@ -234,7 +233,8 @@ async def test_another_release_than_the_one_agreed_to_reads_nothing(
     def release(_: VerifiedKey) -> str:
         return next(named)
 
-    monkeypatch.setattr(doors, "release_of", release)
+    for module in ("steps.consent", "tiers.enclave"):
+        monkeypatch.setattr(f"curtilage.client.answering.{module}.release_of", release)
     bench = Bench(_agrees)
     answer = await bench.session.ask(ask("Is Ann older?"))
     assert answer.provenance.fallback is FailureReason.UNMET_CONSENT

@@ -52,6 +52,7 @@ PROCESS: Final[Table] = {
         "test_serve_says_once_what_is_wrong",
         "test_the_embedded_model_is_said_to_be_for_demonstration",
     ),
+    "client/answering/test_optional_steps.py": (),
     "client/audit/test_killed.py": (
         "test_processes_that_are_killed_leave_a_log_that_verifies",
     ),

@@ -15,19 +15,31 @@ from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequenc
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, Protocol, Self, TypedDict, TypeVar, Unpack
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    Protocol,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+)
 
 from curtilage.client import telemetry
 from curtilage.client.answer import Answer, Delta
 from curtilage.client.answering.answer_stream import AnswerStream
 from curtilage.client.assemble import assemble
 from curtilage.client.config import Flags, read_config
-from curtilage.client.consent import Consents, Outbound, Stays
 from curtilage.client.errors import UsageError
 from curtilage.client.openai_chat import query_from
 from curtilage.client.session import Session
 from curtilage.client.telemetry import TelemetrySettings
 from curtilage.policy.decision.decide import Decision
+
+if TYPE_CHECKING:
+    from curtilage.client.consent import Consents, Outbound, Stays
 
 Messages = str | Sequence[Mapping[str, object]]
 T = TypeVar("T")
@@ -117,7 +129,7 @@ class ClientOptions(TypedDict, total=False):
     relay_certificate_key: str | Path | None
     relay_key_file: str | Path | None
     on_premises_key_file: str | Path | None
-    consent: Consents | None
+    consent: "Consents | None"
     telemetry: TelemetrySettings | None
 
 
@@ -263,7 +275,7 @@ class Client:
 
     async def outbound(
         self, messages: Messages, **options: Unpack[ChatOptions]
-    ) -> Outbound | Stays:
+    ) -> "Outbound | Stays":
         """Return the data that would be sealed for a query, and for whom; send nothing.
 
         Raises:

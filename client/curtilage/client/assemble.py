@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from curtilage.client.audit.directory import state_directory, state_folder
 from curtilage.client.audit.trail import DiskAuditTrail
@@ -50,7 +50,6 @@ from curtilage.client.parts import (
     demonstrates,
     known_model,
 )
-from curtilage.client.queue.deferred_store import DeferredStore, queue_store
 from curtilage.client.remote.access import read_access
 from curtilage.client.remote.addresses import MirrorAddress, RelayAddress
 from curtilage.client.remote.cover import CoverSettings
@@ -81,6 +80,9 @@ from curtilage.policy.document.routing_plan import (
 from curtilage.policy.expectations import expectations_from
 from curtilage.wire.errors import SelfTestError
 from curtilage.wire.hpke.self_test import self_test
+
+if TYPE_CHECKING:
+    from curtilage.client.queue.deferred_store import DeferredStore
 
 PATIENT_S: Final = 5.0
 
@@ -174,7 +176,7 @@ async def assemble(
     )
 
 
-def queue_of(policy: Policy) -> DeferredStore | None:
+def queue_of(policy: Policy) -> "DeferredStore | None":
     """Open the queue, if the policy permits one.
 
     Raises:
@@ -182,6 +184,8 @@ def queue_of(policy: Policy) -> DeferredStore | None:
     """
     if policy.routing is None or policy.routing.queue.store == "none":
         return None
+    from curtilage.client.queue.deferred_store import queue_store  # noqa: PLC0415
+
     directory = state_folder(os.environ, Path.home())
     return queue_store(policy.routing.queue, directory)
 

@@ -9,18 +9,16 @@ import secrets
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from curtilage.client.answer import AnswerEvent, Delta
 from curtilage.client.audit.recorder import SaveTranscript
 from curtilage.client.audit.trail import AuditTrail
-from curtilage.client.consent import Consents
 from curtilage.client.conversation.kept import KeptConversations
 from curtilage.client.errors import FailureReason, LocalUnavailableError
 from curtilage.client.health import Detectors
 from curtilage.client.local.catalogue import KnownModel, by_digest
 from curtilage.client.query import Query
-from curtilage.client.queue.deferred_store import DeferredStore
 from curtilage.client.remote.cover import CoverSettings
 from curtilage.client.remote.draining import MAX_RUNNING, TIMER, Timer
 from curtilage.client.remote.enclave import FIRST_EVENT_S, Notify, Transport
@@ -31,6 +29,10 @@ from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.permit import OnPremisesPermit, PermitDesk
 from curtilage.policy.document.model import Policy
 from curtilage.policy.signing import Currency
+
+if TYPE_CHECKING:  # optional steps, which are not imported until a query needs them
+    from curtilage.client.consent import Consents
+    from curtilage.client.queue.deferred_store import DeferredStore
 
 
 class Inspects(Protocol):
@@ -230,8 +232,8 @@ class ClientParts:
     trace: Callable[[TraceLine], object] | None = None
     parameters: int = 0
     home_model: Callable[[], str] = str
-    consents: Consents | None = None
-    queue: DeferredStore | None = None
+    consents: "Consents | None" = None
+    queue: "DeferredStore | None" = None
     kept: KeptConversations | None = None
     detectors: Callable[[], Detectors] = Detectors
     currency: Currency | None = None
@@ -240,3 +242,7 @@ class ClientParts:
     def demonstration(self) -> bool:
         """Whether the local model only shows that the path works."""
         return demonstrates(self.local)
+
+    def now_ms(self) -> int:
+        """Return the time of permits, in milliseconds since 1970."""
+        return int(self.clock().timestamp() * 1000)

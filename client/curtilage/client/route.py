@@ -8,15 +8,14 @@ and later selection can omit some but add none.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from curtilage.client.answer import Obstacle
-from curtilage.client.boundary.ladder import NotPossible, Rung
 from curtilage.client.errors import FailureReason, NotRoutedError
 from curtilage.client.options import Mode, RoutingOptions
 from curtilage.client.pseudonyms.deidentified import Deidentified
 from curtilage.client.query import Query
 from curtilage.client.routing.estimate import Estimate
-from curtilage.client.routing.speculate import Speculation
 from curtilage.policy.decision.decide import (
     Allowed,
     AllowedOnPremises,
@@ -25,6 +24,10 @@ from curtilage.policy.decision.decide import (
 )
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.tiers import Permitted, Tier, Tiering, TierKind
+
+if TYPE_CHECKING:  # optional steps, which are not imported until a query needs them
+    from curtilage.client.boundary.ladder import NotPossible, Rung
+    from curtilage.client.routing.speculate import Speculation
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class Narrowed:
     """
 
     query: Query
-    rung: Rung
+    rung: "Rung"
     inspection: Inspection
     decision: Decision
 
@@ -99,7 +102,7 @@ class AskLocal:
     """
 
     obstacle: Obstacle | None = None
-    kept: NotPossible | None = None
+    kept: "NotPossible | None" = None
 
     @property
     def boundary(self) -> str:
@@ -166,7 +169,7 @@ class Plan:
     estimate: Estimate | None = None
     would_choose: str | None = None
     refusal: NotRoutedError | None = None
-    draft: Speculation | None = None
+    draft: "Speculation | None" = None
     conversation: bytes | None = field(default=None, repr=False)
 
 

@@ -1,36 +1,30 @@
-"""The public client: inspect, decide, then answer locally or ask the enclave.
+"""A session: one client with everything that it runs, from its start to its end.
 
-Connects the steps; each of them is in a module of its own. What ``decide`` keeps
-local reaches local tiers only: ``Enclave.ask`` cannot be called without the
-``Allowed`` that such a decision does not contain. A query that may be sent without
-its names is rewritten, inspected and decided again, and gets an ``Allowed`` of its
-own; its answer is restored before it is shown.
+The way of a query is ``answering.pipeline``. Here are the parts that outlive a query,
+their health, and the order in which they are closed.
 """
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
-from time import monotonic
+from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from curtilage.attest.verified_key import VerifiedKey
 from curtilage.client import telemetry
-from curtilage.client.answer import Answer, Answerer, SessionEvent
+from curtilage.client.answer import Answer, Answerer
 from curtilage.client.answering.answer_stream import AnswerStream
-from curtilage.client.answering.attempts import Attempts
-from curtilage.client.answering.deciding import Decider
-from curtilage.client.answering.doors import ANSWERERS, Doors
-from curtilage.client.answering.observer import Observer
+from curtilage.client.answering.attempt import ANSWERERS
+from curtilage.client.answering.pipeline import Pipeline
+from curtilage.client.answering.refusals import no_queue
 from curtilage.client.audit.recorder import CoverRecorder
 from curtilage.client.audit.trail import AuditTrail
-from curtilage.client.consent import Outbound, Stays
 from curtilage.client.conversation.kept import UNSAVED_AT_END
 from curtilage.client.conversation.pinned import PinnedConversations
-from curtilage.client.errors import EnclaveError, FailureReason, UsageError
+from curtilage.client.errors import FailureReason
 from curtilage.client.health import (
     PARTS,
     Condition,
@@ -40,9 +34,7 @@ from curtilage.client.health import (
     Reason,
 )
 from curtilage.client.parts import ClientParts, UnavailableLocal
-from curtilage.client.pseudonyms.vault import ConversationKeys
 from curtilage.client.query import Query
-from curtilage.client.queue.deferring import Deferring
 from curtilage.client.remote.cover import CoverTraffic
 from curtilage.client.remote.draining import ExchangeSupervisor
 from curtilage.client.remote.enclave import Enclave
@@ -54,6 +46,10 @@ from curtilage.policy.decision.permit import KEY_BYTES, PermitDesk
 from curtilage.policy.decision.tiers import Tier, TierKind
 from curtilage.policy.document.model import Policy
 from curtilage.policy.signing import WARNED_BEFORE, Currency
+
+if TYPE_CHECKING:  # optional steps, which are not imported until a query needs them
+    from curtilage.client.consent import Outbound, Stays
+    from curtilage.client.queue.deferring import Deferring
 
 
 class Session:
@@ -68,66 +64,23 @@ class Session:
             kept=parts.kept,
             now_s=lambda: parts.clock().timestamp(),
         )
-        # The only key for this process's permits; no other code gets it.
+        # The only key of this process's permits; no other object holds it.
         desk = PermitDesk(secrets.token_bytes(KEY_BYTES), secrets.token_bytes)
-        keys = ConversationKeys()
-        self._enclave: Enclave | None = None
+        self._enclave = _enclave(parts, desk)
         self._cover: CoverTraffic | None = None
-        if parts.transport is not None:
-            self._enclave = Enclave(
-                parts.transport,
-                KeySource(
-                    parts.transport,
-                    parts.keys,
-                    parts.clock,
-                    desk,
-                    mirror=parts.mirror,
-                    sleep=parts.sleep,
-                    below=parts.below,
-                ),
-                parts.clock,
-                desk,
-                first_s=parts.first_s,
-                supervisor=ExchangeSupervisor(
-                    most=parts.most_running, timer=parts.timer
-                ),
-                notify=parts.notify,
-                # One budget for all repeated requests: with one for each tier, a
-                # failure of all tiers would use all of them.
-                retries=None if parts.router is None else parts.router.retries,
-            )
         if self._enclave is not None and parts.cover is not None:
             records = CoverRecorder(parts.audit, parts.policy)
             self._cover = CoverTraffic(parts.cover, self._enclave, records)
-        self._decider = Decider(
-            parts, self._pinned, keys, way_out=self._enclave is not None
-        )
-        observer = Observer(parts.policy.rulebook.tiering.tiers, parts.router)
-        self._doors = Doors(
+        self._queue = _queue(self, parts, way_out=self._enclave is not None)
+        self._pipeline = Pipeline(
             parts,
             desk,
             self._enclave,
             self._cover,
             pinned=self._pinned,
-            observer=observer,
+            queue=self._queue,
         )
-        plan = parts.policy.routing
-        self._queue: Deferring | None = None
-        if plan is not None and parts.queue is not None:
-            self._queue = Deferring(
-                parts.queue,
-                plan.queue,
-                self,
-                now_ms=self._doors.now_ms,
-                sleep=parts.sleep,
-                below=parts.below,
-                way_out=self._enclave is not None,
-                notify=parts.notify,
-            )
-        self._attempts = Attempts(
-            parts, self._doors, self._enclave, keys, observer, queue=self._queue
-        )
-        self._observer = observer
+        self._observer = self._pipeline.observer
         self._evidence = Evidence()
         self._tiers = telemetry.names(
             each.id for each in parts.policy.rulebook.tiering.tiers
@@ -177,17 +130,14 @@ class Session:
         return self._parts.demonstration
 
     @property
-    def queue(self) -> Deferring:
+    def queue(self) -> "Deferring":
         """The questions that wait for an answer.
 
         Raises:
             UsageError: the policy lets none wait.
         """
         if self._queue is None:
-            raise UsageError(
-                "the policy has no queue (routing.queue), so nothing waits",
-                param="defer",
-            )
+            raise no_queue()
         return self._queue
 
     def health(self) -> Health:
@@ -277,17 +227,17 @@ class Session:
 
     async def look(self) -> None:
         """Find out whether the enclave is there, without any question."""
-        await self._attempts.look()
+        await self._pipeline.probes.look()
 
     async def decide(self, query: Query) -> Decision:
         """Inspect a query and decide where it may go.
 
         A what-if: nothing is sent or answered, and nothing is recorded.
         """
-        case, _ = await self._decider.decided(query)
-        return case.decision
+        case = await self._pipeline.decided(query)
+        return case.recorder.decision
 
-    async def outbound(self, query: Query) -> Outbound | Stays:
+    async def outbound(self, query: Query) -> "Outbound | Stays":
         """Say what would be sealed of a query, and for whom; send nothing of it.
 
         The enclave's key is fetched and verified, if there is none in force.
@@ -295,16 +245,21 @@ class Session:
         Raises:
             EnclaveError: there is no enclave that the policy accepts.
         """
-        recorder, permitted = await self._decider.decided(query)
-        for tier in permitted.permitted.tiers:
-            way = permitted.by_tier[tier.id]
+        from curtilage.client.answering.steps.consent import outbound  # noqa: PLC0415
+        from curtilage.client.consent import Stays  # noqa: PLC0415
+
+        case = await self._pipeline.decided(query)
+        ways = case.ways
+        for tier in ways.permitted.tiers:
+            way = ways.by_tier[tier.id]
             if isinstance(way, AskEnclave):
-                return await self._doors.outbound(way, way.sent_of(query), query, tier)
-        decision = recorder.decision
+                key = await self.verified_key()
+                sent = way.sent_of(query)
+                token = query.options.consent
+                return outbound(key, way, sent, tier=tier, token=token)
+        decision = case.recorder.decision
         kept = [
-            way.boundary
-            for way in permitted.by_tier.values()
-            if isinstance(way, AskLocal)
+            way.boundary for way in ways.by_tier.values() if isinstance(way, AskLocal)
         ]
         return Stays(rule=decision.rule, reason=decision.reason, boundary="".join(kept))
 
@@ -322,7 +277,7 @@ class Session:
     def stream(self, query: Query) -> AnswerStream:
         """Answer a query piece by piece."""
         stream = AnswerStream(
-            lambda stream: self._run(query, stream),
+            partial(self._pipeline.run, query),
             answer_id=f"chatcmpl-{secrets.token_hex(12)}",
         )
         if self._parts.policy.routing is not None:
@@ -342,19 +297,7 @@ class Session:
         Raises:
             UsageError: no such answer is remembered.
         """
-        self._attempts.graded(answer_id, good=good)
-
-    async def _run(
-        self, query: Query, stream: AnswerStream
-    ) -> AsyncGenerator[SessionEvent]:
-        if query.options.defer:
-            _ = self.queue  # raises now, and not on the day that no tier answers
-        began_s = monotonic()
-        recorder, permitted = await self._decider.decided(query, remember=True)
-        answer = self._attempts.run(recorder, permitted, query, stream, began_s=began_s)
-        async with aclosing(answer) as events:
-            async for event in events:
-                yield event
+        self._pipeline.graded(answer_id, good=good)
 
     async def verified_key(self) -> VerifiedKey:
         """Return the enclave key in force, verifying first if need be.
@@ -362,9 +305,7 @@ class Session:
         Raises:
             EnclaveError: there is none that the policy accepts.
         """
-        if self._enclave is None:
-            raise EnclaveError(self._parts.absent)
-        return await self._enclave.verified_key()
+        return await self._pipeline.asking.enclave.verified_key()
 
     @property
     def unsettled(self) -> int:
@@ -379,7 +320,7 @@ class Session:
         full, continues until it is; pending cover requests are sent. Background tasks
         end as well.
         """
-        await self._attempts.settle()
+        await self._pipeline.background.settle()
         if self._cover is not None:
             await self._cover.settle()
         if self._enclave is not None:
@@ -395,9 +336,9 @@ class Session:
         if self._queue is not None:
             await self._queue.close()
         self._parts.inspector.close()
-        # On closing there are no more questions: do not await an unreachable network.
-        self._attempts.stop_probes()
-        await self._doors.close()
+        # A caller that closes has no more questions, and waits for no dead network.
+        self._pipeline.probes.stop()
+        await self._pipeline.asking.close()
         try:
             await self.settle()
         finally:
@@ -405,11 +346,58 @@ class Session:
                 await self._cover.close()
             if self._enclave is not None:
                 await self._enclave.close()
-            self._attempts.close()
+            self._pipeline.background.close()
             saved = await asyncio.to_thread(self._pinned.close)
             if not saved and self._parts.notify is not None:
                 self._parts.notify(UNSAVED_AT_END)
             await self._parts.audit.close()
+
+
+def _enclave(parts: ClientParts, desk: PermitDesk) -> Enclave | None:
+    """Return the way out; None: there is none."""
+    if parts.transport is None:
+        return None
+    return Enclave(
+        parts.transport,
+        KeySource(
+            parts.transport,
+            parts.keys,
+            parts.clock,
+            desk,
+            mirror=parts.mirror,
+            sleep=parts.sleep,
+            below=parts.below,
+        ),
+        parts.clock,
+        desk,
+        first_s=parts.first_s,
+        supervisor=ExchangeSupervisor(most=parts.most_running, timer=parts.timer),
+        notify=parts.notify,
+        # One budget for all second attempts: if each kind had its own, a failure of all
+        # would cause as many.
+        retries=None if parts.router is None else parts.router.retries,
+    )
+
+
+def _queue(
+    session: Session, parts: ClientParts, *, way_out: bool
+) -> "Deferring | None":
+    """Return the queue, if the policy has one."""
+    plan = parts.policy.routing
+    if plan is None or parts.queue is None:
+        return None
+    from curtilage.client.queue.deferring import Deferring  # noqa: PLC0415
+
+    return Deferring(
+        parts.queue,
+        plan.queue,
+        session,
+        now_ms=parts.now_ms,
+        sleep=parts.sleep,
+        below=parts.below,
+        way_out=way_out,
+        notify=parts.notify,
+    )
 
 
 def _signature(currency: Currency | None, now: datetime) -> Condition:

@@ -277,5 +277,7 @@ def test_drafts_are_written_of_what_the_comment_says(
         inspection = asyncio.run(detectors.ainspect(query))
         decision = decide(policy.rulebook, inspection)
         routed = router.route(decision.permitted, query, conversation=b"")
-        draft = router.speculation(decision.allowed, routed, query, conversation=b"")
+        draft = router.speculation(
+            decision.allowed, routed, query.options, conversation=b""
+        )
         assert (draft is not None) is (wanted == DRAFT), question

@@ -40,7 +40,7 @@ def stream_of(*events: SessionEvent | asyncio.Event) -> AnswerStream:
     """Return a stream of these; at an ``asyncio.Event`` it waits for it."""
 
     async def answer(stream: AnswerStream) -> AsyncGenerator[SessionEvent]:
-        stream.tell(PROVENANCE)
+        stream.set_source(PROVENANCE)
         for event in events:
             if isinstance(event, asyncio.Event):
                 await event.wait()
@@ -119,7 +119,7 @@ async def test_whoever_leaves_stops_the_answer() -> None:
     ended = asyncio.Event()
 
     async def answer(stream: AnswerStream) -> AsyncGenerator[SessionEvent]:
-        stream.tell(PROVENANCE)
+        stream.set_source(PROVENANCE)
         try:
             yield Delta(text="a")
             await asyncio.Event().wait()

@@ -72,7 +72,7 @@ class Bench:
         self, tier: Tier, fallback: FailureReason | None = None, *, left_out: int = 0
     ) -> None:
         """Say who answers from here on."""
-        self.stream.tell(
+        self.stream.set_source(
             Provenance(
                 route=Answerer.LOCAL if tier is LOCAL_TIER else Answerer.ENCLAVE,
                 model="m",

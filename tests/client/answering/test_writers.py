@@ -19,7 +19,9 @@ from curtilage.client.answer import (
     Verified,
 )
 from curtilage.client.answering.pump import Pump
-from curtilage.client.answering.writers import Told, Writer, judged, sooner
+from curtilage.client.answering.steps.drafts import judged
+from curtilage.client.answering.steps.hedging import sooner
+from curtilage.client.answering.writer import Writer, WriterStatus
 from curtilage.client.errors import (
     AnswererError,
     DraftRejectedError,
@@ -52,7 +54,7 @@ class Desk:
 
     def __init__(self, stack: AsyncExitStack) -> None:
         self.stack = stack
-        self.reader = Told(Phase.CLASSIFYING)
+        self.reader = WriterStatus(Phase.CLASSIFYING)
         self.failures: list[AnswererError] = []
         self.stopped: list[str] = []
 
@@ -74,7 +76,7 @@ class Desk:
                 self.stopped.append(tier)
 
         pump = await self.stack.enter_async_context(Pump(answer()))
-        return Writer(tier, pump, Told(Phase.ASKING_HERE, provenance(tier)))
+        return Writer(tier, pump, WriterStatus(Phase.ASKING_HERE, provenance(tier)))
 
     async def judge(
         self, home: Writer, rival: Writer | None = None
@@ -89,8 +91,8 @@ class Desk:
     @property
     def read(self) -> str:
         """Who is read."""
-        assert self.reader.told is not None
-        return self.reader.told.tier
+        assert self.reader.source is not None
+        return self.reader.source.tier
 
 
 def texts(events: list[SessionEvent]) -> list[str]:

@@ -272,7 +272,7 @@ def routed_by(
     mask = Permitted(routing_class=RoutingClass.PUBLIC, tiers=(DEVICE, ENCLAVE))
     query = single_query("Why does ice float?")
     routed = router.route(mask, query, conversation=b"")
-    speculation = router.speculation(LEAVES, routed, query, conversation=b"")
+    speculation = router.speculation(LEAVES, routed, query.options, conversation=b"")
     return router.unfit(), speculation
 
 
@@ -345,7 +345,7 @@ def drafted(router: Router, text: str) -> Speculation | None:
     mask = Permitted(routing_class=RoutingClass.PUBLIC, tiers=(DEVICE, ENCLAVE))
     query = single_query(text)
     routed = router.route(mask, query, conversation=b"")
-    return router.speculation(LEAVES, routed, query, conversation=b"")
+    return router.speculation(LEAVES, routed, query.options, conversation=b"")
 
 
 def test_shipped_thresholds_are_of_one_intent() -> None:
@@ -474,7 +474,7 @@ def drafts_of(router: Router, texts: Sequence[str]) -> list[tuple[str, Speculati
         query = single_query(text)
         routed = router.route(decision.permitted, query, conversation=b"")
         speculation = router.speculation(
-            decision.allowed, routed, query, conversation=b""
+            decision.allowed, routed, query.options, conversation=b""
         )
         if speculation is not None:
             made.append((text, speculation))

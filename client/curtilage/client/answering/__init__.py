@@ -1,5 +1,4 @@
-"""Those who may answer are asked: in which order, by which door, and what is shown.
+"""The way of a query: ``pipeline`` first, then ``asking`` and the classes of ``tiers``.
 
-Knows what was decided and what each may be told; decides nothing of that itself, and
-seals nothing: that is ``remote``.
+Nothing here can widen what was decided, and nothing here seals: that is ``remote``.
 """

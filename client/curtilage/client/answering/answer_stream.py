@@ -1,6 +1,6 @@
-"""One answer as it is made, for whoever reads it.
+"""One answer while it is generated, as its reader sees it.
 
-Holds text back that may still be taken back, from a reader to whom that cannot be said.
+Text that may still be taken back is withheld from a reader who cannot take it back.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -23,21 +23,16 @@ from curtilage.client.answering.pump import Ended, Pump
 
 
 class AnswerStream:
-    """One answer as it is made: iterate for pieces, then read the rest.
+    """One answer while it is generated: iterate for pieces, then read the rest.
 
     ``provenance`` is known once ``begin()`` returned or the first piece came;
     ``answer`` after the last piece. Closing it stops the model.
 
-    Args:
-        events: makes them.
-        answer_id: what the answer is called, by who may say later how it was.
-
     Attributes:
-        id: the same.
-        phase: what is done just now; who does it says so.
-        first_signal_s: how long silence may be, where somebody asks for ``events``;
-            None: for as long as it lasts.
-        retracts: whoever reads can take back what was shown.
+        id: of the answer; it can be graded by that later.
+        phase: what is being done now.
+        first_signal_s: how long ``events`` may be silent; None: for any time.
+        retracts: the reader can take back what was shown.
     """
 
     def __init__(
@@ -59,13 +54,13 @@ class AnswerStream:
         self._settled = self._settle()
 
     async def begin(self) -> Provenance:
-        """Wait until somebody began to answer.
+        """Wait until a tier began to answer.
 
         Raises:
             ClientError: no answer is possible, or none is allowed.
         """
-        # The first event, taken ahead: by then the session has said who answers, which
-        # must be told before the text is (an HTTP head, a line on a terminal).
+        # The first event is read ahead: by then the tier is known, which must be shown
+        # before the text (an HTTP header, a line on a terminal).
         if not self._begun:
             self._begun = True
             self._waiting = await anext(self._settled)
@@ -78,7 +73,7 @@ class AnswerStream:
             ClientError: as ``begin``; also when the answer was cut.
         """
         await self.begin()
-        # Whoever leaves in the middle stops the model, too.
+        # A reader who leaves in the middle stops the model, too.
         async with aclosing(self._events), aclosing(self._settled):
             event, self._waiting = self._waiting, None
             while event is not None:
@@ -89,19 +84,19 @@ class AnswerStream:
     async def events(
         self, *, retract: bool = True
     ) -> AsyncGenerator[SessionEvent | Progress]:
-        """Yield all that happens, and a sign of life where nothing does for too long.
+        """Yield every event, and a sign of life if there is none for too long.
 
-        Instead of iterating, not beside it.
+        Use either this or the iteration.
 
         Args:
-            retract: yield a draft as it is written, and say so if it is taken back;
-                else text is held until it is settled, as it is for who iterates, and
-                for who waited for its beginning.
+            retract: yield a draft while it is written, and report if it is taken back;
+                else text is withheld until it is final, as in the iteration and after
+                ``begin``.
 
         Raises:
             ClientError: as when it is iterated.
         """
-        # What ``begin`` waited for is settled text, and the rest of it must be as well.
+        # ``begin`` waited for final text, so the rest must be final as well.
         self.retracts = retract and not self._begun
         self._begun = True
         source = self._noted() if self.retracts else self._settled
@@ -118,7 +113,7 @@ class AnswerStream:
         await self._events.aclose()
 
     async def _noted(self) -> AsyncGenerator[SessionEvent]:
-        """Yield everything; keep what remains of it."""
+        """Yield every event; keep the text that remains."""
         async for event in self._events:
             match event:
                 case Delta():
@@ -132,7 +127,7 @@ class AnswerStream:
             yield event
 
     async def _settle(self) -> AsyncGenerator[SessionEvent]:
-        """Yield text once it is known to remain; nothing of what was taken back."""
+        """Yield text once it is final; none that was taken back."""
         held: list[Delta] = []
         async with aclosing(self._noted()) as events:
             async for event in events:
@@ -153,19 +148,19 @@ class AnswerStream:
                     yield event
 
     @property
-    def told(self) -> Provenance | None:
-        """Who answers and why; None before anybody began."""
+    def source(self) -> Provenance | None:
+        """The tier that answers, and why; None before any began."""
         return self._provenance
 
     @property
     def provenance(self) -> Provenance:
         """The same; only after ``begin``."""
         if self._provenance is None:
-            raise RuntimeError("nobody began to answer yet")
+            raise RuntimeError("no tier began to answer yet")
         return self._provenance
 
-    def tell(self, provenance: Provenance) -> None:
-        """Say who answers; the session does, once it knows."""
+    def set_source(self, provenance: Provenance) -> None:
+        """Set the tier that answers, once it is known."""
         self._provenance = provenance
 
     @property

@@ -1,7 +1,7 @@
-"""Runs an asynchronous generator in a task of its own, so that one can wait in turns.
+"""Runs an asynchronous generator in a task of its own.
 
-A generator cannot be asked for its next item with a limit of time: to give up waiting
-is to break it. And two that are to run side by side need a task each.
+Waiting for a generator's next item with a time limit would break the generator at the
+limit. And two that are to run at the same time need a task each.
 """
 
 import asyncio
@@ -15,24 +15,20 @@ _Item = TypeVar("_Item")
 
 @final
 class Ended:
-    """Stands for the end of what a generator yields."""
+    """The end of what a generator yields."""
 
 
 ENDED: Final = Ended()
 
 
 class Pump(Generic[_Item]):
-    """One generator that runs; use it as a context, which ends it.
-
-    Args:
-        events: it is drawn one item ahead, and no further.
-    """
+    """One running generator, read one item ahead; as a context it is ended."""
 
     def __init__(self, events: AsyncGenerator[_Item]) -> None:
         self._events = events
         self._ready: asyncio.Queue[_Item | Ended | Exception] = asyncio.Queue(maxsize=1)
         # One task from the first item to the last: a time limit that a generator set in
-        # one task would stop the wrong thing in the next.
+        # one task would stop something else in the next.
         self._task = asyncio.ensure_future(self._run())
         self._task.add_done_callback(_take_error)
         self._waiting: asyncio.Task[_Item | Ended | Exception] | None = None
@@ -51,7 +47,7 @@ class Pump(Generic[_Item]):
         await self.aclose()
 
     async def next(self, timeout_s: float | None = None) -> _Item | Ended | None:
-        """Return the next item, ``ENDED``, or None where the time is over.
+        """Return the next item, ``ENDED``, or None if the time is over.
 
         Raises:
             Exception: what the generator raised.
@@ -67,10 +63,15 @@ class Pump(Generic[_Item]):
                 raise found
             return found
         finally:
-            # An error holds the frames that it went through, and what they hold: were
-            # it held by one of them, the question would stay until cycles are looked
-            # for.
+            # An error holds the frames that it went through. If one of them held the
+            # error, the question would be kept until the next collection of cycles.
             del found, task
+
+    async def begins(self, timeout_s: float) -> bool:
+        """Return whether ``next`` has something at once, within this time."""
+        task = self.waiting()
+        await asyncio.wait({task}, timeout=timeout_s)
+        return task.done()
 
     def waiting(self) -> "asyncio.Task[_Item | Ended | Exception]":
         """Return what ends when ``next`` has something at once; to wait for several."""
@@ -79,9 +80,9 @@ class Pump(Generic[_Item]):
         return self._waiting
 
     async def aclose(self) -> None:
-        """End the generator where it stands, and wait until it has ended."""
+        """Cancel the generator, and wait until it has ended."""
         ending = {each for each in (self._task, self._waiting) if each is not None}
-        # First all of them: whoever closes it may be cancelled while he waits.
+        # All of them first: the caller may be cancelled while it waits.
         for each in ending:
             each.cancel()
         await asyncio.wait(ending)
@@ -91,18 +92,16 @@ class Pump(Generic[_Item]):
             async with aclosing(self._events) as events:
                 async for event in events:
                     await self._ready.put(event)
-        except Exception as error:  # noqa: BLE001  whoever waits is told, whatever it is
+        except Exception as error:  # noqa: BLE001 - any error reaches the reader
             await self._ready.put(error)
         else:
             await self._ready.put(ENDED)
 
 
 def _take_error(ended: asyncio.Task[None]) -> None:
-    """Take from a cancelled task the error that ended it.
+    """Take the error that ended a task, which would keep it and so the question.
 
-    The task keeps it until then, with all the frames that it went through, the pump's
-    among them, and so the question. Whoever closes the pump may be cancelled while he
-    waits: he cannot be the one who takes it.
+    Not in ``aclose``, whose caller may be cancelled while it waits.
     """
     with suppress(asyncio.CancelledError):
         ended.exception()

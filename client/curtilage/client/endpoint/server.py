@@ -28,7 +28,7 @@ from contextlib import (
 )
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
@@ -36,7 +36,6 @@ from aiohttp.http import HttpProcessingError
 from curtilage.client import telemetry
 from curtilage.client.answer import Answer, Delta, Progress, SessionEvent
 from curtilage.client.answering.answer_stream import AnswerStream
-from curtilage.client.consent import Outbound
 from curtilage.client.endpoint.accounts import Callers
 from curtilage.client.endpoint.admission import (
     BACKLOG,
@@ -88,8 +87,10 @@ from curtilage.client.openai_fields import (
     ROUTES,
 )
 from curtilage.client.query import Query
-from curtilage.client.queue.deferring import UNKNOWN, Deferring
 from curtilage.client.session import Session
+
+if TYPE_CHECKING:
+    from curtilage.client.queue.deferring import Deferring
 
 Handler: TypeAlias = Callable[[web.BaseRequest, bytes], Awaitable[web.StreamResponse]]
 """Answers a request whose content was read."""
@@ -326,6 +327,8 @@ class _Endpoint:
         """Return the status and the body of an error."""
         if not isinstance(refused, ConsentRequiredError):
             return error_object(refused)
+        from curtilage.client.consent import Outbound  # noqa: PLC0415
+
         # The user sees what the consent is for: it derives from the request itself.
         shown = await self._session.outbound(query)
         # It was decided again, and a summary may differ: a token is only issued for
@@ -390,11 +393,14 @@ class _Endpoint:
         self, request: web.BaseRequest, content: bytes
     ) -> web.StreamResponse:
         del content
-        if not await self._deferring().drop(request.path.removeprefix(QUEUE_PATH)):
+        queue = self._deferring()
+        from curtilage.client.queue.deferring import UNKNOWN  # noqa: PLC0415
+
+        if not await queue.drop(request.path.removeprefix(QUEUE_PATH)):
             raise TicketError.unknown(UNKNOWN)
         return _json({"dropped": True})
 
-    def _deferring(self) -> Deferring:
+    def _deferring(self) -> "Deferring":
         """Return the queued questions; without a queue, no ticket is known."""
         try:
             return self._session.queue

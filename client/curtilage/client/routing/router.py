@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import ceil, inf
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from curtilage.client.answer import AnswerEvent, Finished
 from curtilage.client.budget import HEDGE_PERMILLE, Budget
@@ -48,7 +48,6 @@ from curtilage.client.routing.health import (
     TierPriors,
     TierView,
 )
-from curtilage.client.routing.speculate import Speculation, wanted
 from curtilage.client.routing.thresholds import Shipped, Thresholds, Unfit
 from curtilage.client.routing.utility import (
     Choice,
@@ -67,6 +66,9 @@ from curtilage.policy.document.routing_plan import (
     Speculating,
     TierPlan,
 )
+
+if TYPE_CHECKING:
+    from curtilage.client.routing.speculate import Speculation
 
 MAX_CONVERSATIONS: Final = 4096
 LOOK_MS: Final = 30_000.0
@@ -475,28 +477,31 @@ class Router:
         self,
         allowed: Allowed | None,
         routed: Routed,
-        query: Query,
+        options: RoutingOptions,
         *,
         conversation: bytes,
-    ) -> Speculation | None:
+    ) -> "Speculation | None":
         """Return a draft if it is worth more than the choice; None: it is not.
 
         Args:
             allowed: the decision's permission to send; None: there is none, so a
                 rejected draft could not be escalated.
             routed: what ``route`` returned.
-            query: the query.
+            options: what its sender asks.
             conversation: as for ``route``.
         """
         thresholds = self._judge_of(routed.estimate.intent)
         if thresholds is None or self._kept(routed.standing):
             return None
+        # Where no drafts can be judged, none is planned, and this is not imported.
+        from curtilage.client.routing.speculate import wanted  # noqa: PLC0415
+
         return wanted(
             allowed,
             routed.choice,
             views=self.views(),
             estimate=routed.estimate,
-            options=query.options,
+            options=options,
             settings=self._settings,
             plan=self.plan.speculation,
             thresholds=thresholds,

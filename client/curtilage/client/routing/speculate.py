@@ -11,7 +11,7 @@ than internal.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import Final, final
+from typing import final
 
 from curtilage.client.options import Mode, RoutingOptions
 from curtilage.client.routing.aim import REFERENCE_SCALE, Scale
@@ -20,6 +20,7 @@ from curtilage.client.routing.health import TierView
 from curtilage.client.routing.thresholds import Thresholds
 from curtilage.client.routing.utility import (
     HARD_GAIN,
+    SPECULATIVE,
     Choice,
     UtilitySettings,
     lateness,
@@ -28,12 +29,8 @@ from curtilage.client.routing.utility import (
 )
 from curtilage.client.routing.verifier import LOOKS, Verifier
 from curtilage.policy.decision.decide import Allowed, require_allowed
-from curtilage.policy.decision.tiers import RoutingClass, Tier, TierKind
+from curtilage.policy.decision.tiers import Tier, TierKind
 from curtilage.policy.document.routing_plan import Speculating, SpeculationPlan
-
-SPECULATIVE: Final = frozenset({RoutingClass.PUBLIC, RoutingClass.INTERNAL})
-"""A rejected draft reveals to the enclave that a question was hard, and to an observer
-that there was a delay. For more private classes, neither may be revealed."""
 
 
 @final

@@ -16,7 +16,6 @@ from curtilage.client.answer import (
     SessionEvent,
 )
 from curtilage.client.errors import UsageError
-from curtilage.client.query import Query
 from curtilage.client.routing.estimate import Estimate
 from curtilage.client.routing.trace import (
     TraceLine,
@@ -96,7 +95,7 @@ class Tracing:
 
     def line(
         self,
-        query: Query,
+        characters: int,
         decision: Decision,
         permitted: Permitted,
         provenance: Provenance | None,
@@ -107,7 +106,7 @@ class Tracing:
         """Return the line; None if no choice was made.
 
         Args:
-            query: for its size.
+            characters: how long the query is.
             decision: for the classes found.
             permitted: the mask.
             provenance: of the answer; None: there is none.
@@ -119,7 +118,7 @@ class Tracing:
         line = TraceLine(
             at=minute_of(at),
             intent=self.estimate.intent.value,
-            length=length_class(sum(len(each.content) for each in query.messages)),
+            length=length_class(characters),
             classes=(*decision.classes, *decision.uncertain),
             routing_class=permitted.routing_class,
             permitted=tuple(tier.id for tier in permitted.tiers),

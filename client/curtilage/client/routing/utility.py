@@ -18,9 +18,18 @@ from curtilage.client.routing.aim import REFERENCE_SCALE, Scale
 from curtilage.client.routing.breaker import BreakerState
 from curtilage.client.routing.estimate import Estimate, Intent
 from curtilage.client.routing.health import TierView
-from curtilage.policy.decision.tiers import Denial, Permitted, Tier, TierKind
+from curtilage.policy.decision.tiers import (
+    Denial,
+    Permitted,
+    RoutingClass,
+    Tier,
+    TierKind,
+)
 from curtilage.policy.document.routing_plan import Preference
 
+SPECULATIVE: Final = frozenset({RoutingClass.PUBLIC, RoutingClass.INTERNAL})
+"""The classes of which a second tier may be asked, as after a rejected draft. That
+reveals to the enclave that a query was hard, and to an observer a delay."""
 HARD_GAIN: Final = 0.2
 """Gain from which a question is called hard, independent of the aim's line."""
 _USED_FREELY: Final = 0.6

@@ -1,0 +1,166 @@
+"""A query after its decision, and an attempt at one of the tiers that may answer it."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from curtilage.attest.verified_key import VerifiedKey
+from curtilage.client.answer import Answerer, AnswerEvent, Phase, Provenance
+from curtilage.client.audit.recorder import QueryRecorder
+from curtilage.client.errors import AnswererError, FailureReason
+from curtilage.client.options import RoutingOptions
+from curtilage.client.route import AskEnclave, AskLocal, AskOnPremises, Plan, Way, Ways
+from curtilage.client.routing.utility import Reason
+from curtilage.policy.decision.tiers import RoutingClass, Tier, TierKind
+
+ANSWERERS: Final = {
+    TierKind.IN_PROCESS: Answerer.LOCAL,
+    TierKind.ON_PREMISES: Answerer.ON_PREMISES,
+    TierKind.ATTESTED: Answerer.ENCLAVE,
+}
+
+
+class Status(Protocol):
+    """The state of an answer: what is being done for it, and which tier gives it.
+
+    Attributes:
+        phase: what is being done now.
+    """
+
+    phase: Phase
+
+    @property
+    def source(self) -> Provenance | None:
+        """The tier that answers, and why; None before any began."""
+        ...
+
+    def set_source(self, provenance: Provenance) -> None:
+        """Set it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A query after its decision, without a word of it.
+
+    Attributes:
+        recorder: records its steps in the audit trail; holds the decision.
+        ways: all permitted ways to answer it.
+        options: its routing options.
+        max_tokens: limit of its answer.
+        messages: how many it has.
+        characters: of its messages.
+        octets: of its messages, in bytes.
+        payload: length of its payload in bytes; None: it has no encoding.
+    """
+
+    recorder: QueryRecorder
+    ways: Ways
+    options: RoutingOptions
+    max_tokens: int
+    messages: int
+    characters: int
+    octets: int
+    payload: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One tier that is asked, and what led to it.
+
+    Attributes:
+        case: the query.
+        plan: the order in which tiers are asked, and why.
+        tier: the tier.
+        failures: of the tiers that were asked before it.
+        draft: its text is judged while it is written.
+        hedge: it is asked because another is late.
+        last: no tier is left to be asked after it.
+    """
+
+    case: Case
+    plan: Plan
+    tier: Tier
+    failures: tuple[AnswererError, ...]
+    draft: bool = False
+    hedge: bool = False
+    last: bool = True
+
+    @property
+    def way(self) -> Way:
+        """How it is asked, and the permission for that."""
+        return self.case.ways.by_tier[self.tier.id]
+
+    @property
+    def phase(self) -> Phase:
+        """The phase until its first text."""
+        match self.way:
+            case AskEnclave():
+                return Phase.ASKING_ENCLAVE
+            case AskOnPremises():
+                return Phase.ASKING_ON_PREMISES
+            case AskLocal():
+                return Phase.ASKING_HERE
+
+    @property
+    def fallback(self) -> FailureReason | None:
+        """Why a tier that might have come before does not answer."""
+        return self.failures[0].reason if self.failures else self.plan.fallback
+
+    @property
+    def _why(self) -> str:
+        """Why this tier answers; empty without a choice."""
+        if not self.plan.why:
+            return ""
+        if self.failures:
+            # After a rejected draft, a query is sent on because it is too hard, and not
+            # because of a failure.
+            rejected = self.fallback is FailureReason.DRAFT_REJECTED
+            return Reason.HARD if rejected else Reason.UNAVAILABLE
+        if self.hedge:
+            return Reason.FASTER
+        return Reason.EASY if self.draft else self.plan.why
+
+    def provenance(
+        self,
+        *,
+        model: str,
+        recorded: bool,
+        key: VerifiedKey | None = None,
+        home_model: str = "",
+        demonstration: bool = False,
+    ) -> Provenance:
+        """Return where the answer comes from."""
+        way, decision = self.way, self.case.recorder.decision
+        rewritten = way.rewritten if isinstance(way, AskEnclave) else None
+        floor = self.case.options.floor
+        return Provenance(
+            route=ANSWERERS[self.tier.kind],
+            model=model,
+            classes=decision.classes,
+            rule=decision.rule,
+            reason=decision.reason,
+            policy_digest=decision.policy_digest,
+            uncertain=decision.uncertain,
+            verdict_id=None if key is None else key.verdict_id,
+            evidence=None if key is None else key.tee,
+            fallback=self.fallback,
+            recorded=recorded,
+            deidentified=() if rewritten is None else rewritten.counts,
+            obstacle=way.obstacle if isinstance(way, AskLocal) else None,
+            boundary="" if isinstance(way, AskOnPremises) else way.boundary,
+            tier=self.tier.id,
+            why=self._why,
+            home_model=home_model,
+            demonstration=demonstration,
+            floor="" if floor is RoutingClass.PUBLIC else floor.value,
+        )
+
+
+Answers = AsyncGenerator[AnswerEvent]
+"""What a tier yields: pieces of the answer, and its end."""
+
+
+def release_of(key: VerifiedKey) -> str:
+    """Return name and version of the software in the enclave."""
+    return f"{key.release_name}/{key.release_version}"

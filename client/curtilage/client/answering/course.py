@@ -1,0 +1,163 @@
+"""The course of one query from tier to tier: all of its state that changes.
+
+::
+
+    CHOOSING ──begin──▶ ANSWERING ──the last event──▶ ANSWERED
+       ▲                    │
+       └──another may──── failed ──none may──▶ FAILED
+"""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from enum import Enum, unique
+
+from curtilage.client.answer import (
+    Delta,
+    Finished,
+    Replaced,
+    Retract,
+    RetractReason,
+    SessionEvent,
+    Verified,
+)
+from curtilage.client.answering.answer_stream import AnswerStream
+from curtilage.client.answering.attempt import Attempt, Case
+from curtilage.client.errors import AnswererError, FailureReason
+from curtilage.client.route import Plan
+from curtilage.policy.decision.tiers import Tier
+
+
+@unique
+class State(Enum):
+    """Where a query is.
+
+    ``CHOOSING``: the next tier is to be asked. ``ANSWERING``: one is being asked.
+    ``ANSWERED``: its answer is complete. ``FAILED``: no tier can complete the answer.
+    """
+
+    CHOOSING = "choosing"
+    ANSWERING = "answering"
+    ANSWERED = "answered"
+    FAILED = "failed"
+
+
+@unique
+class Shown(Enum):
+    """What the reader has of the answer."""
+
+    NOTHING = 0
+    DRAFT = 1
+    TEXT = 2
+
+    def after(self, event: SessionEvent) -> "Shown":
+        """Return the same after one more event."""
+        match event:
+            case Delta(tentative=True):
+                return max(self, Shown.DRAFT, key=lambda each: each.value)
+            case Retract():
+                return Shown.NOTHING
+            case Replaced():
+                return self
+            case Delta() | Verified() | Finished():
+                return Shown.TEXT
+
+
+@dataclass(slots=True)
+class Course:
+    """One query on its way.
+
+    Attributes:
+        case: the query, with every permitted way to answer it.
+        plan: the order in which tiers are asked.
+        stream: shows which tier answers.
+        began_s: when it was asked.
+        left: the tiers that are not yet asked, in order.
+        state: where it is.
+        drafts: the next tier writes a draft.
+        tier: that is being asked, or was last.
+        shown: what the reader has.
+        failures: of the tiers that failed, in order.
+        waited: it waited once for a tier that wanted to be asked later.
+    """
+
+    case: Case
+    plan: Plan
+    stream: AnswerStream
+    began_s: float
+    left: list[Tier] = field(init=False)
+    drafts: bool = field(init=False)
+    tier: Tier | None = None
+    state: State = State.CHOOSING
+    shown: Shown = Shown.NOTHING
+    failures: list[AnswererError] = field(default_factory=list[AnswererError])
+    waited: bool = False
+    _source: AsyncGenerator[SessionEvent] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """Begin with the plan's order; a draft comes first."""
+        draft, self.left = self.plan.draft, list(self.plan.tiers)
+        self.drafts = draft is not None
+        if draft is not None:
+            first = [draft.draft, draft.escalation]
+            self.left = first + [each for each in self.left if each not in first]
+
+    def attempt(
+        self, tier: Tier, *, draft: bool = False, hedge: bool = False
+    ) -> Attempt:
+        """Return an attempt at a tier that is about to be asked."""
+        failures, last = tuple(self.failures), not self.left
+        return Attempt(
+            self.case, self.plan, tier, failures, draft=draft, hedge=hedge, last=last
+        )
+
+    def begin(self, source: AsyncGenerator[SessionEvent]) -> None:
+        """Begin to read an answer."""
+        self._source, self.state = source, State.ANSWERING
+
+    async def next(self) -> list[SessionEvent]:
+        """Return the next event of the answer; none if it is complete.
+
+        Raises:
+            AnswererError: the answer broke off, or did not begin.
+        """
+        if self._source is None:
+            raise RuntimeError("no tier is being asked")
+        event = await anext(self._source, None)
+        if event is None:
+            self.state = State.ANSWERED
+            return []
+        self.shown = self.shown.after(event)
+        return [event]
+
+    def again(self, tier: Tier) -> None:
+        """Have a tier asked once more."""
+        self.left.insert(0, tier)
+        self.state = State.CHOOSING
+
+    def failed(self, failure: AnswererError) -> list[SessionEvent]:
+        """Note a failure; return the events that announce another tier, if any."""
+        self.failures.append(failure)
+        self.drafts, self.state = False, State.CHOOSING
+        rejected = failure.reason is FailureReason.DRAFT_REJECTED
+        # A rejected draft is announced even if it has no text.
+        if self.shown is Shown.NOTHING and not rejected:
+            return []
+        unread = self.shown is not Shown.TEXT or self.stream.retracts
+        if not self.left or not unread:
+            # The answer of another tier would not continue this one.
+            self.state = State.FAILED
+            return []
+        self.shown = Shown.NOTHING
+        return [taken_back(failure), Replaced(tier=self.left[0].id)]
+
+    async def aclose(self) -> None:
+        """Stop the tier that is being asked."""
+        if self._source is not None:
+            await self._source.aclose()
+
+
+def taken_back(failure: AnswererError) -> Retract:
+    """Return the event that takes the text of a failed tier back."""
+    rejected = failure.reason is FailureReason.DRAFT_REJECTED
+    why = RetractReason.NOT_GOOD_ENOUGH if rejected else RetractReason.BROKE_OFF
+    return Retract(from_char=0, reason=why)

@@ -1,0 +1,368 @@
+"""The way of a query: inspect, decide, mask, plan, attempt, deliver.
+
+``decided`` inspects a query, has the policy decide, and masks the tiers: it returns
+every way that is permitted. ``run`` plans an order among them, attempts one after the
+other, and delivers the events of the answer. Nothing after ``decided`` can add a way.
+
+Optional steps are imported when a policy turns them on and a query needs them: a part
+of a conversation (``conversation.narrowing``), drafts, hedging, consent, the queue.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from curtilage.client import telemetry
+from curtilage.client.answer import Obstacle, Phase, SessionEvent
+from curtilage.client.answering.answer_stream import AnswerStream
+from curtilage.client.answering.asking import Asking
+from curtilage.client.answering.attempt import Case
+from curtilage.client.answering.course import Course, Shown, State
+from curtilage.client.answering.covering import Covering
+from curtilage.client.answering.delivery import Delivery
+from curtilage.client.answering.observer import Observer
+from curtilage.client.answering.planning import Planner
+from curtilage.client.answering.probes import Background, Probes
+from curtilage.client.answering.refusals import forbidden, no_queue, unanswered
+from curtilage.client.audit.record import Outcome
+from curtilage.client.audit.recorder import QueryRecorder
+from curtilage.client.conversation.kept import UNSAVED
+from curtilage.client.conversation.pinned import Found, PinnedConversations
+from curtilage.client.errors import (
+    AnswererError,
+    BlockedError,
+    ClientError,
+    IncompleteAnswerError,
+    LocalUnavailableError,
+    NotRoutedError,
+)
+from curtilage.client.parts import ClientParts
+from curtilage.client.pseudonyms.rewrite import deidentify, findings_asked
+from curtilage.client.pseudonyms.vault import ConversationKeys
+from curtilage.client.query import Query
+from curtilage.client.remote.cover import CoverTraffic
+from curtilage.client.remote.enclave import Enclave
+from curtilage.client.route import (
+    AskEnclave,
+    AskLocal,
+    Plan,
+    Rewrite,
+    Step,
+    after_rewriting,
+    first_step,
+    ways,
+)
+from curtilage.client.routing.trace import TraceLine
+from curtilage.policy.decision.conversation import pins
+from curtilage.policy.decision.decide import Decision, Inspection, decide
+from curtilage.policy.decision.permit import PermitDesk
+from curtilage.policy.decision.routes import Route
+from curtilage.policy.decision.rules import STICKY
+from curtilage.policy.decision.tiers import RoutingClass, Tier
+
+if TYPE_CHECKING:
+    from curtilage.client.conversation.narrowing import Narrowing
+    from curtilage.client.queue.deferring import Deferring
+
+
+class Pipeline:
+    """The pipeline of one client.
+
+    Attributes:
+        observer: counts what becomes of queries.
+        probes: finds out whether the enclave can be reached.
+        background: the tasks that no answer waits for.
+        asking: asks the tiers.
+    """
+
+    def __init__(
+        self,
+        parts: ClientParts,
+        desk: PermitDesk,
+        enclave: Enclave | None,
+        cover: CoverTraffic | None,
+        *,
+        pinned: PinnedConversations,
+        queue: "Deferring | None",
+    ) -> None:
+        self._parts = parts
+        self._router = parts.router
+        self._pinned = pinned
+        self._queue = queue
+        self._keys = ConversationKeys()
+        self._saves = True
+        self._narrowing = _narrowing(parts, pinned) if enclave is not None else None
+        self._covering = Covering(parts.policy, cover, enclave)
+        self.observer = Observer(parts.policy.rulebook.tiering.tiers, parts.router)
+        self.background = Background()
+        self.probes = Probes(
+            parts,
+            enclave,
+            self.observer,
+            self.background,
+            reachable=None if queue is None else queue.reachable,
+        )
+        self._planner = Planner(
+            parts.router, self.observer, parts.policy.routing, parts.below
+        )
+        self.asking = Asking(
+            parts,
+            desk,
+            enclave,
+            pinned=pinned,
+            observer=self.observer,
+            covering=self._covering,
+            planner=self._planner,
+        )
+
+    # 1. Inspect, decide, mask.
+
+    async def decided(self, query: Query, *, remember: bool = False) -> Case:
+        """Return a query with every permitted way to answer it.
+
+        Args:
+            query: the query.
+            remember: it is really asked, so that a conversation that is kept local is
+                remembered. A hypothetical question leaves no trace.
+        """
+        policy = self._parts.policy
+        # First, and whole. A detector that fails or is too slow is a finding, which
+        # keeps the query local.
+        inspection = await self._parts.inspector.ainspect(query)
+        # A later turn may contain nothing that is found, and still be about what was
+        # found in an earlier one.
+        seen = Found.of(policy.rulebook, inspection)
+        inspection = inspection.stricter(
+            pinned=self._pinned.holds(query, seen), floor=query.options.floor
+        )
+        decision = decided = decide(policy.rulebook, inspection)
+        step, conversation = first_step(decision), None
+        if isinstance(step, Rewrite):
+            conversation = self._keys.of(query)
+            step = await self._rewritten(query, inspection, decision, conversation)
+            if isinstance(step, AskLocal):
+                # What could not be replaced is kept local, with all that follows it.
+                decided = replace(decision, route=Route.LOCAL)
+        if decision.route is Route.LOCAL and self._narrowing is not None:
+            taint = self._pinned.taint(query, seen)
+            step = await self._narrowing.step(query, taint, inspection.floor)
+        # Before any tier answers, so that it holds for a caller that continues at once.
+        # What is sent is remembered when it is sealed (``tiers.enclave``).
+        if remember and pins(policy.rulebook, inspection, decided):
+            own = [hit for hit in decision.rules if hit.id != STICKY]
+            alone = any(hit.route in {Route.BLOCK, Route.LOCAL} for hit in own)
+            self._pinned.add(
+                query,
+                seen,
+                own=alone or not inspection.pinned,
+                apart=isinstance(step, AskEnclave),
+            )
+            await self._save()
+        telemetry.decided(decision.route)
+        recorder = QueryRecorder(
+            self._parts.audit,
+            policy,
+            inspection,
+            decision,
+            save_transcript=self._parts.save_transcript,
+        )
+        tiering = policy.rulebook.tiering
+        permitted = ways(tiering, decision, step, conversation=conversation)
+        payload = None
+        with suppress(UnicodeError):  # half a character has no encoding
+            payload = len(query.payload().content)
+        return Case(
+            recorder=recorder,
+            ways=permitted,
+            options=query.options,
+            max_tokens=query.settings.max_tokens,
+            messages=len(query.messages),
+            characters=sum(len(each.content) for each in query.messages),
+            octets=query.octets,
+            payload=payload,
+        )
+
+    async def _rewritten(
+        self, query: Query, inspection: Inspection, decision: Decision, key: bytes
+    ) -> Step:
+        """Replace the findings; the result is inspected and decided by itself."""
+        policy = self._parts.policy
+        found = findings_asked(policy, inspection, decision)
+        rewritten = deidentify(query, found, key=key)
+        if isinstance(rewritten, Obstacle):
+            return AskLocal(rewritten)
+        again = await self._parts.inspector.ainspect(rewritten.reading)
+        second = rewritten.inspected(again).stricter(
+            floor=decision.permitted.routing_class
+        )
+        return after_rewriting(rewritten, decide(policy.rulebook, second))
+
+    async def _save(self) -> None:
+        """Write kept conversations to the disk; reports once if that fails."""
+        # What cannot be written now is written with the next one, or at the end.
+        saved = await asyncio.to_thread(self._pinned.save)
+        if not saved and self._saves and self._parts.notify is not None:
+            self._parts.notify(UNSAVED)
+        self._saves = saved
+
+    # 2. Plan, attempt, deliver.
+
+    async def run(
+        self, query: Query, stream: AnswerStream
+    ) -> AsyncGenerator[SessionEvent]:
+        """Answer a query in one of the ways that are permitted.
+
+        Raises:
+            ClientError: no tier answered; see ``curtilage.client.errors``.
+        """
+        if query.options.defer and self._queue is None:
+            raise no_queue()  # now, and not on the day that no tier can answer
+        began_s = monotonic()
+        case = await self.decided(query, remember=True)
+        if case.recorder.decision.route is Route.BLOCK:
+            raise await self._blocked(case)
+        self.observer.crossed(case.ways)
+        self._planner.refuse_limits(query.options)
+        self.probes.begin()
+        course = Course(case, self._planned(query, case), stream, began_s)
+        delivery = Delivery(
+            course,
+            self.observer,
+            self._queue,
+            now=self._parts.clock,
+            trace=self._trace,
+        )
+        try:
+            async with aclosing(course):
+                while course.state is not State.ANSWERED:
+                    for event in await self._advance(query, course):
+                        await delivery.saw(event)
+                        yield event
+            self._planner.answered(course)
+        except ClientError as error:
+            delivery.failed(error)
+            raise
+        finally:
+            delivery.ended()
+
+    def _planned(self, query: Query, case: Case) -> Plan:
+        """Return the order in which the permitted tiers are asked."""
+        router, permitted = self._router, case.ways.permitted
+        if router is None:
+            return self._planner.usual(case)
+        chose_s, key = monotonic(), None
+        # If one tier is permitted, as for everything that is kept local, the text is
+        # not read for its intent, and no key of the conversation is made.
+        if router.chooses(permitted):
+            key = case.ways.conversation or self._keys.of(query)
+            routed = router.route(permitted, query, conversation=key)
+            router.asked(routed)
+        else:
+            routed = router.route_unread(
+                permitted,
+                case.options,
+                octets=case.octets,
+                messages=case.messages,
+                most=case.max_tokens,
+            )
+        return self._planner.plan(case, routed, key, seconds=monotonic() - chose_s)
+
+    async def _blocked(self, case: Case) -> BlockedError:
+        """Record a blocked query, and return its error."""
+        decision = case.recorder.decision
+        self._covering.of(case)  # silence would reveal that it is blocked
+        await case.recorder.stays(Outcome.BLOCKED)
+        blocked = BlockedError(
+            rule=decision.rule,
+            reason=decision.reason,
+            classes=decision.classes,
+            policy_digest=decision.policy_digest,
+        )
+        self.observer.refused(blocked)
+        return blocked
+
+    async def _advance(self, query: Query, course: Course) -> list[SessionEvent]:
+        """Take the next step of a course; return its events.
+
+        Raises:
+            ClientError: no tier is left that could answer.
+        """
+        if course.state is State.CHOOSING and course.left:
+            course.tier = course.left.pop(0)
+            course.begin(self.asking.source(query, course, course.tier))
+        if course.state is not State.ANSWERING or course.tier is None:
+            raise await self._failed(query, course)
+        try:
+            return await course.next()
+        except AnswererError as error:
+            failed = error.alone()
+        return await self._after(course, course.tier, failed)
+
+    async def _after(
+        self, course: Course, tier: Tier, failed: AnswererError
+    ) -> list[SessionEvent]:
+        """Return the events of a failure: the same tier is asked again, or another."""
+        self.observer.failed(tier, failed.reason)
+        wait_s = self._planner.wait_s(course, failed)
+        if wait_s is None:
+            return course.failed(failed)
+        course.waited = True
+        course.stream.phase = Phase.WAITING
+        await self._parts.sleep(wait_s)
+        course.again(tier)
+        return []
+
+    async def _failed(self, query: Query, course: Course) -> ClientError:
+        """Return the error if no tier gave a whole answer."""
+        case, failures = course.case, course.failures
+        if course.shown is Shown.TEXT and not isinstance(
+            failures[-1], LocalUnavailableError
+        ):
+            await case.recorder.stays(Outcome.CUT, failures[-1].reason)
+            return IncompleteAnswerError(failures[-1].reason)
+        if not any(isinstance(each, LocalUnavailableError) for each in failures):
+            # Silence would reveal that it is kept local, or that no tier was asked.
+            self._covering.unless_sent(case, failures)
+        if self._queue is not None:
+            from curtilage.client.answering.steps.queueing import (  # noqa: PLC0415
+                queued_for_later,
+            )
+
+            queued = await queued_for_later(self._queue, query, course, self._router)
+            if queued is not None:
+                return queued
+        error = unanswered(course)
+        if isinstance(error, NotRoutedError):
+            consents = self._parts.consents is not None
+            error.final = forbidden(course, consents=consents)
+        return error
+
+    def graded(self, answer_id: str, *, good: bool) -> None:
+        """Note how an answer was; see ``Session.feedback``."""
+        now = self._parts.clock()
+        line = self.observer.graded(answer_id, good=good, now=now)
+        self._trace(line)
+
+    def _trace(self, line: TraceLine | None) -> None:
+        """Have a line written; no answer waits for the disk."""
+        if line is not None and self._parts.trace is not None:
+            self.background.run(asyncio.to_thread(self._parts.trace, line))
+
+
+def _narrowing(parts: ClientParts, pinned: PinnedConversations) -> "Narrowing | None":
+    """Return what reduces a conversation to a part that may be sent, if it may be."""
+    plan = parts.policy.routing
+    if plan is None or plan.observe or RoutingClass.RESTRICTED not in plan.history:
+        return None
+    from curtilage.client.conversation.narrowing import Narrowing  # noqa: PLC0415
+
+    return Narrowing(
+        parts.policy,
+        parts.inspector.ainspect,
+        parts.local.generate,
+        pinned=pinned,
+        parameters=parts.parameters,
+    )

@@ -1,0 +1,120 @@
+"""Probes, without a query: whether an enclave that failed can be reached again."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from time import monotonic
+from typing import Final
+
+from curtilage.client.answering.observer import Observer
+from curtilage.client.errors import EnclaveError
+from curtilage.client.parts import ClientParts
+from curtilage.client.remote.enclave import Enclave
+from curtilage.client.routing.router import Following
+from curtilage.policy.decision.tiers import TierKind
+
+LOOK_S: Final = 30.0
+"""Seconds between two probes of a failing enclave for which no breaker is open."""
+
+
+class Background:
+    """The tasks that no answer waits for; closing the session does."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[object]] = set()
+
+    def run(self, work: Coroutine[None, None, object]) -> asyncio.Task[object]:
+        """Run a task."""
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    async def settle(self) -> None:
+        """Wait until all have ended."""
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    def close(self) -> None:
+        """Cancel those that still run."""
+        for task in self._running:
+            task.cancel()
+
+
+class Probes:
+    """Finds out whether the enclave can be reached."""
+
+    def __init__(
+        self,
+        parts: ClientParts,
+        enclave: Enclave | None,
+        observer: Observer,
+        background: Background,
+        *,
+        reachable: Callable[[], object] | None = None,
+    ) -> None:
+        self._router = parts.router
+        self._enclave = enclave
+        self._observer = observer
+        self._background = background
+        self._reachable = reachable
+        self._running = set[asyncio.Task[object]]()
+        self._looked_s: float | None = None
+        self._attested = [
+            each.id
+            for each in parts.policy.rulebook.tiering.tiers
+            if each.kind is TierKind.ATTESTED
+        ]
+
+    async def look(self) -> None:
+        """Probe: the first time, and then while the enclave fails.
+
+        Every ``LOOK_S``, and as soon as its breaker permits an attempt.
+        """
+        enclave = self._enclave
+        if enclave is None or self._running:
+            return
+        # A broken answer counts as a failure but opens no breaker by itself, so that
+        # breakers alone would never cause a probe.
+        failing = not self._observer.failing.keys().isdisjoint(self._attested)
+        looked_s = self._looked_s
+        due = looked_s is None or (failing and monotonic() - looked_s >= LOOK_S)
+        if self._router is not None:
+            for probe in self._router.probes(first=due):
+                await self._probed(enclave, probe)
+        elif due:
+            with suppress(EnclaveError):
+                await self._found(enclave)
+        if due:
+            self._looked_s = monotonic()
+
+    def begin(self) -> None:
+        """Begin the probes that are due, next to the queries."""
+        if self._enclave is None or self._router is None:
+            return
+        for probe in self._router.probes():
+            task = self._background.run(self._probed(self._enclave, probe))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+    def stop(self) -> None:
+        """Cancel running probes."""
+        for probe in self._running:
+            probe.cancel()
+
+    async def _probed(self, enclave: Enclave, probe: Following) -> None:
+        with suppress(EnclaveError), probe:
+            await self._found(enclave)
+            probe.there()
+            if self._reachable is not None:
+                self._reachable()
+
+    async def _found(self, enclave: Enclave) -> None:
+        """Probe, and note the result; raises if the enclave is not reached."""
+        try:
+            await enclave.probe()
+        except EnclaveError as error:
+            for tier in self._attested:
+                self._observer.missed(tier, error.reason)
+            raise
+        for tier in self._attested:
+            self._observer.there(tier)

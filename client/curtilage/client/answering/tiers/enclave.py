@@ -1,0 +1,125 @@
+"""The tier of attested enclaves: what ``Allowed`` permits is sealed and sent."""
+
+from contextlib import aclosing
+
+from curtilage.attest.verified_key import VerifiedKey
+from curtilage.client.answering.attempt import Answers, Attempt, Status, release_of
+from curtilage.client.answering.planning import Planner
+from curtilage.client.conversation.pinned import PinnedConversations
+from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.parts import ClientParts
+from curtilage.client.pseudonyms.restore import AnswerRestorer
+from curtilage.client.query import Query
+from curtilage.client.remote.enclave import AttemptRecorded, Enclave
+from curtilage.client.remote.requests import ChatRequest
+from curtilage.client.route import AskEnclave
+from curtilage.policy.decision.tiers import Tier
+from curtilage.policy.expectations import requirement_for
+
+
+class EnclaveTier:
+    """Asks the enclave, with the consent that the policy requires."""
+
+    def __init__(
+        self,
+        parts: ClientParts,
+        enclave: Enclave | None,
+        pinned: PinnedConversations,
+        planner: Planner,
+    ) -> None:
+        self._planner = planner
+        self._parts = parts
+        self._enclave = enclave
+        self._pinned = pinned
+
+    async def answer(
+        self, attempt: Attempt, way: AskEnclave, query: Query, status: Status
+    ) -> Answers:
+        """Yield the enclave's answer, its pseudonyms replaced by the values.
+
+        Raises:
+            EnclaveError: there is no answer.
+        """
+        if self._enclave is None:
+            raise EnclaveError(self._parts.absent)
+        case, policy = attempt.case, self._parts.policy
+        sent = way.sent_of(query)
+        agreed = None
+        if self._planner.asks_about(way.allowed.routing_class):
+            agreed = await self._agreed(attempt, way, sent)
+        rewritten, part = way.rewritten, way.narrowed
+        restorer = None if rewritten is None else AnswerRestorer(rewritten.vault.values)
+        request = ChatRequest(
+            allowed=way.allowed,
+            tier=attempt.tier.id,
+            payload=sent.payload(),
+            records=(
+                case.recorder
+                if part is None
+                else case.recorder.of_part(policy, part.inspection, part.decision)
+            ),
+            # Of the original, too: pseudonyms need what the data need.
+            requirement=requirement_for(
+                policy, {*case.recorder.decision.classes, *way.classes}
+            ),
+        )
+        async with aclosing(self._enclave.ask(request)) as steps:
+            async for event in steps:
+                if isinstance(event, AttemptRecorded):
+                    release = release_of(event.key)
+                    # Consent is for one release; the key may have been renewed since.
+                    if agreed not in {None, release}:
+                        raise EnclaveError(FailureReason.UNMET_CONSENT)
+                    # The record is on the disk and nothing is sealed yet. Only now does
+                    # the query count as sent, and is it known which release answers.
+                    self._pinned.leaves(sent, way.allowed.routing_class)
+                    self._note_ready(attempt.tier, event.key)
+                    status.set_source(
+                        attempt.provenance(model=release, key=event.key, recorded=True)
+                    )
+                    continue
+                for each in [event] if restorer is None else restorer.push(event):
+                    yield each
+
+    async def _agreed(self, attempt: Attempt, way: AskEnclave, sent: Query) -> str:
+        """Return the release that consent was given for.
+
+        Raises:
+            EnclaveError: consent was not given, so nothing is sealed.
+        """
+        from curtilage.client.answering.steps.consent import (  # noqa: PLC0415
+            agreed_release,
+            outbound,
+        )
+
+        consents = self._parts.consents
+        if consents is None:
+            raise EnclaveError(FailureReason.UNMET_CONSENT)
+        key = await self.verified_key()
+        token = attempt.case.options.consent
+        return await agreed_release(
+            consents, outbound(key, way, sent, tier=attempt.tier, token=token)
+        )
+
+    async def verified_key(self) -> VerifiedKey:
+        """Return the enclave's key in force; verifies one if necessary.
+
+        Raises:
+            EnclaveError: there is none that the policy accepts.
+        """
+        if self._enclave is None:
+            raise EnclaveError(self._parts.absent)
+        return await self._enclave.verified_key()
+
+    def _note_ready(self, tier: Tier, key: VerifiedKey) -> None:
+        """Note for later choices that this enclave can begin at once."""
+        if self._parts.router is None:
+            return
+        shape = key.transport
+        self._parts.router.ready(
+            tier,
+            life_s=(key.expires_at - self._parts.clock()).total_seconds(),
+            period_ms=shape.period_ms,
+            first_bucket=shape.frames_of(0) if shape.buckets else 0,
+            buckets=shape.buckets,
+        )

@@ -1,0 +1,105 @@
+"""The tier of the local model: it answers in this process, and knows no way out."""
+
+from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+
+from curtilage.client.answering.attempt import Answers, Attempt, Status
+from curtilage.client.answering.covering import Covering
+from curtilage.client.audit.record import Outcome
+from curtilage.client.errors import DraftRejectedError
+from curtilage.client.local.ladder import begun_within, shortened_to_fit
+from curtilage.client.parts import ClientParts
+from curtilage.client.query import Query
+
+
+class LocalTier:
+    """Asks the local model; if no other tier is left, it answers as well as it can."""
+
+    def __init__(self, parts: ClientParts, covering: Covering) -> None:
+        self._parts = parts
+        self._covering = covering
+
+    async def answer(self, attempt: Attempt, query: Query, status: Status) -> Answers:
+        """Yield the local model's answer.
+
+        Raises:
+            LocalUnavailableError: there is none.
+            DraftRejectedError: another model runs than the one whose draft was planned.
+        """
+        parts, case, router = self._parts, attempt.case, self._parts.router
+        recorded = await case.recorder.stays(Outcome.LOCAL, attempt.fallback)
+        # No ``await`` between this and ``generate``: another model may take over
+        # meanwhile, and the provenance must name the model that answers.
+        draft = attempt.plan.draft
+        if attempt.draft and (
+            router is None
+            or draft is None
+            or router.unfit(draft.thresholds) is not None
+        ):
+            # The thresholds were certified for another model.
+            raise DraftRejectedError
+        status.set_source(
+            attempt.provenance(
+                model=parts.local.model_id,
+                recorded=recorded,
+                home_model=parts.home_model(),
+                demonstration=parts.demonstration,
+            )
+        )
+        if not attempt.draft:  # a draft may still be sent on
+            self._covering.unless_sent(case, attempt.failures)
+        doubts = None
+        if router is not None and case.ways.here and router.judges:
+            doubts = router.doubts(query)
+        signals = attempt.draft or doubts is not None
+        answer = self._generated(attempt, query, status, signals=signals)
+        if doubts is not None:
+            from curtilage.client.answering.steps.doubt import (  # noqa: PLC0415
+                doubted,
+                wants_json,
+            )
+
+            answer = doubted(answer, doubts, formatted=wants_json(query))
+        async with aclosing(answer) as events:
+            async for event in events:
+                yield event
+
+    def _generated(
+        self, attempt: Attempt, query: Query, status: Status, *, signals: bool
+    ) -> Answers:
+        """Return the model's answer; of a part of the query, if it is the last resort.
+
+        Args:
+            attempt: which it is, and what may follow.
+            query: the query.
+            status: shows how much of the query was left out.
+            signals: include how sure the model was, for the judge of the answer.
+        """
+        router, generate = self._parts.router, self._parts.local.generate
+        if signals:
+            generate = partial(generate, signals=True)
+        if attempt.draft:
+            return generate(query)
+        estimate = attempt.plan.estimate
+        if not attempt.last:
+            if router is None or router.plan.observe or estimate is None:
+                return generate(query)
+            first_s = router.plan.local.stall_s + router.begins_s(
+                attempt.tier, estimate
+            )
+            return begun_within(first_s, generate(query))
+        # The same with and without routing rules, and while they only observe.
+        plan = self._parts.policy.routing
+        if plan is not None and not plan.local.shortens:
+            return generate(query)
+
+        def left_out(count: int) -> None:
+            if status.source is not None:
+                status.set_source(replace(status.source, left_out=count))
+
+        return shortened_to_fit(generate, query, left_out)
+
+    async def close(self) -> None:
+        """Free the model."""
+        await self._parts.local.close()
