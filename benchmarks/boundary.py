@@ -7,18 +7,24 @@ to be kept local and all are treated as turns that were sent.
 """
 
 import csv
+import json
 import os
 import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from benchmarks.report import Table, quantile
+from curtilage.client.boundary.ladder import Rung, narrowed
 from curtilage.client.boundary.redaction import redacted, vocabulary
+from curtilage.client.query import Message, Query
 from curtilage.lab.evaluation.statistics import Estimate, share
+from curtilage.policy.decision.conversation import History
+from curtilage.policy.decision.tiers import RoutingClass
 
 SHARED: Final = Path(
     os.environ.get("CURTILAGE_SHARED", Path(__file__).resolve().parents[2] / "shared")
@@ -46,7 +52,8 @@ def measure_boundary(folder: Path = SHARED / "data" / "pupa") -> list[Table]:
     rows = list(_rows(folder))
     if not rows:
         note = "not measured: point CURTILAGE_SHARED at the data sets"
-        return [Table(title="Boundary", columns=("text",), rows=(), note=note)]
+        empty = Table(title="Boundary", columns=("text",), rows=(), note=note)
+        return [empty, measure_follow_ups()]
     vocabulary()  # read once, outside the times
     ways: dict[str, Callable[[Row], str]] = {
         "as it is": lambda row: row.text,
@@ -67,7 +74,47 @@ def measure_boundary(folder: Path = SHARED / "data" / "pupa") -> list[Table]:
             "does. Kept: of the words that are in no unit"
         ),
     )
-    return [table, _times(rows)]
+    return [table, _times(rows), measure_follow_ups()]
+
+
+def measure_follow_ups() -> Table:
+    """Measure which questions after a kept turn are sent alone; no detector."""
+    shown: Counter[tuple[str, str]] = Counter()
+    every: Counter[tuple[str, str]] = Counter()
+    for row in _follow_ups():
+        language = "English" if row["lang"] == "en" else "six other languages"
+        for kind in ("fresh", "back"):
+            every[language, kind] += len(row[kind])
+            shown[language, kind] += sum(
+                _is_sent_alone(row["text"], each) for each in row[kind]
+            )
+    return Table(
+        title="Boundary: questions after a kept turn that are sent alone, no detector",
+        columns=("language", "another subject", "sent", "continue or hint", "sent"),
+        rows=tuple(
+            (
+                *(language, every[language, "fresh"], shown[language, "fresh"]),
+                *(every[language, "back"], shown[language, "back"]),
+            )
+            for language in dict.fromkeys(each for each, _ in every)
+        ),
+        note="lab/curtilage/lab/evaluation/texts/follow_ups.jsonl",
+    )
+
+
+def _follow_ups() -> Iterator[dict[str, Any]]:
+    file = resources.files("curtilage.lab.evaluation").joinpath(
+        "texts", "follow_ups.jsonl"
+    )
+    yield from map(json.loads, file.read_text("utf-8").splitlines())
+
+
+def _is_sent_alone(kept: str, asked: str) -> bool:
+    texts = (("user", kept), ("assistant", "Understood."), ("user", asked))
+    query = Query(messages=tuple(Message(role=r, content=c) for r, c in texts))
+    classes = (RoutingClass.RESTRICTED, RoutingClass.RESTRICTED, RoutingClass.PUBLIC)
+    history = {RoutingClass.RESTRICTED: History.NEVER}
+    return isinstance(narrowed(query, classes, Rung.CURRENT, history=history), Query)
 
 
 def _measured(

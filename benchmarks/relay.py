@@ -27,7 +27,7 @@ from typing import Final, cast
 from benchmarks.relay_load import Work
 from benchmarks.report import Table
 from curtilage.relay.config import parse_config
-from curtilage.relay.nginx.config import Setting, nginx_config
+from curtilage.relay.nginx.config import nginx_config
 from curtilage_dev.certificates import Authority
 
 ROUNDS: Final = 6
@@ -313,7 +313,7 @@ class _Starter:
     def _generated(self) -> "_Started":
         port = _free_port()
         config = parse_config("", self._tree(f"127.0.0.1:{port}"))
-        text = nginx_config(config, Setting(folder=self._folder))
+        text = nginx_config(config, self._folder)
         return self._nginx(GENERATED, port, text)
 
     def _built_in(self) -> "_Started":

@@ -213,10 +213,12 @@ def test_the_core_calls_no_clock_and_opens_no_file() -> None:
         if (module := module_of(path, ROOT)).startswith(core)
         if (calls := _calls_out(ast.parse(path.read_text("utf-8"))))
     }
-    assert found == {  # a list of words, a policy, the cases beside a profile
+    # A list of words, a policy, the cases beside a profile, templates.
+    assert found == {
         "curtilage.client.boundary.redaction": {"read_text"},
         "curtilage.policy.cases": {"read_text"},
         "curtilage.policy.document.load": {"read_text"},
+        "curtilage.relay.render": {"read_text"},
     }
 
 

@@ -75,7 +75,7 @@ def test_the_relay_runs_from_its_folder_alone() -> None:
     modules = loaded("curtilage.relay", ["relay"])
     ours = {name for name in modules if name.startswith("curtilage.")}
     assert all(name.startswith("curtilage.relay") for name in ours)
-    assert not modules & {"cryptography", "pyhpke", "pydantic", "yaml"}
+    assert not modules & {"cryptography", "jinja2", "pyhpke", "pydantic", "yaml"}
 
 
 def test_the_enclave_runs_without_policy_and_detectors() -> None:

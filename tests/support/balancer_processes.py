@@ -14,8 +14,8 @@ from typing import Final, Literal
 
 from typing_extensions import override
 
-from curtilage.relay.balancer.command import PROGRAMS
 from curtilage.relay.balancer.config import parse_balancer
+from curtilage.relay.balancer.text import balancer_text
 from support.relay_processes import NGINX, RelayProcess, Tree, free_port, toml
 from support.relay_wire import (
     HANG_S,
@@ -136,7 +136,7 @@ class BalancerProcess(RelayProcess):
 
 def generate(program: Program, tree: Tree, folder: Path) -> str:
     """Make a program's configuration."""
-    return PROGRAMS[program](parse_balancer(toml(tree)), folder)
+    return balancer_text(program, parse_balancer(toml(tree)), folder)
 
 
 def command(program: Program, file: Path, *, check: bool) -> list[str]:

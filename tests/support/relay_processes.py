@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from curtilage.relay.config import parse_config
-from curtilage.relay.nginx.config import Setting, nginx_config
+from curtilage.relay.nginx.config import nginx_config
 from support.relay_wire import HANG_S, Answer, Wire, raw_request, read_answer
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def toml(tree: Tree) -> str:
 
 def generate(tree: Tree, folder: Path) -> str:
     """Make an nginx configuration of a relay's."""
-    return nginx_config(parse_config(toml(tree), {}), Setting(folder=folder))
+    return nginx_config(parse_config(toml(tree), {}), folder)
 
 
 def _start_built_in(tree: Tree, folder: Path) -> tuple[subprocess.Popen[str], int]:

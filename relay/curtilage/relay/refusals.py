@@ -118,6 +118,11 @@ def status_of(refusal: Refusal) -> int:
     return _STATUS_AND_TITLE[refusal][0]
 
 
+def title_of(refusal: Refusal) -> str:
+    """Return the one sentence of a refusal."""
+    return _STATUS_AND_TITLE[refusal][1]
+
+
 def refusal_fields(refusal: Refusal) -> list[tuple[str, str]]:
     """Return a refusal's fields, in fixed order, its length included."""
     fields = [

@@ -2,6 +2,7 @@ import dataclasses
 import re
 
 import pytest
+from benchmarks.boundary import measure_follow_ups
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -365,3 +366,15 @@ def test_no_canary_is_sent(how: Rung, frame: str) -> None:
             left = " ".join(each.content for each in made.messages).casefold()
             assert not [each for each in CANARIES if each.casefold() in left]
     assert leaves
+
+
+# --- the battery --------------------------------------------------------------------
+
+
+def test_the_battery_is_sent_as_the_documents_say() -> None:
+    rows = {str(row[0]): row[1:] for row in measure_follow_ups().rows}
+    fresh, fresh_sent, back, back_sent = map(int, rows["English"])
+    assert (fresh, back) == (112, 132)
+    assert fresh_sent >= 48
+    assert back_sent <= 27
+    assert rows["six other languages"] == (372, 0, 388, 0)

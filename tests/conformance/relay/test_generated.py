@@ -11,17 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from curtilage.relay import forward, pool
 from curtilage.relay.__main__ import main
 from curtilage.relay.config import HTTPUpstream, parse_config
 from curtilage.relay.errors import ConfigError
-from curtilage.relay.nginx.config import (
-    FOLDER_MODE,
-    RUNTIME_FOLDER,
-    Setting,
-    nginx_config,
-)
-from curtilage.relay.nginx.text import CUSTOMERS
-from curtilage.relay.nginx.text import DIFFERENCES as LISTED
+from curtilage.relay.nginx.config import RUNTIME_FOLDER, nginx_config
+from curtilage.relay.refusals import REFUSED_BY_GATEWAY, refused_body
 from support.relay_certificates import Certificates
 from support.relay_differences import DIFFERENCES
 from support.relay_processes import NGINX, Tree
@@ -40,7 +35,7 @@ Generate = Callable[..., str]
 def generate() -> Generate:
     def make(**changes: object) -> str:
         config = parse_config("", {**BARE, **changes})
-        return nginx_config(config, Setting(folder=FOLDER))
+        return nginx_config(config, FOLDER)
 
     return make
 
@@ -50,14 +45,10 @@ def test_the_same_configuration_gives_the_same_text(generate: Generate) -> None:
     assert generate(hosts=hosts) == generate(hosts=list(reversed(hosts)))
 
 
-def test_the_text_lists_every_difference(generate: Generate) -> None:
-    text = generate()
-    for name in LISTED:
-        assert f"#   - {name}: " in text
-
-
-def test_the_suite_and_the_text_name_the_same_differences() -> None:
-    assert set(LISTED) - NOT_ON_THE_WIRE == set(DIFFERENCES)
+def test_the_suite_and_the_text_name_the_same_differences(generate: Generate) -> None:
+    listed = re.findall(r"^#   - ([a-z0-9-]+): ", generate(), re.MULTILINE)
+    assert len(listed) == len(set(listed))
+    assert set(listed) - NOT_ON_THE_WIRE == set(DIFFERENCES)
 
 
 def test_every_difference_has_a_test_that_needs_it() -> None:
@@ -138,15 +129,41 @@ def test_caps_that_are_off_leave_no_addresses(generate: Generate) -> None:
     assert "$binary_remote_addr" not in generate(listen="unix:/run/relay.sock")
 
 
-def customer(address: str) -> str:
-    """Return the key under which nginx counts an address."""
-    for pattern, name in CUSTOMERS.items():
-        if found := re.search(pattern[1:].replace("(?<", "(?P<"), address):
-            return found.groupdict().get(name[1:], address)
-    return address
+def test_the_text_has_the_relays_own_constants(generate: Generate) -> None:
+    text = generate()
+    for kind in (*forward.REQUEST_TYPES, forward.OHTTP_KEYS, forward.EVIDENCE_BUNDLE):
+        assert f" '{kind}' '{kind}';\n" in text
+    for kind in forward.RESPONSE_TYPES:
+        assert f" '200:{kind}' '{kind}';\n" in text
+    for path in (forward.GATEWAY_PATH, forward.KEYS_PATH, forward.BUNDLE_PATH):
+        assert f" proxy_pass https://curtilage_demo{path};\n" in text
+    assert f" location = {forward.HEALTH_PATH} {{\n" in text
+    assert f" '{forward.INCREMENTAL}';\n" in text
+    assert f" keepalive_timeout {pool.IDLE_S:.0f}s;\n" in text
+    content = refused_body(422).decode()
+    content = content.replace("422", "$status")
+    content = content.replace(REFUSED_BY_GATEWAY, "$curtilage_title")
+    assert f" return 500 '{content}';\n" in text
+    assert f" default '{REFUSED_BY_GATEWAY}';\n" in text
 
 
-def test_a_customer_of_ipv6_is_one_client() -> None:
+@pytest.fixture
+def customer(generate: Generate) -> Callable[[str], str]:
+    """Return a function: the key under which nginx counts an address."""
+    rows = generate().partition('map "$remote_addr" $curtilage_client {\n')[2]
+    keys = re.findall(r"^ +'~(.+)' '\$(\w+)';$", rows.partition("}\n")[0], re.MULTILINE)
+    assert len(keys) == 3
+
+    def key(address: str) -> str:
+        for pattern, name in keys:
+            if found := re.search(pattern.replace("(?<", "(?P<"), address):
+                return found.groupdict().get(name, address)
+        return address
+
+    return key
+
+
+def test_a_customer_of_ipv6_is_one_client(customer: Callable[[str], str]) -> None:
     network = ip_network("2001:db8:1:ab00::/56")
     inside = [str(network[index << 40 | 5 << 20 | index]) for index in range(256)]
     assert len({customer(address) for address in (*inside, str(network[1]))}) == 1
@@ -192,7 +209,16 @@ def test_a_gateway_that_nginx_would_misread_is_refused() -> None:
     with pytest.raises(
         ConfigError, match="has characters with a special meaning to nginx"
     ):
-        nginx_config(odd, Setting(folder=FOLDER))
+        nginx_config(odd, FOLDER)
+
+
+@pytest.mark.parametrize("name", ["a.b", "a|b", "a;b", "A", ""])
+def test_a_gateways_name_is_no_regular_expression(name: str) -> None:
+    config = replace(
+        parse_config("", BARE), gateways={name: HTTPUpstream(origin="https://a")}
+    )
+    with pytest.raises(ConfigError, match="not a name of a gateway"):
+        nginx_config(config, FOLDER)
 
 
 def test_the_command_writes_the_text(
@@ -234,7 +260,7 @@ def test_the_help_teaches_how_to_run_it() -> None:
 def test_the_example_of_deploy_is_what_it_says() -> None:
     folder = Path(__file__).resolve().parents[3] / "deploy" / "nginx"
     config = parse_config((folder / "relay.toml").read_text("utf-8"), {})
-    text = nginx_config(config, Setting())
+    text = nginx_config(config, RUNTIME_FOLDER)
     unit = (folder / "curtilage-relay-nginx.service").read_text("utf-8")
     assert "ssl_verify_client on;" in text
     assert f"RuntimeDirectory={RUNTIME_FOLDER.name}\n" in unit
@@ -247,7 +273,7 @@ def test_help_text_and_page_make_the_same_folder(
     page = Path(__file__).resolve().parents[3] / "deploy" / "nginx" / "README.md"
     with pytest.raises(SystemExit):
         main(["nginx-config", "--help"])
-    command = f"install -d -m {FOLDER_MODE} "
+    command = "install -d -m 0711 "
     assert f"\n  {command}{RUNTIME_FOLDER}\n" in capsys.readouterr().out
     assert f"\n{command}{RUNTIME_FOLDER}\n" in page.read_text("utf-8")
     assert f" {command}{FOLDER}\n" in generate()
@@ -270,7 +296,7 @@ def test_nginx_accepts_the_text(
         values["listen"] = "[::1]:8443"
         values["clients"] = {"connections": 5, "requests_per_s": 0.5}
     file = tmp_path / "nginx.conf"
-    text = nginx_config(parse_config("", values), Setting(folder=tmp_path))
+    text = nginx_config(parse_config("", values), tmp_path)
     file.write_text(text, "utf-8")
     checked = subprocess.run(
         [str(NGINX), "-t", "-q", "-c", str(file)],

@@ -1,5 +1,5 @@
 """A header-only balancer in front of many relays, or of many enclaves.
 
-Knows names, addresses and the syntax of nginx and Envoy. Starts nothing; the
-generated configuration reads no content, keeps no log and sends no request twice.
+Knows names and addresses; the configurations are ``templates/balancer.*``. Starts
+nothing; what is generated reads no content, keeps no log and sends no request twice.
 """

@@ -1,23 +1,18 @@
 """The command curtilage-relay balancer-config: generates a balancer configuration."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from curtilage.relay.balancer.config import BalancerConfig, parse_balancer
-from curtilage.relay.balancer.envoy import envoy_balancer
-from curtilage.relay.balancer.nginx import nginx_balancer
+from curtilage.relay.balancer.config import parse_balancer
+from curtilage.relay.balancer.text import TEMPLATES, balancer_text
 from curtilage.relay.config import SAFE_TEXT
 from curtilage.relay.errors import ConfigError
 from curtilage.relay.process import make_parser, parse, read_config_file, say
 
 RUNTIME_FOLDER: Final = Path("/run/curtilage-balancer")
 EXIT_CONFIG: Final = 2
-PROGRAMS: Final[Mapping[str, Callable[[BalancerConfig, Path], str]]] = {
-    "nginx": nginx_balancer,
-    "envoy": envoy_balancer,
-}
 
 DESCRIPTION: Final = """\
 Write the configuration of a header-only balancer to standard output, for nginx
@@ -69,7 +64,7 @@ def run(arguments: Sequence[str]) -> int:
         OutputError: a standard stream cannot be written to.
     """
     parser = make_parser("curtilage-relay balancer-config", DESCRIPTION, EPILOG)
-    parser.add_argument("program", choices=sorted(PROGRAMS), help="which one will run")
+    parser.add_argument("program", choices=sorted(TEMPLATES), help="which one will run")
     parser.add_argument(
         "--config", metavar="FILE", required=True, help="the balancer's configuration"
     )
@@ -83,16 +78,18 @@ def run(arguments: Sequence[str]) -> int:
     )
     options = parse(parser, arguments)
     folder = Path(options.folder)
-    config, problems = None, list[str]()
-    try:
-        config = parse_balancer(read_config_file(options.config))
-    except ConfigError as error:
-        problems += error.problems
+    text, problems = "", list[str]()
     if not folder.is_absolute() or SAFE_TEXT.fullmatch(str(folder)) is None:
         problems.append("--folder: expected an absolute path of plain characters")
+    try:
+        config = parse_balancer(read_config_file(options.config))
+        if not problems:
+            text = balancer_text(options.program, config, folder)
+    except ConfigError as error:
+        problems = [*error.problems, *problems]
     for problem in problems:
         say(sys.stderr, f"curtilage-relay balancer-config: {problem}\n")
-    if config is None or problems:
+    if problems:
         return EXIT_CONFIG
-    say(sys.stdout, PROGRAMS[options.program](config, folder))
+    say(sys.stdout, text)
     return 0

@@ -53,8 +53,6 @@ DROPPED: Final = (
 )
 """Fields of a request that stop here: those in which proxies name the client. All
 others are sent unchanged to a relay, which reads three of them."""
-PROBLEM_TITLE: Final = "The balancer cannot pass this on."
-"""One text for all refusals: it does not disclose which backend failed, or how."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,5 @@
 """nginx as the relay: its configuration is generated from the relay's own.
 
-Knows the rules of ``relay.forward`` and nginx's syntax. Starts nothing.
+Knows what nginx cannot do. The configuration itself is ``templates/relay.nginx.conf``.
+Starts nothing.
 """

@@ -8,7 +8,7 @@ from typing import Final
 
 from curtilage.relay.config import parse_config
 from curtilage.relay.errors import ConfigError
-from curtilage.relay.nginx.config import RUNTIME_FOLDER, Setting, nginx_config
+from curtilage.relay.nginx.config import RUNTIME_FOLDER, nginx_config
 from curtilage.relay.process import make_parser, parse, read_config_file, say
 
 EXIT_CONFIG: Final = 2
@@ -49,7 +49,7 @@ def run(arguments: Sequence[str]) -> int:
     options = parse(_parser(), arguments)
     try:
         config = parse_config(read_config_file(options.config), {})
-        text = nginx_config(config, Setting(folder=options.folder))
+        text = nginx_config(config, options.folder)
     except ConfigError as error:
         for problem in error.problems:
             say(sys.stderr, f"curtilage-relay nginx-config: {problem}\n")
