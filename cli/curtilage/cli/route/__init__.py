@@ -1,4 +1,5 @@
-"""``curtilage route``: what routing would choose, what it gives, and whether it pays.
+"""``curtilage route``: what routing would choose, and what it gave.
 
-Reads traces and graded questions; only ``compare`` asks a model.
+Reads texts and traces. Its other commands are in the laboratory; ``parser`` describes
+them as well.
 """
