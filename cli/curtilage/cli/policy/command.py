@@ -49,7 +49,7 @@ def run_check(arguments: argparse.Namespace) -> int:
         _tell_problems(error, as_json=arguments.json)
         return WRONG_USE
     if arguments.json:
-        said = {"ok": True, "digest": policy.digest, "problems": []}
+        said: dict[str, object] = {"ok": True, "digest": policy.digest, "problems": []}
         out_json({**said, "notices": policy.notices} if policy.notices else said)
     else:
         out(summary(policy, source))
