@@ -216,7 +216,7 @@ def test_the_core_calls_no_clock_and_opens_no_file() -> None:
     }
     # A list of words, a policy, the cases beside a profile, templates.
     assert found == {
-        "curtilage.client.boundary.redaction": {"read_text"},
+        "curtilage.client.conversation.redaction": {"read_text"},
         "curtilage.policy.cases": {"read_text"},
         "curtilage.policy.document.load": {"read_text"},
         "curtilage.relay.render": {"read_text"},

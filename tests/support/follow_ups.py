@@ -1,6 +1,6 @@
 """What was said, and questions that follow: to stay, to leave, and what is missed.
 
-Written in four rounds. The words of ``client.repetition`` were chosen after reading the
+Written in four rounds. The words of ``conversation.standalone`` were chosen after the
 first three; of the fourth, written to get past them, 7 of 34 would leave.
 """
 

@@ -46,9 +46,9 @@ from curtilage.client.answer import (
 from curtilage.client.answering.answer_stream import AnswerStream
 from curtilage.client.audit.export import new_file
 from curtilage.client.audit.recorder import SaveTranscript
-from curtilage.client.boundary.ladder import BOUNDARY
 from curtilage.client.config import ClientConfig
 from curtilage.client.consent import Outbound, Stays
+from curtilage.client.conversation.excerpt import BOUNDARY
 from curtilage.client.errors import (
     ClientError,
     ConfigError,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from curtilage.client.answer import Answer, Answerer, Provenance
-from curtilage.client.boundary.ladder import BOUNDARY
+from curtilage.client.conversation.excerpt import BOUNDARY
 from curtilage.client.errors import EXPLAINED, FailureReason
 from curtilage.client.pseudonyms.obstacles import WHY_NOT_REPLACED
 from curtilage.client.routing.explain import reach

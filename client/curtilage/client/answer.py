@@ -27,6 +27,33 @@ class Answerer(StrEnum):
         return cls("on_premises") if value == "house" else None
 
 
+@unique
+class Rung(StrEnum):
+    """How much of the conversation is included; the most first."""
+
+    SUMMARY = "summary"
+    EXTRACT = "extract"
+    CURRENT = "current"
+
+
+@unique
+class NotPossible(StrEnum):
+    """Why a rung builds no query; a closed set without content."""
+
+    NO_QUESTION = "no_question"
+    ATTACHMENT = "attachment"
+    STOP_STRING = "stop_string"
+    CURRENT_TURN = "current_turn"
+    LANGUAGE = "language"
+    PROMPT = "prompt"
+    REPEATS = "repeats"
+    REFERS = "refers"
+    NO_HISTORY = "no_history"
+    NO_SUMMARY = "no_summary"
+    SUMMARY_TELLS = "summary_tells"
+    STILL_FOUND = "still_found"
+
+
 class Obstacle(StrEnum):
     """Why names were not replaced, so a query is kept local; a closed set."""
 
@@ -236,7 +263,7 @@ class Provenance:
         why: why that tier was chosen, if the policy has a ``routing:`` section;
             a member of ``routing.utility.Reason``.
         boundary: if a turn of the conversation had to be kept local: how much was sent
-            (``boundary.ladder.Rung``), or why nothing was (``NotPossible``).
+            (``Rung``), or why nothing was (``NotPossible``).
         left_out: number of characters of the query that were not read, since they
             exceed the local model's context.
         home_model: if a rolled-out local model answers, its tag in the trace

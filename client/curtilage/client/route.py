@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from curtilage.client.answer import Obstacle
+from curtilage.client.answer import NotPossible, Obstacle, Rung
 from curtilage.client.errors import FailureReason, NotRoutedError
 from curtilage.client.options import Mode, RoutingOptions
 from curtilage.client.pseudonyms.deidentified import Deidentified
@@ -26,7 +26,6 @@ from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.tiers import Permitted, Tier, Tiering, TierKind
 
 if TYPE_CHECKING:  # optional steps, which are not imported until a query needs them
-    from curtilage.client.boundary.ladder import NotPossible, Rung
     from curtilage.client.routing.speculate import Speculation
 
 
@@ -42,7 +41,7 @@ class Narrowed:
     """
 
     query: Query
-    rung: "Rung"
+    rung: Rung
     inspection: Inspection
     decision: Decision
 
@@ -102,7 +101,7 @@ class AskLocal:
     """
 
     obstacle: Obstacle | None = None
-    kept: "NotPossible | None" = None
+    kept: NotPossible | None = None
 
     @property
     def boundary(self) -> str:

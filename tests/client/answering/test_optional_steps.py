@@ -9,7 +9,8 @@ from collections.abc import Sequence
 ANSWERING = "curtilage.client.answering.steps"
 DRAFTS = {f"{ANSWERING}.drafts", "curtilage.client.routing.speculate"}
 CONSENT = {f"{ANSWERING}.consent", "curtilage.client.consent"}
-BOUNDARY = {"curtilage.client.conversation.narrowing", "curtilage.client.boundary"}
+CONVERSATION = "curtilage.client.conversation"
+BOUNDARY = {f"{CONVERSATION}.{name}" for name in ("narrowing", "excerpt", "redaction")}
 QUEUE = {f"{ANSWERING}.queueing", "curtilage.client.queue"}
 OPTIONAL = {
     *DRAFTS,

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from curtilage.client.answer import Answerer, AnswerEvent
 from curtilage.client.audit.record import Outcome
-from curtilage.client.boundary.ladder import LEAST_PARAMETERS
+from curtilage.client.conversation.excerpt import LEAST_PARAMETERS
 from curtilage.client.options import RoutingOptions
 from curtilage.client.parts import ClientParts
 from curtilage.client.query import Message, Query

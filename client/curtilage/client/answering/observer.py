@@ -10,10 +10,12 @@ from curtilage.client import telemetry
 from curtilage.client.answer import (
     Delta,
     Finished,
+    NotPossible,
     Provenance,
     Replaced,
     Retract,
     RetractReason,
+    Rung,
     SessionEvent,
     Verified,
 )
@@ -85,12 +87,6 @@ class Observer:
             if not isinstance(way, AskOnPremises) and way.boundary
         }
         if said:
-            # Here, since most policies send no part of a conversation.
-            from curtilage.client.boundary.ladder import (  # noqa: PLC0415
-                NotPossible,
-                Rung,
-            )
-
             steps = telemetry.names(each.value for each in (*Rung, *NotPossible))
             for word in said:
                 telemetry.boundary(steps[word])

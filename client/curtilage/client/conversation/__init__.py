@@ -1,4 +1,4 @@
-"""What earlier turns mean for a query: which ones are kept local or may be cut.
+"""Conversations: which turns are kept local, and what of the others may be sent.
 
 It knows turns and common words; it must not know any network connection.
 """

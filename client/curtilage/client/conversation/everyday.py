@@ -273,7 +273,9 @@ def _small(languages: tuple[str, ...]) -> frozenset[str]:
 
 
 def _data(name: str) -> Mapping[str, str]:
-    folder = resources.files("curtilage.client").joinpath("data", "follow_ups")
+    folder = resources.files("curtilage.client.conversation").joinpath(
+        "data", "follow_ups"
+    )
     return tomllib.loads(folder.joinpath(f"{name}.toml").read_text("utf-8"))
 
 

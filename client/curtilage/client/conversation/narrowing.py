@@ -10,10 +10,8 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Final
 
-from curtilage.client.answer import AnswerEvent, Delta
-from curtilage.client.boundary.ladder import (
-    NotPossible,
-    Rung,
+from curtilage.client.answer import AnswerEvent, Delta, NotPossible, Rung
+from curtilage.client.conversation.excerpt import (
     narrowed,
     rungs,
     summary_request,

@@ -31,9 +31,9 @@ from curtilage.client.conversation.kept import (
     MAX_KEPT,
     KeptConversations,
 )
+from curtilage.client.conversation.standalone import stands_alone, words_of
 from curtilage.client.fair_queue import ASKER, CALLER, Asker
 from curtilage.client.query import Message, Query
-from curtilage.client.repetition import stands_alone, words_of
 from curtilage.policy.decision.classes import UNFINISHED
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.rules import Rulebook, unapproved

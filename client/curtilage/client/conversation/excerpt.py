@@ -12,17 +12,17 @@ kept local. Fails closed: a message that is not known to have been sent counts a
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from enum import StrEnum, unique
 from typing import Final
 
-from curtilage.client.boundary.redaction import (
+from curtilage.client.answer import NotPossible, Rung
+from curtilage.client.conversation.redaction import (
     MASK,
     is_english,
     own_words,
     redacted,
 )
+from curtilage.client.conversation.standalone import stands_alone
 from curtilage.client.query import Message, Query, Settings
-from curtilage.client.repetition import stands_alone
 from curtilage.policy.decision.conversation import History
 from curtilage.policy.decision.tiers import RoutingClass
 
@@ -47,33 +47,6 @@ _ASKED: Final = (
     "no person, place, organisation, date or number, and quote nothing."
 )
 _INTRODUCTION: Final = "The conversation so far, in short and without names: "
-
-
-@unique
-class Rung(StrEnum):
-    """How much of the conversation is included; the most first."""
-
-    SUMMARY = "summary"
-    EXTRACT = "extract"
-    CURRENT = "current"
-
-
-@unique
-class NotPossible(StrEnum):
-    """Why a rung builds no query; a closed set without content."""
-
-    NO_QUESTION = "no_question"
-    ATTACHMENT = "attachment"
-    STOP_STRING = "stop_string"
-    CURRENT_TURN = "current_turn"
-    LANGUAGE = "language"
-    PROMPT = "prompt"
-    REPEATS = "repeats"
-    REFERS = "refers"
-    NO_HISTORY = "no_history"
-    NO_SUMMARY = "no_summary"
-    SUMMARY_TELLS = "summary_tells"
-    STILL_FOUND = "still_found"
 
 
 BOUNDARY: Final[Mapping[str, str]] = {

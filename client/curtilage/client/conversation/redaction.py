@@ -73,7 +73,9 @@ _ENDS: Final = words(
 @cache
 def vocabulary() -> frozenset[str]:
     """Return the list of common words, in lower case."""
-    file = resources.files("curtilage.client.boundary").joinpath("data", "words.txt")
+    file = resources.files("curtilage.client.conversation").joinpath(
+        "data", "words.txt"
+    )
     return frozenset(file.read_text("ascii").split())
 
 

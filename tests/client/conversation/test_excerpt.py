@@ -6,18 +6,17 @@ from benchmarks.boundary import measure_follow_ups
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curtilage.client.boundary.ladder import (
+from curtilage.client.answer import NotPossible, Rung
+from curtilage.client.conversation.excerpt import (
     LEAST_PARAMETERS,
     MAX_SUMMARISED_CHARS,
     MAX_SUMMARY_CHARS,
     HistoryRules,
-    NotPossible,
-    Rung,
     narrowed,
     rungs,
     summary_request,
 )
-from curtilage.client.boundary.redaction import own_words, vocabulary
+from curtilage.client.conversation.redaction import own_words, vocabulary
 from curtilage.client.query import Message, Query, Settings
 from curtilage.policy.decision.conversation import History
 from curtilage.policy.decision.findings import Where

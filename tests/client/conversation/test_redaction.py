@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curtilage.client.boundary.redaction import (
+from curtilage.client.conversation.redaction import (
     MASK,
     is_english,
     own_words,
@@ -14,7 +14,7 @@ from curtilage.client.boundary.redaction import (
     vocabulary,
 )
 
-DATA = resources.files("curtilage.client.boundary").joinpath("data")
+DATA = resources.files("curtilage.client.conversation").joinpath("data")
 WORDS = sorted(vocabulary())
 
 
