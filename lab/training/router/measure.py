@@ -55,6 +55,7 @@ from curtilage.policy.decision.tiers import Permitted, RoutingClass, TierKind
 from curtilage.policy.document.load import PROFILES, load_profile
 
 LANGUAGES = ("en", "de", "fr", "es", "it", "nl", "pt")
+_LEAST_OF_EACH = 20  # answers that are right, and that are wrong
 _MOST_TOKENS = 512
 _OF_A_SET = 100
 _OF_A_SOURCE = 400
@@ -419,7 +420,9 @@ def of_the_catalogue(
     learned = exams(data) if whole else []
     for model, rows in read_outcomes(list(asked(data))).items():
         figures[f"{model}, answered right"] = answered_right(rows)
-        if whole:
+        right = sum(row.weak for row in rows)
+        # A model that solves next to nothing has nothing to be ranked by.
+        if whole and min(right, len(rows) - right) >= _LEAST_OF_EACH:
             others = [row for row in learned if row.origin != CURVE_ONLY]
             figures[f"{model}, ranked"] = carried_over(rows, others, scores)
     if whole:
