@@ -72,7 +72,7 @@ async def asked(
 ) -> Tally:
     with results(path) as out:
         return await ask_lines(
-            tuple(questions), ask, out, parallel=parallel, told=lambda _: None
+            tuple(questions), ask, out, parallel=parallel, progress=lambda _: None
         )
 
 
@@ -169,7 +169,7 @@ async def test_each_question_has_its_answer(tmp_path: Path) -> None:
         assert isinstance(answer, dict)
         assert answer["text"] == f"Answer: q{number}"
         assert answer["route"] == "local"
-    assert tally.told() == "3 answered (3 by device)"
+    assert tally.summary() == "3 answered (3 by device)"
 
 
 async def test_what_is_refused_says_so_and_is_not_asked_again(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ async def test_what_is_refused_says_so_and_is_not_asked_again(tmp_path: Path) ->
     error = written(tmp_path / "out")[2]["error"]
     assert isinstance(error, dict)
     assert error["code"] == "blocked_by_policy"
-    assert tally.told() == "2 answered (2 by device); 1 refused"
+    assert tally.summary() == "2 answered (2 by device); 1 refused"
     again = Asked()
     await asked(tmp_path / "out", read(*THREE), again)
     assert again.seen == []
@@ -195,7 +195,7 @@ async def test_what_the_policy_forbids_is_final_and_a_failure_is_not(
 ) -> None:
     fails: dict[str, Exception] = {"q1": unmet(final=True), "q2": unmet(final=False)}
     tally = await asked(tmp_path / "out", read(*THREE), Asked(fails))
-    assert tally.told() == (
+    assert tally.summary() == (
         "1 answered (1 by device); 1 refused; 1 without an answer (required_unmet: 1)"
     )
     error = written(tmp_path / "out")[1]["error"]
@@ -212,7 +212,7 @@ async def test_what_has_no_answer_is_asked_again_and_nothing_else(
     tmp_path: Path,
 ) -> None:
     tally = await asked(tmp_path / "out", read(*THREE), Asked({"q1": DOWN, "q3": DOWN}))
-    assert tally.told() == (
+    assert tally.summary() == (
         "1 answered (1 by device); 2 without an answer (relay_unreachable: 2)"
     )
     again = Asked()
@@ -303,7 +303,7 @@ async def test_where_nothing_can_be_written_nothing_more_is_asked(
             ask,
             Results(descriptor, {}),
             parallel=1,
-            told=lambda _: None,
+            progress=lambda _: None,
         )
     os.close(descriptor)
     assert ask.seen == ["q1"]
