@@ -23,7 +23,7 @@ from support.client_parts import (
 from support.drafts import THRESHOLDS
 from support.memory_enclave import key_store
 
-DEMONSTRATION = "answered here, by the embedded DEMONSTRATION model"
+DEMONSTRATION = "answered locally, by the embedded DEMONSTRATION model"
 
 
 @pytest.mark.parametrize("phase", Phase)
@@ -61,7 +61,7 @@ async def test_an_answer_that_was_cut_says_so(
     cut = ScriptedLocal(("So ", "much"), finish_reason="length")
     text, said = await shown(cut, "Why?", capsys)
     assert text == "So much\n"
-    assert "the answer was CUT at its limit of tokens: --max-tokens" in said
+    assert "the answer was CUT at the token limit: raise --max-tokens" in said
     _, said = await shown(ScriptedLocal(), "Why?", capsys)
     assert "CUT" not in said
 

@@ -87,7 +87,7 @@ def test_nothing_waits_in_a_queue_that_nobody_used(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.main(["queue", "list"]) == 0
-    assert "nothing waits" in capsys.readouterr().err
+    assert "nothing is queued" in capsys.readouterr().err
     assert cli.main(["queue", "drain"]) == 0
 
 
@@ -96,16 +96,16 @@ def test_an_answer_is_shown(
 ) -> None:
     assert cli.main(["queue", "show", TICKETS[0]]) == 3
     said = capsys.readouterr().err
-    assert "I need more time" in said
+    assert "curtilage: queued: " in said
     # This process ends: nobody asks it again "by itself".
     assert "`curtilage queue drain`" in said
-    assert f"at most {MOST_PAUSE_S:.0f} s between two tries" in said
+    assert f"at least every {MOST_PAUSE_S:.0f} s" in said
     assert f"`curtilage queue show {TICKETS[0]}`" in said
     answered(store)
     assert cli.main(["queue", "show", TICKETS[0]]) == 0
     shown = capsys.readouterr()
     assert shown.out == "Twelve.\n"
-    assert "answered here" in shown.err
+    assert "answered locally" in shown.err
     assert cli.main(["queue", "show", "--json", TICKETS[0]]) == 0
     assert json.loads(capsys.readouterr().out)["text"] == "Twelve."
 
@@ -116,7 +116,7 @@ def test_a_question_is_forgotten(
     assert cli.main(["queue", "drop", TICKETS[0]]) == 0
     assert [each.ticket for each in store.items(0)] == [TICKETS[1]]
     assert cli.main(["queue", "drop", TICKETS[0]]) == 3
-    assert "nothing waits under this ticket" in capsys.readouterr().err
+    assert "nothing is queued under this ticket" in capsys.readouterr().err
     assert cli.main(["queue", "show", TICKETS[0]]) == 3
 
 
@@ -125,7 +125,7 @@ def test_all_are_forgotten(
 ) -> None:
     assert cli.main(["queue", "drop", "--all"]) == 0
     assert store.items(0) == ()
-    assert "2 forgotten" in capsys.readouterr().err
+    assert "2 deleted" in capsys.readouterr().err
 
 
 def test_what_waits_for_an_enclave_is_not_asked_without_a_relay(

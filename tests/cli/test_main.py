@@ -306,7 +306,7 @@ def test_ask_without_a_relay_is_answered_here() -> None:
     done = run("ask", "--max-tokens", "8", "--seed", "1", "What is HIV?")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
-    assert "answered here" in done.stderr
+    assert "answered locally" in done.stderr
     assert "the policy names no enclave" in done.stderr
 
 
@@ -389,7 +389,7 @@ def test_what_waits_is_asked_again(
     done = run("queue", "show", "0a" * 16)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
-    assert "answered here" in done.stderr
+    assert "answered locally" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -130,12 +130,12 @@ def test_what_was_measured_is_said_and_on_what(
     assert measured in shown.splitlines()
     lines = [each.strip() for each in shown.splitlines() if "    routing " in each]
     assert lines == [
-        f"routing takes it to solve {each}"
+        f"routing assumes that it solves {each}"
         for each in (
-            "67 of 100 ordinary questions, a guess",
-            "67 of 100 ordinary questions, a guess",
+            "67 of 100 ordinary questions, an estimate",
+            "67 of 100 ordinary questions, an estimate",
             "67 of 100 ordinary questions",
-            "30 of 100 ordinary questions, a guess",
+            "30 of 100 ordinary questions, an estimate",
             "3 of 100 ordinary questions",
         )
     ]
@@ -181,7 +181,7 @@ def test_none_that_will_do_is_no_recommendation(
 ) -> None:
     command = ["models", "recommend", "--memory", "1", "--task", "code"]
     assert cli.main(command) == 3
-    assert "none of these will do here" in said(capsys)
+    assert "no known model fits this machine" in said(capsys)
     assert cli.main([*command, "--json"]) == 3
     assert json.loads(capsys.readouterr().out)["commands"] == []
 
@@ -232,10 +232,10 @@ def test_a_person_is_offered_the_best_and_gets_it(
     assert (request.name, request.sha256) == (BEST, model.sha256)
     shown = capsys.readouterr()
     for each in (
-        f"{BEST}: 1.1 GB to fetch from {model.repository}@{model.revision}",
+        f"{BEST}: 1.1 GB to download from {model.repository}@{model.revision}",
         "memory: 1.4 GB when it runs",
         "licence: Apache-2.0",
-        "fetch it? [y/N]",
+        "download it? [y/N]",
     ):
         assert each in shown.err
     assert "models pull" not in shown.out
@@ -249,7 +249,7 @@ def test_who_declines_the_offer_is_shown_the_commands(
 ) -> None:
     assert offered(monkeypatch, typed).fetched == []
     shown = capsys.readouterr()
-    assert "nothing was fetched" in shown.err
+    assert "nothing was downloaded" in shown.err
     assert f"    curtilage models pull {BEST}\n" in shown.out
 
 
@@ -277,7 +277,7 @@ def test_nothing_is_offered_where_no_person_could_agree(
     assert hub.fetched == []
     told = capsys.readouterr()
     assert f"curtilage models pull {BEST}" in told.out
-    assert "fetch it?" not in told.err
+    assert "download it?" not in told.err
 
 
 @pytest.mark.usefixtures("large")
@@ -289,7 +289,7 @@ def test_where_a_useful_model_is_here_no_other_is_offered(
     here = ModelEntry(name="mine", path="/m", sha256=model.sha256, size_bytes=1)
     monkeypatch.setattr(models, "_entries", returns([here]))
     assert offered(monkeypatch, "y\n").fetched == []
-    assert "fetch it?" not in capsys.readouterr().err
+    assert "download it?" not in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("large")
@@ -300,7 +300,7 @@ def test_what_is_here_is_not_offered(
     assert hub.fetched == []
     shown = capsys.readouterr()
     assert "best: default" in shown.out
-    assert "fetch it?" not in shown.err
+    assert "download it?" not in shown.err
 
 
 @pytest.mark.parametrize("memory", ["nan", "inf", "-1", "1e9", "much", ""])
@@ -380,7 +380,7 @@ def test_a_file_that_is_gone_is_listed_as_unknown(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["tiny"], "name one FILE"),
+        (["tiny"], "give one FILE"),
         (["tiny", "{whole}"], "--sha256"),
         (["tiny", "--from", "{whole}"], "--sha256"),
         (["tiny", "{whole}", "--from", "{whole}", "--sha256", "{digest}"], "one FILE"),
@@ -443,10 +443,10 @@ def test_a_script_agrees_beforehand(
     command = pulling(hub, sha256_of(byte_model))
     assert cli.main(command) == 2
     shown = said(capsys)
-    assert "nobody is there to agree; add --yes" in shown
+    assert "not interactive: pass --yes to confirm" in shown
     assert {method for method, _, _ in hub.asked} == {"HEAD"}
     assert cli.main([*command, "--yes"]) == 0
-    assert "unknown whether it is paid by volume" in said(capsys)
+    assert "unknown whether it is metered" in said(capsys)
     # What is here needs nobody's consent.
     assert cli.main(command) == 0
 
@@ -475,10 +475,10 @@ def test_a_known_models_size_memory_and_network_are_told_before_anything_is_sent
     monkeypatch.setattr(machine, "is_metered", returns(value=True))
     assert cli.main(["models", "pull", BEST, "--endpoint", hub.url]) == 2
     shown = said(capsys)
-    assert f"{BEST}: 1.1 GB to fetch from Qwen/" in shown
+    assert f"{BEST}: 1.1 GB to download from Qwen/" in shown
     assert "memory: 1.4 GB when it runs" in shown
     assert "licence: Apache-2.0" in shown
-    assert "PAID BY VOLUME" in shown
+    assert "METERED" in shown
     assert hub.asked == []
 
 
@@ -494,9 +494,9 @@ def test_a_known_model_without_room_is_not_fetched(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["tiny"], "no model that can be fetched by its name"),
-        (["default"], "no model that can be fetched by its name"),
-        (["../tiny"], "no model that can be fetched by its name"),
+        (["tiny"], "is not a model of the catalogue"),
+        (["default"], "is not a model of the catalogue"),
+        (["../tiny"], "is not a model of the catalogue"),
         (["tiny", "--repo", REPOSITORY], "belong together"),
         ([BEST, "--sha256", "0" * 64], "belong together"),
         ([RESEARCH, "--yes"], "not for commercial use"),

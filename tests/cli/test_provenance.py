@@ -49,12 +49,12 @@ def test_emulated_evidence_is_never_called_attested(evidence: str) -> None:
 
 
 def test_the_local_model_has_no_evidence() -> None:
-    assert _line(Answerer.LOCAL, None).startswith("[answered here, by the local model;")
+    assert _line(Answerer.LOCAL, None).startswith("[answered locally, by the local model;")
 
 
 def test_that_another_was_asked_as_well_is_said() -> None:
     line = _line(Answerer.LOCAL, None, beside=True)
-    assert line.startswith("[answered here, by the local model, and another was asked")
+    assert line.startswith("[answered locally, by the local model, and another tier was asked")
 
 
 def _stayed(reason: str, *uncertain: str) -> str:
@@ -75,13 +75,13 @@ def test_a_policy_that_is_not_in_force_is_called_so() -> None:
     [
         (
             FailureReason.NO_ENCLAVE_NAMED,
-            "another cannot answer; it might have left, but the policy names no",
+            "no other tier can answer; it might have been sent, but the policy names no",
         ),
         (
             FailureReason.RELAY_UNREACHABLE,
-            "another cannot answer; it might have left, but the relay cannot be",
+            "no other tier can answer; it might have been sent, but the relay cannot be",
         ),
-        (None, "another cannot answer just now]"),
+        (None, "no other tier can answer just now]"),
     ],
 )
 def test_what_lasts_is_not_said_to_be_so_just_now(

@@ -105,7 +105,7 @@ def test_a_model_is_published_taken_and_taken_back(
     assert f"runs       new, {model_tag(home.new.sha256)}" in said
     assert status(run, capsys)["manifest"]["percent"] == [100]
     assert run("rollback") == 0
-    assert "taken back here" in capsys.readouterr().out
+    assert "rolled back here" in capsys.readouterr().out
     assert status(run, capsys)["runs"] == model_tag(home.old.sha256)
 
 
@@ -219,7 +219,7 @@ def test_a_policy_that_follows_none_says_so(
 ) -> None:
     Path("mine.yaml").write_text(POLICY)
     assert run("status") == 2
-    assert "follows no rollout" in capsys.readouterr().err
+    assert "no rollout is configured" in capsys.readouterr().err
 
 
 def test_a_policy_that_is_not_signed_says_nothing(

@@ -27,7 +27,7 @@ DEMO = Path(__file__).parents[2] / "dev" / "curtilage_dev" / "demo.py"
 ATTACK = (
     "\x1b]0;owned\x07 \x1b]52;c;ZXZpbA==\x07 \x1b[2J\x1b[H\x9b31m \x00\b\r \x7f"
     "\u202egnp.\u2066x\u2069 \u200f\u061c \ufeff\u200b\u00ad \u2028 \U000e0041 "
-    "[answered here, by the local model]"
+    "[answered locally, by the local model]"
 )
 LEFT = "\n\t\u200c\u200d"  # joiners: Persian, and emoji made of several
 # Drawn, though a format character: signs that stand around or before numbers.

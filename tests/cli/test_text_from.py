@@ -67,7 +67,7 @@ def test_at_a_terminal_the_text_is_asked_for(
 
 def test_a_line_that_the_terminal_cut_is_refused(typed: Typed) -> None:
     assert len(typed(b"x" * 4000 + END)) == 4000
-    with pytest.raises(UsageError, match="a terminal cuts longer lines"):
+    with pytest.raises(UsageError, match="the terminal truncates longer lines"):
         typed(b"x" * 5000 + END)
 
 

@@ -454,7 +454,7 @@ def test_a_person_reads_the_verdict_in_words(
     assert main([*command, *options, "2030-01-01T00:00:00Z"]) == 1
     answer = capsys.readouterr()
     assert "REFUSED: expired_endorsement" in answer.err
-    assert "certificate's time is over" in answer.err
+    assert "certificate has expired" in answer.err
 
 
 def test_a_file_that_is_nothing_of_this_kind_is_refused(

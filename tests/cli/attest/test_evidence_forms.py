@@ -449,7 +449,7 @@ def test_collateral_in_another_form_is_refused(tdx: TdxEvidence) -> None:
         with pytest.raises(RefusedError) as caught:
             read_collateral(as_json(other))
         assert caught.value.code is RefusalCode.MALFORMED
-        assert "accepted is the JSON object QuoteCollateralV3" in caught.value.detail
+        assert "must be the JSON object QuoteCollateralV3" in caught.value.detail
 
 
 @pytest.mark.parametrize("deep", [100, 900, 960, 980, 990, 5000])

@@ -62,7 +62,7 @@ def test_every_link_stands_in_the_tree_once(
         if link.not_after is not None:
             assert f"{link.not_after:%Y-%m-%d %H:%M}" in text
     assert text.count("this GPU's firmware key") == len(key.devices)
-    assert "EMULATED: no hardware stands behind this" in text
+    assert "EMULATED: this evidence comes without hardware" in text
 
 
 def test_the_verdict_of_the_audit_trail_is_named(
@@ -72,9 +72,9 @@ def test_the_verdict_of_the_audit_trail_is_named(
     text = verdict_text(key)
     assert key.verdict_id in text
     assert key.expectations_digest in text
-    assert "BELIEVED until 2026-11-21 23:00 UTC" in text
-    assert "signs a receipt" in text
-    assert "gives no receipts" in verdict_text(keys["emulated-tdx"])
+    assert "TRUSTED until 2026-11-21 23:00 UTC" in text
+    assert "signs receipts" in text
+    assert "signs no receipts" in verdict_text(keys["emulated-tdx"])
 
 
 def link(subject: str, issuer: str, *, ends: datetime | None = None) -> Link:

@@ -88,7 +88,7 @@ def test_two_names_of_a_folder_are_refused(
 ) -> None:
     one, other = str(tmp_path / "one"), str(tmp_path / "other")
     assert main(["audit", "init", one, "--dir", other]) == 2
-    assert "give one of them" in capsys.readouterr().err
+    assert "exclude each other" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -164,7 +164,7 @@ def test_a_question_whose_names_were_replaced_may_be_the_same_one(
 ) -> None:
     assert bench.run("--question", bench.write("asked", b"canary-7c1e")) == 1
     told = capsys.readouterr().out
-    assert "or it left with names or a seed replaced: give it as it" in told
+    assert "or it was sent with names or a seed replaced: give it as" in told
 
 
 def test_another_organisations_key_proves_nothing(
@@ -235,7 +235,7 @@ def test_a_receipt_of_a_query_that_never_left_proves_nothing(
     log.close()
     command = ["audit", "receipt", "--dir", str(tmp_path / "audit")]
     assert main([*command, "--query", NAME]) == 1
-    assert "NONE: no signed record says" in capsys.readouterr().out
+    assert "NONE: no signed record shows" in capsys.readouterr().out
 
 
 def test_a_query_without_a_receipt_has_nothing_to_show(bench: Bench) -> None:

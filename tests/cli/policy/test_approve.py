@@ -193,4 +193,4 @@ def test_somebody_has_read_it(
     monkeypatch.delenv("USER")
     status, shown = ran("prompt.txt", "--policy", "mine.yaml", capsys=capsys)
     assert status == 2
-    assert "who has read it" in shown
+    assert "the reviewer" in shown

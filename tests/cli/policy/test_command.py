@@ -367,7 +367,7 @@ def test_report_tells_of_the_signature(capsys: pytest.CaptureFixture[str]) -> No
         *("--out", "mine.html"),
     )
     ran(*arguments, capsys=capsys)
-    assert "Not current, so nothing may leave" in Path("mine.html").read_text("utf-8")
+    assert "Not current, so nothing may be sent" in Path("mine.html").read_text("utf-8")
     ran("sign", "--key", "key.pem", "mine.yaml", capsys=capsys)
     ran(*arguments, capsys=capsys)
     written = Path("mine.html").read_text("utf-8")
@@ -449,12 +449,12 @@ def diff_in_words(value: dict[str, Any]) -> Iterator[str]:
     for only, one in both:
         for each in one["approved_only"]:
             yield (
-                f"  approved by the {only} one only: {each['role']} "
+                f"  approved only by the {only} one: {each['role']} "
                 f"sha256:{each['sha256']}"
             )
     for only, one in both:
         for each in one["said_only"]:
-            yield f"  said of the {only} one only: {each['of']} {each['says']}"
+            yield f"  only in the {only} one: {each['of']} {each['says']}"
     yield from moves_in_words(value)
 
 
@@ -483,7 +483,7 @@ def test_diff_says_who_approves_what_and_looks_again(
     for old, new, only in (("mine", "approving", "new"), ("approving", "mine", "old")):
         files = (f"{old}.yaml", f"{new}.yaml")
         _, shown = ran("diff", *files, "--corpus", "corpus.jsonl", capsys=capsys)
-        line = f"  approved by the {only} one only: system sha256:{'ab' * 32}"
+        line = f"  approved only by the {only} one: system sha256:{'ab' * 32}"
         assert line in shown.splitlines()
     assert Words.started == 4
 

@@ -35,7 +35,7 @@ def ran(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
 
 
 def policy_of(shown: str) -> str:
-    entry = shown.partition("In the policy, beside that file:\n")[2]
+    entry = shown.partition("In the policy, next to that file:\n")[2]
     rule = '{id: any-uncertain, when: "uncertain.*", then: local}'
     return f"version: 1\nrules:\n- {rule}\n{entry}"
 
@@ -131,21 +131,21 @@ def test_a_row_of_another_width_is_counted(capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "say which columns"),
+        ([], "name the columns"),
         (["--column", "mrn,surname"], "--column takes one name"),
-        (["--column", "born:date"], "a day alone is nobody's"),
+        (["--column", "born:date"], "a date alone identifies no person"),
         (["--column", "unknown-1"], "no such column: unknown-1 (of 5)"),
-        (["--together", "mrn,mrn"], "stands there twice"),
+        (["--together", "mrn,mrn"], "is repeated"),
         (["--together", "mrn"], "2 to 3 columns count together"),
         (["--column", "mrn", "--near", "0"], "1 to 1000 characters"),
-        (["--column", "mrn", "--delimiter", ";;"], "--delimiter is one character"),
+        (["--column", "mrn", "--delimiter", ";;"], "--delimiter must be one character"),
         (["--column", "mrn", "--encoding", "morse"], "no such encoding"),
         (["--column", "mrn", "--encoding", "ascii", "absent.csv"], "absent.csv: No"),
         (["--column", "a", "empty.csv"], "the table is empty"),
         (["--column", "a", "broken.csv"], "row 2 is not CSV"),
         (["--column", "a", "latin.csv"], "not in this encoding"),
         (["--column", "a", "short.csv"], "no entry is left (a: 0 taken, 1 refused"),
-        (["--column", "mrn", "--salt-file", "t.csv"], "no salt in hexadecimal"),
+        (["--column", "mrn", "--salt-file", "t.csv"], "not a salt in hexadecimal"),
         (["--column", "mrn", "--salt-file", "little"], "a salt has 16 to 64 bytes"),
         (["--column", "mrn", "--out", "gone/x"], "gone/x: No such file"),
     ],
@@ -199,7 +199,7 @@ def test_a_list_of_ordinary_words_is_not_usable(
         "detectors:\n- {id: a, kind: edm, class: org.edm.a, base_score: 9, "
         f'file: words, salt: "{bytes(16).hex()}"}}\n'
     )
-    beside = "In the policy, beside that file:\n"
+    beside = "In the policy, next to that file:\n"
     Path("own.yaml").write_text(policy_of(beside + entry), "utf-8")
     with pytest.raises(PolicyError, match="hardly a query could leave") as refused:
         read_usable_policy("own.yaml")

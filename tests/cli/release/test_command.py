@@ -115,7 +115,7 @@ def test_a_manifest_says_what_was_asked(
         *("--frame-bytes", "256", "--period-ms", "5"),
         *("--operator", "Example AG", "--country", "CH", "--region", "zrh-1"),
     )
-    assert "puts itself into no sandbox" in capsys.readouterr().err
+    assert "does not support sandboxes" in capsys.readouterr().err
     made = parse_manifest(Path("m.json").read_bytes())
     assert made.images[0].name == "vm"
     assert made.models == ("cd" * 32,)
@@ -184,7 +184,7 @@ def test_a_version_is_released_once(
     publish(run)
     make(run, "1.0.0", "--gpu-driver", "1", out="n.json")
     assert run("log", "add", "served", "--key", "log.pem", "n.json") == 2
-    assert "a version of its own" in capsys.readouterr().err
+    assert "give the new release a new version" in capsys.readouterr().err
 
 
 def test_what_is_no_manifest_is_not_logged(
@@ -299,7 +299,7 @@ def test_another_name_is_refused(run: Run, capsys: pytest.CaptureFixture[str]) -
     assert run(*VERIFY, "--log-policy", "policy", "--name", "other", "--json") == 1
     assert printed(capsys)["code"] == "release_not_logged"
     assert run(*VERIFY, "--log-policy", "policy") == 0
-    assert "any name was to do" in capsys.readouterr().out
+    assert "any name was accepted" in capsys.readouterr().out
 
 
 def test_a_policy_of_a_client_says_the_same(run: Run) -> None:
@@ -427,7 +427,7 @@ def test_what_is_unexpected_exits_with_1(
     out = capsys.readouterr().out
     assert "!     0" in out
     assert "unknown name" in out
-    assert out.endswith("this log asks for a person\n")
+    assert out.endswith("this log needs attention\n")
 
 
 def test_copies_and_checkpoints_are_compared(

@@ -257,15 +257,15 @@ def test_a_curve_of_nothing_is_drawn_in_a_file_alone() -> None:
 
 def test_the_page_says_what_a_policy_leaves_out() -> None:
     text = checked(page(load_policy(HOSTILE_POLICY))).text
-    assert "Left out of account: org.confidential, unless health.lab." in text
+    assert "Ignored: org.confidential, unless health.lab." in text
     assert "no reason is given" in text
     assert "at the same place" in text
-    assert "None is named, so nothing leaves this device." in text
+    assert "None is named, so nothing is sent to an enclave." in text
 
 
 def test_the_page_tells_whether_public_figures_are_persons() -> None:
     said = checked(page(load_profile("default"))).text
-    assert "A person of history or of fiction may be named, as long as" in said
+    assert "A person of history or of fiction may be named, if" in said
     clinic = checked(page(load_profile("clinic"))).text
     assert "A person of history or of fiction counts as a person." in clinic
 
@@ -310,17 +310,17 @@ def test_the_page_tells_the_settings() -> None:
     text = checked(page(policy)).text
     for words in (
         "Emulated SEV-SNP, which proves nothing; but no root is pinned for it",
-        "Without the kernel's wall round them, no detector starts.",
+        "Without the kernel's isolation, no detector starts.",
         "enclave, in the log log.example, seen by 1 of 0 witnesses in the last",
         "At most 90 seconds old, for keys that live at most 1 minute; clocks may",
         "DEVELOPMENT: emulated evidence, and a TPM by itself, may be trusted",
-        "Once a question stayed here in which a check digit held",
-        "that stands in the list 'famous.txt'.",
+        "Once a question with a valid check digit was kept local",
+        "in the list 'famous.txt'.",
         "A dictionary of the organisation: a word from the list 'code'.",
-        "Talk of a sensitive topic that concerns nobody stays here.",
+        "Talk of a sensitive topic without a person is kept local.",
     ):
         assert words in text, words
-    assert "in fact nothing leaves" not in text
+    assert "names no enclave, so nothing" not in text
 
 
 def test_a_figure_of_an_unknown_group_is_in_the_table_alone() -> None:
@@ -604,6 +604,6 @@ def test_the_report_says_that_an_on_premises_server_reads_questions() -> None:
     )
     plain = profile_text("default").partition("\nrouting:")[0]
     text = checked(page(load_policy(plain + routing))).text
-    assert "in fact nothing leaves the organisation" in text
+    assert "names no enclave, so nothing the organisation" in text
     assert "An on-premises server (ward) reads the questions" in text
     assert "An on-premises server" not in checked(page(load_policy(plain))).text

@@ -307,7 +307,7 @@ def test_lines_go_with_no_other_text(
     more: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["route", "explain", *more, "--jsonl"]) == 2
-    assert "--jsonl takes the texts from its lines" in capsys.readouterr().err
+    assert "--jsonl excludes a text and --json" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

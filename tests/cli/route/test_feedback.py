@@ -33,7 +33,7 @@ def test_a_word_is_about_the_last_answer(
     [
         ([], "ask something first"),
         ([replace(LINE, tier=None, outcome=TraceOutcome.REFUSED)], "something first"),
-        ([LINE, LINE.graded(good=True, at=LINE.at)], "has its word already"),
+        ([LINE, LINE.graded(good=True, at=LINE.at)], "is already rated"),
     ],
 )
 def test_without_an_answer_there_is_nothing_to_say(

@@ -352,7 +352,7 @@ async def test_the_user_is_shown_what_is_waited_for(
     reported = asyncio.Event()
 
     def note(text: str) -> None:
-        assert "waiting for connections" in text
+        assert "waiting until open connections" in text
         reported.set()
 
     monkeypatch.setattr(shared, "err", note)

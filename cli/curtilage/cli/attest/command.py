@@ -9,8 +9,8 @@ from curtilage.attest.verify import verify
 from curtilage.cli.attest.encodings import MAX_FILE_BYTES
 from curtilage.cli.attest.verdict_json import key_object
 from curtilage.cli.attest.words import (
-    steps_text,
     print_refusal,
+    steps_text,
 )
 from curtilage.cli.options import time_of
 from curtilage.cli.terminal import (

@@ -23,8 +23,8 @@ from curtilage.cli.attest.tree import tree_text
 from curtilage.cli.attest.verdict_json import evidence_object
 from curtilage.cli.attest.words import (
     claims_text,
-    steps_text,
     print_refusal,
+    steps_text,
 )
 from curtilage.cli.options import time_of
 from curtilage.cli.terminal import (

@@ -209,7 +209,8 @@ def _add_log(commands: "Commands[argparse.ArgumentParser]") -> None:
         "add",
         summary="log manifests",
         text="Add manifests to a log and sign its new state. A manifest that is "
-        "already there keeps\nits index. Every file is compared with the checkpoint before "
+        "already there keeps\nits index. Every file is compared with the checkpoint "
+        "before "
         "anything is written, and\nthe checkpoint is replaced last: after a crash the "
         "log has the old state or the new\none. Afterwards, have witnesses cosign.",
         example="curtilage release log add public/log --key log.pem manifest.json",
