@@ -79,7 +79,7 @@ def test_help_teaches(
     assert ended.value.code == 0
     shown = capsys.readouterr().out
     assert "example" in shown
-    assert "0 done, 1 refused by policy, 2 wrong use, 3 could not" in shown
+    assert "0 done, 1 refused by policy, 2 usage error, 3 could not" in shown
 
 
 def test_the_document_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,12 +49,16 @@ def test_emulated_evidence_is_never_called_attested(evidence: str) -> None:
 
 
 def test_the_local_model_has_no_evidence() -> None:
-    assert _line(Answerer.LOCAL, None).startswith("[answered locally, by the local model;")
+    assert _line(Answerer.LOCAL, None).startswith(
+        "[answered locally, by the local model;"
+    )
 
 
 def test_that_another_was_asked_as_well_is_said() -> None:
     line = _line(Answerer.LOCAL, None, beside=True)
-    assert line.startswith("[answered locally, by the local model, and another tier was asked")
+    assert line.startswith(
+        "[answered locally, by the local model, and another tier was asked"
+    )
 
 
 def _stayed(reason: str, *uncertain: str) -> str:
@@ -106,7 +110,7 @@ def test_what_the_aim_makes_of_the_embedded_model_is_said() -> None:
     who, aim = demonstration_words(policy, router_for(policy, local))
     assert who == DEMONSTRATION
     assert aim == (
-        "it solves 3 of 100 ordinary questions; by the policy's aim about 4 of 100 "
+        "it solves 3 of 100 ordinary questions; under the policy's aim about 4 of 100 "
         "questions that may be sent are answered locally, the others by the enclave"
     )
     assert list(demonstration_words(policy, None)) == [DEMONSTRATION]

@@ -204,5 +204,7 @@ def test_the_embedded_model_is_said_to_be_for_demonstration(
     assert '"ready": true' in shown.out
     assert ("answered by the embedded DEMONSTRATION model" in shown.err) is embedded
     # Where nothing can be sent, nothing is said of what would be.
-    aim = "by the policy's aim about 4 of 100 questions that may be sent are answered"
+    aim = (
+        "under the policy's aim about 4 of 100 questions that may be sent are answered"
+    )
     assert (aim in shown.err) is (embedded and away)

@@ -33,7 +33,7 @@ def demonstration_words(policy: Policy, router: Router | None) -> Iterator[str]:
     found = None if router is None else reach(router, ordinary)
     if found is not None:
         yield (
-            f"it solves {100 * found.solved:.0f} of 100 ordinary questions; by the "
+            f"it solves {100 * found.solved:.0f} of 100 ordinary questions; under the "
             f"policy's aim about {100 * found.local:.0f} of 100 questions that may be "
             "sent are answered locally, the others by the enclave"
         )

@@ -27,7 +27,7 @@ TOLD_AFTER_S: Final = 2.0
 TOLD_EVERY_S: Final = 0.5
 LOGGED_EVERY_S: Final = 10.0
 EXIT_CODES: Final = (
-    "exit: 0 done, 1 refused by policy, 2 wrong use, 3 could not, 130 interrupted"
+    "exit: 0 done, 1 refused by policy, 2 usage error, 3 could not, 130 interrupted"
 )
 # Control characters except tab and line feed, lone surrogates, bidirectional controls
 # and invisible characters. Joiners are kept: scripts and emoji need them.

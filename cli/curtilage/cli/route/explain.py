@@ -246,7 +246,7 @@ def _standing(aim: Aim | None, routed: Routed) -> Iterator[str]:
     line = round(100 * standing.line)
     side = "below" if rank < line else "above"
     where = "on the line" if rank == line else f"{abs(rank - line)} {side} the line"
-    yield f"rank      {said}: {where}, which is at {line} by the policy's aim"
+    yield f"rank      {said}: {where}, which is at {line} under the policy's aim"
     yield f"          ({aim_in_words(aim)})"
 
 
@@ -291,7 +291,7 @@ def _expected(
 ) -> Iterator[str]:
     """Yield the estimate of a text."""
     if found is not None and found.source == "unread":
-        yield f"tokens    about {found.prompt_tokens} in the question"
+        yield f"tokens    about {found.prompt_tokens} asked"
         yield UNREAD
         return
     text, most = query.messages[0].content, query.settings.max_tokens
