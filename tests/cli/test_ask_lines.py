@@ -52,7 +52,7 @@ def answer_to(query: Query) -> Answer:
 
 
 class Asked:
-    """Answers what it is asked, or fails as it is told to for a text."""
+    """Answers, or fails as configured for a text."""
 
     def __init__(self, fails: dict[str, Exception] | None = None) -> None:
         self.fails = fails or {}

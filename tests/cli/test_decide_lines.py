@@ -157,14 +157,14 @@ def test_what_is_wrong_with_a_line_is_said_with_its_number(
     line: object, said: str
 ) -> None:
     raw = line if isinstance(line, bytes) else json.dumps(line).encode()
-    good, told = b'{"id": 0, "text": "hello"}', list[tuple[int, str]]()
+    good, result = b'{"id": 0, "text": "hello"}', list[tuple[int, str]]()
 
     def unread(number: int, problem: str) -> None:
-        told.append((number, problem))
+        result.append((number, problem))
 
     lines = [good] * BATCH_LINES + [raw, good]
     list(decide_lines(lines, POLICY, InProcess(), unread=unread))
-    ((number, problem),) = told
+    ((number, problem),) = result
     assert number == BATCH_LINES + 1
     assert said in problem
     assert CANARY not in problem

@@ -97,7 +97,7 @@ def test_an_answer_is_shown(
     assert cli.main(["queue", "show", TICKETS[0]]) == 3
     said = capsys.readouterr().err
     assert "curtilage: queued: " in said
-    # This process ends: nobody asks it again "by itself".
+    # This process ends, so it does not retry.
     assert "`curtilage queue drain`" in said
     assert f"at least every {MOST_PAUSE_S:.0f} s" in said
     assert f"`curtilage queue show {TICKETS[0]}`" in said

@@ -331,11 +331,11 @@ def test_ask_goes_on_with_a_file_of_questions(tmp_path: Path) -> None:
     questions.write_text("\n".join(map(json.dumps, lines)), "utf-8")
     command = ("ask", "--max-tokens", "4", "--jsonl", str(questions))
     assert run(*command).returncode == 2, "without --out"
-    for told in ("", "2 of 3 have a line already, 1 of them refused"):
+    for result in ("", "2 of 3 already have a line, 1 of them refused"):
         done = run(*command, "--out", str(answers))
         assert done.returncode == 3, done.stderr
         assert "without an answer (required_unmet: 1)" in done.stderr
-        assert told in done.stderr
+        assert result in done.stderr
         found = [json.loads(each) for each in answers.read_text().splitlines()]
         by_id = {each["id"]: each for each in found}
         assert by_id.keys() == {"a", 7}

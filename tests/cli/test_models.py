@@ -140,9 +140,9 @@ def test_what_was_measured_is_said_and_on_what(
         )
     ]
     assert cli.main(["models", "recommend", "--json", *task]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["measured"] == measured
-    assert [each["quality_permille"] for each in told["models"]] == [
+    result = json.loads(capsys.readouterr().out)
+    assert result["measured"] == measured
+    assert [each["quality_permille"] for each in result["models"]] == [
         each.quality_permille for each in catalogue.catalogue()
     ]
 
@@ -152,10 +152,11 @@ def test_an_accepted_licence_is_repeated_in_the_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.main(["models", "recommend", "--json", *ACCEPTED]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["best"] == RESEARCH
+    result = json.loads(capsys.readouterr().out)
+    assert result["best"] == RESEARCH
     assert (
-        told["commands"][0] == f"curtilage models pull {RESEARCH} {' '.join(ACCEPTED)}"
+        result["commands"][0]
+        == f"curtilage models pull {RESEARCH} {' '.join(ACCEPTED)}"
     )
 
 
@@ -164,9 +165,9 @@ def test_what_is_said_for_programs_has_every_reason(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.main(["models", "recommend", "--json", "--memory", "0.7"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["best"] == "qwen2.5-0.5b"
-    assert {each["name"]: each["against"] for each in told["models"]} == {
+    result = json.loads(capsys.readouterr().out)
+    assert result["best"] == "qwen2.5-0.5b"
+    assert {each["name"]: each["against"] for each in result["models"]} == {
         RESEARCH: ["memory", "licence qwen-research"],
         BEST: ["memory"],
         "qwen2.5-coder-1.5b": ["memory"],
@@ -187,7 +188,7 @@ def test_none_that_will_do_is_no_recommendation(
 
 
 class Hub:
-    """Stands for the way to the hub: asks for consent, and notes what is fetched."""
+    """A stand-in for the hub: asks for consent, and records what is fetched."""
 
     def __init__(self) -> None:
         self.fetched: list[PullRequest] = []
@@ -209,7 +210,7 @@ def offered(
     library: bool = True,
     shown: bool = True,
 ) -> Hub:
-    """Run ``models recommend``; ``typed``: by a person at a terminal, or by nobody."""
+    """Run ``models recommend``; ``typed``: a person's input; None: no terminal."""
     hub = Hub()
     monkeypatch.setattr(models, "pull", hub.pull)
     monkeypatch.setattr(models, "can_pull", returns(library))
@@ -262,7 +263,7 @@ def test_who_declines_the_offer_is_shown_the_commands(
         ("y\n", (), False, True),
         ("y\n", (), True, False),
     ],
-    ids=["nobody", "a program", "no library", "shown elsewhere"],
+    ids=["not interactive", "a program", "no library", "shown elsewhere"],
 )
 def test_nothing_is_offered_where_no_person_could_agree(
     monkeypatch: pytest.MonkeyPatch,
@@ -275,9 +276,9 @@ def test_nothing_is_offered_where_no_person_could_agree(
 ) -> None:
     hub = offered(monkeypatch, typed, *arguments, library=library, shown=shown)
     assert hub.fetched == []
-    told = capsys.readouterr()
-    assert f"curtilage models pull {BEST}" in told.out
-    assert "download it?" not in told.err
+    result = capsys.readouterr()
+    assert f"curtilage models pull {BEST}" in result.out
+    assert "download it?" not in result.err
 
 
 @pytest.mark.usefixtures("large")
@@ -386,7 +387,7 @@ def test_a_file_that_is_gone_is_listed_as_unknown(
         (["tiny", "{whole}", "--from", "{whole}", "--sha256", "{digest}"], "one FILE"),
         ([BEST, "{whole}"], "not 6a1a2eb6d15622bf"),
         ([BEST, "--from", "{whole}"], "not 1117320736"),
-        ([BEST, "{whole}", "--sha256", "{digest}"], "stands for sha256:6a1a2eb6d156"),
+        ([BEST, "{whole}", "--sha256", "{digest}"], "means sha256:6a1a2eb6d156"),
         (["default", "{whole}"], "that of the embedded model"),
         (["../tiny", "{whole}", "--sha256", "{digest}"], "a model's name is"),
         (["../tiny", "--from", "{whole}", "--sha256", "{digest}"], "a model's name is"),
@@ -447,7 +448,7 @@ def test_a_script_agrees_beforehand(
     assert {method for method, _, _ in hub.asked} == {"HEAD"}
     assert cli.main([*command, "--yes"]) == 0
     assert "unknown whether it is metered" in said(capsys)
-    # What is here needs nobody's consent.
+    # An installed model needs no consent.
     assert cli.main(command) == 0
 
 

@@ -1,4 +1,4 @@
-"""What commands can be told; and that to say so takes none of what they do."""
+"""The argument parser: its help imports nothing slow, its copied values are current."""
 
 import argparse
 import subprocess
@@ -50,7 +50,7 @@ except SystemExit:
 
 
 def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """Yield every parser that no other stands behind."""
+    """Yield every parser without subcommands."""
     below = [
         cast("Commands[argparse.ArgumentParser]", each).choices
         for each in parser._actions
@@ -66,10 +66,10 @@ def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]
 CALLED = [each.get_default("called") for each in leaves(build_parser())]
 
 
-@pytest.mark.parametrize("told", ["--version", "--help", "ask --help", "demo --help"])
-def test_help_imports_nothing_slow(told: str) -> None:
+@pytest.mark.parametrize("result", ["--version", "--help", "ask --help", "demo --help"])
+def test_help_imports_nothing_slow(result: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", LOADED, *told.split()],
+        [sys.executable, "-c", LOADED, *result.split()],
         capture_output=True,
         text=True,
         check=True,

@@ -1,4 +1,4 @@
-"""What a person is told of where an answer comes from."""
+"""The line that shows where an answer comes from."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import replace
@@ -79,11 +79,11 @@ def test_a_policy_that_is_not_in_force_is_called_so() -> None:
     [
         (
             FailureReason.NO_ENCLAVE_NAMED,
-            "no other tier can answer; it might have been sent, but the policy names no",
+            "it might have been sent, but the policy names no",
         ),
         (
             FailureReason.RELAY_UNREACHABLE,
-            "no other tier can answer; it might have been sent, but the relay cannot be",
+            "it might have been sent, but the relay cannot be",
         ),
         (None, "no other tier can answer just now]"),
     ],
@@ -155,10 +155,10 @@ async def test_ask_says_how_many_placeholders_are_left(
         yield finished
 
     await ask.show(AnswerStream(run, answer_id="id"), 256)
-    told = capsys.readouterr()
-    assert told.out == "MY_PERSON_1\n"
-    assert said in told.err
-    assert ("placeholder" in told.err) is (count > 0)
+    result = capsys.readouterr()
+    assert result.out == "MY_PERSON_1\n"
+    assert said in result.err
+    assert ("placeholder" in result.err) is (count > 0)
     answer = Answer(text="", provenance=PLACED, finished=finished)
     assert answer_object(answer)["unrestored"] == count
     assert answer_object(answer)["floor"] == "internal"

@@ -46,7 +46,7 @@ def test_without_words_standard_input_is_read(
 ) -> None:
     piped("Zoë\nhas HIV\n".encode(), monkeypatch)
     assert text_from(words) == "Zoë\nhas HIV"
-    assert capsys.readouterr().err == "", "nobody is there to be told"
+    assert capsys.readouterr().err == "", "no prompt without a terminal"
 
 
 @pytest.mark.parametrize("words", [[], ["-"], [""]], ids=["nothing", "dash", "empty"])

@@ -130,7 +130,7 @@ async def test_a_key_that_others_can_read_is_told_to_a_person(
     monkeypatch.setattr(assembling, "assemble", assemble)
     async with shared.session_from(loose):
         pass
-    told = capsys.readouterr().err
-    assert "chmod 600" in told
-    assert str(path) in told
-    assert "0123456789abcdef" not in told
+    result = capsys.readouterr().err
+    assert "chmod 600" in result
+    assert str(path) in result
+    assert "0123456789abcdef" not in result

@@ -345,7 +345,8 @@ async def test_a_person_is_told_who_reads_what() -> None:
     assert isinstance(shown, Outbound)
     first, second, turn, *_, last = outbound_lines(shown).split("\n")
     assert first == (
-        "[would be sent, as confidential, sealed for enclave; 1 sent only as pseudonyms]"
+        "[would be sent, as confidential, sealed for enclave; "
+        "1 sent only as pseudonyms]"
     )
     assert shown.release in second
     assert turn == "  user: Is ⟦PERSON_1⟧ older?"

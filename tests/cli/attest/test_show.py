@@ -138,9 +138,9 @@ def test_the_document_names_every_key_of_a_verdict(
     keys: dict[str, VerifiedKey],
 ) -> None:
     document = DOCUMENT.read_text("utf-8")
-    told = verdicts.key_object(keys["emulated-sev-snp"], at=NOW)
-    claims = cast("dict[str, object]", told["claims"])
-    for name in (*told, *claims, "bound_checked", "report_data", "nonce"):
+    result = verdicts.key_object(keys["emulated-sev-snp"], at=NOW)
+    claims = cast("dict[str, object]", result["claims"])
+    for name in (*result, *claims, "bound_checked", "report_data", "nonce"):
         assert f"`{name}`" in document, name
 
 
@@ -172,11 +172,15 @@ def test_show_draws_a_file(
     shown = capsys.readouterr().out
     assert "└─ SEV-VCEK" in shown
     assert main([*arguments, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["version"], told["kind"], told["accepted"]) == (1, "bundle", True)
-    assert re.fullmatch(r"[0-9a-f]{64}", told["claims"]["verdict"])
-    ends = {each["name"]: each["expires_at"] for each in told["expiries"]}
-    assert min(ends.values()) == told["expires_at"]
+    result = json.loads(capsys.readouterr().out)
+    assert (result["version"], result["kind"], result["accepted"]) == (
+        1,
+        "bundle",
+        True,
+    )
+    assert re.fullmatch(r"[0-9a-f]{64}", result["claims"]["verdict"])
+    ends = {each["name"]: each["expires_at"] for each in result["expiries"]}
+    assert min(ends.values()) == result["expires_at"]
 
 
 def test_of_a_pool_each_node_is_shown_by_itself(
@@ -194,8 +198,8 @@ def test_of_a_pool_each_node_is_shown_by_itself(
     assert "node b\n" in shown.out
     assert "REFUSED: malformed" in shown.err
     assert main([*arguments, "--json"]) == 1
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(each["node"], each["accepted"]) for each in told] == [
+    result = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(each["node"], each["accepted"]) for each in result] == [
         ("a", True),
         ("b", False),
     ]
@@ -206,12 +210,12 @@ def test_of_a_pool_each_node_is_shown_by_itself(
 def test_show_and_verify_say_the_same(
     bundle: str, policy: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told: list[object] = []
+    result: list[object] = []
     for command in ("show", "verify"):
         options = ["--bundle", bundle, "--policy", policy, "--at", AT, "--json"]
         assert main(["attest", command, *options]) == 0
-        told.append(json.loads(capsys.readouterr().out))
-    assert told[0] == told[1]
+        result.append(json.loads(capsys.readouterr().out))
+    assert result[0] == result[1]
 
 
 def test_what_is_refused_is_told_with_what_to_do(
@@ -220,10 +224,10 @@ def test_what_is_refused_is_told_with_what_to_do(
     late = f"{NOW + timedelta(days=2):%Y-%m-%dT%H:%M:%SZ}"
     options = ["--bundle", bundle, "--policy", policy, "--at", late]
     assert main(["attest", "show", *options]) == 1
-    told = capsys.readouterr()
-    assert "FAIL  key window" in told.out
-    assert "REFUSED: stale" in told.err
-    assert "older than the policy allows" in told.err
+    result = capsys.readouterr()
+    assert "FAIL  key window" in result.out
+    assert "REFUSED: stale" in result.err
+    assert "older than the policy allows" in result.err
     assert main(["attest", "show", *options, "--json"]) == 1
     refused = json.loads(capsys.readouterr().out)
     assert (refused["code"], refused["step"]) == ("stale", "key window")
@@ -240,6 +244,6 @@ def test_a_live_enclave_needs_a_relay_and_no_date(
 
 def test_a_refusal_object_has_every_key() -> None:
     refusal = RefusedError(RefusalCode.REVOKED, "by AMD", step="revocation list")
-    told = verdicts.refusal_object("evidence", refusal, at=NOW)
-    assert told["code"] == "revoked"
-    assert told["claims"] == {}
+    result = verdicts.refusal_object("evidence", refusal, at=NOW)
+    assert result["code"] == "revoked"
+    assert result["claims"] == {}

@@ -118,8 +118,8 @@ def test_verify_prints_every_step(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.usefixtures("folder")
 def test_verify_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "verify", "--json"]) == 0
-    told = json.loads(out_of(capsys))
-    assert (told["ok"], told["decisions"], told["signed"]) == (True, 12, 13)
+    result = json.loads(out_of(capsys))
+    assert (result["ok"], result["decisions"], result["signed"]) == (True, 12, 13)
 
 
 def test_verify_names_the_first_record_that_is_wrong(
@@ -129,8 +129,8 @@ def test_verify_names_the_first_record_that_is_wrong(
     assert main(["audit", "verify"]) == 1
     assert "step 4, numbers: record 5" in capsys.readouterr().err
     assert main(["audit", "verify", "--json"]) == 1
-    told = json.loads(out_of(capsys))
-    assert (told["ok"], told["step"], told["record"]) == (False, 4, 5)
+    result = json.loads(out_of(capsys))
+    assert (result["ok"], result["step"], result["record"]) == (False, 4, 5)
 
 
 def test_verify_where_there_is_no_log(
@@ -521,8 +521,8 @@ def test_export_of_a_span_holds_what_may_lie_in_it(
     out = tmp_path / "x.jsonl"
     export = ["audit", "export", "--dir", str(tmp_path / "log"), "--out", str(out)]
     assert main([*export, "--from", "2026-02-01", "--to", "2026-04-01"]) == 0
-    told = capsys.readouterr().err
-    assert told.startswith("2 records\n  1 of them by position alone")
+    result = capsys.readouterr().err
+    assert result.startswith("2 records\n  1 of them only by position")
     times = [json.loads(line)["time"][:7] for line in out.read_text().splitlines()]
     assert times == ["2026-06", "2026-03"]
 

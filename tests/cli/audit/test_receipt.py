@@ -105,7 +105,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+def receipt_shown(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
     printed: dict[str, list[dict[str, object]]] = json.loads(capsys.readouterr().out)
     (found,) = printed["receipts"]
     return found
@@ -115,7 +115,7 @@ def test_a_receipt_is_shown_with_its_verdict(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bench.run("--json") == 0
-    found = told(capsys)
+    found = receipt_shown(capsys)
     assert found["verdict"] == "a7aa7881891197ae"
     assert found["served_at"] == "2026-09-21T14:13:20Z"
     assert (found["question"], found["answer"], found["model"]) == (None, None, None)
@@ -129,7 +129,7 @@ def test_the_very_question_and_answer_are_proved(
     question = bench.write("question", QUERY.payload().content)
     answer = bench.write("answer", ANSWER)
     assert bench.run("--question", question, "--answer", answer, "--json") == 0
-    found = told(capsys)
+    found = receipt_shown(capsys)
     assert (found["question"], found["answer"]) == (True, True)
 
 
@@ -146,7 +146,7 @@ def test_a_question_as_the_application_wrote_it_is_the_same_one(
     }
     question = bench.write("question", json.dumps(written, indent=2).encode())
     assert bench.run("--question", question, "--json") == 0
-    assert told(capsys)["question"] is True
+    assert receipt_shown(capsys)["question"] is True
 
 
 @pytest.mark.parametrize("option", ["--question", "--answer"])
@@ -156,15 +156,15 @@ def test_another_question_or_answer_is_not(
 ) -> None:
     path = bench.write("other", data)
     assert bench.run(option, path, "--json") == 1
-    assert told(capsys)[option.removeprefix("--")] is False
+    assert receipt_shown(capsys)[option.removeprefix("--")] is False
 
 
 def test_a_question_whose_names_were_replaced_may_be_the_same_one(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bench.run("--question", bench.write("asked", b"canary-7c1e")) == 1
-    told = capsys.readouterr().out
-    assert "or it was sent with names or a seed replaced: give it as" in told
+    result = capsys.readouterr().out
+    assert "or it was sent with names or a seed replaced: give it as" in result
 
 
 def test_another_organisations_key_proves_nothing(
@@ -174,7 +174,7 @@ def test_another_organisations_key_proves_nothing(
     key.write_text("cd" * 32 + "\n", "ascii")
     question = bench.write("question", QUERY.payload().content)
     assert bench.run("--question", question, "--json") == 1
-    assert told(capsys)["question"] is False
+    assert receipt_shown(capsys)["question"] is False
 
 
 def test_a_receipt_by_another_key_is_none(

@@ -157,9 +157,9 @@ def test_print_changes_no_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert ran(*arguments, capsys=capsys)[0] == 0
     status, shown = ran(*arguments, "--json", capsys=capsys)
     assert status == 0
-    told = json.loads(shown)
-    assert (told["approved"], told["written"]) == (True, False)
-    assert told["entry"]["sha256"] == digest(PROMPT)
+    result = json.loads(shown)
+    assert (result["approved"], result["written"]) == (True, False)
+    assert result["entry"]["sha256"] == digest(PROMPT)
     assert Path("mine.yaml").read_text("utf-8") == POLICY
 
 

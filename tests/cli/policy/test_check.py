@@ -343,10 +343,10 @@ def in_force(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("arguments", USERS.values(), ids=USERS)
-@pytest.mark.parametrize(("text", "told"), UNUSABLE.values(), ids=UNUSABLE)
+@pytest.mark.parametrize(("text", "result"), UNUSABLE.values(), ids=UNUSABLE)
 def test_a_policy_that_cannot_be_used_is_refused_by_all_who_would(
     text: str,
-    told: str,
+    result: str,
     arguments: tuple[str, ...],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -356,20 +356,20 @@ def test_a_policy_that_cannot_be_used_is_refused_by_all_who_would(
     before = set(Path().iterdir())
     assert cli.main(arguments) == 2
     captured = capsys.readouterr()
-    assert told in captured.err
+    assert result in captured.err
     assert captured.err.startswith(("own.yaml: line ", "curtilage: own.yaml: line "))
     assert captured.out == ""
     assert set(Path().iterdir()) == before, "nothing signed, nothing reported"
 
 
-@pytest.mark.parametrize(("text", "told"), UNUSABLE.values(), ids=UNUSABLE)
+@pytest.mark.parametrize(("text", "result"), UNUSABLE.values(), ids=UNUSABLE)
 def test_a_library_refuses_what_cannot_be_used(
-    text: str, told: str, monkeypatch: pytest.MonkeyPatch
+    text: str, result: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_force(text, monkeypatch)
     with pytest.raises(PolicyError) as refused:
         Client(policy="own.yaml")
-    assert told in str(refused.value)
+    assert result in str(refused.value)
 
 
 def test_evidence_is_verified_without_the_names_model(

@@ -246,8 +246,8 @@ def test_diff_names_lines_routes_and_rules_and_no_text(
     arguments = ("diff", "mine.yaml", "stricter.yaml", "--corpus", "corpus.jsonl")
     status, shown = ran(*arguments, capsys=capsys)
     assert status == 3, "not all was compared"
-    *told, unread = shown.splitlines()
-    assert told[2:] == [
+    *result, unread = shown.splitlines()
+    assert result[2:] == [
         "  q1: enclave (default) -> block (mark)",
         "1 of 3 queries change route (1 unreadable)",
         "       1  enclave -> block",
@@ -343,8 +343,8 @@ def test_an_examination_tells_how_far_it_is(
     detectors = Words()
     assert len(list(examine.inspect_all(detectors, queries))) == 70
     over = "\r\x1b[K"
-    told = f"{over}64 of 70 queries{over}70 of 70 queries\n"
-    assert capsys.readouterr().err == told
+    result = f"{over}64 of 70 queries{over}70 of 70 queries\n"
+    assert capsys.readouterr().err == result
 
 
 # --- report -------------------------------------------------------------------
@@ -434,9 +434,9 @@ def test_diff_says_the_same_in_json(
         Path(f"{name}.yaml").write_text(POLICY + section, "utf-8")
     arguments = ("diff", f"{old}.yaml", f"{new}.yaml", "--corpus", "corpus.jsonl")
     _, shown = ran(*arguments, capsys=capsys)
-    _, told = ran(*arguments, "--json", capsys=capsys)
+    _, result = ran(*arguments, "--json", capsys=capsys)
     lines = shown.splitlines()
-    *said, unread = told.splitlines()
+    *said, unread = result.splitlines()
     assert lines.pop() == unread
     assert list(diff_in_words(json.loads("".join(said)))) == lines
 

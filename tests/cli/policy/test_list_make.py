@@ -61,8 +61,11 @@ def test_what_it_prints_is_what_the_policy_needs(
     (detector,) = policy.detectors
     assert (detector.kind, detector.data_class) == ("edm", "org.edm.patients")
     assert cli.main(["policy", "check", "own.yaml"]) == 0
-    told = capsys.readouterr().out
-    assert "list      patients: 4 values; 3 surname with born, known by keyed" in told
+    result = capsys.readouterr().out
+    assert (
+        "list      patients: 4 values; 3 surname with born, known only by keyed"
+        in result
+    )
     content = Path("patients.exact").read_bytes()
     assert Path("patients.exact").stat().st_mode & 0o777 == 0o600
     for value in VALUES:
@@ -199,8 +202,8 @@ def test_a_list_of_ordinary_words_is_not_usable(
         "detectors:\n- {id: a, kind: edm, class: org.edm.a, base_score: 9, "
         f'file: words, salt: "{bytes(16).hex()}"}}\n'
     )
-    beside = "In the policy, next to that file:\n"
-    Path("own.yaml").write_text(policy_of(beside + entry), "utf-8")
+    header = "In the policy, next to that file:\n"
+    Path("own.yaml").write_text(policy_of(header + entry), "utf-8")
     with pytest.raises(PolicyError, match="hardly a query could leave") as refused:
         read_usable_policy("own.yaml")
     assert "patient" not in str(refused.value)

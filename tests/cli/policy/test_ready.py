@@ -132,8 +132,8 @@ def explained(
     typed(question, monkeypatch)
     capsys.readouterr()
     assert cli.main(["route", "explain", "--json", "--policy", str(path), "-"]) == 0
-    told: dict[str, object] = json.loads(capsys.readouterr().out)
-    return told
+    result: dict[str, object] = json.loads(capsys.readouterr().out)
+    return result
 
 
 def typed(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,17 +199,17 @@ def test_questions_are_routed_as_the_comment_says(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for wanted, question in promises(path):
-        told = explained(path, question, model, monkeypatch, capsys)
+        result = explained(path, question, model, monkeypatch, capsys)
         if wanted == DRAFT:
-            assert told["route"] == Route.ENCLAVE.value, question
+            assert result["route"] == Route.ENCLAVE.value, question
         elif wanted == ASKS:
-            assert told["route"] == Route.DEIDENTIFY.value, question
-            assert told["consent"] is True, question
+            assert result["route"] == Route.DEIDENTIFY.value, question
+            assert result["consent"] is True, question
         else:
-            assert told["choice"] == wanted, question
-            assert told["consent"] is False, question
-        assert told["observing"] is (path.stem == "observe")
-        assert told["demonstration"] is False
+            assert result["choice"] == wanted, question
+            assert result["consent"] is False, question
+        assert result["observing"] is (path.stem == "observe")
+        assert result["demonstration"] is False
 
 
 @ready
@@ -218,10 +218,10 @@ def test_with_the_embedded_model_what_may_be_sent_is_sent(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for wanted, question in promises(path):
-        told = explained(path, question, DEFAULT_NAME, monkeypatch, capsys)
-        assert told["demonstration"] is True
-        stays = told["route"] != Route.ENCLAVE.value or wanted == "server"
-        assert (told["choice"] != "enclave") is stays, question
+        result = explained(path, question, DEFAULT_NAME, monkeypatch, capsys)
+        assert result["demonstration"] is True
+        stays = result["route"] != Route.ENCLAVE.value or wanted == "server"
+        assert (result["choice"] != "enclave") is stays, question
 
 
 @ready

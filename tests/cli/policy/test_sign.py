@@ -95,9 +95,9 @@ def test_verify_says_until_when_and_warns_before(
         assert status == 0
         assert valid in shown.splitlines()
         assert ("warning: the policy's signature ends in 12 days" in shown) is warned
-        told = json.loads(ran(*verify, "--json", capsys=capsys)[1])
+        result = json.loads(ran(*verify, "--json", capsys=capsys)[1])
         until = valid.rpartition(" to ")[2].replace(" ", "T")
-        assert told["valid_until"] == until
+        assert result["valid_until"] == until
 
 
 @pytest.mark.parametrize(

@@ -507,17 +507,17 @@ def test_progress_is_told_after_two_seconds_on_a_terminal(
     Progress().leaves(1, 10)
     assert capsys.readouterr().err == "", "not a terminal"
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    told = Progress()
-    told.leaves(1, 10)
+    progress = Progress()
+    progress.leaves(1, 10)
     now += 1.9
-    told.leaves(2, 10)
+    progress.leaves(2, 10)
     assert capsys.readouterr().err == ""
     now += 0.2
-    told.leaves(3, 10)
-    told.leaves(4, 10)
+    progress.leaves(3, 10)
+    progress.leaves(4, 10)
     now += 0.6
-    told.hashed("model", 3 << 20, 9 << 20)
-    told.leaves(10, 10)
+    progress.hashed("model", 3 << 20, 9 << 20)
+    progress.leaves(10, 10)
     err = capsys.readouterr().err
     over = "\r\x1b[K"
     assert err == (

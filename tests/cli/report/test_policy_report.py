@@ -240,10 +240,10 @@ def test_a_curve_is_one_file_without_outside_resources() -> None:
     assert root.tag.endswith("svg")
     assert [each.text for each in root.iter() if each.tag.endswith("}title")] == [
         "A & B",
-        "<name> 10: recall 90.0%, may leave 10.0%",
-        "<name> 50: recall 90.0%, may leave 50.0%",
-        "all 10: recall 90.0%, may leave 10.0%",
-        "all 50: recall 90.0%, may leave 50.0%",
+        "<name> 10: recall 90.0%, may be sent 10.0%",
+        "<name> 50: recall 90.0%, may be sent 50.0%",
+        "all 10: recall 90.0%, may be sent 10.0%",
+        "all 50: recall 90.0%, may be sent 50.0%",
     ]
     assert "href" not in text
     assert re.findall(r"https?://[^\"]+", text) == ["http://www.w3.org/2000/svg"]
@@ -469,9 +469,9 @@ def setting(html: str, name: str) -> str:
     return checked(html.partition(f"<dt>{name}</dt>")[2].partition("</dd>")[0]).text
 
 
-def test_topics_are_told_as_the_rules_decide() -> None:
+def test_topics_are_described_as_the_rules_decide() -> None:
     said = setting(page(profile("clinic")), "Topics")
-    assert said == "Talk of a sensitive topic that concerns nobody may leave."
+    assert said == "Talk of a sensitive topic without a person may be sent."
     own = load_policy(
         "version: 1\n"
         "default: {decision: enclave, require: [all_detectors_ok, language_covered, "
@@ -481,8 +481,8 @@ def test_topics_are_told_as_the_rules_decide() -> None:
         '- {id: talk, when: "topic.health | topic.special", then: local}\n'
     )
     assert setting(page(own), "Topics") == (
-        "Where it concerns nobody, talk of health, a special category stays here; "
-        "talk of personal finance, a personnel matter, a legal matter may leave."
+        "Without a person, talk of health, a special category is kept local; "
+        "talk of personal finance, a personnel matter, a legal matter may be sent."
     )
 
 
@@ -516,10 +516,12 @@ def test_what_is_said_of_a_class_is_what_is_decided(name: str) -> None:
 def test_each_class_of_an_item_has_a_line_of_its_own() -> None:
     html = page(profile("clinic"))
     lines = re.findall(r"<li>(.*?)</li>", html, re.DOTALL)
-    told = [plain(each) for each in lines]
-    assert "a credit score may leave with other data, kept by personal-finance" in told
-    assert "an income, talk of personal finance may leave with other data, " in (
-        " ".join(told)
+    result = [plain(each) for each in lines]
+    assert (
+        "a credit score may be sent with other data, kept by personal-finance" in result
+    )
+    assert "an income, talk of personal finance may be sent with other data, " in (
+        " ".join(result)
     )
     assert all(each.count('class="route') <= 1 for each in lines)
 
@@ -532,23 +534,22 @@ def test_rules_alike_are_one_row_with_both_reasons() -> None:
         "- {id: two, when: health.lab, then: local, reason: Second.}\n"
         "- {id: three, when: 'health.{lab,mrn}', then: deidentify, reason: Third.}\n"
     )
-    told = [each for each in rows(page(policy)) if "laboratory" in each]
-    assert len(told) == 2
-    assert "stays here Second. First. Rule two" in told[0]
+    result = [each for each in rows(page(policy)) if "laboratory" in each]
+    assert len(result) == 2
+    assert "is kept local Second. First. Rule two" in result[0]
     assert (
-        "Rule one , of the policy itself, which alone asks for less: leaves" in told[0]
+        "Rule one , of the policy itself, which alone is less private: is sent"
+        in result[0]
     )
-    assert (
-        "Of its words, a laboratory value: decided more privately already." in told[1]
-    )
+    assert "Already decided more privately: a laboratory value." in result[1]
 
 
-def test_the_first_thing_told_is_what_leaves_who_said_so_and_until_when() -> None:
-    told = page(profile("clinic")).partition('<div class="tiles">')[2]
-    text = plain(told.partition("<dl>")[0])
-    assert text.startswith("Never leaves keys and passwords; card numbers; ")
-    assert "May leave nothing: no enclave is named" in text
-    assert "Approved by nobody that was checked" in text
+def test_the_page_begins_with_what_is_sent_who_approved_it_and_until_when() -> None:
+    result = page(profile("clinic")).partition('<div class="tiles">')[2]
+    text = plain(result.partition("<dl>")[0])
+    assert text.startswith("Never sent keys and passwords; card numbers; ")
+    assert "May be sent nothing: no enclave is named" in text
+    assert "Approved by not checked" in text
     assert "Valid until not known" in text
 
 
@@ -565,7 +566,7 @@ def test_what_should_be_low_is_charted_apart() -> None:
         figure("identifying.two", 0.002, sense="<=", target=0.01, stock=None),
     ]
     text = checked(page(measured=evaluation(figures=figures))).text
-    assert text.count("Queries that identify somebody and are noticed: of these") == 3
+    assert text.count("Identifying queries detected: of these") == 3
     assert "plain Presidio, on the same data" not in text
 
 

@@ -74,7 +74,7 @@ def _signature(config: ClientConfig, now: datetime) -> tuple[str, str, str]:
         sentence = (
             f"Not current, so nothing may be sent: {problem} (required: key {signer})"
         )
-        return sentence, "not approved", "not in force"
+        return sentence, "no one", "not in force"
     # The signature was just verified, so its expiry is authentic.
     end = datetime.fromtimestamp(parse_signature(currency.signature).not_after, UTC)
     return (
