@@ -26,7 +26,7 @@ MEANINGS: Final[Mapping[Code, tuple[str, str]]] = {
         "Check that it is the right file.",
     ),
     Code.UNSUPPORTED_VERSION: (
-        "This version of the format is not accepted, or no longer.",
+        "This version of the format is not, or no longer, accepted.",
         "Update this program, or the enclave.",
     ),
     Code.UNSUPPORTED_ALGORITHM: (

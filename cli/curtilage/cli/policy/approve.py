@@ -37,7 +37,7 @@ KEPT: Final = (
 PERSONAL: Final = (
     "not approved: it identifies a person (identifier.direct), and would be sent with "
     "every question; remove that, or pass --with-people if the enclave's operator may "
-    "know of them"
+    "know of this person"
 )
 _KEY: Final = re.compile(r"^approved:[ \t]*(?:#.*)?\n", re.MULTILINE)
 _INDENT: Final = re.compile(r"(?:[ \t]*(?:#.*)?\n)*( *)- ")
@@ -148,7 +148,7 @@ def _line(entry: Approval, indent: str = "") -> str:
 
 
 def _write(path: Path, policy: Policy, entry: Approval) -> Policy:
-    """Add an entry to a policy's file, without other changes; return the new text.
+    """Add an entry to a policy's file, without other changes; return the new policy.
 
     Raises:
         ConfigError: the file has a form that does not allow it.

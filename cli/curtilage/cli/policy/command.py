@@ -80,7 +80,7 @@ def run_list(arguments: argparse.Namespace) -> int:
 
 
 def summary(policy: Policy, source: str) -> str:
-    """Yield a short description of a policy."""
+    """Return a short description of a policy."""
     return "\n".join(_summary(policy, source))
 
 

@@ -100,7 +100,7 @@ def _read(
     together: Sequence[Choice],
     salt: bytes,
 ) -> "_Made":
-    """Yield the table's rows."""
+    """Read the table row by row."""
     if len(arguments.delimiter) != 1:
         raise UsageError("--delimiter must be one character")
     with ExitStack() as closing:

@@ -210,9 +210,9 @@ def _add_log(commands: "Commands[argparse.ArgumentParser]") -> None:
         summary="log manifests",
         text="Add manifests to a log and sign its new state. A manifest that is "
         "already there keeps\nits index. Every file is compared with the checkpoint "
-        "before "
-        "anything is written, and\nthe checkpoint is replaced last: after a crash the "
-        "log has the old state or the new\none. Afterwards, have witnesses cosign.",
+        "before anything is written,\nand the checkpoint is replaced last: after a "
+        "crash the log has the old state or the new\none. Afterwards, have witnesses "
+        "cosign.",
         example="curtilage release log add public/log --key log.pem manifest.json",
     )
     adding.add_argument("folder", help="the log")

@@ -115,7 +115,7 @@ _OTHER: Final = {
     "topic.finance": "talk of personal finance",
     "topic.legal": "talk of a legal matter",
     "topic.hr": "talk of a personnel matter",
-    "marker.first_person": "words for a person, such as “my”, “our patient”, “bed 12”",
+    "marker.first_person": "a reference to a person: “my”, “our patient”, “bed 12”",
     "marker.addressee": "the word “you”",
     "marker.case": "an unnamed case, such as “a 55-year-old man”",
     "uncertain.number_run": "a long unexplained run of digits",

@@ -155,9 +155,8 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
         summary="show each tier's share, times and failures",
         text="Show the figures of each tier in a trace: its share of the queries, "
         "times to the first\ntext, speed, cost, why it answered in another's place, "
-        "and "
-        "ratings of its answers.\nTimes are classes: '300 ms' means between 200 and "
-        "300.",
+        "and ratings of its answers.\nTimes are classes: '300 ms' means between 200 "
+        "and 300.",
         example="curtilage route stats\ncurtilage route stats --trace ward.jsonl",
     )
     _add_trace(stats)
