@@ -1,4 +1,4 @@
-"""What ``ask`` says of an answer, and while nothing of one can be shown."""
+"""Output of ``ask``: the answer, and progress before it."""
 
 import math
 
@@ -28,7 +28,7 @@ DEMONSTRATION = "answered locally, by the embedded DEMONSTRATION model"
 
 @pytest.mark.parametrize("phase", Phase)
 def test_whatever_is_waited_for_has_words(phase: Phase) -> None:
-    """Else an answer that is only late would end the program."""
+    """Otherwise an answer that is only late would end the program."""
     assert WAITING[phase]
 
 

@@ -149,14 +149,14 @@ def test_blank_lines_are_no_questions() -> None:
         ({"id": 1, "text": CANARY, "floor": CANARY}, "floor"),
     ],
 )
-def test_a_line_that_is_none_is_told_with_its_number(line: object, said: str) -> None:
+def test_an_invalid_line_is_reported_with_its_number(line: object, said: str) -> None:
     with pytest.raises(UsageError, match=r"^line 2: ") as refused:
         read({"id": 9, "text": "fine"}, line)
     assert said in str(refused.value)
     assert CANARY not in str(refused.value)
 
 
-def test_an_id_stands_once() -> None:
+def test_an_id_is_unique() -> None:
     with pytest.raises(UsageError, match="line 4: line 1 has the same id"):
         read(*THREE, THREE[0])
 
@@ -221,7 +221,7 @@ async def test_what_has_no_answer_is_asked_again_and_nothing_else(
     assert written(tmp_path / "out").keys() == {1, 2, 3}
 
 
-async def test_whoever_was_killed_in_a_line_has_not_written_it(tmp_path: Path) -> None:
+async def test_a_process_killed_in_a_line_has_not_written_it(tmp_path: Path) -> None:
     path = tmp_path / "out"
     await asked(path, read(*THREE[:2]), Asked(), parallel=1)
     whole = path.read_bytes()

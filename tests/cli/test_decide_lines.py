@@ -20,7 +20,7 @@ CANARY = "zq7canary4711"
 
 
 class InProcess:
-    """The detectors without a process of their own."""
+    """The detectors in this process."""
 
     def __init__(self) -> None:
         self.batches: list[int] = []
@@ -89,7 +89,7 @@ def test_messages_are_inspected_with_their_names() -> None:
 
 
 def test_a_line_of_ours_is_no_part_of_an_answer() -> None:
-    """What is decided on is what would be asked: see ``openai_chat``."""
+    """The decision is about the query that would be asked: see ``openai_chat``."""
     turn = {"role": "assistant", "content": "[read 2 of 9 tokens]\n\nYes."}
     line = json.dumps({"messages": [turn]}).encode()
     ((_, query),) = bulk.read_lines([line])
@@ -126,7 +126,7 @@ BAD: list[tuple[object, object]] = [
 
 
 @pytest.mark.parametrize(("line", "line_id"), BAD)
-def test_a_bad_line_stays_home(line: object, line_id: object) -> None:
+def test_an_invalid_line_is_kept_local(line: object, line_id: object) -> None:
     assert decided(line) == [
         {
             "id": line_id,

@@ -36,7 +36,7 @@ def policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def store(policy: Path, state_home: Path) -> DeferredStore:
-    """Two questions wait in it."""
+    """The queue with two questions."""
     plan = QueuePlan(store="file", key_file=str(policy.with_name("queue.key")))
     store = queue_store(plan, state_home / "curtilage")
     now_ms = time.time_ns() // 1_000_000
@@ -83,7 +83,7 @@ def test_the_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("policy")
-def test_nothing_waits_in_a_queue_that_nobody_used(
+def test_an_unused_queue_is_empty(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.main(["queue", "list"]) == 0

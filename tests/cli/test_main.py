@@ -484,7 +484,7 @@ def test_models_lists_and_verifies_the_embedded_one() -> None:
     assert embedded["sha256"] in verified.stdout
 
 
-def test_models_verify_tells_what_is_not_there() -> None:
+def test_models_verify_reports_missing_files() -> None:
     done = run("models", "verify", "nothing")
     assert done.returncode == 3
     assert "nothing" in done.stderr
@@ -492,7 +492,7 @@ def test_models_verify_tells_what_is_not_there() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no walls there")
 @pytest.mark.parametrize("command", sorted(cli.OFFLINE))
-def test_a_command_that_needs_nobody_reaches_nobody(command: str) -> None:
+def test_an_offline_command_has_no_network(command: str) -> None:
     # The program as it is, but for the one command, which tries the native call.
     code = (
         "import ctypes, sys\n"

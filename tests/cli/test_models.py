@@ -1,4 +1,4 @@
-"""``curtilage models``: what it says, asks and refuses."""
+"""``curtilage models``: output, questions and refusals."""
 
 import io
 import json
@@ -25,7 +25,7 @@ ACCEPTED = ("--accept-licence", "qwen-research")
 
 
 class Terminal(io.StringIO):
-    """A person at a terminal, who types this."""
+    """A terminal at which a person types this."""
 
     @override
     def isatty(self) -> bool:
@@ -470,7 +470,7 @@ def test_any_other_word_fetches_nothing(
     assert "GET" not in {method for method, _, _ in hub.asked}
 
 
-def test_a_known_models_size_memory_and_network_are_told_before_anything_is_sent(
+def test_a_known_models_size_memory_and_network_are_shown_before_anything_is_sent(
     hub: FakeHub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(machine, "is_metered", returns(value=True))

@@ -81,7 +81,7 @@ def test_help_imports_nothing_slow(result: str) -> None:
 
 @pytest.mark.parametrize("module", ["explain", "decide", "policy.approve"])
 def test_what_only_looks_loads_nothing_that_asks(module: str) -> None:
-    """To load what asks takes longer than to look at a text."""
+    """Importing the tiers takes longer than inspecting a text."""
     program = f"import sys, curtilage.cli.{module}\nprint(*sys.modules, sep='\\n')"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

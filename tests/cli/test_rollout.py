@@ -164,7 +164,7 @@ def test_grades_of_many_devices_are_compared(
     assert f"graded     {model_tag(home.new.sha256)}: 60 of 80 good (64.1 % to" in said
 
 
-def test_an_alarm_is_told(
+def test_an_alarm_is_shown(
     home: FollowedRollout, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert take(home, run, 1) == 0

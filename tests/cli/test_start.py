@@ -1,4 +1,4 @@
-"""What a person is warned of when a command starts."""
+"""Warnings at the start of a command."""
 
 import asyncio
 from collections.abc import AsyncGenerator

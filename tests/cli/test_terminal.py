@@ -52,7 +52,7 @@ def controls() -> frozenset[str]:
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> Generator[Shown]:
-    """Return what a terminal is sent while something is written."""
+    """Return the bytes that a terminal receives."""
     reader, writer = pty.openpty()
     with os.fdopen(writer, "w", encoding="utf-8", newline="") as stream:
 

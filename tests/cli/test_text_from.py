@@ -20,7 +20,7 @@ def piped(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch) -> Generator[Typed]:
-    """Return what is read while somebody types at a terminal."""
+    """Return the text read while a person types at a terminal."""
     keyboard, terminal = pty.openpty()
     with os.fdopen(terminal, "r") as stream:
 

@@ -38,7 +38,7 @@ PROCESS: Final[Table] = {
     "cli/test_main.py": (),
     "cli/test_models.py": (
         "test_a_known_model_without_room_is_not_fetched",
-        "test_a_known_models_size_memory_and_network_are_told_before_anything_is_sent",
+        "test_a_known_models_size_memory_and_network_are_shown_before_anything_is_sent",
         "test_a_person_who_agrees_gets_it",
         "test_a_script_agrees_beforehand",
         "test_any_other_word_fetches_nothing",

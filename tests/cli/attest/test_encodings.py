@@ -1,4 +1,4 @@
-"""The accepted forms of a file, and the refusal of every other."""
+"""The accepted encodings of a file, and the refusal of all others."""
 
 import base64
 import json

@@ -89,7 +89,7 @@ def policy_for(
 
 
 def files_of(evidence: CpuEvidence) -> dict[str, bytes]:
-    """Write evidence as tools do, each part in another way."""
+    """Write evidence like common tools, each part in a different form."""
     if isinstance(evidence, SnpEvidence):
         chain = pem(evidence.ark, evidence.ask) if evidence.ark else pem(evidence.ask)
         return {
@@ -462,7 +462,7 @@ def test_a_file_that_is_nothing_of_this_kind_is_refused(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A root given where none is read would look as if it had been compared."""
+    """An ignored root would look as if it had been verified."""
     bench = Bench(machines["nitro"], tmp_path)
     files = files_of(bench.machine.evidence(DATA, now=NOW))
     assert bench.run(files) == 0

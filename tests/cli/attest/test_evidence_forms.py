@@ -1,4 +1,4 @@
-"""Evidence in the forms of particular tools and services, all of it emulated."""
+"""Emulated evidence in the formats of particular tools and services."""
 
 import json
 import struct
@@ -166,7 +166,7 @@ NO_REPORT: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("wrong", NO_REPORT)
 def test_a_report_in_something_else_is_not_found(wrong: str, snp: SnpEvidence) -> None:
-    """What is handed on is no report, and the verifier refuses it."""
+    """The result is not a report, and the verifier refuses it."""
     handed = snp_from(evidence=NO_REPORT[wrong](snp.report)).report
     with pytest.raises(RefusedError):
         parse_report(handed)

@@ -1,4 +1,4 @@
-"""Files that are made to hurt: no traceback, no endless work, no wrong code."""
+"""Hostile files: no traceback, no endless work, no wrong code."""
 
 import json
 import os
@@ -79,7 +79,7 @@ def test_no_file_takes_much_memory(name: str) -> None:
 
 
 def test_after_the_last_certificate_that_counts_nothing_is_read() -> None:
-    """The 18th object is broken; that there are 17 is known before."""
+    """The 18th object is broken, but 17 are already too many."""
     seventeen = b"\x30\x00" * 17
     for tail in (b"", b"broken"):
         code = refused(partial(decode_certificates, seventeen + tail, "x"))
@@ -93,7 +93,7 @@ def test_after_the_last_certificate_that_counts_nothing_is_read() -> None:
 
 
 def grows(make: Callable[[int], bytes], call: Callable[[bytes], object]) -> float:
-    """How many times longer a file of eight times the size takes."""
+    """Return the factor in time for a file eight times as large."""
 
     def cost(size: int) -> float:
         data, least = make(size), 9.0
@@ -124,7 +124,7 @@ QUADRATIC: dict[str, tuple[Callable[[int], bytes], Callable[[bytes], object]]] =
 
 @pytest.mark.parametrize("name", QUADRATIC)
 def test_eight_times_the_file_is_not_sixty_times_the_work(name: str) -> None:
-    """Quadratic would be 64; a busy machine has to err by far to reach 30."""
+    """Quadratic would be 64; even a busy machine stays far below 30."""
     assert grows(*QUADRATIC[name]) < 30
 
 

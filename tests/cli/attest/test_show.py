@@ -1,4 +1,4 @@
-"""Who vouches for what, as a person reads it and as a program does."""
+"""Who vouches for what, as text and as JSON."""
 
 import json
 import re
@@ -52,7 +52,7 @@ def test_every_line_fits_a_terminal(keys: dict[str, VerifiedKey], kind: str) -> 
 
 
 @pytest.mark.parametrize("kind", ["emulated-sev-snp", *KINDS])
-def test_every_link_stands_in_the_tree_once(
+def test_every_link_is_in_the_tree_once(
     keys: dict[str, VerifiedKey], kind: str
 ) -> None:
     key = keys[kind]
@@ -218,7 +218,7 @@ def test_show_and_verify_say_the_same(
     assert result[0] == result[1]
 
 
-def test_what_is_refused_is_told_with_what_to_do(
+def test_a_refusal_is_explained_with_what_to_do(
     bundle: str, policy: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     late = f"{NOW + timedelta(days=2):%Y-%m-%dT%H:%M:%SZ}"

@@ -25,7 +25,7 @@ def values(file: bytes) -> object:
 
 
 def serialized(pcrs: tuple[tuple[int, bytes], ...]) -> bytes:
-    """What tpm2-tools write: the structures as they lie in memory."""
+    """The output of tpm2-tools: the structures as dumped from memory."""
     mask = sum(1 << index for index, _ in pcrs).to_bytes(4, "little")
     selection = struct.pack("<I", 1) + struct.pack("<HB4sx", 0x0B, 3, mask)
     selection = selection.ljust(4 + 16 * 8, b"\0")

@@ -31,7 +31,7 @@ def left(number: int, *classes: str) -> AuditEntry:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A log of ten that stayed, one harmless that left, one about diabetes."""
+    """A log: ten queries kept local, a harmless one and one on diabetes sent."""
     path = tmp_path / "audit"
     monkeypatch.setenv("CURTILAGE_AUDIT", str(path))
     log = AuditLog(path, make=True, limits=AuditLimits(checkpoint_lines=4))
@@ -184,7 +184,7 @@ def test_prove_counts_nothing_where_there_is_nothing(
 
 
 @pytest.mark.usefixtures("folder")
-def test_prove_lists_what_it_finds_and_tells_it_apart(
+def test_prove_lists_and_classifies_what_it_finds(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["audit", "prove", "--class", "health", "--route", "enclave"]) == 1
@@ -430,7 +430,7 @@ def test_a_proof_has_its_keys_in_one_order(
 
 
 def at(path: Path, *times: str) -> None:
-    """Make a log of questions that left, about diabetes, at these times."""
+    """Make a log of questions about diabetes, sent at these times."""
     moments = [datetime.fromisoformat(each).replace(tzinfo=UTC) for each in times]
     now = moments[:1]
     log = AuditLog(path, make=True, clock=lambda: now[-1])
@@ -488,10 +488,10 @@ def test_where_the_clock_went_back_a_span_counts_by_position(
     assert "proofs of earlier versions" in capsys.readouterr().err
 
 
-def test_a_log_that_ends_in_the_future_is_told(
+def test_a_log_that_ends_in_the_future_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing behind it shows yet that the clock was ahead."""
+    """No later record shows yet that the clock was ahead."""
     at(tmp_path / "log", "2026-01-01", "2999-01-01")
     place = ["--dir", str(tmp_path / "log")]
     for command in (["audit", "verify"], HEALTH, [*HEALTH, "--to", "2998-01-01"]):
@@ -504,7 +504,7 @@ def test_a_log_that_ends_in_the_future_is_told(
 
 @pytest.mark.usefixtures("folder")
 def test_a_proof_says_nothing_of_a_clock_that_never_went_back(tmp_path: Path) -> None:
-    """So proofs of earlier versions still verify where they were right."""
+    """Correct proofs of earlier versions still verify."""
     out = tmp_path / "proof.json"
     assert main([*HEALTH, "--from", "2001-01-01", "--out", str(out)]) == 1
     assert "clock" not in json.loads(out.read_text("ascii"))

@@ -78,7 +78,7 @@ def receipted(secret: bytes, *, by: ReceiptKey = KEY) -> ReceiptEntry:
 
 
 class Bench:
-    """A log with one query that left, and its receipt."""
+    """A log with one query that was sent, and its receipt."""
 
     def __init__(self, folder: Path, *, by: ReceiptKey = KEY) -> None:
         self.folder = folder
@@ -185,7 +185,7 @@ def test_a_receipt_by_another_key_is_none(
 
 
 def forged(bench: Bench, *, attempt: int, record: bool) -> None:
-    """Write what needs no key: lines behind the last checkpoint."""
+    """Append lines after the last checkpoint, which needs no key."""
     path = bench.folder / "audit" / "000001.jsonl"
     written = path.read_bytes().split(b"\n")[:-1]
     mine = ReceiptKey(b"\7" * 32)

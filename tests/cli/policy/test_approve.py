@@ -136,7 +136,7 @@ def test_a_prompt_that_names_somebody_is_approved_only_if_that_is_meant(
     assert len(approved()) == 1
 
 
-def test_a_note_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_note_is_shown_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     note = "read\n  enclaves  any"
     ran("prompt.txt", "--policy", "mine.yaml", "--note", note, capsys=capsys)
     assert cli.main(["policy", "check", "mine.yaml"]) == 0

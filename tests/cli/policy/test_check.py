@@ -250,7 +250,7 @@ attestation:
         assert line in shown, line
 
 
-def test_a_model_that_cannot_be_read_is_told(
+def test_an_unreadable_model_is_reported(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
@@ -383,18 +383,18 @@ def test_evidence_is_verified_without_the_names_model(
     assert "ner" not in capsys.readouterr().out
 
 
-def test_check_tells_both_limits_of_time() -> None:
+def test_check_shows_both_time_limits() -> None:
     shown = summary(load_profile("default"), "default")
     assert "time      250 ms, and 400 ms for 1,000 characters, of a processor" in shown
     assert "30 s by the clock" in shown
 
 
-def test_check_tells_which_languages_may_leave() -> None:
+def test_check_shows_which_languages_may_be_sent() -> None:
     shown = summary(load_profile("clinic"), "clinic")
     assert "  languages en, de, es, fr, it, nl, pt; any other stays home\n" in shown
 
 
-def test_check_tells_who_may_answer() -> None:
+def test_check_shows_who_may_answer() -> None:
     shown = summary(load_profile("default"), "default")
     assert "  tier      local: the local model, in this process; 0.05 US$" in shown
     assert "  class     restricted: local\n" in shown

@@ -77,7 +77,7 @@ def ran(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
 # --- explain ------------------------------------------------------------------
 
 
-def test_explain_tells_the_smallest_change_and_no_text(
+def test_explain_shows_the_smallest_change_and_no_text(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     arguments = ("--policy", "mine.yaml", CANARY, "token")
@@ -138,7 +138,7 @@ def test_cases_that_hold(capsys: pytest.CaptureFixture[str]) -> None:
     assert (status, shown) == (0, "3 cases, 0 failed: stricter.yaml\n")
 
 
-def test_a_case_that_fails_is_told_with_its_rule_and_without_its_text(
+def test_a_failed_case_is_reported_with_its_rule_and_without_its_text(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     wrong = CASES + (
@@ -158,7 +158,9 @@ def test_a_case_that_fails_is_told_with_its_rule_and_without_its_text(
     )
 
 
-def test_a_known_miss_is_told_once_it_holds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_known_miss_is_reported_once_it_passes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     missed = CASES + (
         "known_misses:\n"
         "- {id: still, text: t0ken, route: local}\n"
@@ -334,7 +336,7 @@ def test_an_examination_is_patient_and_looks_at_everything() -> None:
     assert policy.document.scan == "early_exit"
 
 
-def test_an_examination_tells_how_far_it_is(
+def test_an_examination_shows_progress(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(terminal, "TOLD_AFTER_S", -1.0)
@@ -360,7 +362,7 @@ def test_report_writes_one_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Not checked: no key was given" in page
 
 
-def test_report_tells_of_the_signature(capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_describes_the_signature(capsys: pytest.CaptureFixture[str]) -> None:
     ran("keygen", "key.pem", capsys=capsys)
     arguments = (
         *("report", "--policy", "mine.yaml", "--policy-key", "key.pub.pem"),
@@ -442,7 +444,7 @@ def test_diff_says_the_same_in_json(
 
 
 def diff_in_words(value: dict[str, Any]) -> Iterator[str]:
-    """Yield every line of the words from the JSON alone."""
+    """Yield every line of the text output, built only from the JSON."""
     both = [(only, value[only]) for only in ("old", "new")]
     for only, one in both:
         yield f"{only}: {one['source']}, {one['digest']}"

@@ -328,7 +328,7 @@ EXAMPLES: Final[Sequence[Tree]] = (
 
 
 def keys_of(section: type[Section], place: str = "") -> Iterator[str]:
-    """Yield the path of every key that a section may hold, those below it too."""
+    """Yield the path of every key of a section, nested ones included."""
     for name, field in section.model_fields.items():
         path = f"{place}{field.alias or name}"
         yield path
@@ -344,7 +344,7 @@ def sections_in(annotation: object) -> Iterator[type[Section]]:
 
 
 def keys_set(value: object, place: str = "") -> Iterator[str]:
-    """Yield the path of every key that a document was given."""
+    """Yield the path of every key in a document."""
     if isinstance(value, Section):
         for name in value.model_fields_set:
             path = f"{place}{type(value).model_fields[name].alias or name}"

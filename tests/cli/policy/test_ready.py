@@ -1,4 +1,4 @@
-"""The ready policies of ``docs/examples``: right as they are, and as they say."""
+"""The ready policies of ``docs/examples``: valid, and as their comments describe."""
 
 import asyncio
 import io
@@ -55,7 +55,7 @@ capable = pytest.mark.parametrize("model", ["qwen2.5-coder-1.5b", "qwen2.5-1.5b"
 
 
 class Named(UnavailableLocal):
-    """A local model of which nothing but its digest is known."""
+    """A local model of which only the digest is known."""
 
     def __init__(self, name: str, template: str | None = None) -> None:
         super().__init__("it is not loaded")
@@ -65,7 +65,7 @@ class Named(UnavailableLocal):
 
 
 class Kept:
-    """The detectors, started once for all policies, which differ in routing alone.
+    """The detectors, started once for all policies, which differ only in routing.
 
     Each question is read once. What a busy machine left unread is read again: this is
     about routing, not about deadlines.
@@ -116,7 +116,7 @@ def policy_at(path: Path) -> Policy:
 
 
 def promises(path: Path) -> list[tuple[str, str]]:
-    """Return who answers which question, as the file's comment says it."""
+    """Return the tier for each question from the file's comment."""
     found = PROMISE.findall(path.read_text("utf-8"))
     return [(tier, re.sub(r"\n# +", " ", question)) for tier, question in found]
 

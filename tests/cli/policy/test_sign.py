@@ -131,7 +131,7 @@ def test_signing_refuses(
     assert "PRIVATE" not in shown
 
 
-def test_a_signature_that_cannot_be_written_is_told(
+def test_an_unwritable_signature_is_reported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     ran("keygen", "key.pem", capsys=capsys)
@@ -141,5 +141,5 @@ def test_a_signature_that_cannot_be_written_is_told(
     assert "mine.yaml.sig: Is a directory" in shown
 
 
-def test_a_signature_lies_beside_its_policy() -> None:
+def test_a_signature_is_next_to_its_policy() -> None:
     assert policy_sign.signature_path(Path("a/b.yaml")) == Path("a/b.yaml.sig")

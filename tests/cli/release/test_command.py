@@ -1,4 +1,4 @@
-"""``curtilage release`` as a publisher, a witness and an auditor run it."""
+"""``curtilage release`` for a publisher, a witness and an auditor."""
 
 import base64
 import json
@@ -57,7 +57,7 @@ def make(run: Run, version: str = "1.0.0", *more: str, out: str = "m.json") -> N
 
 
 def publish(run: Run) -> None:
-    """One release, logged, witnessed, proved; and the log policy that says so."""
+    """One release, logged, witnessed and proved; and its log policy."""
     make(run)
     key = ["--origin", "log.example.com/x", "--key", "log.pem"]
     assert run("log", "init", "served", *key) == 0
@@ -314,7 +314,7 @@ def test_a_policy_of_a_client_says_the_same(run: Run) -> None:
 
 
 def write_policy() -> str:
-    """Exchange the log of a development policy for the one that was published."""
+    """Replace the log of a development policy by the published one."""
     from curtilage.policy.document.load import profile_text  # noqa: PLC0415
     from curtilage_dev.emulated.snp_pki import generate_root_keys, make_platform  # noqa: PLC0415
     from curtilage_dev.policy import (  # noqa: PLC0415
@@ -495,7 +495,7 @@ def test_every_command_teaches_by_example(
     assert "exit: 0 done" in out
 
 
-def test_progress_is_told_after_two_seconds_on_a_terminal(
+def test_progress_is_shown_after_two_seconds_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = 100.0

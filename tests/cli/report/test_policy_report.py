@@ -263,7 +263,7 @@ def test_the_page_says_what_a_policy_leaves_out() -> None:
     assert "None is named, so nothing is sent to an enclave." in text
 
 
-def test_the_page_tells_whether_public_figures_are_persons() -> None:
+def test_the_page_says_whether_public_figures_are_persons() -> None:
     said = checked(page(load_profile("default"))).text
     assert "A person of history or of fiction may be named, if" in said
     clinic = checked(page(load_profile("clinic"))).text
@@ -304,7 +304,7 @@ attestation:
 """
 
 
-def test_the_page_tells_the_settings() -> None:
+def test_the_page_shows_the_settings() -> None:
     key = base64.b64encode(bytes(32)).decode()
     policy = load_policy(SETTINGS.replace("KEY", key), files=returns(b"Ada Lovelace"))
     text = checked(page(policy)).text
@@ -423,7 +423,7 @@ def test_every_class_has_words() -> None:
         ),
     ],
 )
-def test_a_condition_is_told_in_words(when: str, words: str) -> None:
+def test_a_condition_is_described_in_words(when: str, words: str) -> None:
     assert in_words(parse_condition(when)) == words
 
 
@@ -461,7 +461,7 @@ def rows(html: str) -> list[str]:
 
 
 def plain(html: str) -> str:
-    """Return the text, with a space where a tag stood."""
+    """Return the text, with a space in place of each tag."""
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
 
 
@@ -587,7 +587,7 @@ def test_a_narrow_chart_keeps_within_its_frame() -> None:
     assert checked(chart).open == []
 
 
-def test_a_page_tells_who_may_answer() -> None:
+def test_a_page_shows_who_may_answer() -> None:
     html = page(load_profile("default"))
     assert '<th scope="col">local</th><th scope="col">enclave</th>' in html
     assert "<dd>Restricted: local.</dd>" in html

@@ -67,7 +67,7 @@ def test_a_hard_question_would_go_to_the_strong_tier() -> None:
     assert any(line.startswith("permitted local") for line in lines)
 
 
-def test_what_the_policy_would_have_at_home_stays_there() -> None:
+def test_what_the_policy_keeps_local_is_kept_local() -> None:
     lines, result, _ = explained(
         policy(
             "routing:\n  tiers:\n"
@@ -158,7 +158,7 @@ def test_a_policy_that_observes_says_so() -> None:
     assert "the policy observes" in lines[-1]
 
 
-def test_where_nobody_may_answer_the_remedy_is_told() -> None:
+def test_without_a_permitted_tier_the_remedy_is_shown() -> None:
     lines, result, _ = explained(
         policy(
             "routing:\n  tiers:\n"
@@ -263,7 +263,7 @@ def test_a_row_without_routing_says_so() -> None:
     assert "enclave" in str(made["permitted"])
 
 
-def test_a_row_where_nobody_may_answer_has_the_refusal() -> None:
+def test_a_row_without_a_permitted_tier_has_the_refusal() -> None:
     made = row(
         policy(
             "routing:\n  tiers:\n"

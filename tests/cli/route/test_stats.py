@@ -51,7 +51,7 @@ def test_a_price_may_be_given(
     assert cli.main([*stats, "--prices", "nobody=10"]) == 2
 
 
-def test_what_is_too_short_to_tell_has_no_speed() -> None:
+def test_a_too_short_answer_has_no_speed() -> None:
     (tier,) = stats_of([replace(LINE, ttft_ms=300, total_ms=300)], {})
     assert tier.tokens_per_s is None
     (tier,) = stats_of([replace(LINE, ttft_ms=None, answer_tokens=None)], {})
