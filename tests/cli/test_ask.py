@@ -55,7 +55,7 @@ async def shown(
     return said.out, said.err
 
 
-async def test_an_answer_that_was_cut_says_so(
+async def test_a_cut_answer_is_reported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     cut = ScriptedLocal(("So ", "much"), finish_reason="length")
@@ -67,7 +67,7 @@ async def test_an_answer_that_was_cut_says_so(
 
 
 @pytest.mark.parametrize("max_tokens", [2, 512])
-async def test_an_answer_to_a_part_is_cut_only_where_its_limit_was_reached(
+async def test_an_answer_to_a_truncated_text_is_cut_only_at_its_limit(
     max_tokens: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     local = SmallLocal(("At ", "home."))
@@ -104,7 +104,7 @@ async def test_an_answer_that_is_likely_wrong_is_followed_by_a_warning(
     )
 
 
-async def test_the_embedded_model_is_said_to_be_for_demonstration(
+async def test_the_embedded_model_is_called_a_demonstration(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     local = ScriptedLocal()

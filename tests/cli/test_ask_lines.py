@@ -97,7 +97,7 @@ def test_a_line_is_a_question() -> None:
     assert not one.query.stream
 
 
-def test_what_a_line_says_comes_before_what_is_usual() -> None:
+def test_a_lines_options_override_the_defaults() -> None:
     (one,) = read({"id": 1, "text": "Hello?", "max_tokens": 3})
     assert one.query.settings.max_tokens == 3
 
@@ -172,7 +172,7 @@ async def test_each_question_has_its_answer(tmp_path: Path) -> None:
     assert tally.summary() == "3 answered (3 by device)"
 
 
-async def test_what_is_refused_says_so_and_is_not_asked_again(tmp_path: Path) -> None:
+async def test_a_refusal_has_a_line_and_is_not_asked_again(tmp_path: Path) -> None:
     ask = Asked({"q2": BLOCKED})
     tally = await asked(tmp_path / "out", read(*THREE), ask)
     error = written(tmp_path / "out")[2]["error"]
@@ -190,7 +190,7 @@ def unmet(*, final: bool) -> NotRoutedError:
     return error
 
 
-async def test_what_the_policy_forbids_is_final_and_a_failure_is_not(
+async def test_a_policys_refusal_is_final_and_a_failure_is_not(
     tmp_path: Path,
 ) -> None:
     fails: dict[str, Exception] = {"q1": unmet(final=True), "q2": unmet(final=False)}
@@ -208,7 +208,7 @@ async def test_what_the_policy_forbids_is_final_and_a_failure_is_not(
         assert out.known == {1: True, 2: False, 3: False}
 
 
-async def test_what_has_no_answer_is_asked_again_and_nothing_else(
+async def test_only_questions_without_an_answer_are_asked_again(
     tmp_path: Path,
 ) -> None:
     tally = await asked(tmp_path / "out", read(*THREE), Asked({"q1": DOWN, "q3": DOWN}))
@@ -272,7 +272,7 @@ def test_one_process_writes_it_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-async def test_so_many_are_asked_side_by_side(tmp_path: Path) -> None:
+async def test_questions_are_asked_in_parallel(tmp_path: Path) -> None:
     running, most = 0, 0
 
     class Counting(Asked):
@@ -291,7 +291,7 @@ async def test_so_many_are_asked_side_by_side(tmp_path: Path) -> None:
     assert most == 3
 
 
-async def test_where_nothing_can_be_written_nothing_more_is_asked(
+async def test_after_a_write_error_nothing_more_is_asked(
     tmp_path: Path,
 ) -> None:
     path, ask = tmp_path / "out", Asked()

@@ -55,7 +55,7 @@ def test_a_line_has_exactly_these_fields() -> None:
     assert {"government-id", "any-uncertain"} <= set(cast("list[str]", rules))
 
 
-def test_a_harmless_line_may_leave() -> None:
+def test_a_harmless_line_may_be_sent() -> None:
     (line,) = decided({"id": 7, "text": "How does compound interest work?"})
     assert line == {
         "id": 7,
@@ -153,9 +153,7 @@ def test_an_invalid_line_is_kept_local(line: object, line_id: object) -> None:
         (b"\n", "it is blank"),
     ],
 )
-def test_what_is_wrong_with_a_line_is_said_with_its_number(
-    line: object, said: str
-) -> None:
+def test_a_lines_problem_is_reported_with_its_number(line: object, said: str) -> None:
     raw = line if isinstance(line, bytes) else json.dumps(line).encode()
     good, result = b'{"id": 0, "text": "hello"}', list[tuple[int, str]]()
 
@@ -171,7 +169,7 @@ def test_what_is_wrong_with_a_line_is_said_with_its_number(
 
 
 @pytest.mark.parametrize(("line", "_id"), BAD)
-def test_of_every_bad_line_something_is_said(line: object, _id: object) -> None:
+def test_every_invalid_line_is_reported(line: object, _id: object) -> None:
     raw = line if isinstance(line, bytes) else json.dumps(line).encode()
     assert bulk.problem_of(raw)
     assert CANARY not in bulk.problem_of(raw)

@@ -64,7 +64,7 @@ def answered(store: DeferredStore) -> None:
 
 
 @pytest.mark.usefixtures("store")
-def test_what_waits_is_listed_without_a_word_of_it(
+def test_queued_questions_are_listed_without_their_texts(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.main(["queue", "list"]) == 0
@@ -128,7 +128,7 @@ def test_all_are_forgotten(
     assert "2 deleted" in capsys.readouterr().err
 
 
-def test_what_waits_for_an_enclave_is_not_asked_without_a_relay(
+def test_a_question_for_an_enclave_is_not_retried_without_a_relay(
     store: DeferredStore,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -141,12 +141,12 @@ def test_what_waits_for_an_enclave_is_not_asked_without_a_relay(
 
 @pytest.mark.usefixtures("store")
 @pytest.mark.parametrize("wrong", [[], ["--all", TICKETS[0]]])
-def test_it_has_to_be_said_what_to_forget(wrong: list[str]) -> None:
+def test_drop_needs_tickets_or_all(wrong: list[str]) -> None:
     assert cli.main(["queue", "drop", *wrong]) == 2
 
 
 @pytest.mark.parametrize("store_kind", ["none", "memory"])
-def test_what_waits_in_another_process_is_not_here(
+def test_a_queue_in_another_process_is_not_shown(
     policy: Path, store_kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = policy.read_text()

@@ -320,9 +320,9 @@ def test_ask_as_json() -> None:
 
 
 @pytest.mark.model
-def test_ask_goes_on_with_a_file_of_questions(tmp_path: Path) -> None:
+def test_ask_continues_a_file_of_questions(tmp_path: Path) -> None:
     questions, answers = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    # The policy forbids what the second requires; the third cannot be had just now.
+    # The policy forbids the second's requirement; the third fails temporarily.
     lines = [
         {"id": "a", "text": "What is HIV?", "seed": 1},
         {"id": 7, "text": "my card is 4111 1111 1111 1111", "require": "enclave"},
@@ -341,7 +341,7 @@ def test_ask_goes_on_with_a_file_of_questions(tmp_path: Path) -> None:
         assert by_id.keys() == {"a", 7}
         assert by_id["a"]["answer"]["route"] == "local"
         assert by_id[7]["error"]["code"] == "required_unmet"
-    # Without the open one the policy's refusal is what the exit code says.
+    # Without the open one, the exit code is that of the policy's refusal.
     questions.write_text("\n".join(map(json.dumps, lines[:2])), "utf-8")
     assert run(*command, "--out", str(answers)).returncode == 1
 
@@ -357,7 +357,7 @@ def test_nothing_is_started_for_questions_that_have_an_answer(tmp_path: Path) ->
 
 
 @pytest.mark.model
-def test_what_waits_is_asked_again(
+def test_queued_questions_are_retried(
     tmp_path: Path, state_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, policy = tmp_path / "queue.key", tmp_path / "policy.yaml"
@@ -417,7 +417,7 @@ def test_question_and_system_message_may_come_without_an_argument(
     assert "give one" in done.stderr
 
 
-def test_ask_without_a_model_says_what_to_do(tmp_path: Path) -> None:
+def test_ask_without_a_model_shows_what_to_do(tmp_path: Path) -> None:
     missing = str(tmp_path / "missing.gguf")
     done = run(
         "ask", "--model", missing, "--model-sha256", "0" * 64, "my ssn is 536-22-1234"
@@ -463,7 +463,7 @@ def test_closed_streams_are_no_traceback() -> None:
         assert "Traceback" not in done.stderr
 
 
-def test_a_port_that_is_none_is_wrong_use() -> None:
+def test_an_invalid_port_is_a_usage_error() -> None:
     for port in ("99999", "-1", "http"):
         assert run("serve", "--port", port).returncode == 2
 
@@ -493,7 +493,7 @@ def test_models_verify_reports_missing_files() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="no walls there")
 @pytest.mark.parametrize("command", sorted(cli.OFFLINE))
 def test_an_offline_command_has_no_network(command: str) -> None:
-    # The program as it is, but for the one command, which tries the native call.
+    # The unmodified program, except for one command, which tries the native call.
     code = (
         "import ctypes, sys\n"
         "from curtilage.cli import main as cli\n"
@@ -510,7 +510,7 @@ def test_an_offline_command_has_no_network(command: str) -> None:
     assert done.stdout == "-1\n"
 
 
-def test_what_keeps_its_network_says_so() -> None:
+def test_a_command_that_keeps_its_network_reports_it() -> None:
     code = (
         "import sys\n"
         "from curtilage.cli import main as cli\n"

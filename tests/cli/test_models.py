@@ -117,7 +117,7 @@ def test_the_best_comes_with_the_commands_to_type(
         (("--task", "code"), "best: qwen2.5-coder-1.5b, the first that fits here "),
     ],
 )
-def test_what_was_measured_is_said_and_on_what(
+def test_measurements_are_shown_with_their_data(
     task: tuple[str, ...], said_of_it: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     measured = (
@@ -161,7 +161,7 @@ def test_an_accepted_licence_is_repeated_in_the_command(
 
 
 @pytest.mark.usefixtures("large")
-def test_what_is_said_for_programs_has_every_reason(
+def test_the_json_has_every_reason(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.main(["models", "recommend", "--json", "--memory", "0.7"]) == 0
@@ -177,7 +177,7 @@ def test_what_is_said_for_programs_has_every_reason(
 
 
 @pytest.mark.usefixtures("large")
-def test_none_that_will_do_is_no_recommendation(
+def test_without_a_fitting_model_nothing_is_recommended(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     command = ["models", "recommend", "--memory", "1", "--task", "code"]
@@ -245,7 +245,7 @@ def test_a_person_is_offered_the_best_and_gets_it(
 
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("typed", ["n\n", "\n", "", "yesterday\n"], ids=repr)
-def test_who_declines_the_offer_is_shown_the_commands(
+def test_declining_the_offer_shows_the_commands(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str
 ) -> None:
     assert offered(monkeypatch, typed).fetched == []
@@ -265,7 +265,7 @@ def test_who_declines_the_offer_is_shown_the_commands(
     ],
     ids=["not interactive", "a program", "no library", "shown elsewhere"],
 )
-def test_nothing_is_offered_where_no_person_could_agree(
+def test_nothing_is_offered_if_no_person_could_agree(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     typed: str | None,
@@ -282,7 +282,7 @@ def test_nothing_is_offered_where_no_person_could_agree(
 
 
 @pytest.mark.usefixtures("large")
-def test_where_a_useful_model_is_here_no_other_is_offered(
+def test_with_a_useful_model_no_other_is_offered(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = catalogue.known("qwen2.5-coder-1.5b")
@@ -294,7 +294,7 @@ def test_where_a_useful_model_is_here_no_other_is_offered(
 
 
 @pytest.mark.usefixtures("large")
-def test_what_is_here_is_not_offered(
+def test_an_installed_model_is_not_offered(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hub = offered(monkeypatch, "y\n", "--memory", "0.4")
@@ -350,7 +350,7 @@ def test_parts_are_put_together_and_listed(
     ],
     ids=["large", "small", "unknown"],
 )
-def test_the_list_says_whether_a_model_fits(
+def test_the_list_shows_whether_a_model_fits(
     byte_model: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -396,7 +396,7 @@ def test_a_file_that_is_gone_is_listed_as_unknown(
     ],
     ids=str,
 )
-def test_what_is_not_the_file_that_is_meant_is_not_added(
+def test_a_file_with_another_digest_is_not_added(
     byte_model: Path,
     data: Path,
     capsys: pytest.CaptureFixture[str],
@@ -425,7 +425,7 @@ def test_a_research_licence_goes_with_the_digest(
     for accepted in ([], ["--accept-licence", "Apache-2.0"]):
         assert cli.main([*add, *accepted]) == 2
         assert "not for commercial use" in said(capsys)
-    # Accepted, the digest decides, as ever.
+    # With the licence accepted, the digest still decides.
     assert cli.main([*add, *ACCEPTED]) == 2
     assert f"not {model.sha256}" in said(capsys)
 
@@ -453,7 +453,7 @@ def test_a_script_agrees_beforehand(
 
 
 @pytest.mark.parametrize("typed", ["y\n", "YES\n"], ids=repr)
-def test_a_person_who_agrees_gets_it(
+def test_consent_downloads_the_model(
     hub: FakeHub, byte_model: Path, monkeypatch: pytest.MonkeyPatch, typed: str
 ) -> None:
     monkeypatch.setattr("sys.stdin", Terminal(typed))
@@ -462,7 +462,7 @@ def test_a_person_who_agrees_gets_it(
 
 
 @pytest.mark.parametrize("typed", ["n\n", "\n", "", "yesterday\n"], ids=repr)
-def test_any_other_word_fetches_nothing(
+def test_any_other_reply_downloads_nothing(
     hub: FakeHub, byte_model: Path, monkeypatch: pytest.MonkeyPatch, typed: str
 ) -> None:
     monkeypatch.setattr("sys.stdin", Terminal(typed))
@@ -504,7 +504,7 @@ def test_a_known_model_without_room_is_not_fetched(
     ],
     ids=str,
 )
-def test_what_is_not_pinned_or_not_permitted_is_not_fetched(
+def test_an_unpinned_or_unpermitted_model_is_not_downloaded(
     hub: FakeHub,
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],

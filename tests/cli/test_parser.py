@@ -22,7 +22,7 @@ from curtilage.lab.evaluation.rows import Part
 from curtilage.transparency import log
 
 ROOT = Path(__file__).resolve().parents[2]
-# One of each kind of what takes long to import, and the client's heart.
+# One module of each kind that is slow to import, and the client's core.
 SLOW = {
     "aiohttp",
     "asyncio",
@@ -80,7 +80,7 @@ def test_help_imports_nothing_slow(result: str) -> None:
 
 
 @pytest.mark.parametrize("module", ["explain", "decide", "policy.approve"])
-def test_what_only_looks_loads_nothing_that_asks(module: str) -> None:
+def test_commands_that_only_inspect_do_not_load_the_tiers(module: str) -> None:
     """Importing the tiers takes longer than inspecting a text."""
     program = f"import sys, curtilage.cli.{module}\nprint(*sys.modules, sep='\\n')"
     done = subprocess.run(

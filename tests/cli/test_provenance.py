@@ -54,7 +54,7 @@ def test_the_local_model_has_no_evidence() -> None:
     )
 
 
-def test_that_another_was_asked_as_well_is_said() -> None:
+def test_a_second_tier_is_mentioned() -> None:
     line = _line(Answerer.LOCAL, None, beside=True)
     assert line.startswith(
         "[answered locally, by the local model, and another tier was asked"
@@ -88,7 +88,7 @@ def test_a_policy_that_is_not_in_force_is_called_so() -> None:
         (None, "no other tier can answer just now]"),
     ],
 )
-def test_what_lasts_is_not_said_to_be_so_just_now(
+def test_a_permanent_failure_is_not_called_temporary(
     fallback: FailureReason | None, said: str
 ) -> None:
     line = provenance_line(
@@ -103,7 +103,7 @@ def test_a_rule_without_a_reason_has_none(reason: str) -> None:
     assert _stayed("Because.").endswith("; rule any-uncertain: Because]")
 
 
-def test_what_the_aim_makes_of_the_embedded_model_is_said() -> None:
+def test_the_effect_of_the_aim_on_the_embedded_model_is_shown() -> None:
     local = ScriptedLocal()
     local.digests = (DEFAULT_SHA256, None)
     policy = load_profile("default")

@@ -67,7 +67,7 @@ def status(run: Run, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str
 def test_a_model_is_published_taken_and_taken_back(
     home: FollowedRollout, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # Who publishes: a manifest, in a log that a witness cosigned.
+    # The publisher: a manifest in a log that a witness cosigned.
     assert run(*MANIFEST, "--arm", "new", "1", "850", *FROM_NOW, "--out", "1.json") == 0
     assert run("manifest", "--next", "1.json", *FROM_NOW, "--out", "2.json") == 0
     stages = [parse_model_manifest(Path(f"{n}.json").read_bytes()) for n in (1, 2)]

@@ -164,7 +164,7 @@ def test_where_no_signature_is_asked_for_nothing_is_said(
 
 @pytest.mark.parametrize("away", [True, False])
 @pytest.mark.parametrize("embedded", [True, False])
-def test_the_embedded_model_is_said_to_be_for_demonstration(
+def test_the_embedded_model_is_called_a_demonstration(
     *,
     embedded: bool,
     away: bool,
@@ -203,7 +203,7 @@ def test_the_embedded_model_is_said_to_be_for_demonstration(
     shown = capsys.readouterr()
     assert '"ready": true' in shown.out
     assert ("answered by the embedded DEMONSTRATION model" in shown.err) is embedded
-    # Where nothing can be sent, nothing is said of what would be.
+    # If nothing can be sent, the share of sent questions is not shown.
     aim = (
         "under the policy's aim about 4 of 100 questions that may be sent are answered"
     )

@@ -179,7 +179,7 @@ MISSING = {
 
 
 @pytest.mark.parametrize("missing", MISSING, ids=" ".join)
-def test_what_is_missing_is_named(
+def test_a_missing_file_is_named(
     missing: tuple[str, str],
     machines: dict[str, Machine],
     tmp_path: Path,
@@ -211,7 +211,7 @@ def test_a_blob_without_its_quote_asks_for_it(
     assert "--quote-message" not in printed(capsys)["detail"]
 
 
-def test_what_is_there_is_not_asked_for(
+def test_a_given_file_is_not_requested(
     machines: dict[str, Machine], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench = Bench(machines["sev-snp"], tmp_path)
@@ -457,7 +457,7 @@ def test_a_person_reads_the_verdict_in_words(
     assert "certificate has expired" in answer.err
 
 
-def test_a_file_that_is_nothing_of_this_kind_is_refused(
+def test_a_file_of_another_kind_is_refused(
     machines: dict[str, Machine],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -498,7 +498,7 @@ def test_a_gpus_certificates_may_come_in_several_files(
     each = [part for path in paths for part in ("--certs", path)]
     for files in (["--certs", *paths], each):
         assert main([*command, *files]) == 1
-        # The chain holds and the report is signed; then its driver is looked at.
+        # Chain and signature are valid; the driver is checked next.
         assert printed(capsys)["step"] == "GPU driver and VBIOS"
     assert main([*command, "--certs", *paths[:-1]]) == 1
     assert printed(capsys)["code"] == "chain_invalid"

@@ -78,7 +78,7 @@ def test_no_file_takes_much_memory(name: str) -> None:
     assert peak < 32 * MIB
 
 
-def test_after_the_last_certificate_that_counts_nothing_is_read() -> None:
+def test_parsing_stops_at_the_limit_of_certificates() -> None:
     """The 18th object is broken, but 17 are already too many."""
     seventeen = b"\x30\x00" * 17
     for tail in (b"", b"broken"):
@@ -150,7 +150,7 @@ def test_a_digit_too_few_makes_no_base64_of_it() -> None:
     assert refused(lambda: json_bytes(short, "x")) is RefusalCode.MALFORMED
 
 
-def test_two_blocks_where_bytes_belong_are_not_taken_for_base64() -> None:
+def test_two_pem_blocks_are_not_parsed_as_base64() -> None:
     block = b"-----BEGIN A-----\nAAAA\n-----END A-----\n"
     assert refused(lambda: decode_blob(block * 2, "x")) is RefusalCode.MALFORMED
 

@@ -119,7 +119,7 @@ def test_names_of_any_length_fit() -> None:
     assert max(len(line) for line in text.splitlines()) <= WIDTH
 
 
-def test_an_empty_chain_draws_nothing() -> None:
+def test_an_empty_chain_is_an_empty_tree() -> None:
     assert tree_text([]) == ""
 
 
@@ -183,7 +183,7 @@ def test_show_draws_a_file(
     assert min(ends.values()) == result["expires_at"]
 
 
-def test_of_a_pool_each_node_is_shown_by_itself(
+def test_each_node_of_a_pool_is_shown(
     bundle: str, policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     listed = tmp_path / "bundles"

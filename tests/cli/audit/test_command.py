@@ -133,7 +133,7 @@ def test_verify_names_the_first_record_that_is_wrong(
     assert (result["ok"], result["step"], result["record"]) == (False, 4, 5)
 
 
-def test_verify_where_there_is_no_log(
+def test_verify_without_a_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["audit", "verify", "--dir", str(tmp_path / "none")]) == 3
@@ -162,7 +162,7 @@ def test_verify_agrees_with_a_checkpoint_that_was_kept(
     log.close()
     assert main(["audit", "verify", "--checkpoint", str(kept)]) == 0
     assert "not compared" not in out_of(capsys)
-    # Cut the log and its checkpoints to before that: alone they agree.
+    # Cut the log and its checkpoints to before that: they are consistent.
     lines = (folder / "000001.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "000001.jsonl").write_bytes(b"".join(lines[:5]))
     notes = (folder / "checkpoints").read_text("utf-8").splitlines(keepends=True)
@@ -173,7 +173,7 @@ def test_verify_agrees_with_a_checkpoint_that_was_kept(
 
 
 @pytest.mark.usefixtures("folder")
-def test_prove_counts_nothing_where_there_is_nothing(
+def test_prove_without_matching_records(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["audit", "prove", "--class", "special", "--route", "enclave"]) == 0
@@ -197,7 +197,7 @@ def test_prove_lists_and_classifies_what_it_finds(
 
 
 @pytest.mark.parametrize("outcome", ["queued", "escalated", "replaced", "degraded"])
-def test_what_else_became_of_a_query_is_verified_counted_and_exported(
+def test_further_outcomes_are_verified_counted_and_exported(
     outcome: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = AuditLog(folder)
@@ -460,7 +460,7 @@ HEALTH = ["audit", "prove", "--class", "health", "--route", "enclave"]
         *("back, not on", "before", "across the beginning", "across the end"),
     ],
 )
-def test_where_the_clock_went_back_a_span_counts_by_position(
+def test_after_a_clock_step_back_a_span_counts_by_position(
     times: tuple[str, ...],
     span: str,
     counts: tuple[int, int],
@@ -503,7 +503,7 @@ def test_a_log_that_ends_in_the_future_is_reported(
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_proof_says_nothing_of_a_clock_that_never_went_back(tmp_path: Path) -> None:
+def test_a_proof_has_no_clock_steps_without_one(tmp_path: Path) -> None:
     """Correct proofs of earlier versions still verify."""
     out = tmp_path / "proof.json"
     assert main([*HEALTH, "--from", "2001-01-01", "--out", str(out)]) == 1
@@ -514,7 +514,7 @@ def test_a_proof_says_nothing_of_a_clock_that_never_went_back(tmp_path: Path) ->
     assert "clock" not in json.loads(out.read_text("ascii")), "there is no span"
 
 
-def test_export_of_a_span_holds_what_may_lie_in_it(
+def test_export_of_a_span_has_all_possible_records(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     at(tmp_path / "log", "2026-01-01", "2026-06-01", "2026-03-01", "2026-07-01")
@@ -565,9 +565,7 @@ def test_export_of_a_span(tmp_path: Path, folder: Path) -> None:
     assert out.read_bytes() == b""
 
 
-def test_export_of_a_log_that_is_wrong_leaves_no_file(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_export_of_an_invalid_log_leaves_no_file(folder: Path, tmp_path: Path) -> None:
     edit(folder, b'"messages":1', b'"messages":2')
     out = tmp_path / "exports" / "x.jsonl"
     out.parent.mkdir()

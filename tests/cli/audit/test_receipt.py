@@ -177,7 +177,7 @@ def test_another_organisations_key_proves_nothing(
     assert receipt_shown(capsys)["question"] is False
 
 
-def test_a_receipt_by_another_key_is_none(
+def test_a_receipt_by_another_key_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert Bench(tmp_path, by=ReceiptKey.generate()).run() == 2
@@ -226,7 +226,7 @@ def test_a_receipt_that_no_checkpoint_covers_proves_nothing(
     assert second["verdict"] in {None, "a7aa7881891197ae"}
 
 
-def test_a_receipt_of_a_query_that_never_left_proves_nothing(
+def test_a_receipt_for_an_unsent_query_proves_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = AuditLog(tmp_path / "audit", make=True)
@@ -238,7 +238,7 @@ def test_a_receipt_of_a_query_that_never_left_proves_nothing(
     assert "NONE: no signed record shows" in capsys.readouterr().out
 
 
-def test_a_query_without_a_receipt_has_nothing_to_show(bench: Bench) -> None:
+def test_a_query_without_a_receipt_is_an_error(bench: Bench) -> None:
     directory = str(bench.folder / "audit")
     other = ["audit", "receipt", "--dir", directory, "--query", "00" * 8]
     assert main(other) == 2
@@ -261,7 +261,7 @@ def test_a_changed_receipt_is_found(
     assert "FAILED at" in capsys.readouterr().err
 
 
-def test_another_writer_goes_on_after_a_receipt(bench: Bench) -> None:
+def test_another_writer_continues_after_a_receipt(bench: Bench) -> None:
     log = AuditLog(bench.folder / "audit")
     log.append(entry(2))
     log.close()

@@ -63,7 +63,7 @@ def test_list_prints_a_profile_to_start_from(
     assert "there are default, clinic" in shown
 
 
-def test_check_says_what_a_policy_combines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_summarises_a_policy(capsys: pytest.CaptureFixture[str]) -> None:
     own = (
         "packs: [pci]\ndetectors:\n- {id: code, kind: dictionary, "
         "class: org.dictionary.code, entries: [osprey], base_score: 80}\n"
@@ -110,7 +110,7 @@ def test_check_shows_recognizers_in_python(
     info.mkdir()
     head = "Metadata-Version: 2.1\nName: acme-recognizers\nVersion: 1.0\n"
     (info / "METADATA").write_text(head, "utf-8")
-    # Nothing of it is imported here: there is no such module.
+    # The module is not imported; it does not exist.
     points = "[curtilage.recognizers]\ncode = acme_recognizers:Code\n"
     (info / "entry_points.txt").write_text(points, "utf-8")
     monkeypatch.setattr(sys, "path", [str(Path.cwd()), *sys.path])
@@ -133,7 +133,7 @@ def test_check_shows_recognizers_in_python(
         assert said in shown
 
 
-def test_check_says_what_is_unsafe(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_reports_unsafe_settings(capsys: pytest.CaptureFixture[str]) -> None:
     text = POLICY + "transport: {unsafe_unpadded: true}\n"
     Path("own.yaml").write_text(text, "utf-8")
     status, shown = ran("check", "own.yaml", capsys=capsys)
@@ -221,7 +221,7 @@ def test_problems_of_a_shipped_profile_have_lines_too(
     assert "rules: wrong" in shown
 
 
-def test_check_says_what_an_enclave_must_show(
+def test_check_shows_what_an_enclave_must_prove(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     section = """\
@@ -309,7 +309,7 @@ UNUSABLE = {
         "ner.engine: the library 'transformers' is not installed here",
     ),
 }
-# Every command that decides by a policy, or puts it in force.
+# Every command that applies a policy or puts it in force.
 USERS = {
     "check": ("policy", "check", "own.yaml"),
     "sign": ("policy", "sign", "--key", "key.pem", "own.yaml"),
@@ -344,7 +344,7 @@ def in_force(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("arguments", USERS.values(), ids=USERS)
 @pytest.mark.parametrize(("text", "result"), UNUSABLE.values(), ids=UNUSABLE)
-def test_a_policy_that_cannot_be_used_is_refused_by_all_who_would(
+def test_an_unusable_policy_is_refused_by_every_command(
     text: str,
     result: str,
     arguments: tuple[str, ...],
@@ -363,7 +363,7 @@ def test_a_policy_that_cannot_be_used_is_refused_by_all_who_would(
 
 
 @pytest.mark.parametrize(("text", "result"), UNUSABLE.values(), ids=UNUSABLE)
-def test_a_library_refuses_what_cannot_be_used(
+def test_the_library_refuses_an_unusable_policy(
     text: str, result: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_force(text, monkeypatch)
@@ -375,7 +375,7 @@ def test_a_library_refuses_what_cannot_be_used(
 def test_evidence_is_verified_without_the_names_model(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # An auditor's machine has none, and no query is decided there.
+    # An auditor's machine has none, and decides no query.
     in_force(ELSEWHERE, monkeypatch)
     capsys.readouterr()
     arguments = ["policy", "verify", "--key", "key.pub.pem", "own.yaml"]

@@ -100,7 +100,7 @@ def test_explain_as_json_holds_the_change(capsys: pytest.CaptureFixture[str]) ->
     assert CANARY not in shown
 
 
-def test_explain_exits_with_one_where_the_policy_blocks(
+def test_explain_exits_with_one_if_the_policy_blocks(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     arguments = ("explain", "--policy", "stricter.yaml", "mark")
@@ -109,7 +109,7 @@ def test_explain_exits_with_one_where_the_policy_blocks(
     assert "it could leave" in shown
 
 
-def test_explain_minds_the_signature_where_one_is_demanded(
+def test_explain_checks_a_required_signature(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     ran("keygen", "key.pem", capsys=capsys)
@@ -266,7 +266,7 @@ def test_diff_names_lines_routes_and_rules_and_no_text(
     assert CANARY not in shown
 
 
-def test_diff_looks_again_where_the_detectors_differ(
+def test_diff_runs_the_detectors_again_if_they_differ(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     corpus("token")
@@ -278,7 +278,7 @@ def test_diff_looks_again_where_the_detectors_differ(
     assert Words.started == 2
 
 
-def test_diff_names_what_of_routing_no_route_shows(
+def test_diff_names_routing_changes_without_another_route(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     corpus("nothing")
@@ -307,7 +307,7 @@ def test_diff_shows_a_number_of_moves_and_no_control_characters(
     assert "and 2 more (--json has all)" in shown
 
 
-def test_diff_says_which_corpus_is_not_there(
+def test_diff_names_a_missing_corpus(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     arguments = ("diff", "mine.yaml", "mine.yaml", "--corpus", "gone.jsonl")
@@ -381,7 +381,7 @@ def test_report_describes_the_signature(capsys: pytest.CaptureFixture[str]) -> N
     ("name", "words"),
     [("wrong.json", "wrong.json: not JSON"), ("gone.json", "gone.json: No such file")],
 )
-def test_report_refuses_an_evaluation_that_is_none(
+def test_report_refuses_an_invalid_evaluation(
     name: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("wrong.json").write_text("{", "utf-8")
@@ -392,7 +392,7 @@ def test_report_refuses_an_evaluation_that_is_none(
     assert not Path("x.html").exists()
 
 
-def test_report_says_where_it_cannot_write(capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_names_an_unwritable_path(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("report", "--policy", "mine.yaml", "--out", "gone/x.html")
     status, shown = ran(*arguments, capsys=capsys)
     assert status == 2
@@ -428,7 +428,7 @@ SECTIONS = {
         ("stricter", "approving"),
     ],
 )
-def test_diff_says_the_same_in_json(
+def test_diff_has_the_same_content_as_json(
     old: str, new: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     corpus("token", f"{CANARY} mark", "nothing")
@@ -477,7 +477,7 @@ def moves_in_words(value: dict[str, Any]) -> Iterator[str]:
         yield f"  {count:>6}  by {rule}"
 
 
-def test_diff_says_who_approves_what_and_looks_again(
+def test_diff_shows_approvals_and_inspects_again(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     corpus("token")

@@ -170,7 +170,7 @@ def test_it_refuses(
     assert set(Path().iterdir()) == before
 
 
-def test_help_says_what_the_list_does() -> None:
+def test_help_describes_the_list() -> None:
     assert exact_list.DEFAULT_NEAR == parser.DEFAULT_NEAR
     for each in exact_list.COMPARISONS:
         assert re.search(rf"\b{each}\b", parser.LIST_MAKE)

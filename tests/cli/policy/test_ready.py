@@ -50,7 +50,7 @@ PROMISE = re.compile(
 TRIES = 9
 
 ready = pytest.mark.parametrize("path", READY, ids=lambda path: path.stem)
-# Of one of the two models of 1.5B the quality was measured, of the other it is assumed.
+# The quality of one of the two models of 1.5B was measured, that of the other assumed.
 capable = pytest.mark.parametrize("model", ["qwen2.5-coder-1.5b", "qwen2.5-1.5b"])
 
 
@@ -152,7 +152,7 @@ def test_every_situation_has_its_policy_and_a_line_in_the_documents() -> None:
 
 
 @ready
-def test_a_ready_policy_is_right_as_it_lies(
+def test_a_ready_policy_is_valid_unchanged(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["policy", "check", str(path)]) == 0
@@ -173,7 +173,7 @@ def test_a_ready_policy_reads_like_a_document(path: Path) -> None:
 
 
 @ready
-def test_a_ready_policy_permits_what_the_default_profile_does(path: Path) -> None:
+def test_a_ready_policy_permits_the_same_as_the_default_profile(path: Path) -> None:
     ours, default = policy_at(path).document, load_profile("default").document
     apart = {"routing": None, "rules": ()}
     assert ours.model_copy(update=apart) == default.model_copy(update=apart)
@@ -214,7 +214,7 @@ def test_questions_are_routed_as_the_comment_says(
 
 @ready
 @pytest.mark.usefixtures("kept")
-def test_with_the_embedded_model_what_may_be_sent_is_sent(
+def test_with_the_embedded_model_permitted_questions_are_sent(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for wanted, question in promises(path):
@@ -226,7 +226,7 @@ def test_with_the_embedded_model_what_may_be_sent_is_sent(
 
 @ready
 @pytest.mark.usefixtures("kept")
-def test_what_was_found_is_explained(
+def test_findings_are_explained(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(route_explain, "unloaded_model", returns(Named(DEFAULT_NAME)))
@@ -240,7 +240,7 @@ def test_what_was_found_is_explained(
         routed = command[0] == "route"
         assert (OBSERVES in shown) is (routed and path.stem == "observe")
         assert (f"model     {DEMONSTRATION}\n" in shown) is routed
-        # Where a server is better, or nothing is chosen, the aim makes nothing of it.
+        # If a server is better, or there is no choice, the aim has no effect.
         aimed = path.stem not in {"observe", "device-server-enclave"}
         said = "about 4 of 100 questions that may be sent" in shown
         assert said is (routed and aimed)
@@ -248,7 +248,7 @@ def test_what_was_found_is_explained(
 
 @ready
 @capable
-def test_drafts_are_written_of_what_the_comment_says(
+def test_drafts_are_written_as_the_comment_says(
     path: Path,
     model: str,
     detectors: Kept,
@@ -257,7 +257,7 @@ def test_drafts_are_written_of_what_the_comment_says(
     template = THRESHOLDS.template_sha256
     local = Named(model, template)
     assert local.digests is not None
-    # Nine drafts of ten are accepted, and at most one of ten of them is bad.
+    # Nine of ten drafts are accepted, at most one of ten of them bad.
     certified = thresholds(
         graded=520, bad=50, accepted=468, errors=30, share=0.9,
         model_sha256=local.digests[0],

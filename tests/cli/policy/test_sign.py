@@ -81,7 +81,7 @@ def test_a_signed_policy_verifies_until_it_changes(
     assert not Path("mine.yaml.sig.new").exists()
 
 
-def test_verify_says_until_when_and_warns_before(
+def test_verify_shows_the_expiry_and_warns_before_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     ran("keygen", "key.pem", capsys=capsys)

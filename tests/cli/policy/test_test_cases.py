@@ -17,7 +17,7 @@ from curtilage.policy.document.load import PROFILES, load_policy, profile_text
 from curtilage.policy.document.model import Limits, Policy, full_scan
 
 HITS = 3
-KNOWN_MISSES = 15  # of one profile; more is no list of exceptions any more
+KNOWN_MISSES = 15  # per profile; more would not be exceptions any more
 Seen = Mapping[str, Inspection]
 
 

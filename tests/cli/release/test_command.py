@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-# sigstore's: it binds a socket when it is imported, to see whether there is IPv6.
+# sigstore's: its import binds a socket to check for IPv6.
 import urllib3  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -103,7 +103,7 @@ def test_a_release_is_published_and_verified(
     assert value["publisher"] is None
 
 
-def test_a_manifest_says_what_was_asked(
+def test_a_manifest_has_the_given_options(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make(
@@ -187,7 +187,7 @@ def test_a_version_is_released_once(
     assert "give the new release a new version" in capsys.readouterr().err
 
 
-def test_what_is_no_manifest_is_not_logged(
+def test_an_invalid_manifest_is_not_logged(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     publish(run)
@@ -249,7 +249,7 @@ def test_a_cosignature_can_go_to_standard_output(
 # --- verifying ------------------------------------------------------------------
 
 
-# File, what is exchanged in it for what, and the code.
+# File, old text, new text, and the code.
 CHANGES = {
     "manifest": ("m.json", "git+x", "git+y", "proof_invalid"),
     "no proof": ("proof.txt", None, "", "release_not_logged"),
@@ -260,7 +260,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_what_does_not_hold_exits_with_1(
+def test_a_refused_release_exits_with_1(
     run: Run,
     capsys: pytest.CaptureFixture[str],
     name: str,
@@ -302,7 +302,7 @@ def test_another_name_is_refused(run: Run, capsys: pytest.CaptureFixture[str]) -
     assert "any name was accepted" in capsys.readouterr().out
 
 
-def test_a_policy_of_a_client_says_the_same(run: Run) -> None:
+def test_a_clients_policy_gives_the_same_result(run: Run) -> None:
     """Its log and its witness, as YAML; production, with AMD's own root."""
     publish(run)
     assert run(*VERIFY, "--policy", write_policy()) == 0
@@ -418,7 +418,7 @@ def test_a_log_is_audited(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert value["leaves"][0]["version"] == "1.0.0"
 
 
-def test_what_is_unexpected_exits_with_1(
+def test_an_unexpected_leaf_exits_with_1(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     publish(run)

@@ -157,7 +157,7 @@ def test_the_page_of_every_profile_is_whole_and_closed(name: str) -> None:
     assert profile(name).digest in checker.text
 
 
-def test_the_page_refers_to_nothing_outside() -> None:
+def test_the_page_has_no_external_references() -> None:
     html = page(measured=evaluation())
     checker = checked(html)
     assert not checker.tags & {"script", "link", "img", "iframe", "object", "a", "base"}
@@ -168,7 +168,7 @@ def test_the_page_refers_to_nothing_outside() -> None:
     assert "default-src 'none'" in html
 
 
-def test_the_page_says_what_each_rule_keeps_and_why() -> None:
+def test_the_page_explains_each_rule() -> None:
     policy = profile("default")
     text = checked(page(policy)).text
     for rule in policy.rules:
@@ -176,7 +176,7 @@ def test_the_page_says_what_each_rule_keeps_and_why() -> None:
         assert " ".join(rule.reason.split()) in " ".join(text.split())
 
 
-def test_the_page_holds_the_tables_of_its_packs() -> None:
+def test_the_page_has_the_tables_of_its_packs() -> None:
     bare = load_policy(
         "version: 1\npacks: [pci]\n"
         'rules:\n- {id: any-uncertain, when: "uncertain.*", then: local}\n'
@@ -250,12 +250,12 @@ def test_a_curve_is_one_file_without_outside_resources() -> None:
     assert "--paper: #ffffff" in text
 
 
-def test_a_curve_of_nothing_is_drawn_in_a_file_alone() -> None:
+def test_an_empty_curve_is_drawn_only_in_a_file() -> None:
     assert curve_chart([]) == ""
     assert curve_chart([], file_title="none").startswith("<svg")
 
 
-def test_the_page_says_what_a_policy_leaves_out() -> None:
+def test_the_page_shows_what_a_policy_ignores() -> None:
     text = checked(page(load_policy(HOSTILE_POLICY))).text
     assert "Ignored: org.confidential, unless health.lab." in text
     assert "no reason is given" in text
@@ -442,7 +442,7 @@ def test_a_condition_is_described_in_words(when: str, words: str) -> None:
         ({"curve": [{"knob": "k", "setting": 1, "recall": 2, "leave": 0}]}, "0 to 1"),
     ],
 )
-def test_parse_measured_refuses_what_is_none(
+def test_parse_measured_refuses_an_invalid_evaluation(
     changed: dict[str, object], words: str
 ) -> None:
     with pytest.raises(MeasuredError, match=words):
@@ -487,7 +487,7 @@ def test_topics_are_described_as_the_rules_decide() -> None:
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_what_is_said_of_a_class_is_what_is_decided(name: str) -> None:
+def test_statements_about_a_class_match_the_decision(name: str) -> None:
     policy = profile(name)
     said = setting(page(policy), "Topics")
     for each in ("topic.health", "topic.special", "topic.finance"):
@@ -560,7 +560,7 @@ def test_on_a_small_screen_every_cell_has_its_columns_name() -> None:
     assert all("data-label=" in each for each in cells)
 
 
-def test_what_should_be_low_is_charted_apart() -> None:
+def test_figures_where_less_is_better_have_their_own_chart() -> None:
     figures = [
         figure("identifying.one", 0.97, stock=None),
         figure("identifying.two", 0.002, sense="<=", target=0.01, stock=None),
@@ -570,7 +570,7 @@ def test_what_should_be_low_is_charted_apart() -> None:
     assert "plain Presidio, on the same data" not in text
 
 
-def test_codes_are_explained_where_they_stand() -> None:
+def test_codes_are_explained_where_they_occur() -> None:
     figures = [figure("names.one", 0.9, title="places (GPE)")]
     text = " ".join(checked(page(measured=evaluation(figures=figures))).text.split())
     assert "GPE: countries, states and cities." in text

@@ -80,7 +80,7 @@ def test_what_the_policy_keeps_local_is_kept_local() -> None:
     assert lines[-1] == "choice    local: the policy prefers it for such tasks"
 
 
-def test_what_must_stay_has_one_tier_and_the_other_a_reason() -> None:
+def test_a_query_kept_local_has_one_tier_and_the_other_a_reason() -> None:
     lines, result, decision = explained(policy(), HARD, found="uncertain.language")
     assert result["routing_class"] == decision.permitted.routing_class.value
     assert result["denied"] == {"enclave": "route"}
@@ -177,7 +177,7 @@ def test_without_a_permitted_tier_the_remedy_is_shown() -> None:
     assert lines[-1].startswith("choice    none: a local answer was requested")
 
 
-def test_where_no_enclave_is_named_what_is_chosen_is_not_what_will_be(
+def test_without_an_enclave_the_choice_is_qualified(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.main(["route", "explain", "What", "is", "HIV?"]) == 0
@@ -216,7 +216,7 @@ def row(used: Policy, query: Query, *, found: str | None = None) -> dict[str, ob
     return row_of(Inspected(id="a", query=query, inspection=inspection))
 
 
-def test_a_row_says_what_the_words_say() -> None:
+def test_a_row_matches_the_text_output() -> None:
     for query in (EASY, HARD):
         _, result, _ = explained(policy(), query)
         estimate = cast("dict[str, float]", result["estimate"])
@@ -233,7 +233,7 @@ def test_a_row_says_what_the_words_say() -> None:
 
 
 @pytest.mark.parametrize(("query", "side"), [(EASY, "below"), (HARD, "above")])
-def test_how_far_from_which_line_is_said(query: Query, side: str) -> None:
+def test_the_distance_from_the_line_is_shown(query: Query, side: str) -> None:
     lines, result, _ = explained(policy(), query)
     rank, line = (cast("float", result[each]) for each in ("rank", "line"))
     shown = "\n".join(lines)
@@ -245,7 +245,7 @@ def test_how_far_from_which_line_is_said(query: Query, side: str) -> None:
     assert f"          ({aim_in_words(plan.aim)}" in shown
 
 
-def test_a_row_of_what_must_stay_has_no_gain() -> None:
+def test_a_row_of_a_query_kept_local_has_no_gain() -> None:
     made = row(policy(), HARD, found="uncertain.language")
     assert (made["permitted"], made["chosen"]) == (["local"], "local")
     assert (made["why"], made["intent"]) == ("only_permitted", "unknown")
@@ -276,7 +276,7 @@ def test_a_row_without_a_permitted_tier_has_the_refusal() -> None:
     assert (made["chosen"], made["why"]) == (None, "home_unavailable")
 
 
-def test_a_row_of_a_bad_line_is_its_id_and_what_is_wrong() -> None:
+def test_a_row_of_an_invalid_line_has_its_id_and_problem() -> None:
     row_of = rows_by(policy(), None, Settings())
     bad = Unread(id=None, problem="it is blank")
     assert row_of(bad) == {"id": None, "error": "it is blank"}
@@ -313,7 +313,7 @@ def test_lines_go_with_no_other_text(
 @pytest.mark.parametrize(
     ("model", "quality"), [("qwen2.5-0.5b", "30"), ("qwen2.5-1.5b", "67")]
 )
-def test_a_model_of_the_catalogue_counts_before_it_is_here(
+def test_a_model_of_the_catalogue_counts_before_it_is_installed(
     model: str, quality: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = ["route", "explain", "How tall is the tower?", "--model", model]
@@ -331,7 +331,7 @@ def test_a_model_of_ones_own_has_an_assumed_quality(
     assert "not in the catalogue: quality 60 of 100" in capsys.readouterr().out
 
 
-def test_a_model_that_nothing_knows_is_refused(
+def test_an_unknown_model_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     given = ["route", "explain", "How tall is the tower?", "--model", "gibberish"]

@@ -26,7 +26,7 @@ def test_times_are_those_of_the_median_and_of_95_in_100() -> None:
     assert tier.ttft_ms == (100, 5000)
 
 
-def test_speed_is_that_of_the_text_behind_the_first() -> None:
+def test_speed_is_measured_after_the_first_text() -> None:
     (tier,) = stats_of(
         [replace(LINE, ttft_ms=300, total_ms=3000, answer_tokens=256)], {}
     )
@@ -102,7 +102,7 @@ def test_it_is_shown_as_json(
     assert tier["tier"] == "enclave"
 
 
-def test_a_trace_of_nothing_says_so(
+def test_an_empty_trace_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["route", "stats", "--trace", str(written(tmp_path, []))]) == 2
