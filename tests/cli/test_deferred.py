@@ -152,7 +152,7 @@ def test_a_queue_in_another_process_is_not_shown(
     text = policy.read_text()
     policy.write_text(text[: text.index("store: file")] + f"store: {store_kind}}}\n")
     assert cli.main(["queue", "list"]) == 2
-    said = {"none": "no queue", "memory": "is in memory"}[store_kind]
+    said = {"none": "no queue", "memory": "is in the memory"}[store_kind]
     assert said in capsys.readouterr().err
 
 

@@ -353,7 +353,7 @@ def test_nothing_is_started_for_questions_that_have_an_answer(tmp_path: Path) ->
     missing = ("--model", str(tmp_path / "missing.gguf"), "--model-sha256", "0" * 64)
     done = run("ask", *missing, "--jsonl", str(questions), "--out", str(answers))
     assert done.returncode == 0, done.stderr
-    assert done.stderr == "1 of 1 have a line already\n"
+    assert done.stderr == "1 of 1 already have a line\n"
 
 
 @pytest.mark.model
@@ -385,7 +385,7 @@ def test_queued_questions_are_retried(
     store.close()
     done = run("queue", "drain")
     assert done.returncode == 0, done.stderr
-    assert "1 answered, 0 refused, 0 still waiting" in done.stderr
+    assert "1 answered, 0 refused, 0 still queued" in done.stderr
     done = run("queue", "show", "0a" * 16)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
@@ -414,7 +414,7 @@ def test_question_and_system_message_may_come_without_an_argument(
     assert "must stay here" in done.stderr, "for what the file says"
     done = run("ask", "--system", "x", "--system-file", str(system), given="Where?")
     assert done.returncode == 2
-    assert "give one" in done.stderr
+    assert "exclude each other" in done.stderr
 
 
 def test_ask_without_a_model_shows_what_to_do(tmp_path: Path) -> None:

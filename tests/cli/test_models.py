@@ -113,8 +113,8 @@ def test_the_best_comes_with_the_commands_to_type(
 @pytest.mark.parametrize(
     ("task", "said_of_it"),
     [
-        ((), "best: qwen2.5-1.5b, the first that fits here for general work; not"),
-        (("--task", "code"), "best: qwen2.5-coder-1.5b, the first that fits here "),
+        ((), "best: qwen2.5-1.5b, the first that fits for general use; not"),
+        (("--task", "code"), "best: qwen2.5-coder-1.5b, the first that fits "),
     ],
 )
 def test_measurements_are_shown_with_their_data(
@@ -122,7 +122,7 @@ def test_measurements_are_shown_with_their_data(
 ) -> None:
     measured = (
         "measured: qwen2.5-coder-1.5b (4 of 6), default (0 of 6), on 6 office tasks in "
-        "English (docs/costs.md); the others were not"
+        "English (docs/costs.md); the others were not measured"
     )
     assert cli.main(["models", "recommend", *task]) == 0
     shown = said(capsys)

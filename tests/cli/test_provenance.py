@@ -79,11 +79,11 @@ def test_a_policy_that_is_not_in_force_is_called_so() -> None:
     [
         (
             FailureReason.NO_ENCLAVE_NAMED,
-            "it might have been sent, but the policy names no",
+            "no other tier can answer; it might have been sent, but the policy ",
         ),
         (
             FailureReason.RELAY_UNREACHABLE,
-            "it might have been sent, but the relay cannot be",
+            "no other tier can answer; it might have been sent, but the relay ",
         ),
         (None, "no other tier can answer just now]"),
     ],

@@ -233,8 +233,8 @@ def test_a_refusal_keeps_its_code_and_steps(machines: dict[str, Machine]) -> Non
     rootless, no_chain = replace(found, ark=b""), replace(gpu, chain=())
     steps = (Step(number=1, name="root", passed=False, detail="seen"),)
     for evidence, code, hint in (
-        (rootless, RefusalCode.UNTRUSTED_ROOT, "; bring the chip's ASK"),
-        (no_chain, RefusalCode.CHAIN_INVALID, "; bring the GPU's five"),
+        (rootless, RefusalCode.UNTRUSTED_ROOT, "; add the chip's ASK"),
+        (no_chain, RefusalCode.CHAIN_INVALID, "; add the GPU's five"),
         (rootless, RefusalCode.CHAIN_INVALID, ""),
         (replace(rootless, vek=b""), RefusalCode.MALFORMED, ""),
         (gpu, RefusalCode.CHAIN_INVALID, ""),
@@ -468,7 +468,9 @@ def test_a_file_of_another_kind_is_refused(
     assert bench.run(files) == 0
     capsys.readouterr()
     assert bench.run({**files, "chain": b"any"}) == 2
-    assert "--chain is nothing of nitro's, which takes none" in capsys.readouterr().err
+    assert (
+        "--chain does not apply to nitro, which takes none" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("form", ["DER", "PEM"])

@@ -178,7 +178,9 @@ def test_prove_without_matching_records(
 ) -> None:
     assert main(["audit", "prove", "--class", "special", "--route", "enclave"]) == 0
     text = out_of(capsys)
-    assert text.startswith("0 records have special.* | topic.special and went: enclave")
+    assert text.startswith(
+        "0 records match special.* | topic.special and went: enclave"
+    )
     assert "with such a class: 0" in text
     assert "that went enclave: 2" in text
 
@@ -189,7 +191,7 @@ def test_prove_lists_and_classifies_what_it_finds(
 ) -> None:
     assert main(["audit", "prove", "--class", "health", "--route", "enclave"]) == 1
     text = out_of(capsys)
-    assert text.startswith("1 records have health.* | topic.health")
+    assert text.startswith("1 records match health.* | topic.health")
     assert "records: 12\n" in text
     assert "with an identifier or in the first person: 0" in text
     phi = "(health.* | topic.health) & identifier.*"
@@ -474,7 +476,7 @@ def test_after_a_clock_step_back_a_span_counts_by_position(
     assert main(prove) == bool(found)
     text = out_of(capsys)
     assert text.startswith(f"{found} records")
-    assert f"of these, {by_position} by position alone: the clock went back" in text
+    assert f"of these, {by_position} only by position: the clock went back" in text
     fields = json.loads(proof.read_text("ascii"))
     assert fields["clock"] == {"steps_back": 1, "records_by_position": by_position}
     assert main(["audit", "verify", *place, "--proof", str(proof)]) == 0

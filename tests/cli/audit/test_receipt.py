@@ -120,7 +120,7 @@ def test_a_receipt_is_shown_with_its_verdict(
     assert found["served_at"] == "2026-09-21T14:13:20Z"
     assert (found["question"], found["answer"], found["model"]) == (None, None, None)
     assert bench.run() == 0
-    assert "not asked" in capsys.readouterr().out
+    assert "not checked" in capsys.readouterr().out
 
 
 def test_the_very_question_and_answer_are_proved(

@@ -52,8 +52,8 @@ def test_what_it_prints_is_what_the_policy_needs(
     for words in (
         "patients.exact: 4 rows, 7 entries",
         "mrn: 2 taken, 2 refused (1 an ordinary word or given name, 1 too short)",
-        "phone: 2 taken, 2 refused (1 empty, 1 not of digits)",
-        "surname with born: 3 taken, 1 refused (1 no day)",
+        "phone: 2 taken, 2 refused (1 empty, 1 not digits)",
+        "surname with born: 3 taken, 1 refused (1 not a date)",
     ):
         assert words in shown
     Path("own.yaml").write_text(policy_of(shown), "utf-8")
@@ -128,7 +128,7 @@ def test_a_row_of_another_width_is_counted(capsys: pytest.CaptureFixture[str]) -
     Path("t.csv").write_text("a,b\nMRN-100231,x\nMRN-100232\n\n", "utf-8")
     status, shown = ran("t.csv", "--out", "x", "--column", "a", capsys=capsys)
     assert status == 0
-    assert "a: 1 taken, 1 refused (1 another number of columns)" in shown
+    assert "a: 1 taken, 1 refused (1 a different number of columns)" in shown
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_keygen_writes_a_pair_and_overwrites_nothing(
     before = Path("key.pem").read_bytes()
     status, shown = ran("keygen", "key.pem", capsys=capsys)
     assert status == 2
-    assert "key.pem: is there already" in shown
+    assert "key.pem: already exists" in shown
     Path("key.pem").unlink()
     assert ran("keygen", "key.pem", capsys=capsys)[0] == 2
     assert before not in Path("key.pub.pem").read_bytes()
@@ -105,7 +105,7 @@ def test_verify_shows_the_expiry_and_warns_before_it(
     [
         (
             ["sign", "--key", "key.pem", "--valid-days", "0", "mine.yaml"],
-            "is 1 to 3660",
+            "must be 1 to 3660",
         ),
         (["sign", "--key", "key.pem", "clinic"], "clinic: no such file"),
         (["sign", "--key", "gone.pem", "mine.yaml"], "gone.pem: No such file"),

@@ -412,14 +412,14 @@ def test_every_class_has_words() -> None:
         ("secret.*", "a key, password or token"),
         ("financial.pan", "a payment card number"),
         ("financial.{pan,cvv}", "a card verification code or a payment card number"),
-        ("topic.health>=50", "talk of health, at least 50 of 100 sure"),
+        ("topic.health>=50", "talk of health, with a score of at least 50 of 100"),
         (
             "health.lab & (special.genetic | secret.token)",
             "a laboratory value together with (genetic data or an access token)",
         ),
         (
             "identifier.direct.{gov_id.*,passport}",
-            "a number that a state gave to a person or a passport number",
+            "a person's government-issued number or a passport number",
         ),
     ],
 )
@@ -431,12 +431,12 @@ def test_a_condition_is_described_in_words(when: str, words: str) -> None:
     ("changed", "words"),
     [
         ({"format": 2}, "not an evaluation of format 1"),
-        ({"date": 1}, "'date' is no text"),
+        ({"date": 1}, "'date' is not a string"),
         ({"policy": []}, "expected an object"),
-        ({"figures": {}}, "'figures' is no list"),
+        ({"figures": {}}, "'figures' is not a list"),
         ({"figures": [1]}, "expected an object"),
         ({"figures": [figure("a", 0.5, met="yes")]}, "'met' is neither"),
-        ({"figures": [figure("a", 0.5, n=True)]}, "'n' is no number"),
+        ({"figures": [figure("a", 0.5, n=True)]}, "'n' is not a number"),
         ({"figures": [figure("a", float("nan"))]}, "'value' is not finite"),
         ({"figures": [figure("a", 0.5, stock=1)]}, "expected an object"),
         ({"curve": [{"knob": "k", "setting": 1, "recall": 2, "leave": 0}]}, "0 to 1"),
@@ -605,6 +605,6 @@ def test_the_report_says_that_an_on_premises_server_reads_questions() -> None:
     )
     plain = profile_text("default").partition("\nrouting:")[0]
     text = checked(page(load_policy(plain + routing))).text
-    assert "names no enclave, so nothing the organisation" in text
+    assert "names no enclave, so nothing is sent out of the organisation" in text
     assert "An on-premises server (ward) reads the questions" in text
     assert "An on-premises server" not in checked(page(load_policy(plain))).text

@@ -47,7 +47,7 @@ def test_a_price_may_be_given(
     path = written(tmp_path, [LINE] * 1000)
     stats = ["route", "stats", "--trace", str(path)]
     assert cli.main([*stats, "--prices", "enclave=10"]) == 0
-    assert "cost          about $2.40, $2.40 for 1,000" in capsys.readouterr().out
+    assert "cost          about $2.40, $2.40 per 1,000" in capsys.readouterr().out
     assert cli.main([*stats, "--prices", "nobody=10"]) == 2
 
 
@@ -106,7 +106,7 @@ def test_an_empty_trace_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["route", "stats", "--trace", str(written(tmp_path, []))]) == 2
-    assert "no line" in capsys.readouterr().err
+    assert "no answer yet" in capsys.readouterr().err
 
 
 def test_without_a_name_it_is_ones_own(
