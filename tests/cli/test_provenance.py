@@ -79,13 +79,13 @@ def test_a_policy_that_is_not_in_force_is_called_so() -> None:
     [
         (
             FailureReason.NO_ENCLAVE_NAMED,
-            "no other tier can answer; it might have been sent, but the policy ",
+            "another tier cannot answer; it might have been sent, but the policy ",
         ),
         (
             FailureReason.RELAY_UNREACHABLE,
-            "no other tier can answer; it might have been sent, but the relay ",
+            "another tier cannot answer; it might have been sent, but the relay ",
         ),
-        (None, "no other tier can answer just now]"),
+        (None, "another cannot answer just now]"),
     ],
 )
 def test_a_permanent_failure_is_not_called_temporary(

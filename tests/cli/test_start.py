@@ -202,7 +202,7 @@ def test_the_embedded_model_is_called_a_demonstration(
     assert cli.main(["serve", "--port", "0"]) == 0
     shown = capsys.readouterr()
     assert '"ready": true' in shown.out
-    assert ("answered by the embedded DEMONSTRATION model" in shown.err) is embedded
+    assert ("come from the embedded DEMONSTRATION model" in shown.err) is embedded
     # If nothing can be sent, the share of sent questions is not shown.
     aim = (
         "under the policy's aim about 4 of 100 questions that may be sent are answered"

@@ -75,7 +75,7 @@ def _chosen(provenance: Provenance) -> str:
     why = Reason(provenance.why)
     # The failure may be temporary (a relay) or permanent (a policy without an enclave).
     if why is Reason.UNAVAILABLE and provenance.fallback is not None:
-        return "no other tier can answer"
+        return "another tier cannot answer"
     return CHOSEN[why]
 
 
