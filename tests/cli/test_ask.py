@@ -1,4 +1,4 @@
-"""What ``ask`` says of an answer, and while nothing of one can be shown."""
+"""Output of ``ask``: the answer, and progress before it."""
 
 import math
 
@@ -23,12 +23,12 @@ from support.client_parts import (
 from support.drafts import THRESHOLDS
 from support.memory_enclave import key_store
 
-DEMONSTRATION = "answered here, by the embedded DEMONSTRATION model"
+DEMONSTRATION = "answered locally, by the embedded DEMONSTRATION model"
 
 
 @pytest.mark.parametrize("phase", Phase)
 def test_whatever_is_waited_for_has_words(phase: Phase) -> None:
-    """Else an answer that is only late would end the program."""
+    """Otherwise an answer that is only late would end the program."""
     assert WAITING[phase]
 
 
@@ -55,19 +55,19 @@ async def shown(
     return said.out, said.err
 
 
-async def test_an_answer_that_was_cut_says_so(
+async def test_a_cut_answer_is_reported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     cut = ScriptedLocal(("So ", "much"), finish_reason="length")
     text, said = await shown(cut, "Why?", capsys)
     assert text == "So much\n"
-    assert "the answer was CUT at its limit of tokens: --max-tokens" in said
+    assert "the answer was CUT at the token limit: raise --max-tokens" in said
     _, said = await shown(ScriptedLocal(), "Why?", capsys)
     assert "CUT" not in said
 
 
 @pytest.mark.parametrize("max_tokens", [2, 512])
-async def test_an_answer_to_a_part_is_cut_only_where_its_limit_was_reached(
+async def test_an_answer_to_a_truncated_text_is_cut_only_at_its_limit(
     max_tokens: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     local = SmallLocal(("At ", "home."))
@@ -104,7 +104,7 @@ async def test_an_answer_that_is_likely_wrong_is_followed_by_a_warning(
     )
 
 
-async def test_the_embedded_model_is_said_to_be_for_demonstration(
+async def test_the_embedded_model_is_called_a_demonstration(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     local = ScriptedLocal()

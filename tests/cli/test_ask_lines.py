@@ -52,7 +52,7 @@ def answer_to(query: Query) -> Answer:
 
 
 class Asked:
-    """Answers what it is asked, or fails as it is told to for a text."""
+    """Answers, or fails as configured for a text."""
 
     def __init__(self, fails: dict[str, Exception] | None = None) -> None:
         self.fails = fails or {}
@@ -72,7 +72,7 @@ async def asked(
 ) -> Tally:
     with results(path) as out:
         return await ask_lines(
-            tuple(questions), ask, out, parallel=parallel, told=lambda _: None
+            tuple(questions), ask, out, parallel=parallel, progress=lambda _: None
         )
 
 
@@ -97,7 +97,7 @@ def test_a_line_is_a_question() -> None:
     assert not one.query.stream
 
 
-def test_what_a_line_says_comes_before_what_is_usual() -> None:
+def test_a_lines_options_override_the_defaults() -> None:
     (one,) = read({"id": 1, "text": "Hello?", "max_tokens": 3})
     assert one.query.settings.max_tokens == 3
 
@@ -129,18 +129,18 @@ def test_blank_lines_are_no_questions() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (CANARY.encode(), "no JSON object"),
-        (b'{"id": 1, "id": 2, "text": "x"}', "key twice"),
+        (CANARY.encode(), "not a JSON object"),
+        (b'{"id": 1, "id": 2, "text": "x"}', "repeats a key"),
         (b" " * MAX_REQUEST_BYTES + b'{"id": 1, "text": "x"}', "too long"),
-        ([CANARY], "no JSON object"),
+        ([CANARY], "not a JSON object"),
         ({"text": CANARY}, "id must be"),
         ({"id": True, "text": CANARY}, "id must be"),
         ({"id": "x" * 257, "text": CANARY}, "id must be"),
-        ({"id": 1}, "has id, text or messages"),
-        ({"id": 1, "text": CANARY, "messages": []}, "has id, text or messages"),
-        ({"id": 1, "text": CANARY, CANARY: 1}, "has id, text or messages"),
-        ({"id": 1, "text": CANARY, "consent": "x"}, "has id, text or messages"),
-        ({"id": 1, "text": CANARY, "defer": True}, "has id, text or messages"),
+        ({"id": 1}, "accepts id, text or messages"),
+        ({"id": 1, "text": CANARY, "messages": []}, "accepts id, text or messages"),
+        ({"id": 1, "text": CANARY, CANARY: 1}, "accepts id, text or messages"),
+        ({"id": 1, "text": CANARY, "consent": "x"}, "accepts id, text or messages"),
+        ({"id": 1, "text": CANARY, "defer": True}, "accepts id, text or messages"),
         ({"id": 1, "messages": [CANARY]}, "a list of objects"),
         ({"id": 1, "messages": CANARY}, "a list of objects"),
         ({"id": 1, "text": 7}, "content must be"),
@@ -149,14 +149,14 @@ def test_blank_lines_are_no_questions() -> None:
         ({"id": 1, "text": CANARY, "floor": CANARY}, "floor"),
     ],
 )
-def test_a_line_that_is_none_is_told_with_its_number(line: object, said: str) -> None:
+def test_an_invalid_line_is_reported_with_its_number(line: object, said: str) -> None:
     with pytest.raises(UsageError, match=r"^line 2: ") as refused:
         read({"id": 9, "text": "fine"}, line)
     assert said in str(refused.value)
     assert CANARY not in str(refused.value)
 
 
-def test_an_id_stands_once() -> None:
+def test_an_id_is_unique() -> None:
     with pytest.raises(UsageError, match="line 4: line 1 has the same id"):
         read(*THREE, THREE[0])
 
@@ -169,16 +169,16 @@ async def test_each_question_has_its_answer(tmp_path: Path) -> None:
         assert isinstance(answer, dict)
         assert answer["text"] == f"Answer: q{number}"
         assert answer["route"] == "local"
-    assert tally.told() == "3 answered (3 by device)"
+    assert tally.summary() == "3 answered (3 by device)"
 
 
-async def test_what_is_refused_says_so_and_is_not_asked_again(tmp_path: Path) -> None:
+async def test_a_refusal_has_a_line_and_is_not_asked_again(tmp_path: Path) -> None:
     ask = Asked({"q2": BLOCKED})
     tally = await asked(tmp_path / "out", read(*THREE), ask)
     error = written(tmp_path / "out")[2]["error"]
     assert isinstance(error, dict)
     assert error["code"] == "blocked_by_policy"
-    assert tally.told() == "2 answered (2 by device); 1 refused"
+    assert tally.summary() == "2 answered (2 by device); 1 refused"
     again = Asked()
     await asked(tmp_path / "out", read(*THREE), again)
     assert again.seen == []
@@ -190,12 +190,12 @@ def unmet(*, final: bool) -> NotRoutedError:
     return error
 
 
-async def test_what_the_policy_forbids_is_final_and_a_failure_is_not(
+async def test_a_policys_refusal_is_final_and_a_failure_is_not(
     tmp_path: Path,
 ) -> None:
     fails: dict[str, Exception] = {"q1": unmet(final=True), "q2": unmet(final=False)}
     tally = await asked(tmp_path / "out", read(*THREE), Asked(fails))
-    assert tally.told() == (
+    assert tally.summary() == (
         "1 answered (1 by device); 1 refused; 1 without an answer (required_unmet: 1)"
     )
     error = written(tmp_path / "out")[1]["error"]
@@ -208,11 +208,11 @@ async def test_what_the_policy_forbids_is_final_and_a_failure_is_not(
         assert out.known == {1: True, 2: False, 3: False}
 
 
-async def test_what_has_no_answer_is_asked_again_and_nothing_else(
+async def test_only_questions_without_an_answer_are_asked_again(
     tmp_path: Path,
 ) -> None:
     tally = await asked(tmp_path / "out", read(*THREE), Asked({"q1": DOWN, "q3": DOWN}))
-    assert tally.told() == (
+    assert tally.summary() == (
         "1 answered (1 by device); 2 without an answer (relay_unreachable: 2)"
     )
     again = Asked()
@@ -221,7 +221,7 @@ async def test_what_has_no_answer_is_asked_again_and_nothing_else(
     assert written(tmp_path / "out").keys() == {1, 2, 3}
 
 
-async def test_whoever_was_killed_in_a_line_has_not_written_it(tmp_path: Path) -> None:
+async def test_a_process_killed_in_a_line_has_not_written_it(tmp_path: Path) -> None:
     path = tmp_path / "out"
     await asked(path, read(*THREE[:2]), Asked(), parallel=1)
     whole = path.read_bytes()
@@ -272,7 +272,7 @@ def test_one_process_writes_it_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-async def test_so_many_are_asked_side_by_side(tmp_path: Path) -> None:
+async def test_questions_are_asked_in_parallel(tmp_path: Path) -> None:
     running, most = 0, 0
 
     class Counting(Asked):
@@ -291,7 +291,7 @@ async def test_so_many_are_asked_side_by_side(tmp_path: Path) -> None:
     assert most == 3
 
 
-async def test_where_nothing_can_be_written_nothing_more_is_asked(
+async def test_after_a_write_error_nothing_more_is_asked(
     tmp_path: Path,
 ) -> None:
     path, ask = tmp_path / "out", Asked()
@@ -303,7 +303,7 @@ async def test_where_nothing_can_be_written_nothing_more_is_asked(
             ask,
             Results(descriptor, {}),
             parallel=1,
-            told=lambda _: None,
+            progress=lambda _: None,
         )
     os.close(descriptor)
     assert ask.seen == ["q1"]

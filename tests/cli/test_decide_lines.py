@@ -20,7 +20,7 @@ CANARY = "zq7canary4711"
 
 
 class InProcess:
-    """The detectors without a process of their own."""
+    """The detectors in this process."""
 
     def __init__(self) -> None:
         self.batches: list[int] = []
@@ -55,7 +55,7 @@ def test_a_line_has_exactly_these_fields() -> None:
     assert {"government-id", "any-uncertain"} <= set(cast("list[str]", rules))
 
 
-def test_a_harmless_line_may_leave() -> None:
+def test_a_harmless_line_may_be_sent() -> None:
     (line,) = decided({"id": 7, "text": "How does compound interest work?"})
     assert line == {
         "id": 7,
@@ -89,7 +89,7 @@ def test_messages_are_inspected_with_their_names() -> None:
 
 
 def test_a_line_of_ours_is_no_part_of_an_answer() -> None:
-    """What is decided on is what would be asked: see ``openai_chat``."""
+    """The decision is about the query that would be asked: see ``openai_chat``."""
     turn = {"role": "assistant", "content": "[read 2 of 9 tokens]\n\nYes."}
     line = json.dumps({"messages": [turn]}).encode()
     ((_, query),) = bulk.read_lines([line])
@@ -126,7 +126,7 @@ BAD: list[tuple[object, object]] = [
 
 
 @pytest.mark.parametrize(("line", "line_id"), BAD)
-def test_a_bad_line_stays_home(line: object, line_id: object) -> None:
+def test_an_invalid_line_is_kept_local(line: object, line_id: object) -> None:
     assert decided(line) == [
         {
             "id": line_id,
@@ -141,37 +141,35 @@ def test_a_bad_line_stays_home(line: object, line_id: object) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (b"{", "it is no JSON object in UTF-8, or has a key twice"),
-        (b'{"id": 1, "id": 2, "text": "x"}', "or has a key twice"),
-        ({"id": 1, "text": "x", CANARY: 1}, "it has a key that is not read; there ar"),
-        ({"id": 1}, "it has 'text' or 'messages', and one of them"),
-        ({"id": 1, "text": [CANARY]}, "'text' is no text"),
+        (b"{", "it is not a JSON object in UTF-8, or repeats a key"),
+        (b'{"id": 1, "id": 2, "text": "x"}', "or repeats a key"),
+        ({"id": 1, "text": "x", CANARY: 1}, "unknown key; the keys ar"),
+        ({"id": 1}, "it needs either 'text' or 'messages'"),
+        ({"id": 1, "text": [CANARY]}, "'text' is not a string"),
         (
             {"id": 1, "messages": [{"role": CANARY, "content": "x"}]},
-            "a 'role' that is ",
+            "a known 'role'",
         ),
         (b"\n", "it is blank"),
     ],
 )
-def test_what_is_wrong_with_a_line_is_said_with_its_number(
-    line: object, said: str
-) -> None:
+def test_a_lines_problem_is_reported_with_its_number(line: object, said: str) -> None:
     raw = line if isinstance(line, bytes) else json.dumps(line).encode()
-    good, told = b'{"id": 0, "text": "hello"}', list[tuple[int, str]]()
+    good, result = b'{"id": 0, "text": "hello"}', list[tuple[int, str]]()
 
     def unread(number: int, problem: str) -> None:
-        told.append((number, problem))
+        result.append((number, problem))
 
     lines = [good] * BATCH_LINES + [raw, good]
     list(decide_lines(lines, POLICY, InProcess(), unread=unread))
-    ((number, problem),) = told
+    ((number, problem),) = result
     assert number == BATCH_LINES + 1
     assert said in problem
     assert CANARY not in problem
 
 
 @pytest.mark.parametrize(("line", "_id"), BAD)
-def test_of_every_bad_line_something_is_said(line: object, _id: object) -> None:
+def test_every_invalid_line_is_reported(line: object, _id: object) -> None:
     raw = line if isinstance(line, bytes) else json.dumps(line).encode()
     assert bulk.problem_of(raw)
     assert CANARY not in bulk.problem_of(raw)
@@ -197,7 +195,7 @@ def test_a_line_too_long_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "MAX_LINE_BYTES", 10)
     (line,) = decided({"id": "a", "text": "hello"})
     assert line["uncertain"] == ["uncertain.undecodable"]
-    assert bulk.problem_of(b'{"id": "a", "text": "x"}') == "it has more than 10 bytes"
+    assert bulk.problem_of(b'{"id": "a", "text": "x"}') == "it is longer than 10 bytes"
 
 
 def test_bad_lines_do_not_shift_their_neighbours() -> None:

@@ -36,7 +36,7 @@ def policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def store(policy: Path, state_home: Path) -> DeferredStore:
-    """Two questions wait in it."""
+    """The queue with two questions."""
     plan = QueuePlan(store="file", key_file=str(policy.with_name("queue.key")))
     store = queue_store(plan, state_home / "curtilage")
     now_ms = time.time_ns() // 1_000_000
@@ -64,7 +64,7 @@ def answered(store: DeferredStore) -> None:
 
 
 @pytest.mark.usefixtures("store")
-def test_what_waits_is_listed_without_a_word_of_it(
+def test_queued_questions_are_listed_without_their_texts(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.main(["queue", "list"]) == 0
@@ -83,11 +83,11 @@ def test_the_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("policy")
-def test_nothing_waits_in_a_queue_that_nobody_used(
+def test_an_unused_queue_is_empty(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.main(["queue", "list"]) == 0
-    assert "nothing waits" in capsys.readouterr().err
+    assert "nothing is queued" in capsys.readouterr().err
     assert cli.main(["queue", "drain"]) == 0
 
 
@@ -96,16 +96,16 @@ def test_an_answer_is_shown(
 ) -> None:
     assert cli.main(["queue", "show", TICKETS[0]]) == 3
     said = capsys.readouterr().err
-    assert "I need more time" in said
-    # This process ends: nobody asks it again "by itself".
+    assert "curtilage: queued: " in said
+    # This process ends, so it does not retry.
     assert "`curtilage queue drain`" in said
-    assert f"at most {MOST_PAUSE_S:.0f} s between two tries" in said
+    assert f"at least every {MOST_PAUSE_S:.0f} s" in said
     assert f"`curtilage queue show {TICKETS[0]}`" in said
     answered(store)
     assert cli.main(["queue", "show", TICKETS[0]]) == 0
     shown = capsys.readouterr()
     assert shown.out == "Twelve.\n"
-    assert "answered here" in shown.err
+    assert "answered locally" in shown.err
     assert cli.main(["queue", "show", "--json", TICKETS[0]]) == 0
     assert json.loads(capsys.readouterr().out)["text"] == "Twelve."
 
@@ -116,7 +116,7 @@ def test_a_question_is_forgotten(
     assert cli.main(["queue", "drop", TICKETS[0]]) == 0
     assert [each.ticket for each in store.items(0)] == [TICKETS[1]]
     assert cli.main(["queue", "drop", TICKETS[0]]) == 3
-    assert "nothing waits under this ticket" in capsys.readouterr().err
+    assert "nothing is queued under this ticket" in capsys.readouterr().err
     assert cli.main(["queue", "show", TICKETS[0]]) == 3
 
 
@@ -125,10 +125,10 @@ def test_all_are_forgotten(
 ) -> None:
     assert cli.main(["queue", "drop", "--all"]) == 0
     assert store.items(0) == ()
-    assert "2 forgotten" in capsys.readouterr().err
+    assert "2 deleted" in capsys.readouterr().err
 
 
-def test_what_waits_for_an_enclave_is_not_asked_without_a_relay(
+def test_a_question_for_an_enclave_is_not_retried_without_a_relay(
     store: DeferredStore,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -141,18 +141,18 @@ def test_what_waits_for_an_enclave_is_not_asked_without_a_relay(
 
 @pytest.mark.usefixtures("store")
 @pytest.mark.parametrize("wrong", [[], ["--all", TICKETS[0]]])
-def test_it_has_to_be_said_what_to_forget(wrong: list[str]) -> None:
+def test_drop_needs_tickets_or_all(wrong: list[str]) -> None:
     assert cli.main(["queue", "drop", *wrong]) == 2
 
 
 @pytest.mark.parametrize("store_kind", ["none", "memory"])
-def test_what_waits_in_another_process_is_not_here(
+def test_a_queue_in_another_process_is_not_shown(
     policy: Path, store_kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = policy.read_text()
     policy.write_text(text[: text.index("store: file")] + f"store: {store_kind}}}\n")
     assert cli.main(["queue", "list"]) == 2
-    said = {"none": "no queue", "memory": "is in memory"}[store_kind]
+    said = {"none": "no queue", "memory": "is in the memory"}[store_kind]
     assert said in capsys.readouterr().err
 
 

@@ -79,7 +79,7 @@ def test_help_teaches(
     assert ended.value.code == 0
     shown = capsys.readouterr().out
     assert "example" in shown
-    assert "0 done, 1 refused by policy, 2 wrong use, 3 could not" in shown
+    assert "0 done, 1 refused by policy, 2 usage error, 3 could not" in shown
 
 
 def test_the_document_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -306,7 +306,7 @@ def test_ask_without_a_relay_is_answered_here() -> None:
     done = run("ask", "--max-tokens", "8", "--seed", "1", "What is HIV?")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
-    assert "answered here" in done.stderr
+    assert "answered locally" in done.stderr
     assert "the policy names no enclave" in done.stderr
 
 
@@ -320,9 +320,9 @@ def test_ask_as_json() -> None:
 
 
 @pytest.mark.model
-def test_ask_goes_on_with_a_file_of_questions(tmp_path: Path) -> None:
+def test_ask_continues_a_file_of_questions(tmp_path: Path) -> None:
     questions, answers = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    # The policy forbids what the second requires; the third cannot be had just now.
+    # The policy forbids the second's requirement; the third fails temporarily.
     lines = [
         {"id": "a", "text": "What is HIV?", "seed": 1},
         {"id": 7, "text": "my card is 4111 1111 1111 1111", "require": "enclave"},
@@ -331,17 +331,17 @@ def test_ask_goes_on_with_a_file_of_questions(tmp_path: Path) -> None:
     questions.write_text("\n".join(map(json.dumps, lines)), "utf-8")
     command = ("ask", "--max-tokens", "4", "--jsonl", str(questions))
     assert run(*command).returncode == 2, "without --out"
-    for told in ("", "2 of 3 have a line already, 1 of them refused"):
+    for result in ("", "2 of 3 already have a line, 1 of them refused"):
         done = run(*command, "--out", str(answers))
         assert done.returncode == 3, done.stderr
         assert "without an answer (required_unmet: 1)" in done.stderr
-        assert told in done.stderr
+        assert result in done.stderr
         found = [json.loads(each) for each in answers.read_text().splitlines()]
         by_id = {each["id"]: each for each in found}
         assert by_id.keys() == {"a", 7}
         assert by_id["a"]["answer"]["route"] == "local"
         assert by_id[7]["error"]["code"] == "required_unmet"
-    # Without the open one the policy's refusal is what the exit code says.
+    # Without the open one, the exit code is that of the policy's refusal.
     questions.write_text("\n".join(map(json.dumps, lines[:2])), "utf-8")
     assert run(*command, "--out", str(answers)).returncode == 1
 
@@ -353,11 +353,11 @@ def test_nothing_is_started_for_questions_that_have_an_answer(tmp_path: Path) ->
     missing = ("--model", str(tmp_path / "missing.gguf"), "--model-sha256", "0" * 64)
     done = run("ask", *missing, "--jsonl", str(questions), "--out", str(answers))
     assert done.returncode == 0, done.stderr
-    assert done.stderr == "1 of 1 have a line already\n"
+    assert done.stderr == "1 of 1 already have a line\n"
 
 
 @pytest.mark.model
-def test_what_waits_is_asked_again(
+def test_queued_questions_are_retried(
     tmp_path: Path, state_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, policy = tmp_path / "queue.key", tmp_path / "policy.yaml"
@@ -385,11 +385,11 @@ def test_what_waits_is_asked_again(
     store.close()
     done = run("queue", "drain")
     assert done.returncode == 0, done.stderr
-    assert "1 answered, 0 refused, 0 still waiting" in done.stderr
+    assert "1 answered, 0 refused, 0 still queued" in done.stderr
     done = run("queue", "show", "0a" * 16)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
-    assert "answered here" in done.stderr
+    assert "answered locally" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -414,10 +414,10 @@ def test_question_and_system_message_may_come_without_an_argument(
     assert "must stay here" in done.stderr, "for what the file says"
     done = run("ask", "--system", "x", "--system-file", str(system), given="Where?")
     assert done.returncode == 2
-    assert "give one" in done.stderr
+    assert "exclude each other" in done.stderr
 
 
-def test_ask_without_a_model_says_what_to_do(tmp_path: Path) -> None:
+def test_ask_without_a_model_shows_what_to_do(tmp_path: Path) -> None:
     missing = str(tmp_path / "missing.gguf")
     done = run(
         "ask", "--model", missing, "--model-sha256", "0" * 64, "my ssn is 536-22-1234"
@@ -463,7 +463,7 @@ def test_closed_streams_are_no_traceback() -> None:
         assert "Traceback" not in done.stderr
 
 
-def test_a_port_that_is_none_is_wrong_use() -> None:
+def test_an_invalid_port_is_a_usage_error() -> None:
     for port in ("99999", "-1", "http"):
         assert run("serve", "--port", port).returncode == 2
 
@@ -484,7 +484,7 @@ def test_models_lists_and_verifies_the_embedded_one() -> None:
     assert embedded["sha256"] in verified.stdout
 
 
-def test_models_verify_tells_what_is_not_there() -> None:
+def test_models_verify_reports_missing_files() -> None:
     done = run("models", "verify", "nothing")
     assert done.returncode == 3
     assert "nothing" in done.stderr
@@ -492,8 +492,8 @@ def test_models_verify_tells_what_is_not_there() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no walls there")
 @pytest.mark.parametrize("command", sorted(cli.OFFLINE))
-def test_a_command_that_needs_nobody_reaches_nobody(command: str) -> None:
-    # The program as it is, but for the one command, which tries the native call.
+def test_an_offline_command_has_no_network(command: str) -> None:
+    # The unmodified program, except for one command, which tries the native call.
     code = (
         "import ctypes, sys\n"
         "from curtilage.cli import main as cli\n"
@@ -510,7 +510,7 @@ def test_a_command_that_needs_nobody_reaches_nobody(command: str) -> None:
     assert done.stdout == "-1\n"
 
 
-def test_what_keeps_its_network_says_so() -> None:
+def test_a_command_that_keeps_its_network_reports_it() -> None:
     code = (
         "import sys\n"
         "from curtilage.cli import main as cli\n"

@@ -1,4 +1,4 @@
-"""``curtilage models``: what it says, asks and refuses."""
+"""``curtilage models``: output, questions and refusals."""
 
 import io
 import json
@@ -25,7 +25,7 @@ ACCEPTED = ("--accept-licence", "qwen-research")
 
 
 class Terminal(io.StringIO):
-    """A person at a terminal, who types this."""
+    """A terminal at which a person types this."""
 
     @override
     def isatty(self) -> bool:
@@ -113,16 +113,16 @@ def test_the_best_comes_with_the_commands_to_type(
 @pytest.mark.parametrize(
     ("task", "said_of_it"),
     [
-        ((), "best: qwen2.5-1.5b, the first that fits here for general work; not"),
-        (("--task", "code"), "best: qwen2.5-coder-1.5b, the first that fits here "),
+        ((), "best: qwen2.5-1.5b, the first that fits for general use; not"),
+        (("--task", "code"), "best: qwen2.5-coder-1.5b, the first that fits "),
     ],
 )
-def test_what_was_measured_is_said_and_on_what(
+def test_measurements_are_shown_with_their_data(
     task: tuple[str, ...], said_of_it: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     measured = (
         "measured: qwen2.5-coder-1.5b (4 of 6), default (0 of 6), on 6 office tasks in "
-        "English (docs/costs.md); the others were not"
+        "English (docs/costs.md); the others were not measured"
     )
     assert cli.main(["models", "recommend", *task]) == 0
     shown = said(capsys)
@@ -130,19 +130,19 @@ def test_what_was_measured_is_said_and_on_what(
     assert measured in shown.splitlines()
     lines = [each.strip() for each in shown.splitlines() if "    routing " in each]
     assert lines == [
-        f"routing takes it to solve {each}"
+        f"routing assumes that it solves {each}"
         for each in (
-            "67 of 100 ordinary questions, a guess",
-            "67 of 100 ordinary questions, a guess",
+            "67 of 100 ordinary questions, an estimate",
+            "67 of 100 ordinary questions, an estimate",
             "67 of 100 ordinary questions",
-            "30 of 100 ordinary questions, a guess",
+            "30 of 100 ordinary questions, an estimate",
             "3 of 100 ordinary questions",
         )
     ]
     assert cli.main(["models", "recommend", "--json", *task]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["measured"] == measured
-    assert [each["quality_permille"] for each in told["models"]] == [
+    result = json.loads(capsys.readouterr().out)
+    assert result["measured"] == measured
+    assert [each["quality_permille"] for each in result["models"]] == [
         each.quality_permille for each in catalogue.catalogue()
     ]
 
@@ -152,21 +152,22 @@ def test_an_accepted_licence_is_repeated_in_the_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.main(["models", "recommend", "--json", *ACCEPTED]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["best"] == RESEARCH
+    result = json.loads(capsys.readouterr().out)
+    assert result["best"] == RESEARCH
     assert (
-        told["commands"][0] == f"curtilage models pull {RESEARCH} {' '.join(ACCEPTED)}"
+        result["commands"][0]
+        == f"curtilage models pull {RESEARCH} {' '.join(ACCEPTED)}"
     )
 
 
 @pytest.mark.usefixtures("large")
-def test_what_is_said_for_programs_has_every_reason(
+def test_the_json_has_every_reason(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.main(["models", "recommend", "--json", "--memory", "0.7"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["best"] == "qwen2.5-0.5b"
-    assert {each["name"]: each["against"] for each in told["models"]} == {
+    result = json.loads(capsys.readouterr().out)
+    assert result["best"] == "qwen2.5-0.5b"
+    assert {each["name"]: each["against"] for each in result["models"]} == {
         RESEARCH: ["memory", "licence qwen-research"],
         BEST: ["memory"],
         "qwen2.5-coder-1.5b": ["memory"],
@@ -176,18 +177,18 @@ def test_what_is_said_for_programs_has_every_reason(
 
 
 @pytest.mark.usefixtures("large")
-def test_none_that_will_do_is_no_recommendation(
+def test_without_a_fitting_model_nothing_is_recommended(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     command = ["models", "recommend", "--memory", "1", "--task", "code"]
     assert cli.main(command) == 3
-    assert "none of these will do here" in said(capsys)
+    assert "no known model fits this machine" in said(capsys)
     assert cli.main([*command, "--json"]) == 3
     assert json.loads(capsys.readouterr().out)["commands"] == []
 
 
 class Hub:
-    """Stands for the way to the hub: asks for consent, and notes what is fetched."""
+    """A stand-in for the hub: asks for consent, and records what is fetched."""
 
     def __init__(self) -> None:
         self.fetched: list[PullRequest] = []
@@ -209,7 +210,7 @@ def offered(
     library: bool = True,
     shown: bool = True,
 ) -> Hub:
-    """Run ``models recommend``; ``typed``: by a person at a terminal, or by nobody."""
+    """Run ``models recommend``; ``typed``: a person's input; None: no terminal."""
     hub = Hub()
     monkeypatch.setattr(models, "pull", hub.pull)
     monkeypatch.setattr(models, "can_pull", returns(library))
@@ -232,10 +233,10 @@ def test_a_person_is_offered_the_best_and_gets_it(
     assert (request.name, request.sha256) == (BEST, model.sha256)
     shown = capsys.readouterr()
     for each in (
-        f"{BEST}: 1.1 GB to fetch from {model.repository}@{model.revision}",
+        f"{BEST}: 1.1 GB to download from {model.repository}@{model.revision}",
         "memory: 1.4 GB when it runs",
         "licence: Apache-2.0",
-        "fetch it? [y/N]",
+        "download it? [y/N]",
     ):
         assert each in shown.err
     assert "models pull" not in shown.out
@@ -244,12 +245,12 @@ def test_a_person_is_offered_the_best_and_gets_it(
 
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("typed", ["n\n", "\n", "", "yesterday\n"], ids=repr)
-def test_who_declines_the_offer_is_shown_the_commands(
+def test_declining_the_offer_shows_the_commands(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str
 ) -> None:
     assert offered(monkeypatch, typed).fetched == []
     shown = capsys.readouterr()
-    assert "nothing was fetched" in shown.err
+    assert "nothing was downloaded" in shown.err
     assert f"    curtilage models pull {BEST}\n" in shown.out
 
 
@@ -262,9 +263,9 @@ def test_who_declines_the_offer_is_shown_the_commands(
         ("y\n", (), False, True),
         ("y\n", (), True, False),
     ],
-    ids=["nobody", "a program", "no library", "shown elsewhere"],
+    ids=["not interactive", "a program", "no library", "shown elsewhere"],
 )
-def test_nothing_is_offered_where_no_person_could_agree(
+def test_nothing_is_offered_if_no_person_could_agree(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     typed: str | None,
@@ -275,13 +276,13 @@ def test_nothing_is_offered_where_no_person_could_agree(
 ) -> None:
     hub = offered(monkeypatch, typed, *arguments, library=library, shown=shown)
     assert hub.fetched == []
-    told = capsys.readouterr()
-    assert f"curtilage models pull {BEST}" in told.out
-    assert "fetch it?" not in told.err
+    result = capsys.readouterr()
+    assert f"curtilage models pull {BEST}" in result.out
+    assert "download it?" not in result.err
 
 
 @pytest.mark.usefixtures("large")
-def test_where_a_useful_model_is_here_no_other_is_offered(
+def test_with_a_useful_model_no_other_is_offered(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = catalogue.known("qwen2.5-coder-1.5b")
@@ -289,18 +290,18 @@ def test_where_a_useful_model_is_here_no_other_is_offered(
     here = ModelEntry(name="mine", path="/m", sha256=model.sha256, size_bytes=1)
     monkeypatch.setattr(models, "_entries", returns([here]))
     assert offered(monkeypatch, "y\n").fetched == []
-    assert "fetch it?" not in capsys.readouterr().err
+    assert "download it?" not in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("large")
-def test_what_is_here_is_not_offered(
+def test_an_installed_model_is_not_offered(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hub = offered(monkeypatch, "y\n", "--memory", "0.4")
     assert hub.fetched == []
     shown = capsys.readouterr()
     assert "best: default" in shown.out
-    assert "fetch it?" not in shown.err
+    assert "download it?" not in shown.err
 
 
 @pytest.mark.parametrize("memory", ["nan", "inf", "-1", "1e9", "much", ""])
@@ -349,7 +350,7 @@ def test_parts_are_put_together_and_listed(
     ],
     ids=["large", "small", "unknown"],
 )
-def test_the_list_says_whether_a_model_fits(
+def test_the_list_shows_whether_a_model_fits(
     byte_model: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -380,13 +381,13 @@ def test_a_file_that_is_gone_is_listed_as_unknown(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["tiny"], "name one FILE"),
+        (["tiny"], "give one FILE"),
         (["tiny", "{whole}"], "--sha256"),
         (["tiny", "--from", "{whole}"], "--sha256"),
         (["tiny", "{whole}", "--from", "{whole}", "--sha256", "{digest}"], "one FILE"),
         ([BEST, "{whole}"], "not 6a1a2eb6d15622bf"),
         ([BEST, "--from", "{whole}"], "not 1117320736"),
-        ([BEST, "{whole}", "--sha256", "{digest}"], "stands for sha256:6a1a2eb6d156"),
+        ([BEST, "{whole}", "--sha256", "{digest}"], "means sha256:6a1a2eb6d156"),
         (["default", "{whole}"], "that of the embedded model"),
         (["../tiny", "{whole}", "--sha256", "{digest}"], "a model's name is"),
         (["../tiny", "--from", "{whole}", "--sha256", "{digest}"], "a model's name is"),
@@ -395,7 +396,7 @@ def test_a_file_that_is_gone_is_listed_as_unknown(
     ],
     ids=str,
 )
-def test_what_is_not_the_file_that_is_meant_is_not_added(
+def test_a_file_with_another_digest_is_not_added(
     byte_model: Path,
     data: Path,
     capsys: pytest.CaptureFixture[str],
@@ -424,7 +425,7 @@ def test_a_research_licence_goes_with_the_digest(
     for accepted in ([], ["--accept-licence", "Apache-2.0"]):
         assert cli.main([*add, *accepted]) == 2
         assert "not for commercial use" in said(capsys)
-    # Accepted, the digest decides, as ever.
+    # With the licence accepted, the digest still decides.
     assert cli.main([*add, *ACCEPTED]) == 2
     assert f"not {model.sha256}" in said(capsys)
 
@@ -443,16 +444,16 @@ def test_a_script_agrees_beforehand(
     command = pulling(hub, sha256_of(byte_model))
     assert cli.main(command) == 2
     shown = said(capsys)
-    assert "nobody is there to agree; add --yes" in shown
+    assert "not interactive: pass --yes to confirm" in shown
     assert {method for method, _, _ in hub.asked} == {"HEAD"}
     assert cli.main([*command, "--yes"]) == 0
-    assert "unknown whether it is paid by volume" in said(capsys)
-    # What is here needs nobody's consent.
+    assert "unknown whether it is metered" in said(capsys)
+    # An installed model needs no consent.
     assert cli.main(command) == 0
 
 
 @pytest.mark.parametrize("typed", ["y\n", "YES\n"], ids=repr)
-def test_a_person_who_agrees_gets_it(
+def test_consent_downloads_the_model(
     hub: FakeHub, byte_model: Path, monkeypatch: pytest.MonkeyPatch, typed: str
 ) -> None:
     monkeypatch.setattr("sys.stdin", Terminal(typed))
@@ -461,7 +462,7 @@ def test_a_person_who_agrees_gets_it(
 
 
 @pytest.mark.parametrize("typed", ["n\n", "\n", "", "yesterday\n"], ids=repr)
-def test_any_other_word_fetches_nothing(
+def test_any_other_reply_downloads_nothing(
     hub: FakeHub, byte_model: Path, monkeypatch: pytest.MonkeyPatch, typed: str
 ) -> None:
     monkeypatch.setattr("sys.stdin", Terminal(typed))
@@ -469,16 +470,16 @@ def test_any_other_word_fetches_nothing(
     assert "GET" not in {method for method, _, _ in hub.asked}
 
 
-def test_a_known_models_size_memory_and_network_are_told_before_anything_is_sent(
+def test_a_known_models_size_memory_and_network_are_shown_before_anything_is_sent(
     hub: FakeHub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(machine, "is_metered", returns(value=True))
     assert cli.main(["models", "pull", BEST, "--endpoint", hub.url]) == 2
     shown = said(capsys)
-    assert f"{BEST}: 1.1 GB to fetch from Qwen/" in shown
+    assert f"{BEST}: 1.1 GB to download from Qwen/" in shown
     assert "memory: 1.4 GB when it runs" in shown
     assert "licence: Apache-2.0" in shown
-    assert "PAID BY VOLUME" in shown
+    assert "METERED" in shown
     assert hub.asked == []
 
 
@@ -494,16 +495,16 @@ def test_a_known_model_without_room_is_not_fetched(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["tiny"], "no model that can be fetched by its name"),
-        (["default"], "no model that can be fetched by its name"),
-        (["../tiny"], "no model that can be fetched by its name"),
+        (["tiny"], "is not a model of the catalogue"),
+        (["default"], "is not a model of the catalogue"),
+        (["../tiny"], "is not a model of the catalogue"),
         (["tiny", "--repo", REPOSITORY], "belong together"),
         ([BEST, "--sha256", "0" * 64], "belong together"),
         ([RESEARCH, "--yes"], "not for commercial use"),
     ],
     ids=str,
 )
-def test_what_is_not_pinned_or_not_permitted_is_not_fetched(
+def test_an_unpinned_or_unpermitted_model_is_not_downloaded(
     hub: FakeHub,
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],

@@ -1,4 +1,4 @@
-"""What commands can be told; and that to say so takes none of what they do."""
+"""The argument parser: its help imports nothing slow, its copied values are current."""
 
 import argparse
 import subprocess
@@ -22,7 +22,7 @@ from curtilage.lab.evaluation.rows import Part
 from curtilage.transparency import log
 
 ROOT = Path(__file__).resolve().parents[2]
-# One of each kind of what takes long to import, and the client's heart.
+# One module of each kind that is slow to import, and the client's core.
 SLOW = {
     "aiohttp",
     "asyncio",
@@ -50,7 +50,7 @@ except SystemExit:
 
 
 def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """Yield every parser that no other stands behind."""
+    """Yield every parser without subcommands."""
     below = [
         cast("Commands[argparse.ArgumentParser]", each).choices
         for each in parser._actions
@@ -66,10 +66,10 @@ def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]
 CALLED = [each.get_default("called") for each in leaves(build_parser())]
 
 
-@pytest.mark.parametrize("told", ["--version", "--help", "ask --help", "demo --help"])
-def test_help_imports_nothing_slow(told: str) -> None:
+@pytest.mark.parametrize("result", ["--version", "--help", "ask --help", "demo --help"])
+def test_help_imports_nothing_slow(result: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", LOADED, *told.split()],
+        [sys.executable, "-c", LOADED, *result.split()],
         capture_output=True,
         text=True,
         check=True,
@@ -80,8 +80,8 @@ def test_help_imports_nothing_slow(told: str) -> None:
 
 
 @pytest.mark.parametrize("module", ["explain", "decide", "policy.approve"])
-def test_what_only_looks_loads_nothing_that_asks(module: str) -> None:
-    """To load what asks takes longer than to look at a text."""
+def test_commands_that_only_inspect_do_not_load_the_tiers(module: str) -> None:
+    """Importing the tiers takes longer than inspecting a text."""
     program = f"import sys, curtilage.cli.{module}\nprint(*sys.modules, sep='\\n')"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

@@ -1,4 +1,4 @@
-"""What a person is told of where an answer comes from."""
+"""The line that shows where an answer comes from."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import replace
@@ -49,12 +49,16 @@ def test_emulated_evidence_is_never_called_attested(evidence: str) -> None:
 
 
 def test_the_local_model_has_no_evidence() -> None:
-    assert _line(Answerer.LOCAL, None).startswith("[answered here, by the local model;")
+    assert _line(Answerer.LOCAL, None).startswith(
+        "[answered locally, by the local model;"
+    )
 
 
-def test_that_another_was_asked_as_well_is_said() -> None:
+def test_a_second_tier_is_mentioned() -> None:
     line = _line(Answerer.LOCAL, None, beside=True)
-    assert line.startswith("[answered here, by the local model, and another was asked")
+    assert line.startswith(
+        "[answered locally, by the local model, and another tier was asked"
+    )
 
 
 def _stayed(reason: str, *uncertain: str) -> str:
@@ -75,16 +79,16 @@ def test_a_policy_that_is_not_in_force_is_called_so() -> None:
     [
         (
             FailureReason.NO_ENCLAVE_NAMED,
-            "another cannot answer; it might have left, but the policy names no",
+            "another tier cannot answer; it might have been sent, but the policy ",
         ),
         (
             FailureReason.RELAY_UNREACHABLE,
-            "another cannot answer; it might have left, but the relay cannot be",
+            "another tier cannot answer; it might have been sent, but the relay ",
         ),
         (None, "another cannot answer just now]"),
     ],
 )
-def test_what_lasts_is_not_said_to_be_so_just_now(
+def test_a_permanent_failure_is_not_called_temporary(
     fallback: FailureReason | None, said: str
 ) -> None:
     line = provenance_line(
@@ -99,14 +103,14 @@ def test_a_rule_without_a_reason_has_none(reason: str) -> None:
     assert _stayed("Because.").endswith("; rule any-uncertain: Because]")
 
 
-def test_what_the_aim_makes_of_the_embedded_model_is_said() -> None:
+def test_the_effect_of_the_aim_on_the_embedded_model_is_shown() -> None:
     local = ScriptedLocal()
     local.digests = (DEFAULT_SHA256, None)
     policy = load_profile("default")
     who, aim = demonstration_words(policy, router_for(policy, local))
     assert who == DEMONSTRATION
     assert aim == (
-        "it solves 3 of 100 ordinary questions; by the policy's aim about 4 of 100 "
+        "it solves 3 of 100 ordinary questions; under the policy's aim about 4 of 100 "
         "questions that may be sent are answered locally, the others by the enclave"
     )
     assert list(demonstration_words(policy, None)) == [DEMONSTRATION]
@@ -151,10 +155,10 @@ async def test_ask_says_how_many_placeholders_are_left(
         yield finished
 
     await ask.show(AnswerStream(run, answer_id="id"), 256)
-    told = capsys.readouterr()
-    assert told.out == "MY_PERSON_1\n"
-    assert said in told.err
-    assert ("placeholder" in told.err) is (count > 0)
+    result = capsys.readouterr()
+    assert result.out == "MY_PERSON_1\n"
+    assert said in result.err
+    assert ("placeholder" in result.err) is (count > 0)
     answer = Answer(text="", provenance=PLACED, finished=finished)
     assert answer_object(answer)["unrestored"] == count
     assert answer_object(answer)["floor"] == "internal"

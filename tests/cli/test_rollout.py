@@ -67,7 +67,7 @@ def status(run: Run, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str
 def test_a_model_is_published_taken_and_taken_back(
     home: FollowedRollout, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # Who publishes: a manifest, in a log that a witness cosigned.
+    # The publisher: a manifest in a log that a witness cosigned.
     assert run(*MANIFEST, "--arm", "new", "1", "850", *FROM_NOW, "--out", "1.json") == 0
     assert run("manifest", "--next", "1.json", *FROM_NOW, "--out", "2.json") == 0
     stages = [parse_model_manifest(Path(f"{n}.json").read_bytes()) for n in (1, 2)]
@@ -105,7 +105,7 @@ def test_a_model_is_published_taken_and_taken_back(
     assert f"runs       new, {model_tag(home.new.sha256)}" in said
     assert status(run, capsys)["manifest"]["percent"] == [100]
     assert run("rollback") == 0
-    assert "taken back here" in capsys.readouterr().out
+    assert "rolled back here" in capsys.readouterr().out
     assert status(run, capsys)["runs"] == model_tag(home.old.sha256)
 
 
@@ -164,7 +164,7 @@ def test_grades_of_many_devices_are_compared(
     assert f"graded     {model_tag(home.new.sha256)}: 60 of 80 good (64.1 % to" in said
 
 
-def test_an_alarm_is_told(
+def test_an_alarm_is_shown(
     home: FollowedRollout, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert take(home, run, 1) == 0
@@ -219,7 +219,7 @@ def test_a_policy_that_follows_none_says_so(
 ) -> None:
     Path("mine.yaml").write_text(POLICY)
     assert run("status") == 2
-    assert "follows no rollout" in capsys.readouterr().err
+    assert "no rollout is configured" in capsys.readouterr().err
 
 
 def test_a_policy_that_is_not_signed_says_nothing(

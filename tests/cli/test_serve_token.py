@@ -1,4 +1,4 @@
-"""Where ``serve`` listens, and what it says of its token."""
+"""Where ``serve`` listens, and what it prints about its token."""
 
 import io
 import stat

@@ -1,4 +1,4 @@
-"""What a person is warned of when a command starts."""
+"""Warnings at the start of a command."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -140,7 +140,7 @@ def test_serve_says_once_what_is_wrong(
     assert shown.count("the disk is full") == 1, "why, which the log does not say"
     assert shown.count("audit: degraded (audit_failed)") == 1
     assert shown.count("nothing is sent") == 1
-    assert "nothing leaves" not in shown
+    assert "nothing is sent while" not in shown
     assert shown.count("every query is kept local") == (days < 0)
 
 
@@ -164,7 +164,7 @@ def test_where_no_signature_is_asked_for_nothing_is_said(
 
 @pytest.mark.parametrize("away", [True, False])
 @pytest.mark.parametrize("embedded", [True, False])
-def test_the_embedded_model_is_said_to_be_for_demonstration(
+def test_the_embedded_model_is_called_a_demonstration(
     *,
     embedded: bool,
     away: bool,
@@ -202,7 +202,9 @@ def test_the_embedded_model_is_said_to_be_for_demonstration(
     assert cli.main(["serve", "--port", "0"]) == 0
     shown = capsys.readouterr()
     assert '"ready": true' in shown.out
-    assert ("answered by the embedded DEMONSTRATION model" in shown.err) is embedded
-    # Where nothing can be sent, nothing is said of what would be.
-    aim = "by the policy's aim about 4 of 100 questions that may be sent are answered"
+    assert ("come from the embedded DEMONSTRATION model" in shown.err) is embedded
+    # If nothing can be sent, the share of sent questions is not shown.
+    aim = (
+        "under the policy's aim about 4 of 100 questions that may be sent are answered"
+    )
     assert (aim in shown.err) is (embedded and away)

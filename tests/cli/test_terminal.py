@@ -23,14 +23,14 @@ from curtilage.cli.terminal import (
 
 COMMANDS = Path(terminal.__file__).parent
 DEMO = Path(__file__).parents[2] / "dev" / "curtilage_dev" / "demo.py"
-# It sets the title and the clipboard, clears the screen and draws a line of ours.
+# It sets the title and the clipboard, clears the screen and imitates our output.
 ATTACK = (
     "\x1b]0;owned\x07 \x1b]52;c;ZXZpbA==\x07 \x1b[2J\x1b[H\x9b31m \x00\b\r \x7f"
     "\u202egnp.\u2066x\u2069 \u200f\u061c \ufeff\u200b\u00ad \u2028 \U000e0041 "
-    "[answered here, by the local model]"
+    "[answered locally, by the local model]"
 )
 LEFT = "\n\t\u200c\u200d"  # joiners: Persian, and emoji made of several
-# Drawn, though a format character: signs that stand around or before numbers.
+# Format characters that are drawn: signs around or before numbers.
 DRAWN = (
     frozenset("\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2")
     | {
@@ -52,7 +52,7 @@ def controls() -> frozenset[str]:
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> Generator[Shown]:
-    """Return what a terminal is sent while something is written."""
+    """Return the bytes that a terminal receives."""
     reader, writer = pty.openpty()
     with os.fdopen(writer, "w", encoding="utf-8", newline="") as stream:
 
@@ -66,7 +66,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Generator[Shown]:
             data = b""
             while not data.endswith(b"<end>"):
                 data += os.read(reader, 1 << 16)
-            # The terminal itself makes "\r\n" of "\n".
+            # The terminal itself turns "\n" into "\r\n".
             return data.decode().replace("\r\n", "\n").removesuffix("<end>")
 
         yield show
@@ -121,7 +121,7 @@ def test_an_answer_in_pieces_is_shown_as_the_whole(shown: Shown) -> None:
 def test_json_on_a_terminal_stays_the_same_value(shown: Shown) -> None:
     text = shown(lambda: out_json({"text": ATTACK}))
     assert obeyed(text) == frozenset()
-    # Two marks of one character are one character again.
+    # Two escapes of one character decode to one character again.
     assert json.loads(text) == {"text": ATTACK}
 
 

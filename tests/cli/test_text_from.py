@@ -20,7 +20,7 @@ def piped(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch) -> Generator[Typed]:
-    """Return what is read while somebody types at a terminal."""
+    """Return the text read while a person types at a terminal."""
     keyboard, terminal = pty.openpty()
     with os.fdopen(terminal, "r") as stream:
 
@@ -46,7 +46,7 @@ def test_without_words_standard_input_is_read(
 ) -> None:
     piped("Zoë\nhas HIV\n".encode(), monkeypatch)
     assert text_from(words) == "Zoë\nhas HIV"
-    assert capsys.readouterr().err == "", "nobody is there to be told"
+    assert capsys.readouterr().err == "", "no prompt without a terminal"
 
 
 @pytest.mark.parametrize("words", [[], ["-"], [""]], ids=["nothing", "dash", "empty"])
@@ -67,7 +67,7 @@ def test_at_a_terminal_the_text_is_asked_for(
 
 def test_a_line_that_the_terminal_cut_is_refused(typed: Typed) -> None:
     assert len(typed(b"x" * 4000 + END)) == 4000
-    with pytest.raises(UsageError, match="a terminal cuts longer lines"):
+    with pytest.raises(UsageError, match="the terminal truncates longer lines"):
         typed(b"x" * 5000 + END)
 
 

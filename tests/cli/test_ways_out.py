@@ -1,4 +1,4 @@
-"""From a configuration to relay, mirror and dummies; or why there are none."""
+"""Relay, mirror and dummies from a configuration, or the reason for none."""
 
 from pathlib import Path
 
@@ -50,7 +50,7 @@ def test_without_an_enclave_to_believe_there_is_none_either() -> None:
 
 
 @pytest.mark.parametrize("party", ["mirror", "gateway"])
-def test_the_relays_domain_is_nobody_elses(party: str) -> None:
+def test_no_other_party_shares_the_relays_domain(party: str) -> None:
     with pytest.raises(ConfigError, match="different organisations"):
         assembling.ways_out(config(f"{SHAPE}  {party}: https://x.operator.example\n"))
     assembling.ways_out(config(f"{SHAPE}  {party}: https://x.other.example\n"))
@@ -101,7 +101,7 @@ def test_flags_win_over_the_environment_for_access_too(tmp_path: Path) -> None:
     assert read_config(Flags(), {}).relay_access == AccessFiles()
 
 
-async def test_a_key_that_others_can_read_is_told_to_a_person(
+async def test_a_key_that_others_can_read_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "relay.key"
@@ -130,7 +130,7 @@ async def test_a_key_that_others_can_read_is_told_to_a_person(
     monkeypatch.setattr(assembling, "assemble", assemble)
     async with shared.session_from(loose):
         pass
-    told = capsys.readouterr().err
-    assert "chmod 600" in told
-    assert str(path) in told
-    assert "0123456789abcdef" not in told
+    result = capsys.readouterr().err
+    assert "chmod 600" in result
+    assert str(path) in result
+    assert "0123456789abcdef" not in result

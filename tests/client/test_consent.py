@@ -345,11 +345,12 @@ async def test_a_person_is_told_who_reads_what() -> None:
     assert isinstance(shown, Outbound)
     first, second, turn, *_, last = outbound_lines(shown).split("\n")
     assert first == (
-        "[would leave, as confidential, sealed for enclave; 1 as pseudonyms only]"
+        "[would be sent, as confidential, sealed for enclave; "
+        "1 sent only as pseudonyms]"
     )
     assert shown.release in second
     assert turn == "  user: Is ⟦PERSON_1⟧ older?"
-    assert f"the {len(shown.payload)} octets themselves" in last
+    assert f"the {len(shown.payload)} bytes, SHA-256" in last
 
 
 async def test_the_endpoint_shows_what_to_agree_to() -> None:

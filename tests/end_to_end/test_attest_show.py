@@ -44,8 +44,8 @@ def test_a_live_service_is_drawn_as_a_tree(
 ) -> None:
     assert show(stack, stack.policy) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("BELIEVED until ")
-    for words in ("EMULATED", "└─ SEV-VCEK", "What ends when", "What no evidence"):
+    assert shown.startswith("TRUSTED until ")
+    for words in ("EMULATED", "└─ SEV-VCEK", "Expiry times", "What no evidence"):
         assert words in shown
 
 

@@ -1,5 +1,5 @@
-"""The program ``curtilage``: one module or folder a command; it reads flags and prints.
+"""The program ``curtilage``: one module or folder per command; reads flags, prints.
 
-Calls the client and the transparency log, and decides nothing itself. Only the
-laboratory imports it.
+Calls the client and the transparency log; makes no decisions. Only the laboratory
+imports it.
 """

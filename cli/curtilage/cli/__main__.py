@@ -1,4 +1,4 @@
-"""``python -m curtilage.cli`` is ``curtilage``."""
+"""Entry point of ``python -m curtilage.cli``, the same as ``curtilage``."""
 
 import sys
 

@@ -60,20 +60,20 @@ from curtilage.client.query import Query
 from curtilage.client.receipt import Transcript
 
 WAITING: Final = {
-    Phase.CLASSIFYING: "looking at what the question holds",
-    Phase.ASKING_HERE: "the local model is at work",
-    Phase.ASKING_ON_PREMISES: "the on-premises server is at work",
-    Phase.ASKING_ENCLAVE: "the enclave is at work",
-    Phase.CHECKING: "the local model's draft is being judged",
-    Phase.WAITING: "whoever was asked is busy, and will be asked again",
+    Phase.CLASSIFYING: "classifying the question",
+    Phase.ASKING_HERE: "waiting for the local model",
+    Phase.ASKING_ON_PREMISES: "waiting for the on-premises server",
+    Phase.ASKING_ENCLAVE: "waiting for the enclave",
+    Phase.CHECKING: "checking the local model's draft",
+    Phase.WAITING: "busy; will be retried",
 }
-"""What is waited for, where that takes longer than a second."""
+"""Progress message for each phase, shown after a second."""
 NAMED: Final = (
     *("max_tokens", "temperature", "seed"),
     *("require", "mode", "floor", "preset"),
 )
 PARALLEL: Final = 4
-"""So many questions of a file are asked side by side, if nobody says."""
+"""Default for ``--parallel``."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.jsonl is not None:
         return asyncio.run(_ask_lines(arguments))
     if arguments.out is not None or arguments.parallel is not None:
-        raise UsageError("--out and --parallel are of --jsonl")
+        raise UsageError("--out and --parallel need --jsonl")
     turns = [{"role": "user", "content": text_from(arguments.text)}]
     if system := _system(arguments):
         turns.insert(0, {"role": "system", "content": system})
@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
     if query.options.defer and plan is not None and plan.queue.store == "memory":
         raise UsageError(
             "--defer: the policy's queue is in memory, which ends with this command; "
-            "it has to be in a file (routing.queue)"
+            "use a file (routing.queue)"
         )
     if arguments.show_outbound:
         return asyncio.run(_show_outbound(config, query, as_json=arguments.json))
@@ -106,7 +106,7 @@ def _system(arguments: argparse.Namespace) -> str | None:
     if arguments.system_file is None:
         return system or None
     if system:
-        raise UsageError("--system and --system-file are two messages: give one")
+        raise UsageError("--system and --system-file exclude each other")
     return read_text(Path(arguments.system_file), MAX_REQUEST_BYTES) or None
 
 
@@ -114,17 +114,17 @@ async def _ask_lines(arguments: argparse.Namespace) -> int:
     alone = ("text", "json", "show_outbound", "keep", "defer")
     if arguments.out is None or any(getattr(arguments, each) for each in alone):
         raise UsageError(
-            "--jsonl FILE goes with --out FILE, and without a text, --json, "
-            "--show-outbound, --keep or --defer"
+            "--jsonl FILE needs --out FILE, and excludes a text, --json, "
+            "--show-outbound, --keep and --defer"
         )
     usual = {name: getattr(arguments, name) for name in NAMED}
-    # Nobody sits before it; who does says so.
+    # A batch is not interactive unless the options say so.
     usual["preset"] = usual["preset"] or "batch"
     with ExitStack() as opened:
         file: BinaryIO = sys.stdin.buffer
         if arguments.jsonl != "-":
             file = opened.enter_context(open_named(Path(arguments.jsonl)))
-        # All of them, before the detectors are started: an error is told at once.
+        # Read all before the detectors start, so that an error is reported at once.
         questions = tuple(read_questions(file, usual, system=_system(arguments)))
     config = config_from(arguments)
     with results(Path(arguments.out)) as lines:
@@ -132,15 +132,15 @@ async def _ask_lines(arguments: argparse.Namespace) -> int:
         before, refused = len(known), sum(known)
         if before:
             also = f", {refused} of them refused" if refused else ""
-            err(f"{before} of {len(questions)} have a line already{also}")
+            err(f"{before} of {len(questions)} already have a line{also}")
         if before == len(questions):
             return REFUSED if refused else DONE
         tally = await _asked(
             config, questions, lines, parallel=arguments.parallel or PARALLEL
         )
-    err(f"[{tally.told()}]")
+    err(f"[{tally.summary()}]")
     if tally.failed:
-        err("ask the rest with the same command")
+        err("run the same command again to ask the rest")
         return COULD_NOT
     return REFUSED if tally.refused or refused else DONE
 
@@ -154,32 +154,32 @@ async def _asked(
 ) -> Tally:
     shown = sys.stderr.isatty()
 
-    def told(tally: Tally) -> None:
+    def show(tally: Tally) -> None:
         if shown:
-            err_again(f"{tally.done} of {tally.asked}: {tally.told()}")
+            err_again(f"{tally.done} of {tally.asked}: {tally.summary()}")
 
     interrupted = False
     try:
         async with session_from(config, spare=True) as session:
             return await ask_lines(
-                questions, session.ask, lines, parallel=parallel, told=told
+                questions, session.ask, lines, parallel=parallel, progress=show
             )
     except asyncio.CancelledError:
-        # Ctrl-C; what was answered until then has its line.
+        # Ctrl-C: every answer so far has its line.
         interrupted = True
         raise
     finally:
         if shown:
             err("")
         if interrupted:
-            err("interrupted: the same command goes on where this one ended")
+            err("interrupted: run the same command again to continue")
 
 
 def keeping(directory: Path) -> SaveTranscript:
-    """Return what writes an exchange to two new files of a directory, 0600.
+    """Return a function that saves an exchange in two new files (mode 0600).
 
     Raises:
-        ConfigError: there is no such directory.
+        ConfigError: the directory does not exist.
     """
     if not directory.is_dir():
         raise ConfigError(f"{directory}: no such directory")
@@ -191,7 +191,7 @@ def keeping(directory: Path) -> SaveTranscript:
                 with new_file(directory / f"{query}.{name}") as file:
                     file.write(content)
         except (ClientError, OSError) as failure:
-            # Told and not raised: the answer is there, and its record as well.
+            # Not raised: the answer and its audit record already exist.
             err(f"not kept: {failure}")
         else:
             err(f"kept as {directory / query}.question and .answer")
@@ -216,9 +216,9 @@ async def _ask(
 
 
 async def show(stream: AnswerStream, max_tokens: int) -> None:
-    """Write an answer as it comes: who gives it first, and what is waited for."""
+    """Print an answer as it arrives: first its source, and progress while waiting."""
     started, first_s, waited = monotonic(), 0.0, set[Phase]()
-    # What was written cannot be taken back, so text waits until it is settled.
+    # Printed text cannot be retracted, so it is held until the tier is settled.
     async with aclosing(stream.events(retract=False)) as events:
         async for event in events:
             if isinstance(event, Progress):
@@ -227,7 +227,7 @@ async def show(stream: AnswerStream, max_tokens: int) -> None:
                 waited.add(event.phase)
                 continue
             if not first_s:
-                # Who answers is told before a word of the answer.
+                # The source comes before the first word of the answer.
                 first_s = monotonic() - started
                 err(provenance_line(stream.provenance))
             if isinstance(event, Delta):
@@ -238,10 +238,10 @@ async def show(stream: AnswerStream, max_tokens: int) -> None:
         err(line)
     cut = ""
     if was_cut(stream.answer, max_tokens):
-        cut = "; the answer was CUT at its limit of tokens: --max-tokens sets another"
+        cut = "; the answer was CUT at the token limit: raise --max-tokens"
     err(
         f"[{tokens} {plural(tokens, 'token')}, "
-        f"first after {first_s:.2f} s, all after {monotonic() - started:.2f} s{cut}]"
+        f"first after {first_s:.2f} s, last after {monotonic() - started:.2f} s{cut}]"
     )
 
 
@@ -253,41 +253,41 @@ async def _show_outbound(config: ClientConfig, query: Query, *, as_json: bool) -
             out_json({"leaves": False, **asdict(shown)})
         else:
             why = f"; {BOUNDARY[shown.boundary]}" if shown.boundary else ""
-            err(f"[nothing would leave; rule {shown.rule}: {shown.reason}{why}]")
+            err(f"[nothing would be sent; rule {shown.rule}: {shown.reason}{why}]")
         return REFUSED
     if as_json:
         out_json(shown.value())
         return DONE
     err(outbound_lines(shown))
-    # Nothing else goes to that stream: what a program reads there is what is sealed.
+    # Only the sealed bytes go to standard output, for programs that read it.
     out_bytes(shown.payload)
     err("")
     return DONE
 
 
 def outbound_lines(shown: Outbound) -> str:
-    """Say for people what would leave, turn by turn, and for whom."""
+    """Return a readable account of what would be sent, turn by turn, and to whom."""
     body = json.loads(shown.payload)
     turns = [f"  {each['role']}: {each['content']}" for each in body.pop("messages")]
     rest = ", ".join(f"{name} {json.dumps(value)}" for name, value in body.items())
-    said = f"would leave, as {shown.routing_class}, sealed for {shown.tier}"
+    said = f"would be sent, as {shown.routing_class}, sealed for {shown.tier}"
     if shown.deidentified:
         many = sum(count for _, count in shown.deidentified)
-        said += f"; {many} as pseudonyms only"
+        said += f"; {many} sent only as pseudonyms"
     if shown.boundary:
         said += f"; {BOUNDARY[shown.boundary]}"
     who = f"{shown.release}, evidence {shown.evidence}, verdict {shown.verdict_id}"
     digest = shown.payload_digest.hex()
-    octets = f"[the {len(shown.payload)} octets themselves, SHA-256 {digest}:]"
-    return "\n".join((f"[{said}]", f"[read by {who}]", *turns, f"  {rest}", octets))
+    raw = f"[the {len(shown.payload)} bytes, SHA-256 {digest}:]"
+    return "\n".join((f"[{said}]", f"[read by {who}]", *turns, f"  {rest}", raw))
 
 
 async def consents_at_terminal(shown: Outbound) -> bool:
-    """Show a person what would leave, and ask; where nobody sits, it stays."""
+    """Show a person what would be sent, and ask; not interactive: it is not sent."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     err(outbound_lines(shown))
     err(shown.payload.decode())
-    err("May this leave? [y/N] ", end="")
+    err("Send this? [y/N] ", end="")
     said = await asyncio.to_thread(sys.stdin.readline)
     return said.strip().lower() in {"y", "yes"}

@@ -1,11 +1,10 @@
-"""Ask many questions, a line each, and write each answer down as soon as it is there.
+"""Batches of questions: JSON lines in, a line for each answer as soon as it exists.
 
 A line in is an object with ``id`` (text or integer, once), either ``text`` (one user
-message) or ``messages``, and options as the library's ``chat`` has them. A line out has
-the id and either ``answer`` or ``error``, that of a question which is refused however
-often it is asked. Lines out are in the order in which the answers came. A question
-that could not be answered for now has no line: the next run with the same file asks
-it and those that were never asked, and no other.
+message) or ``messages``, and options as in the library's ``chat``. A line out has the
+id and either ``answer`` or, for a permanent refusal, ``error``. Lines out are in order
+of completion. A question with a temporary failure has no line: the next run with the
+same file retries it, and asks those that were never asked.
 """
 
 import asyncio
@@ -47,16 +46,16 @@ from curtilage.client.options import ROUTING_FIELDS
 from curtilage.client.query import Query
 
 LINE_OPTIONS: Final = (OPTIONS | ROUTING_FIELDS) - {"consent", "defer"}
-"""What a line may say of its own question; a file consents to nothing."""
+"""Options of a line; consent is not one: a file cannot give it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One line in.
+    """One input line.
 
     Attributes:
-        id: which no other line has.
-        query: what is asked.
+        id: unique among the lines.
+        query: the question.
     """
 
     id: LineId
@@ -65,13 +64,13 @@ class Question:
 
 @dataclass(slots=True)
 class Tally:
-    """How far it is.
+    """Progress of a batch.
 
     Attributes:
-        asked: so many were to be asked.
-        by: of those that have an answer, how many by whom.
-        refused: so many were refused for good.
-        failed: of those without an answer, how many for which reason.
+        asked: number of questions to ask.
+        by: answers by tier.
+        refused: number of permanent refusals.
+        failed: temporary failures by reason.
     """
 
     asked: int
@@ -81,33 +80,33 @@ class Tally:
 
     @property
     def done(self) -> int:
-        """So many were asked."""
+        """Number of questions asked so far."""
         return self.by.total() + self.refused + self.failed.total()
 
-    def told(self) -> str:
-        """Say it for people."""
+    def summary(self) -> str:
+        """Return the counts as one line for people."""
         by = ", ".join(f"{count} by {who}" for who, count in sorted(self.by.items()))
-        told = [f"{self.by.total()} answered{f' ({by})' if by else ''}"]
+        parts = [f"{self.by.total()} answered{f' ({by})' if by else ''}"]
         if self.refused:
-            told.append(f"{self.refused} refused")
+            parts.append(f"{self.refused} refused")
         if self.failed:
             why = ", ".join(f"{word}: {n}" for word, n in sorted(self.failed.items()))
-            told.append(f"{self.failed.total()} without an answer ({why})")
-        return "; ".join(told)
+            parts.append(f"{self.failed.total()} without an answer ({why})")
+        return "; ".join(parts)
 
 
 def read_questions(
     lines: Iterable[bytes], usual: Mapping[str, object], *, system: str | None
 ) -> Iterator[Question]:
-    """Read the questions; all of them, before the first is asked.
+    """Parse the questions.
 
     Args:
-        lines: JSON in UTF-8; blank ones are passed over.
-        usual: options of lines that do not say them.
-        system: a system message that goes before each ``text``.
+        lines: JSON in UTF-8; blank ones are skipped.
+        usual: default options.
+        system: a system message to put before each ``text``.
 
     Raises:
-        UsageError: a line is none, or an id stands twice; says which line.
+        UsageError: a line is invalid or repeats an id; the message names the line.
     """
     seen: dict[LineId, int] = {}
     for number, line in enumerate(lines, start=1):
@@ -126,11 +125,11 @@ def read_questions(
 def _question(line: bytes, usual: Mapping[str, object], system: str | None) -> Question:
     fields = object_of(line) if len(line) <= MAX_REQUEST_BYTES else None
     if fields is None:
-        raise UsageError("is no JSON object, has a key twice, or is too long")
+        raise UsageError("is not a JSON object, repeats a key, or is too long")
     line_id, text, messages = (fields.pop(key, None) for key in _OWN)
     if (text is None) == (messages is None) or not fields.keys() <= LINE_OPTIONS:
         raise UsageError(
-            "has id, text or messages, and of options only "
+            "accepts id, text or messages, and only these options: "
             + ", ".join(sorted(LINE_OPTIONS))
         )
     if isinstance(text, str) and not text.strip():
@@ -157,10 +156,10 @@ _OWN: Final = ("id", "text", "messages")
 
 
 class Results:
-    """The file of the lines out, of one process at a time; ``results`` opens it.
+    """The output file, locked for one process; ``results`` opens it.
 
     Attributes:
-        known: the ids that have a line, each with whether it was refused.
+        known: ids that have a line, with whether each was refused.
     """
 
     def __init__(self, descriptor: int, known: dict[LineId, bool]) -> None:
@@ -168,10 +167,10 @@ class Results:
         self.known = known
 
     def append(self, line: Mapping[str, object]) -> None:
-        """Write one line, whole.
+        """Write one complete line.
 
         Raises:
-            OSError: it cannot be written; then nothing of it stands there.
+            OSError: it cannot be written; no part of it remains in the file.
         """
         data = json.dumps(line, ensure_ascii=False).encode("utf-8", "backslashreplace")
         data += b"\n"
@@ -186,11 +185,11 @@ class Results:
 
 @contextmanager
 def results(path: Path) -> Generator[Results]:
-    """Open a file of lines out, made where it is missing, to go on with it.
+    """Open an output file to continue it; create it if it is missing.
 
     Raises:
-        ConfigError: it cannot be opened, another process writes it, or it holds
-            something else; then nothing of it was changed.
+        ConfigError: it cannot be opened, another process writes it, or its content is
+            not this command's; then it is unchanged.
     """
     with ExitStack() as held:
         try:
@@ -214,10 +213,10 @@ def _known(path: Path, descriptor: int) -> dict[LineId, bool]:
             fields = object_of(line)
             ours = fields and "id" in fields and fields.keys() & {"answer", "error"}
             if not line.endswith(b"\n") and (fields is None or ours):
-                break  # whoever wrote it was killed there
+                break  # the process that wrote it was killed there
             if not fields or not ours:
                 raise ConfigError(
-                    f"{path}: line {number} is no answer of `ask --jsonl`; name "
+                    f"{path}: line {number} was not written by `ask --jsonl`; name "
                     "another file, or move this one away"
                 )
             known[cast("LineId", fields["id"])] = "error" in fields
@@ -225,7 +224,9 @@ def _known(path: Path, descriptor: int) -> dict[LineId, bool]:
         else:
             return known
     if not whole and not _begins_like_ours(descriptor):
-        raise ConfigError(f"{path}: holds something else; name another file")
+        raise ConfigError(
+            f"{path}: not an output file of `ask --jsonl`; name another file"
+        )
     os.ftruncate(descriptor, whole)
     return known
 
@@ -251,33 +252,33 @@ async def ask_lines(
     out: Results,
     *,
     parallel: int,
-    told: Callable[[Tally], None],
+    progress: Callable[[Tally], None],
 ) -> Tally:
-    """Ask those that have no line yet.
+    """Ask the questions that have no line yet.
 
     Args:
-        questions: all of them.
-        ask: answers one.
-        out: where the lines go.
-        parallel: so many are asked side by side.
-        told: is told after each how far it is.
+        questions: the whole batch.
+        ask: function that answers one question.
+        out: the output file.
+        parallel: number of questions in flight.
+        progress: called with the tally after each question.
 
     Raises:
-        OSError: a line cannot be written; what was not asked yet is not asked.
+        OSError: a line cannot be written; the remaining questions are not asked.
     """
     left = [each for each in questions if each.id not in out.known]
     tally = Tally(len(left))
     waiting = iter(left)
 
     async def one_after_the_other() -> None:
-        """Ask what is left, beside others who do."""
+        """Take questions until none is left; several workers share them."""
         for question in waiting:
             try:
                 answer = await ask(question.query)
             except ClientError as failed:
                 _, body = error_object(failed)
-                # What the policy forbids stays forbidden: asked again with the same
-                # command, it would be asked for ever.
+                # A policy's refusal is permanent: without a line, every later run would
+                # ask it again.
                 if _is_final(failed):
                     out.append({"id": question.id, **body})
                     tally.refused += 1
@@ -287,7 +288,7 @@ async def ask_lines(
             else:
                 out.append({"id": question.id, "answer": answer_object(answer)})
                 tally.by[answer.provenance.tier or answer.route.value] += 1
-            told(tally)
+            progress(tally)
 
     askers = [asyncio.ensure_future(one_after_the_other()) for _ in range(parallel)]
     try:

@@ -1,4 +1,4 @@
-"""``curtilage decide``: where each of many queries may go, and nothing else."""
+"""``curtilage decide``: print where each of many queries may be sent."""
 
 import argparse
 import sys
@@ -23,7 +23,7 @@ MOST_UNREAD = 20
 def run(arguments: argparse.Namespace) -> int:
     """Decide every line."""
     if not arguments.jsonl:
-        raise UsageError("say --jsonl: lines of JSON on standard input")
+        raise UsageError("--jsonl is required: JSON lines on standard input")
     config = config_from(arguments)
     policy = config.policy
     warn_of_signature(config.currency)
@@ -35,11 +35,13 @@ def run(arguments: argparse.Namespace) -> int:
         inspector = SideBySide(start, count=cores())
     if inspector.advice is not None:
         err(inspector.advice)
-    # Where the lines themselves go to a terminal, they show how far it is.
+    # On a terminal, the lines themselves show the progress.
     shown = sys.stderr.isatty() and not sys.stdout.isatty()
     unread = _Unread()
     try:
-        decided = decide_lines(sys.stdin.buffer, policy, inspector, unread=unread.tell)
+        decided = decide_lines(
+            sys.stdin.buffer, policy, inspector, unread=unread.report
+        )
         for number, line in enumerate(decided, start=1):
             out_bytes(line)
             if shown and number % TOLD_EVERY == 0:
@@ -53,18 +55,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _Unread:
-    """Says which lines cannot be read; of many, how many."""
+    """Reports unreadable lines: the first ones by number, then a count."""
 
     def __init__(self) -> None:
         self._count = 0
 
-    def tell(self, number: int, problem: str) -> None:
-        """Say it of one line."""
+    def report(self, number: int, problem: str) -> None:
+        """Report one line."""
         self._count += 1
         if self._count <= MOST_UNREAD:
-            err(f"line {number}: {problem}; it stays here (uncertain.undecodable)")
+            err(f"line {number}: {problem}; it is kept local (uncertain.undecodable)")
 
     def end(self) -> None:
-        """Say it of those that were not named."""
+        """Report the number of lines that were not named."""
         if self._count > MOST_UNREAD:
-            err(f"{self._count} lines could not be read, and stay here")
+            err(f"{self._count} lines could not be read, and are kept local")

@@ -1,10 +1,10 @@
-"""Decide many queries, a line each: JSON in, JSON out, in order, no texts.
+"""Decisions on many queries: JSON lines in, JSON lines out, in order, without texts.
 
 A line in is an object with ``id`` (text or integer), and either ``text`` (one
-user message) or ``messages`` (objects with ``role``, ``content`` and, if any,
+user message) or ``messages`` (objects with ``role``, ``content`` and optionally
 ``name``). A line out has the id, the route, the classes, the rules that fired
-and what was uncertain. A line that cannot be read, a blank one among them,
-stays home; blank lines at the end are no lines.
+and what was uncertain. A line that cannot be read is kept local, and so is a
+blank one, except at the end of the input, where blank lines are ignored.
 """
 
 import json
@@ -42,14 +42,14 @@ def decide_lines(
     *,
     unread: Callable[[int, str], None] = lambda _number, _problem: None,
 ) -> Iterator[bytes]:
-    """Yield one decision for each line, newline included, in step with them.
+    """Yield one decision for each line, in order, newline included.
 
     Args:
-        lines: JSON objects in UTF-8; read in batches, never all at once.
-        policy: decides.
-        inspector: looks.
-        unread: is given the number of each line that cannot be read, from 1, and
-            what is wrong with it, without a word of it.
+        lines: JSON objects in UTF-8; read in batches.
+        policy: the policy to apply.
+        inspector: runs the detectors.
+        unread: called with the number (from 1) of each line that cannot be read,
+            and what is wrong with it; the text is not included.
     """
     numbers = count(1)
     waiting = (_parse_line(line) for line in _without_trailing(lines))
@@ -58,7 +58,7 @@ def decide_lines(
         inspections = iter(list(inspector.inspect_many(queries)))
         for line in batch:
             number = next(numbers)
-            # What cannot be read stays home, as it does when it is asked.
+            # What cannot be read is kept local, as in `ask`.
             if line.query is None:
                 unread(number, line.problem)
                 yield _encode(
@@ -80,14 +80,14 @@ def decide_lines(
 
 
 def read_lines(lines: Iterable[bytes]) -> Iterator[tuple[LineId | None, Query | None]]:
-    """Yield each line's id and query; a line that cannot be read has none."""
+    """Yield each line's id and query; the query is None if it cannot be read."""
     for line in _without_trailing(lines):
         read = _parse_line(line)
         yield read.id, read.query
 
 
 def _without_trailing(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield every line, except blank ones that no other line follows."""
+    """Yield every line except trailing blank ones."""
     blank = 0
     for line in lines:
         if line.strip():
@@ -117,7 +117,7 @@ def _encode(
 
 
 def _parse_line(line: bytes) -> _Line:
-    """Read a line; a line that is wrong keeps its id where it has one."""
+    """Parse a line; an invalid one keeps its id, if it has one."""
     fields = object_of(line) if len(line) <= MAX_LINE_BYTES else None
     if fields is None:
         return _Line(id=None, query=None, problem=problem_of(line))
@@ -130,27 +130,27 @@ def _parse_line(line: bytes) -> _Line:
 
 
 def problem_of(line: bytes) -> str:
-    """Say what is wrong with a line that cannot be read, without a word of it."""
+    """Return what is wrong with an unreadable line, without its text."""
     fields = object_of(line) if len(line) <= MAX_LINE_BYTES else {}
     if not line.strip():
         return "it is blank"
     if len(line) > MAX_LINE_BYTES:
-        return f"it has more than {MAX_LINE_BYTES:,} bytes"
+        return f"it is longer than {MAX_LINE_BYTES:,} bytes"
     if fields is None:
-        return "it is no JSON object in UTF-8, or has a key twice"
+        return "it is not a JSON object in UTF-8, or repeats a key"
     return _problem_in(fields)
 
 
 def _problem_in(fields: Mapping[str, object]) -> str:
     if not fields.keys() <= _LINE_FIELDS:
-        return f"it has a key that is not read; there are {_listed(_LINE_FIELDS)}"
+        return f"unknown key; the keys are {_listed(_LINE_FIELDS)}"
     if ("text" in fields) == ("messages" in fields):
-        return "it has 'text' or 'messages', and one of them"
+        return "it needs either 'text' or 'messages'"
     if "text" in fields:
-        return "'text' is no text"
+        return "'text' is not a string"
     return (
-        "'messages' is no list of messages, each with a 'role' that is known, "
-        "'content' and, if any, 'name'"
+        "'messages' is not a list of messages, each with a known 'role', "
+        "'content' and optionally 'name'"
     )
 
 
@@ -192,12 +192,12 @@ def _parse_message(
         return None
     if not fields.keys() <= _MESSAGE_FIELDS or not isinstance(name, str | None):
         return None
-    # As the endpoint reads it: an assistant's turn may have no content.
+    # As at the endpoint, an assistant's turn may have no content.
     if content is None and role == "assistant":
         content = ""
     if isinstance(content, str):
         content = without_reading_note(role, content)
         return Message(role=role, content=content, name=name), ()
-    # Parts are not looked into here: one may be an image or a file.
+    # Content parts are not supported here: one may be an image or a file.
     place = Where(message=index, role=role, json_path="content")
     return Message(role=role, content="", name=name), (place,)

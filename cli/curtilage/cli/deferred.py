@@ -1,4 +1,4 @@
-"""``curtilage queue``: the questions that wait in the policy's file."""
+"""``curtilage queue``: the questions queued in the policy's file."""
 
 import argparse
 import asyncio
@@ -29,12 +29,14 @@ from curtilage.client.queue.deferring import collected
 def _opened(config: ClientConfig) -> Generator[DeferredStore]:
     store = queue_of(config.policy)
     if store is None:
-        raise UsageError("the policy has no queue (routing.queue), so nothing waits")
+        raise UsageError(
+            "the policy has no queue (routing.queue), so nothing is queued"
+        )
     with closing(store):
         if store.in_memory:
             raise UsageError(
-                "the policy's queue is in memory: what waits is known to the process "
-                "that serves, under GET /v1/curtilage/queue/TICKET"
+                "the policy's queue is in the memory of `curtilage serve`: see there, "
+                "GET /v1/curtilage/queue/TICKET"
             )
         yield store
 
@@ -44,18 +46,17 @@ def _now_ms() -> int:
 
 
 def run_list(arguments: argparse.Namespace) -> int:
-    """List what waits, without a word of it."""
+    """List the queued questions, without their texts."""
     with _opened(config_from(arguments)) as store:
         items = store.items(_now_ms())
     if arguments.json:
         out_json([_object(each) for each in items])
         return DONE
     if not items:
-        err("nothing waits")
+        err("nothing is queued")
     for each in items:
-        told = _object(each)
         line = "{ticket}  {state}  {class}  {cause}  since {put}  until {until}"
-        out(line.format_map(told))
+        out(line.format_map(_object(each)))
     return DONE
 
 
@@ -71,7 +72,7 @@ def _object(item: Deferred) -> dict[str, object]:
 
 
 def run_show(arguments: argparse.Namespace) -> int:
-    """Show an answer."""
+    """Print an answer."""
     with _opened(config_from(arguments)) as store:
         answer = collected(store, arguments.ticket, _now_ms())
     if arguments.json:
@@ -83,35 +84,35 @@ def run_show(arguments: argparse.Namespace) -> int:
 
 
 def run_drop(arguments: argparse.Namespace) -> int:
-    """Forget questions and their answers."""
+    """Delete questions and their answers."""
     tickets: list[str] = arguments.tickets
     if bool(tickets) == arguments.all:
-        raise UsageError("say which tickets, or --all")
+        raise UsageError("name tickets, or give --all")
     with _opened(config_from(arguments)) as store:
         if arguments.all:
             tickets = [each.ticket for each in store.items(_now_ms())]
         missing = [each for each in tickets if not store.drop(each)]
     for each in missing:
-        err(f"{each}: nothing waits under this ticket")
-    err(f"{len(tickets) - len(missing)} forgotten")
+        err(f"{each}: nothing is queued under this ticket")
+    err(f"{len(tickets) - len(missing)} deleted")
     return COULD_NOT if missing else DONE
 
 
 def run_drain(arguments: argparse.Namespace) -> int:
-    """Ask all that waits again."""
+    """Retry all queued questions once."""
     config = config_from(arguments)
     with _opened(config) as store:
         waiting = [
             each for each in store.items(_now_ms()) if each.state is State.WAITING
         ]
     if not waiting:
-        err("nothing waits")
+        err("nothing is queued")
         return DONE
     if config.relay is None and any(each.cause in OUT_THERE for each in waiting):
-        # Asked now, what requires the enclave would be refused for good.
+        # Without a relay, a question that needs an enclave would be refused for good.
         raise UsageError(
-            "some of it waits for an enclave: say by which relay (--relay, or "
-            "$CURTILAGE_RELAY), as when it was asked"
+            "some questions need an enclave: name the relay, as when they were "
+            "asked (--relay, or $CURTILAGE_RELAY)"
         )
     return asyncio.run(_drain(config))
 
@@ -120,11 +121,11 @@ async def _drain(config: ClientConfig) -> int:
     async with session_from(config) as session:
         drained = await session.queue.drain()
     if drained.elsewhere:
-        err("another process is asking them again just now")
+        err("another process is retrying them now")
         return COULD_NOT
     err(
         f"{drained.answered} answered, {drained.refused} refused, "
-        f"{drained.waiting} still waiting"
+        f"{drained.waiting} still queued"
     )
     if drained.waiting:
         return COULD_NOT

@@ -1,4 +1,4 @@
-"""``curtilage demo``: the whole path on this machine; from a source checkout."""
+"""``curtilage demo``: the whole path on this machine; needs a source checkout."""
 
 import argparse
 import importlib.util
@@ -15,7 +15,7 @@ from curtilage.cli.terminal import (
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the demonstration as a program of its own."""
+    """Run the demonstration in a subprocess."""
     folder = _development_folder()
     if folder is None:
         err(
@@ -33,12 +33,12 @@ def run(arguments: argparse.Namespace) -> int:
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     process = subprocess.Popen(command, env=environment)  # noqa: S603 - ours
     for number in (signal.SIGTERM, signal.SIGHUP):
-        # It tidies up; this one only waits for it.
+        # The child cleans up; wait for it.
         signal.signal(number, lambda sent, _: process.send_signal(sent))
     while True:
         try:
             return process.wait()
-        except KeyboardInterrupt:  # it got the signal too
+        except KeyboardInterrupt:  # the child got the signal too
             continue
 
 

@@ -1,7 +1,7 @@
-"""Run the detectors to examine a policy: all of them, however long they take.
+"""Detectors for examining a policy: all of them run, without a deadline.
 
-In use, detection may end once the route is settled, and what takes too long
-stays home. An examination wants to know everything, and the same on a busy
+In use, detection may end once the route is settled, and a text that takes too long
+is kept local. An examination needs every finding, and the same result on a busy
 machine.
 """
 
@@ -23,12 +23,12 @@ BATCH: Final = 64
 def start_detectors(
     policy: Policy, currency: Currency | None = None
 ) -> CheckedInspector:
-    """Start the detectors of a policy, patient and thorough.
+    """Start the detectors of a policy, without deadline or early exit.
 
     Args:
         policy: the policy.
-        currency: the signature that it must bear, or None where none is
-            demanded; while it does not, everything stays, here as in use.
+        currency: the signature that it must have, or None if none is required;
+            without it, everything is kept local, as in use.
     """
     _warn_of(currency)
     with progress("starting detectors"):
@@ -39,11 +39,11 @@ def start_detectors(
 
 
 def start_many(policy: Policy, currency: Currency | None = None) -> SideBySide:
-    """Start the same detectors for many texts: as many processes as there are cores.
+    """Start the same detectors for many texts, in one process per core.
 
     Args:
         policy: as for ``start_detectors``.
-        currency: likewise.
+        currency: as for ``start_detectors``.
     """
     _warn_of(currency)
 
@@ -65,7 +65,7 @@ def _warn_of(currency: Currency | None) -> None:
 def inspect_all(
     inspector: InspectsMany, queries: Sequence[Query]
 ) -> Iterator[Inspection]:
-    """Yield what is found in each; tell a person how far it is, after a while."""
+    """Yield the findings of each query; show progress after a while."""
     far = HowFar()
     for first in range(0, len(queries), BATCH):
         batch = queries[first : first + BATCH]

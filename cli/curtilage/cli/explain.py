@@ -1,4 +1,4 @@
-"""``curtilage explain``: what was found in a text and which rule decides."""
+"""``curtilage explain``: the findings in a text and the rule that decides."""
 
 import argparse
 import asyncio
@@ -28,8 +28,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError('--messages needs {"messages": [{"role": …, "content": …}]}')
     inspection = asyncio.run(_inspect(config, query))
     decision = assess(policy.rulebook, inspection)
-    tell = explain_json if arguments.json else explain
-    out(tell(policy, decision, inspection))
+    render = explain_json if arguments.json else explain
+    out(render(policy, decision, inspection))
     return REFUSED if decision.route is Route.BLOCK else DONE
 
 

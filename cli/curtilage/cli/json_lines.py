@@ -1,4 +1,4 @@
-"""Lines of JSON, read strictly, and the ids by which they are known."""
+"""Strict reader of JSON lines and their ids."""
 
 import json
 from typing import Final, TypeGuard, cast
@@ -9,7 +9,7 @@ LineId = str | int
 
 
 def object_of(line: bytes) -> dict[str, object] | None:
-    """Return the object of a line; None where it is none, or has a key twice."""
+    """Return the object of a line; None if it is not one, or repeats a key."""
     try:
         value: object = json.loads(line.decode("utf-8-sig"), object_pairs_hook=_unique)
     except (ValueError, RecursionError):
@@ -18,14 +18,14 @@ def object_of(line: bytes) -> dict[str, object] | None:
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Refuse a key given twice: who reads the line next may take the other."""
+    """Refuse a repeated key: another parser may use the other value."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key is given twice")
+        raise ValueError("a key is repeated")
     return found
 
 
 def is_id(value: object) -> TypeGuard[LineId]:
-    """Tell whether something is the id of a line: an integer, or a short text."""
-    # Exactly an integer: true is one in Python, and would come back as another's 1.
+    """Return whether a value is valid as an id: an integer or a short string."""
+    # Exactly int: True is an int in Python, and would collide with the id 1.
     return type(value) is int or (isinstance(value, str) and len(value) <= MAX_ID_CHARS)

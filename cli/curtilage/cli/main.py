@@ -1,4 +1,4 @@
-"""The command line: finds the command, runs it, turns errors into exit codes."""
+"""The command line: dispatches commands and maps errors to exit codes."""
 
 import argparse
 import importlib.util
@@ -33,7 +33,7 @@ OFFLINE = frozenset(
     | {f"queue {each}" for each in ("drop", "list", "show")}
     | {f"models rollout {each}" for each in ("rollback", "status", "take")}
 )
-"""Commands that see texts, or what was decided of them, and need nobody."""
+"""Commands that read texts, or decisions about them, and need no network."""
 LABORATORY = frozenset(
     {"evaluate"}
     | {f"route {each}" for each in ("advise", "answer", "calibrate", "certify")}
@@ -44,21 +44,21 @@ NO_LABORATORY = (
     "needs the laboratory, which is not installed: run `pip install . ./lab` in a "
     "source checkout of this version, or `make setup` there and `.venv/bin/curtilage`"
 )
-INTERRUPTED = 130  # as shells say: 128 and the number of SIGINT
+INTERRUPTED = 130  # as in shells: 128 plus the number of SIGINT
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return the exit status.
 
-    Without ``argv`` it is the program that runs: then a command that needs no
-    network loses it, for good, before it reads anything.
+    Without ``argv`` this is the program's own process: a command that needs no
+    network then gives it up for good before it reads anything.
 
-    0 done, 1 refused by policy, 2 wrong use, 3 could not, 130 interrupted.
+    0 done, 1 refused by policy, 2 usage error, 3 could not, 130 interrupted.
     """
     if None in (sys.stdin, sys.stdout, sys.stderr):
-        return WRONG_USE  # a closed standard stream: there is nobody to talk to
+        return WRONG_USE  # a standard stream is closed: no message can be shown
     _refuse_core_dumps()
-    # A library's remark on a served certificate is no message to anybody.
+    # A library's warnings about certificates are not meant for the user.
     warnings.filterwarnings("ignore", module=r"curtilage\.attest\.")
     arguments = build_parser().parse_args(argv)
     if argv is None and {arguments.command, arguments.called} & OFFLINE:
@@ -68,12 +68,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             err(f"this command needs no network, and could not give it up: {layer}")
     try:
         return _run(arguments)
-    except OSError as error:  # a reader that went away, a full disk
-        # Said where that can still be said; it never ends in a traceback.
+    except OSError as error:  # a closed pipe, a full disk
+        # Reported if standard error still works; never a traceback.
         with suppress(OSError):
             if not isinstance(error, BrokenPipeError):
                 err(f"curtilage: {error.strerror or 'input or output failed'}")
-        # What is still buffered would fail again when the interpreter ends.
+        # Buffered output would fail again when the interpreter exits.
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
@@ -83,9 +83,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    # Not in ``main``: to tell a failure may fail as well (standard error is a pipe
-    # that nobody reads), and that is an OSError of main's. Some of these errors are
-    # kinds of others: which clause stands first decides the exit code.
+    # Separate from ``main``: reporting a failure may fail as well (standard error is a
+    # closed pipe), and ``main`` handles that OSError. Some of these classes are
+    # subclasses of others, so the order of the clauses decides the exit code.
     try:
         return command_of(arguments.called)(arguments)
     except BlockedError as error:
@@ -94,16 +94,16 @@ def _run(arguments: argparse.Namespace) -> int:
         return _stop(error, COULD_NOT)
     except (UsageError, ConfigError, PolicyError, TransparencyError) as error:
         return _stop(error, WRONG_USE)
-    except QueuedError as waits:
+    except QueuedError as queued:
         from curtilage.client.queue.deferring import MOST_PAUSE_S
 
-        # Not "by itself", as where a process goes on: this one ends.
-        here = "" if waits.left else "; nothing of it has left this device"
+        # The error's own text promises an automatic retry; this process ends.
+        here = "" if queued.left else "; nothing of it was sent from this device"
         err(
-            f"curtilage: I need more time: {EXPLAINED[waits.reason]}; it waits{here}\n"
-            "`curtilage queue drain` asks it again, and a running `curtilage serve` "
-            f"does, with a pause of at most {MOST_PAUSE_S:.0f} s between two tries;\n"
-            f"`curtilage queue show {waits.ticket}` shows the answer then"
+            f"curtilage: queued: {EXPLAINED[queued.reason]}{here}\n"
+            "it will be retried automatically while `curtilage serve` runs, at least "
+            f"every {MOST_PAUSE_S:.0f} s, or by `curtilage queue drain`;\n"
+            f"`curtilage queue show {queued.ticket}` then shows the answer"
         )
         return COULD_NOT
     except ClientError as error:
@@ -111,10 +111,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def command_of(called: str) -> Callable[[argparse.Namespace], int]:  # noqa: C901, PLR0912, PLR0915 - a table
-    """Import a command's modules and return what runs it.
+    """Import a command's modules and return the function that runs it.
 
-    Here and not above: to say ``--help`` needs none of them, and together they take
-    over a second. Written out and not made from the name, so that linters, contracts
+    Imported here because ``--help`` needs none of them, and together they take over a
+    second. Written out, not derived from the name, so that linters, import contracts
     and readers see what is imported.
     """
     run: Callable[[argparse.Namespace], int]
@@ -228,12 +228,12 @@ def command_of(called: str) -> Callable[[argparse.Namespace], int]:  # noqa: C90
 
             run = laboratory(called)
         case _:
-            raise AssertionError(called)  # tests try every command
+            raise AssertionError(called)  # a test covers every command
     return run
 
 
 def _refuse_core_dumps() -> None:
-    """Keep questions out of a core file, where the system can be told so."""
+    """Disable core dumps so that no question ends up in one."""
     if sys.platform != "win32":
         import resource  # not on every system
 

@@ -1,4 +1,4 @@
-"""``curtilage models``: the local models of this user."""
+"""``curtilage models``: manage this user's local models."""
 
 import argparse
 import os
@@ -55,7 +55,7 @@ def registry() -> Registry:
 
 
 def run_list(arguments: argparse.Namespace) -> int:
-    """List the models, what each needs, and whether it fits."""
+    """List the models with their memory needs, and whether they fit."""
     entries = _entries()
     machine = Machine.read(registry().folder)
     needs = [_needs(entry, machine) for entry in entries]
@@ -64,7 +64,7 @@ def run_list(arguments: argparse.Namespace) -> int:
         out_json([asdict(entry) | asdict(need) for entry, need in pairs])
         return DONE
     if not entries:
-        err("no model is here; in a source checkout `make setup` installs one")
+        err("no model is installed; in a source checkout `make setup` installs one")
     fits = {True: "fits", False: "does NOT fit", None: "unknown whether it fits"}
     for entry, need in zip(entries, needs, strict=True):
         out(
@@ -79,14 +79,14 @@ def run_list(arguments: argparse.Namespace) -> int:
 
 def _entries() -> list[ModelEntry]:
     entries = [*registry().entries()]
-    with suppress(ClientError):  # the package that holds it may not be installed
+    with suppress(ClientError):  # its package may not be installed
         entries.insert(0, _embedded())
     return entries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Needs:
-    """What a model needs, as the head of its file says it; None: unknown."""
+    """A model's needs according to its file header; None: unknown."""
 
     quantisation: str | None = None
     trained_context: int | None = None
@@ -97,7 +97,7 @@ class _Needs:
 
 def _needs(entry: ModelEntry, machine: Machine) -> _Needs:
     shape = None
-    with suppress(ClientError):  # a file that is gone is told by `models verify`
+    with suppress(ClientError):  # `models verify` reports a missing file
         shape = read_shape(Path(entry.path))
     if shape is None:
         return _Needs()
@@ -113,7 +113,7 @@ def _needs(entry: ModelEntry, machine: Machine) -> _Needs:
 
 
 def run_recommend(arguments: argparse.Namespace) -> int:
-    """Say which known models will do here, and how to get the best; exit 3: none."""
+    """Show which known models fit, and how to get the best one; exit 3: none fits."""
     registered = {entry.sha256: entry.name for entry in reversed(_entries())}
     machine = Machine.read(registry().folder)
     advice = advise(
@@ -138,8 +138,8 @@ def run_recommend(arguments: argparse.Namespace) -> int:
     memory, room, given = machine.memory_bytes, machine.room_bytes, arguments.memory
     out(
         f"this machine: {_size(memory)} of memory available, {machine.cpus} CPUs, "
-        f"{_size(room)} of room on the disk\n"
-        "a model may take "
+        f"{_size(room)} free on the disk\n"
+        "a model may use "
         + (
             f"{_size(machine.spare_bytes)} of it"
             if given is None
@@ -149,7 +149,7 @@ def run_recommend(arguments: argparse.Namespace) -> int:
     for each in advice:
         out(_advice_text(each))
     if best is None:
-        out("none of these will do here")
+        out("no known model fits this machine")
         return COULD_NOT
     out(f"\nbest: {best.model.name}, {_why_best(best, arguments.task)}\n{_measured()}")
     useful = any(each.here and not each.model.demonstration for each in advice)
@@ -162,24 +162,24 @@ def run_recommend(arguments: argparse.Namespace) -> int:
 
 
 def _fetched(model: KnownModel) -> bool:
-    """Ask a person at a terminal whether to fetch it; return whether it is here then.
+    """Offer to download a model, at a terminal only; return whether it was downloaded.
 
-    Anybody else is only shown the commands: nothing is fetched that no person wants.
+    Otherwise only the commands are shown: nothing is downloaded without consent.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty() and can_pull()):
         return False
     try:
         _fetch(_request_for(model), yes=False)
-    except NotAgreedError as told:
-        err(str(told))
+    except NotAgreedError as refusal:
+        err(str(refusal))
         return False
     return True
 
 
 def _why_best(best: Advice, task: str | None) -> str:
-    work = f"for {task}" if task else "for general work"
+    work = f"for {task}" if task else "for general use"
     measured = "" if best.model.solved is not None else "; not measured by us"
-    return f"the first that fits here {work}{measured}"
+    return f"the first that fits {work}{measured}"
 
 
 def _measured() -> str:
@@ -190,7 +190,7 @@ def _measured() -> str:
     )
     return (
         f"measured: {tried}, on {TASKS_TRIED} office tasks in English "
-        "(docs/costs.md); the others were not"
+        "(docs/costs.md); the others were not measured"
     )
 
 
@@ -222,26 +222,26 @@ def _advice_text(advice: Advice) -> str:
         if model.solved is None
         else f"measured: solved {model.solved} of {TASKS_TRIED} office tasks"
     )
-    guess = ", a guess" if model.solved is None else ""
-    fetch = "" if advice.here else " to fetch"
-    verdict = f"no: {', '.join(advice.against)}" if advice.against else "will do"
+    guess = ", an estimate" if model.solved is None else ""
+    fetch = "" if advice.here else " to download"
+    verdict = f"no: {', '.join(advice.against)}" if advice.against else "fits"
     return (
-        f"\n{model.name}: {verdict}{'; is here' if advice.here else ''}\n"
+        f"\n{model.name}: {verdict}{'; installed' if advice.here else ''}\n"
         f"    {model.title} {shape.quantisation}, {_size(model.size_bytes)}{fetch}\n"
         f"    memory: {_size(model.memory_bytes)} with {USUAL_CONTEXT:,} tokens, "
         f"{_size(shape.context_bytes(1000))} for each 1,000 more, up to "
         f"{shape.trained_context:,}\n"
         f"    licence: {model.licence}, "
         f"{'commercial use permitted' if model.commercial else 'NO commercial use'}\n"
-        f"    good for: {', '.join(sorted(model.good_for)) or 'trying things out'}; "
+        f"    good for: {', '.join(sorted(model.good_for)) or 'experiments'}; "
         f"{tried}\n"
-        f"    routing takes it to solve {model.quality_permille / 10:g} of 100 "
+        f"    routing assumes that it solves {model.quality_permille / 10:g} of 100 "
         f"ordinary questions{guess}"
     )
 
 
 def _commands(best: Advice, registered: dict[str, str]) -> list[str]:
-    """Return what to type next."""
+    """Return the commands to run next."""
     model = best.model
     name = registered.get(model.sha256, model.name)
     licence = "" if model.commercial else f" --accept-licence {model.licence}"
@@ -250,20 +250,20 @@ def _commands(best: Advice, registered: dict[str, str]) -> list[str]:
 
 
 def run_add(arguments: argparse.Namespace) -> int:
-    """Register a file, or put one together from parts first."""
+    """Register a file, or join it from parts first."""
     name, model = arguments.name, known(arguments.name)
     if (arguments.file is None) == (not arguments.parts):
-        raise UsageError("name one FILE, or its parts with --from")
+        raise UsageError("give one FILE, or its parts with --from")
     if arguments.adapter_of is not None:
         if arguments.file is None or arguments.sha256 is None:
-            raise UsageError("--adapter-of goes with one FILE and its --sha256")
+            raise UsageError("--adapter-of needs one FILE and its --sha256")
         base = resolve(arguments.adapter_of, registry=registry())
-        _tell(registry().add(name, arguments.file, arguments.sha256, base=base.sha256))
+        _print(registry().add(name, arguments.file, arguments.sha256, base=base.sha256))
         return DONE
     sha256 = _digest(arguments.sha256, model)
     _require_licence(sha256, arguments)
     if arguments.file is not None:
-        _tell(registry().add(name, arguments.file, sha256))
+        _print(registry().add(name, arguments.file, sha256))
         return DONE
     bar = _Bar(name)
     entry = put_together(
@@ -275,36 +275,36 @@ def run_add(arguments: argparse.Namespace) -> int:
         progress=bar,
     )
     bar.end()
-    _tell(entry)
+    _print(entry)
     return DONE
 
 
 def _digest(named: str | None, model: KnownModel | None) -> str:
-    """Return which file is meant.
+    """Return the SHA-256 of the requested file.
 
     Raises:
-        UsageError: nothing says it, or a name of the catalogue is given to another.
+        UsageError: it is missing, or contradicts the catalogue's for this name.
     """
     if model is None:
         if named is None:
             raise UsageError(
-                "a model file is used only with its SHA-256: add --sha256 (names that "
-                "need none: `curtilage models recommend`)"
+                "a model file is used only with its SHA-256: add --sha256 (not needed "
+                "for names of `curtilage models recommend`)"
             )
         return named.lower()
     if named is not None and named.lower() != model.sha256:
-        raise UsageError(f"the name {model.name!r} stands for sha256:{model.sha256}")
+        raise UsageError(f"the name {model.name!r} means sha256:{model.sha256}")
     return model.sha256
 
 
 def _require_licence(sha256: str, arguments: argparse.Namespace) -> None:
-    # By the digest: another name is the same model, under the same licence.
+    # By digest: under another name, the model has the same licence.
     if (model := by_digest(sha256)) is not None:
         model.require_licence(arguments.accept_licence)
 
 
 def run_pull(arguments: argparse.Namespace) -> int:
-    """Download a file, if somebody agrees; show how far it is."""
+    """Download a file after consent, and show progress."""
     place = (arguments.repo, arguments.file, arguments.revision, arguments.sha256)
     if all(place):
         request = PullRequest(
@@ -320,9 +320,9 @@ def run_pull(arguments: argparse.Namespace) -> int:
         model = known(arguments.name)
         if model is None or not model.repository:
             raise UsageError(
-                f"{arguments.name!r} is no model that can be fetched by its name; "
-                "`curtilage models recommend` shows those, or name --repo, --file, "
-                "--revision and --sha256"
+                f"{arguments.name!r} is not a model of the catalogue (see "
+                "`curtilage models recommend`); give --repo, --file, --revision and "
+                "--sha256"
             )
         request = _request_for(model)
     _require_licence(request.sha256, arguments)
@@ -331,7 +331,7 @@ def run_pull(arguments: argparse.Namespace) -> int:
 
 
 def _request_for(model: KnownModel) -> PullRequest:
-    """Return what fetches a model of the catalogue."""
+    """Return the download request for a model of the catalogue."""
     return PullRequest(
         name=model.name,
         repo_id=model.repository,
@@ -343,10 +343,10 @@ def _request_for(model: KnownModel) -> PullRequest:
 
 
 def _fetch(request: PullRequest, *, yes: bool, endpoint: str | None = None) -> None:
-    """Fetch a file once somebody agreed, and show how far it is.
+    """Download a file after consent, and show progress.
 
     Raises:
-        NotAgreedError: a person was asked, and does not want it.
+        NotAgreedError: the person declined.
     """
     bar = _Bar(request.filename)
     entry = pull(
@@ -357,23 +357,23 @@ def _fetch(request: PullRequest, *, yes: bool, endpoint: str | None = None) -> N
         endpoint=endpoint,
     )
     bar.end()
-    _tell(entry)
+    _print(entry)
 
 
 def _agreement(request: PullRequest, *, yes: bool) -> Agree:
-    """Return what asks a person whether to fetch a file of some size."""
+    """Return a function that asks for consent to a download of some size."""
 
     def agree(size: int | None) -> None:
         machine, model = Machine.read(registry().folder), by_digest(request.sha256)
         memory = None if model is None else model.memory_bytes
         metered = (
-            "PAID BY VOLUME (a mobile adapter)"
+            "METERED (a mobile adapter)"
             if machine.metered
-            else "unknown whether it is paid by volume"
+            else "unknown whether it is metered"
         )
         err(
-            f"{request.name}: {_size(size)} to fetch from {request.source}\n"
-            f"  room on the disk: {_size(machine.room_bytes)}\n"
+            f"{request.name}: {_size(size)} to download from {request.source}\n"
+            f"  free on the disk: {_size(machine.room_bytes)}\n"
             f"  memory: {_size(memory)} when it runs; "
             f"{_size(machine.memory_bytes)} available\n"
             f"  licence: {'unknown' if model is None else model.licence}\n"
@@ -382,28 +382,28 @@ def _agreement(request: PullRequest, *, yes: bool) -> Agree:
         if yes:
             return
         if not sys.stdin.isatty():
-            raise UsageError("nobody is there to agree; add --yes")
-        err("fetch it? [y/N] ", end="")
+            raise UsageError("not interactive: pass --yes to confirm")
+        err("download it? [y/N] ", end="")
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
-            raise NotAgreedError("nothing was fetched")
+            raise NotAgreedError("nothing was downloaded")
 
     return agree
 
 
-def _tell(entry: ModelEntry) -> None:
+def _print(entry: ModelEntry) -> None:
     out(f"{entry.name}: {entry.size_bytes} bytes, sha256:{entry.sha256}")
 
 
-def _size(octets: int | None) -> str:
-    if octets is None:
+def _size(size_bytes: int | None) -> str:
+    if size_bytes is None:
         return "unknown"
-    if octets < GIGABYTE:
-        return f"{octets / MEGABYTE:.0f} MB"
-    return f"{octets / GIGABYTE:.1f} GB"
+    if size_bytes < GIGABYTE:
+        return f"{size_bytes / MEGABYTE:.0f} MB"
+    return f"{size_bytes / GIGABYTE:.1f} GB"
 
 
 def run_verify(arguments: argparse.Namespace) -> int:
-    """Hash models again; exit 3 where one differs."""
+    """Hash models again; exit 3 if one differs."""
     known = registry()
     names = arguments.names or [DEFAULT_NAME, *(e.name for e in known.entries())]
     failed = False
@@ -422,10 +422,10 @@ def run_verify(arguments: argparse.Namespace) -> int:
 
 
 def _embedded(*, verify: bool = False) -> ModelEntry:
-    """Return the embedded model, hashed again where that is asked for.
+    """Return the embedded model, hashed again on request.
 
     Raises:
-        ClientError: its package is not installed, or holds another file.
+        ClientError: its package is not installed, or contains another file.
     """
     choice = resolve(None, registry=registry())
     if verify:
@@ -440,23 +440,23 @@ def _embedded(*, verify: bool = False) -> ModelEntry:
 
 
 class _Bar:
-    """A line that shows how much came, for a person."""
+    """Progress line of a download."""
 
     def __init__(self, title: str) -> None:
         self._title = title
-        self._told = 0.0
+        self._shown_s = 0.0
         self._shown = sys.stderr.isatty()
 
     def __call__(self, done: int, total: int | None) -> None:
-        """Show it, twice a second at most."""
-        if not self._shown or monotonic() - self._told < TOLD_EVERY_S:
+        """Show the progress, at most twice a second."""
+        if not self._shown or monotonic() - self._shown_s < TOLD_EVERY_S:
             return
-        self._told = monotonic()
+        self._shown_s = monotonic()
         share = f" of {total / MEGABYTE:.1f}" if total else ""
         percent = f" ({100 * done // total} %)" if total else ""
         err_again(f"{self._title}: {done / MEGABYTE:.1f}{share} MB{percent}")
 
     def end(self) -> None:
         """End the line."""
-        if self._told:
+        if self._shown_s:
             err("")

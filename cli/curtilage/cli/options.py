@@ -1,4 +1,4 @@
-"""Flags that several commands share, and the plain values that they give."""
+"""Flags that several commands share, and readers of their values."""
 
 import argparse
 import sys
@@ -12,8 +12,8 @@ from typing_extensions import override
 from curtilage.cli.terminal import DONE, Commands, add_command, err, out_bytes
 from curtilage.client.errors import ConfigError, UsageError
 
-# Linux keeps 4,095 bytes of a line that is typed, its end among them, and drops
-# the rest without a word: half a question must not be asked.
+# Linux keeps 4,095 bytes of a typed line, the line end included, and silently drops
+# the rest. A truncated question must not be asked.
 _LONGEST_TYPED: Final = 4094
 
 
@@ -28,36 +28,36 @@ def add_policy_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy-key",
         metavar="FILE",
-        help="public key (PEM) that must have signed the policy, as FILE.sig beside "
-        "it; while it has not, everything stays (default: $CURTILAGE_POLICY_KEY)",
+        help="public key (PEM) that must have signed the policy (FILE.sig next to "
+        "it); otherwise everything is kept local (default: $CURTILAGE_POLICY_KEY)",
     )
 
 
 def add_relay_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of every command that may ask an enclave something."""
+    """Add the flags of every command that may send questions to an enclave."""
     add_policy_flag(parser)
     parser.add_argument(
         "--relay",
         metavar="URL",
         help="https://host/name of the relay (default: $CURTILAGE_RELAY; without "
-        "one, everything is answered here)",
+        "one, everything is answered locally)",
     )
     access = parser.add_argument_group(
         "access to the relay",
-        "The relay's operator says which of these it wants. They name your "
-        "organisation\nto the relay, which sees who asks anyway, and to nobody "
-        "behind it.",
+        "The relay's operator specifies which of these it requires. They identify "
+        "your\norganisation to the relay, which sees the sender anyway, and to no "
+        "other party.",
     )
     access.add_argument(
         "--relay-ca",
         metavar="FILE",
         help="certificates (PEM) of the only authorities to trust for the relay "
-        "(default: $CURTILAGE_RELAY_CA, else those that this system trusts)",
+        "(default: $CURTILAGE_RELAY_CA, else the system's)",
     )
     access.add_argument(
         "--relay-certificate",
         metavar="FILE",
-        help="certificate (PEM) to show the relay "
+        help="client certificate (PEM) for the relay "
         "(default: $CURTILAGE_RELAY_CERTIFICATE)",
     )
     access.add_argument(
@@ -69,13 +69,13 @@ def add_relay_flags(parser: argparse.ArgumentParser) -> None:
     access.add_argument(
         "--relay-key-file",
         metavar="FILE",
-        help="file that holds the API key of the relay's operator, mode 0600; the "
-        "key itself is never an argument (default: $CURTILAGE_RELAY_KEY_FILE)",
+        help="file with the API key from the relay's operator, mode 0600; the key "
+        "itself is never an argument (default: $CURTILAGE_RELAY_KEY_FILE)",
     )
 
 
 class _Renamed(argparse.Action):
-    """The name that a flag has in version 0.1: it works, with a notice."""
+    """A flag's name of version 0.1; accepted with a notice."""
 
     @override
     def __call__(
@@ -90,12 +90,12 @@ class _Renamed(argparse.Action):
 
 
 def renamed(old: str, new: str) -> str:
-    """Return the notice that a name has changed."""
+    """Return the notice about a renamed flag or value."""
     return f"{old} is now {new}; version 0.2 will not accept the old name"
 
 
 def new_name(word: str) -> str:
-    """Return a word of a flag by its present name; version 0.1 has another."""
+    """Return the present name of a flag's value; version 0.1 had others."""
     return "on_premises" if word == "house" else word
 
 
@@ -105,7 +105,7 @@ def add_client_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--on-premises-key-file",
         metavar="FILE",
-        help="file that holds the API key of the policy's on-premises server, mode "
+        help="file with the API key of the policy's on-premises server, mode "
         "0600; of several, TIER=FILE with commas between (default: "
         "$CURTILAGE_ON_PREMISES_KEY_FILE)",
     )
@@ -121,20 +121,20 @@ def add_client_flags(parser: argparse.ArgumentParser) -> None:
         "--context-tokens",
         type=int,
         metavar="N",
-        help="what the local model reads and writes at once (default: "
+        help="context window of the local model (default: "
         "$CURTILAGE_CONTEXT_TOKENS, else 4096, or what it was trained for)",
     )
     parser.add_argument(
         "--audit",
         metavar="DIR",
-        help="audit log, made with `curtilage audit init` (default: $CURTILAGE_AUDIT, "
-        "else one of your own, made when first used); what cannot be recorded there "
-        "does not leave",
+        help="audit log, created with `curtilage audit init` (default: "
+        "$CURTILAGE_AUDIT, else your own, created on first use); a query that cannot "
+        "be recorded there is not sent",
     )
 
 
 def add_model_flags(parser: argparse.ArgumentParser) -> None:
-    """Add which local model is meant."""
+    """Add the flags that name the local model."""
     parser.add_argument(
         "--model",
         metavar="NAME|FILE",
@@ -147,14 +147,14 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def time_of(text: str | None) -> datetime:
-    """Read ``--at``; now, where it was not given.
+    """Parse ``--at``; the default is now.
 
     Raises:
-        UsageError: it is no time with a zone.
+        UsageError: it is not a time with a time zone.
     """
     if text is None:
         return datetime.now(UTC)
-    # The first and the last day of the calendar may have no such time.
+    # The first or last day of the calendar may not be representable in UTC.
     with suppress(ValueError, OverflowError):
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is not None:
@@ -163,46 +163,48 @@ def time_of(text: str | None) -> datetime:
 
 
 def add_text(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add the text that a command is about; ``text_from`` reads it."""
+    """Add the positional text of a command; ``text_from`` reads it."""
     parser.add_argument(
         "text",
         nargs="*",
-        help=f"{what}; `-`, or nothing, reads it from standard input, where one may "
-        "type it. As an argument every user of this machine can read it (`ps`), and "
-        "the shell keeps it",
+        help=f"{what}; `-`, or nothing, reads it from standard input, where you can "
+        "type it. An argument is visible to every user of this machine (`ps`), and "
+        "the shell keeps it in its history",
     )
 
 
 def text_from(words: list[str]) -> str:
     """Join the words of a command line; none, or a ``-``, reads standard input.
 
-    Somebody at a terminal is told what is awaited. What is typed is shown, so that
-    it can be read over; it ends with the end of the input and not with the line,
-    or what is pasted behind a line would go to the shell.
+    A terminal shows a prompt. Typed text is echoed for review. It ends with the end of
+    input, not with a line: otherwise the rest of a multi-line paste would go to the
+    shell.
 
     Raises:
-        UsageError: there is no text, or the terminal cut it.
+        UsageError: there is no text, or the terminal truncated it.
     """
     if words not in ([], ["-"]):
         text = " ".join(words)
     else:
         typed = sys.stdin.isatty()
         if typed:
-            err("type the text; Ctrl-D in a line of its own ends it")
+            err("type the text; end it with Ctrl-D on a line of its own")
         data = sys.stdin.buffer.read()
         if typed and any(len(line) >= _LONGEST_TYPED for line in data.splitlines()):
             raise UsageError(
-                "a terminal cuts longer lines; put the text into a file, and read it "
-                "with `- < FILE`"
+                "the terminal truncates longer lines; put the text into a file and "
+                "read it with `- < FILE`"
             )
         text = data.decode("utf-8", "surrogateescape").strip()
     if not text.strip():
-        raise UsageError("there is no text; give `-` to read it, or give it as words")
+        raise UsageError(
+            "there is no text; give it as arguments, or `-` to read standard input"
+        )
     return text
 
 
 def write_or_print(path: str | None, data: bytes) -> int:
-    """Write to the file that was asked for, else to standard output."""
+    """Write to a file if one is named, else to standard output."""
     if path is None:
         out_bytes(data)
         return DONE
@@ -216,16 +218,16 @@ def write_or_print(path: str | None, data: bytes) -> int:
 def add_explain(
     commands: "Commands[argparse.ArgumentParser]", *, path: str = "curtilage explain"
 ) -> None:
-    """Add the command; ``path`` is how it is called there."""
+    """Add the command; ``path`` is its full name in the help text."""
     parser = add_command(
         commands,
         "explain",
-        summary="say what was found in a text and which rule decides",
-        text="Say where a text may go and why: the data classes found and their "
-        "places, the rule\nthat decides, and the smallest change after which the text "
-        "could go a less private\nway. The text itself is never printed.\n\n"
-        "Offsets count characters from 0. Everything is looked for, even where the "
-        "policy\nends a scan early.",
+        summary="show what is found in a text and which rule decides",
+        text="Show where a text may be sent and why: the data classes found and their "
+        "positions,\nthe rule that decides, and the smallest change that would permit "
+        "a less private route.\nThe text itself is never printed.\n\n"
+        "Offsets count characters from 0. All detectors run, even if the policy ends "
+        "a scan\nearly.",
         example=f"{path}\n{path} --policy clinic --json - < letter.txt\n"
         f'{path} "What is HIV?"',
     )

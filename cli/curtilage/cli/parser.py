@@ -1,4 +1,4 @@
-"""What the program can be told: every command, its flags and its help."""
+"""The argument parser: every command, its flags and its help."""
 
 import argparse
 import re
@@ -21,11 +21,12 @@ from curtilage.cli.terminal import EXIT_CODES, Commands, add_command, out
 from curtilage.client.local.catalogue import TASKS
 
 DESCRIPTION = """\
-Answer at home what must stay at home; ask an attested enclave the rest.
+Answer regulated questions locally; send the rest to an attested enclave.
 
-Every question is classified on this machine. What the policy calls regulated is
-answered by the local model and never leaves. The rest goes, sealed, through a relay
-that sees who asks but not what, to an enclave that sees what is asked but not who."""
+Every question is classified on this machine. Questions that the policy regulates are
+answered by the local model and never sent. The rest are sealed and sent through a
+relay, which sees the sender but not the question, to an enclave, which sees the
+question but not the sender."""
 EXAMPLE = """\
 examples:
   curtilage demo
@@ -38,9 +39,9 @@ DEFAULT_PORT = 8642
 MAX_PORT = 65535
 MAX_PARALLEL: Final = 64
 DEFAULT_LIMIT: Final = 2000
-# ``curtilage.lab.evaluation`` says the same, and tests compare: it is not everywhere.
+# Copied from ``curtilage.lab.evaluation``, which may not be installed; a test compares.
 PARTS: Final = ("all", "developed", "held-out")
-APART: Final = "apart"  # what is held out, and what is not beside it
+APART: Final = "apart"  # held-out rows, with the developers' rows for comparison
 GROUPS: Final = (
     "structured",
     "identifying",
@@ -73,9 +74,9 @@ GROUPS: Final = (
 
 
 class _ShowVersion(argparse.Action):
-    """As argparse's own, but asks for the version when it is wanted."""
+    """Like argparse's own, but looks the version up only when it is needed."""
 
-    # ``typing_extensions`` would take as long to import as all of this file.
+    # Importing ``typing_extensions`` would take as long as all of this file.
     def __call__(  # type: ignore[explicit-override]
         self, parser: argparse.ArgumentParser, *_: object
     ) -> NoReturn:
@@ -126,8 +127,8 @@ def _add_demo(commands: "Commands[argparse.ArgumentParser]") -> None:
         summary="show the whole path on this machine",
         text="Start an enclave server with emulated evidence, a relay and a client "
         "on loopback,\nask real questions of a working day, and show what each party "
-        "saw. Exit 1 where a\nquestion did not take the route it should. Needs a "
-        "source checkout, since the\nemulator is no part of the product.",
+        "saw. Exit 1 if a\nquestion did not take the expected route. Needs a source "
+        "checkout: the emulator is not\npart of the product.",
         example="curtilage demo\ncurtilage demo --ask 'My card 4111 1111 1111 1111 "
         "was refused, what now?'\ncurtilage demo --model qwen2.5-coder-1.5b.gguf",
     )
@@ -135,32 +136,32 @@ def _add_demo(commands: "Commands[argparse.ArgumentParser]") -> None:
         "--ask",
         action="append",
         metavar="TEXT",
-        help="ask this instead of the demo's questions; may be given several times. "
-        "Every user of this machine can read it (`ps`): nothing of a real person",
+        help="ask this instead of the demo's questions; repeatable. Every user of "
+        "this machine can read it (`ps`): do not use personal data",
     )
     parser.add_argument(
         "--tee",
         metavar="KIND",
-        help="the processor to emulate: emulated-sev-snp (as it stands), emulated-tdx,"
-        " emulated-nitro or emulated-azure-snp",
+        help="the processor to emulate: emulated-sev-snp (default), emulated-tdx, "
+        "emulated-nitro or emulated-azure-snp",
     )
     parser.add_argument(
-        "--gpus", metavar="N", help="how many GPUs to emulate; as it stands, none"
+        "--gpus", metavar="N", help="number of GPUs to emulate (default: 0)"
     )
     parser.add_argument(
         "--model",
         metavar="FILE|ADDRESS",
-        help="a GGUF file, which then answers locally and in the enclave, or the "
-        "address of an on-premises server, which answers locally; else the embedded "
+        help="a GGUF file, which then answers locally and in the enclave, or the URL "
+        "of an on-premises server, which answers locally; default: the embedded "
         "model",
     )
     parser.add_argument(
-        "--model-name", metavar="NAME", help="what that server calls its model"
+        "--model-name", metavar="NAME", help="the model's name on that server"
     )
     parser.add_argument(
         "--model-ca",
         metavar="FILE",
-        help="the certificates (PEM) of that server's authorities",
+        help="CA certificates (PEM) for that server",
     )
 
 
@@ -168,22 +169,24 @@ def _add_ask(commands: "Commands[argparse.ArgumentParser]") -> None:
     parser = add_command(
         commands,
         "ask",
-        summary="answer one question, at home or by the enclave",
+        summary="answer one question, locally or by the enclave",
         text="Classify a question on this machine, then answer it where the policy "
-        "permits:\nby the local model, or sealed by an attested enclave. An enclave's "
-        "answer may be\ncomplete before its connection has the length that every "
-        "answer has; the command\nends when it has, so that nobody on the line learns "
-        "how long this one was.",
+        "permits:\nlocally, or sealed by an attested enclave. Connections to the "
+        "relay are padded to the\nsame length for every answer. The command ends only "
+        "after the padding, so that an\nobserver of the network cannot infer the "
+        "length of the answer.",
         example="curtilage ask\ncurtilage ask --json - < letter.txt\n"
         'curtilage ask "What is the difference between a virus and a bacterium?"',
     )
     add_text(parser, "the question")
     add_client_flags(parser)
     parser.add_argument(
-        "--system", metavar="TEXT", help="a system message; others can read it, too"
+        "--system",
+        metavar="TEXT",
+        help="a system message; visible to other users (`ps`)",
     )
     parser.add_argument(
-        "--system-file", metavar="FILE", help="a file that holds the system message"
+        "--system-file", metavar="FILE", help="a file with the system message"
     )
     parser.add_argument("--max-tokens", type=int, default=256, metavar="N")
     parser.add_argument("--temperature", type=float, default=0.7, metavar="T")
@@ -192,42 +195,42 @@ def _add_ask(commands: "Commands[argparse.ArgumentParser]") -> None:
         type=int,
         default=None,
         metavar="N",
-        help="the local model answers alike again; an enclave gets another number "
-        "with every run",
+        help="makes the local model's answers repeatable; an enclave gets another "
+        "number with every run",
     )
     routing = parser.add_argument_group(
-        "where it is answered, among those whom the policy permits"
+        "which tier answers, among those that the policy permits"
     )
     routing.add_argument(
         "--require",
         choices=("enclave", "on_premises", "local"),
         type=new_name,
-        help="only there: where that one may not or cannot answer, nobody does, and "
-        "the exit is not 0",
+        help="only this tier: if it may not or cannot answer, the question is not "
+        "answered, and the exit code is not 0",
     )
     routing.add_argument(
         "--mode",
         choices=("auto", "home", "enclave_if_allowed"),
-        help="home: on this machine or on premises; enclave_if_allowed: by an enclave "
-        "before any other (default: auto, where it is best)",
+        help="home: on this machine or on premises; enclave_if_allowed: an enclave "
+        "first (default: auto, the best tier)",
     )
     routing.add_argument(
         "--floor",
         choices=("restricted", "confidential", "internal", "public"),
-        help="the least private class that this question may have: the policy may find "
-        "a more private one, and never a less private one. restricted is kept local; "
-        "public, the default, changes nothing",
+        help="the least private class of this question: the policy may assign a more "
+        "private one, never a less private one. restricted is kept local; public, the "
+        "default, changes nothing",
     )
     routing.add_argument(
         "--preset",
         choices=("voice", "chat", "batch"),
-        help="how soon an answer is wanted",
+        help="how soon an answer is needed",
     )
     routing.add_argument(
         "--defer",
         action="store_true",
-        help="where nobody can answer just now, let it wait in the policy's file "
-        "(routing.queue) and end with a ticket: see `curtilage queue`",
+        help="if no tier can answer at present, queue the question in the policy's "
+        "file (routing.queue) and end with a ticket: see `curtilage queue`",
     )
     many = parser.add_argument_group("many questions")
     many.add_argument(
@@ -235,34 +238,34 @@ def _add_ask(commands: "Commands[argparse.ArgumentParser]") -> None:
         metavar="FILE",
         help='ask each line, {"id", "text"} or {"id", "messages"} with options such '
         "as max_tokens or floor; `-` reads standard input. Exit 3: some have no answer "
-        "yet; the same command goes on with them. Exit 1: all have a line, and the "
+        "yet; run the same command again to continue. Exit 1: all have a line, and the "
         "policy refuses some",
     )
     many.add_argument(
         "--out",
         metavar="FILE",
-        help='where each answer is written as soon as it is there: {"id", "answer"}, '
-        'or {"id", "error"} of what is refused. A question that has a line is not '
-        "asked again",
+        help='where each answer is written as soon as it is complete: {"id", '
+        '"answer"}, or {"id", "error"} for a refusal. A question that has a line is '
+        "not asked again",
     )
     many.add_argument(
         "--parallel",
         type=_parallel,
         metavar="N",
-        help="so many are asked side by side, 1 to 64 (default: 4)",
+        help="number of questions asked in parallel, 1 to 64 (default: 4)",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.add_argument(
         "--show-outbound",
         action="store_true",
-        help="show what would be sealed, and for whom, and send nothing of it; exit 1 "
-        "where nothing would leave",
+        help="show what would be sealed, and for whom, without sending it; exit 1 if "
+        "nothing would be sent",
     )
     parser.add_argument(
         "--keep",
         metavar="DIR",
-        help="write question and answer there as they stood inside the seal, for "
-        "`curtilage audit receipt`; whoever reads the files reads both",
+        help="write question and answer there exactly as sealed, in plain text, for "
+        "`curtilage audit receipt`",
     )
 
 
@@ -276,37 +279,36 @@ def _add_queue(commands: "Commands[argparse.ArgumentParser]") -> None:
     parser = add_command(
         commands,
         "queue",
-        summary="see what waits for an answer, and ask it again",
-        text="See to the questions that nobody could answer just then and whose "
-        "sender wanted them\nto wait (`ask --defer`), in the sealed file of a policy "
-        "that lets them (routing.queue).\nA running `serve` asks them again by "
-        "itself.",
+        summary="show and retry queued questions",
+        text="Manage the questions that no tier could answer at the time and that were "
+        "queued\n(`ask --defer`) in the policy's sealed file (routing.queue). A "
+        "running `serve` retries\nthem automatically.",
         example="curtilage queue list --policy clinic.yaml",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = add_command(
         actions,
         "list",
-        summary="show what waits",
-        text="Show what waits, and what became of the rest: ticket, state, class, "
-        "cause and times.\nNever a word of it.",
+        summary="list queued questions",
+        text="List queued questions and the outcomes of earlier ones: ticket, state, "
+        "class, cause and\ntimes, never their texts.",
         example="curtilage queue list --json",
     )
     show = add_command(
         actions,
         "show",
         summary="show an answer",
-        text="Show the answer that a ticket is for; it stays until it is dropped. "
-        "Exit 3: there is\nnone yet, or none at all.",
+        text="Show the answer of a ticket; it is kept until it is dropped. Exit 3: "
+        "there is no answer\nyet, or no such ticket.",
         example="curtilage queue show 5f0c4f2be1a94c0d8f2e7a6b9c3d1e20",
     )
     show.add_argument("ticket")
     drop = add_command(
         actions,
         "drop",
-        summary="forget questions and their answers",
-        text="Forget questions and their answers, for good. A key under which nothing "
-        "lies any more\nis overwritten. Exit 3: nothing waits under a ticket.",
+        summary="delete questions and their answers",
+        text="Delete questions and their answers permanently. A key that no longer "
+        "seals anything\nis overwritten. Exit 3: nothing is queued under a ticket.",
         example="curtilage queue drop 5f0c4f2be1a94c0d8f2e7a6b9c3d1e20\n"
         "curtilage queue drop --all",
     )
@@ -319,10 +321,11 @@ def _add_queue(commands: "Commands[argparse.ArgumentParser]") -> None:
     drain = add_command(
         actions,
         "drain",
-        summary="ask what waits again, now",
-        text="Ask all that waits again, once. Each is inspected and decided anew, by "
-        "the policy in\nforce; what had to stay then, or is of another class now, "
-        "stays. Exit 1: some were refused for good; 3: some still wait.",
+        summary="retry queued questions now",
+        text="Retry all queued questions once. Each is inspected and decided anew "
+        "under the policy in\nforce; one that had to be kept local then, or whose "
+        "class has changed, is kept local.\nExit 1: some were refused permanently; 3: "
+        "some are still queued.",
         example="curtilage queue drain --relay https://relay.example/ward",
     )
     add_client_flags(drain)
@@ -339,9 +342,9 @@ def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
         "need no api_key; any other account\nsends the token in the file "
         "endpoint-token of the state folder. The response headers\nx-curtilage-route, "
         "x-curtilage-class and x-curtilage-policy say where an answer comes\nfrom. "
-        "Prints one JSON line when ready. /v1/curtilage/feedback takes what somebody\n"
-        "thinks of an answer. When stopped, it waits until open connections to the "
-        "relay have\nthe length that every answer has.",
+        "Prints one JSON line when ready. /v1/curtilage/feedback accepts ratings of "
+        "answers.\nWhen stopped, it waits until open connections to the relay are "
+        "padded to the length\nof every answer.",
         example="curtilage serve --relay https://relay.example/ward\n"
         "OPENAI_BASE_URL=http://127.0.0.1:8642/v1 OPENAI_API_KEY=unused my-app",
     )
@@ -353,29 +356,32 @@ def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
         "--port",
         type=_port,
         default=DEFAULT_PORT,
-        help=f"0 takes a free one (default: {DEFAULT_PORT})",
+        help=f"0: any free port (default: {DEFAULT_PORT})",
     )
     parser.add_argument(
         "--listen",
         type=_socket,
         metavar="unix:PATH",
-        help="listen on this UNIX socket, too; it is made with mode 0600, in a folder "
-        "that no other account may write to",
+        help="listen on this UNIX socket, too; it is created with mode 0600, in a "
+        "folder that no other account may write to",
     )
     parser.add_argument(
-        "--no-tcp", action="store_true", help="listen on the socket alone"
+        "--no-tcp", action="store_true", help="listen on the socket only"
     )
     parser.add_argument(
         "--otlp", metavar="URL", help="send counts to this OTLP/HTTP collector"
     )
     parser.add_argument(
-        "--prometheus-port", type=int, metavar="PORT", help="answer Prometheus here"
+        "--prometheus-port",
+        type=int,
+        metavar="PORT",
+        help="serve Prometheus metrics on this port",
     )
     parser.add_argument(
         "--log",
         choices=("text", "json"),
         default="text",
-        help="how a change of state is written to standard error, a line each",
+        help="format of state changes on standard error, one per line",
     )
 
 
@@ -396,18 +402,18 @@ def _add_decide(commands: "Commands[argparse.ArgumentParser]") -> None:
     parser = add_command(
         commands,
         "decide",
-        summary="say for each line of JSON where it may go",
+        summary="show for each JSON line where it may be sent",
         text='Read lines {"id", "text"} or {"id", "messages"} from standard input '
         "and write, in\norder, one line each:\n"
         '  {"id", "route": "local"|"enclave"|"deidentify"|"block", "classes", '
-        '"rules", "uncertain"}\nNever the text. No language model is loaded, no '
-        "network touched and\nnothing recorded: these are decisions about no query.",
+        '"rules", "uncertain"}\nThe text is never printed. No language model is '
+        "loaded, no network used and nothing\nrecorded, since no query is asked.",
         example="""echo '{"id": 1, "text": "What is HIV?"}' | curtilage decide --jsonl
 curtilage decide --policy clinic.yaml --jsonl < queries.jsonl > routes.jsonl""",
     )
     add_policy_flag(parser)
     parser.add_argument(
-        "--jsonl", action="store_true", help="lines of JSON; the only format so far"
+        "--jsonl", action="store_true", help="JSON lines; the only format so far"
     )
 
 
@@ -416,16 +422,18 @@ def _add_evaluate(commands: "Commands[argparse.ArgumentParser]") -> None:
         commands,
         "evaluate",
         summary="measure detectors and policy on folders of data",
-        text="Measure what is caught, what may leave and how long it takes, on data "
-        "sets in their\nauthors' formats, with 95% intervals. A set that is missing "
-        "is said and skipped, and the\nexit code is 3. No text is ever printed.\n\n"
+        text="Measure recall, what may be sent and how long it takes, on data sets in "
+        "their authors'\nformats, with 95% intervals. A missing set is reported and "
+        "skipped, and the exit code\nis 3. No text is ever printed.\n\n"
         f"groups of figures: {', '.join(GROUPS)}",
         example="""curtilage evaluate --data sets --stock --json figures.json
 curtilage evaluate --data sets --policy clinic --part held-out --only health,leave
 curtilage evaluate --texts questions.txt --sheet sheet.csv
 curtilage evaluate --texts sheet.csv --policy clinic""",
     )
-    parser.add_argument("--data", metavar="DIR", help="a folder with a folder each set")
+    parser.add_argument(
+        "--data", metavar="DIR", help="a folder with one folder per set"
+    )
     parser.add_argument(
         "--texts",
         metavar="FILE",
@@ -435,8 +443,8 @@ curtilage evaluate --texts sheet.csv --policy clinic""",
     parser.add_argument(
         "--sheet",
         metavar="FILE",
-        help="only write the texts of --texts into a new CSV sheet, to be labelled in "
-        "a spreadsheet and measured then; they stand in no other file",
+        help="only write the texts of --texts to a new CSV sheet, to be labelled in a "
+        "spreadsheet and then measured; no other file contains them",
     )
     parser.add_argument(
         "--policy",
@@ -448,49 +456,49 @@ curtilage evaluate --texts sheet.csv --policy clinic""",
         "--part",
         choices=(*PARTS, APART),
         default=PARTS[0],
-        help="which rows of this project's own split; apart: held out, and the "
-        "developers' beside it (default: all)",
+        help="which rows of this project's own split; apart: held out, compared with "
+        "the developers' (default: all)",
     )
     parser.add_argument(
-        "--only", metavar="IDS", help="groups or figures, with commas between"
+        "--only", metavar="IDS", help="groups or figures, separated by commas"
     )
     parser.add_argument(
         "--limit",
         metavar="N",
         type=int,
         default=DEFAULT_LIMIT,
-        help=f"most rows of a set, the same each time (default: {DEFAULT_LIMIT})",
+        help=f"maximum rows of a set, the same each time (default: {DEFAULT_LIMIT})",
     )
     parser.add_argument(
         "--stock",
         choices=("both", "bare"),
         nargs="?",
         const="both",
-        help="measure Presidio beside it, as it comes and with spaCy's small English "
-        "model (bare: without)",
+        help="also measure Presidio in its default configuration with spaCy's small "
+        "English model (bare: without)",
     )
     parser.add_argument("--json", metavar="FILE", help="write all figures as JSON")
     parser.add_argument(
         "--plot",
         metavar="FILE",
-        help="draw recall against what may leave, a line for each profile, as SVG",
+        help="plot recall against what may be sent, a line per profile, as SVG",
     )
     parser.add_argument(
         "--markdown",
         metavar="FILE",
-        help="write the tables into a page between its two marks (docs/detection.md)",
+        help="write the tables between the two marks of a page (docs/detection.md)",
     )
     parser.add_argument(
         "--misses",
         metavar="FILE",
-        help="write figure and row id of every row on the wrong side; never texts",
+        help="write figure and row id of every misclassified row; never texts",
     )
 
 
 def _gigabytes(text: str) -> int:
-    # No number of its own kind: "nan" is one, and larger than nothing.
+    # "nan" parses as a float, and no comparison with it holds.
     if re.fullmatch(r"\d{1,5}(\.\d{1,3})?", text) is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of GB, such as 2.5")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of GB, such as 2.5")
     return int(float(text) * 1000**3)
 
 
@@ -498,8 +506,8 @@ def _add_licence_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--accept-licence",
         metavar="NAME",
-        help="for a model whose licence permits no commercial use: you read it, and "
-        "use it as it permits",
+        help="for a model whose licence forbids commercial use: confirms that you "
+        "have read the licence and comply with it",
     )
 
 
@@ -507,9 +515,9 @@ def _add_models(commands: "Commands[argparse.ArgumentParser]") -> None:
     parser = add_command(
         commands,
         "models",
-        summary="recommend, fetch, add, list and verify local models",
+        summary="recommend, download, add, list and verify local models",
         text="Manage GGUF models. Each is named together with its SHA-256; a file with "
-        "another\ndigest answers nothing. For some known models the name is enough.",
+        "another\ndigest is not used. For some known models the name is enough.",
         example="curtilage models recommend",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -517,12 +525,12 @@ def _add_models(commands: "Commands[argparse.ArgumentParser]") -> None:
     recommend = add_command(
         actions,
         "recommend",
-        summary="say which model will do on this machine",
-        text="Look at this machine's memory, processors and disk, and say of each "
-        "known model\nwhether it will do, what it is good for and what its licence "
-        "permits. The first that\nwill do is the best; the commands that fetch and use "
-        "it are shown. At a terminal you are\nasked whether to fetch it; otherwise "
-        "nothing is fetched. Exit 3: none will do.",
+        summary="show which models fit this machine",
+        text="Examine this machine's memory, processors and disk, and show for each "
+        "known model\nwhether it fits, what it is good for and what its licence "
+        "permits. The first that fits\nis the best; the commands that download and use "
+        "it are shown. At a terminal you are\nasked whether to download it; otherwise "
+        "nothing is downloaded. Exit 3: none fits.",
         example="curtilage models recommend\n"
         "curtilage models recommend --memory 2 --task extraction",
     )
@@ -530,10 +538,11 @@ def _add_models(commands: "Commands[argparse.ArgumentParser]") -> None:
         "--memory",
         type=_gigabytes,
         metavar="GB",
-        help="what a model may take (default: three quarters of what is available)",
+        help="memory that a model may use (default: three quarters of what is "
+        "available)",
     )
     recommend.add_argument(
-        "--task", choices=TASKS, help="only models that are good for this"
+        "--task", choices=TASKS, help="only models that are good at this task"
     )
     _add_licence_flag(recommend)
     recommend.add_argument("--json", action="store_true", help="one JSON object")
@@ -542,8 +551,9 @@ def _add_models(commands: "Commands[argparse.ArgumentParser]") -> None:
         actions,
         "list",
         summary="show the models",
-        text="Show the embedded model and the registered ones: quantisation, memory "
-        "with 4,096\ntokens of context, and whether that fits into this machine now.",
+        text="List the embedded model and the registered ones: quantisation, memory "
+        "with 4,096\ntokens of context, and whether they fit into this machine's "
+        "memory now.",
         example="curtilage models list --json",
     )
     listing.add_argument("--json", action="store_true", help="one JSON list")
@@ -551,13 +561,12 @@ def _add_models(commands: "Commands[argparse.ArgumentParser]") -> None:
     adding = add_command(
         actions,
         "add",
-        summary="register a GGUF file that is here, whole or in parts",
-        text="Register a GGUF file under a name. The digest makes sure that it is the "
-        "file you mean;\nnames of the catalogue (`models recommend`) need none. With "
-        "--from, the parts are joined\nin the order of their names "
-        "to one file in your data folder, which\nappears only if its digest is right. "
-        "A LoRA adapter is a file of its own, named with\nthe model that it was made "
-        "for; its name then means both.",
+        summary="register a local GGUF file, whole or in parts",
+        text="Register a GGUF file under a name. The digest identifies the file; names "
+        "of the\ncatalogue (`models recommend`) need none. With --from, the parts are "
+        "joined in the order\nof their names to one file in your data folder, which "
+        "appears only if its digest\nmatches. A LoRA adapter is a separate file, "
+        "registered with its base model; its name\nthen means both.",
         example="curtilage models add big ./model.gguf --sha256 HEX\n"
         "curtilage models add letters ./lora.gguf --sha256 HEX --adapter-of big\n"
         "curtilage models add qwen2.5-1.5b --from parts/part*.bin",
@@ -576,7 +585,7 @@ def _add_models(commands: "Commands[argparse.ArgumentParser]") -> None:
     adding.add_argument(
         "--adapter-of",
         metavar="MODEL",
-        help="it is a LoRA adapter for this model, and used with no other",
+        help="the file is a LoRA adapter for this model only",
     )
     _add_licence_flag(adding)
 
@@ -585,10 +594,10 @@ def _add_models(commands: "Commands[argparse.ArgumentParser]") -> None:
         "pull",
         summary="download a pinned GGUF file from a hub",
         text="Download one file of a repository at one commit, check its digest, and "
-        "register it;\nof the catalogue's models (`models recommend`) by their name. "
-        "Size, memory, licence\nand network are shown and agreed to first. A download "
-        "that broke off goes on where it\nstopped; the file appears under its name "
-        "only when its digest matched.",
+        "register it.\nFor the catalogue's models (`models recommend`) the name is "
+        "enough. Size, memory,\nlicence and network are shown, and you confirm first. "
+        "An interrupted download is\nresumed; the file appears under its name only "
+        "after its digest matched.",
         example="curtilage models pull qwen2.5-1.5b\n"
         "curtilage models pull big --repo OWNER/NAME --file model.gguf "
         "--revision 40HEX --sha256 64HEX",
@@ -598,11 +607,9 @@ def _add_models(commands: "Commands[argparse.ArgumentParser]") -> None:
     pull.add_argument("--file", metavar="PATH")
     pull.add_argument("--revision", metavar="COMMIT")
     pull.add_argument("--sha256", metavar="HEX")
+    pull.add_argument("--endpoint", metavar="URL", help="another hub with the same API")
     pull.add_argument(
-        "--endpoint", metavar="URL", help="another hub that speaks the same API"
-    )
-    pull.add_argument(
-        "--yes", action="store_true", help="agree without being asked, in a script"
+        "--yes", action="store_true", help="confirm without a prompt, for scripts"
     )
     _add_licence_flag(pull)
 
@@ -610,8 +617,8 @@ def _add_models(commands: "Commands[argparse.ArgumentParser]") -> None:
         actions,
         "verify",
         summary="hash models again",
-        text="Hash the files of the named models, or of all, and compare. Exit 3 when "
-        "one differs\nor is missing.",
+        text="Hash the files of the named models, or of all, and compare. Exit 3 if "
+        "one differs or\nis missing.",
         example="curtilage models verify",
     )
     verify.add_argument("names", nargs="*", metavar="name")
@@ -623,13 +630,13 @@ def _add_rollout(commands: "Commands[argparse.ArgumentParser]") -> None:
     parser = add_command(
         commands,
         "rollout",
-        summary="bring another model to devices, in stages, and take it back",
-        text="A manifest says which model devices take next, how many of them, and "
-        "which one they\nrun else and go back to. Whoever publishes it adds it "
-        "to a log (`release log add`), has\nwitnesses cosign and proves it "
-        "(`release prove`). A device takes it if its policy\n(`routing.rollout`) "
-        "believes that log. Nothing is sent and nothing is "
-        "fetched.\n\npublisher: manifest; device: take, status, rollback",
+        summary="roll out a model to devices in stages, and roll it back",
+        text="A manifest names the next model, the share of devices that take it, and "
+        "the model that\nthe others run and that a rollback restores. The publisher "
+        "adds the manifest to a log\n(`release log add`), has witnesses cosign the "
+        "log and creates a proof\n(`release prove`). A device accepts it if its policy "
+        "(`routing.rollout`) trusts that log.\nNothing is sent and nothing is "
+        "downloaded.\n\npublisher: manifest; device: take, status, rollback",
         example="curtilage models rollout status --policy clinic.yaml",
     )
     actions = parser.add_subparsers(
@@ -638,13 +645,13 @@ def _add_rollout(commands: "Commands[argparse.ArgumentParser]") -> None:
     manifest = add_command(
         actions,
         "manifest",
-        summary="say which model devices take, or how many more",
-        text="Write a manifest. Models are named as here (`models list`), and hashed "
-        "first.\nOne --arm is a rollout: 1, 5, 25, then 100 percent, each a "
-        "manifest of its own (--next).\nTwo are a comparison. Devices that took "
-        "a model keep it in the next stage. The last word\nof --arm is how many "
-        "of a thousand answers are good at least, as was measured: a "
-        "device\nthat finds the model worse goes back by itself.",
+        summary="write the manifest of a rollout or of its next stage",
+        text="Write a manifest. Models are named as in `models list`, and hashed "
+        "first.\nOne --arm is a rollout: 1, 5, 25, then 100 percent, each stage with "
+        "its own manifest\n(--next). Two are a comparison. Devices keep a model in "
+        "later stages. The last value of\n--arm is the measured lower bound of good "
+        "answers per thousand: a device that finds the\nmodel worse rolls it back "
+        "automatically.",
         example="curtilage models rollout manifest --name clinic-home \\\n"
         "  --previous default --arm qwen2.5-1.5b 1 850 --not-after +60d --out 1.json\n"
         "curtilage models rollout manifest --next 1.json --not-after +60d --out 2.json",
@@ -654,36 +661,35 @@ def _add_rollout(commands: "Commands[argparse.ArgumentParser]") -> None:
         "--serial", type=int, default=1, metavar="N", help="its number (default: 1)"
     )
     manifest.add_argument(
-        "--previous", metavar="MODEL", help="what devices run that do not take another"
+        "--previous", metavar="MODEL", help="the model of the other devices"
     )
     manifest.add_argument(
         "--arm",
         nargs=3,
         action="append",
         metavar=("MODEL", "PERCENT", "GOOD"),
-        help="a model, how many devices take it, and how many of a thousand answers "
-        "are good",
+        help="a model, the percentage of devices, and good answers per thousand",
     )
     manifest.add_argument(
-        "--next", metavar="FILE", help="the stage that follows this manifest"
+        "--next", metavar="FILE", help="write the stage that follows this manifest"
     )
     manifest.add_argument(
         "--not-after",
         required=True,
         metavar="TIME",
-        help="when no device takes it any more: RFC 3339, or +60d",
+        help="expiry, RFC 3339 or +60d: afterwards no device accepts it",
     )
-    manifest.add_argument("--out", metavar="FILE", help="(default: standard output)")
+    manifest.add_argument("--out", metavar="FILE", help="default: standard output")
 
     take = add_command(
         actions,
         "take",
         summary="put a manifest in force on this device",
-        text="Verify a manifest and its proof, and follow it from now on; a client "
-        "that runs\nchanges its model between two answers. One that does not verify, "
-        "has expired, or is\nnot newer than one that was in force changes nothing "
-        "(exit 2). The model and the one\nbefore it must be here; what is missing is "
-        "said with the command that gets it.",
+        text="Verify a manifest and its proof, and follow it from now on; a running "
+        "client changes\nits model between two answers. A manifest that does not "
+        "verify, has expired, or is not\nnewer than an earlier one changes nothing "
+        "(exit 2). The new and the previous model must\nbe installed; if one is "
+        "missing, the message shows the command that installs it.",
         example="curtilage models rollout take --manifest 1.json --proof proof.txt",
     )
     take.add_argument("--manifest", required=True, metavar="FILE")
@@ -693,15 +699,15 @@ def _add_rollout(commands: "Commands[argparse.ArgumentParser]") -> None:
     status = add_command(
         actions,
         "status",
-        summary="say which model runs here, and how it was graded",
-        text="Say which manifest is followed, what it means for this device, and how "
+        summary="show which model runs here, and its grades",
+        text="Show which manifest is followed, what it means for this device, and how "
         "the model's\nanswers were graded. With --trace, count the grades of each "
-        "model of the manifest in\nthese traces, which may be of many devices, with "
+        "model of the manifest in\nthese traces, from any number of devices, with "
         "95 % intervals.",
         example="curtilage models rollout status --trace one.jsonl two.jsonl",
     )
     status.add_argument(
-        "--trace", nargs="+", default=(), metavar="FILE", help="traces, of any devices"
+        "--trace", nargs="+", default=(), metavar="FILE", help="traces from any devices"
     )
     status.add_argument("--json", action="store_true", help="one JSON object")
     add_policy_flag(status)
@@ -709,9 +715,9 @@ def _add_rollout(commands: "Commands[argparse.ArgumentParser]") -> None:
     rollback = add_command(
         actions,
         "rollback",
-        summary="go back to the model before, on this device",
-        text="Take back here what the manifest in force rolls out; also its later "
-        "stages will not\nbring it. A manifest of another model will be followed.",
+        summary="restore the previous model on this device",
+        text="Restore the previous model on this device. Later stages of the same "
+        "rollout will not\ninstall it again; a manifest of another model is followed.",
         example="curtilage models rollout rollback",
     )
     add_policy_flag(rollback)

@@ -1,4 +1,4 @@
-"""How it is told where an answer comes from: in a line for people, as an object."""
+"""The source of an answer: as a line for people and as a JSON object."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -22,42 +22,42 @@ DEMONSTRATION: Final = (
 
 
 def demonstration_words(policy: Policy, router: Router | None) -> Iterator[str]:
-    """Say that the embedded model answers locally, and what the aim makes of that.
+    """Warn that the embedded model answers locally, with the effect of the aim.
 
     Args:
-        policy: whose aim it is.
-        router: of the policy; None: nothing is chosen, or nothing can be sent.
+        policy: the policy that sets the aim.
+        router: its router; None if there is no choice of tier.
     """
     yield DEMONSTRATION
     ordinary = policy.tiering.permitted(Route.ENCLAVE, frozenset())
     found = None if router is None else reach(router, ordinary)
     if found is not None:
         yield (
-            f"it solves {100 * found.solved:.0f} of 100 ordinary questions; by the "
+            f"it solves {100 * found.solved:.0f} of 100 ordinary questions; under the "
             f"policy's aim about {100 * found.local:.0f} of 100 questions that may be "
             "sent are answered locally, the others by the enclave"
         )
 
 
 def was_cut(answer: Answer, max_tokens: int) -> bool:
-    """Return whether an answer ends where its limit of tokens was reached."""
+    """Return whether an answer ends at its token limit."""
     finished = answer.finished
     if finished.finish_reason != "length":
         return False
-    # Of an answer to a part of a text this is the reason whatever its length.
+    # An answer to a truncated text has this reason whatever its own length.
     part = answer.provenance.left_out > 0
     return not part or finished.completion_tokens >= max_tokens
 
 
 def provenance_line(provenance: Provenance) -> str:
-    """Say in one line who answers and why."""
+    """Return one line: the source of the answer and the reason."""
     found = ", ".join(provenance.classes + provenance.uncertain) or "nothing"
     why = "; ".join(_why(provenance))
     return f"[{_who(provenance)}; found: {found}; {why}]"
 
 
 def _why(provenance: Provenance) -> Iterator[str]:
-    # A policy may give no reason of a rule.
+    # A rule may have no reason.
     reason = provenance.reason.strip().rstrip(".")
     yield f"rule {provenance.rule}{f': {reason}' if reason else ''}"
     if STALE_POLICY in provenance.uncertain:
@@ -68,48 +68,47 @@ def _why(provenance: Provenance) -> Iterator[str]:
         yield f"{_might(provenance.fallback)}, but {EXPLAINED[provenance.fallback]}"
     yield from _of_its_text(provenance)
     if not provenance.recorded:
-        yield "NOT in the audit trail, which cannot be written"
+        yield "NOT recorded: the audit trail cannot be written"
 
 
 def _chosen(provenance: Provenance) -> str:
     why = Reason(provenance.why)
-    # The failure that follows may pass, as a relay's, or last, as a policy's that names
-    # no enclave.
+    # The failure may be temporary (a relay) or permanent (a policy without an enclave).
     if why is Reason.UNAVAILABLE and provenance.fallback is not None:
-        return "another cannot answer"
+        return "another tier cannot answer"
     return CHOSEN[why]
 
 
 def _of_its_text(provenance: Provenance) -> Iterator[str]:
     if provenance.deidentified:
         many = sum(count for _, count in provenance.deidentified)
-        yield f"{many} left as pseudonyms only"
+        yield f"{many} sent only as pseudonyms"
     if provenance.obstacle is not None:
-        yield f"it did not leave: {WHY_NOT_REPLACED[provenance.obstacle]}"
+        yield f"it was not sent: {WHY_NOT_REPLACED[provenance.obstacle]}"
     if provenance.boundary:
         yield BOUNDARY[provenance.boundary]
     if provenance.left_out:
         yield (
-            f"the text is too long for the local model, and {provenance.left_out:,} "
-            "characters of it were NOT read"
+            f"the text is too long for the local model: {provenance.left_out:,} "
+            "characters were NOT read"
         )
 
 
 def _might(reason: FailureReason) -> str:
-    """Say where it would have been answered, had that one not failed."""
+    """Return which tier would have answered if it had not failed."""
     if reason.value.startswith("local_"):
-        return "it might have been answered here"
+        return "it might have been answered locally"
     if reason.value.startswith("on_premises_"):
         return "it might have been answered on premises"
-    return "it might have left"
+    return "it might have been sent"
 
 
 def _who(provenance: Provenance) -> str:
-    also = ", and another was asked as well" if provenance.beside else ""
+    also = ", and another tier was asked as well" if provenance.beside else ""
     if provenance.demonstration:
-        return f"answered here, by {DEMONSTRATION}{also}"
+        return f"answered locally, by {DEMONSTRATION}{also}"
     if provenance.route is Answerer.LOCAL:
-        return f"answered here, by the local model{also}"
+        return f"answered locally, by the local model{also}"
     if provenance.route is Answerer.ON_PREMISES:
         return f"answered on premises, by {provenance.tier} ({provenance.model}){also}"
     if (provenance.evidence or "").startswith("emulated-"):
@@ -118,7 +117,7 @@ def _who(provenance: Provenance) -> str:
 
 
 def warnings_of(answer: Answer) -> Iterator[str]:
-    """Say what is wrong with a whole answer, in brackets, for people."""
+    """Yield warnings about a complete answer, in brackets, for people."""
     if unrestored := answer.finished.unrestored:
         yield placeholders_line(unrestored)
     if answer.finished.doubtful:
@@ -126,11 +125,11 @@ def warnings_of(answer: Answer) -> Iterator[str]:
 
 
 def placeholders_line(count: int) -> str:
-    """Say that placeholders are left in an answer, in brackets, for people."""
-    stand = "placeholder is" if count == 1 else "placeholders are"
+    """Warn, in brackets, that placeholders are left in an answer."""
+    placeholders = "placeholder is" if count == 1 else "placeholders are"
     return (
-        f"[{count} {stand} left in the answer instead of a value: not sent, or a part "
-        "of another word or of an address]"
+        f"[{count} {placeholders} left in the answer instead of a value: it was not "
+        "sent, or is part of another word or of an address]"
     )
 
 

@@ -1,4 +1,4 @@
-"""``curtilage models rollout``: which model devices take next, for both who do it."""
+"""``curtilage models rollout``: staged rollouts, for publishers and devices."""
 
 import argparse
 import hashlib
@@ -50,25 +50,27 @@ def run_manifest(arguments: argparse.Namespace) -> int:
     )
     data = encode_model_manifest(manifest)
     try:
-        # The parser is the judge of what it may say.
+        # The parser validates the contents.
         parse_model_manifest(data)
     except RefusedError as refusal:
         raise UsageError(refusal.detail) from None
     for arm in manifest.arms:
         err(f"{arm.percent} % of the devices take sha256:{arm.model.sha256}")
-    err(f"number {manifest.serial}, expires {unix_text(not_after)}")
+    err(f"serial {manifest.serial}, expires {unix_text(not_after)}")
     return write_or_print(arguments.out, data)
 
 
 def _first(arguments: argparse.Namespace, not_after: int) -> ModelManifest:
     if not (arguments.name and arguments.previous and arguments.arm):
         raise UsageError(
-            "name --name, --previous and --arm, or the stage before: --next"
+            "give --name, --previous and --arm, or the previous stage with --next"
         )
     numbers: list[tuple[str, int, int]] = []
     for model, percent, promised in arguments.arm:
         if not (percent.isdecimal() and promised.isdecimal()):
-            raise UsageError("--arm: MODEL, percent of the devices, good of a thousand")
+            raise UsageError(
+                "--arm: MODEL, percentage of devices, good answers per thousand"
+            )
         numbers.append((model, int(percent), int(promised)))
     return ModelManifest(
         name=arguments.name,
@@ -84,7 +86,7 @@ def _first(arguments: argparse.Namespace, not_after: int) -> ModelManifest:
 
 def _next(arguments: argparse.Namespace, not_after: int) -> ModelManifest:
     if arguments.name or arguments.previous or arguments.arm:
-        raise UsageError("--next says all the rest")
+        raise UsageError("--next excludes the other options")
     data = read_bounded(Path(arguments.next), MAX_MANIFEST_BYTES)
     try:
         manifest = parse_model_manifest(data)
@@ -92,10 +94,10 @@ def _next(arguments: argparse.Namespace, not_after: int) -> ModelManifest:
         raise ConfigError(f"{arguments.next}: {refusal.detail}") from None
     arm, *others = manifest.arms
     if others:
-        raise UsageError("two models are compared there: say which goes on, with --arm")
+        raise UsageError("that stage compares two models: choose one with --arm")
     percent = next((stage for stage in STAGES if stage > arm.percent), None)
     if percent is None:
-        raise UsageError("all devices take it already")
+        raise UsageError("all devices already take it")
     return replace(
         manifest,
         serial=manifest.serial + 1,
@@ -105,7 +107,7 @@ def _next(arguments: argparse.Namespace, not_after: int) -> ModelManifest:
 
 
 def _files(name: str) -> ModelFiles:
-    """Return a model of this machine, whose files are hashed first."""
+    """Return a model of this machine after hashing its files."""
     choice = resolve(name, registry=registry())
     verify_choice(choice)
     adapter = choice.adapter
@@ -125,12 +127,12 @@ def run_take(arguments: argparse.Namespace) -> int:
     try:
         rollout.take(leaf, proof, now=now)
     except FilesMissingError as failure:
-        # What asks about size, memory and network is `models pull`; nothing is fetched
-        # by what others sign.
+        # A signed manifest must not start a download; `models pull` asks for consent to
+        # size, memory and network.
         for model in failure.missing:
             err(_how_to_get(model))
         raise
-    _tell(rollout, rollout.standing(now))
+    _print(rollout, rollout.standing(now))
     return DONE
 
 
@@ -146,14 +148,14 @@ def _how_to_get(model: ModelFiles) -> str:
 
 
 def run_status(arguments: argparse.Namespace) -> int:
-    """Say how the rollout stands here, and how its models were graded."""
+    """Show the rollout's state on this device, and its models' grades."""
     rollout = _rollout(arguments)
     standing = rollout.standing(datetime.now(UTC))
     graded = _graded(standing, [Path(each) for each in arguments.trace])
     if arguments.json:
         out_json(_object(standing, graded))
         return DONE
-    _tell(rollout, standing)
+    _print(rollout, standing)
     for each in graded:
         out(
             f"graded     {each['model']}: {each['good']} of {each['graded']} good"
@@ -167,14 +169,14 @@ def run_status(arguments: argparse.Namespace) -> int:
 
 
 def run_rollback(arguments: argparse.Namespace) -> int:
-    """Take back here what is rolled out, for all of its stages."""
+    """Roll back on this device, for all stages of the rollout."""
     rollout = _rollout(arguments)
     rollout.withdraw()
-    _tell(rollout, rollout.standing(datetime.now(UTC)))
+    _print(rollout, rollout.standing(datetime.now(UTC)))
     return DONE
 
 
-def _tell(rollout: Rollout, standing: Standing) -> None:
+def _print(rollout: Rollout, standing: Standing) -> None:
     if standing.problem:
         err(standing.problem)
     manifest, files = standing.manifest, standing.run
@@ -190,19 +192,19 @@ def _tell(rollout: Rollout, standing: Standing) -> None:
         promised = standing.arm.promised_permille / 10
         out(
             f"promised   {promised:g} % good; {standing.good} of {standing.graded} "
-            f"were, {LEAST_GRADED} are needed to judge"
+            f"were good; at least {LEAST_GRADED} grades are needed"
         )
     if standing.withdrawn:
-        out("taken back here; the model before it runs")
+        out("rolled back here; the previous model runs")
     elif standing.alarm is not None:
-        out(f"ALARM      worse than promised, after {standing.alarm}: it is taken back")
+        out(f"ALARM      worse than promised, after {standing.alarm}: rolled back")
     choice = rollout.choice(files)
-    name = "NOT HERE" if choice is None else choice.model_id
+    name = "NOT INSTALLED" if choice is None else choice.model_id
     out(f"runs       {name}, {model_tag(files.sha256, files.adapter)}")
 
 
 def _graded(standing: Standing, traces: Sequence[Path]) -> list[dict[str, Any]]:
-    """Count the grades of each model, in traces of as many devices as there are."""
+    """Count the grades of each model in traces of any number of devices."""
     if standing.manifest is None or not traces:
         return []
     rows: list[dict[str, Any]] = []
@@ -247,9 +249,9 @@ def _rollout(arguments: argparse.Namespace) -> Rollout:
     plan = config.policy.routing
     if plan is None or plan.rollout is None:
         raise UsageError(
-            f"{config.policy_source}: follows no rollout: `routing.rollout` says whose"
+            f"{config.policy_source}: no rollout is configured (`routing.rollout`)"
         )
-    # Who may sign manifests stands in the policy; one that is not signed says nothing.
+    # The policy names who may sign manifests, so an unsigned policy is not enough.
     problem = config.currency and config.currency.problem(datetime.now(UTC))
     if problem:
         raise ClientError(f"{config.policy_source}: {problem}")

@@ -41,7 +41,7 @@ from curtilage.client.watch import watching
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Listen:
-    """Where to listen: on TCP, on a UNIX socket, or on both."""
+    """The addresses to listen on: TCP, a UNIX socket, or both."""
 
     host: str | None
     port: int
@@ -82,21 +82,21 @@ async def _serve(config: ClientConfig, listen: _Listen, log: StateLog) -> None:
     stop = asyncio.Event()
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
 
-    def told_to_stop() -> None:
-        """Stop in order; told twice, at once."""
+    def request_stop() -> None:
+        """Stop gracefully; a second request stops at once."""
         if stop.is_set() and task is not None:
             task.cancel()
         stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, told_to_stop)
+        loop.add_signal_handler(number, request_stop)
     try:
         await _serve_until(stop, config, listen, log)
     except asyncio.CancelledError:
         if not stop.is_set():
             raise
     except ClientError:
-        # A signal reaches the detectors too: then this is no fault of theirs.
+        # The signal reaches the detectors too, so their failure is expected.
         if not stop.is_set():
             raise
 
@@ -105,7 +105,7 @@ async def _serve_until(
     stop: asyncio.Event, config: ClientConfig, listen: _Listen, log: StateLog
 ) -> None:
     token, path = kept_token()
-    # Whoever serves others asks none of them here: their applications do.
+    # Consent is asked for by the callers' applications, not at this terminal.
     consents = ConsentDesk(
         secrets.token_bytes(KEY_BYTES), secrets.token_bytes, _monotonic_ms
     )
@@ -121,17 +121,15 @@ async def _serve_until(
     ):
         if session.absent is not None:
             reason = EXPLAINED[session.absent]
-            err(
-                f"{reason}: no question leaves this machine and the on-premises servers"
-            )
+            err(f"{reason}: questions are sent only to on-premises servers, if any")
         if session.demonstration:
             router = None if session.absent is not None else session.router
             words = "; ".join(demonstration_words(config.policy, router))
-            err(f"what is answered on this machine is answered by {words}")
+            err(f"local answers come from {words}")
         plan = config.policy.routing
         queue = None
         if plan is not None and plan.queue.store != "none":
-            # What was put by before it ended last, and what other programs put by.
+            # Retry what was queued before the last exit, and by other processes.
             queue = session.queue
             queue.keep_on()
         if token is not None:
@@ -145,16 +143,16 @@ async def _serve_until(
         if queue is not None and queue.in_memory:
             left = [each for each in await queue.items() if each.state is State.WAITING]
             if left:
-                are = "is" if len(left) == 1 else "are"
+                were, are = ("was", "is") if len(left) == 1 else ("were", "are")
                 questions = f"{len(left)} {plural(len(left), 'question')}"
-                err(f"{questions} waited in memory, and {are} forgotten")
+                err(f"{questions} {were} queued in memory, and {are} lost")
 
 
 def kept_token() -> tuple[str | None, Path]:
-    """Return the token of other accounts' programs, and its file; None: there is none.
+    """Return the token for programs of other accounts, or None, and its file.
 
     Raises:
-        ConfigError: the file is not what it should be, or others could read it.
+        ConfigError: the file is invalid, or readable by others.
     """
     folder = state_folder(os.environ, Path.home())
     path = folder / TOKEN_NAME
@@ -162,15 +160,15 @@ def kept_token() -> tuple[str | None, Path]:
         return stored_token(folder, secrets.token_urlsafe), path
     except OSError as failure:
         err(
-            f"{path}: {failure.strerror}; there is no token, so only programs of this "
+            f"{path}: {failure.strerror}; without a token, only programs of this "
             "account are served"
         )
         return None, path
 
 
 def announce(token: str, path: Path) -> None:
-    """Say where the token is; to a person at a terminal, the token as well."""
-    # What goes into a file or a journal is read by others.
+    """Print where the token is; at a terminal, also the token itself."""
+    # Others may read a log file or the journal.
     named = f"{token}\n(kept in {path})" if sys.stderr.isatty() else f"in {path}"
     err(f"api_key for programs of other accounts: {named}")
 
@@ -184,7 +182,7 @@ def _shown(listen: _Listen, port: int) -> dict[str, str]:
 
 
 async def _stopped(stop: asyncio.Event, wait_s: float) -> bool:
-    """Wait until told to stop, or for a while; tell which."""
+    """Wait for the stop event or a timeout; return whether it was the event."""
     with suppress(TimeoutError):
         async with asyncio.timeout(wait_s):
             await stop.wait()

@@ -1,4 +1,4 @@
-"""From flags to a configuration, and from a configuration to a client."""
+"""Builds a configuration from flags, and a client from a configuration."""
 
 import argparse
 import asyncio
@@ -14,7 +14,7 @@ from curtilage.cli.terminal import err, progress
 from curtilage.client.config import ClientConfig, Flags, read_config
 from curtilage.client.local.registry import Registry, data_directory
 
-if TYPE_CHECKING:  # a command that only decides loads none of what asks
+if TYPE_CHECKING:  # commands that only decide do not load the tiers
     from collections.abc import AsyncGenerator
 
     from curtilage.client.audit.recorder import SaveTranscript
@@ -24,14 +24,14 @@ if TYPE_CHECKING:  # a command that only decides loads none of what asks
 
 TOLD_AFTER_S: Final = 2.0
 WAITING: Final = (
-    "waiting for connections to reach the length that they would have with any "
-    "answer: whoever\nwatches the line is not to learn how long this one was, or "
-    "that it was cancelled;\ninterrupt (Ctrl-C) to close them now, which shows"
+    "waiting until open connections are padded to the length of every answer, so "
+    "that an\nobserver cannot infer the length of this one, or that it was "
+    "cancelled;\nCtrl-C closes them now, which an observer can see"
 )
 
 
 def config_from(arguments: argparse.Namespace) -> ClientConfig:
-    """Read the configuration that the flags and the environment give."""
+    """Return the configuration from flags and environment."""
     flags = Flags(
         policy=arguments.policy,
         relay=getattr(arguments, "relay", None),
@@ -67,8 +67,8 @@ async def session_from(
 ) -> "AsyncGenerator[Session]":
     """Start a client and stop it at the end; ``spare`` as for ``assemble``.
 
-    ``serves``: programs ask it, and go on with their conversations after a restart. A
-    log says how it is, so only what that cannot say, the causes, is said here.
+    ``serves``: for `curtilage serve`, whose callers continue conversations after a
+    restart. Its state log reports most states, so only causes are printed here.
     """
     from curtilage.client.assemble import assemble  # noqa: PLC0415 - see above
     from curtilage.client.session import Session  # noqa: PLC0415
@@ -81,7 +81,7 @@ async def session_from(
     if parts.audit.problem is not None:
         err(parts.audit.problem)
         if not serves:
-            err("while the audit trail fails, nothing leaves")
+            err("nothing is sent while the audit trail fails")
     if parts.advice is not None:
         err(parts.advice)
     session = Session(
@@ -90,24 +90,24 @@ async def session_from(
     try:
         yield session
     finally:
-        await asyncio.shield(close_told(session))
+        await asyncio.shield(close_reporting(session))
 
 
 def warn_of_signature(currency: "Currency | None", *, logged: bool = False) -> None:
-    """Say that the policy is not in force, or will soon not be any more.
+    """Warn that the policy is not in force, or about to expire.
 
-    ``logged``: a log says so as well, and until when, but not why.
+    ``logged``: the state log has the state and the expiry, but not the cause.
     """
     if currency is None:
         return
     now = datetime.now(UTC)
-    # Everything is answered all the same, here, and looks as if all was well.
+    # Without a warning this would go unnoticed: questions are still answered locally.
     if warning := currency.problem(now) if logged else currency.warning(now):
         err(f"warning: {warning}")
 
 
-async def close_told(session: "Session", *, after_s: float = TOLD_AFTER_S) -> None:
-    """Close a session; where that takes a while, say what it waits for."""
+async def close_reporting(session: "Session", *, after_s: float = TOLD_AFTER_S) -> None:
+    """Close a session; if that takes a while, print the reason."""
     closing = asyncio.ensure_future(session.close())
     try:
         await asyncio.wait((closing,), timeout=after_s)

@@ -1,4 +1,4 @@
-"""The accepted forms of a file, and the refusal of every other."""
+"""The accepted encodings of a file, and the refusal of all others."""
 
 import base64
 import json
@@ -59,7 +59,7 @@ def test_any_text_is_decoded_or_refused(text: str) -> None:
         decode_certificates(text.encode(), "file")
 
 
-# Forms that this command once read. Each is one command away from an accepted one.
+# Forms that were accepted once. One command converts each to an accepted form.
 LISTED = bytes(range(0x70, 0x90)) + b"\x01"
 REMOVED = {
     "xxd": b'00000000: 0011 2233 4455 6677 8899 aabb ccdd eeff  .."3DUfw........\n'
@@ -219,7 +219,7 @@ def test_too_many_certificates_are_refused() -> None:
     assert refused(lambda: decode_certificates(many, "x")) is RefusalCode.TOO_LARGE
 
 
-def test_where_one_belongs_two_are_refused() -> None:
+def test_two_objects_instead_of_one_are_refused() -> None:
     assert decode_der(b"", "VEK") == b""
     assert decode_der(pem(ONE), "VEK") == ONE
     assert refused(lambda: decode_der(ONE + TWO, "VEK")) is RefusalCode.MALFORMED

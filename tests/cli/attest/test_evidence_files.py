@@ -89,7 +89,7 @@ def policy_for(
 
 
 def files_of(evidence: CpuEvidence) -> dict[str, bytes]:
-    """Write evidence as tools do, each part in another way."""
+    """Write evidence like common tools, each part in a different form."""
     if isinstance(evidence, SnpEvidence):
         chain = pem(evidence.ark, evidence.ask) if evidence.ark else pem(evidence.ask)
         return {
@@ -179,7 +179,7 @@ MISSING = {
 
 
 @pytest.mark.parametrize("missing", MISSING, ids=" ".join)
-def test_what_is_missing_is_named(
+def test_a_missing_file_is_named(
     missing: tuple[str, str],
     machines: dict[str, Machine],
     tmp_path: Path,
@@ -211,7 +211,7 @@ def test_a_blob_without_its_quote_asks_for_it(
     assert "--quote-message" not in printed(capsys)["detail"]
 
 
-def test_what_is_there_is_not_asked_for(
+def test_a_given_file_is_not_requested(
     machines: dict[str, Machine], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench = Bench(machines["sev-snp"], tmp_path)
@@ -233,8 +233,8 @@ def test_a_refusal_keeps_its_code_and_steps(machines: dict[str, Machine]) -> Non
     rootless, no_chain = replace(found, ark=b""), replace(gpu, chain=())
     steps = (Step(number=1, name="root", passed=False, detail="seen"),)
     for evidence, code, hint in (
-        (rootless, RefusalCode.UNTRUSTED_ROOT, "; bring the chip's ASK"),
-        (no_chain, RefusalCode.CHAIN_INVALID, "; bring the GPU's five"),
+        (rootless, RefusalCode.UNTRUSTED_ROOT, "; add the chip's ASK"),
+        (no_chain, RefusalCode.CHAIN_INVALID, "; add the GPU's five"),
         (rootless, RefusalCode.CHAIN_INVALID, ""),
         (replace(rootless, vek=b""), RefusalCode.MALFORMED, ""),
         (gpu, RefusalCode.CHAIN_INVALID, ""),
@@ -454,21 +454,23 @@ def test_a_person_reads_the_verdict_in_words(
     assert main([*command, *options, "2030-01-01T00:00:00Z"]) == 1
     answer = capsys.readouterr()
     assert "REFUSED: expired_endorsement" in answer.err
-    assert "certificate's time is over" in answer.err
+    assert "certificate has expired" in answer.err
 
 
-def test_a_file_that_is_nothing_of_this_kind_is_refused(
+def test_a_file_of_another_kind_is_refused(
     machines: dict[str, Machine],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A root given where none is read would look as if it had been compared."""
+    """An ignored root would look as if it had been verified."""
     bench = Bench(machines["nitro"], tmp_path)
     files = files_of(bench.machine.evidence(DATA, now=NOW))
     assert bench.run(files) == 0
     capsys.readouterr()
     assert bench.run({**files, "chain": b"any"}) == 2
-    assert "--chain is nothing of nitro's, which takes none" in capsys.readouterr().err
+    assert (
+        "--chain does not apply to nitro, which takes none" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("form", ["DER", "PEM"])
@@ -498,7 +500,7 @@ def test_a_gpus_certificates_may_come_in_several_files(
     each = [part for path in paths for part in ("--certs", path)]
     for files in (["--certs", *paths], each):
         assert main([*command, *files]) == 1
-        # The chain holds and the report is signed; then its driver is looked at.
+        # Chain and signature are valid; the driver is checked next.
         assert printed(capsys)["step"] == "GPU driver and VBIOS"
     assert main([*command, "--certs", *paths[:-1]]) == 1
     assert printed(capsys)["code"] == "chain_invalid"

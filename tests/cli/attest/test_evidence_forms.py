@@ -1,4 +1,4 @@
-"""Evidence in the forms of particular tools and services, all of it emulated."""
+"""Emulated evidence in the formats of particular tools and services."""
 
 import json
 import struct
@@ -118,7 +118,7 @@ def test_a_table_may_begin_with_any_row(snp: SnpEvidence) -> None:
         assert found == snp
 
 
-def test_a_tables_revocation_list_is_used_where_none_is_given(snp: SnpEvidence) -> None:
+def test_a_tables_revocation_list_is_used_without_another(snp: SnpEvidence) -> None:
     assert snp_from(evidence=snp.report, certs=whole_table(snp)) == snp
     other = b"\x30\x03abc"
     found = snp_from(evidence=snp.report, certs=whole_table(snp), crl=other)
@@ -127,12 +127,12 @@ def test_a_tables_revocation_list_is_used_where_none_is_given(snp: SnpEvidence) 
     assert refused(lambda: read_table(twice)) is RefusalCode.MALFORMED
 
 
-def test_a_report_with_its_table_behind_it_is_both(snp: SnpEvidence) -> None:
+def test_a_report_followed_by_its_table_is_split(snp: SnpEvidence) -> None:
     extended = snp.report + whole_table(snp)
     assert snp_from(evidence=extended) == snp
     assert snp_from(evidence=extended + bytes(999)) == snp
     assert snp_from(evidence=extended.hex().encode()) == snp
-    # What is no table stays, for the verifier to refuse.
+    # Anything but a table is kept, for the verifier to refuse.
     for tail in (b"\1", bytes(4000), b"abc" * 99, bytes(99) + b"\1"):
         assert snp_from(evidence=snp.report + tail).report == snp.report + tail
     cut = snp.report + whole_table(snp)[:-1]
@@ -142,7 +142,7 @@ def test_a_report_with_its_table_behind_it_is_both(snp: SnpEvidence) -> None:
 KERNEL = struct.pack("<II24x", 0, 1184)
 
 
-def test_what_the_kernel_hands_out_is_read(snp: SnpEvidence) -> None:
+def test_the_kernels_response_is_read(snp: SnpEvidence) -> None:
     report = snp.report
     answer = KERNEL + report
     for file in (answer, answer.ljust(4000, b"\0"), report.ljust(4096, b"\0")):
@@ -166,7 +166,7 @@ NO_REPORT: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("wrong", NO_REPORT)
 def test_a_report_in_something_else_is_not_found(wrong: str, snp: SnpEvidence) -> None:
-    """What is handed on is no report, and the verifier refuses it."""
+    """The result is not a report, and the verifier refuses it."""
     handed = snp_from(evidence=NO_REPORT[wrong](snp.report)).report
     with pytest.raises(RefusedError):
         parse_report(handed)
@@ -251,7 +251,7 @@ def document_from(file: bytes) -> bytes:
     return found.document
 
 
-def test_a_document_is_found_in_what_wraps_it() -> None:
+def test_a_wrapped_document_is_found() -> None:
     document = b"\x84" + bytes(range(256)) * 9
     size = len(document).to_bytes(2, "big")
     module = b"\xa1\x6bAttestation\xa1\x68document\x59" + size + document
@@ -375,7 +375,7 @@ def gpus_refusal(entries: list[dict[str, str]]) -> str:
 # --- TDX ---------------------------------------------------------------------
 
 
-def test_collateral_in_its_own_form_stays_as_it_is(tdx: TdxEvidence) -> None:
+def test_collateral_in_its_own_form_is_unchanged(tdx: TdxEvidence) -> None:
     assert read_collateral(tdx.collateral) == tdx.collateral
     assert read_collateral(b"\xef\xbb\xbf" + tdx.collateral) == tdx.collateral
     assert read_collateral(b"\n") == b""
@@ -401,7 +401,7 @@ def test_collateral_in_its_own_form_stays_as_it_is(tdx: TdxEvidence) -> None:
     ],
     ids=repr,
 )
-def test_what_is_not_collateral_is_refused(file: bytes) -> None:
+def test_other_json_than_collateral_is_refused(file: bytes) -> None:
     assert refused(lambda: read_collateral(file)) is RefusalCode.MALFORMED
 
 
@@ -449,7 +449,7 @@ def test_collateral_in_another_form_is_refused(tdx: TdxEvidence) -> None:
         with pytest.raises(RefusedError) as caught:
             read_collateral(as_json(other))
         assert caught.value.code is RefusalCode.MALFORMED
-        assert "accepted is the JSON object QuoteCollateralV3" in caught.value.detail
+        assert "must be the JSON object QuoteCollateralV3" in caught.value.detail
 
 
 @pytest.mark.parametrize("deep", [100, 900, 960, 980, 990, 5000])

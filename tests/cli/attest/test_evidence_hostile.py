@@ -1,4 +1,4 @@
-"""Files that are made to hurt: no traceback, no endless work, no wrong code."""
+"""Hostile files: no traceback, no endless work, no wrong code."""
 
 import json
 import os
@@ -78,8 +78,8 @@ def test_no_file_takes_much_memory(name: str) -> None:
     assert peak < 32 * MIB
 
 
-def test_after_the_last_certificate_that_counts_nothing_is_read() -> None:
-    """The 18th object is broken; that there are 17 is known before."""
+def test_parsing_stops_at_the_limit_of_certificates() -> None:
+    """The 18th object is broken, but 17 are already too many."""
     seventeen = b"\x30\x00" * 17
     for tail in (b"", b"broken"):
         code = refused(partial(decode_certificates, seventeen + tail, "x"))
@@ -93,7 +93,7 @@ def test_after_the_last_certificate_that_counts_nothing_is_read() -> None:
 
 
 def grows(make: Callable[[int], bytes], call: Callable[[bytes], object]) -> float:
-    """How many times longer a file of eight times the size takes."""
+    """Return the factor in time for a file eight times as large."""
 
     def cost(size: int) -> float:
         data, least = make(size), 9.0
@@ -124,7 +124,7 @@ QUADRATIC: dict[str, tuple[Callable[[int], bytes], Callable[[bytes], object]]] =
 
 @pytest.mark.parametrize("name", QUADRATIC)
 def test_eight_times_the_file_is_not_sixty_times_the_work(name: str) -> None:
-    """Quadratic would be 64; a busy machine has to err by far to reach 30."""
+    """Quadratic would be 64; even a busy machine stays far below 30."""
     assert grows(*QUADRATIC[name]) < 30
 
 
@@ -150,7 +150,7 @@ def test_a_digit_too_few_makes_no_base64_of_it() -> None:
     assert refused(lambda: json_bytes(short, "x")) is RefusalCode.MALFORMED
 
 
-def test_two_blocks_where_bytes_belong_are_not_taken_for_base64() -> None:
+def test_two_pem_blocks_are_not_parsed_as_base64() -> None:
     block = b"-----BEGIN A-----\nAAAA\n-----END A-----\n"
     assert refused(lambda: decode_blob(block * 2, "x")) is RefusalCode.MALFORMED
 

@@ -1,4 +1,4 @@
-"""Who vouches for what, as a person reads it and as a program does."""
+"""Who vouches for what, as text and as JSON."""
 
 import json
 import re
@@ -52,7 +52,7 @@ def test_every_line_fits_a_terminal(keys: dict[str, VerifiedKey], kind: str) -> 
 
 
 @pytest.mark.parametrize("kind", ["emulated-sev-snp", *KINDS])
-def test_every_link_stands_in_the_tree_once(
+def test_every_link_is_in_the_tree_once(
     keys: dict[str, VerifiedKey], kind: str
 ) -> None:
     key = keys[kind]
@@ -62,7 +62,7 @@ def test_every_link_stands_in_the_tree_once(
         if link.not_after is not None:
             assert f"{link.not_after:%Y-%m-%d %H:%M}" in text
     assert text.count("this GPU's firmware key") == len(key.devices)
-    assert "EMULATED: no hardware stands behind this" in text
+    assert "EMULATED: this evidence comes without hardware" in text
 
 
 def test_the_verdict_of_the_audit_trail_is_named(
@@ -72,9 +72,9 @@ def test_the_verdict_of_the_audit_trail_is_named(
     text = verdict_text(key)
     assert key.verdict_id in text
     assert key.expectations_digest in text
-    assert "BELIEVED until 2026-11-21 23:00 UTC" in text
-    assert "signs a receipt" in text
-    assert "gives no receipts" in verdict_text(keys["emulated-tdx"])
+    assert "TRUSTED until 2026-11-21 23:00 UTC" in text
+    assert "signs receipts" in text
+    assert "signs no receipts" in verdict_text(keys["emulated-tdx"])
 
 
 def link(subject: str, issuer: str, *, ends: datetime | None = None) -> Link:
@@ -119,7 +119,7 @@ def test_names_of_any_length_fit() -> None:
     assert max(len(line) for line in text.splitlines()) <= WIDTH
 
 
-def test_an_empty_chain_draws_nothing() -> None:
+def test_an_empty_chain_is_an_empty_tree() -> None:
     assert tree_text([]) == ""
 
 
@@ -138,9 +138,9 @@ def test_the_document_names_every_key_of_a_verdict(
     keys: dict[str, VerifiedKey],
 ) -> None:
     document = DOCUMENT.read_text("utf-8")
-    told = verdicts.key_object(keys["emulated-sev-snp"], at=NOW)
-    claims = cast("dict[str, object]", told["claims"])
-    for name in (*told, *claims, "bound_checked", "report_data", "nonce"):
+    result = verdicts.key_object(keys["emulated-sev-snp"], at=NOW)
+    claims = cast("dict[str, object]", result["claims"])
+    for name in (*result, *claims, "bound_checked", "report_data", "nonce"):
         assert f"`{name}`" in document, name
 
 
@@ -172,14 +172,18 @@ def test_show_draws_a_file(
     shown = capsys.readouterr().out
     assert "└─ SEV-VCEK" in shown
     assert main([*arguments, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["version"], told["kind"], told["accepted"]) == (1, "bundle", True)
-    assert re.fullmatch(r"[0-9a-f]{64}", told["claims"]["verdict"])
-    ends = {each["name"]: each["expires_at"] for each in told["expiries"]}
-    assert min(ends.values()) == told["expires_at"]
+    result = json.loads(capsys.readouterr().out)
+    assert (result["version"], result["kind"], result["accepted"]) == (
+        1,
+        "bundle",
+        True,
+    )
+    assert re.fullmatch(r"[0-9a-f]{64}", result["claims"]["verdict"])
+    ends = {each["name"]: each["expires_at"] for each in result["expiries"]}
+    assert min(ends.values()) == result["expires_at"]
 
 
-def test_of_a_pool_each_node_is_shown_by_itself(
+def test_each_node_of_a_pool_is_shown(
     bundle: str, policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     listed = tmp_path / "bundles"
@@ -194,8 +198,8 @@ def test_of_a_pool_each_node_is_shown_by_itself(
     assert "node b\n" in shown.out
     assert "REFUSED: malformed" in shown.err
     assert main([*arguments, "--json"]) == 1
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(each["node"], each["accepted"]) for each in told] == [
+    result = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(each["node"], each["accepted"]) for each in result] == [
         ("a", True),
         ("b", False),
     ]
@@ -206,24 +210,24 @@ def test_of_a_pool_each_node_is_shown_by_itself(
 def test_show_and_verify_say_the_same(
     bundle: str, policy: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told: list[object] = []
+    result: list[object] = []
     for command in ("show", "verify"):
         options = ["--bundle", bundle, "--policy", policy, "--at", AT, "--json"]
         assert main(["attest", command, *options]) == 0
-        told.append(json.loads(capsys.readouterr().out))
-    assert told[0] == told[1]
+        result.append(json.loads(capsys.readouterr().out))
+    assert result[0] == result[1]
 
 
-def test_what_is_refused_is_told_with_what_to_do(
+def test_a_refusal_is_explained_with_what_to_do(
     bundle: str, policy: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     late = f"{NOW + timedelta(days=2):%Y-%m-%dT%H:%M:%SZ}"
     options = ["--bundle", bundle, "--policy", policy, "--at", late]
     assert main(["attest", "show", *options]) == 1
-    told = capsys.readouterr()
-    assert "FAIL  key window" in told.out
-    assert "REFUSED: stale" in told.err
-    assert "older than the policy allows" in told.err
+    result = capsys.readouterr()
+    assert "FAIL  key window" in result.out
+    assert "REFUSED: stale" in result.err
+    assert "older than the policy allows" in result.err
     assert main(["attest", "show", *options, "--json"]) == 1
     refused = json.loads(capsys.readouterr().out)
     assert (refused["code"], refused["step"]) == ("stale", "key window")
@@ -240,6 +244,6 @@ def test_a_live_enclave_needs_a_relay_and_no_date(
 
 def test_a_refusal_object_has_every_key() -> None:
     refusal = RefusedError(RefusalCode.REVOKED, "by AMD", step="revocation list")
-    told = verdicts.refusal_object("evidence", refusal, at=NOW)
-    assert told["code"] == "revoked"
-    assert told["claims"] == {}
+    result = verdicts.refusal_object("evidence", refusal, at=NOW)
+    assert result["code"] == "revoked"
+    assert result["claims"] == {}

@@ -25,7 +25,7 @@ def values(file: bytes) -> object:
 
 
 def serialized(pcrs: tuple[tuple[int, bytes], ...]) -> bytes:
-    """What tpm2-tools write: the structures as they lie in memory."""
+    """The output of tpm2-tools: the structures as dumped from memory."""
     mask = sum(1 << index for index, _ in pcrs).to_bytes(4, "little")
     selection = struct.pack("<I", 1) + struct.pack("<HB4sx", 0x0B, 3, mask)
     selection = selection.ljust(4 + 16 * 8, b"\0")
@@ -112,7 +112,7 @@ def test_register_values_one_after_another() -> None:
     ],
     ids=["length", "count", "cut", "tail", "half", "name", "broken", "number"],
 )
-def test_register_values_that_fit_nothing_are_refused(file: bytes) -> None:
+def test_other_register_values_are_refused(file: bytes) -> None:
     assert refused(lambda: values(file)) is RefusalCode.MALFORMED
 
 
@@ -153,7 +153,7 @@ def test_json_that_holds_no_register_values_is_refused(file: bytes) -> None:
     assert refused(lambda: values(file)) is RefusalCode.MALFORMED
 
 
-def test_register_values_behind_a_byte_order_mark_are_read() -> None:
+def test_register_values_after_a_byte_order_mark_are_read() -> None:
     file = b"\xef\xbb\xbf" + b'{"0": "%b"}' % (b"11" * 32)
     assert values(file) == ((0, b"\x11" * 32),)
 

@@ -31,7 +31,7 @@ def left(number: int, *classes: str) -> AuditEntry:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A log of ten that stayed, one harmless that left, one about diabetes."""
+    """A log: ten queries kept local, a harmless one and one on diabetes sent."""
     path = tmp_path / "audit"
     monkeypatch.setenv("CURTILAGE_AUDIT", str(path))
     log = AuditLog(path, make=True, limits=AuditLimits(checkpoint_lines=4))
@@ -88,7 +88,7 @@ def test_two_names_of_a_folder_are_refused(
 ) -> None:
     one, other = str(tmp_path / "one"), str(tmp_path / "other")
     assert main(["audit", "init", one, "--dir", other]) == 2
-    assert "give one of them" in capsys.readouterr().err
+    assert "exclude each other" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -118,8 +118,8 @@ def test_verify_prints_every_step(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.usefixtures("folder")
 def test_verify_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "verify", "--json"]) == 0
-    told = json.loads(out_of(capsys))
-    assert (told["ok"], told["decisions"], told["signed"]) == (True, 12, 13)
+    result = json.loads(out_of(capsys))
+    assert (result["ok"], result["decisions"], result["signed"]) == (True, 12, 13)
 
 
 def test_verify_names_the_first_record_that_is_wrong(
@@ -129,11 +129,11 @@ def test_verify_names_the_first_record_that_is_wrong(
     assert main(["audit", "verify"]) == 1
     assert "step 4, numbers: record 5" in capsys.readouterr().err
     assert main(["audit", "verify", "--json"]) == 1
-    told = json.loads(out_of(capsys))
-    assert (told["ok"], told["step"], told["record"]) == (False, 4, 5)
+    result = json.loads(out_of(capsys))
+    assert (result["ok"], result["step"], result["record"]) == (False, 4, 5)
 
 
-def test_verify_where_there_is_no_log(
+def test_verify_without_a_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["audit", "verify", "--dir", str(tmp_path / "none")]) == 3
@@ -162,7 +162,7 @@ def test_verify_agrees_with_a_checkpoint_that_was_kept(
     log.close()
     assert main(["audit", "verify", "--checkpoint", str(kept)]) == 0
     assert "not compared" not in out_of(capsys)
-    # Cut the log and its checkpoints to before that: alone they agree.
+    # Cut the log and its checkpoints to before that: they are consistent.
     lines = (folder / "000001.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "000001.jsonl").write_bytes(b"".join(lines[:5]))
     notes = (folder / "checkpoints").read_text("utf-8").splitlines(keepends=True)
@@ -173,23 +173,25 @@ def test_verify_agrees_with_a_checkpoint_that_was_kept(
 
 
 @pytest.mark.usefixtures("folder")
-def test_prove_counts_nothing_where_there_is_nothing(
+def test_prove_without_matching_records(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["audit", "prove", "--class", "special", "--route", "enclave"]) == 0
     text = out_of(capsys)
-    assert text.startswith("0 records have special.* | topic.special and went: enclave")
+    assert text.startswith(
+        "0 records match special.* | topic.special and went: enclave"
+    )
     assert "with such a class: 0" in text
     assert "that went enclave: 2" in text
 
 
 @pytest.mark.usefixtures("folder")
-def test_prove_lists_what_it_finds_and_tells_it_apart(
+def test_prove_lists_and_classifies_what_it_finds(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["audit", "prove", "--class", "health", "--route", "enclave"]) == 1
     text = out_of(capsys)
-    assert text.startswith("1 records have health.* | topic.health")
+    assert text.startswith("1 records match health.* | topic.health")
     assert "records: 12\n" in text
     assert "with an identifier or in the first person: 0" in text
     phi = "(health.* | topic.health) & identifier.*"
@@ -197,7 +199,7 @@ def test_prove_lists_what_it_finds_and_tells_it_apart(
 
 
 @pytest.mark.parametrize("outcome", ["queued", "escalated", "replaced", "degraded"])
-def test_what_else_became_of_a_query_is_verified_counted_and_exported(
+def test_further_outcomes_are_verified_counted_and_exported(
     outcome: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = AuditLog(folder)
@@ -430,7 +432,7 @@ def test_a_proof_has_its_keys_in_one_order(
 
 
 def at(path: Path, *times: str) -> None:
-    """Make a log of questions that left, about diabetes, at these times."""
+    """Make a log of questions about diabetes, sent at these times."""
     moments = [datetime.fromisoformat(each).replace(tzinfo=UTC) for each in times]
     now = moments[:1]
     log = AuditLog(path, make=True, clock=lambda: now[-1])
@@ -460,7 +462,7 @@ HEALTH = ["audit", "prove", "--class", "health", "--route", "enclave"]
         *("back, not on", "before", "across the beginning", "across the end"),
     ],
 )
-def test_where_the_clock_went_back_a_span_counts_by_position(
+def test_after_a_clock_step_back_a_span_counts_by_position(
     times: tuple[str, ...],
     span: str,
     counts: tuple[int, int],
@@ -474,11 +476,11 @@ def test_where_the_clock_went_back_a_span_counts_by_position(
     assert main(prove) == bool(found)
     text = out_of(capsys)
     assert text.startswith(f"{found} records")
-    assert f"of these, {by_position} by position alone: the clock went back" in text
+    assert f"of these, {by_position} only by position: the clock went back" in text
     fields = json.loads(proof.read_text("ascii"))
     assert fields["clock"] == {"steps_back": 1, "records_by_position": by_position}
     assert main(["audit", "verify", *place, "--proof", str(proof)]) == 0
-    assert "the clock went back, 1 times" in out_of(capsys)
+    assert "the clock went back 1 times" in out_of(capsys)
     fields["clock"]["records_by_position"] += 1
     proof.write_bytes(encode_proof(fields))
     assert main(["audit", "verify", *place, "--proof", str(proof)]) == 1
@@ -488,10 +490,10 @@ def test_where_the_clock_went_back_a_span_counts_by_position(
     assert "proofs of earlier versions" in capsys.readouterr().err
 
 
-def test_a_log_that_ends_in_the_future_is_told(
+def test_a_log_that_ends_in_the_future_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing behind it shows yet that the clock was ahead."""
+    """No later record shows yet that the clock was ahead."""
     at(tmp_path / "log", "2026-01-01", "2999-01-01")
     place = ["--dir", str(tmp_path / "log")]
     for command in (["audit", "verify"], HEALTH, [*HEALTH, "--to", "2998-01-01"]):
@@ -503,8 +505,8 @@ def test_a_log_that_ends_in_the_future_is_told(
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_proof_says_nothing_of_a_clock_that_never_went_back(tmp_path: Path) -> None:
-    """So proofs of earlier versions still verify where they were right."""
+def test_a_proof_has_no_clock_steps_without_one(tmp_path: Path) -> None:
+    """Correct proofs of earlier versions still verify."""
     out = tmp_path / "proof.json"
     assert main([*HEALTH, "--from", "2001-01-01", "--out", str(out)]) == 1
     assert "clock" not in json.loads(out.read_text("ascii"))
@@ -514,15 +516,15 @@ def test_a_proof_says_nothing_of_a_clock_that_never_went_back(tmp_path: Path) ->
     assert "clock" not in json.loads(out.read_text("ascii")), "there is no span"
 
 
-def test_export_of_a_span_holds_what_may_lie_in_it(
+def test_export_of_a_span_has_all_possible_records(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     at(tmp_path / "log", "2026-01-01", "2026-06-01", "2026-03-01", "2026-07-01")
     out = tmp_path / "x.jsonl"
     export = ["audit", "export", "--dir", str(tmp_path / "log"), "--out", str(out)]
     assert main([*export, "--from", "2026-02-01", "--to", "2026-04-01"]) == 0
-    told = capsys.readouterr().err
-    assert told.startswith("2 records\n  1 of them by position alone")
+    result = capsys.readouterr().err
+    assert result.startswith("2 records\n  1 of them only by position")
     times = [json.loads(line)["time"][:7] for line in out.read_text().splitlines()]
     assert times == ["2026-06", "2026-03"]
 
@@ -565,9 +567,7 @@ def test_export_of_a_span(tmp_path: Path, folder: Path) -> None:
     assert out.read_bytes() == b""
 
 
-def test_export_of_a_log_that_is_wrong_leaves_no_file(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_export_of_an_invalid_log_leaves_no_file(folder: Path, tmp_path: Path) -> None:
     edit(folder, b'"messages":1', b'"messages":2')
     out = tmp_path / "exports" / "x.jsonl"
     out.parent.mkdir()

@@ -78,7 +78,7 @@ def receipted(secret: bytes, *, by: ReceiptKey = KEY) -> ReceiptEntry:
 
 
 class Bench:
-    """A log with one query that left, and its receipt."""
+    """A log with one query that was sent, and its receipt."""
 
     def __init__(self, folder: Path, *, by: ReceiptKey = KEY) -> None:
         self.folder = folder
@@ -105,7 +105,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+def receipt_shown(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
     printed: dict[str, list[dict[str, object]]] = json.loads(capsys.readouterr().out)
     (found,) = printed["receipts"]
     return found
@@ -115,12 +115,12 @@ def test_a_receipt_is_shown_with_its_verdict(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bench.run("--json") == 0
-    found = told(capsys)
+    found = receipt_shown(capsys)
     assert found["verdict"] == "a7aa7881891197ae"
     assert found["served_at"] == "2026-09-21T14:13:20Z"
     assert (found["question"], found["answer"], found["model"]) == (None, None, None)
     assert bench.run() == 0
-    assert "not asked" in capsys.readouterr().out
+    assert "not checked" in capsys.readouterr().out
 
 
 def test_the_very_question_and_answer_are_proved(
@@ -129,7 +129,7 @@ def test_the_very_question_and_answer_are_proved(
     question = bench.write("question", QUERY.payload().content)
     answer = bench.write("answer", ANSWER)
     assert bench.run("--question", question, "--answer", answer, "--json") == 0
-    found = told(capsys)
+    found = receipt_shown(capsys)
     assert (found["question"], found["answer"]) == (True, True)
 
 
@@ -146,7 +146,7 @@ def test_a_question_as_the_application_wrote_it_is_the_same_one(
     }
     question = bench.write("question", json.dumps(written, indent=2).encode())
     assert bench.run("--question", question, "--json") == 0
-    assert told(capsys)["question"] is True
+    assert receipt_shown(capsys)["question"] is True
 
 
 @pytest.mark.parametrize("option", ["--question", "--answer"])
@@ -156,15 +156,15 @@ def test_another_question_or_answer_is_not(
 ) -> None:
     path = bench.write("other", data)
     assert bench.run(option, path, "--json") == 1
-    assert told(capsys)[option.removeprefix("--")] is False
+    assert receipt_shown(capsys)[option.removeprefix("--")] is False
 
 
 def test_a_question_whose_names_were_replaced_may_be_the_same_one(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bench.run("--question", bench.write("asked", b"canary-7c1e")) == 1
-    told = capsys.readouterr().out
-    assert "or it left with names or a seed replaced: give it as it" in told
+    result = capsys.readouterr().out
+    assert "or it was sent with names or a seed replaced: give it as" in result
 
 
 def test_another_organisations_key_proves_nothing(
@@ -174,10 +174,10 @@ def test_another_organisations_key_proves_nothing(
     key.write_text("cd" * 32 + "\n", "ascii")
     question = bench.write("question", QUERY.payload().content)
     assert bench.run("--question", question, "--json") == 1
-    assert told(capsys)["question"] is False
+    assert receipt_shown(capsys)["question"] is False
 
 
-def test_a_receipt_by_another_key_is_none(
+def test_a_receipt_by_another_key_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert Bench(tmp_path, by=ReceiptKey.generate()).run() == 2
@@ -185,7 +185,7 @@ def test_a_receipt_by_another_key_is_none(
 
 
 def forged(bench: Bench, *, attempt: int, record: bool) -> None:
-    """Write what needs no key: lines behind the last checkpoint."""
+    """Append lines after the last checkpoint, which needs no key."""
     path = bench.folder / "audit" / "000001.jsonl"
     written = path.read_bytes().split(b"\n")[:-1]
     mine = ReceiptKey(b"\7" * 32)
@@ -226,7 +226,7 @@ def test_a_receipt_that_no_checkpoint_covers_proves_nothing(
     assert second["verdict"] in {None, "a7aa7881891197ae"}
 
 
-def test_a_receipt_of_a_query_that_never_left_proves_nothing(
+def test_a_receipt_for_an_unsent_query_proves_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = AuditLog(tmp_path / "audit", make=True)
@@ -235,10 +235,10 @@ def test_a_receipt_of_a_query_that_never_left_proves_nothing(
     log.close()
     command = ["audit", "receipt", "--dir", str(tmp_path / "audit")]
     assert main([*command, "--query", NAME]) == 1
-    assert "NONE: no signed record says" in capsys.readouterr().out
+    assert "NONE: no signed record shows" in capsys.readouterr().out
 
 
-def test_a_query_without_a_receipt_has_nothing_to_show(bench: Bench) -> None:
+def test_a_query_without_a_receipt_is_an_error(bench: Bench) -> None:
     directory = str(bench.folder / "audit")
     other = ["audit", "receipt", "--dir", directory, "--query", "00" * 8]
     assert main(other) == 2
@@ -261,7 +261,7 @@ def test_a_changed_receipt_is_found(
     assert "FAILED at" in capsys.readouterr().err
 
 
-def test_another_writer_goes_on_after_a_receipt(bench: Bench) -> None:
+def test_another_writer_continues_after_a_receipt(bench: Bench) -> None:
     log = AuditLog(bench.folder / "audit")
     log.append(entry(2))
     log.close()

@@ -49,7 +49,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     assert "example" in capsys.readouterr().out
 
 
-def test_a_prompt_is_added_and_the_rest_of_the_file_stays(
+def test_a_prompt_is_added_without_other_changes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     status, shown = ran(
@@ -63,7 +63,7 @@ def test_a_prompt_is_added_and_the_rest_of_the_file_stays(
     assert text.startswith(POLICY)
     assert "does not count" in shown
     assert load_policy(text, source="mine.yaml").digest in shown
-    # A second one joins the first, and the same one again changes nothing.
+    # A second one is added; the same one again changes nothing.
     Path("other.txt").write_text("Be polite.", "utf-8")
     more = ("other.txt", "--policy", "mine.yaml", "--role", "developer", "--by", "me")
     assert ran(*more, capsys=capsys)[0] == 0
@@ -106,7 +106,7 @@ def test_a_list_that_cannot_be_added_to_is_left_alone(
     ],
     ids=["a key", "a card"],
 )
-def test_what_no_approval_sets_aside_is_not_approved(
+def test_findings_that_no_approval_sets_aside_are_refused(
     secret: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     policy = POLICY.replace("hipaa", "hipaa, pci")
@@ -119,7 +119,7 @@ def test_what_no_approval_sets_aside_is_not_approved(
     assert Path("mine.yaml").read_text("utf-8") == policy
 
 
-def test_a_prompt_that_names_somebody_is_approved_only_if_that_is_meant(
+def test_a_prompt_that_names_a_person_needs_a_flag(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     Path("prompt.txt").write_text("The caller is Dr. Anna Berger.", "utf-8")
@@ -127,7 +127,7 @@ def test_a_prompt_that_names_somebody_is_approved_only_if_that_is_meant(
     assert status == 1, shown
     assert "--with-people" in shown
     assert "Berger" not in shown
-    # What is said of it is of the policy as it is, which does not approve it.
+    # The explanation is that of the current policy, which does not approve it.
     assert "does not decide" not in shown
     assert "does not count" not in shown
     assert Path("mine.yaml").read_text("utf-8") == POLICY
@@ -136,7 +136,7 @@ def test_a_prompt_that_names_somebody_is_approved_only_if_that_is_meant(
     assert len(approved()) == 1
 
 
-def test_a_note_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_note_is_shown_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     note = "read\n  enclaves  any"
     ran("prompt.txt", "--policy", "mine.yaml", "--note", note, capsys=capsys)
     assert cli.main(["policy", "check", "mine.yaml"]) == 0
@@ -157,9 +157,9 @@ def test_print_changes_no_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert ran(*arguments, capsys=capsys)[0] == 0
     status, shown = ran(*arguments, "--json", capsys=capsys)
     assert status == 0
-    told = json.loads(shown)
-    assert (told["approved"], told["written"]) == (True, False)
-    assert told["entry"]["sha256"] == digest(PROMPT)
+    result = json.loads(shown)
+    assert (result["approved"], result["written"]) == (True, False)
+    assert result["entry"]["sha256"] == digest(PROMPT)
     assert Path("mine.yaml").read_text("utf-8") == POLICY
 
 
@@ -179,7 +179,7 @@ def test_the_last_line_feed_is_approved_unless_left_out(
 
 
 @pytest.mark.parametrize("content", [b"\xff", b"", b" \n"])
-def test_what_is_no_text_is_not_approved(
+def test_a_file_without_text_is_not_approved(
     content: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("prompt.txt").write_bytes(content)
@@ -187,10 +187,10 @@ def test_what_is_no_text_is_not_approved(
     assert Path("mine.yaml").read_text("utf-8") == POLICY
 
 
-def test_somebody_has_read_it(
+def test_an_approval_needs_a_reviewer(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("USER")
     status, shown = ran("prompt.txt", "--policy", "mine.yaml", capsys=capsys)
     assert status == 2
-    assert "who has read it" in shown
+    assert "the reviewer" in shown

@@ -60,10 +60,10 @@ def test_list_prints_a_profile_to_start_from(
     assert load_policy(shown).document.packs
     status, shown = ran("list", "nobody", capsys=capsys)
     assert status == 2
-    assert "there are default, clinic" in shown
+    assert "the profiles are default, clinic" in shown
 
 
-def test_check_says_what_a_policy_combines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_summarises_a_policy(capsys: pytest.CaptureFixture[str]) -> None:
     own = (
         "packs: [pci]\ndetectors:\n- {id: code, kind: dictionary, "
         "class: org.dictionary.code, entries: [osprey], base_score: 80}\n"
@@ -79,7 +79,7 @@ def test_check_says_what_a_policy_combines(capsys: pytest.CaptureFixture[str]) -
         "default   enclave",
         "names     no model",
         "detector  code: dictionary, finds org.dictionary.code",
-        "excluded  identifier.direct.person that stand in famous.txt",
+        "excluded  identifier.direct.person listed in famous.txt",
         "enclaves  none: nothing may leave",
         "answers   in frames of 512 bytes, one every 50 ms",
         "cover     none",
@@ -100,7 +100,7 @@ def test_check_shows_recognizers(capsys: pytest.CaptureFixture[str]) -> None:
     status, shown = ran("check", "own.yaml", capsys=capsys)
     assert status == 0, shown
     assert "presidio  Codes: finds CODE as health.mrn, of r.yaml" in shown
-    assert "till the deadline, not in linear time: slow\n" in shown
+    assert "not linear in time, limited by the deadline: slow\n" in shown
 
 
 def test_check_shows_recognizers_in_python(
@@ -110,7 +110,7 @@ def test_check_shows_recognizers_in_python(
     info.mkdir()
     head = "Metadata-Version: 2.1\nName: acme-recognizers\nVersion: 1.0\n"
     (info / "METADATA").write_text(head, "utf-8")
-    # Nothing of it is imported here: there is no such module.
+    # The module is not imported; it does not exist.
     points = "[curtilage.recognizers]\ncode = acme_recognizers:Code\n"
     (info / "entry_points.txt").write_text(points, "utf-8")
     monkeypatch.setattr(sys, "path", [str(Path.cwd()), *sys.path])
@@ -121,7 +121,7 @@ def test_check_shows_recognizers_in_python(
     Path("own.yaml").write_text(POLICY + own, "utf-8")
     status, shown = ran("check", "own.yaml", capsys=capsys)
     assert status == 0, shown
-    assert "presidio  code: in Python, of acme-recognizers 1.0, behind the" in shown
+    assert "presidio  code: in Python, of acme-recognizers 1.0, isolated" in shown
     assert "may find CODE as health.mrn" in shown
     for old, new, said in (
         ("'1.0'", "'1.1'", "version: '1.0' is installed here"),
@@ -133,7 +133,7 @@ def test_check_shows_recognizers_in_python(
         assert said in shown
 
 
-def test_check_says_what_is_unsafe(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_reports_unsafe_settings(capsys: pytest.CaptureFixture[str]) -> None:
     text = POLICY + "transport: {unsafe_unpadded: true}\n"
     Path("own.yaml").write_text(text, "utf-8")
     status, shown = ran("check", "own.yaml", capsys=capsys)
@@ -221,7 +221,7 @@ def test_problems_of_a_shipped_profile_have_lines_too(
     assert "rules: wrong" in shown
 
 
-def test_check_says_what_an_enclave_must_show(
+def test_check_shows_what_an_enclave_must_prove(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     section = """\
@@ -250,7 +250,7 @@ attestation:
         assert line in shown, line
 
 
-def test_a_model_that_cannot_be_read_is_told(
+def test_an_unreadable_model_is_reported(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
@@ -309,7 +309,7 @@ UNUSABLE = {
         "ner.engine: the library 'transformers' is not installed here",
     ),
 }
-# Every command that decides by a policy, or puts it in force.
+# Every command that applies a policy or puts it in force.
 USERS = {
     "check": ("policy", "check", "own.yaml"),
     "sign": ("policy", "sign", "--key", "key.pem", "own.yaml"),
@@ -343,10 +343,10 @@ def in_force(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("arguments", USERS.values(), ids=USERS)
-@pytest.mark.parametrize(("text", "told"), UNUSABLE.values(), ids=UNUSABLE)
-def test_a_policy_that_cannot_be_used_is_refused_by_all_who_would(
+@pytest.mark.parametrize(("text", "result"), UNUSABLE.values(), ids=UNUSABLE)
+def test_an_unusable_policy_is_refused_by_every_command(
     text: str,
-    told: str,
+    result: str,
     arguments: tuple[str, ...],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -356,26 +356,26 @@ def test_a_policy_that_cannot_be_used_is_refused_by_all_who_would(
     before = set(Path().iterdir())
     assert cli.main(arguments) == 2
     captured = capsys.readouterr()
-    assert told in captured.err
+    assert result in captured.err
     assert captured.err.startswith(("own.yaml: line ", "curtilage: own.yaml: line "))
     assert captured.out == ""
     assert set(Path().iterdir()) == before, "nothing signed, nothing reported"
 
 
-@pytest.mark.parametrize(("text", "told"), UNUSABLE.values(), ids=UNUSABLE)
-def test_a_library_refuses_what_cannot_be_used(
-    text: str, told: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("text", "result"), UNUSABLE.values(), ids=UNUSABLE)
+def test_the_library_refuses_an_unusable_policy(
+    text: str, result: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_force(text, monkeypatch)
     with pytest.raises(PolicyError) as refused:
         Client(policy="own.yaml")
-    assert told in str(refused.value)
+    assert result in str(refused.value)
 
 
 def test_evidence_is_verified_without_the_names_model(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # An auditor's machine has none, and no query is decided there.
+    # An auditor's machine has none, and decides no query.
     in_force(ELSEWHERE, monkeypatch)
     capsys.readouterr()
     arguments = ["policy", "verify", "--key", "key.pub.pem", "own.yaml"]
@@ -383,18 +383,18 @@ def test_evidence_is_verified_without_the_names_model(
     assert "ner" not in capsys.readouterr().out
 
 
-def test_check_tells_both_limits_of_time() -> None:
+def test_check_shows_both_time_limits() -> None:
     shown = summary(load_profile("default"), "default")
     assert "time      250 ms, and 400 ms for 1,000 characters, of a processor" in shown
     assert "30 s by the clock" in shown
 
 
-def test_check_tells_which_languages_may_leave() -> None:
+def test_check_shows_which_languages_may_be_sent() -> None:
     shown = summary(load_profile("clinic"), "clinic")
-    assert "  languages en, de, es, fr, it, nl, pt; any other stays home\n" in shown
+    assert "  languages en, de, es, fr, it, nl, pt; any other is kept local\n" in shown
 
 
-def test_check_tells_who_may_answer() -> None:
+def test_check_shows_who_may_answer() -> None:
     shown = summary(load_profile("default"), "default")
     assert "  tier      local: the local model, in this process; 0.05 US$" in shown
     assert "  class     restricted: local\n" in shown

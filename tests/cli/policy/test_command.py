@@ -77,7 +77,7 @@ def ran(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
 # --- explain ------------------------------------------------------------------
 
 
-def test_explain_tells_the_smallest_change_and_no_text(
+def test_explain_shows_the_smallest_change_and_no_text(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     arguments = ("--policy", "mine.yaml", CANARY, "token")
@@ -100,7 +100,7 @@ def test_explain_as_json_holds_the_change(capsys: pytest.CaptureFixture[str]) ->
     assert CANARY not in shown
 
 
-def test_explain_exits_with_one_where_the_policy_blocks(
+def test_explain_exits_with_one_if_the_policy_blocks(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     arguments = ("explain", "--policy", "stricter.yaml", "mark")
@@ -109,7 +109,7 @@ def test_explain_exits_with_one_where_the_policy_blocks(
     assert "it could leave" in shown
 
 
-def test_explain_minds_the_signature_where_one_is_demanded(
+def test_explain_checks_a_required_signature(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     ran("keygen", "key.pem", capsys=capsys)
@@ -138,7 +138,7 @@ def test_cases_that_hold(capsys: pytest.CaptureFixture[str]) -> None:
     assert (status, shown) == (0, "3 cases, 0 failed: stricter.yaml\n")
 
 
-def test_a_case_that_fails_is_told_with_its_rule_and_without_its_text(
+def test_a_failed_case_is_reported_with_its_rule_and_without_its_text(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     wrong = CASES + (
@@ -158,7 +158,9 @@ def test_a_case_that_fails_is_told_with_its_rule_and_without_its_text(
     )
 
 
-def test_a_known_miss_is_told_once_it_holds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_known_miss_is_reported_once_it_passes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     missed = CASES + (
         "known_misses:\n"
         "- {id: still, text: t0ken, route: local}\n"
@@ -168,7 +170,7 @@ def test_a_known_miss_is_told_once_it_holds(capsys: pytest.CaptureFixture[str]) 
     arguments = ("test", "cases.yaml", "--policy", "mine.yaml")
     status, shown = ran(*arguments, capsys=capsys)
     assert status == 1
-    assert "mended: a known miss that now holds" in shown
+    assert "mended: a known miss that now passes" in shown
     assert "2 cases, 0 failed, 1 known misses: mine.yaml" in shown
     status, shown = ran(*arguments, "--json", capsys=capsys)
     value = json.loads(shown)
@@ -246,8 +248,8 @@ def test_diff_names_lines_routes_and_rules_and_no_text(
     arguments = ("diff", "mine.yaml", "stricter.yaml", "--corpus", "corpus.jsonl")
     status, shown = ran(*arguments, capsys=capsys)
     assert status == 3, "not all was compared"
-    *told, unread = shown.splitlines()
-    assert told[2:] == [
+    *result, unread = shown.splitlines()
+    assert result[2:] == [
         "  q1: enclave (default) -> block (mark)",
         "1 of 3 queries change route (1 unreadable)",
         "       1  enclave -> block",
@@ -264,7 +266,7 @@ def test_diff_names_lines_routes_and_rules_and_no_text(
     assert CANARY not in shown
 
 
-def test_diff_looks_again_where_the_detectors_differ(
+def test_diff_runs_the_detectors_again_if_they_differ(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     corpus("token")
@@ -276,7 +278,7 @@ def test_diff_looks_again_where_the_detectors_differ(
     assert Words.started == 2
 
 
-def test_diff_names_what_of_routing_no_route_shows(
+def test_diff_names_routing_changes_without_another_route(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     corpus("nothing")
@@ -286,7 +288,7 @@ def test_diff_names_what_of_routing_no_route_shows(
         Path(f"{name}.yaml").write_text(POLICY + section, "utf-8")
     arguments = ("diff", "asks.yaml", "leaves.yaml", "--corpus", "corpus.jsonl")
     _, shown = ran(*arguments, capsys=capsys)
-    assert "said of the old one only: consent public, or more private" in shown
+    assert "only in the old one: consent public, or more private" in shown
     assert "0 of 1 queries change route" in shown
 
 
@@ -305,7 +307,7 @@ def test_diff_shows_a_number_of_moves_and_no_control_characters(
     assert "and 2 more (--json has all)" in shown
 
 
-def test_diff_says_which_corpus_is_not_there(
+def test_diff_names_a_missing_corpus(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     arguments = ("diff", "mine.yaml", "mine.yaml", "--corpus", "gone.jsonl")
@@ -334,7 +336,7 @@ def test_an_examination_is_patient_and_looks_at_everything() -> None:
     assert policy.document.scan == "early_exit"
 
 
-def test_an_examination_tells_how_far_it_is(
+def test_an_examination_shows_progress(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(terminal, "TOLD_AFTER_S", -1.0)
@@ -343,8 +345,8 @@ def test_an_examination_tells_how_far_it_is(
     detectors = Words()
     assert len(list(examine.inspect_all(detectors, queries))) == 70
     over = "\r\x1b[K"
-    told = f"{over}64 of 70 queries{over}70 of 70 queries\n"
-    assert capsys.readouterr().err == told
+    result = f"{over}64 of 70 queries{over}70 of 70 queries\n"
+    assert capsys.readouterr().err == result
 
 
 # --- report -------------------------------------------------------------------
@@ -360,14 +362,14 @@ def test_report_writes_one_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Not checked: no key was given" in page
 
 
-def test_report_tells_of_the_signature(capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_describes_the_signature(capsys: pytest.CaptureFixture[str]) -> None:
     ran("keygen", "key.pem", capsys=capsys)
     arguments = (
         *("report", "--policy", "mine.yaml", "--policy-key", "key.pub.pem"),
         *("--out", "mine.html"),
     )
     ran(*arguments, capsys=capsys)
-    assert "Not current, so nothing may leave" in Path("mine.html").read_text("utf-8")
+    assert "Not current, so nothing may be sent" in Path("mine.html").read_text("utf-8")
     ran("sign", "--key", "key.pem", "mine.yaml", capsys=capsys)
     ran(*arguments, capsys=capsys)
     written = Path("mine.html").read_text("utf-8")
@@ -379,7 +381,7 @@ def test_report_tells_of_the_signature(capsys: pytest.CaptureFixture[str]) -> No
     ("name", "words"),
     [("wrong.json", "wrong.json: not JSON"), ("gone.json", "gone.json: No such file")],
 )
-def test_report_refuses_an_evaluation_that_is_none(
+def test_report_refuses_an_invalid_evaluation(
     name: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("wrong.json").write_text("{", "utf-8")
@@ -390,7 +392,7 @@ def test_report_refuses_an_evaluation_that_is_none(
     assert not Path("x.html").exists()
 
 
-def test_report_says_where_it_cannot_write(capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_names_an_unwritable_path(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("report", "--policy", "mine.yaml", "--out", "gone/x.html")
     status, shown = ran(*arguments, capsys=capsys)
     assert status == 2
@@ -426,7 +428,7 @@ SECTIONS = {
         ("stricter", "approving"),
     ],
 )
-def test_diff_says_the_same_in_json(
+def test_diff_has_the_same_content_as_json(
     old: str, new: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     corpus("token", f"{CANARY} mark", "nothing")
@@ -434,27 +436,27 @@ def test_diff_says_the_same_in_json(
         Path(f"{name}.yaml").write_text(POLICY + section, "utf-8")
     arguments = ("diff", f"{old}.yaml", f"{new}.yaml", "--corpus", "corpus.jsonl")
     _, shown = ran(*arguments, capsys=capsys)
-    _, told = ran(*arguments, "--json", capsys=capsys)
+    _, result = ran(*arguments, "--json", capsys=capsys)
     lines = shown.splitlines()
-    *said, unread = told.splitlines()
+    *said, unread = result.splitlines()
     assert lines.pop() == unread
     assert list(diff_in_words(json.loads("".join(said)))) == lines
 
 
 def diff_in_words(value: dict[str, Any]) -> Iterator[str]:
-    """Yield every line of the words from the JSON alone."""
+    """Yield every line of the text output, built only from the JSON."""
     both = [(only, value[only]) for only in ("old", "new")]
     for only, one in both:
         yield f"{only}: {one['source']}, {one['digest']}"
     for only, one in both:
         for each in one["approved_only"]:
             yield (
-                f"  approved by the {only} one only: {each['role']} "
+                f"  approved only by the {only} one: {each['role']} "
                 f"sha256:{each['sha256']}"
             )
     for only, one in both:
         for each in one["said_only"]:
-            yield f"  said of the {only} one only: {each['of']} {each['says']}"
+            yield f"  only in the {only} one: {each['of']} {each['says']}"
     yield from moves_in_words(value)
 
 
@@ -475,7 +477,7 @@ def moves_in_words(value: dict[str, Any]) -> Iterator[str]:
         yield f"  {count:>6}  by {rule}"
 
 
-def test_diff_says_who_approves_what_and_looks_again(
+def test_diff_shows_approvals_and_inspects_again(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     corpus("token")
@@ -483,7 +485,7 @@ def test_diff_says_who_approves_what_and_looks_again(
     for old, new, only in (("mine", "approving", "new"), ("approving", "mine", "old")):
         files = (f"{old}.yaml", f"{new}.yaml")
         _, shown = ran("diff", *files, "--corpus", "corpus.jsonl", capsys=capsys)
-        line = f"  approved by the {only} one only: system sha256:{'ab' * 32}"
+        line = f"  approved only by the {only} one: system sha256:{'ab' * 32}"
         assert line in shown.splitlines()
     assert Words.started == 4
 
@@ -516,5 +518,5 @@ def test_check_and_report_name_who_approved(
     arguments = ("report", "--policy", "approving.yaml", "--out", "page.html")
     assert ran(*arguments, capsys=capsys)[0] == 0
     page = Path("page.html").read_text("utf-8")
-    assert "as A. Weber approved it on 2026-11-22" in page
+    assert "the text that A. Weber approved on 2026-11-22" in page
     assert "ab" * 32 in page

@@ -96,7 +96,7 @@ def routing(**more: object) -> Tree:
 
 
 def classes(name: str, **entry: object) -> Tree:
-    # ``history`` has an effect only where ``restricted`` has an entry of its own.
+    # ``history`` has an effect only if ``restricted`` has its own entry.
     kept = {} if name == "restricted" else {"restricted": {"history": "never"}}
     return routing(classes={name: entry, **kept}, queue={"store": "memory"})
 
@@ -272,7 +272,7 @@ EXAMPLES: Final[Sequence[Tree]] = (
         )
     ),
     *(classes(n, consent="required") for n in ("public", "internal")),
-    # Drafts are of what is public or internal; there is a key for the third as well.
+    # Drafts are for public or internal queries; the third class has a key, too.
     classes("confidential", speculation="deny"),
     routing(
         demands=[
@@ -328,7 +328,7 @@ EXAMPLES: Final[Sequence[Tree]] = (
 
 
 def keys_of(section: type[Section], place: str = "") -> Iterator[str]:
-    """Yield the path of every key that a section may hold, those below it too."""
+    """Yield the path of every key of a section, nested ones included."""
     for name, field in section.model_fields.items():
         path = f"{place}{field.alias or name}"
         yield path
@@ -344,7 +344,7 @@ def sections_in(annotation: object) -> Iterator[type[Section]]:
 
 
 def keys_set(value: object, place: str = "") -> Iterator[str]:
-    """Yield the path of every key that a document was given."""
+    """Yield the path of every key in a document."""
     if isinstance(value, Section):
         for name in value.model_fields_set:
             path = f"{place}{type(value).model_fields[name].alias or name}"
@@ -374,7 +374,7 @@ def own_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (info / "entry_points.txt").write_text(points, "utf-8")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setattr(config, "find_spec", is_spacy)
-    # What is found does not matter here, and a process for each example takes seconds.
+    # Findings do not matter here, and a process for each example takes seconds.
     for command in (cli_explain, cli_diff):
         monkeypatch.setattr(command, "start_detectors", scripted_detectors)
 

@@ -35,7 +35,7 @@ def ran(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
 
 
 def policy_of(shown: str) -> str:
-    entry = shown.partition("In the policy, beside that file:\n")[2]
+    entry = shown.partition("In the policy, next to that file:\n")[2]
     rule = '{id: any-uncertain, when: "uncertain.*", then: local}'
     return f"version: 1\nrules:\n- {rule}\n{entry}"
 
@@ -52,8 +52,8 @@ def test_what_it_prints_is_what_the_policy_needs(
     for words in (
         "patients.exact: 4 rows, 7 entries",
         "mrn: 2 taken, 2 refused (1 an ordinary word or given name, 1 too short)",
-        "phone: 2 taken, 2 refused (1 empty, 1 not of digits)",
-        "surname with born: 3 taken, 1 refused (1 no day)",
+        "phone: 2 taken, 2 refused (1 empty, 1 not digits)",
+        "surname with born: 3 taken, 1 refused (1 not a date)",
     ):
         assert words in shown
     Path("own.yaml").write_text(policy_of(shown), "utf-8")
@@ -61,8 +61,11 @@ def test_what_it_prints_is_what_the_policy_needs(
     (detector,) = policy.detectors
     assert (detector.kind, detector.data_class) == ("edm", "org.edm.patients")
     assert cli.main(["policy", "check", "own.yaml"]) == 0
-    told = capsys.readouterr().out
-    assert "list      patients: 4 values; 3 surname with born, known by keyed" in told
+    result = capsys.readouterr().out
+    assert (
+        "list      patients: 4 values; 3 surname with born, known only by keyed"
+        in result
+    )
     content = Path("patients.exact").read_bytes()
     assert Path("patients.exact").stat().st_mode & 0o777 == 0o600
     for value in VALUES:
@@ -125,27 +128,27 @@ def test_a_row_of_another_width_is_counted(capsys: pytest.CaptureFixture[str]) -
     Path("t.csv").write_text("a,b\nMRN-100231,x\nMRN-100232\n\n", "utf-8")
     status, shown = ran("t.csv", "--out", "x", "--column", "a", capsys=capsys)
     assert status == 0
-    assert "a: 1 taken, 1 refused (1 another number of columns)" in shown
+    assert "a: 1 taken, 1 refused (1 a different number of columns)" in shown
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "say which columns"),
+        ([], "name the columns"),
         (["--column", "mrn,surname"], "--column takes one name"),
-        (["--column", "born:date"], "a day alone is nobody's"),
+        (["--column", "born:date"], "a date alone identifies no person"),
         (["--column", "unknown-1"], "no such column: unknown-1 (of 5)"),
-        (["--together", "mrn,mrn"], "stands there twice"),
+        (["--together", "mrn,mrn"], "is repeated"),
         (["--together", "mrn"], "2 to 3 columns count together"),
         (["--column", "mrn", "--near", "0"], "1 to 1000 characters"),
-        (["--column", "mrn", "--delimiter", ";;"], "--delimiter is one character"),
+        (["--column", "mrn", "--delimiter", ";;"], "--delimiter must be one character"),
         (["--column", "mrn", "--encoding", "morse"], "no such encoding"),
         (["--column", "mrn", "--encoding", "ascii", "absent.csv"], "absent.csv: No"),
         (["--column", "a", "empty.csv"], "the table is empty"),
         (["--column", "a", "broken.csv"], "row 2 is not CSV"),
         (["--column", "a", "latin.csv"], "not in this encoding"),
         (["--column", "a", "short.csv"], "no entry is left (a: 0 taken, 1 refused"),
-        (["--column", "mrn", "--salt-file", "t.csv"], "no salt in hexadecimal"),
+        (["--column", "mrn", "--salt-file", "t.csv"], "not a salt in hexadecimal"),
         (["--column", "mrn", "--salt-file", "little"], "a salt has 16 to 64 bytes"),
         (["--column", "mrn", "--out", "gone/x"], "gone/x: No such file"),
     ],
@@ -167,7 +170,7 @@ def test_it_refuses(
     assert set(Path().iterdir()) == before
 
 
-def test_help_says_what_the_list_does() -> None:
+def test_help_describes_the_list() -> None:
     assert exact_list.DEFAULT_NEAR == parser.DEFAULT_NEAR
     for each in exact_list.COMPARISONS:
         assert re.search(rf"\b{each}\b", parser.LIST_MAKE)
@@ -199,8 +202,8 @@ def test_a_list_of_ordinary_words_is_not_usable(
         "detectors:\n- {id: a, kind: edm, class: org.edm.a, base_score: 9, "
         f'file: words, salt: "{bytes(16).hex()}"}}\n'
     )
-    beside = "In the policy, beside that file:\n"
-    Path("own.yaml").write_text(policy_of(beside + entry), "utf-8")
+    header = "In the policy, next to that file:\n"
+    Path("own.yaml").write_text(policy_of(header + entry), "utf-8")
     with pytest.raises(PolicyError, match="hardly a query could leave") as refused:
         read_usable_policy("own.yaml")
     assert "patient" not in str(refused.value)

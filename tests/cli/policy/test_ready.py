@@ -1,4 +1,4 @@
-"""The ready policies of ``docs/examples``: right as they are, and as they say."""
+"""The ready policies of ``docs/examples``: valid, and as their comments describe."""
 
 import asyncio
 import io
@@ -50,12 +50,12 @@ PROMISE = re.compile(
 TRIES = 9
 
 ready = pytest.mark.parametrize("path", READY, ids=lambda path: path.stem)
-# Of one of the two models of 1.5B the quality was measured, of the other it is assumed.
+# The quality of one of the two models of 1.5B was measured, that of the other assumed.
 capable = pytest.mark.parametrize("model", ["qwen2.5-coder-1.5b", "qwen2.5-1.5b"])
 
 
 class Named(UnavailableLocal):
-    """A local model of which nothing but its digest is known."""
+    """A local model of which only the digest is known."""
 
     def __init__(self, name: str, template: str | None = None) -> None:
         super().__init__("it is not loaded")
@@ -65,7 +65,7 @@ class Named(UnavailableLocal):
 
 
 class Kept:
-    """The detectors, started once for all policies, which differ in routing alone.
+    """The detectors, started once for all policies, which differ only in routing.
 
     Each question is read once. What a busy machine left unread is read again: this is
     about routing, not about deadlines.
@@ -116,7 +116,7 @@ def policy_at(path: Path) -> Policy:
 
 
 def promises(path: Path) -> list[tuple[str, str]]:
-    """Return who answers which question, as the file's comment says it."""
+    """Return the tier for each question from the file's comment."""
     found = PROMISE.findall(path.read_text("utf-8"))
     return [(tier, re.sub(r"\n# +", " ", question)) for tier, question in found]
 
@@ -132,8 +132,8 @@ def explained(
     typed(question, monkeypatch)
     capsys.readouterr()
     assert cli.main(["route", "explain", "--json", "--policy", str(path), "-"]) == 0
-    told: dict[str, object] = json.loads(capsys.readouterr().out)
-    return told
+    result: dict[str, object] = json.loads(capsys.readouterr().out)
+    return result
 
 
 def typed(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +152,7 @@ def test_every_situation_has_its_policy_and_a_line_in_the_documents() -> None:
 
 
 @ready
-def test_a_ready_policy_is_right_as_it_lies(
+def test_a_ready_policy_is_valid_unchanged(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["policy", "check", str(path)]) == 0
@@ -173,7 +173,7 @@ def test_a_ready_policy_reads_like_a_document(path: Path) -> None:
 
 
 @ready
-def test_a_ready_policy_permits_what_the_default_profile_does(path: Path) -> None:
+def test_a_ready_policy_permits_the_same_as_the_default_profile(path: Path) -> None:
     ours, default = policy_at(path).document, load_profile("default").document
     apart = {"routing": None, "rules": ()}
     assert ours.model_copy(update=apart) == default.model_copy(update=apart)
@@ -199,34 +199,34 @@ def test_questions_are_routed_as_the_comment_says(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for wanted, question in promises(path):
-        told = explained(path, question, model, monkeypatch, capsys)
+        result = explained(path, question, model, monkeypatch, capsys)
         if wanted == DRAFT:
-            assert told["route"] == Route.ENCLAVE.value, question
+            assert result["route"] == Route.ENCLAVE.value, question
         elif wanted == ASKS:
-            assert told["route"] == Route.DEIDENTIFY.value, question
-            assert told["consent"] is True, question
+            assert result["route"] == Route.DEIDENTIFY.value, question
+            assert result["consent"] is True, question
         else:
-            assert told["choice"] == wanted, question
-            assert told["consent"] is False, question
-        assert told["observing"] is (path.stem == "observe")
-        assert told["demonstration"] is False
+            assert result["choice"] == wanted, question
+            assert result["consent"] is False, question
+        assert result["observing"] is (path.stem == "observe")
+        assert result["demonstration"] is False
 
 
 @ready
 @pytest.mark.usefixtures("kept")
-def test_with_the_embedded_model_what_may_be_sent_is_sent(
+def test_with_the_embedded_model_permitted_questions_are_sent(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for wanted, question in promises(path):
-        told = explained(path, question, DEFAULT_NAME, monkeypatch, capsys)
-        assert told["demonstration"] is True
-        stays = told["route"] != Route.ENCLAVE.value or wanted == "server"
-        assert (told["choice"] != "enclave") is stays, question
+        result = explained(path, question, DEFAULT_NAME, monkeypatch, capsys)
+        assert result["demonstration"] is True
+        stays = result["route"] != Route.ENCLAVE.value or wanted == "server"
+        assert (result["choice"] != "enclave") is stays, question
 
 
 @ready
 @pytest.mark.usefixtures("kept")
-def test_what_was_found_is_explained(
+def test_findings_are_explained(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(route_explain, "unloaded_model", returns(Named(DEFAULT_NAME)))
@@ -240,7 +240,7 @@ def test_what_was_found_is_explained(
         routed = command[0] == "route"
         assert (OBSERVES in shown) is (routed and path.stem == "observe")
         assert (f"model     {DEMONSTRATION}\n" in shown) is routed
-        # Where a server is better, or nothing is chosen, the aim makes nothing of it.
+        # If a server is better, or there is no choice, the aim has no effect.
         aimed = path.stem not in {"observe", "device-server-enclave"}
         said = "about 4 of 100 questions that may be sent" in shown
         assert said is (routed and aimed)
@@ -248,7 +248,7 @@ def test_what_was_found_is_explained(
 
 @ready
 @capable
-def test_drafts_are_written_of_what_the_comment_says(
+def test_drafts_are_written_as_the_comment_says(
     path: Path,
     model: str,
     detectors: Kept,
@@ -257,7 +257,7 @@ def test_drafts_are_written_of_what_the_comment_says(
     template = THRESHOLDS.template_sha256
     local = Named(model, template)
     assert local.digests is not None
-    # Nine drafts of ten are accepted, and at most one of ten of them is bad.
+    # Nine of ten drafts are accepted, at most one of ten of them bad.
     certified = thresholds(
         graded=520, bad=50, accepted=468, errors=30, share=0.9,
         model_sha256=local.digests[0],

@@ -52,7 +52,7 @@ def test_keygen_writes_a_pair_and_overwrites_nothing(
     before = Path("key.pem").read_bytes()
     status, shown = ran("keygen", "key.pem", capsys=capsys)
     assert status == 2
-    assert "key.pem: is there already" in shown
+    assert "key.pem: already exists" in shown
     Path("key.pem").unlink()
     assert ran("keygen", "key.pem", capsys=capsys)[0] == 2
     assert before not in Path("key.pub.pem").read_bytes()
@@ -81,7 +81,7 @@ def test_a_signed_policy_verifies_until_it_changes(
     assert not Path("mine.yaml.sig.new").exists()
 
 
-def test_verify_says_until_when_and_warns_before(
+def test_verify_shows_the_expiry_and_warns_before_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     ran("keygen", "key.pem", capsys=capsys)
@@ -95,9 +95,9 @@ def test_verify_says_until_when_and_warns_before(
         assert status == 0
         assert valid in shown.splitlines()
         assert ("warning: the policy's signature ends in 12 days" in shown) is warned
-        told = json.loads(ran(*verify, "--json", capsys=capsys)[1])
+        result = json.loads(ran(*verify, "--json", capsys=capsys)[1])
         until = valid.rpartition(" to ")[2].replace(" ", "T")
-        assert told["valid_until"] == until
+        assert result["valid_until"] == until
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_verify_says_until_when_and_warns_before(
     [
         (
             ["sign", "--key", "key.pem", "--valid-days", "0", "mine.yaml"],
-            "is 1 to 3660",
+            "must be 1 to 3660",
         ),
         (["sign", "--key", "key.pem", "clinic"], "clinic: no such file"),
         (["sign", "--key", "gone.pem", "mine.yaml"], "gone.pem: No such file"),
@@ -131,7 +131,7 @@ def test_signing_refuses(
     assert "PRIVATE" not in shown
 
 
-def test_a_signature_that_cannot_be_written_is_told(
+def test_an_unwritable_signature_is_reported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     ran("keygen", "key.pem", capsys=capsys)
@@ -141,5 +141,5 @@ def test_a_signature_that_cannot_be_written_is_told(
     assert "mine.yaml.sig: Is a directory" in shown
 
 
-def test_a_signature_lies_beside_its_policy() -> None:
+def test_a_signature_is_next_to_its_policy() -> None:
     assert policy_sign.signature_path(Path("a/b.yaml")) == Path("a/b.yaml.sig")

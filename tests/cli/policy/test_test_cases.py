@@ -17,19 +17,19 @@ from curtilage.policy.document.load import PROFILES, load_policy, profile_text
 from curtilage.policy.document.model import Limits, Policy, full_scan
 
 HITS = 3
-KNOWN_MISSES = 15  # of one profile; more is no list of exceptions any more
+KNOWN_MISSES = 15  # per profile; more would not be exceptions any more
 Seen = Mapping[str, Inspection]
 
 
 @cache
 def profile(name: str) -> Policy:
-    """Return a profile with the names model, which the cases reckon with."""
+    """Return a profile with the names model, which the cases assume."""
     text = profile_text(name).replace("{engine: none}", "{engine: embedded}")
     return load_policy(text, source=f"profile {name}")
 
 
 def looks(policy: Policy) -> tuple[DetectionPlan, Limits]:
-    """Return what the detectors depend on: profiles that share it share a look."""
+    """Return what the detectors depend on: profiles with equal values share one run."""
     plan = full_scan(policy).plan
     return replace(plan, packs=()), policy.limits
 

@@ -1,4 +1,4 @@
-"""``curtilage release`` as a publisher, a witness and an auditor run it."""
+"""``curtilage release`` for a publisher, a witness and an auditor."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-# sigstore's: it binds a socket when it is imported, to see whether there is IPv6.
+# sigstore's: its import binds a socket to check for IPv6.
 import urllib3  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -57,7 +57,7 @@ def make(run: Run, version: str = "1.0.0", *more: str, out: str = "m.json") -> N
 
 
 def publish(run: Run) -> None:
-    """One release, logged, witnessed, proved; and the log policy that says so."""
+    """One release, logged, witnessed and proved; and its log policy."""
     make(run)
     key = ["--origin", "log.example.com/x", "--key", "log.pem"]
     assert run("log", "init", "served", *key) == 0
@@ -103,7 +103,7 @@ def test_a_release_is_published_and_verified(
     assert value["publisher"] is None
 
 
-def test_a_manifest_says_what_was_asked(
+def test_a_manifest_has_the_given_options(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make(
@@ -115,7 +115,7 @@ def test_a_manifest_says_what_was_asked(
         *("--frame-bytes", "256", "--period-ms", "5"),
         *("--operator", "Example AG", "--country", "CH", "--region", "zrh-1"),
     )
-    assert "puts itself into no sandbox" in capsys.readouterr().err
+    assert "does not support sandboxes" in capsys.readouterr().err
     made = parse_manifest(Path("m.json").read_bytes())
     assert made.images[0].name == "vm"
     assert made.models == ("cd" * 32,)
@@ -184,10 +184,10 @@ def test_a_version_is_released_once(
     publish(run)
     make(run, "1.0.0", "--gpu-driver", "1", out="n.json")
     assert run("log", "add", "served", "--key", "log.pem", "n.json") == 2
-    assert "a version of its own" in capsys.readouterr().err
+    assert "give the new release a new version" in capsys.readouterr().err
 
 
-def test_what_is_no_manifest_is_not_logged(
+def test_an_invalid_manifest_is_not_logged(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     publish(run)
@@ -249,7 +249,7 @@ def test_a_cosignature_can_go_to_standard_output(
 # --- verifying ------------------------------------------------------------------
 
 
-# File, what is exchanged in it for what, and the code.
+# File, old text, new text, and the code.
 CHANGES = {
     "manifest": ("m.json", "git+x", "git+y", "proof_invalid"),
     "no proof": ("proof.txt", None, "", "release_not_logged"),
@@ -260,7 +260,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_what_does_not_hold_exits_with_1(
+def test_a_refused_release_exits_with_1(
     run: Run,
     capsys: pytest.CaptureFixture[str],
     name: str,
@@ -299,10 +299,10 @@ def test_another_name_is_refused(run: Run, capsys: pytest.CaptureFixture[str]) -
     assert run(*VERIFY, "--log-policy", "policy", "--name", "other", "--json") == 1
     assert printed(capsys)["code"] == "release_not_logged"
     assert run(*VERIFY, "--log-policy", "policy") == 0
-    assert "any name was to do" in capsys.readouterr().out
+    assert "any name was accepted" in capsys.readouterr().out
 
 
-def test_a_policy_of_a_client_says_the_same(run: Run) -> None:
+def test_a_clients_policy_gives_the_same_result(run: Run) -> None:
     """Its log and its witness, as YAML; production, with AMD's own root."""
     publish(run)
     assert run(*VERIFY, "--policy", write_policy()) == 0
@@ -314,7 +314,7 @@ def test_a_policy_of_a_client_says_the_same(run: Run) -> None:
 
 
 def write_policy() -> str:
-    """Exchange the log of a development policy for the one that was published."""
+    """Replace the log of a development policy by the published one."""
     from curtilage.policy.document.load import profile_text  # noqa: PLC0415
     from curtilage_dev.emulated.snp_pki import generate_root_keys, make_platform  # noqa: PLC0415
     from curtilage_dev.policy import (  # noqa: PLC0415
@@ -418,7 +418,7 @@ def test_a_log_is_audited(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert value["leaves"][0]["version"] == "1.0.0"
 
 
-def test_what_is_unexpected_exits_with_1(
+def test_an_unexpected_leaf_exits_with_1(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     publish(run)
@@ -427,7 +427,7 @@ def test_what_is_unexpected_exits_with_1(
     out = capsys.readouterr().out
     assert "!     0" in out
     assert "unknown name" in out
-    assert out.endswith("this log asks for a person\n")
+    assert out.endswith("this log needs attention\n")
 
 
 def test_copies_and_checkpoints_are_compared(
@@ -495,7 +495,7 @@ def test_every_command_teaches_by_example(
     assert "exit: 0 done" in out
 
 
-def test_progress_is_told_after_two_seconds_on_a_terminal(
+def test_progress_is_shown_after_two_seconds_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = 100.0
@@ -507,17 +507,17 @@ def test_progress_is_told_after_two_seconds_on_a_terminal(
     Progress().leaves(1, 10)
     assert capsys.readouterr().err == "", "not a terminal"
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    told = Progress()
-    told.leaves(1, 10)
+    progress = Progress()
+    progress.leaves(1, 10)
     now += 1.9
-    told.leaves(2, 10)
+    progress.leaves(2, 10)
     assert capsys.readouterr().err == ""
     now += 0.2
-    told.leaves(3, 10)
-    told.leaves(4, 10)
+    progress.leaves(3, 10)
+    progress.leaves(4, 10)
     now += 0.6
-    told.hashed("model", 3 << 20, 9 << 20)
-    told.leaves(10, 10)
+    progress.hashed("model", 3 << 20, 9 << 20)
+    progress.leaves(10, 10)
     err = capsys.readouterr().err
     over = "\r\x1b[K"
     assert err == (

@@ -157,7 +157,7 @@ def test_the_page_of_every_profile_is_whole_and_closed(name: str) -> None:
     assert profile(name).digest in checker.text
 
 
-def test_the_page_refers_to_nothing_outside() -> None:
+def test_the_page_has_no_external_references() -> None:
     html = page(measured=evaluation())
     checker = checked(html)
     assert not checker.tags & {"script", "link", "img", "iframe", "object", "a", "base"}
@@ -168,7 +168,7 @@ def test_the_page_refers_to_nothing_outside() -> None:
     assert "default-src 'none'" in html
 
 
-def test_the_page_says_what_each_rule_keeps_and_why() -> None:
+def test_the_page_explains_each_rule() -> None:
     policy = profile("default")
     text = checked(page(policy)).text
     for rule in policy.rules:
@@ -176,7 +176,7 @@ def test_the_page_says_what_each_rule_keeps_and_why() -> None:
         assert " ".join(rule.reason.split()) in " ".join(text.split())
 
 
-def test_the_page_holds_the_tables_of_its_packs() -> None:
+def test_the_page_has_the_tables_of_its_packs() -> None:
     bare = load_policy(
         "version: 1\npacks: [pci]\n"
         'rules:\n- {id: any-uncertain, when: "uncertain.*", then: local}\n'
@@ -240,32 +240,32 @@ def test_a_curve_is_one_file_without_outside_resources() -> None:
     assert root.tag.endswith("svg")
     assert [each.text for each in root.iter() if each.tag.endswith("}title")] == [
         "A & B",
-        "<name> 10: recall 90.0%, may leave 10.0%",
-        "<name> 50: recall 90.0%, may leave 50.0%",
-        "all 10: recall 90.0%, may leave 10.0%",
-        "all 50: recall 90.0%, may leave 50.0%",
+        "<name> 10: recall 90.0%, may be sent 10.0%",
+        "<name> 50: recall 90.0%, may be sent 50.0%",
+        "all 10: recall 90.0%, may be sent 10.0%",
+        "all 50: recall 90.0%, may be sent 50.0%",
     ]
     assert "href" not in text
     assert re.findall(r"https?://[^\"]+", text) == ["http://www.w3.org/2000/svg"]
     assert "--paper: #ffffff" in text
 
 
-def test_a_curve_of_nothing_is_drawn_in_a_file_alone() -> None:
+def test_an_empty_curve_is_drawn_only_in_a_file() -> None:
     assert curve_chart([]) == ""
     assert curve_chart([], file_title="none").startswith("<svg")
 
 
-def test_the_page_says_what_a_policy_leaves_out() -> None:
+def test_the_page_shows_what_a_policy_ignores() -> None:
     text = checked(page(load_policy(HOSTILE_POLICY))).text
-    assert "Left out of account: org.confidential, unless health.lab." in text
+    assert "Ignored: org.confidential, unless health.lab." in text
     assert "no reason is given" in text
     assert "at the same place" in text
-    assert "None is named, so nothing leaves this device." in text
+    assert "None is named, so nothing is sent to an enclave." in text
 
 
-def test_the_page_tells_whether_public_figures_are_persons() -> None:
+def test_the_page_says_whether_public_figures_are_persons() -> None:
     said = checked(page(load_profile("default"))).text
-    assert "A person of history or of fiction may be named, as long as" in said
+    assert "A person of history or of fiction may be named, if" in said
     clinic = checked(page(load_profile("clinic"))).text
     assert "A person of history or of fiction counts as a person." in clinic
 
@@ -304,23 +304,23 @@ attestation:
 """
 
 
-def test_the_page_tells_the_settings() -> None:
+def test_the_page_shows_the_settings() -> None:
     key = base64.b64encode(bytes(32)).decode()
     policy = load_policy(SETTINGS.replace("KEY", key), files=returns(b"Ada Lovelace"))
     text = checked(page(policy)).text
     for words in (
         "Emulated SEV-SNP, which proves nothing; but no root is pinned for it",
-        "Without the kernel's wall round them, no detector starts.",
+        "Without the kernel's isolation, no detector starts.",
         "enclave, in the log log.example, seen by 1 of 0 witnesses in the last",
         "At most 90 seconds old, for keys that live at most 1 minute; clocks may",
         "DEVELOPMENT: emulated evidence, and a TPM by itself, may be trusted",
-        "Once a question stayed here in which a check digit held",
-        "that stands in the list 'famous.txt'.",
+        "Once a question with a valid check digit was kept local",
+        "in the list 'famous.txt'.",
         "A dictionary of the organisation: a word from the list 'code'.",
-        "Talk of a sensitive topic that concerns nobody stays here.",
+        "Talk of a sensitive topic without a person is kept local.",
     ):
         assert words in text, words
-    assert "in fact nothing leaves" not in text
+    assert "names no enclave, so nothing" not in text
 
 
 def test_a_figure_of_an_unknown_group_is_in_the_table_alone() -> None:
@@ -412,18 +412,18 @@ def test_every_class_has_words() -> None:
         ("secret.*", "a key, password or token"),
         ("financial.pan", "a payment card number"),
         ("financial.{pan,cvv}", "a card verification code or a payment card number"),
-        ("topic.health>=50", "talk of health, at least 50 of 100 sure"),
+        ("topic.health>=50", "talk of health, with a score of at least 50 of 100"),
         (
             "health.lab & (special.genetic | secret.token)",
             "a laboratory value together with (genetic data or an access token)",
         ),
         (
             "identifier.direct.{gov_id.*,passport}",
-            "a number that a state gave to a person or a passport number",
+            "a person's government-issued number or a passport number",
         ),
     ],
 )
-def test_a_condition_is_told_in_words(when: str, words: str) -> None:
+def test_a_condition_is_described_in_words(when: str, words: str) -> None:
     assert in_words(parse_condition(when)) == words
 
 
@@ -431,18 +431,18 @@ def test_a_condition_is_told_in_words(when: str, words: str) -> None:
     ("changed", "words"),
     [
         ({"format": 2}, "not an evaluation of format 1"),
-        ({"date": 1}, "'date' is no text"),
+        ({"date": 1}, "'date' is not a string"),
         ({"policy": []}, "expected an object"),
-        ({"figures": {}}, "'figures' is no list"),
+        ({"figures": {}}, "'figures' is not a list"),
         ({"figures": [1]}, "expected an object"),
         ({"figures": [figure("a", 0.5, met="yes")]}, "'met' is neither"),
-        ({"figures": [figure("a", 0.5, n=True)]}, "'n' is no number"),
+        ({"figures": [figure("a", 0.5, n=True)]}, "'n' is not a number"),
         ({"figures": [figure("a", float("nan"))]}, "'value' is not finite"),
         ({"figures": [figure("a", 0.5, stock=1)]}, "expected an object"),
         ({"curve": [{"knob": "k", "setting": 1, "recall": 2, "leave": 0}]}, "0 to 1"),
     ],
 )
-def test_parse_measured_refuses_what_is_none(
+def test_parse_measured_refuses_an_invalid_evaluation(
     changed: dict[str, object], words: str
 ) -> None:
     with pytest.raises(MeasuredError, match=words):
@@ -461,7 +461,7 @@ def rows(html: str) -> list[str]:
 
 
 def plain(html: str) -> str:
-    """Return the text, with a space where a tag stood."""
+    """Return the text, with a space in place of each tag."""
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
 
 
@@ -469,9 +469,9 @@ def setting(html: str, name: str) -> str:
     return checked(html.partition(f"<dt>{name}</dt>")[2].partition("</dd>")[0]).text
 
 
-def test_topics_are_told_as_the_rules_decide() -> None:
+def test_topics_are_described_as_the_rules_decide() -> None:
     said = setting(page(profile("clinic")), "Topics")
-    assert said == "Talk of a sensitive topic that concerns nobody may leave."
+    assert said == "Talk of a sensitive topic without a person may be sent."
     own = load_policy(
         "version: 1\n"
         "default: {decision: enclave, require: [all_detectors_ok, language_covered, "
@@ -481,13 +481,13 @@ def test_topics_are_told_as_the_rules_decide() -> None:
         '- {id: talk, when: "topic.health | topic.special", then: local}\n'
     )
     assert setting(page(own), "Topics") == (
-        "Where it concerns nobody, talk of health, a special category stays here; "
-        "talk of personal finance, a personnel matter, a legal matter may leave."
+        "Without a person, talk of health, a special category is kept local; "
+        "talk of personal finance, a personnel matter, a legal matter may be sent."
     )
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_what_is_said_of_a_class_is_what_is_decided(name: str) -> None:
+def test_statements_about_a_class_match_the_decision(name: str) -> None:
     policy = profile(name)
     said = setting(page(policy), "Topics")
     for each in ("topic.health", "topic.special", "topic.finance"):
@@ -516,10 +516,12 @@ def test_what_is_said_of_a_class_is_what_is_decided(name: str) -> None:
 def test_each_class_of_an_item_has_a_line_of_its_own() -> None:
     html = page(profile("clinic"))
     lines = re.findall(r"<li>(.*?)</li>", html, re.DOTALL)
-    told = [plain(each) for each in lines]
-    assert "a credit score may leave with other data, kept by personal-finance" in told
-    assert "an income, talk of personal finance may leave with other data, " in (
-        " ".join(told)
+    result = [plain(each) for each in lines]
+    assert (
+        "a credit score may be sent with other data, kept by personal-finance" in result
+    )
+    assert "an income, talk of personal finance may be sent with other data, " in (
+        " ".join(result)
     )
     assert all(each.count('class="route') <= 1 for each in lines)
 
@@ -532,23 +534,22 @@ def test_rules_alike_are_one_row_with_both_reasons() -> None:
         "- {id: two, when: health.lab, then: local, reason: Second.}\n"
         "- {id: three, when: 'health.{lab,mrn}', then: deidentify, reason: Third.}\n"
     )
-    told = [each for each in rows(page(policy)) if "laboratory" in each]
-    assert len(told) == 2
-    assert "stays here Second. First. Rule two" in told[0]
+    result = [each for each in rows(page(policy)) if "laboratory" in each]
+    assert len(result) == 2
+    assert "is kept local Second. First. Rule two" in result[0]
     assert (
-        "Rule one , of the policy itself, which alone asks for less: leaves" in told[0]
+        "Rule one , of the policy itself, which alone is less private: is sent"
+        in result[0]
     )
-    assert (
-        "Of its words, a laboratory value: decided more privately already." in told[1]
-    )
+    assert "Already decided more privately: a laboratory value." in result[1]
 
 
-def test_the_first_thing_told_is_what_leaves_who_said_so_and_until_when() -> None:
-    told = page(profile("clinic")).partition('<div class="tiles">')[2]
-    text = plain(told.partition("<dl>")[0])
-    assert text.startswith("Never leaves keys and passwords; card numbers; ")
-    assert "May leave nothing: no enclave is named" in text
-    assert "Approved by nobody that was checked" in text
+def test_the_page_begins_with_what_is_sent_who_approved_it_and_until_when() -> None:
+    result = page(profile("clinic")).partition('<div class="tiles">')[2]
+    text = plain(result.partition("<dl>")[0])
+    assert text.startswith("Never sent keys and passwords; card numbers; ")
+    assert "May be sent nothing: no enclave is named" in text
+    assert "Approved by not checked" in text
     assert "Valid until not known" in text
 
 
@@ -559,17 +560,17 @@ def test_on_a_small_screen_every_cell_has_its_columns_name() -> None:
     assert all("data-label=" in each for each in cells)
 
 
-def test_what_should_be_low_is_charted_apart() -> None:
+def test_figures_where_less_is_better_have_their_own_chart() -> None:
     figures = [
         figure("identifying.one", 0.97, stock=None),
         figure("identifying.two", 0.002, sense="<=", target=0.01, stock=None),
     ]
     text = checked(page(measured=evaluation(figures=figures))).text
-    assert text.count("Queries that identify somebody and are noticed: of these") == 3
+    assert text.count("Identifying queries detected: of these") == 3
     assert "plain Presidio, on the same data" not in text
 
 
-def test_codes_are_explained_where_they_stand() -> None:
+def test_codes_are_explained_where_they_occur() -> None:
     figures = [figure("names.one", 0.9, title="places (GPE)")]
     text = " ".join(checked(page(measured=evaluation(figures=figures))).text.split())
     assert "GPE: countries, states and cities." in text
@@ -586,7 +587,7 @@ def test_a_narrow_chart_keeps_within_its_frame() -> None:
     assert checked(chart).open == []
 
 
-def test_a_page_tells_who_may_answer() -> None:
+def test_a_page_shows_who_may_answer() -> None:
     html = page(load_profile("default"))
     assert '<th scope="col">local</th><th scope="col">enclave</th>' in html
     assert "<dd>Restricted: local.</dd>" in html
@@ -604,6 +605,6 @@ def test_the_report_says_that_an_on_premises_server_reads_questions() -> None:
     )
     plain = profile_text("default").partition("\nrouting:")[0]
     text = checked(page(load_policy(plain + routing))).text
-    assert "in fact nothing leaves the organisation" in text
+    assert "names no enclave, so nothing is sent out of the organisation" in text
     assert "An on-premises server (ward) reads the questions" in text
     assert "An on-premises server" not in checked(page(load_policy(plain))).text

@@ -61,14 +61,14 @@ def test_every_reason_has_words() -> None:
 
 
 def test_a_hard_question_would_go_to_the_strong_tier() -> None:
-    lines, told, _ = explained(policy(), HARD)
-    assert told["choice"] == "enclave"
+    lines, result, _ = explained(policy(), HARD)
+    assert result["choice"] == "enclave"
     assert lines[-1].startswith("choice    enclave: the query is hard")
     assert any(line.startswith("permitted local") for line in lines)
 
 
-def test_what_the_policy_would_have_at_home_stays_there() -> None:
-    lines, told, _ = explained(
+def test_what_the_policy_keeps_local_is_kept_local() -> None:
+    lines, result, _ = explained(
         policy(
             "routing:\n  tiers:\n"
             "  - {id: local, kind: in_process}\n  - {id: enclave, kind: attested}\n"
@@ -76,19 +76,19 @@ def test_what_the_policy_would_have_at_home_stays_there() -> None:
         ),
         HARD,
     )
-    assert told["choice"] == "local"
+    assert result["choice"] == "local"
     assert lines[-1] == "choice    local: the policy prefers it for such tasks"
 
 
-def test_what_must_stay_has_one_tier_and_the_other_a_reason() -> None:
-    lines, told, decision = explained(policy(), HARD, found="uncertain.language")
-    assert told["routing_class"] == decision.permitted.routing_class.value
-    assert told["denied"] == {"enclave": "route"}
+def test_a_query_kept_local_has_one_tier_and_the_other_a_reason() -> None:
+    lines, result, decision = explained(policy(), HARD, found="uncertain.language")
+    assert result["routing_class"] == decision.permitted.routing_class.value
+    assert result["denied"] == {"enclave": "route"}
     assert "not       enclave: the text may not be sent as it is" in lines
     assert lines[-1] == "choice    local: the policy permits no other"
     assert lines[-2] == UNREAD
     assert not any(line.startswith(("intent", "cues", "gain")) for line in lines)
-    estimate = told["estimate"]
+    estimate = result["estimate"]
     assert isinstance(estimate, dict)
     assert (estimate["source"], estimate["intent"]) == ("unread", "unknown")
 
@@ -109,15 +109,15 @@ routing:
 @pytest.mark.parametrize("routing", ["", WITH_TIERS], ids=["no routing", "routing"])
 def test_of_a_blocked_text_the_rule_is_named_and_no_tier(routing: str) -> None:
     used = load_policy(BLOCKING + routing)
-    lines, told, _ = explained(used, HARD, found="financial.pan")
+    lines, result, _ = explained(used, HARD, found="financial.pan")
     assert lines == [
         "policy    route block",
         "choice    none: a rule blocks it: block-cards (No cards here.)",
     ]
-    assert (told["choice"], told["refusal"]) == (None, "blocked")
-    assert (told["rule"], told["denied"]) == ("block-cards", {})
-    lines, told, _ = explained(used, HARD, found="org.confidential")
-    assert "refusal" not in told or told["refusal"] is None
+    assert (result["choice"], result["refusal"]) == (None, "blocked")
+    assert (result["rule"], result["denied"]) == ("block-cards", {})
+    lines, result, _ = explained(used, HARD, found="org.confidential")
+    assert "refusal" not in result or result["refusal"] is None
     assert not any("blocks" in line for line in lines)
 
 
@@ -131,35 +131,35 @@ def test_a_policy_that_is_not_in_force_is_called_so() -> None:
 def test_a_text_that_a_person_must_agree_to_is_called_so(required: bool) -> None:
     consent = "public: {consent: required}" if required else ""
     used = load_policy(BLOCKING + WITH_TIERS + f"  classes: {{{consent}}}\n")
-    lines, told, _ = explained(used, HARD)
+    lines, result, _ = explained(used, HARD)
     assert (lines[1].strip() == CONSENT) is required
-    assert told["consent"] is required
-    lines, told, _ = explained(used, HARD, found="uncertain.language")
+    assert result["consent"] is required
+    lines, result, _ = explained(used, HARD, found="uncertain.language")
     assert CONSENT not in str(lines)
-    assert told["consent"] is False
+    assert result["consent"] is False
 
 
 def test_a_default_that_blocks_is_named_as_one() -> None:
     used = load_policy(BLOCKING.replace("decision: enclave", "decision: block"))
-    lines, told, _ = explained(used, HARD)
+    lines, result, _ = explained(used, HARD)
     assert lines[-1] == "choice    none: the policy's default blocks it"
-    assert told["refusal"] == "blocked"
+    assert result["refusal"] == "blocked"
 
 
 def test_a_policy_that_observes_says_so() -> None:
-    lines, told, _ = explained(
+    lines, result, _ = explained(
         policy(
             "routing:\n  observe: true\n  tiers:\n"
             "  - {id: local, kind: in_process}\n  - {id: enclave, kind: attested}\n",
         ),
         EASY,
     )
-    assert told["observing"] is True
+    assert result["observing"] is True
     assert "the policy observes" in lines[-1]
 
 
-def test_where_nobody_may_answer_the_remedy_is_told() -> None:
-    lines, told, _ = explained(
+def test_without_a_permitted_tier_the_remedy_is_shown() -> None:
+    lines, result, _ = explained(
         policy(
             "routing:\n  tiers:\n"
             "  - {id: local, kind: in_process}\n  - {id: enclave, kind: attested}\n"
@@ -168,16 +168,16 @@ def test_where_nobody_may_answer_the_remedy_is_told() -> None:
         ),
         EASY,
     )
-    assert told["choice"] is None
-    assert told["refusal"] == "home_unavailable"
+    assert result["choice"] is None
+    assert result["refusal"] == "home_unavailable"
     assert (
         "not       local: the policy does not list it for queries of this class"
         in lines
     )
-    assert lines[-1].startswith("choice    nobody: a local answer was requested")
+    assert lines[-1].startswith("choice    none: a local answer was requested")
 
 
-def test_where_no_enclave_is_named_what_is_chosen_is_not_what_will_be(
+def test_without_an_enclave_the_choice_is_qualified(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.main(["route", "explain", "What", "is", "HIV?"]) == 0
@@ -185,8 +185,8 @@ def test_where_no_enclave_is_named_what_is_chosen_is_not_what_will_be(
 
 
 def test_a_policy_that_chooses_nothing_says_so() -> None:
-    lines, told, _ = explained(policy(""), EASY)
-    assert told["choice"] is None
+    lines, result, _ = explained(policy(""), EASY)
+    assert result["choice"] is None
     assert "permitted enclave (attested)" in lines
     assert "no routing section" in lines[-1]
 
@@ -216,26 +216,26 @@ def row(used: Policy, query: Query, *, found: str | None = None) -> dict[str, ob
     return row_of(Inspected(id="a", query=query, inspection=inspection))
 
 
-def test_a_row_says_what_the_words_say() -> None:
+def test_a_row_matches_the_text_output() -> None:
     for query in (EASY, HARD):
-        _, told, _ = explained(policy(), query)
-        estimate = cast("dict[str, float]", told["estimate"])
+        _, result, _ = explained(policy(), query)
+        estimate = cast("dict[str, float]", result["estimate"])
         assert row(policy(), query) == {
             "id": "a",
-            "permitted": told["permitted"],
-            "chosen": told["choice"],
-            "why": told["why"],
+            "permitted": result["permitted"],
+            "chosen": result["choice"],
+            "why": result["why"],
             "intent": estimate["intent"],
             "gain": pytest.approx(estimate["gain"], abs=1e-4),
-            "rank": pytest.approx(told["rank"], abs=1e-4),
+            "rank": pytest.approx(result["rank"], abs=1e-4),
         }
-        assert told["rank"] is not None
+        assert result["rank"] is not None
 
 
 @pytest.mark.parametrize(("query", "side"), [(EASY, "below"), (HARD, "above")])
-def test_how_far_from_which_line_is_said(query: Query, side: str) -> None:
-    lines, told, _ = explained(policy(), query)
-    rank, line = (cast("float", told[each]) for each in ("rank", "line"))
+def test_the_distance_from_the_line_is_shown(query: Query, side: str) -> None:
+    lines, result, _ = explained(policy(), query)
+    rank, line = (cast("float", result[each]) for each in ("rank", "line"))
     shown = "\n".join(lines)
     distance = abs(round(100 * rank) - round(100 * line))
     assert f": {distance} {side} the line, which is at {round(100 * line)}" in shown
@@ -245,7 +245,7 @@ def test_how_far_from_which_line_is_said(query: Query, side: str) -> None:
     assert f"          ({aim_in_words(plan.aim)}" in shown
 
 
-def test_a_row_of_what_must_stay_has_no_gain() -> None:
+def test_a_row_of_a_query_kept_local_has_no_gain() -> None:
     made = row(policy(), HARD, found="uncertain.language")
     assert (made["permitted"], made["chosen"]) == (["local"], "local")
     assert (made["why"], made["intent"]) == ("only_permitted", "unknown")
@@ -263,7 +263,7 @@ def test_a_row_without_routing_says_so() -> None:
     assert "enclave" in str(made["permitted"])
 
 
-def test_a_row_where_nobody_may_answer_has_the_refusal() -> None:
+def test_a_row_without_a_permitted_tier_has_the_refusal() -> None:
     made = row(
         policy(
             "routing:\n  tiers:\n"
@@ -276,7 +276,7 @@ def test_a_row_where_nobody_may_answer_has_the_refusal() -> None:
     assert (made["chosen"], made["why"]) == (None, "home_unavailable")
 
 
-def test_a_row_of_a_bad_line_is_its_id_and_what_is_wrong() -> None:
+def test_a_row_of_an_invalid_line_has_its_id_and_problem() -> None:
     row_of = rows_by(policy(), None, Settings())
     bad = Unread(id=None, problem="it is blank")
     assert row_of(bad) == {"id": None, "error": "it is blank"}
@@ -307,13 +307,13 @@ def test_lines_go_with_no_other_text(
     more: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["route", "explain", *more, "--jsonl"]) == 2
-    assert "--jsonl takes the texts from its lines" in capsys.readouterr().err
+    assert "--jsonl excludes a text and --json" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("model", "quality"), [("qwen2.5-0.5b", "30"), ("qwen2.5-1.5b", "67")]
 )
-def test_a_model_of_the_catalogue_counts_before_it_is_here(
+def test_a_model_of_the_catalogue_counts_before_it_is_installed(
     model: str, quality: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = ["route", "explain", "How tall is the tower?", "--model", model]
@@ -331,7 +331,7 @@ def test_a_model_of_ones_own_has_an_assumed_quality(
     assert "not in the catalogue: quality 60 of 100" in capsys.readouterr().out
 
 
-def test_a_model_that_nothing_knows_is_refused(
+def test_an_unknown_model_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     given = ["route", "explain", "How tall is the tower?", "--model", "gibberish"]

@@ -78,7 +78,7 @@ def test_a_bad_line_keeps_its_place_and_is_not_repeated(
     assert "hello" not in repr(first)
 
 
-def test_blank_lines_are_none_and_the_last_may_have_no_end() -> None:
+def test_blank_lines_are_skipped_and_the_last_may_lack_its_end() -> None:
     found = read(b"\n  \r\n" + line(1) + b"\n" + line(2).rstrip(b"\n"))
     assert [each.id for each in found] == [1, 2]
 
@@ -96,7 +96,7 @@ def test_a_line_that_is_too_long_is_one_error(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("curtilage.cli.decide_lines.MAX_LINE_BYTES", 64)
     first, wrong, last = read(line(1) + line(2, CANARY * 40) + line(3))
     assert isinstance(wrong, Unread)
-    assert wrong.problem == "it has more than 64 bytes"
+    assert wrong.problem == "it is longer than 64 bytes"
     assert (first.id, last.id) == (1, 3)
 
 
@@ -114,7 +114,7 @@ def test_a_line_is_answered_before_the_next_one_is_written() -> None:
     """A program may write one line and wait for its result: a deadlock otherwise."""
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as source, os.fdopen(writing, "wb") as sink:
-        # Should it wait for more, the end comes after all, and is seen to have come.
+        # If it waits for more, it gets the end of the file, and the test sees that.
         late = threading.Timer(20, sink.close)
         late.start()
         sink.write(line(1))

@@ -33,10 +33,10 @@ def test_a_word_is_about_the_last_answer(
     [
         ([], "ask something first"),
         ([replace(LINE, tier=None, outcome=TraceOutcome.REFUSED)], "something first"),
-        ([LINE, LINE.graded(good=True, at=LINE.at)], "has its word already"),
+        ([LINE, LINE.graded(good=True, at=LINE.at)], "is already rated"),
     ],
 )
-def test_without_an_answer_there_is_nothing_to_say(
+def test_without_an_answer_there_is_nothing_to_rate(
     lines: list[TraceLine],
     said: str,
     tmp_path: Path,

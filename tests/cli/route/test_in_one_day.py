@@ -19,7 +19,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs/routing-in-one-day.md"
 TEXT = PAGE.read_text("utf-8")
 POLICY = TEXT.partition("```yaml\n")[2].partition("```")[0]
 SHOWN = re.findall(r"^> ([^\n]+)\n\n```\n(.*?)```$", TEXT, re.MULTILINE | re.DOTALL)
-# A busy machine must not turn a question into one that was not read in time.
+# On a busy machine, a question must not fail for its deadline.
 PATIENT = "limits: {deadline_ms: 60000, deadline_wall_ms: 600000}\n"
 
 

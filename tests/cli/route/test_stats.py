@@ -26,7 +26,7 @@ def test_times_are_those_of_the_median_and_of_95_in_100() -> None:
     assert tier.ttft_ms == (100, 5000)
 
 
-def test_speed_is_that_of_the_text_behind_the_first() -> None:
+def test_speed_is_measured_after_the_first_text() -> None:
     (tier,) = stats_of(
         [replace(LINE, ttft_ms=300, total_ms=3000, answer_tokens=256)], {}
     )
@@ -47,11 +47,11 @@ def test_a_price_may_be_given(
     path = written(tmp_path, [LINE] * 1000)
     stats = ["route", "stats", "--trace", str(path)]
     assert cli.main([*stats, "--prices", "enclave=10"]) == 0
-    assert "cost          about $2.40, $2.40 for 1,000" in capsys.readouterr().out
+    assert "cost          about $2.40, $2.40 per 1,000" in capsys.readouterr().out
     assert cli.main([*stats, "--prices", "nobody=10"]) == 2
 
 
-def test_what_is_too_short_to_tell_has_no_speed() -> None:
+def test_a_too_short_answer_has_no_speed() -> None:
     (tier,) = stats_of([replace(LINE, ttft_ms=300, total_ms=300)], {})
     assert tier.tokens_per_s is None
     (tier,) = stats_of([replace(LINE, ttft_ms=None, answer_tokens=None)], {})
@@ -102,11 +102,11 @@ def test_it_is_shown_as_json(
     assert tier["tier"] == "enclave"
 
 
-def test_a_trace_of_nothing_says_so(
+def test_an_empty_trace_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["route", "stats", "--trace", str(written(tmp_path, []))]) == 2
-    assert "no line" in capsys.readouterr().err
+    assert "no answer yet" in capsys.readouterr().err
 
 
 def test_without_a_name_it_is_ones_own(

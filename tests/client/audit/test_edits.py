@@ -180,7 +180,7 @@ def test_lines_that_may_be_forged_are_not_called_verified(
     output = capsys.readouterr().out
     assert "\nverified: 0 decisions" in output
     assert "\nnot verified: 30 decisions" in output
-    assert "it was killed, or they are not its own" in output
+    assert "the client was killed, or it did not write them" in output
     assert main([*verify, "--json"]) == 0
     fields = json.loads(capsys.readouterr().out)
     assert (fields["decisions"], fields["decisions_signed"]) == (30, 0)

@@ -352,7 +352,7 @@ async def test_the_user_is_shown_what_is_waited_for(
     reported = asyncio.Event()
 
     def note(text: str) -> None:
-        assert "waiting for connections" in text
+        assert "waiting until open connections" in text
         reported.set()
 
     monkeypatch.setattr(shared, "err", note)
@@ -360,7 +360,7 @@ async def test_the_user_is_shown_what_is_waited_for(
     enclave.held = 16 + 5 * SEALED_FRAME
     running = session(enclave)
     await running.ask(QUERY)
-    closing = asyncio.create_task(shared.close_told(running, after_s=0.01))
+    closing = asyncio.create_task(shared.close_reporting(running, after_s=0.01))
     await reported.wait()
     enclave.go.set()
     await closing
@@ -391,5 +391,5 @@ async def test_without_a_wait_nothing_is_shown(
 ) -> None:
     running = session(MemoryEnclave())
     await running.ask(QUERY)
-    await shared.close_told(running)
+    await shared.close_reporting(running)
     assert capsys.readouterr().err == ""

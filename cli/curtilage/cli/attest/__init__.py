@@ -1,5 +1,5 @@
-"""``curtilage attest``: evidence in any form read from files, judged, and shown.
+"""``curtilage attest``: read evidence from files, verify it and show the result.
 
-Knows files and words; what evidence is worth, ``curtilage.attest`` says. Asks the
-network only in ``verify`` of a live service.
+Handles file formats and messages; ``curtilage.attest`` verifies. Uses the network only
+for the evidence of a live service.
 """

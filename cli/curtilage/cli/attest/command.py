@@ -9,8 +9,8 @@ from curtilage.attest.verify import verify
 from curtilage.cli.attest.encodings import MAX_FILE_BYTES
 from curtilage.cli.attest.verdict_json import key_object
 from curtilage.cli.attest.words import (
+    print_refusal,
     steps_text,
-    tell_refusal,
 )
 from curtilage.cli.options import time_of
 from curtilage.cli.terminal import (
@@ -25,7 +25,7 @@ from curtilage.policy.expectations import expectations_from
 
 
 def run_verify(arguments: argparse.Namespace) -> int:
-    """Verify; exit 1 where the evidence is refused."""
+    """Verify; exit 1 if the evidence is refused."""
     policy, _ = read_policy(arguments.policy)
     now = time_of(arguments.at)
     bundle = read_start(Path(arguments.bundle), MAX_FILE_BYTES)
@@ -34,7 +34,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
         key = verify(bundle, expectations, now=now)
     except RefusedError as refused:
         refusal = suspect_clock(refused, bundle, expectations, now=now)
-        tell_refusal("bundle", refusal, at=now, as_json=arguments.json)
+        print_refusal("bundle", refusal, at=now, as_json=arguments.json)
         return REFUSED
     if arguments.json:
         out_json(key_object(key, at=now))

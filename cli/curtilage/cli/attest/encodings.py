@@ -18,8 +18,8 @@ from curtilage.attest.encoding import der
 from curtilage.attest.encoding.strict_json import malformed, too_large
 
 MAX_FILE_BYTES: Final = 256 * 1024
-"""Of one file. The largest genuine evidence, a quote in a buffer of 8,000 bytes,
-takes 40 KiB as a JSON array of numbers; a bundle may fill the limit."""
+"""Limit of one file. The largest genuine evidence, a quote in a buffer of 8,000 bytes,
+takes 40 KiB as a JSON array of numbers; a bundle may reach the limit."""
 MAX_CERTIFICATES: Final = 16
 FORMS: Final = (
     "accepted are raw bytes, PEM, base64, hexadecimal (white space and a leading 0x "
@@ -31,13 +31,13 @@ BOM: Final = b"\xef\xbb\xbf"
 _TEXT: Final = re.compile(rb"[\t\n\r\x20-\x7e]*")
 _LIST_OF_OBJECTS: Final = re.compile(rb"\[\s*\{")
 _PEM_BEGIN: Final = b"-----BEGIN"
-# Both ends carry the same name: two files that ran together are no block.
+# Both ends must have the same label: two concatenated files are not one block.
 _PEM: Final = re.compile(
     rb"-----BEGIN ([A-Z0-9 ]{1,64})-----([A-Za-z0-9+/=\s]*+)-----END \1-----"
 )
 _HEX: Final = re.compile(rb"(?:0[xX])?((?:[0-9A-Fa-f]{2})*+)")
-# In base64 of random bytes two letters of three are no hexadecimal digits. "A" does
-# not count: base64 of zeros consists of it.
+# Two thirds of the letters in base64 of random bytes are not hexadecimal digits. "A"
+# does not count: base64 of zeros consists of it.
 _HEX_LETTERS: Final = b"0123456789abcdefBCDEF"
 _MISTYPED_HEX: Final = 8
 _LONG: Final = 32
@@ -83,7 +83,7 @@ def decode_certificates(
     if is_text(data) and _PEM_BEGIN not in data:
         data = (_decode_once if wrapped else decode_blob)(data, where)
     objects = _pem_blocks if is_text(data) else _der_objects
-    # Lazily, so that a thousand of them cost no more than one too many.
+    # Lazily: parsing stops at the first certificate over the limit.
     found = tuple(islice(objects(data, where), MAX_CERTIFICATES + 1))
     if len(found) > MAX_CERTIFICATES:
         raise too_large(f"{where}: more than {MAX_CERTIFICATES}")
@@ -174,7 +174,7 @@ def json_file(value: object, where: str) -> bytes:
 
 
 def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    # Another reader may take the other of two.
+    # Another parser may use the other value.
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise ValueError("a key is repeated")
@@ -204,7 +204,7 @@ def _decode_once(data: bytes, where: str) -> bytes:
         block = _PEM.fullmatch(text)
         decoded = None if block is None else _base64(block[2])
     elif not _is_listing(groups):
-        # The order decides: hexadecimal digits are base64 letters as well.
+        # The order matters: hexadecimal digits are also base64 letters.
         digits = _HEX.fullmatch(joined := b"".join(groups))
         decoded = bytes.fromhex(digits[1].decode()) if digits else _base64_blob(joined)
     if decoded is None:
@@ -226,9 +226,9 @@ def _is_listing(groups: list[bytes]) -> bool:
 
 
 def _base64_blob(letters: bytes) -> bytes | None:
-    """Read base64 that is not hexadecimal with a wrong letter in it.
+    """Decode base64, unless it is hexadecimal with a wrong letter.
 
-    Such a text would yield other bytes, and they a misleading refusal.
+    Decoded as base64, such a text would cause a misleading refusal.
     """
     significant = letters.replace(b"A", b"")
     others = len(significant.translate(None, _HEX_LETTERS))
@@ -241,15 +241,15 @@ def _base64(text: bytes) -> bytes | None:
     joined = b"".join(text.split()).translate(bytes.maketrans(b"-_", b"+/"))
     try:
         padded = joined + b"=" * (-len(joined) % 4)
-        # Without ``validate`` the library skips letters that are not base64.
+        # Without ``validate`` the library skips invalid characters.
         return base64.b64decode(padded, validate=True)
     except (binascii.Error, ValueError):
         return None
 
 
 def _pem_blocks(text: bytes, where: str) -> Iterator[bytes]:
-    """Yield the bytes of each block; text between blocks is a remark."""
-    # Nothing but blank, if there is no block; blocks in JSON are no file of blocks.
+    """Yield the bytes of each block; text between blocks is ignored as a comment."""
+    # Without a block, only white space is accepted; PEM inside JSON is not a PEM file.
     remark, *rest = text.removeprefix(BOM).strip().split(_PEM_BEGIN)
     if (remark and not rest) or remark.startswith((b"[", b"{", b'"')):
         raise malformed(f"{where}: {FORMS}")

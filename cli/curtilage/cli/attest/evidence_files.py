@@ -1,8 +1,8 @@
-"""One piece of evidence, assembled from the files that tools deliver.
+"""Assembles one piece of evidence from the files that attestation tools write.
 
-Pure: bytes in, unverified evidence out. Knows which tool writes which file and what
-it contains; verifies none of it. A part that was not given is empty, and the verifier
-says what that means. ``encodings`` has the accepted forms of a file.
+Pure: bytes in, unverified evidence out. Knows the formats of the tools, and verifies
+nothing. A missing part is empty, and the verifier reports it. ``encodings`` has the
+accepted encodings of a file.
 """
 
 import struct
@@ -47,12 +47,12 @@ _SNP_REPORT_BYTES: Final = 1184
 # What Linux answers to SNP_GET_REPORT (sev-guest.h, struct snp_report_resp: 4,000
 # bytes): status 0, the report's size, 24 reserved bytes, the report, and zeros.
 _KERNEL_ANSWER: Final = struct.pack("<II24x", 0, _SNP_REPORT_BYTES)
-# Guests hand a report on in a page of memory.
+# Guests pass a report on in a page of memory.
 _PAGE_BYTES: Final = 4096
 _SNP_REPORT_KEYS: Final = ("report", "attestation_report")
-# What the host's metadata service on Azure answers for a machine's VCEK.
+# Keys in the response of Azure's host metadata service for a machine's VCEK.
 _SERVICE_KEYS: Final = ("vcekCert", "certificateChain")
-# The kinds of an entry in an agent's chain, as the virtee crate writes its types.
+# Kinds of entries in an agent's chain, as serialised by the virtee crate.
 _LISTED_KINDS: Final = ("VCEK", "VLEK", "ASK", "ARK", "CRL")
 _NITRO_KEYS: Final = (
     "attestation_document",
@@ -63,15 +63,15 @@ _NITRO_KEYS: Final = (
     "attestation",
     "doc",
 )
-# The security module's answer around the document: a CBOR map in a map, and the
-# length of the document in two bytes (RFC 8949, section 3.1).
+# The Nitro Security Module's response around the document: a CBOR map in a map, and
+# the length of the document in two bytes (RFC 8949, section 3.1).
 _MODULE_ANSWER: Final = b"\xa1\x6bAttestation\xa1\x68document\x59"
 _TPM_GENERATED: Final = b"\xff\x54\x43\x47"
 _SIZE_BYTES: Final = 2
 # NVIDIA's tools: report, and base64 of the chain's PEM.
 _GPU_REPORT_KEYS: Final = ("evidence", "attestationReportHexStr")
 _GPU_CHAIN_KEYS: Final = ("certificate", "certChainBase64Encoded")
-# Lists of the evidence of several GPUs, of which one is verified here.
+# Keys of evidence lists for several GPUs; exactly one GPU is verified here.
 _GPU_LIST_KEYS: Final = (
     "evidences",
     "evidence_list",
@@ -85,7 +85,7 @@ Found = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceFiles:
-    """The files of one piece of evidence as they are; empty where not given.
+    """The raw files of one piece of evidence; empty if not given.
 
     Attributes:
         evidence: the report, quote or document, or an agent's JSON.
@@ -122,12 +122,12 @@ def cpu_evidence(tee: Tee, files: EvidenceFiles) -> CpuEvidence:
 
     Raises:
         RefusedError: ``malformed``, ``too_large`` or ``chain_invalid``: a file
-            is not what it should be.
+            is invalid.
     """
     found = decode_json(files.evidence, "evidence")
     if found is None or "tee" not in found:
         return _BUILDERS[tee.value.removeprefix("emulated-")](tee, files, found)
-    # What ``encode_cpu_evidence`` wrote, as a bundle carries it.
+    # Output of ``encode_cpu_evidence``, as in a bundle.
     own = parse_cpu_evidence(files.evidence)
     _refuse_other(files, same_kind=own.tee is tee)
     return own
@@ -138,7 +138,7 @@ def device_evidence(kind: DeviceKind, files: EvidenceFiles) -> GpuEvidence:
 
     Raises:
         RefusedError: as ``cpu_evidence``; ``unsigned`` or
-            ``unsupported_algorithm`` for a token in a report's place.
+            ``unsupported_algorithm`` for a token instead of a report.
     """
     found = decode_json(files.evidence, "evidence", listed=True)
     if found is not None and "kind" in found:
@@ -148,8 +148,8 @@ def device_evidence(kind: DeviceKind, files: EvidenceFiles) -> GpuEvidence:
     entry = None if found is None else _only_gpu(found)
     certs = files.certs
     if entry is None:
-        # A verification service's token is another party's verdict. As bytes it would
-        # be refused, too, but with a message that explains nothing.
+        # A verification service's token is another party's verdict. Parsed as a report
+        # it would be refused too, but with an unhelpful message.
         refuse_token(files.evidence)
         report = decode_blob(files.evidence, "report")
     else:
@@ -159,7 +159,7 @@ def device_evidence(kind: DeviceKind, files: EvidenceFiles) -> GpuEvidence:
             certs = json_file(member, "certificates")
     wrapped = entry is not None and not files.certs
     chain = decode_certificates(certs, "certificates", wrapped=wrapped)
-    # Some tools begin a chain with its root.
+    # Some tools put the root first.
     if len(chain) > 1 and _is_root(parse_certificate(chain[0], "certificates")):
         chain = chain[::-1]
     return GpuEvidence(kind=kind, report=report, chain=chain)
@@ -168,7 +168,7 @@ def device_evidence(kind: DeviceKind, files: EvidenceFiles) -> GpuEvidence:
 def _refuse_other(files: EvidenceFiles, *, same_kind: bool) -> None:
     if not same_kind:
         raise malformed("evidence: of another kind")
-    # A file that is not read would look as if it had been compared.
+    # Ignoring the other files would look as if they had been verified.
     if files != EvidenceFiles(evidence=files.evidence):
         raise malformed("evidence: it is self-contained; do not pass other files")
 
@@ -176,21 +176,21 @@ def _refuse_other(files: EvidenceFiles, *, same_kind: bool) -> None:
 def _snp(tee: Tee, files: EvidenceFiles, found: Found | None) -> SnpEvidence:
     report = _blob(files.evidence, found, _SNP_REPORT_KEYS, "report")
     endorsements = HostTable() if found is None else _listed_endorsements(found)
-    # Out of the kernel's answer, or of a page of zeros. No report begins as the answer
-    # does, since its version is never 0. Whatever follows the report's 1,184 bytes and
-    # is not zeros remains, for the verifier to refuse.
+    # Unwrap the kernel's response, or a zero-padded page. A report never begins like
+    # the response, since its version is never 0. Non-zero bytes after the report's
+    # 1,184 bytes are kept, for the verifier to refuse.
     inner = report.removeprefix(_KERNEL_ANSWER)
     if len(report) <= _PAGE_BYTES and not any(inner[_SNP_REPORT_BYTES:]):
         report = inner[:_SNP_REPORT_BYTES]
     table = read_table(report[_SNP_REPORT_BYTES:])
     if table is not None:
-        # The answer to an extended request: the report, then the host's table.
+        # The response to an extended request: the report, then the host's table.
         report, endorsements = report[:_SNP_REPORT_BYTES], table
     return _endorsed_report(tee, report, files, endorsements=endorsements)
 
 
 def _listed_endorsements(found: Found) -> HostTable:
-    """Return the certificates that an agent lists next to a report."""
+    """Return the certificates in an agent's JSON."""
     listed = found.get("cert_chain")
     if listed is None:
         return HostTable()
@@ -202,7 +202,7 @@ def _listed_endorsements(found: Found) -> HostTable:
     for each in cast("list[object]", listed):
         entry: Found = cast("Found", each) if isinstance(each, dict) else {}
         kind = entry.get("cert_type")
-        # Twice the same kind: it is not clear which one is meant.
+        # The same kind twice is ambiguous.
         if not isinstance(kind, str) or kind not in _LISTED_KINDS or kind in kept:
             raise malformed("cert_chain: an entry of no known kind, or a repeated one")
         kept[kind] = decode_der(json_file(entry.get("data"), kind), kind)
@@ -211,7 +211,7 @@ def _listed_endorsements(found: Found) -> HostTable:
 
 
 def _ders(file: bytes, where: str) -> tuple[bytes, ...]:
-    """Return a file's certificates, also those of a metadata service's answer."""
+    """Return a file's certificates; it may be a metadata service's response."""
     found = decode_json(file, where)
     if found is None:
         return decode_certificates(file, where)
@@ -242,12 +242,12 @@ def _endorsed_report(
     endorsements: HostTable,
     vek: tuple[bytes, ...] = (),
 ) -> SnpEvidence:
-    """Add certificates and list; each certificate says itself what it is."""
+    """Add certificates and revocation list; a certificate's names identify its kind."""
     tables = [_host_table(files.certs), endorsements]
     given = _ders(files.vek, "VEK") or vek
     leaf = _only_leaf(given)
-    # Names decide which certificate goes where, and nothing else: the verifier refuses
-    # an issuer that is not this report's.
+    # Names only assign the certificates to their places: the verifier refuses an issuer
+    # that is not this report's.
     pool = [*_ders(files.chain, "chain"), *(given if len(given) > 1 else ())]
     pool += [der for table in tables for der in table.certificates]
     read = [(der, parse_certificate(der, "chain")) for der in pool]
@@ -267,9 +267,9 @@ def _endorsed_report(
 
 
 def _only_leaf(ders: tuple[bytes, ...]) -> bytes:
-    """Return the chip's certificate of a file that is about it.
+    """Return the chip's certificate from its file.
 
-    A single certificate is taken for it: the verifier says what it is not.
+    A single certificate is taken as the chip's; the verifier refuses any other.
     """
     if len(ders) <= 1:
         return b"".join(ders)
@@ -286,7 +286,7 @@ def _is_root(certificate: Certificate) -> bool:
 
 
 def _issuer_of(der: bytes, candidates: Sequence[tuple[bytes, Certificate]]) -> bytes:
-    """Return the candidate whose name ``der`` gives as its issuer, or the first."""
+    """Return the candidate that ``der`` names as its issuer, else the first."""
     first = next((each for each, _ in candidates), b"")
     if not first or not der:
         return first
@@ -303,7 +303,7 @@ def _tdx(tee: Tee, files: EvidenceFiles, found: Found | None) -> TdxEvidence:
 
 def _nitro(tee: Tee, files: EvidenceFiles, found: Found | None) -> NitroEvidence:
     document = _blob(files.evidence, found, _NITRO_KEYS, "document")
-    # Out of the security module's answer, if this is one and nothing follows it.
+    # Unwrap the security module's response, if this is one and nothing follows it.
     inner = document.removeprefix(_MODULE_ANSWER)
     size = int.from_bytes(inner[:_SIZE_BYTES], "big")
     if inner is not document and len(inner) == _SIZE_BYTES + size:
@@ -316,8 +316,8 @@ def _azure_snp(tee: Tee, files: EvidenceFiles, found: Found | None) -> AzureEvid
     vek: tuple[bytes, ...] = ()
     if found is not None and found.get("vcek") is not None:
         vek = _ders(json_file(found["vcek"], "VCEK"), "VCEK")
-    # Of a blob that is cut short this is a part, which the verifier refuses like any
-    # other that has not a report's length.
+    # From a truncated blob this is a partial report, which the verifier refuses for its
+    # length.
     report = hcl[_HCL_REPORT]
     hardware = _endorsed_report(
         _hardware(tee), report, files, endorsements=HostTable(), vek=vek
@@ -335,7 +335,7 @@ def _azure_tdx(tee: Tee, files: EvidenceFiles, found: Found | None) -> AzureEvid
 
 
 def _hardware(tee: Tee) -> Tee:
-    """Return the kind of the hardware's own report."""
+    """Return the kind of the hardware report."""
     if tee is Tee.AZURE_TDX:
         return Tee.TDX
     return Tee.EMULATED_SEV_SNP if tee.emulated else Tee.SEV_SNP
@@ -356,7 +356,7 @@ def _tpm(tee: Tee, files: EvidenceFiles, found: Found | None) -> TpmEvidence:
 
 
 def _quote(files: EvidenceFiles, found: Found | None, message: bytes) -> TpmQuote:
-    """Return a TPM's quote of three files, or of an agent's JSON."""
+    """Return a TPM quote from three files, or from an agent's JSON."""
     if found is not None:
         inner = _member(found, ("tpm_quote", "quote"), "TPM quote")
         if not isinstance(inner, dict):
@@ -370,7 +370,7 @@ def _quote(files: EvidenceFiles, found: Found | None, message: bytes) -> TpmQuot
     attested = _attested(decode_blob(message, "quote message"))
 
     def selected() -> tuple[int, ...]:
-        """Read the quote only where values come without their registers' numbers."""
+        """Parse the quote only if the values come without register numbers."""
         banks = parse_attest(attested).banks
         return banks[0][1] if len(banks) == 1 else ()
 
@@ -382,7 +382,7 @@ def _quote(files: EvidenceFiles, found: Found | None, message: bytes) -> TpmQuot
 
 
 def _attested(data: bytes) -> bytes:
-    """Return a TPMS_ATTEST out of its TPM2B_ATTEST (Part 2, section 10.12.13)."""
+    """Return the TPMS_ATTEST inside a TPM2B_ATTEST (Part 2, section 10.12.13)."""
     size = int.from_bytes(data[:_SIZE_BYTES], "big")
     inner = data[_SIZE_BYTES:]
     framed = len(inner) == size and inner.startswith(_TPM_GENERATED)
@@ -390,7 +390,7 @@ def _attested(data: bytes) -> bytes:
 
 
 def _only_gpu(found: Found) -> Found | None:
-    """Return the one entry with a GPU's evidence, or None where there is none."""
+    """Return the single GPU's evidence of a list, or None if there is no list."""
     if found.keys().isdisjoint(_GPU_LIST_KEYS):
         return None if found.keys().isdisjoint(_GPU_REPORT_KEYS) else found
     entries = _member(found, _GPU_LIST_KEYS, "evidence")
@@ -401,14 +401,14 @@ def _only_gpu(found: Found) -> Found | None:
 
 
 def _blob(file: bytes, found: Found | None, keys: Iterable[str], where: str) -> bytes:
-    """Return the bytes of a file, or of the member of an agent's JSON."""
+    """Return the bytes of a file, or of a member of an agent's JSON."""
     if found is None:
         return decode_blob(file, where)
     return json_bytes(_member(found, keys, where), where)
 
 
 def _member(found: Found, keys: Iterable[str], where: str) -> object:
-    """Return the one member that has one of the names."""
+    """Return the only member that has one of these names."""
     present = [found[key] for key in keys if found.get(key) is not None]
     if len(present) != 1:
         names = ", ".join(keys)

@@ -1,7 +1,7 @@
-"""Hints: which file to add where a refusal only says that something is missing.
+"""Hints which file to add when a refusal is caused by a missing one.
 
-Pure. Adds words to a refusal; code, step and verdict are unchanged. Knows the options
-of ``curtilage attest verify-evidence``, and judges nothing.
+Pure. Extends a refusal's detail; code, step and verdict are unchanged. Knows the
+options of ``curtilage attest verify-evidence``, and verifies nothing.
 """
 
 from typing import Final
@@ -16,12 +16,12 @@ from curtilage.attest.evidence import (
     TpmEvidence,
 )
 
-_NO_LEAF: Final = "bring the chip's certificate (VCEK or VLEK) with --vek or --certs"
-_NO_CHAIN: Final = "bring the chip's ASK or ASVK, and ARK, with --chain or --certs"
-_NO_COLLATERAL: Final = "bring Intel's collateral with --collateral"
-_NO_CERTIFICATES: Final = "bring the GPU's five certificates with --certs"
+_NO_LEAF: Final = "add the chip's certificate (VCEK or VLEK) with --vek or --certs"
+_NO_CHAIN: Final = "add the chip's ASK or ASVK, and ARK, with --chain or --certs"
+_NO_COLLATERAL: Final = "add Intel's collateral with --collateral"
+_NO_CERTIFICATES: Final = "add the GPU's five certificates with --certs"
 _NO_QUOTE: Final = (
-    "bring the TPM's quote with --quote-message, --quote-signature and --pcrs"
+    "add the TPM's quote with --quote-message, --quote-signature and --pcrs"
 )
 _CHAIN_CODES: Final = frozenset({RefusalCode.CHAIN_INVALID, RefusalCode.UNTRUSTED_ROOT})
 
@@ -29,11 +29,11 @@ _CHAIN_CODES: Final = frozenset({RefusalCode.CHAIN_INVALID, RefusalCode.UNTRUSTE
 def with_hint(
     refusal: RefusedError, evidence: CpuEvidence | GpuEvidence
 ) -> RefusedError:
-    """Return a refusal that also says which file would have been needed.
+    """Return the refusal with a hint which file is missing.
 
     Args:
-        refusal: of this very evidence.
-        evidence: as it was assembled.
+        refusal: the refusal of this evidence.
+        evidence: the assembled evidence.
     """
     hint = _hint(refusal, evidence)
     if hint is None:
@@ -49,7 +49,7 @@ def with_hint(
 def _hint(refusal: RefusedError, evidence: CpuEvidence | GpuEvidence) -> str | None:
     code = refusal.code
     if isinstance(evidence, AzureEvidence | TpmEvidence) and not evidence.quote.message:
-        # What comes before the quote may be refused for a reason of its own.
+        # A step before the quote may have failed for another reason.
         unread = code is RefusalCode.MALFORMED and refusal.detail.startswith("quote")
         return _NO_QUOTE if unread else None
     if isinstance(evidence, AzureEvidence):

@@ -25,7 +25,7 @@ FILES: Final = {
     "ak": "TPM: the attestation key, likewise",
 }
 _SEVERAL: Final = MappingProxyType({"nargs": "+", "action": "extend"})
-# ``curtilage.attest.evidence`` says the same, and a test compares.
+# Copied from ``curtilage.attest.evidence``; a test compares.
 TEES: Final = (
     "sev-snp",
     "tdx",
@@ -48,7 +48,7 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
         commands,
         "attest",
         summary="verify an enclave's evidence",
-        text="Work with attestation evidence: see who vouches for an enclave, verify\n"
+        text="Work with attestation evidence: show who vouches for an enclave, verify\n"
         "a bundle, or one piece of evidence. Vendors are never contacted.",
         example="curtilage attest verify --bundle bundle.json --policy clinic.yaml",
     )
@@ -59,7 +59,7 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
         "verify",
         summary="print each numbered check of a bundle",
         text="Verify a bundle against a policy, offline, and print each check with "
-        "pass or fail.\nExit 1 when it is refused.",
+        "pass or fail.\nExit 1 if it is refused.",
         example="curtilage attest verify --bundle bundle.json --policy clinic.yaml "
         "--at 2026-11-21T12:00:00Z",
     )
@@ -75,8 +75,8 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
         "show",
         summary="print who vouches for an enclave, and until when",
         text="Fetch the enclave's evidence through the relay, or read it from a file,\n"
-        "verify it and print who vouches for what as a tree, with the end of each.\n"
-        "No question is sent. Exit 1 when it is refused; then each check is printed.",
+        "verify it and print who vouches for what as a tree, with expiry times.\n"
+        "No question is sent. Exit 1 if it is refused; then each check is printed.",
         example="curtilage attest show --policy clinic.yaml "
         "--relay https://relay.example/ward\n"
         "curtilage attest show --policy clinic.yaml --bundle bundle.json --json",
@@ -98,9 +98,9 @@ def _add_verify_evidence(actions: "Commands[argparse.ArgumentParser]") -> None:
         "verify-evidence",
         summary="verify one piece of evidence by itself",
         text="Verify one report, quote or document against a policy, offline.\n"
-        "Releases, log and key are not asked: what runs must be one of the policy's\n"
-        "own `measurements`. A file is raw bytes (DER among them), PEM, base64,\n"
-        "hexadecimal or JSON. Exit 1 when it is refused.",
+        "Releases, log and key are not checked: the measurement must be one of the\n"
+        "policy's own `measurements`. A file is raw bytes (DER too), PEM, base64,\n"
+        "hexadecimal or JSON. Exit 1 if it is refused.",
         example="curtilage attest verify-evidence --tee sev-snp --evidence report.bin\n"
         "  --vek vcek.der --chain cert_chain.pem --crl crl.der\n"
         "  --policy clinic.yaml --at 2026-11-21T12:00:00Z --json",
@@ -117,7 +117,7 @@ def _add_verify_evidence(actions: "Commands[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--report-data",
         metavar="HEX",
-        help="what the evidence must have signed: report data, extra data or nonce",
+        help="what the evidence must sign: report data, extra data or nonce",
     )
     parser.add_argument("--policy", required=True, metavar="FILE")
     parser.add_argument(

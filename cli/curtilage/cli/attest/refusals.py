@@ -1,6 +1,6 @@
-"""Every refusal in words: what it means, and what whoever reads it can do.
+"""Explanations of all refusal codes: what each means, and what to do.
 
-``docs/attestation.md`` has the same sentences, and a test says so.
+``docs/attestation.md`` has the same sentences; a test compares them.
 """
 
 from collections.abc import Mapping
@@ -9,38 +9,40 @@ from typing import Final
 from curtilage.attest.errors import RefusalCode as Code
 
 _ASK: Final = "Ask the enclave's operator"
-_NEVER: Final = "Do not use this enclave, and tell its operator"
-_LATER: Final = "Wait for the enclave's next evidence; if it lasts, ask its operator"
+_NEVER: Final = "Do not use this enclave, and inform its operator"
+_LATER: Final = (
+    "Wait for the enclave's next evidence; if the error persists, ask its operator"
+)
 _TIME: Final = f"Check this machine's clock. {_LATER}"
 _PIN: Final = "Compare the policy's `trust_anchors` with the vendor's own publication"
 
 MEANINGS: Final[Mapping[Code, tuple[str, str]]] = {
     Code.MALFORMED: (
-        "The bytes are not what they should be: cut, edited or of another kind.",
+        "The bytes are invalid: truncated, edited or of another kind.",
         "Fetch them again, and compare them with the source.",
     ),
     Code.TOO_LARGE: (
-        "It is larger than anything genuine.",
+        "It is larger than any genuine evidence.",
         "Check that it is the right file.",
     ),
     Code.UNSUPPORTED_VERSION: (
-        "The format's version is one that is not, or no longer, accepted.",
+        "This version of the format is not, or no longer, accepted.",
         "Update this program, or the enclave.",
     ),
     Code.UNSUPPORTED_ALGORITHM: (
-        "It is signed or sealed with an algorithm that is not accepted here.",
+        "It is signed or sealed with an algorithm that is not accepted.",
         f"{_ASK} for evidence of the kind that the policy names.",
     ),
     Code.UNSUPPORTED_PRODUCT: (
-        "It comes from a processor, or a kind of enclave, that is not known here.",
+        "It comes from an unknown processor or kind of enclave.",
         "Update this program, or name another kind of hardware in the policy.",
     ),
     Code.UNSIGNED: (
-        "Nobody signed it, so anybody can have written it.",
-        "Ask for the report itself instead of somebody's verdict on it.",
+        "It is not signed, so anyone could have written it.",
+        "Ask for the report itself instead of another party's verdict on it.",
     ),
     Code.VERIFIER_UNAVAILABLE: (
-        "What verifies this kind of evidence is not installed, or failed.",
+        "The verifier for this kind of evidence is not installed, or failed.",
         "Install its extra: `curtilage[tdx]`, `curtilage[nitro]`.",
     ),
     Code.UNTRUSTED_ROOT: (
@@ -48,11 +50,11 @@ MEANINGS: Final[Mapping[Code, tuple[str, str]]] = {
         f"{_PIN}.",
     ),
     Code.CHAIN_INVALID: (
-        "One certificate does not vouch for the next, or is not for this purpose.",
-        "Check that the certificates belong to this chip; else do not use it.",
+        "A certificate does not vouch for the next one, or is not for this purpose.",
+        "Check that the certificates belong to this chip; otherwise do not use it.",
     ),
     Code.EXPIRED_ENDORSEMENT: (
-        "A certificate's time is over.",
+        "A certificate has expired.",
         f"{_TIME}.",
     ),
     Code.NOT_YET_VALID: (
@@ -60,19 +62,22 @@ MEANINGS: Final[Mapping[Code, tuple[str, str]]] = {
         "Set this machine's clock, or give the right time with `--at`.",
     ),
     Code.REVOKED: (
-        "The vendor has withdrawn a certificate of the chain.",
+        "The vendor has revoked a certificate of the chain.",
         f"{_NEVER}.",
     ),
     Code.CRL_MISSING: (
-        "There is no revocation list, so a withdrawn key would not show.",
-        "Bring the vendor's list (`--crl`), or have the enclave staple it.",
+        "There is no revocation list, so a revoked key would not be detected.",
+        "Add the vendor's list (`--crl`), or have the enclave staple it.",
     ),
     Code.CRL_INVALID: (
         "The revocation list is not the vendor's, or not of this product.",
         "Fetch the list of this product from its vendor.",
     ),
     Code.CRL_EXPIRED: (
-        "The revocation list is out of date, so a newly withdrawn key would not show.",
+        (
+            "The revocation list is out of date, so a newly revoked key would not be "
+            "detected."
+        ),
         f"{_TIME}.",
     ),
     Code.COLLATERAL_EXPIRED: (
@@ -92,10 +97,10 @@ MEANINGS: Final[Mapping[Code, tuple[str, str]]] = {
             "The certificates or collateral are of another chip, platform or firmware, "
             "or the policy does not allow their kind (a VLEK, a chip without a name)."
         ),
-        "Bring those of this very machine, or see what the policy allows.",
+        "Use those of this machine, or check what the policy allows.",
     ),
     Code.DEBUG_ENABLED: (
-        "Whoever runs the machine can read its memory: it runs in debug mode.",
+        "It runs in debug mode, so the machine's operator can read its memory.",
         "Do not use it; no policy can allow this.",
     ),
     Code.MIGRATION_AGENT_ALLOWED: (
@@ -114,27 +119,30 @@ MEANINGS: Final[Mapping[Code, tuple[str, str]]] = {
         f"{_ASK} to update the machine's firmware.",
     ),
     Code.TCB_STATUS: (
-        "Intel says of this platform what the policy does not accept.",
-        f"{_ASK} to mend it, or name the status in `tdx.statuses` if you accept it.",
+        "The policy does not accept Intel's status of this platform.",
+        f"{_ASK} to fix it, or name the status in `tdx.statuses` if you accept it.",
     ),
     Code.MEASUREMENT_NOT_ALLOWED: (
-        "What runs there is none of the published or pinned builds.",
-        "Compare what the evidence shows with the release; do not pin it unseen.",
+        "The running software is not a published or pinned build.",
+        "Compare the measurement with the release; do not pin it unchecked.",
     ),
     Code.PLATFORM_DENIED: (
-        "The policy keeps this very machine out, or the evidence names none.",
+        "The policy excludes this machine, or the evidence does not identify it.",
         "See `platforms` in the policy.",
     ),
     Code.RELEASE_NOT_LOGGED: (
-        "What runs there is of no release that the policy names, or it has expired.",
-        "Look the release up in its log (`curtilage release`), and name it.",
+        (
+            "The running software is not from a release that the policy names, or the "
+            "release has expired."
+        ),
+        "Look it up in its log (`curtilage release`), and add it to the policy.",
     ),
     Code.RELEASE_DENIED: (
-        "The policy names this version among those that it refuses.",
+        "The policy refuses this version.",
         f"{_ASK} for a newer release.",
     ),
     Code.PROOF_INVALID: (
-        "The log's proof does not hold, or the log shows two histories.",
+        "The log's proof is invalid, or the log shows two histories.",
         f"{_NEVER}; keep the bundle as evidence.",
     ),
     Code.QUORUM_NOT_MET: (
@@ -147,18 +155,18 @@ MEANINGS: Final[Mapping[Code, tuple[str, str]]] = {
     ),
     Code.BINDING_MISMATCH: (
         "Genuine evidence, but made for another key, time, release or question.",
-        f"{_NEVER}; somebody may have exchanged the key on the way.",
+        f"{_NEVER}; someone may have replaced the key in transit.",
     ),
     Code.TRANSPORT_NOT_ACCEPTED: (
         "The release shapes its answers in a way that the policy does not accept.",
         "See `transport.accept` in the policy.",
     ),
     Code.DEVICE_MISSING: (
-        "The policy requires a GPU of which there is no evidence.",
+        "The policy requires a GPU, but there is no evidence of one.",
         f"{_ASK} for a machine with attested GPUs.",
     ),
     Code.DEVICE_MISMATCH: (
-        "A GPU's evidence contradicts itself, stands there twice, or is not wanted.",
+        "A GPU's evidence is inconsistent, listed twice, or not expected.",
         f"{_NEVER}.",
     ),
     Code.STALE: (
@@ -166,19 +174,19 @@ MEANINGS: Final[Mapping[Code, tuple[str, str]]] = {
         f"{_TIME}.",
     ),
     Code.EMULATED_REFUSED: (
-        "No hardware stands behind this, and the policy is for production.",
-        "Use a development policy for tests; never for data that matter.",
+        "The evidence is emulated, without hardware, and the policy is for production.",
+        "Use a development policy for tests only; never for sensitive data.",
     ),
     Code.KEY_INCONSISTENT: (
-        "Others are shown another key, or this machine was shown one before.",
-        "Do not use it: the key may mark you. Ask others what they see.",
+        "Others see a different key, or this machine saw a different one before.",
+        "Do not use it: the key may identify you. Ask others which key they see.",
     ),
     Code.RECEIPT_INVALID: (
         "The answer came without the receipt that the enclave's evidence promises.",
-        "Take the answer for cut off, and ask again.",
+        "Treat the answer as truncated, and ask again.",
     ),
     Code.POLICY_INVALID: (
-        "The policy permits nothing, or what proves nothing.",
+        "The policy permits no evidence, or evidence that proves nothing.",
         "Run `curtilage policy check`.",
     ),
 }

@@ -1,4 +1,4 @@
-"""``curtilage attest show``: who vouches for what, in words, as a tree."""
+"""``curtilage attest show``: who vouches for what, as a tree."""
 
 import argparse
 import asyncio
@@ -11,7 +11,7 @@ from curtilage.cli.attest.encodings import MAX_FILE_BYTES
 from curtilage.cli.attest.tree import verdict_text
 from curtilage.cli.attest.verdict_json import key_object, named
 from curtilage.cli.attest.words import (
-    tell_refusal,
+    print_refusal,
 )
 from curtilage.cli.options import time_of
 from curtilage.cli.start import config_from
@@ -32,22 +32,22 @@ from curtilage.policy.expectations import expectations_from
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show, of a pool each node; exit 1 where any evidence is refused."""
+    """Show the evidence of each node; exit 1 if any is refused."""
     config = config_from(arguments)
     now = time_of(arguments.at)
     if arguments.at is not None and arguments.bundle is None:
-        raise UsageError("--at needs --bundle: the live enclave is verified now")
+        raise UsageError("--at needs --bundle: a live enclave is verified as of now")
     mirrored: bytes | None = None
     if arguments.bundle is not None:
         bundle = read_start(Path(arguments.bundle), MAX_FILE_BYTES)
     else:
         bundle, mirrored = asyncio.run(_fetched(config))
     bundles = bundles_of(bundle)
-    believed = [
+    trusted = [
         _shown(config, (node, each), mirrored, now, as_json=arguments.json)
         for node, each in bundles.items()
     ]
-    return DONE if all(believed) else REFUSED
+    return DONE if all(trusted) else REFUSED
 
 
 def _shown(
@@ -58,7 +58,7 @@ def _shown(
     *,
     as_json: bool,
 ) -> bool:
-    """Show one bundle, with the id of its node; return whether it is believed."""
+    """Show one bundle with its node's id; return whether it is trusted."""
     node, bundle = served
     book = KeyStore(expectations=expectations_from(config.policy))
     if node and not as_json:
@@ -69,7 +69,7 @@ def _shown(
             mirrored = lists.get(node, b"")
         key = book.accept(bundle, now, mirrored=mirrored)
     except RefusedError as refusal:
-        tell_refusal("bundle", refusal, at=now, as_json=as_json, node=node)
+        print_refusal("bundle", refusal, at=now, as_json=as_json, node=node)
         return False
     if as_json:
         out_json(key_object(key, at=now) | named(node))
@@ -79,7 +79,7 @@ def _shown(
 
 
 async def _fetched(config: ClientConfig) -> tuple[bytes, bytes | None]:
-    """Fetch the bundle as a client does, and the mirror's list where one is named."""
+    """Fetch the bundle like a client, and the mirror's key list if one is named."""
     ways = ways_out(config)
     if ways.transport is None:
         raise ConfigError(f"{EXPLAINED[ways.absent]}; or name a file with --bundle")

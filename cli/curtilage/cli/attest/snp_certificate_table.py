@@ -1,4 +1,4 @@
-"""The certificate table that a host hands to its SEV-SNP guests.
+"""The certificate table that a host passes to its SEV-SNP guests.
 
 Pure. The content of ``auxblob`` in configfs-tsm and of the extended guest request:
 rows of GUID, offset and length, little-endian, ended by a row of zeros (Guest-host
@@ -30,11 +30,11 @@ _KNOWN: Final = _CERTIFICATES | {_CRL}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTable:
-    """What a table holds.
+    """Contents of a table.
 
     Attributes:
         certificates: DER, in the table's order.
-        crl: the revocation list, DER; empty where there is none.
+        crl: the revocation list, DER; empty if there is none.
     """
 
     certificates: tuple[bytes, ...] = field(default=(), repr=False)
@@ -42,11 +42,11 @@ class HostTable:
 
 
 def read_table(data: bytes) -> HostTable | None:
-    """Return the content of a table, or None where no row has a known GUID.
+    """Return the content of a table, or None if no row has a known GUID.
 
     Raises:
-        RefusedError: ``malformed``: a row points outside, the last row is not there,
-            or there are several revocation lists.
+        RefusedError: ``malformed``: a row points outside the table, the last row is
+            missing, or there are several revocation lists.
     """
     whole = _ROW.iter_unpack(data[: len(data) // _ROW.size * _ROW.size])
     rows = list(takewhile(lambda row: any(row[0]), islice(whole, _MAX_ROWS)))
@@ -56,12 +56,12 @@ def read_table(data: bytes) -> HostTable | None:
     crls: list[bytes] = []
     for name, offset, length in rows:
         if offset + length > len(data):
-            raise malformed("certificate table: a row points outside")
+            raise malformed("certificate table: a row points outside the table")
         guid = _guid(name)
         if guid in _KNOWN:
             kept = crls if guid == _CRL else certificates
             kept.append(data[offset : offset + length])
-    # A table without the row of zeros was cut off and may have held more.
+    # A table without the row of zeros is truncated.
     if len(rows) == _MAX_ROWS or len(data) < (len(rows) + 1) * _ROW.size:
         raise malformed("certificate table: no end, or too many rows")
     if len(crls) > 1:
@@ -70,6 +70,6 @@ def read_table(data: bytes) -> HostTable | None:
 
 
 def _guid(data: bytes) -> uuid.UUID:
-    # Hosts differ in the byte order of GUIDs; no two known ones can be confused.
+    # Hosts differ in the byte order of GUIDs; the known ones stay distinct in both.
     plain = uuid.UUID(bytes=data)
     return plain if plain in _KNOWN else uuid.UUID(bytes_le=data)

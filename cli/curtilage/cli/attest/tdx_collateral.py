@@ -1,11 +1,11 @@
 """Intel's collateral as JSON: what dcap-qvl calls ``QuoteCollateralV3``.
 
-Pure. Lists and signatures may have any form of bytes in JSON. Two kinds of member may
-have the form in which Intel's service delivers them: issuer chains percent-encoded
-(they are values of HTTP fields), and a statement as the whole answer, its signature
-included. They are brought into the one form; a file without them stays as it is, byte
-for byte. The text of a statement is never changed, since its letters are what Intel
-signed: a statement that is a JSON object is refused.
+Pure. Lists and signatures may have any encoding of bytes in JSON. Two kinds of member
+may come as Intel's service delivers them: issuer chains percent-encoded (they are
+values of HTTP fields), and a statement as the whole response with its signature. They
+are normalised; a file without them is returned unchanged. The text of a statement is
+never changed, since Intel signed its exact bytes: a statement that is a JSON object is
+refused.
 """
 
 import json
@@ -31,7 +31,7 @@ _CHAINS: Final = (
 )
 _ENCODED_CHAIN: Final = "-----BEGIN%20CERTIFICATE-----"
 _HEX: Final = re.compile(r"(?:[0-9A-Fa-f]{2})*")
-# A statement and its signature, as the service answers (PCS API, "Get TDX TCB
+# A statement and its signature in the service's response (PCS API, "Get TDX TCB
 # Info" and "Get TDX QE identity").
 _ANSWERS: Final = {
     name: re.compile(
@@ -41,13 +41,13 @@ _ANSWERS: Final = {
     for name, member in (("tcb_info", "tcbInfo"), ("qe_identity", "enclaveIdentity"))
 }
 _FORM: Final = (
-    "collateral: accepted is the JSON object QuoteCollateralV3 of dcap-qvl, with "
-    "tcb_info and qe_identity as the text that Intel signed"
+    "collateral: must be the JSON object QuoteCollateralV3 of dcap-qvl, with "
+    "tcb_info and qe_identity as the exact text that Intel signed"
 )
 
 
 def read_collateral(file: bytes) -> bytes:
-    """Return the collateral in the form that the verifier reads.
+    """Return the collateral in the verifier's form.
 
     Raises:
         RefusedError: ``malformed`` or ``too_large``.
@@ -73,14 +73,14 @@ def read_collateral(file: bytes) -> bytes:
 
 
 def _statement(name: str, fields: Mapping[str, object]) -> Mapping[str, object]:
-    """Return statement and signature where the text is the service's whole answer."""
+    """Return statement and signature if the text is the service's whole response."""
     value, signature = fields.get(name), f"{name}_signature"
     if isinstance(value, dict):
         raise malformed(_FORM)
     answer = _ANSWERS[name].fullmatch(value) if isinstance(value, str) else None
     if answer is None:
         return {}
-    # Two signatures that differ: it is not clear which one belongs to the text.
+    # With two different signatures it is ambiguous which one belongs to the text.
     if fields.get(signature) not in {None, answer[2]}:
         raise malformed(f"{signature}: differs from the one inside {name}")
     return {name: answer[1], signature: answer[2]}

@@ -1,7 +1,7 @@
-"""The register values of a TPM quote, in the forms that tools deliver.
+"""Parses the register values of a TPM quote in the formats of common tools.
 
-Pure. A value is never shortened or padded: the verifier refuses a wrong length, since
-bytes that move between neighbours keep the digest.
+Pure. A value is never truncated or padded: the verifier refuses a wrong length, since
+bytes moved between neighbouring registers would keep the digest.
 """
 
 import struct
@@ -19,14 +19,14 @@ from curtilage.cli.attest.encodings import (
 )
 
 MAX_VALUES_BYTES: Final = 64 * 1024
-"""Of the file; four banks as JSON numbers have less than half of it."""
+"""Limit of the file; four banks as JSON numbers need less than half of it."""
 _PCR_BYTES: Final = 32
 _MAX_PCRS: Final = 24
-# Both structured forms begin with a count of one selection and its algorithm, SHA-256.
+# Both structured forms begin with a count of 1 and the algorithm SHA-256.
 _SERIALIZED: Final = struct.pack("<IH", 1, 0x000B)
 _MARSHALED: Final = struct.pack(">IH", 1, 0x000B)
-# tpm2-tools write TPML_PCR_SELECTION as it lies in memory: always sixteen entries of
-# algorithm, size of the mask, mask and a gap.
+# tpm2-tools dump TPML_PCR_SELECTION from memory: always sixteen entries of algorithm,
+# size of the mask, mask and padding.
 _MASK_BYTES: Final = 4
 _REST_OF_SELECTIONS: Final = 1 + 15 * 8
 _DIGESTS: Final = 8
@@ -38,13 +38,12 @@ Values = tuple[tuple[int, bytes], ...]
 def read_values(file: bytes, *, selected: Callable[[], tuple[int, ...]]) -> Values:
     """Return each register's index and value, in the file's order.
 
-    The file is tpm2-tools' binary one, the marshaled lists, JSON as in ``values_of``,
-    or values one after another: those of registers 0 onward where there are 24, else
-    those of the quote.
+    The file is tpm2-tools' binary dump, the marshaled lists, JSON as in ``values_of``,
+    or concatenated values: registers 0 onward if there are 24, else those of the quote.
 
     Args:
         file: the file; empty: no values.
-        selected: the registers that the quote is about.
+        selected: the registers that the quote covers.
 
     Raises:
         RefusedError: ``malformed`` or ``too_large``.
@@ -70,9 +69,9 @@ def read_values(file: bytes, *, selected: Callable[[], tuple[int, ...]]) -> Valu
 
 
 def values_of(found: object) -> Values:
-    """Return index and value of registers from a JSON value.
+    """Return indices and values of registers from a JSON value.
 
-    It is an object by index, also beneath ``pcrs`` and its bank ``sha256``, or an
+    It is an object by index, possibly under ``pcrs`` and its bank ``sha256``, or an
     array from register 0 onward.
 
     Raises:
@@ -93,12 +92,12 @@ def values_of(found: object) -> Values:
 def _index(name: str) -> int:
     digits = name.lower().removeprefix("pcr")
     if not digits.isascii() or not digits.isdigit() or len(digits) > 2:  # noqa: PLR2004
-        raise malformed("PCR values: not the number of a register")
+        raise malformed("PCR values: invalid register number")
     return int(digits)
 
 
 def _serialized(reader: Reader) -> Values:
-    """Read the rest of a selection and the TPML_DIGEST lists after it."""
+    """Parse the rest of a selection and the TPML_DIGEST lists after it."""
     size, mask = reader.number(1), reader.take(_MASK_BYTES)
     if size > _MASK_BYTES:
         raise malformed("PCR values: the mask is too long")
@@ -115,7 +114,7 @@ def _serialized(reader: Reader) -> Values:
 
 
 def _marshaled(reader: Reader) -> Values:
-    """Read the same as TPM 2.0 Library, Part 2, sections 10.6.2 and 10.9.3, has it."""
+    """Parse the same as marshaled by TPM 2.0 Library, Part 2, 10.6.2 and 10.9.3."""
     mask = reader.take(reader.number(1))
     values: list[bytes] = []
     while reader.left:

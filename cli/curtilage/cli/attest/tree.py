@@ -1,7 +1,7 @@
-"""Who vouches for what, drawn as a tree for people who must sign for it.
+"""Renders a verdict as a tree of who vouches for what.
 
-Pure. The words come from those who verified; here they are laid out. Each line
-fits 80 columns, whatever a certificate is called.
+Pure. The verifier supplies the texts; this module formats them. Each line fits 80
+columns, even with long certificate names.
 """
 
 import textwrap
@@ -18,21 +18,21 @@ _DATE_WIDTH: Final = 16  # 2026-11-21 12:00
 _TEES: Final = {
     "sev-snp": "an AMD SEV-SNP virtual machine, whose memory the processor encrypts",
     "tdx": "an Intel TDX trust domain, whose memory the processor encrypts",
-    "nitro": "an AWS Nitro enclave, which AWS's hypervisor keeps apart",
+    "nitro": "an AWS Nitro enclave, which AWS's hypervisor isolates",
     "azure-snp": "an Azure confidential virtual machine on AMD SEV-SNP",
     "azure-tdx": "an Azure confidential virtual machine on Intel TDX",
     "tpm": "a machine with a TPM, which isolates NOTHING",
 }
 _SHOWS: Final = {
-    Claim.HARDWARE: "hardware keeps its memory from whoever runs the machine",
+    Claim.HARDWARE: "hardware protects its memory from the machine's operator",
     Claim.GPU: "the GPUs are attested, and bound to this machine",
     Claim.WEIGHTS: "the release names the model's files by digest",
-    Claim.NO_WRITE: "an attested sandbox lets it write nothing to a disk",
+    Claim.NO_WRITE: "an attested sandbox prevents it from writing to a disk",
 }
 _LIMITS: Final = (
-    "What no evidence shows: that nobody opened the machine and probed its memory, "
-    "that the published release is a good one, or that a GPU's certificate is still "
-    "in order today."
+    "What no evidence shows: that the machine was not opened and its memory probed, "
+    "that the published release is trustworthy, or that a GPU's certificate is still "
+    "valid today."
 )
 
 
@@ -43,8 +43,8 @@ class _Node:
 
 
 def verdict_text(key: VerifiedKey) -> str:
-    """Lay out a verdict: what was believed, why, and until when."""
-    # The verdict's links hold those of devices, which are drawn apart, below.
+    """Format a verdict: what is trusted, why, and until when."""
+    # The verdict's links include those of devices, which are drawn separately below.
     theirs = {id(link) for device in key.devices for link in device.links}
     ends = sorted(key.expiries, key=lambda entry: entry[1])
     parts = [
@@ -59,7 +59,7 @@ def verdict_text(key: VerifiedKey) -> str:
         ),
         "\n".join(
             [
-                "What ends when; the first ends it all (UTC)",
+                "Expiry times; the first one ends the trust (UTC)",
                 *(
                     f"  {name.ljust(WIDTH - _DATE_WIDTH - 3)} {_time(time)}"
                     for name, time in ends
@@ -72,9 +72,9 @@ def verdict_text(key: VerifiedKey) -> str:
 
 
 def tree_text(links: Sequence[Link]) -> str:
-    """Draw links as a tree: who vouches stands above who is vouched for.
+    """Draw links as a tree, each issuer above its subjects.
 
-    Names may repeat, as GPUs' do: the last one of a name is meant.
+    Names may repeat, as with GPUs: a name refers to the latest link with it.
     """
     roots: list[_Node] = []
     known: dict[str, _Node] = {}
@@ -107,37 +107,36 @@ def _drawn(node: _Node, first: str, rest: str) -> Iterator[str]:
 def _opening(key: VerifiedKey) -> str:
     release = f"{key.release_name} {key.release_version}"
     where = _TEES.get(key.tee, f"a machine that is {key.tee}")
-    lines = [_wrapped(f"BELIEVED until {_time(key.expires_at)} UTC: {release}.")]
+    lines = [_wrapped(f"TRUSTED until {_time(key.expires_at)} UTC: {release}.")]
     if key.emulated:
         lines.append(_wrapped(_EMULATED))
     else:
         lines.append(_wrapped(f"It runs in {where}."))
     if key.claims.platform:
         platform, half = key.claims.platform, WIDTH // 2
-        told = platform if len(platform) <= half else f"{platform[:half]}…"
-        lines.append(_wrapped(f"Machine: {told}"))
+        shown = platform if len(platform) <= half else f"{platform[:half]}…"
+        lines.append(_wrapped(f"Machine: {shown}"))
     lines.append(_wrapped(f"Policy:  {key.expectations_digest}"))
     lines.append(_wrapped(f"Verdict: {key.verdict_id} (as in the audit trail)"))
     return "\n".join(lines)
 
 
 _EMULATED: Final = (
-    "EMULATED: no hardware stands behind this. It is for development, and shows how "
-    "it would look; nothing keeps whoever runs the machine from reading along. The "
-    "names below are the emulator's, whatever vendor they sound like."
+    "EMULATED: this evidence comes without hardware. It is for development, and only "
+    "shows the format; the machine's operator can read everything. The names below "
+    "are the emulator's, not a vendor's."
 )
 
 
 def _shown(key: VerifiedKey) -> str:
     shown = [words for claim, words in _SHOWS.items() if claim in key.shows]
     lacking = [claim.value for claim in _SHOWS if claim not in key.shows]
-    text = f"What the evidence shows: {'; '.join(shown) or 'none of what classes ask'}."
+    claims = "; ".join(shown) or "no claim that a class requires"
+    text = f"What the evidence shows: {claims}."
     if lacking:
         text += f" Not shown: {', '.join(lacking)}."
-    receipts = (
-        "signs a receipt for" if key.receipt_public_key else "gives no receipts of"
-    )
-    return f"{text} It {receipts} its answers."
+    receipts = "signs receipts" if key.receipt_public_key else "signs no receipts"
+    return f"{text} It {receipts} for its answers."
 
 
 def _wrapped(text: str) -> str:

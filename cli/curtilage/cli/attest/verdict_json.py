@@ -1,7 +1,7 @@
 """Verdicts as JSON objects with a stable schema; see docs/attestation.md.
 
-Pure. Programs of auditors read these: a key is added at will, none is renamed,
-dropped or given another meaning without a new ``version``.
+Pure. Auditors' programs read these: keys may be added, but none is renamed, removed or
+redefined without a new ``version``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ SCHEMA_VERSION: Final = 1
 
 
 def evidence_object(verdict: EvidenceVerdict, *, at: datetime) -> dict[str, object]:
-    """Lay out the verdict on one accepted piece of evidence."""
+    """Return the verdict on one accepted piece of evidence."""
     claims = verdict.claims
     return {
         **_head("evidence", at),
@@ -35,7 +35,7 @@ def evidence_object(verdict: EvidenceVerdict, *, at: datetime) -> dict[str, obje
 
 
 def key_object(key: VerifiedKey, *, at: datetime) -> dict[str, object]:
-    """Lay out the verdict on an accepted bundle."""
+    """Return the verdict on an accepted bundle."""
     return {
         **_head("bundle", at),
         "accepted": True,
@@ -85,19 +85,19 @@ def _device(device: DeviceClaims) -> dict[str, object]:
 
 
 def named(node: str) -> dict[str, object]:
-    """Say which of a pool's nodes an object is about; nothing, where there is none."""
+    """Return the node member for an object; empty without a pool."""
     return {"node": node} if node else {}
 
 
 def refusal_object(
     kind: str, refusal: RefusedError, *, at: datetime
 ) -> dict[str, object]:
-    """Lay out why something was refused.
+    """Return a refusal.
 
     Args:
-        kind: ``evidence`` or ``bundle``: what was to be verified.
-        refusal: the one step that did not hold.
-        at: as of when.
+        kind: ``evidence`` or ``bundle``.
+        refusal: the refusal with its failed step.
+        at: time of verification.
     """
     return {
         **_head(kind, at),
@@ -133,7 +133,7 @@ def _claims(verdict: EvidenceVerdict) -> dict[str, object]:
 
 
 def details_of(claims: CpuClaims | DeviceClaims) -> dict[str, object]:
-    """Return what else the evidence says, with arrays for tuples."""
+    """Return further details of the evidence, with arrays for tuples."""
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in claims.details.items()
@@ -141,7 +141,7 @@ def details_of(claims: CpuClaims | DeviceClaims) -> dict[str, object]:
 
 
 def steps_object(steps: Iterable[Step]) -> list[Mapping[str, object]]:
-    """Lay out the checks that ran, in order."""
+    """Return the checks that ran, in order."""
     return [
         {
             "number": step.number,
@@ -154,7 +154,7 @@ def steps_object(steps: Iterable[Step]) -> list[Mapping[str, object]]:
 
 
 def links_object(links: Iterable[Link]) -> list[Mapping[str, object]]:
-    """Lay out who vouches for what, root first."""
+    """Return who vouches for what, root first."""
     return [
         {
             "subject": link.subject,

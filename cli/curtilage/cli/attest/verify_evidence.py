@@ -1,4 +1,4 @@
-"""``curtilage attest verify-evidence``: one piece of evidence by itself."""
+"""``curtilage attest verify-evidence``: verify one piece of evidence."""
 
 import argparse
 from collections.abc import Callable, Mapping
@@ -23,8 +23,8 @@ from curtilage.cli.attest.tree import tree_text
 from curtilage.cli.attest.verdict_json import evidence_object
 from curtilage.cli.attest.words import (
     claims_text,
+    print_refusal,
     steps_text,
-    tell_refusal,
 )
 from curtilage.cli.options import time_of
 from curtilage.cli.terminal import (
@@ -40,7 +40,7 @@ from curtilage.client.files import read_start
 from curtilage.policy.expectations import expectations_from
 
 _QUOTED: Final = frozenset({"hcl", "quote-message", "quote-signature", "pcrs"})
-# In addition to --evidence. A file that is not read would look as if it had been.
+# Options in addition to --evidence. An ignored file would look as if it were verified.
 _OF_KIND: Final[Mapping[str, frozenset[str]]] = {
     "sev-snp": frozenset({"vek", "chain", "crl", "certs"}),
     "tdx": frozenset({"collateral"}),
@@ -55,7 +55,7 @@ _DER: Final = b"\x30"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Verify; exit 1 where the evidence is refused."""
+    """Verify; exit 1 if the evidence is refused."""
     policy, _ = read_policy(arguments.policy)
     now = time_of(arguments.at)
     bound = _bound(arguments.report_data)
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         verdict = _verified(arguments.tee, files, expectations_from(policy), now, bound)
     except RefusedError as refusal:
-        tell_refusal("evidence", refusal, at=now, as_json=arguments.json)
+        print_refusal("evidence", refusal, at=now, as_json=arguments.json)
         return REFUSED
     if arguments.json:
         out_json(evidence_object(verdict, at=now))
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         out(f"\n{claims_text(verdict.claims)}\n\n{tree_text(verdict.claims.links)}\n")
         until = f"ACCEPTED until {time_text(verdict.claims.expires_at)}"
         if not verdict.bound_checked:
-            until += "; what it signs for us was not compared (no --report-data)"
+            until += "; the signed report data was not compared (no --report-data)"
         out(until)
     return DONE
 
@@ -98,12 +98,12 @@ def _verified(
 
 
 def _decoded(decode: Callable[[], _EvidenceT]) -> _EvidenceT:
-    """Decode files; every failure, foreseen or not, is a refusal."""
+    """Decode files; every failure, expected or not, is a refusal."""
     try:
         return decode()
     except RefusedError:
         raise
-    # An outermost edge, as in verify: what went wrong may hold the file's bytes.
+    # Outermost boundary, as in verify: an exception may contain the file's bytes.
     except Exception:  # noqa: BLE001 - see above
         raise RefusedError(RefusalCode.VERIFIER_UNAVAILABLE, UNFORESEEN) from None
 
@@ -116,10 +116,10 @@ def _files(arguments: argparse.Namespace) -> EvidenceFiles:
         given: str | list[str] | None = getattr(arguments, field)
         if given is not None and name not in {"evidence", *_OF_KIND[kind]}:
             takes = ", ".join(f"--{each}" for each in sorted(_OF_KIND[kind])) or "none"
-            raise UsageError(f"--{name} is nothing of {kind}'s, which takes {takes}")
+            raise UsageError(f"--{name} does not apply to {kind}, which takes {takes}")
         paths = [given] if isinstance(given, str) else given or []
         each = [read_start(Path(path), MAX_FILE_BYTES) for path in paths]
-        # DER objects carry their length; texts need a line of their own.
+        # DER objects contain their length; text files need a line break between them.
         between = b"" if all(file.startswith(_DER) for file in each) else b"\n"
         found[field] = between.join(each)
     return EvidenceFiles(**found)
@@ -133,5 +133,5 @@ def _bound(text: str | None) -> bytes | None:
     except ValueError:
         bound = b""
     if not bound:
-        raise UsageError("--report-data needs hexadecimal digits, two a byte")
+        raise UsageError("--report-data needs hexadecimal digits, two per byte")
     return bound

@@ -1,4 +1,4 @@
-"""What the commands on evidence have in common: how they tell a person."""
+"""Shared text output of the evidence commands."""
 
 import textwrap
 from collections.abc import Iterable
@@ -13,15 +13,15 @@ from curtilage.cli.attest.verdict_json import named, refusal_object
 from curtilage.cli.terminal import err, out, out_json
 
 CLOCK: Final = (
-    "Likely cause: the clock. All of this evidence holds at the time for which it was "
+    "Likely cause: the clock. The evidence is valid for the time at which it was "
     "made, and no other step failed. Set this machine's clock, or give the right time "
-    "with `--at`; if the clock is right, old evidence is served."
+    "with `--at`; if the clock is right, the evidence served is old."
 )
 _LONG: Final = 40
 
 
 def steps_text(steps: Iterable[Step]) -> str:
-    """Lay the checks out as lines, number, outcome, name and detail."""
+    """Return the checks as lines: number, outcome, name and detail."""
     listed = tuple(steps)
     width = max((len(step.name) for step in listed), default=0)
     return "\n".join(
@@ -32,31 +32,33 @@ def steps_text(steps: Iterable[Step]) -> str:
 
 
 def claims_text(claims: CpuClaims | DeviceClaims) -> str:
-    """Lay out what the evidence says, one line each."""
-    told: dict[str, Detail] = {}
+    """Return the evidence's claims, one per line."""
+    fields: dict[str, Detail] = {}
     if isinstance(claims, CpuClaims):
-        told |= {f"register {name}": value for name, value in claims.registers.items()}
-        told |= {
-            "signed for us": claims.bound.hex(),
+        fields |= {
+            f"register {name}": value for name, value in claims.registers.items()
+        }
+        fields |= {
+            "report data": claims.bound.hex(),
             "platform": claims.platform or "-",
         }
     else:
-        told |= {"nonce": claims.nonce.hex()}
-    told |= {name.replace("_", " "): value for name, value in claims.details.items()}
-    return "\n".join(f"     {name}: {_short(value)}" for name, value in told.items())
+        fields |= {"nonce": claims.nonce.hex()}
+    fields |= {name.replace("_", " "): value for name, value in claims.details.items()}
+    return "\n".join(f"     {name}: {_short(value)}" for name, value in fields.items())
 
 
-def tell_refusal(
+def print_refusal(
     kind: str, refusal: RefusedError, *, at: datetime, as_json: bool, node: str = ""
 ) -> None:
-    """Tell each check that ran, what was refused, and what that means.
+    """Print the checks that ran, the refusal, and its explanation.
 
     Args:
-        kind: ``evidence`` or ``bundle``: what was to be verified.
-        refusal: the one step that did not hold.
-        at: as of when.
-        as_json: one object for a program instead.
-        node: of a pool, whose it is.
+        kind: ``evidence`` or ``bundle``.
+        refusal: the refusal with its failed step.
+        at: time of verification.
+        as_json: print one JSON object instead.
+        node: the node of a pool.
     """
     if as_json:
         out_json(refusal_object(kind, refusal, at=at) | named(node))
@@ -69,7 +71,7 @@ def tell_refusal(
 
 
 def meaning_text(code: RefusalCode) -> str:
-    """Say what a refusal means, and what can be done."""
+    """Return the explanation of a refusal, and what to do."""
     meaning, what_now = MEANINGS[code]
     return textwrap.fill(f"{meaning} {what_now}", 80)
 

@@ -1,4 +1,5 @@
-"""``curtilage audit``: the trail verified, shown, proved and exported.
+"""``curtilage audit``: verify, query, prove and export the audit trail.
 
-Reads what ``curtilage.client.audit`` wrote; loses the network before it opens a record.
+Reads what ``curtilage.client.audit`` wrote; gives up the network before it opens a
+record.
 """

@@ -49,30 +49,30 @@ MAX_TEXT_BYTES = 64 * 1024
 MAX_PROOF_BYTES = 64 * 1024 * 1024
 
 BY_POSITION = """\
-by position alone: the clock went back, so their times do not say
-  whether they were written in this time"""
+only by position: the clock went back, so their times do not show
+  whether they were written in this period"""
 AHEAD = """\
-the log ends in the future: a clock is wrong, and until the log's clock has gone
-back, a span of time may pass over what was written in it"""
+the log ends in the future: a clock is wrong; until the log's clock is corrected,
+a period of time may miss records that were written in it"""
 NOT_SIGNED = """\
-in no checkpoint yet; whoever can write
-  to the log's folder can have made or changed them"""
+in no checkpoint yet; anyone who can
+  write to the log's folder could have made or changed them"""
 LEFT_UNSIGNED = """\
-  a client signs within a minute, and when it ends, and the last of them is older.
-  So it was killed, or they are not its own: find out before a client that is
-  started signs them"""
+  a client signs within a minute and when it exits, but the last of them is older.
+  So the client was killed, or it did not write them: find out before you start a
+  client, which would sign them"""
 NOT_COMPARED = """\
 not compared with a checkpoint kept elsewhere (--checkpoint FILE): without one, a
-log that was cut back to an earlier checkpoint, with a minute made up behind it,
-verifies too"""
+log that was cut back to an earlier checkpoint, with a minute of forged records
+after it, also verifies"""
 
 
 def run_init(arguments: argparse.Namespace) -> int:
-    """Make a log."""
+    """Create a log."""
     path = _directory(arguments)
     directory = AuditDirectory(path)
     if directory.made:
-        raise ConfigError(f"{path}: there is an audit log already")
+        raise ConfigError(f"{path}: there already is an audit log")
     organisation = None
     if arguments.organisation_key is not None:
         text = read_text(Path(arguments.organisation_key), MAX_TEXT_BYTES)
@@ -82,7 +82,7 @@ def run_init(arguments: argparse.Namespace) -> int:
     )
     AuditLog(path).prepare()
     out(encode_key(directory.public_key()))
-    err(f"made {path}; give the line above, its public key, to whoever audits it")
+    err(f"created {path}; give the line above, its public key, to the auditor")
     return DONE
 
 
@@ -105,12 +105,12 @@ def run_verify(arguments: argparse.Namespace) -> int:
         if not arguments.checkpoint:
             out(NOT_COMPARED)
         if arguments.proof is not None:
-            out(f"{arguments.proof}: the log counts the same")
+            out(f"{arguments.proof}: the log has the same counts")
     return DONE
 
 
 def run_prove(arguments: argparse.Namespace) -> int:
-    """Prove; exit 1 where there is something."""
+    """Prove; exit 1 if there are matching records."""
     claim = _claim(arguments)
     try:
         document, log = _reading(arguments).prove(
@@ -131,11 +131,11 @@ def run_prove(arguments: argparse.Namespace) -> int:
 
 
 def run_export(arguments: argparse.Namespace) -> int:
-    """Export; exit 1 where the log does not verify."""
+    """Export; exit 1 if the log does not verify."""
     table = arguments.format == "csv"
     try:
-        # Written while the log is verified, in one reading; the file is there only once
-        # all of the log was right.
+        # Written while the log is verified, in one pass; the file appears only after
+        # all of the log has verified.
         with new_file(Path(arguments.out)) as file:
             if table:
                 file.write(csv_line(COLUMNS))
@@ -154,7 +154,7 @@ def run_export(arguments: argparse.Namespace) -> int:
 
 
 def run_receipt(arguments: argparse.Namespace) -> int:
-    """Show receipts; exit 1 where one is about something else."""
+    """Show receipts; exit 1 if one does not match."""
     try:
         return audit_receipt.run(arguments, _reading(arguments))
     except AuditRefusedError as refusal:
@@ -179,7 +179,7 @@ def run_checkpoint(arguments: argparse.Namespace) -> int:
 
 def _directory(arguments: argparse.Namespace) -> Path:
     if arguments.folder and arguments.dir:
-        raise UsageError("FOLDER and --dir (--audit) name one log: give one of them")
+        raise UsageError("FOLDER and --dir (--audit) exclude each other")
     given = arguments.folder or arguments.dir
     named = given or os.environ.get("CURTILAGE_AUDIT")
     return Path(named) if named else state_directory(os.environ, Path.home())
@@ -193,7 +193,7 @@ def _reading(arguments: argparse.Namespace, kept: list[str] | None = None) -> Lo
     started = monotonic()
 
     def show(lines: int) -> None:
-        """Tell a person how far it came, once it takes a while."""
+        """Show progress after a while."""
         if sys.stderr.isatty() and monotonic() - started > SHOWN_AFTER_S:
             err_again(f"{lines} records …", end="\r")
 
@@ -202,7 +202,7 @@ def _reading(arguments: argparse.Namespace, kept: list[str] | None = None) -> Lo
 
 def _claim(arguments: argparse.Namespace) -> Claim:
     if bool(arguments.classes) == bool(arguments.when):
-        raise UsageError("say what is counted: --class NAME, or --when EXPR")
+        raise UsageError("nothing to count: give --class NAME, or --when EXPR")
     try:
         when = arguments.when or when_of_classes(arguments.classes)
         return Claim(
@@ -219,7 +219,7 @@ def _tell_proof(claim: Claim, document: dict[str, object], log: VerifiedLog) -> 
     counted = json.loads(json.dumps(document["counted"]))
     matching = json.loads(json.dumps(document["matching"]))
     outcome = claim.outcome.name.lower()
-    out(f"{counted['matching']} records have {claim.when} and went: {outcome}")
+    out(f"{counted['matching']} records match {claim.when} and went: {outcome}")
     span = f"{claim.since or 'the beginning'} to {claim.until or 'the end'}"
     out(f"  decisions from {span}: {counted['records']}")
     if "clock" in document:
@@ -244,8 +244,8 @@ def _tell_proof(claim: Claim, document: dict[str, object], log: VerifiedLog) -> 
 
 
 def _steps(log: VerifiedLog, now: datetime, *, given: bool) -> list[str]:
-    source = "as given" if given else "beside the log; compare it with --key"
-    told = {
+    source = "as given" if given else "next to the log; compare it with --key"
+    details = {
         AuditStep.KEY: f"{log.log} ({source})",
         AuditStep.SEGMENTS: f"{log.segments} files",
         AuditStep.FORM: f"{log.size} lines, {log.records} of them decisions"
@@ -257,7 +257,9 @@ def _steps(log: VerifiedLog, now: datetime, *, given: bool) -> list[str]:
         f"{log.signed} lines, at {time_text(log.signed_at)}",
         AuditStep.END: f"{log.size - log.signed} lines after the last signature",
     }
-    lines = [f"{step.number} {step.title:<12} ok  {told[step]}" for step in AuditStep]
+    lines = [
+        f"{step.number} {step.title:<12} ok  {details[step]}" for step in AuditStep
+    ]
     times = f"{time_text(log.first)} to {time_text(log.signed_at)}"
     lines.append(f"verified: {log.signed_records} decisions, {times}")
     if log.signed < log.size:
@@ -268,15 +270,15 @@ def _steps(log: VerifiedLog, now: datetime, *, given: bool) -> list[str]:
         lines.append(LEFT_UNSIGNED)
     if log.steps_back:
         lines.append(
-            f"the clock went back, {log.steps_back} times: a span of time counts by "
-            "position, and so rather too much"
+            f"the clock went back {log.steps_back} times: a period of time is counted "
+            "by position, and may include too many records"
         )
     return [*lines, AHEAD] if log.last > now else lines
 
 
 def _left_unsigned(log: VerifiedLog, now: datetime) -> bool:
-    """Tell whether a client that runs, or that ended, would have signed the end."""
-    # Twice, since it looks once in that time.
+    """Return whether a client should have signed the end by now."""
+    # Twice the interval, since a client checks once in each.
     late = (now - log.last).total_seconds() >= 2 * CHECKPOINT_S
     return log.signed < log.size and late
 

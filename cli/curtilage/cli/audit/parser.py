@@ -7,25 +7,25 @@ from typing import Final
 from curtilage.cli.options import new_name
 from curtilage.cli.terminal import Commands, add_command
 
-# ``curtilage.client.audit.record.Outcome`` says the same, and a test compares: to
-# import it takes ten times as long as to show how the command is used.
+# Copied from ``curtilage.client.audit.record.Outcome``, whose import takes ten times
+# as long as showing the help; a test compares.
 OUTCOMES: Final = (
     *("local", "on_premises", "enclave", "blocked", "cut", "cover", "challenge"),
     *("queued", "escalated", "replaced", "degraded"),
 )
 
 ABOUT = """\
-Work with the audit trail. Every query that is asked (ask, serve, the library)
-leaves a record before anything else does: time, policy digest, data classes as
-counts, route, rule, verdict id, and a commitment under the organisation's key;
-never a word of the query. What cannot be recorded does not leave. A decision
-without a query (decide, explain, policy test) leaves no record.
+Work with the audit trail. Every query (ask, serve, the library) is recorded before
+anything is sent: time, policy digest, data classes as counts, route, rule, verdict
+id, and a commitment under the organisation's key; never the query's text. A query
+that cannot be recorded is not sent. Decisions without a query (decide, explain,
+policy test) are not recorded.
 
-The records are a hash chain, signed at short intervals. An edit, a gap, another
-order or a loss is found, and the record named. What no log can show by itself is
-that it was replaced as a whole, or cut back, together with its checkpoints, to an
-earlier one while no client ran: so keep the public key (show-key) and now and then
-the last checkpoint (checkpoint) elsewhere, and `verify --checkpoint` it."""
+The records are a hash chain, signed at short intervals. An edit, a gap, a changed
+order or a loss is detected, and the record named. A log alone cannot show that it was
+replaced as a whole, or cut back with its checkpoints to an earlier state while no
+client ran. So keep the public key (show-key) and from time to time the last
+checkpoint (checkpoint) elsewhere, and compare with `verify --checkpoint`."""
 
 
 def add(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -33,7 +33,7 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
     parser = add_command(
         commands,
         "audit",
-        summary="verify what was decided; prove what did not leave",
+        summary="verify what was decided; prove what was not sent",
         text=ABOUT,
         example="curtilage audit verify\n"
         "curtilage audit prove --class health --route enclave --from 2026-07-01",
@@ -43,10 +43,10 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
     init = add_command(
         actions,
         "init",
-        summary="make an audit log and its keys",
-        text="Make a directory with a log and its keys (0600): organisation.key keys\n"
-        "the commitments, signing.key signs, log.vkey is public. Without a folder the\n"
-        "user's own log is made, which its first use would make too.",
+        summary="create an audit log and its keys",
+        text="Create a directory with a log and its keys (0600): organisation.key keys "
+        "the\ncommitments, signing.key signs, log.vkey is public. Without a folder, "
+        "the user's own\nlog is created, as on its first use.",
         example="curtilage audit init /var/lib/curtilage/audit\n"
         "curtilage serve --audit /var/lib/curtilage/audit",
     )
@@ -54,10 +54,10 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
     init.add_argument(
         "--organisation-key",
         metavar="FILE",
-        help="take this key (64 hex digits) instead of a new one, so that several "
-        "machines commit under one",
+        help="use this key (64 hex digits) instead of a new one, so that several "
+        "machines share it for their commitments",
     )
-    # ``--help`` lists the commands in the order in which they are added.
+    # ``--help`` lists the commands in this order.
     _add_verify(actions)
     _add_prove(actions)
     _add_export(actions)
@@ -76,8 +76,8 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
         actions,
         "checkpoint",
         summary="print the last checkpoint; keep it elsewhere",
-        text="Verify the log and print its last checkpoint, a signed note. A log that\n"
-        "is cut or replaced later does not agree with it.",
+        text="Verify the log and print its last checkpoint, a signed note. A log that "
+        "is cut back\nor replaced later is inconsistent with it.",
         example="curtilage audit checkpoint > march.note",
     )
     _add_directory(note)
@@ -90,7 +90,7 @@ def _add_verify(actions: "Commands[argparse.ArgumentParser]") -> None:
         "verify",
         summary="verify a log, a kept checkpoint, or a proof",
         text="Verify every record, file and checkpoint of a log, and print the steps.\n"
-        "Exit 1 at the first record that is not what was written; it is named.",
+        "Exit 1 at the first record that was changed; it is named.",
         example="curtilage audit verify --key log.vkey --checkpoint march.note\n"
         "curtilage audit verify --proof q3.json",
     )
@@ -101,10 +101,10 @@ def _add_verify(actions: "Commands[argparse.ArgumentParser]") -> None:
         metavar="FILE",
         action="append",
         default=[],
-        help="a checkpoint that was kept elsewhere; the log must agree with it",
+        help="a checkpoint kept elsewhere; the log must be consistent with it",
     )
     parser.add_argument(
-        "--proof", metavar="FILE", help="count again what this proof of `prove` claims"
+        "--proof", metavar="FILE", help="recount the claim of this proof by `prove`"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object")
 
@@ -114,12 +114,12 @@ def _add_prove(actions: "Commands[argparse.ArgumentParser]") -> None:
         actions,
         "prove",
         summary="count what was found and where it went, with a proof",
-        text="Verify the log and count the records in which such classes were found "
-        "and\nwhich took this route. Exit 0 if there is none; 1 if there are some, "
-        "which are\nlisted; 2 if the log knows nothing of what was asked for. What "
-        "was found counts,\nhowever unsure: a question about diabetes has a health "
-        "class and may leave; ask\nwith --when for health data of somebody. A claim "
-        "is about records: queries that\nwent through this log.",
+        text="Verify the log and count the records with these classes and this route. "
+        "Exit 0 if\nthere are none; 1 if there are some, which are listed; 2 if the "
+        "log has no data about\nthe claim. Every finding counts, whatever its score: "
+        "a question about diabetes has a\nhealth class and may be sent; use --when for "
+        "a person's health data. A claim covers\nrecords: queries that went through "
+        "this log.",
         example="curtilage audit prove --class health --route enclave --out q3.json\n"
         "curtilage audit prove --route enclave \\\n"
         '    --when "(health.* | topic.health) & identifier.direct.*"',
@@ -144,17 +144,19 @@ def _add_prove(actions: "Commands[argparse.ArgumentParser]") -> None:
         choices=OUTCOMES,
         type=new_name,
         help="where it was answered; enclave: it was sealed and may have been sent; "
-        "the last four, beside that: it waits here; a local draft was not good "
-        "enough; shown text was taken back; the answer is less than what was chosen",
+        "the last four are additional: it was queued here; a local draft was "
+        "rejected; shown text was retracted; the answer is less than what was chosen",
     )
     _add_span(parser)
     parser.add_argument(
         "--allow-unseen",
         action="store_true",
-        help="count also where a class of the organisation's own that is named is in "
-        "no record, or the span has no decision; the proof says so",
+        help="count even if a named class of the organisation is in no record, or the "
+        "period has no decision; the proof notes it",
     )
-    parser.add_argument("--out", metavar="FILE", help="write the proof here (JSON)")
+    parser.add_argument(
+        "--out", metavar="FILE", help="write the proof to this file (JSON)"
+    )
     parser.add_argument("--json", action="store_true", help="print the proof")
 
 
@@ -163,8 +165,8 @@ def _add_export(actions: "Commands[argparse.ArgumentParser]") -> None:
         actions,
         "export",
         summary="write the records of a verified log to a file",
-        text="Verify the whole log and write its records of a span of time. A log "
-        "that\ndoes not verify is not exported.",
+        text="Verify the whole log and write its records of a period of time. A log "
+        "that does\nnot verify is not exported.",
         example="curtilage audit export --format csv --out decisions.csv",
     )
     _add_directory(parser)
@@ -178,27 +180,30 @@ def _add_receipt(actions: "Commands[argparse.ArgumentParser]") -> None:
     parser = add_command(
         actions,
         "receipt",
-        summary="show what an enclave signed of a query",
-        text="Verify the log and show the enclave's receipts of one query: when, by "
-        "which\nrelease and model it was answered. With the question or the answer, "
-        "say whether\nit was this very one: only the organisation's key, beside the "
-        "log, can tell.\nExit 1 where it was another, or where the log has not "
-        "signed it yet.",
+        summary="show an enclave's receipts for a query",
+        text="Verify the log and show the enclave's receipts for one query: when, and "
+        "by which\nrelease and model it was answered. With the question or the answer, "
+        "also check that\nthe receipt is for exactly this one, which needs the "
+        "organisation's key next to the log.\nExit 1 if it is for another one, or if "
+        "the log has not signed it yet.",
         example="curtilage audit receipt --query 9f86d081884c7d65 "
         "--question request.json",
     )
     parser.add_argument(
-        "--query", required=True, metavar="ID", help="the query's 16 digits in the log"
+        "--query",
+        required=True,
+        metavar="ID",
+        help="the query's id in the log, 16 digits",
     )
     parser.add_argument(
         "--question",
         metavar="FILE",
-        help="the chat request (JSON), as the client was given it or as it left",
+        help="the chat request (JSON), as the client got it or as it was sent",
     )
     parser.add_argument(
         "--answer",
         metavar="FILE",
-        help="the answer's content as it came inside the seal, filler included",
+        help="the answer's content as received inside the seal, padding included",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object")
     _add_directory(parser)
@@ -224,8 +229,8 @@ def _add_key(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--key",
         metavar="KEY|FILE",
-        help="the public key as `show-key` printed it; without it, the key beside the "
-        "log is believed",
+        help="the public key as printed by `show-key`; without it, the key next to the "
+        "log is trusted",
     )
 
 
@@ -235,10 +240,10 @@ def _add_span(parser: argparse.ArgumentParser) -> None:
         dest="since",
         metavar="TIME",
         type=_time,
-        help="RFC 3339 (2026-07-01T00:00:00Z) or a date, which is midnight UTC",
+        help="RFC 3339 (2026-07-01T00:00:00Z), or a date, which means midnight UTC",
     )
     parser.add_argument(
-        "--to", dest="until", metavar="TIME", type=_time, help="not included"
+        "--to", dest="until", metavar="TIME", type=_time, help="exclusive end"
     )
 
 

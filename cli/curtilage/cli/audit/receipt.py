@@ -1,4 +1,4 @@
-"""``curtilage audit receipt``: what an enclave signed of a question and its answer."""
+"""``curtilage audit receipt``: an enclave's receipts for a query."""
 
 import argparse
 from dataclasses import dataclass, field
@@ -29,40 +29,40 @@ from curtilage.client.openai_chat import parse_completion_request
 from curtilage.client.remote.receipts import proves_answer, proves_question
 
 _MAX_CONTENT: Final = 16 * 1024 * 1024
-"""Of a question or an answer, in bytes."""
+"""Limit of a question or an answer, in bytes."""
 _ANSWER: Final = {
-    True: "yes, this very one",
+    True: "yes, exactly this one",
     False: "NO, another one",
-    None: "not asked",
+    None: "not checked",
 }
 _QUESTION: Final = {
     **_ANSWER,
-    False: "NO, another one; or it left with names or a seed replaced: give it as it\n"
-    "              left (`curtilage ask --keep` writes that)",
+    False: "NO, another one; or it was sent with names or a seed replaced: give it as\n"
+    "              it was sent (`curtilage ask --keep` saves that)",
 }
 
 
 _SIGNED: Final = {
     True: "signed",
-    False: "NOT SIGNED YET: whoever may write there can have made it. The\n"
-    "              client signs a minute later, if it writes on, or when it ends",
+    False: "NOT SIGNED YET: anyone who can write there could have made it. The\n"
+    "              client signs a minute later, if it still runs, or when it exits",
 }
-_NEVER_LEFT: Final = "NONE: no signed record says that this query left"
+_NEVER_LEFT: Final = "NONE: no signed record shows that this query was sent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """One receipt of the log, verified.
+    """One verified receipt of the log.
 
     Attributes:
-        line: where it stands.
-        signed: whether a checkpoint covers it; else whoever may write to the log
-            can have made it.
-        record: the signed record that its query left, or None: then nothing says
-            that anybody ever believed the key that signed.
-        receipt: what the enclave says.
-        question: whether it is about the question that was given, if one was.
-        answer: likewise.
+        line: its line in the log.
+        signed: whether a checkpoint covers it; otherwise anyone who can write to the
+            log could have made it.
+        record: the signed record that its query was sent, or None: then nothing shows
+            that the receipt's key was ever trusted.
+        receipt: the receipt's content.
+        question: whether it is for the given question, if one was given.
+        answer: the same for the answer.
     """
 
     line: ReceiptLine
@@ -74,19 +74,19 @@ class _Found:
 
     @property
     def holds(self) -> bool:
-        """Whether it proves all that was asked of it."""
+        """Whether it proves everything that was checked."""
         belongs = self.signed and self.record is not None
         return belongs and False not in {self.question, self.answer}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """What receipts are held against.
+    """What to compare receipts with.
 
     Attributes:
         organisation: the organisation's key.
-        question: a question's bytes, or None: not asked.
-        answer: an answer's bytes, or None: not asked.
+        question: a question's bytes, or None: not checked.
+        answer: an answer's bytes, or None: not checked.
     """
 
     organisation: bytes = field(repr=False)
@@ -95,11 +95,11 @@ class _Asked:
 
 
 def run(arguments: argparse.Namespace, reading: LogToRead) -> int:
-    """Tell what the receipts of a query prove; exit 1 where one does not hold.
+    """Print what the receipts of a query prove; exit 1 if one does not hold.
 
     Raises:
-        AuditRefusedError: the log is not right.
-        UsageError: it holds no receipt of this query.
+        AuditRefusedError: the log does not verify.
+        UsageError: it has no receipt for this query.
     """
     found = _found(arguments, reading)
     if arguments.json:
@@ -111,7 +111,7 @@ def run(arguments: argparse.Namespace, reading: LogToRead) -> int:
             out(_text(each))
     if all(each.holds for each in found):
         return DONE
-    err("a receipt does not prove what was asked; see above")
+    err("a receipt does not match; see above")
     return REFUSED
 
 
@@ -126,12 +126,12 @@ def _found(arguments: argparse.Namespace, reading: LogToRead) -> list[_Found]:
         elif isinstance(line, AuditRecord) and line.query == arguments.query:
             records.append(line)
 
-    # The whole log is verified, and not the lines of this query alone.
+    # The whole log is verified, not only the lines of this query.
     signed = reading.verify(see).signed
     if not receipts:
-        raise UsageError("the log holds no receipt of such a query")
-    # A record that no checkpoint covers can be made by whoever writes to the folder,
-    # and a receipt under a key of their own with it.
+        raise UsageError("the log has no receipt for this query")
+    # Anyone who can write to the folder could forge a record that no checkpoint covers,
+    # together with a receipt under a key of their own.
     left = {
         record.attempt: record
         for record in records
@@ -174,9 +174,9 @@ def _verified(
 
 
 def _asked(receipt: Receipt, secret: bytes, file: bytes) -> bool:
-    """Compare a question as it left, or as the client was given it."""
-    # What left is compared byte for byte; what the client was given, as it would have
-    # been written then.
+    """Compare a question as it was sent, or as the client got it."""
+    # The sent form is compared byte for byte; the client's input is first serialised as
+    # the client would have done.
     if proves_question(receipt, secret, file):
         return True
     try:
@@ -208,17 +208,17 @@ def _object(found: _Found) -> dict[str, object]:
 
 
 def _text(found: _Found) -> str:
-    told = _object(found)
+    fields = _object(found)
     return "\n".join(
         [
-            f"record {told['record']}: a receipt",
+            f"record {fields['record']}: a receipt",
             f"  in the log  {_SIGNED[found.signed]}",
-            f"  verdict     {told['verdict'] or _NEVER_LEFT}",
-            f"  served at   {told['served_at']}, status {told['status']}",
-            f"  release     {told['release']}",
-            f"  model       {told['model'] or 'none ran'}",
-            f"  key list    {told['key_configs']}",
-            f"  receipt key {told['receipt_key']}",
+            f"  verdict     {fields['verdict'] or _NEVER_LEFT}",
+            f"  served at   {fields['served_at']}, status {fields['status']}",
+            f"  release     {fields['release']}",
+            f"  model       {fields['model'] or 'none ran'}",
+            f"  key list    {fields['key_configs']}",
+            f"  receipt key {fields['receipt_key']}",
             f"  question    {_QUESTION[found.question]}",
             f"  answer      {_ANSWER[found.answer]}",
         ]

@@ -1,5 +1,5 @@
 """``curtilage policy``: check, explain, compare, test, sign and report a policy.
 
-Knows documents and words; what a policy means, ``curtilage.policy`` says. Loses the
+Handles files and messages; ``curtilage.policy`` interprets policies. Gives up the
 network before it reads a text.
 """

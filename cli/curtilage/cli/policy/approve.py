@@ -1,4 +1,4 @@
-"""``curtilage policy approve``: a system prompt that somebody has read."""
+"""``curtilage policy approve``: approve a system prompt after review."""
 
 import argparse
 import asyncio
@@ -31,20 +31,20 @@ from curtilage.policy.explain.decision import explain
 
 MAX_PROMPT_BYTES: Final = 1024 * 1024
 KEPT: Final = (
-    "not approved: what is found here counts in spite of any approval (secrets, what a "
-    "check digit proves, what cannot be looked at, and what the policy blocks)"
+    "not approved: these findings count in spite of any approval (secrets, numbers "
+    "with a valid check digit, what cannot be inspected, and what the policy blocks)"
 )
 PERSONAL: Final = (
-    "not approved: somebody is named in it or can be told (identifier.direct), and it "
-    "would leave with every question; take that out, or say --with-people if whoever "
-    "runs the enclave may know of them"
+    "not approved: it identifies a person (identifier.direct), and would be sent with "
+    "every question; remove that, or pass --with-people if the enclave's operator may "
+    "know of this person"
 )
 _KEY: Final = re.compile(r"^approved:[ \t]*(?:#.*)?\n", re.MULTILINE)
 _INDENT: Final = re.compile(r"(?:[ \t]*(?:#.*)?\n)*( *)- ")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Approve a text; exit 1 where what it holds would keep it home all the same."""
+    """Approve a text; exit 1 if its findings would keep it local nevertheless."""
     config = config_from(arguments)
     policy, path = config.policy, Path(config.policy_source)
     text = _text_of(Path(arguments.file), whole=not arguments.without_last_newline)
@@ -55,7 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
         approved = (*policy.document.approved, entry)
         document = policy.document.model_copy(update={"approved": approved})
         policy = replace(policy, document=document)
-    # Judged under the policy as it would be: what is left then, no approval sets aside.
+    # Decided under the policy with the approval: findings that remain are those that no
+    # approval sets aside.
     query = Query(messages=(Message(role=entry.role, content=text),))
     inspection = asyncio.run(_inspect(policy, query))
     decision = assess(policy.rulebook, inspection)
@@ -65,10 +66,10 @@ def run(arguments: argparse.Namespace) -> int:
         for each in inspection.findings
     )
     refused = kept or personal
-    # A shipped profile is nobody's to write to: its entry is printed.
+    # A shipped profile is read-only: the entry is printed.
     written = path.is_file() and not (refused or known or arguments.print)
-    # Where it is refused, explained as it is: with the approval that it does not get,
-    # the first thing said would be that the text may leave.
+    # A refusal is explained under the current policy: with the approval, the
+    # explanation would begin with the statement that the text may be sent.
     policy = config.policy if refused else policy
     if written:
         policy = _write(path, config.policy, entry)
@@ -91,9 +92,9 @@ def run(arguments: argparse.Namespace) -> int:
         err(KEPT if kept else PERSONAL)
         return REFUSED
     if known:
-        err(f"{config.policy_source}: approves this text already")
+        err(f"{config.policy_source}: already approves this text")
     elif written:
-        err(f"{path}: approves it now; sign it again where it must be signed")
+        err(f"{path}: approves it now; if the policy must be signed, sign it again")
     return DONE
 
 
@@ -108,7 +109,7 @@ def _entry_of(arguments: argparse.Namespace, text: str) -> Approval:
         )
     except ValueError:
         raise UsageError(
-            "say who has read it: --by NAME, 1 to 200 characters; --note: at most 1000"
+            "--by NAME (the reviewer) needs 1 to 200 characters; --note: at most 1000"
         ) from None
 
 
@@ -126,16 +127,16 @@ def _text_of(path: Path, *, whole: bool) -> str:
         text = text.removesuffix("\n")
     elif text.endswith("\n"):
         err(
-            f"{path}: its last line feed is a part of what is approved; if the "
-            "application sends none, give --without-last-newline"
+            f"{path}: the approval includes its last line feed; if the application "
+            "does not send it, pass --without-last-newline"
         )
     if not text.strip():
-        raise ConfigError(f"{path}: holds no text")
+        raise ConfigError(f"{path}: contains no text")
     return text
 
 
 def _line(entry: Approval, indent: str = "") -> str:
-    """Return an entry as one line of YAML: in JSON's quotes, which YAML has too."""
+    """Return an entry as one line of YAML, with JSON's quoting, which is valid YAML."""
     fields = entry.model_dump()
     if not entry.note:
         del fields["note"]
@@ -147,10 +148,10 @@ def _line(entry: Approval, indent: str = "") -> str:
 
 
 def _write(path: Path, policy: Policy, entry: Approval) -> Policy:
-    """Put an entry into a policy's file, and nothing else; return what it says then.
+    """Add an entry to a policy's file, without other changes; return the new policy.
 
     Raises:
-        ConfigError: the file is written in a way that this cannot add to.
+        ConfigError: the file has a form that does not allow it.
     """
     text = read_text(path, MAX_POLICY_BYTES)
     if (key := _KEY.search(text)) is None:
@@ -161,11 +162,9 @@ def _write(path: Path, policy: Policy, entry: Approval) -> Policy:
         first = _INDENT.match(text, key.end())
         new = text[: key.end()] + _line(entry, first[1] if first else "")
         new += text[key.end() :]
-    # The text is edited blindly; so it is read again, and put in place only if it says
-    # what the policy said before and the one thing more.
-    by_hand = (
-        f"{path}: cannot be added to; under approved: put the line\n{_line(entry)}"
-    )
+    # The edit works on text, so the result is parsed again, and replaces the file only
+    # if it equals the old policy plus the entry.
+    by_hand = f"{path}: cannot be edited; add this line under approved:\n{_line(entry)}"
     try:
         read = load_policy(
             new, source=policy.source, files=lambda name: read_beside(path, name)

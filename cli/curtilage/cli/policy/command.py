@@ -29,19 +29,19 @@ from curtilage.policy.explain.routing import routing_in_words
 from curtilage.policy.explain.transport import transport_in_words
 
 _NER = {
-    "none": "no model; a name that is suspected stays home as uncertain.name",
+    "none": "no model; a suspected name is kept local as uncertain.name",
     "embedded": "the embedded model",
     "spacy": "a spaCy pipeline of yours",
     "transformers": "a transformers model of yours",
 }
 _SCAN = {
-    "early_exit": "ends once a validated finding keeps the query home",
-    "full": "everything is looked at",
+    "early_exit": "ends once a validated finding keeps the query local",
+    "full": "all detectors run",
 }
 
 
 def run_check(arguments: argparse.Namespace) -> int:
-    """Check a policy; exit 2 where it is wrong."""
+    """Check a policy; exit 2 if it is invalid."""
     named = arguments.policy if arguments.file is None else arguments.file
     try:
         policy, source = read_usable_policy(named)
@@ -62,7 +62,7 @@ def run_list(arguments: argparse.Namespace) -> int:
     """List the profiles, or print one."""
     if arguments.name is not None:
         if arguments.name not in PROFILES:
-            raise UsageError(f"no such profile; there are {', '.join(PROFILES)}")
+            raise UsageError(f"no such profile; the profiles are {', '.join(PROFILES)}")
         out(profile_text(arguments.name), end="")
         return DONE
     profiles = {name: load_profile(name) for name in PROFILES}
@@ -80,7 +80,7 @@ def run_list(arguments: argparse.Namespace) -> int:
 
 
 def summary(policy: Policy, source: str) -> str:
-    """Say in a few lines what a policy combines."""
+    """Return a short description of a policy."""
     return "\n".join(_summary(policy, source))
 
 
@@ -94,7 +94,7 @@ def _summary(policy: Policy, source: str) -> Iterator[str]:
         count = f"{len(pack.rules)} {plural(len(pack.rules), 'rule')}"
         yield f"  pack      {name}: {pack.title} ({count})"
     yield f"  default   {document.default.decision}, where no rule is more private"
-    yield f"  languages {', '.join(policy.languages)}; any other stays home"
+    yield f"  languages {', '.join(policy.languages)}; any other is kept local"
     yield f"  names     {_NER[document.ner.engine]}"
     yield f"  scan      {_SCAN[document.scan]}"
     limits = policy.limits
@@ -104,16 +104,16 @@ def _summary(policy: Policy, source: str) -> Iterator[str]:
         f"{limits.deadline_wall_ms / 1000:g} s by the clock"
     )
     if policy.wall_required:
-        yield "  wall      required: without the kernel's wall, no detector starts"
+        yield "  wall      required: without the kernel's isolation, no detector starts"
     for each in policy.detectors:
         yield f"  detector  {each.id}: {each.kind}, finds {each.data_class}"
         yield from _list_in_words(each)
     yield from _recognizers(policy)
     for exclusion in policy.exclusions:
-        listed = f" that stand in {exclusion.listed}" if exclusion.listed else ""
+        listed = f" listed in {exclusion.listed}" if exclusion.listed else ""
         yield f"  excluded  {exclusion.pattern}{listed}"
     for entry in document.approved:
-        # One line, whatever stands in it: a note must not look like a line of ours.
+        # On one line, so that a note cannot imitate other output lines.
         note = f": {' '.join(entry.note.split())}" if entry.note else ""
         yield (
             f"  approved  {entry.role} sha256:{entry.sha256}, by {entry.by} on "
@@ -131,7 +131,7 @@ def _list_in_words(each: OwnDetector) -> Iterator[str]:
     if each.table:
         exact = ExactList.parse(each.table, salt=bytes.fromhex(each.salt))
         counts = "; ".join(f"{count:,} {name}" for name, count in exact.counts)
-        yield f"  list      {each.id}: {counts}, known by keyed digests alone"
+        yield f"  list      {each.id}: {counts}, known only by keyed digests"
 
 
 def _recognizers(policy: Policy) -> Iterator[str]:
@@ -144,9 +144,9 @@ def _recognizers(policy: Policy) -> Iterator[str]:
         yield f"  presidio  {each['name']}: {found}, of {file}"
         if slow:
             names = ", ".join(slow)
-            yield f"            till the deadline, not in linear time: {names}"
+            yield f"            not linear in time, limited by the deadline: {names}"
     for name, package, version in policy.presidio.entry_points:
-        yield f"  presidio  {name}: in Python, of {package} {version}, behind the wall"
+        yield f"  presidio  {name}: in Python, of {package} {version}, isolated"
         for entity, data_class in policy.presidio.classes:
             yield f"            may find {entity} as {data_class}"
 

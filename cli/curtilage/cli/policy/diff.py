@@ -1,4 +1,4 @@
-"""``curtilage policy diff``: which queries another policy would send elsewhere."""
+"""``curtilage policy diff``: which queries another policy would route differently."""
 
 import argparse
 import os
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         for line in _words(old.policy, new.policy, found):
             out(line)
-    # What was compared is shown all the same, but it is not the whole corpus.
+    # The comparison is shown, but it does not cover the whole corpus.
     return COULD_NOT if unread else DONE
 
 
@@ -67,8 +67,8 @@ def compared(
 ) -> Iterator[Compared]:
     """Yield every line under both policies.
 
-    The detectors look once, unless the policies ask for different detectors, or
-    must be signed.
+    The detectors run once, unless the policies need different detectors or must be
+    signed.
     """
     queries = [query for _, query in lines if query is not None]
     before = _inspected(old, queries)
@@ -98,7 +98,7 @@ def compared(
 def _looks_alike(old: ClientConfig, new: ClientConfig) -> bool:
     if old.currency != new.currency:
         return False
-    # An approved text is looked at apart from the others.
+    # An approved text is inspected separately.
     if old.policy.rulebook.approved != new.policy.rulebook.approved:
         return False
     one, other = full_scan(old.policy), full_scan(new.policy)
@@ -119,7 +119,7 @@ def _words(old: Policy, new: Policy, found: Difference) -> Iterator[str]:
     yield from _beside_routes(old, new)
     for move in found.moves[:MAX_SHOWN]:
         name = f"line {move.line}" if move.id is None else f"{move.id}"
-        # An id is the corpus's: in ASCII it cannot end the line or draw over it.
+        # The id is untrusted: in ASCII it cannot end the line or control a terminal.
         yield (
             f"  {ascii(name)[1:-1]}: {move.before} ({move.rule_before}) -> "
             f"{move.after} ({move.rule_after})"
@@ -139,24 +139,24 @@ def _beside_routes(old: Policy, new: Policy) -> Iterator[str]:
     pairs = (("old", old, new), ("new", new, old))
     for only, one, other in pairs:
         for role, digest in _approved_only(one, other):
-            yield f"  approved by the {only} one only: {role} sha256:{digest}"
+            yield f"  approved only by the {only} one: {role} sha256:{digest}"
     for only, one, other in pairs:
         for label, said in _said_only(one, other):
-            yield f"  said of the {only} one only: {label} {said}"
+            yield f"  only in the {only} one: {label} {said}"
 
 
 def _approved_only(one: Policy, other: Policy) -> list[tuple[str, str]]:
-    """Return role and SHA-256 of the texts that one of two policies approves."""
+    """Return role and SHA-256 of the texts that only one of the policies approves."""
     return sorted(one.rulebook.approved - other.rulebook.approved)
 
 
 def _said_only(one: Policy, other: Policy) -> list[tuple[str, str]]:
-    """Return what `policy check` says of the routing of one alone, as of consent."""
-    told = list(routing_in_words(other))
+    """Return the routing statements of `policy check` that only one policy has."""
+    known = list(routing_in_words(other))
     return [
         each
         for each in routing_in_words(one)
-        if each[0] != "found" and each not in told
+        if each[0] != "found" and each not in known
     ]
 
 

@@ -1,7 +1,7 @@
-"""``curtilage policy list-make``: an exact list from a table, without its texts.
+"""``curtilage policy list-make``: build an exact list from a table.
 
-A row is read, hashed and dropped: no value is written, printed or kept, and what is
-said of a row that cannot be used is its line and why, never its words.
+A row is read, hashed and dropped: no value is written, printed or kept. Messages about
+unusable rows contain only the line and the reason, never a value.
 """
 
 import argparse
@@ -43,22 +43,22 @@ Choice = tuple[tuple[str, Compare], ...]
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the list; exit 2 where the table is none, or nothing of it is left."""
+    """Make the list; exit 2 if the table is invalid, or yields no entry."""
     alone = [_choice(each) for each in arguments.column]
     together = [_choice(each) for each in arguments.together]
     if not alone and not together:
-        raise UsageError("say which columns: --column NAME, or --together NAME,NAME")
+        raise UsageError("name the columns: --column NAME, or --together NAME,NAME")
     if any(len(each) != 1 for each in alone):
-        raise UsageError("--column takes one name; what counts together: --together")
+        raise UsageError("--column takes one name; for combinations use --together")
     if any(compare == "date" for ((_, compare),) in alone):
-        raise UsageError("a day alone is nobody's: --together NAME,DAY:date")
+        raise UsageError("a date alone identifies no person: --together NAME,DAY:date")
     salt = _salt(arguments.salt_file)
     made = _read(arguments, alone, together, salt)
     try:
         content = made.writer.encode()
     except ValueError as error:
-        told = "; ".join(made.counts())
-        raise ConfigError(f"{arguments.file}: {error} ({told})") from None
+        counts = "; ".join(made.counts())
+        raise ConfigError(f"{arguments.file}: {error} ({counts})") from None
     path = Path(arguments.out)
     try:
         with write_private_atomically(path) as file:
@@ -83,11 +83,11 @@ def run(arguments: argparse.Namespace) -> int:
     out(f"{path}: {made.rows:,} rows, {entries:,} entries, {len(content):,} bytes")
     for line in made.counts():
         out(f"  {line}")
-    out(f"  what is no entry is taken for one less than once in {2**64 // entries:,}")
+    out(f"  false matches: fewer than one in {2**64 // entries:,}")
     shown = f'"…"   # as {kept} has it' if kept else f'"{salt.hex()}"'
     name = path.stem.lower()
     out(
-        f"In the policy, beside that file:\ndetectors:\n- id: {name}\n  kind: edm\n"
+        f"In the policy, next to that file:\ndetectors:\n- id: {name}\n  kind: edm\n"
         f"  class: org.edm.{name}\n  file: {path.name}\n  salt: {shown}\n"
         "  base_score: 95"
     )
@@ -100,9 +100,9 @@ def _read(
     together: Sequence[Choice],
     salt: bytes,
 ) -> "_Made":
-    """Read the table, row by row."""
+    """Read the table row by row."""
     if len(arguments.delimiter) != 1:
-        raise UsageError("--delimiter is one character")
+        raise UsageError("--delimiter must be one character")
     with ExitStack() as closing:
         source = sys.stdin.buffer
         if arguments.file != "-":
@@ -129,7 +129,7 @@ def _read(
 
 
 class _Made:
-    """The list so far, and what was counted; no value is kept."""
+    """The list under construction, with counts; no value is kept."""
 
     def __init__(
         self,
@@ -169,11 +169,11 @@ class _Made:
         self.refused: dict[str, Counter[str]] = {name: Counter() for name in self.taken}
 
     def take(self, row: Sequence[str]) -> None:
-        """Take one row."""
+        """Add one row."""
         self.rows += 1
         if len(row) != self._width:
             for refused in self.refused.values():
-                refused["another number of columns"] += 1
+                refused["a different number of columns"] += 1
             return
         values = [row[at] for at in self._at]
         for at in self._alone:
@@ -182,7 +182,7 @@ class _Made:
             if not why and self.writer.add_alone(at, values[at]):
                 self.taken[name] += 1
             else:
-                self.refused[name][why or "not to be compared so"] += 1
+                self.refused[name][why or "not comparable this way"] += 1
         for number, group in enumerate(self._together):
             name = self._name(group)
             whys = [_why_not(values[at], self._columns[at][1]) for at in group]
@@ -192,10 +192,10 @@ class _Made:
             ):
                 self.taken[name] += 1
             else:
-                self.refused[name][why or "not to be compared so"] += 1
+                self.refused[name][why or "not comparable this way"] += 1
 
     def counts(self) -> Iterator[str]:
-        """Yield what was taken and what was not, in words."""
+        """Yield lines with the counts of accepted and refused values."""
         for name, taken in self.taken.items():
             refused = self.refused[name]
             more = ", ".join(f"{n:,} {why}" for why, n in sorted(refused.items()))
@@ -208,19 +208,19 @@ class _Made:
 
 
 def _why_not(value: str, compare: Compare) -> str:
-    """Say why a value could never be found; empty: it could."""
+    """Return why a value could never match; empty: it could."""
     words = value_words(value)
     if not words:
         return "empty"
     if len(words) > MAX_WORDS or len("".join(words)) > MAX_ENTRY_CHARS:
-        return f"of more than {MAX_WORDS} words"
+        return f"more than {MAX_WORDS} words"
     if not forms(words, compare):
-        return "no day" if compare == "date" else "not of digits"
+        return "not a date" if compare == "date" else "not digits"
     return ""
 
 
 def _why_not_alone(value: str) -> str:
-    """Say why a value by itself would be found in what is nobody's."""
+    """Return why a value alone would match ordinary text; empty: it would not."""
     words = value_words(value)
     joined = "".join(words)
     if len(joined) < (MIN_DIGITS if joined.isdecimal() else MIN_CHARS):
@@ -233,17 +233,17 @@ def _why_not_alone(value: str) -> str:
 
 
 def _choice(text: str) -> Choice:
-    """Read ``NAME``, ``NAME:COMPARE``, or several of them with commas between."""
+    """Parse ``NAME``, ``NAME:COMPARE``, or several of them separated by commas."""
     found: list[tuple[str, Compare]] = []
     for each in text.split(","):
         name, colon, how = each.rpartition(":")
-        # A column's own name may hold a colon.
+        # A column's name may contain a colon.
         known = colon and how in COMPARISONS
         found.append(
             (name.strip(), cast("Compare", how)) if known else (each.strip(), "text")
         )
     if len({name for name, _ in found}) != len(found):
-        raise UsageError("a column stands there twice")
+        raise UsageError("a column is repeated")
     return tuple(found)
 
 
@@ -252,12 +252,12 @@ def _encoding(name: str) -> str:
         found = codecs.lookup(name).name
     except LookupError:
         raise UsageError(f"no such encoding: {name}") from None
-    # A byte order mark would become a part of the first column's name.
+    # A byte order mark would become part of the first column's name.
     return "utf-8-sig" if found == "utf-8" else found
 
 
 def _salt(file: str | None) -> bytes:
-    """Return a new salt, or the one in a file, which is made where it is not."""
+    """Return a new salt, or the one in a file, which is created if missing."""
     if file is None:
         return secrets.token_bytes(SALT_BYTES)
     path = Path(file)
@@ -272,14 +272,14 @@ def _salt(file: str | None) -> bytes:
     try:
         salt = bytes.fromhex(read_text(path, MAX_SALT_FILE_BYTES).strip())
     except ValueError:
-        raise ConfigError(f"{path}: no salt in hexadecimal digits") from None
+        raise ConfigError(f"{path}: not a salt in hexadecimal digits") from None
     if not MIN_SALT_BYTES <= len(salt) <= 2 * SALT_BYTES:
         raise ConfigError(f"{path}: a salt has {MIN_SALT_BYTES} to 64 bytes")
     return salt
 
 
 def _rows(rows: Iterator[list[str]], source: str) -> Iterator[list[str]]:
-    """Yield the rows that are not empty; an error names the line and no word."""
+    """Yield the non-empty rows; an error names the line, without its text."""
     line = 0
     while True:
         line += 1

@@ -64,16 +64,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _signature(config: ClientConfig, now: datetime) -> tuple[str, str, str]:
-    """Say what is known of the signature, of whoever made it, and of its end."""
+    """Return statements on the signature, the approver and the expiry."""
     currency = config.currency
     if currency is None:
-        told = "Not checked: no key was given (--policy-key)"
-        return told, "not checked: no key was given", "not known"
+        sentence = "Not checked: no key was given (--policy-key)"
+        return sentence, "not checked: no key was given", "not known"
     problem, signer = currency.problem(now), key_id(currency.public_key)
     if problem is not None or currency.signature is None:
-        told = f"Not current, so nothing may leave: {problem} (wanted: key {signer})"
-        return told, "nobody", "not in force"
-    # It holds, as was just asked, so what it says of its end does too.
+        sentence = (
+            f"Not current, so nothing may be sent: {problem} (required: key {signer})"
+        )
+        return sentence, "no one", "not in force"
+    # The signature was just verified, so its expiry is authentic.
     end = datetime.fromtimestamp(parse_signature(currency.signature).not_after, UTC)
     return (
         f"Valid, by key {signer}",

@@ -1,4 +1,4 @@
-"""``curtilage policy keygen``, ``sign`` and ``verify``: who put it in force."""
+"""``curtilage policy keygen``, ``sign`` and ``verify``: signatures of policies."""
 
 import argparse
 import os
@@ -39,31 +39,31 @@ PUBLIC_MODE: Final = 0o644
 
 
 def run_keygen(arguments: argparse.Namespace) -> int:
-    """Make a key pair; exit 2 where a file is there already."""
+    """Make a key pair; exit 2 if a file already exists."""
     private = Path(arguments.file)
     public = private.with_suffix(".pub.pem")
-    # Both, before either is written: half of a pair is of no use.
+    # Check both before writing either: half of a pair is useless.
     for path in (private, public):
         if path.exists():
-            raise ConfigError(f"{path}: is there already")
+            raise ConfigError(f"{path}: already exists")
     key = generate_key()
     _write_new(private, private_pem(key), PRIVATE_MODE)
     _write_new(public, public_pem(key), PUBLIC_MODE)
-    out(f"{private}: private key; whoever has it can put policies in force")
+    out(f"{private}: private key; it can put policies in force")
     out(f"{public}: public key {key_id(public_bytes(key))}")
     return DONE
 
 
 def run_sign(arguments: argparse.Namespace) -> int:
-    """Sign a policy; exit 2 where it, or the key, is wrong."""
+    """Sign a policy; exit 2 if the policy or the key is invalid."""
     if not 1 <= arguments.valid_days <= MAX_DAYS:
-        raise UsageError(f"--valid-days is 1 to {MAX_DAYS}")
+        raise UsageError(f"--valid-days must be 1 to {MAX_DAYS}")
     path = _existing(arguments.file)
-    # One that a client could not start with must not be put in force.
+    # A policy that a client cannot load must not be put in force.
     policy, _ = read_usable_policy(arguments.file)
     try:
         with Path(arguments.key).open("rb") as file:
-            # One byte more than a key may have, by which a longer file is known.
+            # One byte more than the limit, to detect a longer file.
             key = parse_private_key(file.read(KEY_LIMIT_BYTES + 1))
     except OSError as failure:
         raise ConfigError(f"{Path(arguments.key)}: {failure.strerror}") from None
@@ -85,7 +85,7 @@ def run_sign(arguments: argparse.Namespace) -> int:
 
 
 def run_verify(arguments: argparse.Namespace) -> int:
-    """Verify; exit 1 where the policy is not current."""
+    """Verify; exit 1 if the policy is not current."""
     path = _existing(arguments.file)
     policy, _ = read_policy(arguments.file)
     currency, now = (
@@ -109,7 +109,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
         out(f"  policy  {policy.digest}")
         out(f"  key     {key_id(currency.public_key)}")
         if span is not None:
-            # Of a signature that does not hold, these are only what its file says.
+            # For an invalid signature these are only the file's claims.
             out(f"  valid   {_iso(span[0])} to {_iso(span[1])}")
         if problem is None and (warning := currency.warning(now)) is not None:
             err(f"warning: {warning}")
@@ -117,20 +117,20 @@ def run_verify(arguments: argparse.Namespace) -> int:
 
 
 def signature_path(policy_path: Path) -> Path:
-    """Return where the signature of a policy file lies."""
+    """Return the path of a policy file's signature."""
     return policy_path.with_name(policy_path.name + SIGNATURE_SUFFIX)
 
 
 def _existing(name: str) -> Path:
     path = Path(name)
     if not path.is_file():
-        raise ConfigError(f"{name}: no such file; a signature lies beside a file")
+        raise ConfigError(f"{name}: no such file; only a policy file has a signature")
     return path
 
 
 def _write_new(path: Path, data: bytes, mode: int) -> None:
     try:
-        # Never over a file that is there: it may be the key of policies in force.
+        # Never overwrite: an existing file may be the key of policies in force.
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -139,11 +139,11 @@ def _write_new(path: Path, data: bytes, mode: int) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all: a server may be reading the old one."""
-    beside = path.with_name(path.name + ".new")
+    """Replace a file atomically: a server may be reading the old one."""
+    new = path.with_name(path.name + ".new")
     try:
-        beside.write_bytes(data)
-        beside.replace(path)
+        new.write_bytes(data)
+        new.replace(path)
     except OSError as failure:
         raise ConfigError(f"{path}: {failure.strerror}") from None
 

@@ -1,4 +1,4 @@
-"""``curtilage policy test``: whether a policy sends each case where it should go."""
+"""``curtilage policy test``: whether each case takes its expected route."""
 
 import argparse
 import os
@@ -36,13 +36,13 @@ MAX_CASES_BYTES: Final = 16 * 1024 * 1024
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Test; exit 1 where a case does not hold."""
+    """Test; exit 1 if a case fails."""
     config = config_from(arguments)
     policy = config.policy
     name = policy_name(arguments.policy)
     cases = _cases(arguments.file, name).under(name)
     if not cases.cases:
-        raise UsageError(f"no case is for a policy of the name {name!r}")
+        raise UsageError(f"no case is for a policy named {name!r}")
     known = {each.id for each in cases.known_misses}
     failed = [
         failure
@@ -64,7 +64,7 @@ def _lines(
 ) -> Iterator[str]:
     yield from map(in_words, failures)
     for each in _mended(cases, missed):
-        yield f"{each}: a known miss that now holds: move it to the cases"
+        yield f"{each}: a known miss that now passes: move it to the cases"
     more = f", {len(missed)} known misses" if missed else ""
     yield f"{len(cases.cases)} cases, {len(failures)} failed{more}: {policy.source}"
 
@@ -88,7 +88,7 @@ def _mended(cases: CaseFile, missed: set[str]) -> list[str]:
 def decided(
     config: ClientConfig, cases: Sequence[Case]
 ) -> Iterator[tuple[Case, Assessment]]:
-    """Yield every case with what is decided about it."""
+    """Yield every case with its decision."""
     inspector = start_detectors(config.policy, config.currency)
     try:
         queries = [query_of(each) for each in cases]
@@ -101,12 +101,12 @@ def decided(
 
 
 def policy_name(given: str | None) -> str:
-    """Return how cases call a policy: its file's name without the ending."""
+    """Return a policy's name in cases: its file's name without the suffix."""
     return Path(given or os.environ.get("CURTILAGE_POLICY") or SHIPPED_PROFILE).stem
 
 
 def query_of(case: Case) -> Query:
-    """Return a case as it would be asked."""
+    """Return a case as a query."""
     return Query(
         messages=tuple(
             Message(role=turn.role, content=turn.content, name=turn.name)
@@ -116,7 +116,7 @@ def query_of(case: Case) -> Query:
 
 
 def in_words(failure: Failure) -> str:
-    """Tell a failure, without the text."""
+    """Return a failure as lines, without the text."""
     lines = [f"{failure.id}: expected {failure.expected}, got {failure.got}"]
     lines.append(f"  decided by {failure.rule!r}: {' '.join(failure.reason.split())}")
     if failure.missing_rules:
@@ -130,7 +130,7 @@ def in_words(failure: Failure) -> str:
 def _cases(file: str | None, name: str) -> CaseFile:
     if file is None:
         if name not in PROFILES:
-            raise UsageError(f"no cases are shipped for {name!r}: name a file of them")
+            raise UsageError(f"no cases are shipped for {name!r}: give a file")
         return shipped_cases(name)
     text = read_text(Path(file), MAX_CASES_BYTES)
     parse = parse_case_lines if file.endswith(".jsonl") else parse_cases

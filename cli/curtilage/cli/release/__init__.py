@@ -1,4 +1,4 @@
-"""``curtilage release``: the commands of who publishes, witnesses and audits releases.
+"""``curtilage release``: commands for publishers, witnesses and auditors of releases.
 
-Reads flags and files for ``curtilage.transparency``. Sees no query.
+Reads flags and files for ``curtilage.transparency``; handles no query.
 """

@@ -1,4 +1,4 @@
-"""``curtilage release audit``: every leaf of a log, and whether it is one log."""
+"""``curtilage release audit``: list a log's leaves and check its consistency."""
 
 import argparse
 from pathlib import Path
@@ -31,25 +31,27 @@ from curtilage.transparency.log import MAX_CHECKPOINT_BYTES, LogFolder
 
 @refusing
 def run_audit(arguments: argparse.Namespace) -> int:
-    """Audit; exit 1 where something asks for a person."""
+    """Audit; exit 1 if something needs attention."""
     folder, rules = LogFolder(Path(arguments.folder)), rules_of(arguments)
-    told = Progress().leaves
-    report = audit(folder, rules, now=time_of(arguments.at), told=told)
+    progress = Progress().leaves
+    report = audit(folder, rules, now=time_of(arguments.at), told=progress)
     if arguments.against is not None:
         other = LogFolder(Path(arguments.against))
-        report = with_problems(report, compare_copy(folder, other, rules, told=told))
+        report = with_problems(
+            report, compare_copy(folder, other, rules, told=progress)
+        )
     if arguments.since is not None:
         earlier = read_text(Path(arguments.since), MAX_CHECKPOINT_BYTES)
-        found = compare_checkpoint(folder, earlier, rules, told=told)
+        found = compare_checkpoint(folder, earlier, rules, told=progress)
         report = with_problems(report, found)
     if arguments.json:
         out_json(_object(report))
     else:
-        _tell(report)
+        _print(report)
     return DONE if report.clean else REFUSED
 
 
-def _tell(report: AuditReport) -> None:
+def _print(report: AuditReport) -> None:
     out(f"{report.origin}: {report.size} leaves, root {report.root[:16]}")
     if report.vouched_time is not None:
         out(f"witnessed {unix_text(report.vouched_time)}")
@@ -64,7 +66,7 @@ def _tell(report: AuditReport) -> None:
         out(line.rstrip())
     for problem in report.problems:
         out(f"PROBLEM: {problem}")
-    out("nothing unexpected" if report.clean else "this log asks for a person")
+    out("nothing unexpected" if report.clean else "this log needs attention")
 
 
 def _object(report: AuditReport) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""``curtilage release prove`` and ``verify``: a release, in the log or not."""
+"""``curtilage release prove`` and ``verify``: inclusion of a release in a log."""
 
 import argparse
 import hashlib
@@ -41,9 +41,9 @@ MAX_PROOF_BYTES: Final = 512 * 1024
 
 @refusing
 def run_prove(arguments: argparse.Namespace) -> int:
-    """Write proofs; exit 1 where the manifest is not in the log."""
+    """Write proofs; exit 1 if the manifest is not in the log."""
     if (arguments.since is None) != (arguments.consistency is None):
-        raise UsageError("--since and --consistency go together")
+        raise UsageError("--since and --consistency need each other")
     leaf = read_bounded(Path(arguments.manifest), MAX_MANIFEST_BYTES)
     log = key_of(arguments.log_key)
     folder = LogFolder(Path(arguments.folder))
@@ -59,14 +59,14 @@ def run_prove(arguments: argparse.Namespace) -> int:
 
 @refusing
 def run_verify(arguments: argparse.Namespace) -> int:
-    """Verify; exit 1 where it is refused."""
+    """Verify; exit 1 if the release is refused."""
     publisher = _publisher(arguments)
     now = time_of(arguments.at)
     manifest = read_bounded(Path(arguments.manifest), MAX_MANIFEST_BYTES)
     proof = read_text(Path(arguments.proof), MAX_PROOF_BYTES)
     release = verify_release(manifest, proof, rules_of(arguments), now=now)
-    # Behind the log's proof and never instead of it: a stolen account could sign, too,
-    # but what it logs is seen.
+    # In addition to the log's proof, never instead: a stolen account could also sign,
+    # but what it logs is visible.
     signature = None
     if publisher is not None:
         bundle = read_bounded(Path(arguments.sigstore), MAX_BUNDLE_BYTES)
@@ -75,7 +75,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
     if arguments.json:
         out_json(_object(manifest, release, signature))
     else:
-        _tell(release, signature)
+        _print(release, signature)
     return DONE
 
 
@@ -90,15 +90,15 @@ def _publisher(arguments: argparse.Namespace) -> Publisher | None:
         return None
     if not all(given):
         raise UsageError(
-            "--sigstore, --trusted-root, --identity and --issuer go together, "
-            "and none of them is empty"
+            "--sigstore, --trusted-root, --identity and --issuer need each other, "
+            "and none may be empty"
         )
     return Publisher(identity=arguments.identity, issuer=arguments.issuer)
 
 
-def _tell(release: VerifiedRelease, signature: PublisherSignature | None) -> None:
+def _print(release: VerifiedRelease, signature: PublisherSignature | None) -> None:
     manifest, witnessed = release.manifest, release.witnessed
-    named = "" if release.name_checked else " (any name was to do)"
+    named = "" if release.name_checked else " (any name was accepted)"
     out(f"ACCEPTED  {manifest.name} {manifest.version}{named}")
     out(f"  source     {manifest.source}")
     out(f"  expires    {unix_text(manifest.not_after)}")
@@ -107,7 +107,7 @@ def _tell(release: VerifiedRelease, signature: PublisherSignature | None) -> Non
     for name, time in witnessed.times.items():
         out(f"  witness    {_shown(name)}, {unix_text(time)}")
     if not witnessed.times:
-        out("  witness    none: the log could show others something else")
+        out("  witness    none: the log could show others different contents")
     if signature is not None:
         out(f"  publisher  {signature.identity}")
         out(f"  issuer     {signature.issuer}")
@@ -152,5 +152,5 @@ def _object(
 
 
 def _shown(name: bytes) -> str:
-    """Return a policy's name for a witness; names are opaque octets there."""
+    """Return a policy's name for a witness; names are opaque bytes there."""
     return name.decode("utf-8", "backslashreplace")

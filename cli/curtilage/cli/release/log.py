@@ -37,7 +37,7 @@ MAX_LINES_BYTES: Final = 256 * 1024
 
 
 def run_init(arguments: argparse.Namespace) -> int:
-    """Begin a log; exit 2 where there is one already."""
+    """Create a log; exit 2 if there already is one."""
     key_path = Path(arguments.key)
     signer = create_log(Path(arguments.folder), arguments.origin, key_path)
     text = signer.verifier_key.text
@@ -45,7 +45,7 @@ def run_init(arguments: argparse.Namespace) -> int:
     if not public.exists():
         create_file(public, f"{text}\n".encode(), PUBLIC_FILE)
     out(f"{arguments.folder}: an empty log, {signer.name}")
-    out(f"{key_path}: its private key; whoever has it can add leaves")
+    out(f"{key_path}: its private key; it can add leaves")
     out(f"{public}: its public key:")
     out(text)
     return DONE
@@ -53,13 +53,13 @@ def run_init(arguments: argparse.Namespace) -> int:
 
 @refusing
 def run_add(arguments: argparse.Namespace) -> int:
-    """Log manifests; exit 1 where the folder cannot be believed."""
+    """Log manifests; exit 1 if the folder cannot be trusted."""
     entries = [_manifest(Path(name)) for name in arguments.manifests]
     folder, key = Path(arguments.folder), Path(arguments.key)
-    told = Progress().leaves
-    with open_log(folder, key, told=told, adopt=arguments.adopt) as log:
-        # While the log is held: nobody adds such a release between look and write. What
-        # is logged cannot be taken back.
+    progress = Progress().leaves
+    with open_log(folder, key, told=progress, adopt=arguments.adopt) as log:
+        # Under the log's lock: no other process can add such a release between check
+        # and write. A logged leaf cannot be removed.
         _refuse_other_contents(LogFolder(folder), log.size, entries)
         added = log.add(entries)
     if arguments.json:
@@ -73,7 +73,7 @@ def run_add(arguments: argparse.Namespace) -> int:
 
 @refusing
 def run_request(arguments: argparse.Namespace) -> int:
-    """Write a request; exit 1 where the folder cannot be believed."""
+    """Write a request; exit 1 if the folder cannot be trusted."""
     key = key_of(arguments.log_key)
     request = request_for(LogFolder(Path(arguments.folder)), key, arguments.old)
     return write_or_print(arguments.out, request.encode().encode())
@@ -81,7 +81,7 @@ def run_request(arguments: argparse.Namespace) -> int:
 
 @refusing
 def run_cosign(arguments: argparse.Namespace) -> int:
-    """Merge cosignatures; exit 1 where one is not what it says."""
+    """Merge cosignatures; exit 1 if one is invalid."""
     lines = read_text(Path(arguments.lines), MAX_LINES_BYTES)
     witnesses = [key_of(text) for text in arguments.witness]
     log = key_of(arguments.log_key)
@@ -103,18 +103,18 @@ def _manifest(path: Path) -> bytes:
 
 
 def _refuse_other_contents(folder: LogFolder, size: int, entries: list[bytes]) -> None:
-    """Refuse a second release of one name and version: nobody could tell them apart."""
+    """Refuse a second release of a name and version: they would be ambiguous."""
     fresh = {_release(parse_leaf(entry)): entry for entry in entries}
     logged = [entry for _, bundle in folder.bundles(size) for entry in bundle]
     for index, entry in enumerate(logged):
         try:
             release = _release(parse_leaf(entry))
         except RefusedError:
-            continue  # a leaf of somebody's that is no manifest releases nothing
+            continue  # a leaf that is not a manifest releases nothing
         if fresh.get(release, entry) != entry:
             raise ConfigError(
-                f"{release}: leaf {index} says something else of this version; "
-                "give the new release a version of its own"
+                f"{release}: leaf {index} has other contents for this version; "
+                "give the new release a new version"
             )
 
 

@@ -1,4 +1,4 @@
-"""``curtilage release manifest``: describe a release, as its log's leaf."""
+"""``curtilage release manifest``: write a release's manifest, a leaf of its log."""
 
 import argparse
 import hashlib
@@ -23,27 +23,27 @@ from curtilage.wire.shaping import PADDED, UNPADDED, TransportParameters
 
 
 def run_manifest(arguments: argparse.Namespace) -> int:
-    """Write a manifest; exit 2 where an option is wrong."""
+    """Write a manifest; exit 2 if an option is invalid."""
     data = encoded(manifest_from(arguments, datetime.now(UTC)))
     err(f"release digest sha256:{hashlib.sha256(data).hexdigest()}")
     return write_or_print(arguments.out, data)
 
 
 def manifest_from(arguments: argparse.Namespace, now: datetime) -> ReleaseManifest:
-    """Read the options.
+    """Return the manifest from the options.
 
     Raises:
-        UsageError: one is spelt wrong.
-        ConfigError: a file cannot be read, or is not what it should be.
+        UsageError: an option is invalid.
+        ConfigError: a file cannot be read, or is invalid.
     """
-    told = Progress().hashed
+    progress = Progress().hashed
     not_after = moment_of(arguments.not_after, now)
     manifest = ReleaseManifest(
         name=arguments.name,
         version=arguments.version,
         source=arguments.source,
-        images=tuple(image_of(text, told) for text in arguments.image),
-        models=tuple(digest_of(text, told) for text in arguments.model),
+        images=tuple(image_of(text, progress) for text in arguments.image),
+        models=tuple(digest_of(text, progress) for text in arguments.model),
         measurements=measurements_of(Path(each) for each in arguments.measurements),
         min_tcb=dict(min_tcb_of(text) for text in arguments.min_tcb),
         gpu=GpuRelease(
@@ -62,8 +62,8 @@ def manifest_from(arguments: argparse.Namespace, now: datetime) -> ReleaseManife
     )
     if manifest.sandbox:
         err(
-            "the enclave server of this version puts itself into no sandbox and does "
-            "not start\nunder a manifest that names one"
+            "the enclave server of this version does not support sandboxes and does "
+            "not start\nwith a manifest that names one"
         )
     err(f"expires {unix_text(not_after)}")
     return manifest
@@ -74,7 +74,7 @@ def _transport(arguments: argparse.Namespace) -> TransportParameters:
     given = {name: getattr(arguments, name) for name in names}
     if arguments.unsafe_unpadded:
         if any(value is not None for value in given.values()):
-            raise UsageError("--unsafe-unpadded leaves no frames to describe")
+            raise UsageError("--unsafe-unpadded excludes the options for frames")
         return UNPADDED
     chosen = {
         name: getattr(PADDED, name) if value is None else value

@@ -1,4 +1,4 @@
-"""What the ``release`` commands share: keys and rules by option, progress, outcomes."""
+"""Shared parts of the ``release`` commands: keys, rules, progress and refusals."""
 
 import argparse
 from collections.abc import Callable
@@ -28,14 +28,16 @@ Run = Callable[[argparse.Namespace], int]
 
 
 def rules_of(arguments: argparse.Namespace) -> ReleaseRules:
-    """Read the rules that ``add_rules`` asked for.
+    """Return the rules from the options of ``add_rules``.
 
     Raises:
         RefusedError: ``policy_invalid``.
     """
     if arguments.policy is not None:
         if arguments.name:
-            raise UsageError("--name goes with --log-policy; a policy names its own")
+            raise UsageError(
+                "--name needs --log-policy; a Curtilage policy names its own"
+            )
         policy, _ = read_policy(arguments.policy)
         return rules_from(expectations_from(policy))
     data = read_bounded(Path(arguments.log_policy), MAX_POLICY_BYTES)
@@ -44,23 +46,23 @@ def rules_of(arguments: argparse.Namespace) -> ReleaseRules:
 
 
 def key_of(text: str) -> NoteKey:
-    """Read a public key: the text itself, or the file that holds it.
+    """Return a public key, given as text or as a file.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: it is neither a key nor a file with one.
     """
     path = Path(text)
-    # A public key has a plus sign in it; where a file is called so, the file is meant.
+    # A key contains a plus sign; if a file has this name, the file is used.
     if "+" not in text or path.is_file():
         text = read_text(path, MAX_VKEY_BYTES).strip()
     try:
         return parse_verifier_key(text).key
     except RefusedError as refusal:
-        raise UsageError(f"not a public key of a log: {refusal.detail}") from None
+        raise UsageError(f"not a log's public key: {refusal.detail}") from None
 
 
 def refusing(run: Run) -> Run:
-    """Wrap a command so that a refusal is told, with its code, and exits with 1."""
+    """Wrap a command: a refusal is printed with its code, and exits with 1."""
 
     def guarded(arguments: argparse.Namespace) -> int:
         try:
@@ -75,7 +77,7 @@ def refusing(run: Run) -> Run:
 
 
 def refusal_object(refusal: RefusedError) -> dict[str, object]:
-    """Return a refusal as programs read it."""
+    """Return a refusal as a JSON object."""
     return {
         "accepted": False,
         "code": refusal.code.value,
@@ -84,13 +86,13 @@ def refusal_object(refusal: RefusedError) -> dict[str, object]:
 
 
 class Progress(HowFar):
-    """How far the reading of a log, or of files, is."""
+    """Progress of reading a log or hashing files."""
 
     def leaves(self, done: int, total: int) -> None:
-        """Tell how many leaves were looked at."""
+        """Show the number of leaves read."""
         self.tell(f"{done:,} of {total:,} leaves", last=done == total)
 
     def hashed(self, name: str, done: int, total: int) -> None:
-        """Tell how much of a file was hashed."""
+        """Show how much of a file is hashed."""
         text = f"{name}: {done / _MEBIBYTE:,.0f} of {total / _MEBIBYTE:,.0f} MiB"
         self.tell(text, last=done == total)

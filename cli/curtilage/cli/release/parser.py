@@ -9,17 +9,17 @@ from curtilage.wire.shaping import PADDED
 HEAD_SUFFIX: Final = ".head"  # as in ``curtilage.transparency.log``
 
 ABOUT = """\
-Publish releases so that everybody can check what an enclave runs.
+Publish releases so that everyone can check what an enclave runs.
 
-A release is described by a manifest. Its publisher adds it to a transparency log: a
-folder that any static web server can serve, to which leaves are added and from which
-nothing is ever taken. Witnesses cosign the log's state, so that it cannot show
-different leaves to different people. A client believes a measurement only if its
-manifest was logged, witnessed, and has not expired; it checks that offline.
+A manifest describes a release. Its publisher adds it to a transparency log: an
+append-only folder that any static web server can serve. Witnesses cosign the log's
+state, so that it cannot show different leaves to different people. A client trusts a
+measurement only if its manifest is logged, witnessed and not expired; it checks that
+offline.
 
 publisher: manifest, log init, log add, log cosign, prove
 witness:   witness init, witness cosign
-everybody: verify, audit
+everyone:  verify, audit
 
 See docs/transparency.md for the formats, and for how to serve the folder."""
 EXAMPLES = """\
@@ -36,42 +36,42 @@ curtilage release audit public/log --policy mine.yaml"""
 MANIFEST: Final = """\
 Write the manifest of a release: canonical JSON, so that one release has one leaf.
 
---measurements is a JSON file from kinds of evidence to registers, as the image's build
-prints it: {"sev-snp": [{"launch": "..."}], "azure-snp": [{"launch": "...", "pcr11":
-"..."}]}. Give every set that a machine of this release may show: one for each number
-of virtual processors, for instance.
+--measurements is a JSON file that maps kinds of evidence to registers, as the image's
+build prints it: {"sev-snp": [{"launch": "..."}], "azure-snp": [{"launch": "...",
+"pcr11": "..."}]}. Include every set that a machine of this release may have: for
+instance, one for each number of virtual processors.
 
-Images and models are named by file, whose SHA-256 is computed, or by sha256:HEX.
-After --not-after clients refuse the release: choose it with the next one in mind."""
+Images and models are given as files, whose SHA-256 is computed, or as sha256:HEX.
+After --not-after, clients refuse the release: publish the next one before."""
 MANIFEST_EXAMPLE: Final = """\
 curtilage release manifest --name curtilage-enclave --version 1.2.0 \\
   --source git+https://example.com/enclave@4f2a... \\
   --measurements measured.json --image vm=enclave.img --model model.gguf \\
   --min-tcb Genoa:bl=9,tee=0,snp=23,ucode=72 --not-after +180d --out manifest.json"""
 WITNESS: Final = """\
-Be a witness: cosign a log's state if it continues what was cosigned before.
+Act as a witness: cosign a log's state if it is consistent with the last one.
 
-A log whose witnesses are run by others cannot show one history to you and another one
-to somebody else: its key alone does not suffice. A witness needs no server: it reads a
-folder (a copy fetched by any means will do) or a request file, and writes one line."""
+A log with independent witnesses cannot show different histories to different people,
+since its own key is not enough. A witness needs no server: it reads a folder (any copy
+of the log) or a request file, and writes one line."""
 VERIFY: Final = """\
-Verify that a manifest was logged and is good now: offline, from files alone.
+Verify that a manifest is logged and currently valid: offline, from files only.
 
-What is checked: the log's signature, the witnesses' quorum, the proof that the
-manifest is a leaf, its name and version against the policy, its expiry, and how old
-the checkpoint is. With --sigstore the publisher's own signature is verified as well;
-it never stands in for the log. Exit 0: accepted; 1: refused, with a code."""
+Checks the log's signature, the witnesses' quorum, the proof that the manifest is a
+leaf, its name and version against the policy, its expiry, and the age of the
+checkpoint. With --sigstore, the publisher's own signature is also verified; it never
+replaces the log. Exit 0: accepted; 1: refused, with a code."""
 AUDIT: Final = """\
-List every leaf of a log and look for what should not be there.
+List every leaf of a log and look for unexpected ones.
 
 Compares every file of the folder with its checkpoint, and the checkpoint with its
-witnesses. Flags leaves that are no manifest, releases of a name that the policy does
-not know, two leaves of one version, and those that are withdrawn or expired. Compares
-the log with another copy of it, or with a checkpoint that was kept from earlier: two
-histories are a fork, and both checkpoints together prove it.
+witnesses. Flags leaves that are not manifests, releases with a name that the policy
+does not know, two leaves of one version, and withdrawn or expired releases. Compares
+the log with another copy of it, or with an earlier checkpoint: two histories are a
+fork, and both checkpoints together prove it.
 
-Exit 0: one whole log and nothing unexpected in it; withdrawn and expired releases
-are listed and are no cause for alarm. Exit 1: something asks for a person."""
+Exit 0: one complete log without anything unexpected; withdrawn and expired releases
+are listed, but are no cause for alarm. Exit 1: something needs attention."""
 
 
 def add(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -98,10 +98,10 @@ def _add_manifest(commands: "Commands[argparse.ArgumentParser]") -> None:
         text=MANIFEST,
         example=MANIFEST_EXAMPLE,
     )
-    parser.add_argument("--name", required=True, help="what policies call it")
-    parser.add_argument("--version", required=True, help="new for every release")
+    parser.add_argument("--name", required=True, help="its name in policies")
+    parser.add_argument("--version", required=True, help="a new one for every release")
     parser.add_argument(
-        "--source", required=True, help="repository and commit that it was built from"
+        "--source", required=True, help="repository and commit of the build"
     )
     parser.add_argument(
         "--measurements",
@@ -135,18 +135,18 @@ def _add_manifest(commands: "Commands[argparse.ArgumentParser]") -> None:
             action="append",
             default=[],
             metavar="TEXT",
-            help=f"a GPU's {what} that will do; repeatable",
+            help=f"accepted {what} of a GPU; repeatable",
         )
     parser.add_argument(
         "--sandbox",
         metavar="SHA256",
-        help="digest of the sandbox policy that it runs under, or its file; the "
+        help="digest of its sandbox policy, or the policy's file; the "
         "enclave server of this version refuses a manifest that names one",
     )
     for name, what in (
         ("operator", "who runs it"),
         ("country", "where: ISO 3166 alpha-2, such as DE"),
-        ("region", "where: what the operator calls it"),
+        ("region", "where: the operator's name for it"),
     ):
         parser.add_argument(
             f"--{name}", default="", metavar="TEXT", help=f"{what}; policies can ask"
@@ -156,18 +156,18 @@ def _add_manifest(commands: "Commands[argparse.ArgumentParser]") -> None:
             f"--{name.replace('_', '-')}",
             type=int,
             metavar="N",
-            help=f"how answers are shaped (default: {getattr(PADDED, name)})",
+            help=f"how answers are padded (default: {getattr(PADDED, name)})",
         )
     parser.add_argument(
         "--unsafe-unpadded",
         action="store_true",
-        help="answers show their length and their pace",
+        help="answers reveal their length and pace",
     )
     parser.add_argument(
         "--not-after",
         required=True,
         metavar="TIME",
-        help="when it expires: 2027-06-30T00:00:00Z, or +180d from now",
+        help="expiry: 2027-06-30T00:00:00Z, or +180d from now",
     )
     parser.add_argument("--out", metavar="FILE", help="default: standard output")
 
@@ -177,8 +177,8 @@ def _add_log(commands: "Commands[argparse.ArgumentParser]") -> None:
         commands,
         "log",
         summary="keep a log that any static web server can serve",
-        text="Keep a transparency log (C2SP tlog-tiles) in a folder. Leaves are added "
-        "and never\ntaken away; a folder that was changed or set back is not written "
+        text="Keep a transparency log (C2SP tlog-tiles) in a folder. Leaves are never "
+        "removed; a\nfolder that was changed or rolled back is not written "
         "to.",
         example="curtilage release log init public/log "
         "--origin log.example.com/enclave --key log.pem\n"
@@ -189,29 +189,30 @@ def _add_log(commands: "Commands[argparse.ArgumentParser]") -> None:
     init = add_command(
         actions,
         "init",
-        summary="begin an empty log",
-        text="Begin an empty log, and make its key (Ed25519, mode 0600) where there is "
-        "none.\nBeside the key stand KEY.vkey, its public half for everybody, and "
-        f"KEY{HEAD_SUFFIX}, what it\nsigned last: back up both, and never keep the key "
-        "in a folder that is served.\nThe origin is the log's name for ever: the "
-        "address that it is served from, without\nhttps://.",
+        summary="create an empty log",
+        text="Create an empty log, and its key (Ed25519, mode 0600) if there is none. "
+        "Next to the\nkey are KEY.vkey, its public key for everyone, and "
+        f"KEY{HEAD_SUFFIX}, the last state that it\nsigned: back up both, and never "
+        "keep the key in a served folder. The origin is the\nlog's permanent name: "
+        "the address that it is served from, without https://.",
         example="curtilage release log init public/log "
         "--origin log.example.com/enclave --key log.pem",
     )
-    init.add_argument("folder", help="the folder that will be served")
+    init.add_argument("folder", help="the folder to serve")
     init.add_argument("--origin", required=True, help="the log's name")
     init.add_argument(
-        "--key", required=True, metavar="KEY.pem", help="made if it is not there"
+        "--key", required=True, metavar="KEY.pem", help="created if missing"
     )
 
     adding = add_command(
         actions,
         "add",
         summary="log manifests",
-        text="Add manifests to a log and sign its new state. A manifest that is there "
-        "already\nkeeps its number. Every file is compared with the checkpoint before "
-        "anything is\nwritten, and the checkpoint is replaced last: a crash leaves "
-        "the old state or the\nnew one. Afterwards, have witnesses cosign.",
+        text="Add manifests to a log and sign its new state. A manifest that is "
+        "already there keeps\nits index. Every file is compared with the checkpoint "
+        "before anything is written,\nand the checkpoint is replaced last: after a "
+        "crash the log has the old state or the new\none. Afterwards, have witnesses "
+        "cosign.",
         example="curtilage release log add public/log --key log.pem manifest.json",
     )
     adding.add_argument("folder", help="the log")
@@ -220,7 +221,7 @@ def _add_log(commands: "Commands[argparse.ArgumentParser]") -> None:
     adding.add_argument(
         "--adopt",
         action="store_true",
-        help=f"KEY{HEAD_SUFFIX} was lost: believe the folder, which must be whole and "
+        help=f"KEY{HEAD_SUFFIX} was lost: trust the folder, which must be complete and "
         "the newest state that was ever signed",
     )
     adding.add_argument("--json", action="store_true", help="one JSON object")
@@ -230,8 +231,9 @@ def _add_log(commands: "Commands[argparse.ArgumentParser]") -> None:
         "request",
         summary="ask a witness elsewhere to cosign",
         text="Write the body of an add-checkpoint request (C2SP tlog-witness): the "
-        "checkpoint,\nand the proof that it continues what the witness has seen. Send "
-        "it with any HTTP\nclient; give the answer to `release log cosign`.",
+        "checkpoint,\nand the proof that it is consistent with what the witness has "
+        "seen. Send it with any\nHTTP client; give the response to `release log "
+        "cosign`.",
         example="curtilage release log request public/log --log-key log.vkey --old 7 "
         "> request\ncurl --data-binary @request https://witness.example/add-checkpoint "
         "> lines\ncurtilage release log cosign public/log --log-key log.vkey "
@@ -244,16 +246,16 @@ def _add_log(commands: "Commands[argparse.ArgumentParser]") -> None:
         type=int,
         default=0,
         metavar="SIZE",
-        help="the size that the witness cosigned last (default: 0, never)",
+        help="the size that the witness last cosigned (default: 0, never)",
     )
     request.add_argument("--out", metavar="FILE", help="default: standard output")
 
     cosign = add_command(
         actions,
         "cosign",
-        summary="put witnesses' lines under the checkpoint",
-        text="Verify cosignature lines and put those of the named witnesses under the "
-        "log's\ncheckpoint. A line of an unknown key is passed over, a wrong one of a "
+        summary="add witnesses' cosignatures to the checkpoint",
+        text="Verify cosignature lines and add those of the named witnesses to the "
+        "log's\ncheckpoint. A line of an unknown key is skipped; an invalid one of a "
         "known key is\nrefused.",
         example="curtilage release log cosign public/log --log-key log.vkey "
         "--witness w.vkey lines",
@@ -289,7 +291,7 @@ def _add_witness(commands: "Commands[argparse.ArgumentParser]") -> None:
         summary="make a witness's folder and key",
         text="Make a folder (mode 0700) with a key (0600), its public half "
         "(witness.vkey, for log\npolicies) and, later, the last checkpoint of each "
-        "log. Keep the folder: a witness\nthat forgets is none.",
+        "log. Keep the folder: without\nits history, a witness proves nothing.",
         example="curtilage release witness init w1 --name witness.example.com/hospital",
     )
     init.add_argument("folder", help="the witness's folder")
@@ -305,9 +307,9 @@ def _add_witness(commands: "Commands[argparse.ArgumentParser]") -> None:
         "cosign",
         summary="cosign a log's checkpoint",
         text="Verify a log's checkpoint and that it continues what this witness "
-        "cosigned last,\nremember it, and print the cosignature. From a folder every "
-        "leaf is compared too.\nA checkpoint that contradicts the last one is kept "
-        "as evidence, and refused.",
+        "cosigned last,\nstore it, and print the cosignature. With a folder, every "
+        "leaf is compared too. A\ncheckpoint that contradicts the last one is refused, "
+        "and kept as evidence.",
         example="curtilage release witness cosign w1 --log public/log "
         "--log-key log.vkey --write\n"
         "curtilage release witness cosign w1 --request request --log-key log.vkey",
@@ -322,7 +324,7 @@ def _add_witness(commands: "Commands[argparse.ArgumentParser]") -> None:
     cosign.add_argument(
         "--write",
         action="store_true",
-        help="with --log: put the line under its checkpoint as well",
+        help="with --log: also add the line to its checkpoint",
     )
     cosign.add_argument("--at", metavar="RFC3339", help=argparse.SUPPRESS)
 
@@ -333,9 +335,9 @@ def _add_checks(commands: "Commands[argparse.ArgumentParser]") -> None:
         "prove",
         summary="prove that a manifest is in a log",
         text="Write the proof (C2SP tlog-proof) that a manifest is a leaf of a log, "
-        "under the\ncheckpoint that lies there: have witnesses cosign it before. "
-        "With --since, write as\nwell the proof that the log continues an earlier "
-        "size, for consistency.txt.",
+        "under the\nlog's checkpoint: have witnesses cosign it first. With --since, "
+        "also write the proof\nof consistency with an earlier size, for "
+        "consistency.txt.",
         example="curtilage release prove public/log --log-key log.vkey "
         "--manifest manifest.json --out proof.txt",
     )
@@ -347,7 +349,7 @@ def _add_checks(commands: "Commands[argparse.ArgumentParser]") -> None:
         "--since", type=int, metavar="SIZE", help="an earlier size of the log"
     )
     prove.add_argument(
-        "--consistency", metavar="FILE", help="where the proof since then goes"
+        "--consistency", metavar="FILE", help="file for the consistency proof"
     )
     verify = add_command(
         commands,
@@ -371,13 +373,15 @@ def _add_checks(commands: "Commands[argparse.ArgumentParser]") -> None:
     signed.add_argument("--sigstore", metavar="FILE", help="bundle, version 0.3")
     signed.add_argument("--trusted-root", metavar="FILE", help="trusted_root.json")
     signed.add_argument(
-        "--identity", metavar="TEXT", help="who signed, exactly; a workflow by its tag"
+        "--identity", metavar="TEXT", help="the exact signer; a workflow with its tag"
     )
-    signed.add_argument("--issuer", metavar="URL", help="who vouches for that, exactly")
+    signed.add_argument(
+        "--issuer", metavar="URL", help="the exact OIDC issuer of the identity"
+    )
     audit = add_command(
         commands,
         "audit",
-        summary="list a log's leaves and look for what should not be there",
+        summary="list a log's leaves and look for unexpected ones",
         text=AUDIT,
         example="curtilage release audit public/log --policy mine.yaml\n"
         "curtilage release audit copy --policy mine.yaml --against copy-of-yesterday\n"
@@ -414,7 +418,7 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
         "--name",
         action="append",
         metavar="NAME",
-        help="with --log-policy: a release that will do; repeatable (default: every)",
+        help="with --log-policy: an accepted release name; repeatable (default: any)",
     )
     parser.add_argument(
         "--at", metavar="RFC3339", help="as of this time (default: now)"

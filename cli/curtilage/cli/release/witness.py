@@ -1,4 +1,4 @@
-"""``curtilage release witness``: a witness of one's own for other people's logs."""
+"""``curtilage release witness``: act as a witness for logs of others."""
 
 import argparse
 from pathlib import Path
@@ -19,7 +19,7 @@ MAX_REQUEST_BYTES: Final = 256 * 1024
 
 
 def run_init(arguments: argparse.Namespace) -> int:
-    """Make a witness; exit 2 where there is one already."""
+    """Create a witness; exit 2 if there already is one."""
     witness = create_witness(
         Path(arguments.folder), arguments.name, ml_dsa=arguments.ml_dsa
     )
@@ -29,7 +29,7 @@ def run_init(arguments: argparse.Namespace) -> int:
 
 @refusing
 def run_cosign(arguments: argparse.Namespace) -> int:
-    """Cosign; exit 1 where the log does not continue what it was."""
+    """Cosign; exit 1 if the log is not consistent with its last state."""
     witness = Witness(Path(arguments.folder))
     log = key_of(arguments.log_key)
     now = time_of(arguments.at)

@@ -1,4 +1,4 @@
-"""Reports for people: figures, charts and HTML of a policy and its evaluation.
+"""Reports: figures, charts and HTML of a policy and its evaluation.
 
-Values in, text out; reads no file but templates of its own and knows no query.
+Values in, text out; reads no files except its own templates, and no queries.
 """

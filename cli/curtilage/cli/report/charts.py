@@ -1,8 +1,8 @@
-"""Two kinds of chart as SVG text, for a page without scripts or a file of its own.
+"""Two kinds of chart as SVG text, for a page without scripts or a separate file.
 
-Colours are the page's: every shape has a class, and no colour of its own, so
-that a page can be dark, light or printed; a file brings a light page's.
-What a colour tells, a shape or a word tells too. Every text is escaped.
+The page's style sheet sets the colours: shapes have only classes, so that a page can be
+dark, light or printed; a separate file includes the light style. Information in a
+colour is also in a shape or a word. Every text is escaped.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,14 +20,14 @@ _LEFT: Final = 64
 _LINE_WIDTH: Final = 640
 _LINE_HEIGHT: Final = 320
 _MARGIN: Final = 46
-_TITLE: Final = 24  # above a chart that is a file of its own
+_TITLE: Final = 24  # above a chart in a separate file
 _MARKS: Final = ("circle", "square", "diamond", "triangle", "cross", "star")
 _LABELS_AT_MOST: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A share and its interval, 0 to 1."""
+    """A share with its interval, 0 to 1."""
 
     value: float
     low: float
@@ -41,8 +41,8 @@ class Bar:
     Attributes:
         label: what was measured.
         measured: the share.
-        target: what it should reach, 0 to 1, or None.
-        stock: the same of something to compare with, or None.
+        target: the target, 0 to 1, or None.
+        stock: the same for a baseline, or None.
     """
 
     label: str
@@ -53,13 +53,13 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One point of a line: shares from 0 to 1, and what the setting was.
+    """One point of a line: shares from 0 to 1, with its setting.
 
     Attributes:
-        x: share to the right.
-        y: share upwards.
-        label: beside some of the points, as far as there is room.
-        hint: shown while somebody points at it; nothing where it is empty.
+        x: share on the horizontal axis.
+        y: share on the vertical axis.
+        label: shown next to some of the points, if there is room.
+        hint: tooltip; none if empty.
     """
 
     x: float
@@ -70,14 +70,14 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A named line; its points in the order in which they are joined."""
+    """A named line with its points in drawing order."""
 
     name: str
     points: tuple[Point, ...]
 
 
 def percent(value: float) -> str:
-    """Return a share as people read it."""
+    """Return a share as a percentage."""
     return f"{100 * value:.1f}%"
 
 
@@ -85,14 +85,14 @@ def bar_chart(bars: Sequence[Bar], *, title: str, narrow: bool = False) -> str:
     """Return horizontal bars with intervals on an axis from 0 to 100%.
 
     Args:
-        bars: from above to below.
-        title: what it is about.
-        narrow: for a small screen: the labels stand above the bars.
+        bars: from top to bottom.
+        title: the chart's title.
+        narrow: for a small screen, with labels above the bars.
     """
     frame = _NARROW if narrow else _BROAD
     bottom = _TOP + frame.row * len(bars)
     shapes: list[str] = []
-    # What is drawn later covers what is there: the grid lies below the bars.
+    # Later shapes cover earlier ones, so the grid comes before the bars.
     for tenth in range(0, 11, 5 if narrow else 2):
         x = frame.left + frame.plot * tenth / 10
         shapes += (
@@ -107,14 +107,14 @@ def bar_chart(bars: Sequence[Bar], *, title: str, narrow: bool = False) -> str:
 def line_chart(
     lines: Sequence[Line], *, title: str, x: str, y: str, alone: bool = False
 ) -> str:
-    """Return lines over two shares; the axes begin where the data does.
+    """Return a line chart of two shares; the axes begin near the smallest value.
 
     Args:
-        lines: at most four look different.
-        title: what it is about.
-        x: what the axis to the right means.
-        y: what the axis upwards means.
-        alone: it is to be a file, with a title and colours of its own.
+        lines: at most four are visually distinct.
+        title: the chart's title.
+        x: label of the horizontal axis.
+        y: label of the vertical axis.
+        alone: for a separate file, with title and colours.
     """
     points = [point for line in lines for point in line.points]
     scale = _Scale.over(points)
@@ -134,14 +134,14 @@ def _svg(
     width: int, height: int, title: str, shapes: Iterable[str], *, alone: bool = False
 ) -> str:
     name, drawn = escape(title), "".join(shapes)
-    told = f'role="img" aria-label="{name}"><title>{name}</title>'
+    attributes = f'role="img" aria-label="{name}"><title>{name}</title>'
     if not alone:
-        return f'<svg viewBox="0 0 {width} {height}" {told}{drawn}</svg>'
+        return f'<svg viewBox="0 0 {width} {height}" {attributes}{drawn}</svg>'
     style = f":root {{\n{rendered('colours.css')}}}\n{rendered('chart.css')}"
     above, height = -_TITLE, height + _TITLE
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        f'viewBox="0 {above} {width} {height}" font-family="sans-serif" {told}\n'
+        f'viewBox="0 {above} {width} {height}" font-family="sans-serif" {attributes}\n'
         f'<style>\n{style}</style>\n<rect style="fill: var(--paper)" '
         f'y="{above}" width="{width}" height="{height}"></rect>'
         f"{_text(_LEFT, 0, title, 'value')}{drawn}</svg>\n"
@@ -170,9 +170,9 @@ def _bar(bar: Bar, top: int, frame: "_Frame") -> Iterator[str]:
         x = frame.left + frame.plot * bar.target
         yield _rule(x, top + 1, x, top + height - 5, "target")
         yield (f'<path class="target-mark" d="M{x:.1f} {top + 3} l-5 -6 h10 z"></path>')
-    told, right = percent(bar.measured.value), frame.left + frame.plot + 14
+    share, right = percent(bar.measured.value), frame.left + frame.plot + 14
     middle = top + height / 2
-    yield _text(right, middle + (4 if bar.stock is None else -4), told, "value")
+    yield _text(right, middle + (4 if bar.stock is None else -4), share, "value")
     if bar.stock is not None:
         yield _text(right, middle + 12, f"plain {percent(bar.stock.value)}", "tick")
 
@@ -195,14 +195,14 @@ def _measure(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Frame:
-    """Where the parts of a bar chart lie, in user units.
+    """Layout of a bar chart, in user units.
 
     Attributes:
-        left: where the bars begin.
-        plot: how long a bar of 100% is.
-        width: of all.
-        row: of a bar and its label, from above to below.
-        above: of that, for the label; 0 where it stands to the left.
+        left: left edge of the bars.
+        plot: length of a bar of 100%.
+        width: total width.
+        row: height of a bar with its label.
+        above: part of the row's height for the label; 0 if the label is on the left.
     """
 
     left: int
@@ -218,7 +218,7 @@ _NARROW: Final = _Frame(left=16, plot=235, width=350, row=72, above=32)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scale:
-    """Two axes that end at 1 and begin at a round share below the data."""
+    """Two axes from a round share below the data to 1."""
 
     least_x: float
     least_y: float
@@ -250,7 +250,7 @@ class _Scale:
 
 
 def _round_below(values: Sequence[float]) -> float:
-    """Return a tenth or a twentieth below all values, at most 0.9."""
+    """Return a multiple of 0.1 or 0.05 below all values, at most 0.9."""
     least = min(values, default=0.0)
     step = 20 if least > 0.8 else 10  # noqa: PLR2004 - a narrow range, finer steps
     return max(0.0, min(0.9, int(least * step - 1e-9) / step))
@@ -268,22 +268,22 @@ def _line(line: Line, index: int, scale: _Scale) -> Iterator[str]:
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     yield f'<polyline class="line {kind}" points="{path}"></polyline>'
     every = -(-len(places) // _LABELS_AT_MOST)
-    # Labels of neighbouring lines stand on different sides.
-    beside, above = ((8, -8), (-26, 18))[index % 2]
+    # Labels of neighbouring lines are on different sides.
+    offset, above = ((8, -8), (-26, 18))[index % 2]
     for number, (x, y) in enumerate(places):
         yield _mark(_MARKS[index % len(_MARKS)], x, y, kind, line.points[number].hint)
         if number % every == 0 or number == len(places) - 1:
-            yield _text(x + beside, y + above, line.points[number].label, "point")
+            yield _text(x + offset, y + above, line.points[number].label, "point")
     top = _MARGIN + 14 + 24 * index
     yield _mark(_MARKS[index % len(_MARKS)], _LEFT + _LINE_WIDTH + 24, top - 4, kind)
     yield _text(_LEFT + _LINE_WIDTH + 36, top, line.name, "label")
 
 
 def _mark(shape: str, x: float, y: float, kind: str, hint: str = "") -> str:
-    told = f"<title>{escape(hint)}</title>" if hint else ""
+    title = f"<title>{escape(hint)}</title>" if hint else ""
     if shape == "circle":
         place = f'cx="{x:.1f}" cy="{y:.1f}"'
-        return f'<circle class="mark {kind}" {place} r="4">{told}</circle>'
+        return f'<circle class="mark {kind}" {place} r="4">{title}</circle>'
     outlines = {
         "square": "m-4 -4 h8 v8 h-8 z",
         "diamond": "m0 -6 l6 6 l-6 6 l-6 -6 z",
@@ -292,7 +292,7 @@ def _mark(shape: str, x: float, y: float, kind: str, hint: str = "") -> str:
         "star": "m0 -6 v12 m-6 -6 h12 m-2 -4 l-8 8 m0 -8 l8 8",
     }
     path = f"M{x:.1f} {y:.1f} {outlines[shape]}"
-    return f'<path class="mark {kind}" d="{path}">{told}</path>'
+    return f'<path class="mark {kind}" d="{path}">{title}</path>'
 
 
 def _rule(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
@@ -310,7 +310,7 @@ def _text(x: float, y: float, text: str, kind: str, *, anchor: str = "start") ->
 
 
 def _wrapped(label: str) -> list[str]:
-    """Return a label in one or two lines; what does not fit is cut."""
+    """Return a label in one or two lines, truncated if necessary."""
     if len(label) <= _WRAP:
         return [label]
     at = label.rfind(" ", 0, _WRAP + 1)

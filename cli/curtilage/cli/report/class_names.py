@@ -1,16 +1,16 @@
-"""Data classes and conditions in words, for people who are no programmers."""
+"""Data classes and conditions in plain words."""
 
 from collections.abc import Iterable
 from typing import Final
 
 from curtilage.policy.decision.conditions import AllOf, AnyOf, Condition, Term
 
-_MANY: Final = 12  # a longer list of classes is told by what they are under
+_MANY: Final = 12  # a longer list of classes is described by their common parents
 
 FAMILIES: Final = {
     "identifier.*": "any attribute of a person",
-    "identifier.direct.*": "anything that names or reaches one person",
-    "identifier.direct.gov_id.*": "a number that a state gave to a person",
+    "identifier.direct.*": "anything that identifies one person",
+    "identifier.direct.gov_id.*": "a person's government-issued number",
     "identifier.quasi.*": "attributes that together can single a person out",
     "financial.*": "any payment or financial detail",
     "health.*": "any health detail",
@@ -18,7 +18,7 @@ FAMILIES: Final = {
     "secret.*": "a key, password or token",
     "legal.*": "a mark of legal privilege, or a court file",
     "export.*": "a mark of export control",
-    "org.*": "anything that the organisation marked or listed as its own",
+    "org.*": "anything that the organisation marked or listed",
     "org.dictionary.*": "a word from a list of the organisation",
     "org.edm.*": "an exact value from a list of the organisation",
     "topic.*": "talk of a sensitive topic",
@@ -115,21 +115,21 @@ _OTHER: Final = {
     "topic.finance": "talk of personal finance",
     "topic.legal": "talk of a legal matter",
     "topic.hr": "talk of a personnel matter",
-    "marker.first_person": "words for somebody, such as “my”, “our patient”, “bed 12”",
-    "marker.addressee": "“you”, whoever says it",
-    "marker.case": "a case without a name, such as “a 55-year-old man”",
-    "uncertain.number_run": "a long run of digits that nothing explains",
+    "marker.first_person": "a reference to a person: “my”, “our patient”, “bed 12”",
+    "marker.addressee": "the word “you”",
+    "marker.case": "an unnamed case, such as “a 55-year-old man”",
+    "uncertain.number_run": "a long unexplained run of digits",
     "uncertain.opaque_blob": "text that cannot be decoded",
     "uncertain.language": "a language that is not covered",
-    "uncertain.oversize": "more text than is looked at",
+    "uncertain.oversize": "more text than is inspected",
     "uncertain.timeout": "a detector that took too long",
-    "uncertain.waited": "a machine too busy to look at it in time",
+    "uncertain.waited": "a machine too busy to inspect it in time",
     "uncertain.error": "a detector that failed",
     "uncertain.undecodable": "characters that cannot be read",
     "uncertain.attachment": "an image, a sound or a file",
     "uncertain.stale_policy": "a policy that is not signed, or no longer valid",
-    "uncertain.obfuscation": "writing that hides what it says",
-    "uncertain.name": "what may be a name",
+    "uncertain.obfuscation": "obfuscated text",
+    "uncertain.name": "a possible name",
 }
 
 
@@ -149,7 +149,7 @@ CLASSES_IN_WORDS: Final = {
 
 
 def class_in_words(name: str) -> str:
-    """Return what a class is, in a few words; its own name where none are known."""
+    """Return a short description of a class; unknown: its name."""
     if name in CLASSES_IN_WORDS:
         return CLASSES_IN_WORDS[name]
     head, _, last = name.rpartition(".")
@@ -172,7 +172,7 @@ def in_words(condition: Condition) -> str:
 
 
 def _inner(condition: Condition) -> str:
-    """Return one of several parts; where it has alternatives, that shows."""
+    """Return one of several parts, marked if it has alternatives."""
     words = in_words(condition)
     several = isinstance(condition, AnyOf) or " or " in words
     return f"({words})" if several else words
@@ -187,11 +187,11 @@ def _term(term: Term) -> str:
         words = _either(class_in_words(name) for name in sorted(term.classes))
     else:
         words = _either(_alternatives(head, pattern))
-    return f"{words}, at least {least} of 100 sure" if sure else words
+    return f"{words}, with a score of at least {least} of 100" if sure else words
 
 
 def _alternatives(head: str, pattern: str) -> Iterable[str]:
-    """Yield the words of each alternative of a long list in braces."""
+    """Yield the description of each alternative of a long list in braces."""
     for each in pattern.removeprefix(head).strip("{}").split(","):
         name = head + each.strip()
         yield FAMILIES.get(name) or class_in_words(name)

@@ -1,7 +1,7 @@
-"""An evaluation's JSON (``curtilage evaluate --json``), read for a report.
+"""Parser of an evaluation's JSON (``curtilage evaluate --json``) for reports.
 
-Reads what ``evaluation.figures`` documents as format 1, and no more of it than
-a report shows. Nothing in the file is trusted: a wrong shape is an error.
+Reads only what a report shows of format 1, which ``evaluation.figures`` documents.
+The file is untrusted: an invalid structure is an error.
 """
 
 import json
@@ -18,7 +18,7 @@ MAX_ENTRIES: Final = 2000
 
 
 class MeasuredError(Exception):
-    """A file is no evaluation; says in what way."""
+    """A file is not an evaluation; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,17 +26,17 @@ class MeasuredFigure:
     """One figure.
 
     Attributes:
-        id: stable over releases.
-        group: what it is about.
-        title: for people.
+        id: stable across releases.
+        group: the group of figures.
+        title: the title in reports.
         unit: ``share``, ``points``, ``ms``, ``ratio`` or ``count``.
         measured: value and 95% interval.
-        n: observations; 0: nothing is known.
+        n: number of observations; 0: not measured.
         sense: ``>=`` or ``<=``; empty without a target.
         target: in the figure's unit, or None.
-        met: whether it is reached; None where that cannot be said.
-        stock: the same of plain Presidio, or None.
-        note: how to read it.
+        met: whether the target is met; None if undetermined.
+        stock: the same for plain Presidio, or None.
+        note: explanation.
     """
 
     id: str
@@ -52,7 +52,7 @@ class MeasuredFigure:
     note: str
 
     def shown(self, value: float) -> str:
-        """Return a value in the figure's unit as people read it."""
+        """Return a value formatted in the figure's unit."""
         if self.unit == "share":
             return f"{100 * value:.1f}%"
         if self.unit == "points":
@@ -64,7 +64,7 @@ class MeasuredFigure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
-    """What one setting of one threshold gives; shares from 0 to 1."""
+    """Result of one setting of a threshold; shares from 0 to 1."""
 
     knob: str
     setting: int
@@ -77,13 +77,13 @@ class Measured:
     """One evaluation.
 
     Attributes:
-        date: ISO 8601 day.
-        data: what it was measured on.
-        part: which rows of it.
-        policy_digest: under which policy.
+        date: ISO 8601 date.
+        data: the data measured.
+        part: the rows measured.
+        policy_digest: digest of the policy measured.
         figures: in the file's order.
         curve: likewise.
-        missing: sets that were not there.
+        missing: data sets that were missing.
     """
 
     date: str
@@ -96,10 +96,10 @@ class Measured:
 
 
 def parse_measured(data: bytes) -> Measured:
-    """Read an evaluation.
+    """Parse an evaluation.
 
     Raises:
-        MeasuredError: it is none.
+        MeasuredError: it is not an evaluation.
     """
     if len(data) > MAX_BYTES:
         raise MeasuredError(f"more than {MAX_BYTES} bytes")
@@ -165,22 +165,22 @@ def _mapping(value: object) -> Mapping[str, object]:
 def _list(fields: Mapping[str, object], key: str) -> list[object]:
     value = fields.get(key)
     if not isinstance(value, list) or len(cast("list[object]", value)) > MAX_ENTRIES:
-        raise MeasuredError(f"{key!r} is no list of at most {MAX_ENTRIES}")
+        raise MeasuredError(f"{key!r} is not a list of at most {MAX_ENTRIES}")
     return cast("list[object]", value)
 
 
 def _text(fields: Mapping[str, object], key: str) -> str:
     value = fields.get(key)
     if not isinstance(value, str):
-        raise MeasuredError(f"{key!r} is no text")
+        raise MeasuredError(f"{key!r} is not a string")
     return value
 
 
 def _number(fields: Mapping[str, object], key: str) -> float:
     value = fields.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise MeasuredError(f"{key!r} is no number")
-    # Python reads NaN and Infinity, which JSON has not and no chart can draw.
+        raise MeasuredError(f"{key!r} is not a number")
+    # Python accepts NaN and Infinity, which are not JSON and cannot be drawn.
     if not math.isfinite(value):
         raise MeasuredError(f"{key!r} is not finite")
     return value

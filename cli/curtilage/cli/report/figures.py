@@ -1,4 +1,4 @@
-"""How well a policy works: the charts of an evaluation, for a page or a file."""
+"""Charts of an evaluation, for a page or a file."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -31,21 +31,21 @@ _CODES: Final = {
     "PUPA": "real prompts with personal data",
 }
 _GROUPS: Final = {
-    "structured": "Structured identifiers that are noticed",
-    "identifying": "Queries that identify somebody and are noticed",
-    "health": "Health and special categories that are noticed",
-    "privacy": "Other private queries that are noticed",
-    "evasion": "Disguised identifiers that are noticed",
-    "leave": "Harmless queries that may leave",
+    "structured": "Structured identifiers detected",
+    "identifying": "Identifying queries detected",
+    "health": "Health and special categories detected",
+    "privacy": "Other private queries detected",
+    "evasion": "Disguised identifiers detected",
+    "leave": "Harmless queries that may be sent",
     "pupa": "Real queries with personal data",
-    "fairness": "Names that are noticed, by group",
+    "fairness": "Names detected, by group",
     "names": "Names, places and organisations, by collection",
-    "faults": "Faults of a detector after which the query stays here",
+    "faults": "Detector failures after which the query is kept local",
 }
 
 
 def measurements(measured: Measured) -> dict[str, object]:
-    """Return what the report's template shows of an evaluation, beside its figures."""
+    """Return the template values of an evaluation, in addition to its figures."""
     shares = [each for each in measured.figures if each.unit == "share" and each.n]
     groups = groupby(shares, key=lambda figure: figure.group)
     return {
@@ -82,7 +82,7 @@ def measurements(measured: Measured) -> dict[str, object]:
 def _charts(
     groups: Iterable[tuple[str, Iterable[MeasuredFigure]]],
 ) -> Iterator[tuple[str, list[Bar]]]:
-    """Yield the charts of groups; what should be low is never among what should not."""
+    """Yield the charts of groups; figures where less is better have their own."""
     for group, figures in groups:
         if group not in _GROUPS:
             continue
@@ -105,11 +105,11 @@ def _bar(figure: MeasuredFigure) -> Bar:
 
 
 def curve_chart(points: Iterable[CurvePoint], *, file_title: str = "") -> str:
-    """Draw what each setting of each threshold gives; nothing where there is none.
+    """Draw the results of each threshold's settings; empty without points.
 
     Args:
         points: in any order.
-        file_title: where it is to be a file of its own, what that says above.
+        file_title: title, if the chart is for a separate file.
     """
     lines: list[Line] = []
     ordered = sorted(points, key=lambda point: (point.knob, point.setting))
@@ -120,7 +120,7 @@ def curve_chart(points: Iterable[CurvePoint], *, file_title: str = "") -> str:
                 y=each.recall,
                 label=str(each.setting),
                 hint=f"{knob} {each.setting}: recall {percent(each.recall)}, "
-                f"may leave {percent(each.leave)}"
+                f"may be sent {percent(each.leave)}"
                 if file_title
                 else "",
             )
@@ -131,9 +131,8 @@ def curve_chart(points: Iterable[CurvePoint], *, file_title: str = "") -> str:
         return ""
     return line_chart(
         lines,
-        title=file_title
-        or "What is noticed, against what may leave, as a threshold moves",
-        x="harmless queries that may leave",
-        y="private queries that are noticed",
+        title=file_title or "Detection against what may be sent, for each threshold",
+        x="harmless queries that may be sent",
+        y="private queries detected",
         alone=bool(file_title),
     )

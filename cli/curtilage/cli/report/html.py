@@ -1,9 +1,9 @@
-"""The command line's only door to Jinja2: pages and styles from files beside it.
+"""Jinja2 templates of the reports; no other module of the command line uses Jinja2.
 
-Every value that a template shows is escaped, but for charts, which escape their own
-texts. Colours are those of Okabe and Ito, which people who see fewer colours tell
-apart; every colour comes with a word or a shape. Text has a contrast of at least 7
-to 1 with what is behind it, in both schemes.
+Template values are escaped, except charts, which escape their own texts. The colours
+are those of Okabe and Ito, which people with colour blindness can distinguish; every
+colour comes with a word or a shape. Text has a contrast of at least 7 to 1 with its
+background, in both schemes.
 """
 
 from importlib.resources import files
@@ -15,10 +15,10 @@ _TEMPLATES: Final = files("curtilage.cli.report") / "templates"
 
 
 def rendered(template: str, **values: object) -> str:
-    """Return a template with its values.
+    """Return a rendered template.
 
     Raises:
-        UndefinedError: the template wants a value that was not given.
+        UndefinedError: the template needs a value that was not given.
     """
     return _ENVIRONMENT.get_template(template).render(values)
 
@@ -29,7 +29,7 @@ def _source(name: str) -> str:
 
 _ENVIRONMENT: Final = Environment(
     loader=FunctionLoader(_source),
-    # Of every template, whatever its name ends in: a policy's words are a stranger's.
+    # For all templates, whatever their suffix: a policy's texts are untrusted.
     autoescape=True,
     undefined=StrictUndefined,
     trim_blocks=True,

@@ -1,9 +1,8 @@
-"""A policy as one page for people: who receives what, why, and how well.
+"""Policy report: one HTML page on who receives what, why, and how well it works.
 
-The page (``templates/policy_report.html``) is HTML without scripts and without
-anything outside of itself. It is made from the policy and, if there is one, an
-evaluation; every text is escaped.
-What the page says of a class is asked of ``decide``, not of the policy's prose.
+The page (``templates/policy_report.html``) has no scripts and no external resources.
+It is rendered from the policy and optionally an evaluation; every text is escaped.
+Statements about a class come from ``decide``, not from the policy's prose.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,10 +27,10 @@ from curtilage.policy.explain.routing import decided_alone, fates, routing_in_wo
 from curtilage.policy.explain.transport import transport_in_words
 
 ROUTE_WORDS: Final = {
-    Route.BLOCK: "answered by nobody",
-    Route.LOCAL: "stays here",
-    Route.DEIDENTIFY: "leaves without the names",
-    Route.ENCLAVE: "may leave",
+    Route.BLOCK: "is not answered",
+    Route.LOCAL: "is kept local",
+    Route.DEIDENTIFY: "is sent without the names",
+    Route.ENCLAVE: "may be sent",
 }
 _RECEIVES: Final = (
     (
@@ -42,13 +41,13 @@ _RECEIVES: Final = (
     ),
     (
         Route.LOCAL,
-        "reads it, and answers with a model of its own",
+        "reads it, and answers with the local model",
         "nothing",
         "nothing",
     ),
     (
         Route.DEIDENTIFY,
-        "reads it, keeps the names, and puts them back into the answer",
+        "reads it, keeps the names, and restores them in the answer",
         "who asks, when, and roughly how much; the text only sealed",
         "the text with a placeholder for each name; not who asks",
     ),
@@ -66,16 +65,16 @@ _WITHIN: Final = {
     Within.CONVERSATION: "anywhere in the conversation",
 }
 _NER: Final = {
-    "none": "No model looks for names. What may be a name counts as unknown, and "
-    "stays here.",
+    "none": "No model looks for names. A possible name counts as uncertain, and is "
+    "kept local.",
     "embedded": "The model that comes with the program looks for names.",
     "spacy": "A spaCy model of the operator looks for names.",
     "transformers": "A transformers model of the operator looks for names.",
 }
 _FIGURES: Final = {
     "stay": "A person of history or of fiction counts as a person.",
-    "leave": "A person of history or of fiction may be named, as long as nothing else "
-    "tells of somebody, or of health, special categories, money, law or work.",
+    "leave": "A person of history or of fiction may be named, if nothing else refers "
+    "to a person, or to health, special categories, money, law or work.",
 }
 _TRANSPORT: Final = {
     "answers": "Shape of answers",
@@ -96,7 +95,7 @@ _ROUTING: Final = {
     "drafts": "Drafts",
     "hardness": "How hard it is",
     "breaker": "After failures",
-    "queue": "Waiting questions",
+    "queue": "Queued questions",
     "model": "Which local model",
 }
 _ATTESTATION: Final = {
@@ -114,21 +113,21 @@ _ATTESTATION: Final = {
     "machines": "Machines",
     "evidence": "Evidence",
     "demand": "More for some data",
-    "weak": "Asks for less than it could",
+    "weak": "Weaker than possible",
 }
 _FAMILIES: Final = {
     "secret.*": "keys and passwords",
     "financial.pan": "card numbers",
     "identifier.direct.gov_id.*": "national numbers",
     "identifier.direct.person": "names",
-    "identifier.direct.*": "whatever names or reaches one person",
+    "identifier.direct.*": "anything that identifies one person",
     "health.*": "health details",
     "special.*": "special categories",
     "financial.*": "payment and financial details",
     "legal.*": "marks of legal privilege",
     "export.*": "marks of export control",
     "org.confidential": "what is marked confidential",
-    "topic.*": "talk of sensitive topics that concerns nobody",
+    "topic.*": "sensitive topics without a person",
     "uncertain.*": "what could not be examined",
 }
 _PACKS: Final = ("secrets", "pci", "hipaa", "gdpr", "glba", "legal_export")
@@ -136,16 +135,16 @@ _PACKS: Final = ("secrets", "pci", "hipaa", "gdpr", "glba", "legal_export")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a page is made of.
+    """Inputs of a report.
 
     Attributes:
         policy: the policy.
-        name: what to call it in the title.
-        made: when the page is made, with a time zone.
+        name: the policy's name in the title.
+        made: time of creation, with a time zone.
         measured: an evaluation, or None.
-        signature: what is known of the policy's signature, in a sentence.
-        approved: who put it in force, in a few words.
-        until: how long that holds, in a few words.
+        signature: sentence about the policy's signature.
+        approved: who approved it, in a few words.
+        until: until when, in a few words.
     """
 
     policy: Policy
@@ -153,19 +152,19 @@ class Report:
     made: datetime
     measured: Measured | None
     signature: str
-    approved: str = "nobody that was checked"
+    approved: str = "not checked"
     until: str = "not known"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What becomes of classes that are found alone, all alike.
+    """Outcome of several classes that are decided alike if found alone.
 
     Attributes:
-        words: the classes.
-        route: where a question with one of them goes.
-        kept_by: ids of the rules that keep it together with other data; None
-            where it may not leave alone.
+        words: the classes in words.
+        route: the route of a question with one of them.
+        kept_by: ids of the rules that keep it local together with other data; None
+            if it may not be sent alone.
     """
 
     words: str
@@ -174,7 +173,7 @@ class Outcome:
 
 
 def render(report: Report) -> str:
-    """Return the page."""
+    """Return the HTML page."""
     policy, measured = report.policy, report.measured
     names = policy.document.packs
     return rendered(
@@ -213,9 +212,9 @@ def render(report: Report) -> str:
 
 
 def _heading(headings: Mapping[str, str], label: str) -> str:
-    """Return the heading of what ``policy check`` calls so."""
-    # A label that is new there gets a plain heading here: a page without it would
-    # leave out what the policy does, and an error would leave out everything.
+    """Return the heading for a label of ``policy check``."""
+    # An unknown label gets a plain heading: omitting it would hide a part of the
+    # policy, and an error would prevent the page.
     return headings.get(label, f"{label[0].upper()}{label[1:]}")
 
 
@@ -228,13 +227,13 @@ def _tiles(report: Report) -> list[tuple[str, str]]:
             kept.append(words)
         elif routes == {Route.ENCLAVE}:
             leaves.append(words)
-    tiles = [("Never leaves", "; ".join(kept) or "nothing by itself")]
+    tiles = [("Never sent", "; ".join(kept) or "nothing by itself")]
     if policy.attestation is None:
-        tiles.append(("May leave", "nothing: no enclave is named"))
+        tiles.append(("May be sent", "nothing: no enclave is named"))
     else:
-        nobody = policy.document.default.decision is Route.ENCLAVE
-        other = ["what no rule speaks of"] if nobody else []
-        tiles.append(("May leave, alone", "; ".join([*leaves, *other]) or "nothing"))
+        unnamed = policy.document.default.decision is Route.ENCLAVE
+        other = ["what no rule names"] if unnamed else []
+        tiles.append(("May be sent, alone", "; ".join([*leaves, *other]) or "nothing"))
     tiles += [("Approved by", report.approved), ("Valid until", report.until)]
     measured = report.measured
     if measured is not None and measured.policy_digest == policy.digest:
@@ -245,7 +244,7 @@ def _tiles(report: Report) -> list[tuple[str, str]]:
 
 
 def _alike(rules: Sequence[Rule]) -> list[list[Rule]]:
-    """Return rules in groups that apply to the same; the most private first."""
+    """Return rules grouped by equal conditions; the most private first."""
     groups: list[list[Rule]] = []
     for rule in sorted(rules, key=lambda rule: -rule.route.privacy):
         for group in groups:
@@ -263,7 +262,7 @@ def _alike(rules: Sequence[Rule]) -> list[list[Rule]]:
 
 
 def _decided_before(policy: Policy, rule: Rule) -> str:
-    """Return what a rule names that stricter ones keep already, in words."""
+    """Return the classes of a rule that stricter rules already keep, in words."""
     if not isinstance(rule.condition, Term) or rule.distinct > 1:
         return ""
     return ", ".join(
@@ -276,24 +275,24 @@ def _decided_before(policy: Policy, rule: Rule) -> str:
 def _sentence(rule: Rule) -> str:
     words = in_words(rule.condition)
     if rule.distinct > 1:
-        words = f"{rule.distinct} different ones of: {words}"
+        words = f"at least {rule.distinct} distinct of: {words}"
     near = len(rule.condition.classes) > 1 and rule.within is not Within.CONVERSATION
     return words + (f", {_WITHIN[rule.within]}" if near else "")
 
 
 def _outcomes(policy: Policy, cover: Cover) -> list[Outcome]:
-    """Return a line for each class of an item, those in one that fare alike.
+    """Return the outcomes of an item's classes, grouped if they are decided alike.
 
-    A family that fares alike is one line, and so has one name.
+    A family that is decided alike is one line with one name.
     """
     fates: dict[tuple[Route, tuple[str, ...] | None], list[str]] = {}
     for pattern in cover.classes:
         names = sorted(expand(pattern, own=policy.classes))
-        told = {name: _fate(policy, name) for name in names}
-        if pattern in FAMILIES and len(set(told.values())) == 1:
-            fates.setdefault(told[names[0]], []).append(FAMILIES[pattern])
+        outcomes = {name: _fate(policy, name) for name in names}
+        if pattern in FAMILIES and len(set(outcomes.values())) == 1:
+            fates.setdefault(outcomes[names[0]], []).append(FAMILIES[pattern])
             continue
-        for name, fate in told.items():
+        for name, fate in outcomes.items():
             fates.setdefault(fate, []).append(class_in_words(name))
     return [
         Outcome(words=", ".join(dict.fromkeys(words)), route=route, kept_by=kept_by)
@@ -325,21 +324,21 @@ def _setting_words(policy: Policy) -> Iterator[tuple[str, str]]:
         "Size and time",
         (
             f"Up to {limits.max_chars:,} characters are examined, for "
-            f"{limits.deadline_ms} ms, and {limits.deadline_ms_per_1000_chars} ms more "
-            "for each 1,000 characters, of a processor's time, and not for more than "
-            f"{limits.deadline_wall_ms / 1000:g} s by the clock. What is longer, or "
-            "takes longer, stays here."
+            f"{limits.deadline_ms} ms of processor time, plus "
+            f"{limits.deadline_ms_per_1000_chars} ms for each 1,000 characters, and at "
+            f"most {limits.deadline_wall_ms / 1000:g} s of elapsed time. Anything that "
+            "is longer or takes longer is kept local."
         ),
     )
-    yield "Languages", f"{', '.join(policy.languages)}; any other stays here."
-    kept = "any question stayed here"
+    yield "Languages", f"{', '.join(policy.languages)}; any other is kept local."
+    kept = "any question was kept local"
     if document.sticky == "validated":
-        kept = "a question stayed here in which a check digit held"
-    words = f"Once {kept}, the rest of the conversation does too"
+        kept = "a question with a valid check digit was kept local"
+    words = f"Once {kept}, the rest of the conversation is too"
     if document.sticky == "content":
         words += (
-            ", unless a later question is sent without what stayed, repeats nothing of "
-            "it and refers to nothing"
+            ", unless a later question is sent without the kept turns, repeats nothing "
+            "from them and does not refer to them"
         )
     yield "Conversations", f"{words}."
     yield "Public figures", _FIGURES[document.public_figures]
@@ -347,14 +346,14 @@ def _setting_words(policy: Policy) -> Iterator[tuple[str, str]]:
     yield (
         "Thresholds",
         (
-            f"A finding counts from a score of {thresholds.direct} (what names or "
-            f"reaches a person), {thresholds.quasi} (other attributes), "
+            f"A finding counts from a score of {thresholds.direct} (what identifies "
+            f"a person), {thresholds.quasi} (other attributes), "
             f"{thresholds.topic} (topics), of 100; all else counts at any score."
         ),
     )
     yield "Topics", _topics(policy)
     if policy.wall_required:
-        yield "Wall", "Without the kernel's wall round them, no detector starts."
+        yield "Isolation", "Without the kernel's isolation, no detector starts."
     for each in policy.detectors:
         finds = class_in_words(each.data_class)
         yield f"Detector {each.id}", f"A {each.kind} of the organisation: {finds}."
@@ -364,8 +363,8 @@ def _setting_words(policy: Policy) -> Iterator[tuple[str, str]]:
         yield (
             "Approved text",
             (
-                f"What is found in one {entry.role} message does not decide, word for "
-                f"word as {entry.by} approved it on {entry.date} (SHA-256 "
+                f"Findings in one {entry.role} message do not decide, if it is exactly "
+                f"the text that {entry.by} approved on {entry.date} (SHA-256 "
                 f"{entry.sha256}).{note}"
             ),
         )
@@ -375,27 +374,27 @@ def _setting_words(policy: Policy) -> Iterator[tuple[str, str]]:
 
 
 def _topics(policy: Policy) -> str:
-    """Say what becomes of a topic that is found alone, asked of the rules."""
+    """Return the outcome of a topic that is found alone, according to the rules."""
     by_route: dict[Route, list[str]] = {}
     for name in sorted(expand("topic.*")):
         words = class_in_words(name).removeprefix("talk of ")
         by_route.setdefault(_route_alone(policy, name), []).append(words)
     if len(by_route) == 1:
         (route,) = by_route
-        return f"Talk of a sensitive topic that concerns nobody {ROUTE_WORDS[route]}."
-    told = [
+        return f"Talk of a sensitive topic without a person {ROUTE_WORDS[route]}."
+    sentences = [
         f"talk of {', '.join(words)} {ROUTE_WORDS[route]}"
         for route, words in sorted(by_route.items(), key=lambda each: -each[0].privacy)
     ]
-    return f"Where it concerns nobody, {'; '.join(told)}."
+    return f"Without a person, {'; '.join(sentences)}."
 
 
 def _exclusions(policy: Policy) -> Iterator[tuple[str, str]]:
     if not policy.exclusions:
-        yield "Exclusions", "Nothing is left out of account."
+        yield "Exclusions", "None."
     for each in policy.exclusions:
-        words = f"Left out of account: {each.pattern}"
-        words += f" that stands in the list {each.listed!r}" if each.listed else ""
+        words = f"Ignored: {each.pattern}"
+        words += f" in the list {each.listed!r}" if each.listed else ""
         words += f", unless {each.unless_text}" if each.unless_text else ""
         reason = f" {each.reason}" if each.reason else ""
         yield "Exclusion", f"{words}.{reason}"
@@ -403,10 +402,10 @@ def _exclusions(policy: Policy) -> Iterator[tuple[str, str]]:
 
 def _enclaves(policy: Policy) -> Iterator[tuple[str, str]]:
     if policy.attestation is None:
-        yield "Enclaves", "None is named, so nothing leaves this device."
+        yield "Enclaves", "None is named, so nothing is sent to an enclave."
         return
     for label, sentence in attestation_in_words(policy):
-        # The name of a release is written as it is.
+        # The name of a release keeps its spelling.
         first = sentence.partition(" ")[0].rstrip(",;")
         named = label in {"releases", "pinned"} or "-" in first
         begun = sentence if named else f"{sentence[0].upper()}{sentence[1:]}"

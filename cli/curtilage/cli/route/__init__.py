@@ -1,5 +1,5 @@
-"""``curtilage route``: what routing would choose, and what it gave.
+"""``curtilage route``: what routing would choose, and what it achieved.
 
-Reads texts and traces. Its other commands are in the laboratory; ``parser`` describes
-them as well.
+Reads texts and traces. The other commands are in the laboratory; ``parser`` has their
+flags too.
 """

@@ -1,4 +1,4 @@
-"""``curtilage route explain``: which tier a text would be answered by, and why."""
+"""``curtilage route explain``: which tier would answer a text, and why."""
 
 import argparse
 import asyncio
@@ -51,11 +51,11 @@ from curtilage.policy.explain.decision import (
 from curtilage.policy.explain.routing import ABSENT, OBSERVES, aim_in_words
 
 NO_ROUTING: Final = "no_routing"
-UNREAD: Final = "read      not for what it asks: there is nothing to choose"
+UNREAD: Final = "read      no estimate: there is nothing to choose"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Explain; exit 1 where the policy blocks, or nobody may answer."""
+    """Explain; exit 1 if the policy blocks, or no tier may answer."""
     if arguments.jsonl is not None:
         return _run_lines(arguments)
     text = text_from(arguments.text)
@@ -66,10 +66,10 @@ def run(arguments: argparse.Namespace) -> int:
     decision = asyncio.run(_decided(config, query))
     router = router_for(config.policy, model)
     routed = None if router is None else routed_by(router, decision, query)
-    nobody = not decision.permitted.tiers or (routed and not routed.choice.order)
+    unanswerable = not decision.permitted.tiers or (routed and not routed.choice.order)
     if arguments.json:
-        told = object_of(config.policy, decision, router, routed)
-        out_json(told | {"demonstration": demonstrates(model)})
+        fields = object_of(config.policy, decision, router, routed)
+        out_json(fields | {"demonstration": demonstrates(model)})
     else:
         for line in words_of(config.policy, decision, query, router, routed):
             out(line)
@@ -81,13 +81,13 @@ def run(arguments: argparse.Namespace) -> int:
         may_leave = decision.route in {Route.ENCLAVE, Route.DEIDENTIFY}
         if may_leave and config.policy.attestation is None:
             out(f"          {NO_ENCLAVE}")
-    return REFUSED if decision.route is Route.BLOCK or nobody else DONE
+    return REFUSED if decision.route is Route.BLOCK or unanswerable else DONE
 
 
 def _run_lines(arguments: argparse.Namespace) -> int:
-    """Explain every line; exit 3 where some cannot be read."""
+    """Explain every line; exit 3 if some cannot be read."""
     if arguments.text or arguments.json:
-        raise UsageError("--jsonl takes the texts from its lines: no text, no --json")
+        raise UsageError("--jsonl excludes a text and --json")
     config = config_from(arguments)
     settings = Settings(max_tokens=arguments.max_tokens)
     model = unloaded_model(config)
@@ -116,7 +116,7 @@ def _run_lines(arguments: argparse.Namespace) -> int:
 
 
 def _assumed_words(router: Router | None, model: AnswersLocally) -> str | None:
-    """Return what is assumed of a model whose quality nothing states, or None."""
+    """Return the assumed quality of a model without a known one, or None."""
     if router is None or known_model(model) is not None:
         return None
     local = [t for t in router.plan.tiers if t.kind is TierKind.IN_PROCESS]
@@ -125,18 +125,18 @@ def _assumed_words(router: Router | None, model: AnswersLocally) -> str | None:
     quality = router.views()[local[0].id].quality_permille / 10
     return (
         f"not in the catalogue: quality {quality:g} of 100 is assumed "
-        "(routing.tiers: priors.quality_permille states another)"
+        "(routing.tiers: priors.quality_permille overrides it)"
     )
 
 
 def rows_by(
     policy: Policy, router: Router | None, settings: Settings
 ) -> Callable[[Inspected | Unread], dict[str, object]]:
-    """Return what makes a row of a line.
+    """Return a function that makes the output row of a line.
 
     Args:
-        policy: decides what is permitted.
-        router: chooses; None: the policy has no routing section.
+        policy: the policy.
+        router: its router; None: the policy has no routing section.
         settings: of every query; the length of the answer counts.
     """
 
@@ -165,7 +165,7 @@ def rows_by(
         else:
             row |= {"chosen": choice.order[0].id, "why": choice.reason.value}
         if found.source == "unread":
-            # Nothing was read for it: its gain is a constant, and says nothing of it.
+            # The text was not read for an estimate, so the gain is only a placeholder.
             return row | {"intent": found.intent.value}
         if routed.standing is not None:
             row["rank"] = round(routed.standing.rank, 4)
@@ -183,7 +183,7 @@ async def _decided(config: ClientConfig, query: Query) -> Assessment:
 
 
 def routed_by(router: Router, decision: Assessment, query: Query) -> Routed:
-    """Return what a session would choose for a query that begins a conversation."""
+    """Return a session's choice for the first query of a conversation."""
     permitted = decision.permitted
     if router.chooses(permitted):
         return router.route(permitted, query, conversation=b"")
@@ -203,11 +203,11 @@ def words_of(
     router: Router | None,
     routed: Routed | None,
 ) -> Iterator[str]:
-    """Yield in lines what is permitted, what is expected, and what would be chosen."""
+    """Yield lines: the permitted tiers, the estimate, and the choice."""
     permitted = decision.permitted
     kind = permitted.routing_class.value
     if decision.route is Route.BLOCK:
-        # Of tiers there is nothing to say: no reason of theirs keeps it from them.
+        # Tiers are not listed: the rule blocks the query, not a condition of a tier.
         yield f"policy    route {decision.route.value}"
         yield f"choice    none: {_blocked_by(decision)}"
         return
@@ -220,18 +220,18 @@ def words_of(
     yield from _permitted(router, routed)
     yield from _expected(estimator_of(router.plan), query, found)
     if choice.refusal is not None:
-        yield f"choice    nobody: {router.remedy(routed)}"
+        yield f"choice    none: {router.remedy(routed)}"
         return
     yield from _standing(router.plan.aim, routed)
     yield f"choice    {choice.order[0].id}: {CHOSEN[choice.reason]}"
     if choice.reason is Reason.PRIVATE_TIE and found.source == "rules":
-        yield "          (at the lower end of the gain another would not be better)"
+        yield "          (at the lower bound of the gain no other tier would be better)"
     if router.plan.observe:
         yield f"          the policy observes: {OBSERVES}"
 
 
 def _standing(aim: Aim | None, routed: Routed) -> Iterator[str]:
-    """Yield how sure the rank is, how far from the line, and which aim draws that."""
+    """Yield the rank, its distance from the line, and the aim that sets the line."""
     standing, found = routed.standing, routed.estimate
     if standing is None:
         return
@@ -246,7 +246,7 @@ def _standing(aim: Aim | None, routed: Routed) -> Iterator[str]:
     line = round(100 * standing.line)
     side = "below" if rank < line else "above"
     where = "on the line" if rank == line else f"{abs(rank - line)} {side} the line"
-    yield f"rank      {said}: {where}, which is at {line} by the policy's aim"
+    yield f"rank      {said}: {where}, which is at {line} under the policy's aim"
     yield f"          ({aim_in_words(aim)})"
 
 
@@ -254,7 +254,7 @@ def _conditions(policy: Policy, decision: Assessment) -> Iterator[str]:
     if STALE_POLICY in decision.uncertain:
         yield f"          {NOT_IN_FORCE}"
     if decision.route is Route.DEIDENTIFY:
-        yield "          what it becomes without its names is decided anew"
+        yield "          the text without its names is decided anew"
     if asks_first(policy, decision):
         yield f"          {CONSENT}"
 
@@ -289,7 +289,7 @@ def _unrouted(decision: Assessment, query: Query) -> Iterator[str]:
 def _expected(
     estimator: Estimator, query: Query, found: Estimate | None = None
 ) -> Iterator[str]:
-    """Yield what is expected of a text."""
+    """Yield the estimate of a text."""
     if found is not None and found.source == "unread":
         yield f"tokens    about {found.prompt_tokens} asked"
         yield UNREAD
@@ -314,7 +314,7 @@ def object_of(
     router: Router | None,
     routed: Routed | None,
 ) -> dict[str, object]:
-    """Return the same for a program."""
+    """Return the same as a JSON object."""
     permitted = decision.permitted
     said: dict[str, object] = {
         "policy": policy.digest,
@@ -326,7 +326,7 @@ def object_of(
         "choice": None,
     }
     if decision.route is Route.BLOCK:
-        # No reason of a tier: whichever was asked, the rule would block it.
+        # Tiers have no reasons: the rule blocks the query for all of them.
         said["denied"] = dict[str, str]()
         return said | {"refusal": "blocked", "rule": decision.rule}
     if routed is None or router is None:

@@ -1,4 +1,4 @@
-"""Lines of JSON for ``route explain --jsonl``: read as they come, kept in order."""
+"""JSON lines for ``route explain --jsonl``: read as they arrive, kept in order."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ CHUNK_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspected:
-    """One line, with what the detectors found in it.
+    """One line with its findings.
 
     Attributes:
-        id: the line's id; None where it has none that can be repeated.
-        query: what it asks.
-        inspection: what was found.
+        id: the line's id; None if it has no valid one.
+        query: the query.
+        inspection: the findings.
     """
 
     id: LineId | None
@@ -33,8 +33,8 @@ class Unread:
     """One line that cannot be read.
 
     Attributes:
-        id: as of ``Inspected``.
-        problem: what is wrong with it, without a word of it.
+        id: as in ``Inspected``.
+        problem: what is wrong with it, without its text.
     """
 
     id: LineId | None
@@ -45,9 +45,9 @@ def inspected(file: BinaryIO, inspector: InspectsMany) -> Iterator[Inspected | U
     """Yield every line that is not blank, in the order of the file.
 
     Args:
-        file: JSON objects in UTF-8. What is there is taken at once, and nothing more is
-            waited for, so that a program may write one line and read its result.
-        inspector: examines the texts.
+        file: JSON objects in UTF-8. Available data is processed at once, so that a
+            program may write one line and read its result.
+        inspector: runs the detectors.
     """
     for lines in _batches(file):
         read = [(line, *each) for line in lines for each in read_lines([line])]
@@ -62,21 +62,21 @@ def inspected(file: BinaryIO, inspector: InspectsMany) -> Iterator[Inspected | U
 
 
 def _batches(file: BinaryIO) -> Iterator[list[bytes]]:
-    """Yield the lines that one read completes, and the last one at the end."""
+    """Yield the lines that each read completes, and the last one at the end."""
     begun, skipping = b"", False
-    # What a pipe holds now; `read` would wait for more.
+    # Only what the pipe contains now; `read` would wait for more.
     take: Callable[[int], bytes] = getattr(file, "read1", file.read)
     while chunk := take(CHUNK_BYTES):
         *lines, rest = chunk.split(b"\n")
         if lines:
-            # Of a line that was too long, the end is thrown away with the rest of it.
+            # The rest of an overlong line is discarded up to its end.
             first = b"" if skipping else begun + lines[0]
             yield [first, *lines[1:]]
             begun, skipping = b"", False
         if not skipping:
             begun += rest
         if len(begun) > MAX_LINE_BYTES:
-            # Named as too long by its length alone; no more of it is kept in memory.
+            # Reported as too long by its length; no more of it is kept in memory.
             yield [begun]
             begun, skipping = b"", True
     yield [begun]

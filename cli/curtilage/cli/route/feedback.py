@@ -1,4 +1,4 @@
-"""``curtilage route feedback``: what somebody thought of the last answer."""
+"""``curtilage route feedback``: rate the last answer."""
 
 import argparse
 from datetime import UTC, datetime
@@ -10,13 +10,13 @@ from curtilage.client.routing.trace import TraceFile, TraceOutcome, minute_of
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Add a line about the last answer of a trace."""
+    """Add a rating of the last answer to a trace."""
     lines = read_named(arguments.trace)
     last = lines[-1] if lines else None
     if last is None or not last.answered:
         graded = last is not None and last.outcome is TraceOutcome.GRADED
         raise UsageError(
-            "the last answer has its word already"
+            "the last answer is already rated"
             if graded
             else "the trace does not end with an answer: ask something first"
         )
@@ -25,6 +25,6 @@ def run(arguments: argparse.Namespace) -> int:
     path = trace_path(arguments.trace)
     if not TraceFile(path).append(word):
         raise ConfigError(f"{path}: cannot be written")
-    # Of whose answer, since another program may have asked meanwhile.
+    # Show which answer was rated: another program may have asked in the meantime.
     out(f"{arguments.opinion}: the answer of {last.tier} ({last.intent}, {last.at})")
     return DONE

@@ -1,4 +1,4 @@
-"""``curtilage route stats``: what a trace says of each tier."""
+"""``curtilage route stats``: figures of each tier in a trace."""
 
 import argparse
 import os
@@ -31,19 +31,19 @@ _EXPLAINED: Final = {reason.value: words for reason, words in EXPLAINED.items()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierStats:
-    """What a trace says of one tier; times and speeds are those of classes.
+    """Figures of one tier in a trace; times and speeds are classes.
 
     Attributes:
         tier: its name.
-        queries: how many it answered.
-        share: of all that were answered.
-        incomplete: how many of its answers were cut.
-        ttft_ms: class of the time to the first text, at the median and the 95th of 100.
-        tokens_per_s: about, at the median; None where nothing tells.
-        cost_usd: of all its answers, about; None where nobody knows its price.
-        instead: why it answered in another's place, and how often.
-        good: how many of its answers were called good.
-        bad: how many were not.
+        queries: number of queries that it answered.
+        share: its share of all answers.
+        incomplete: number of its answers that were cut.
+        ttft_ms: class of the time to the first text, at the median and 95th percentile.
+        tokens_per_s: approximate median; None if unknown.
+        cost_usd: approximate cost of all its answers; None if its price is unknown.
+        instead: reasons why it answered in another tier's place, with counts.
+        good: number of answers rated good.
+        bad: number of answers rated bad.
     """
 
     tier: str
@@ -59,7 +59,7 @@ class TierStats:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show what a trace says of each tier."""
+    """Print the figures of each tier in a trace."""
     figures = figures_of(
         config_from(arguments).policy, amounts_of("--prices", arguments.prices), {}
     )
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         out_json({"tiers": tiers, "refused": dict(refused)})
         return DONE
     if not stats:
-        raise UsageError("no line of the trace tells of an answer: ask something first")
+        raise UsageError("the trace has no answer yet: ask a question first")
     for each in stats:
         for line in _words_of(each):
             out(line)
@@ -87,12 +87,12 @@ def _words_of(stats: TierStats) -> Iterator[str]:
     yield f"{stats.tier}: {stats.queries} {answers}, {stats.share:.1%} of all"
     if stats.ttft_ms is not None:
         p50, p95 = stats.ttft_ms
-        yield f"  first text    up to {p50} ms for one half, {p95} ms for 95 of 100"
+        yield f"  first text    up to {p50} ms (median), {p95} ms (95th percentile)"
     if stats.tokens_per_s is not None:
-        yield f"  speed         about {stats.tokens_per_s:.0f} tokens a second"
+        yield f"  speed         about {stats.tokens_per_s:.0f} tokens per second"
     if stats.cost_usd is not None:
         each_1000 = 1000 * stats.cost_usd / stats.queries
-        yield f"  cost          about ${stats.cost_usd:.2f}, ${each_1000:.2f} for 1,000"
+        yield f"  cost          about ${stats.cost_usd:.2f}, ${each_1000:.2f} per 1,000"
     if stats.incomplete:
         yield f"  cut           {stats.incomplete} {plural(stats.incomplete, 'answer')}"
     for reason, count in stats.instead.items():
@@ -107,23 +107,23 @@ def _times(count: int) -> str:
 
 
 def trace_path(given: str | None) -> Path:
-    """Return the trace that was named, or the user's own."""
+    """Return the named trace, or the user's own."""
     if given is not None:
         return Path(given)
     return state_folder(os.environ, Path.home()) / TRACE_NAME
 
 
 def read_named(given: str | None) -> tuple[TraceLine, ...]:
-    """Read the trace that was named, or the user's own.
+    """Read the named trace, or the user's own.
 
     Raises:
-        ClientError: it cannot be read, or there is none of the user's own yet.
+        ClientError: it cannot be read, or the user has none yet.
     """
     path = trace_path(given)
     if given is None and not path.exists():
         raise UsageError(
-            f"{path}: there is no trace yet: where the policy has a section "
-            "`routing:`, each question leaves a line there (or name one with --trace)"
+            f"{path}: there is no trace yet: if the policy has a section "
+            "`routing:`, each question adds a line there (or name one with --trace)"
         )
     return read_trace_file(path)
 
@@ -131,15 +131,15 @@ def read_named(given: str | None) -> tuple[TraceLine, ...]:
 def figures_of(
     policy: Policy, prices: dict[str, float], energy: dict[str, float]
 ) -> tuple[TierFigures, ...]:
-    """Return what each tier of a policy costs.
+    """Return the costs of each tier of a policy.
 
     Args:
-        policy: names the tiers, and may name prices.
-        prices: dollars for a million tokens; they come first.
-        energy: joules of a token.
+        policy: has the tiers, and possibly prices.
+        prices: dollars per million tokens; they take precedence.
+        energy: joules per token.
 
     Raises:
-        UsageError: a price or an energy names a tier that the policy has not.
+        UsageError: a price or an energy names a tier that the policy does not have.
     """
     tiers = policy.rulebook.tiering.tiers
     if unknown := (prices.keys() | energy.keys()) - {tier.id for tier in tiers}:
@@ -165,10 +165,10 @@ def figures_of(
 
 
 def amounts_of(flag: str, text: str | None) -> dict[str, float]:
-    """Read ``TIER=NUMBER,TIER=NUMBER``, as a flag gives it.
+    """Parse a flag's ``TIER=NUMBER,TIER=NUMBER``.
 
     Raises:
-        UsageError: it is nothing of the kind, or a number is not usable.
+        UsageError: the syntax or a number is invalid.
     """
     amounts: dict[str, float] = {}
     for part in (text or "").split(",") if text else ():
@@ -186,7 +186,7 @@ def amounts_of(flag: str, text: str | None) -> dict[str, float]:
 def stats_of(
     lines: Sequence[TraceLine], microusd_per_mtok: Mapping[str, int]
 ) -> tuple[TierStats, ...]:
-    """Return what lines say of each tier that answered, the busiest first.
+    """Return the figures of each tier that answered, the busiest first.
 
     Args:
         lines: the trace.
@@ -228,11 +228,11 @@ def _of_tier(
 
 
 def _speed(line: TraceLine) -> float | None:
-    """Return about how fast an answer was written, from the middles of its classes."""
+    """Return the approximate speed of an answer, from the middles of its classes."""
     if line.ttft_ms is None or line.answer_tokens is None:
         return None
     took_ms = _middle(line.total_ms, TIMES_MS) - _middle(line.ttft_ms, TIMES_MS)
-    if took_ms <= 0:  # both in one class: too short to tell
+    if took_ms <= 0:  # both in one class: too short to measure
         return None
     return 1000 * _middle(line.answer_tokens, TOKENS) / took_ms
 
