@@ -136,4 +136,7 @@ def test_a_missing_policy_is_told_at_once(tmp_path: Path) -> None:
 def test_the_old_name_of_the_key_file_is_deprecated() -> None:
     old: dict[str, Any] = {"house_key_file": "old"}
     with pytest.warns(DeprecationWarning, match="on_premises_key_file"):
-        Client(**old)
+        assert Client(**old)._config.on_premises_key_files == "old"
+    with pytest.warns(DeprecationWarning, match="on_premises_key_file"):
+        both = Client(**old, on_premises_key_file="new")
+    assert both._config.on_premises_key_files == "new"

@@ -65,7 +65,7 @@ def _object(item: Deferred) -> dict[str, object]:
         "ticket": item.ticket,
         "state": item.state.value,
         "class": item.routing_class.value,
-        "cause": item.cause,
+        "cause": item.reason,
         "put": unix_text(item.put_ms // 1000),
         "until": unix_text(item.until_ms // 1000),
     }
@@ -108,7 +108,7 @@ def run_drain(arguments: argparse.Namespace) -> int:
     if not waiting:
         err("nothing is queued")
         return DONE
-    if config.relay is None and any(each.cause in OUT_THERE for each in waiting):
+    if config.relay is None and any(each.reason in OUT_THERE for each in waiting):
         # Without a relay, a question that needs an enclave would be refused for good.
         raise UsageError(
             "some questions need an enclave: name the relay, as when they were "

@@ -155,7 +155,8 @@ class Client:
         }
         if "house_key_file" in settings:
             warnings.warn(RENAMED, DeprecationWarning, stacklevel=2)
-            settings["on_premises_key_file"] = settings.pop("house_key_file")
+            old = settings.pop("house_key_file")
+            settings.setdefault("on_premises_key_file", old)
         flags = Flags(**settings)
         self._config = read_config(flags, os.environ)
         self._session: Session | None = None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from curtilage.client.errors import ConfigError
+from curtilage.client.errors import ConfigError, FailureReason
 from curtilage.client.queue.deferred import Deferred, State, refused_as
 from curtilage.client.queue.deferred_store import (
     DAMAGED,
@@ -83,6 +83,16 @@ def test_a_file_outlives_who_wrote_it(file: Path) -> None:
     store.put(item(1), SECRET, "")
     store.close()
     assert open_at(file).content(item(1)) == SECRET
+
+
+def test_what_an_older_version_queued_opens(file: Path) -> None:
+    """The name of its cause has changed, and is sealed with the content."""
+    old = replace(item(1), cause="house_busy")
+    open_at(file).put(old, SECRET, "")
+    store = open_at(file)
+    (found,) = store.items(1001)
+    assert store.content(found) == SECRET
+    assert found.reason is FailureReason.ON_PREMISES_BUSY
 
 
 @pytest.mark.parametrize(("max_items", "max_bytes"), [(1, 10_000), (9, 80)])

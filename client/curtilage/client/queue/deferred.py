@@ -92,7 +92,8 @@ class Deferred:
         ticket: identifies its answer, 32 hexadecimal digits.
         routing_class: its class when it was queued.
         policy: ``sha256:…`` of the policy in force at that time.
-        cause: why no tier answered, a ``FailureReason``.
+        cause: why no tier answered, a ``FailureReason`` as the version that queued it
+            names it.
         put_ms: when it was queued, Unix time.
         until_ms: when it is deleted.
         state: its state.
@@ -105,6 +106,11 @@ class Deferred:
     put_ms: int
     until_ms: int
     state: State = State.WAITING
+
+    @property
+    def reason(self) -> FailureReason:
+        """Why no tier answered."""
+        return FailureReason(self.cause)
 
     def bound(self) -> bytes:
         """Return the bytes that authenticate these fields together with the content."""

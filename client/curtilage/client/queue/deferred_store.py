@@ -468,11 +468,12 @@ def _item(row: tuple[Any, ...]) -> Deferred | None:
     if not 0 <= put_ms <= until_ms <= _LAST_MS:
         return None
     try:
+        _ = FailureReason(cause)
         return Deferred(
             ticket=ticket,
             routing_class=RoutingClass(routing_class),
             policy=policy,
-            cause=FailureReason(cause),
+            cause=cause,  # as it was written: the content is sealed with this word
             put_ms=put_ms,
             until_ms=until_ms,
             state=State(state),

@@ -297,7 +297,7 @@ class Deferring:
     ) -> bool:
         # Without a way out, a query that waits for an enclave would be refused
         # permanently.
-        here = self._way_out or item.cause not in OUT_THERE
+        here = self._way_out or item.reason not in OUT_THERE
         return here and (item.routing_class, item.cause) not in stuck
 
     async def _turn(
@@ -473,7 +473,7 @@ def collected(store: DeferredStore, ticket: str, now_ms: int) -> Answer:
     if item is None:
         raise TicketError.unknown(UNKNOWN)
     if item.state is State.WAITING:
-        raise QueuedError(ticket, FailureReason(item.cause))
+        raise QueuedError(ticket, item.reason)
     if item.state is State.EXPIRED:
         raise TicketError(
             "queue_expired",

@@ -1,4 +1,4 @@
-"""The tier of the local model: it answers in this process, and knows no way out."""
+"""The tier of the local model: it answers in this process."""
 
 from contextlib import aclosing
 from dataclasses import replace
