@@ -2,12 +2,14 @@ import asyncio
 import hashlib
 import socket
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from curtilage.client import Answerer, Client, SyncClient, TelemetrySettings
+from curtilage.client import Answerer, Client, SyncClient, TelemetrySettings, api
+from curtilage.client.config import ClientConfig, Flags, read_config
 from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageError
 from curtilage.policy.decision.routes import Route
 from support.byte_model import make_byte_model
@@ -133,10 +135,19 @@ def test_a_missing_policy_is_told_at_once(tmp_path: Path) -> None:
         Client(policy=tmp_path / "missing.yaml")
 
 
-def test_the_old_name_of_the_key_file_is_deprecated() -> None:
+def test_the_old_name_of_the_key_file_is_deprecated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[Flags] = []
+
+    def reads(flags: Flags, environ: Mapping[str, str]) -> ClientConfig:
+        read.append(flags)
+        return read_config(flags, environ)
+
+    monkeypatch.setattr(api, "read_config", reads)
     old: dict[str, Any] = {"house_key_file": "old"}
-    with pytest.warns(DeprecationWarning, match="on_premises_key_file"):
-        assert Client(**old)._config.on_premises_key_files == "old"
-    with pytest.warns(DeprecationWarning, match="on_premises_key_file"):
-        both = Client(**old, on_premises_key_file="new")
-    assert both._config.on_premises_key_files == "new"
+    both: dict[str, Any] = {**old, "on_premises_key_file": "new"}
+    for options in (old, both):
+        with pytest.warns(DeprecationWarning, match="on_premises_key_file"):
+            Client(**options)
+    assert [each.on_premises_key_file for each in read] == ["old", "new"]
