@@ -310,7 +310,7 @@ class Pipeline:
         if wait_s is None:
             return course.failed(failed)
         course.waited = True
-        course.stream.phase = Phase.WAITING
+        course.stream.status.phase = Phase.WAITING
         await self._parts.sleep(wait_s)
         course.again(tier)
         return []

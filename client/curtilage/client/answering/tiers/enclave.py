@@ -74,8 +74,8 @@ class EnclaveTier:
                     # the query count as sent, and is it known which release answers.
                     self._pinned.leaves(sent, way.allowed.routing_class)
                     self._note_ready(attempt.tier, event.key)
-                    status.set_source(
-                        attempt.provenance(model=release, key=event.key, recorded=True)
+                    status.source = attempt.provenance(
+                        model=release, key=event.key, recorded=True
                     )
                     continue
                 for each in [event] if restorer is None else restorer.push(event):
