@@ -18,7 +18,7 @@ from curtilage.client.answer import (
     Delta,
     Finished,
     Provenance,
-    without_reading_note,
+    without_notes,
 )
 from curtilage.client.errors import (
     BlockedError,
@@ -151,7 +151,8 @@ def _message(index: int, value: object) -> tuple[Message, list[Other]]:
         text, parts = _content(index, role, content)
     if isinstance(refusal, str) and refusal:
         text = f"{text}\n{refusal}" if text else refusal
-    text = without_reading_note(role, text)
+    if role == ASSISTANT:
+        text = without_notes(text)
     return Message(role=role, content=text, name=name), [*others, *parts]
 
 
@@ -237,6 +238,7 @@ def parse_completion_request(body: bytes) -> ChatCompletionRequest:
         raise ModelNotFoundError(no_such_model(), param="model")
     messages, others = turns_of(request.get("messages"))
     require_text(others)
+    dropped = _dropped(given)
     stream = flag("stream", request.get("stream"))
     routing = request.get("curtilage")
     if routing is not None and not isinstance(routing, dict):
@@ -252,7 +254,7 @@ def parse_completion_request(body: bytes) -> ChatCompletionRequest:
         raise UsageError("stream_options must be an object", param="stream_options")
     asked = cast("JsonObject", options or {}).get("include_usage")
     return ChatCompletionRequest(
-        query=query, include_usage=asked is True, dropped=_dropped(given)
+        query=query, include_usage=asked is True, dropped=dropped
     )
 
 

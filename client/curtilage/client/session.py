@@ -254,7 +254,7 @@ class Session:
             way = ways.by_tier[tier.id]
             if isinstance(way, AskEnclave):
                 key = await self.verified_key()
-                sent = way.sent_of(query)
+                sent = way.instead or query
                 token = query.options.consent
                 return outbound(key, way, sent, tier=tier, token=token)
         decision = case.recorder.decision

@@ -59,6 +59,7 @@ _UNREAD: Final = UNFINISHED | {
     )
 }
 _SHORT_BYTES: Final = 16
+PROMPTS: Final = frozenset({"system", "developer"})
 _NO_CONNECTION: Final = Asker()
 ENGLISH: Final = ("en",)
 
@@ -218,7 +219,8 @@ class PinnedConversations:
         if self._kept.holds(digests[:-1]):
             return True
         caller, memory = self._caller()
-        if self._may_go_on(query, digests, memory) and self._kept.forgot(caller):
+        roles = [each.role for each in query.messages]
+        if self._may_go_on(roles, digests, memory) and self._kept.forgot(caller):
             return True
         if not self._by_content or found is None:
             return False
@@ -287,14 +289,14 @@ class PinnedConversations:
         return True
 
     @staticmethod
-    def _may_go_on(query: Query, digests: list[bytes], memory: _Memory) -> bool:
+    def _may_go_on(roles: list[str], digests: list[bytes], memory: _Memory) -> bool:
         """Return whether a query may continue a forgotten one."""
-        earlier = query.messages[:-1]
-        if all(map(_is_prompt, earlier)):
+        *earlier, _ = roles or [""]
+        if PROMPTS.issuperset(earlier):
             return False
         # The request before this one: all but its answer and the new turn. A query that
         # continues a kept one is kept, so this one did not continue a kept one.
-        before = digests[: -2 if earlier[-1].role == "assistant" else -1]
+        before = digests[: -2 if earlier[-1] == "assistant" else -1]
         return not before or before[-1] not in memory.asked
 
     def taint(self, query: Query, found: "Found") -> tuple[RoutingClass, ...]:
@@ -557,7 +559,7 @@ def _counts(name: str) -> bool:
 
 
 def _is_prompt(message: Message) -> bool:
-    return message.role in {"system", "developer"}
+    return message.role in PROMPTS
 
 
 def _note(known: OrderedDict[bytes, None], digest: bytes) -> None:

@@ -9,7 +9,7 @@ code, of several steps and of hard tasks; it is smooth, so that it can be ranked
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum, unique
 from itertools import pairwise
 from typing import Final, Generic, Literal, Protocol, TypeVar
@@ -407,10 +407,9 @@ def unread(octets: int, messages: int, most: int) -> Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """Superficial signs in a text, computed once for all estimators.
+    """Superficial signs in a text, computed once for all estimators; no word of it.
 
     Attributes:
-        request: the request within the text's two ends, in lowercase.
         characters: length of the whole text, without courtesies.
         words: number of words of the request.
         scores: the weight of its cues for each intent.
@@ -420,7 +419,6 @@ class Signs:
         in_steps: whether it asks for several steps.
     """
 
-    request: str = field(repr=False)
     characters: int
     words: int
     scores: Mapping[Intent, float]
@@ -438,6 +436,11 @@ class Signs:
 
 def signs_of(text: str) -> Signs:
     """Return the signs in a text of any length."""
+    return read(text)[1]
+
+
+def read(text: str) -> tuple[str, Signs]:
+    """Return the request within a text's two ends, in lowercase, and its signs."""
     lowered = ends_of(text).lower()
     request = request_in(lowered)
     words = _WORD.findall(request)
@@ -470,8 +473,7 @@ def signs_of(text: str) -> Signs:
         scores[Intent.QA] += 1.0
     scores[Intent.CODE] += 2.0 * in_code
     scores[Intent.REASONING] += 2.0 * in_steps
-    return Signs(
-        request=request,
+    return request, Signs(
         # Lowercase can be longer than uppercase, such as for a dotted I.
         characters=max(len(request), len(text) - len(lowered) + len(request)),
         words=len(words),

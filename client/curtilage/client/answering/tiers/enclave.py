@@ -43,7 +43,7 @@ class EnclaveTier:
         if self._enclave is None:
             raise EnclaveError(self._parts.absent)
         case, policy = attempt.case, self._parts.policy
-        sent = way.sent_of(query)
+        sent = way.instead or query
         agreed = None
         if self._planner.asks_about(way.allowed.routing_class):
             agreed = await self._agreed(attempt, way, sent)
