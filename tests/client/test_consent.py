@@ -11,6 +11,7 @@ from typing_extensions import override
 from curtilage.attest.verify import VerifiedKey
 from curtilage.cli.ask import outbound_lines
 from curtilage.client.answer import Answerer
+from curtilage.client.audit.record import Outcome
 from curtilage.client.consent import LIFE_MS, ConsentDesk, Outbound, Stays
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.errors import ConsentRequiredError, EnclaveError, FailureReason
@@ -183,6 +184,7 @@ class Bench:
             Reply(content=sse(chunk("Yes."), chunk(finish="stop")))
         )
         self.shown: list[Outbound] = []
+        self.trail = MemoryTrail()
         self.session = Session(
             ClientParts(
                 policy=policy,
@@ -190,7 +192,7 @@ class Bench:
                 local=ScriptedLocal(),
                 transport=self.enclave,
                 keys=key_store(policy=policy),
-                audit=MemoryTrail(),
+                audit=self.trail,
                 clock=Clock(),
                 consents=consents,  # type: ignore[arg-type]  # wrong ones, too
             )
@@ -230,15 +232,13 @@ async def test_another_release_than_the_one_agreed_to_reads_nothing(
     """A key may be renewed while a person thinks."""
     named = iter(["llm/1", "llm/2"])
 
-    def release(_: VerifiedKey) -> str:
-        return next(named)
-
-    for module in ("steps.consent", "tiers.enclave"):
-        monkeypatch.setattr(f"curtilage.client.answering.{module}.release_of", release)
+    monkeypatch.setattr(VerifiedKey, "release", property(lambda _: next(named)))
     bench = Bench(_agrees)
     answer = await bench.session.ask(ask("Is Ann older?"))
     assert answer.provenance.fallback is FailureReason.UNMET_CONSENT
     assert bench.enclave.sealed == []
+    recorded = [each.outcome for each in bench.trail.entries]
+    assert recorded == [Outcome.LOCAL], "nothing was sent, and no record says so"
 
 
 @pytest.mark.parametrize("consents", [None, says(False), says("yes"), says(None)])

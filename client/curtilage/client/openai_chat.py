@@ -238,8 +238,8 @@ def parse_completion_request(body: bytes) -> ChatCompletionRequest:
         raise ModelNotFoundError(no_such_model(), param="model")
     messages, others = turns_of(request.get("messages"))
     require_text(others)
-    dropped = _dropped(given)
     stream = flag("stream", request.get("stream"))
+    dropped = _dropped(given)
     routing = request.get("curtilage")
     if routing is not None and not isinstance(routing, dict):
         raise UsageError("curtilage must be an object", param="curtilage")

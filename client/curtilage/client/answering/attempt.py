@@ -146,8 +146,3 @@ class Attempt:
 
 Answers = AsyncGenerator[AnswerEvent]
 """What a tier yields: pieces of the answer, and its end."""
-
-
-def release_of(key: VerifiedKey) -> str:
-    """Return name and version of the software in the enclave."""
-    return f"{key.release_name}/{key.release_version}"

@@ -3,7 +3,6 @@
 from collections.abc import Awaitable
 
 from curtilage.attest.verified_key import VerifiedKey
-from curtilage.client.answering.attempt import release_of
 from curtilage.client.consent import Consents, Outbound
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.query import Query
@@ -20,7 +19,7 @@ def outbound(
         payload_digest=way.allowed.payload_digest,
         routing_class=way.allowed.routing_class,
         tier=tier.id,
-        release=release_of(key),
+        release=key.release,
         verdict_id=key.verdict_id,
         evidence=key.tee,
         deidentified=() if way.rewritten is None else way.rewritten.counts,

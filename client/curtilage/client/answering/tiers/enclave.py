@@ -3,14 +3,14 @@
 from contextlib import aclosing
 
 from curtilage.attest.verified_key import VerifiedKey
-from curtilage.client.answering.attempt import Answers, Attempt, Status, release_of
+from curtilage.client.answering.attempt import Answers, Attempt, Status
 from curtilage.client.answering.planning import Planner
 from curtilage.client.conversation.pinned import PinnedConversations
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.parts import ClientParts
 from curtilage.client.pseudonyms.restore import AnswerRestorer
 from curtilage.client.query import Query
-from curtilage.client.remote.enclave import AttemptRecorded, Enclave
+from curtilage.client.remote.enclave import Enclave
 from curtilage.client.remote.requests import ChatRequest
 from curtilage.client.route import AskEnclave
 from curtilage.policy.decision.tiers import Tier
@@ -49,6 +49,16 @@ class EnclaveTier:
             agreed = await self._agreed(attempt, way, sent)
         rewritten, part = way.rewritten, way.narrowed
         restorer = None if rewritten is None else AnswerRestorer(rewritten.vault.values)
+
+        def recorded(key: VerifiedKey) -> None:
+            # The record is on the disk and nothing is sealed yet. Only now does the
+            # query count as sent, and is it known which release answers.
+            self._pinned.leaves(sent, way.allowed.routing_class)
+            self._note_ready(attempt.tier, key)
+            status.source = attempt.provenance(
+                model=key.release, key=key, recorded=True
+            )
+
         request = ChatRequest(
             allowed=way.allowed,
             tier=attempt.tier.id,
@@ -62,22 +72,10 @@ class EnclaveTier:
             requirement=requirement_for(
                 policy, {*case.recorder.decision.classes, *way.classes}
             ),
+            agreed=agreed,
         )
-        async with aclosing(self._enclave.ask(request)) as steps:
-            async for event in steps:
-                if isinstance(event, AttemptRecorded):
-                    release = release_of(event.key)
-                    # Consent is for one release; the key may have been renewed since.
-                    if agreed not in {None, release}:
-                        raise EnclaveError(FailureReason.UNMET_CONSENT)
-                    # The record is on the disk and nothing is sealed yet. Only now does
-                    # the query count as sent, and is it known which release answers.
-                    self._pinned.leaves(sent, way.allowed.routing_class)
-                    self._note_ready(attempt.tier, event.key)
-                    status.source = attempt.provenance(
-                        model=release, key=event.key, recorded=True
-                    )
-                    continue
+        async with aclosing(self._enclave.ask(request, recorded)) as events:
+            async for event in events:
                 for each in [event] if restorer is None else restorer.push(event):
                     yield each
 
