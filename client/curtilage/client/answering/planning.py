@@ -70,12 +70,6 @@ class Planner:
                     param=name,
                 )
 
-    def answered(self, course: Course) -> None:
-        """Remember which tier answered in a conversation."""
-        key = course.plan.conversation
-        if self._router is not None and key is not None:
-            self._router.answered(key, course.stream.provenance.tier)
-
     def usual(self, case: Case) -> Plan:
         """Return the plan if the policy chooses nothing."""
         self._observer.denied(case.ways.permitted.denied)

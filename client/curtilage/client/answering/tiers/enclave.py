@@ -13,7 +13,6 @@ from curtilage.client.query import Query
 from curtilage.client.remote.enclave import Enclave
 from curtilage.client.remote.requests import ChatRequest
 from curtilage.client.route import AskEnclave
-from curtilage.policy.decision.tiers import Tier
 from curtilage.policy.expectations import requirement_for
 
 
@@ -54,7 +53,16 @@ class EnclaveTier:
             # The record is on the disk and nothing is sealed yet. Only now does the
             # query count as sent, and is it known which release answers.
             self._pinned.leaves(sent, way.allowed.routing_class)
-            self._note_ready(attempt.tier, key)
+            if self._parts.router is not None:
+                # For later choices: this enclave can begin at once.
+                shape = key.transport
+                self._parts.router.ready(
+                    attempt.tier,
+                    life_s=(key.expires_at - self._parts.clock()).total_seconds(),
+                    period_ms=shape.period_ms,
+                    first_bucket=shape.frames_of(0) if shape.buckets else 0,
+                    buckets=shape.buckets,
+                )
             status.source = attempt.provenance(
                 model=key.release, key=key, recorded=True
             )
@@ -108,16 +116,3 @@ class EnclaveTier:
         if self._enclave is None:
             raise EnclaveError(self._parts.absent)
         return await self._enclave.verified_key()
-
-    def _note_ready(self, tier: Tier, key: VerifiedKey) -> None:
-        """Note for later choices that this enclave can begin at once."""
-        if self._parts.router is None:
-            return
-        shape = key.transport
-        self._parts.router.ready(
-            tier,
-            life_s=(key.expires_at - self._parts.clock()).total_seconds(),
-            period_ms=shape.period_ms,
-            first_bucket=shape.frames_of(0) if shape.buckets else 0,
-            buckets=shape.buckets,
-        )
