@@ -21,7 +21,8 @@ from curtilage.client.options import RoutingOptions
 from curtilage.client.payload import Payload
 from curtilage.policy.decision.findings import Where
 
-ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+PROMPTS = frozenset({"system", "developer"})
+ROLES = PROMPTS | {"user", "assistant", "tool"}
 # Common values for the length of an answer: round numbers, powers of two and one and a
 # half times these. Others are rounded down: an upper bound must remain one, though the
 # enclave's tokens cannot be counted here.

@@ -7,13 +7,11 @@ from typing import Any, TypeVar
 
 import pytest
 
+from curtilage.client.conversation.contents import LAST, MAX_CONTENTS, MAX_WORDS
 from curtilage.client.conversation.kept import MAX_CALLERS, KeptConversations
 from curtilage.client.conversation.pinned import (
-    LAST,
     LOST_S,
-    MAX_CONTENTS,
     MAX_TURNS,
-    MAX_WORDS,
     Found,
     PinnedConversations,
 )
