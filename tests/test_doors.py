@@ -39,8 +39,8 @@ from support.doors import (
 BANNED = set(
     cast("dict[str, object]", TOOL["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"])
 ) - {"pickle", "random"}  # those are no ways out
-AT_HOME = next(each for each in CONTRACTS if "knows no way out" in each["name"])
-APART = next(each for each in CONTRACTS if "a process of its own" in each["name"])
+AT_HOME = next(each for each in CONTRACTS if each.get("id") == "home")
+APART = next(each for each in CONTRACTS if each.get("id") == "apart")
 CORE = next(each for each in CONTRACTS if each.get("id") == "core")
 DETECTORS = "curtilage.client.detection.detectors"
 
