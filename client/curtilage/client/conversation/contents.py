@@ -3,9 +3,8 @@
 Imported only if a policy asks for it.
 """
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection
+from typing import Final
 
 from curtilage.client.conversation.everyday import (
     is_everyday,
@@ -13,14 +12,12 @@ from curtilage.client.conversation.everyday import (
     subject_traces,
     traces_of,
 )
+from curtilage.client.conversation.pinned import Content, Digests, Found, Memory
 from curtilage.client.conversation.standalone import stands_alone, words_of
 from curtilage.client.query import PROMPTS, Message, Query
 from curtilage.policy.decision.classes import UNFINISHED
 
-if TYPE_CHECKING:  # which imports this module if a policy asks for it
-    from curtilage.client.conversation.pinned import Digests, Found, Memory
-
-MAX_WORDS: Final = 8192  # of one conversation; 20,000 English characters have 5,000
+ENGLISH: Final = ("en",)
 MAX_KEPT_TURNS: Final = 65_536  # of one caller, that were not sent
 MAX_CONTENTS: Final = 32
 # A request without any known turn may continue any conversation. It is compared with
@@ -37,70 +34,32 @@ _UNREAD: Final = UNFINISHED | {
 }
 
 
-@dataclass(slots=True)
-class Content:
-    """A kept conversation: keyed digests of its content, never text."""
-
-    asked: set[bytes] = field(repr=False)  # all turns of a query, in order
-    first: set[bytes] = field(repr=False)  # the same for each prefix of the first one
-    turns: set[bytes] = field(repr=False)  # each alone; no prompts, none that is empty
-    kept: set[bytes] = field(repr=False)  # of these, those never sent
-    prompts: set[bytes] = field(repr=False)  # of the system and the developer
-    words: set[bytes] = field(repr=False)
-    unread: bool = False  # it is unknown which content was kept
-    full: bool = False  # it does not include all its words
-
-    @property
-    def size(self) -> int:
-        """Number of digests, without those of words."""
-        sets = (self.asked, self.first, self.turns, self.kept, self.prompts)
-        return sum(map(len, sets))
-
-    def take(self, other: "Content") -> None:
-        """Merge another conversation into this one."""
-        self.asked |= other.asked
-        self.first |= other.first
-        self.turns |= other.turns
-        self.kept |= other.kept
-        self.prompts |= other.prompts
-        self.unread |= other.unread
-        self.full |= other.full
-        self.learn(other.words)
-
-    def learn(self, words: set[bytes]) -> None:
-        """Add words; beyond the limit none are kept, and any text counts as similar."""
-        self.words |= words
-        if self.full or len(self.words) > MAX_WORDS:
-            self.words, self.full = set(), True
-
-
 class KeptContents:
     """The contents of kept conversations, as digests in the memory of each caller.
 
     Args:
         digests: makes the digests.
-        languages: see ``PinnedConversations``.
-        in_english: whether English is the only one.
+        languages: in which a text may be sent, as ISO 639-1. With others than English,
+            a conversation may switch language and repeat a meaning without its words:
+            then only everyday subjects may be sent.
     """
 
-    def __init__(
-        self, digests: "Digests", languages: Sequence[str], *, in_english: bool
-    ) -> None:
+    def __init__(self, digests: Digests, languages: Collection[str] = ENGLISH) -> None:
         self._digests = digests
-        self._languages = languages
-        self._in_english = in_english
-        if not in_english:
+        self._languages = tuple(languages)
+        self._in_english = self._languages == ENGLISH
+        if not self._in_english:
             # Read at the start: during a query, a missing file is found too late.
-            read_all(languages)
+            read_all(self._languages)
 
-    def continued_by(self, query: Query, found: "Found", memory: "Memory") -> bool:
+    def continued_by(self, query: Query, found: Found, memory: Memory) -> bool:
         """Return whether a query may be about the content of a kept conversation."""
         return any(
             self._goes_on(query, found, content, memory, last=number <= LAST)
             for number, content in enumerate(reversed(memory.contents), start=1)
         )
 
-    def answered(self, query: Query, text: str, memory: "Memory") -> None:
+    def answered(self, query: Query, text: str, memory: Memory) -> None:
         """Remember the answer to a query that was kept local."""
         # It was derived from kept content, whatever words it uses.
         whole = tuple(self._digests.prefixes(query))[-1:]
@@ -112,7 +71,7 @@ class KeptContents:
                 content.learn(self._digests.words(self._words_of(text)))
 
     def remember(
-        self, query: Query, found: "Found", memory: "Memory", *, own: bool, apart: bool
+        self, query: Query, found: Found, memory: Memory, *, own: bool, apart: bool
     ) -> bool:
         """Merge it with those it continues, or add it; the oldest are merged.
 
@@ -152,9 +111,9 @@ class KeptContents:
     def _goes_on(
         self,
         query: Query,
-        found: "Found",
+        found: Found,
         content: Content,
-        memory: "Memory",
+        memory: Memory,
         *,
         last: bool,
     ) -> bool:
@@ -179,7 +138,7 @@ class KeptContents:
         return self._says_more(query, found, new, content)
 
     def _says_more(
-        self, query: Query, found: "Found", new: Collection[int], content: Content
+        self, query: Query, found: Found, new: Collection[int], content: Content
     ) -> bool:
         """Return whether the new text may be about the kept content."""
         words = set(self._asked_in("\n".join(query.settings.stop)))
@@ -214,7 +173,7 @@ class KeptContents:
         return subject_traces(text, self._languages)
 
     @staticmethod
-    def _is_of_no_other(query: Query, turns: list[bytes], memory: "Memory") -> bool:
+    def _is_of_no_other(query: Query, turns: list[bytes], memory: Memory) -> bool:
         """Return whether nothing links this to a query that might be sent."""
         earlier = zip(query.messages[:-1], turns, strict=False)
         return not any(
@@ -223,7 +182,7 @@ class KeptContents:
             if message.role not in PROMPTS
         )
 
-    def _content_of(self, query: Query, found: "Found", memory: "Memory") -> Content:
+    def _content_of(self, query: Query, found: Found, memory: Memory) -> Content:
         content = Content(
             asked=set(tuple(self._digests.prefixes(query))[-1:]),
             first=set(),

@@ -14,8 +14,8 @@ import hmac
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 from weakref import WeakKeyDictionary
 
 from typing_extensions import override
@@ -32,15 +32,12 @@ from curtilage.policy.decision.rules import Rulebook, unapproved
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.dictionaries import folded
 
-if TYPE_CHECKING:  # an optional step, not imported unless a policy asks for it
-    from curtilage.client.conversation.contents import Content, KeptContents
-
 MAX_TURNS: Final = 4096  # that were sent or might have been
+MAX_WORDS: Final = 8192  # of one conversation; 20,000 English characters have 5,000
 _SHORT_BYTES: Final = 16
 LOST_S: Final = 12 * 3600
 """How long a conversation may continue whose words were lost with a process."""
 _NO_CONNECTION: Final = Asker()
-ENGLISH: Final = ("en",)
 
 
 class Digests:
@@ -83,10 +80,47 @@ class Digests:
 
 
 @dataclass(slots=True)
+class Content:
+    """A kept conversation: keyed digests of its content, never text."""
+
+    asked: set[bytes] = field(repr=False)  # all turns of a query, in order
+    first: set[bytes] = field(repr=False)  # the same for each prefix of the first one
+    turns: set[bytes] = field(repr=False)  # each alone; no prompts, none that is empty
+    kept: set[bytes] = field(repr=False)  # of these, those never sent
+    prompts: set[bytes] = field(repr=False)  # of the system and the developer
+    words: set[bytes] = field(repr=False)
+    unread: bool = False  # it is unknown which content was kept
+    full: bool = False  # it does not include all its words
+
+    @property
+    def size(self) -> int:
+        """Number of digests, without those of words."""
+        sets = (self.asked, self.first, self.turns, self.kept, self.prompts)
+        return sum(map(len, sets))
+
+    def take(self, other: "Content") -> None:
+        """Merge another conversation into this one."""
+        self.asked |= other.asked
+        self.first |= other.first
+        self.turns |= other.turns
+        self.kept |= other.kept
+        self.prompts |= other.prompts
+        self.unread |= other.unread
+        self.full |= other.full
+        self.learn(other.words)
+
+    def learn(self, words: set[bytes]) -> None:
+        """Add words; beyond the limit none are kept, and any text counts as similar."""
+        self.words |= words
+        if self.full or len(self.words) > MAX_WORDS:
+            self.words, self.full = set(), True
+
+
+@dataclass(slots=True)
 class Memory:
     """The known conversations of one caller; keyed digests."""
 
-    contents: "list[Content]"  # that were kept; the most recent one last
+    contents: list[Content]  # that were kept; the most recent one last
     asked: OrderedDict[bytes, None]  # whole queries that might have been sent
     free: OrderedDict[bytes, None]  # turns of these
     left: OrderedDict[bytes, RoutingClass]  # turns that were sealed
@@ -140,15 +174,31 @@ class Found:
         return any(not name.startswith("identifier.quasi.") for name in names)
 
 
+class Contents(Protocol):
+    """What recognises kept conversations by their contents; see ``contents``."""
+
+    def continued_by(self, query: Query, found: Found, memory: Memory) -> bool:
+        """Return whether a query may be about the content of a kept conversation."""
+        ...
+
+    def remember(
+        self, query: Query, found: Found, memory: Memory, *, own: bool, apart: bool
+    ) -> bool:
+        """Remember a query that is kept; return whether another was forgotten."""
+        ...
+
+    def answered(self, query: Query, text: str, memory: Memory) -> None:
+        """Remember the answer to a query that was kept local."""
+        ...
+
+
 class PinnedConversations:
     """The conversations that were kept local.
 
     Args:
-        by_content: recognise them by their contents, too (``sticky: content``).
+        contents: recognises them by their contents, too (``sticky: content``); None:
+            the policy does not ask for it.
         by_message: remember the turns that were sent, for ``taint``.
-        languages: in which a text may be sent, as ISO 639-1. With others than English,
-            a conversation may switch language and repeat a meaning without its words:
-            then only everyday subjects may be sent.
         limit: how many of one caller are remembered; the oldest is forgotten first.
         kept: storage that survives this process; None: none.
         now_s: Unix time.
@@ -157,9 +207,8 @@ class PinnedConversations:
     def __init__(
         self,
         *,
-        by_content: bool = False,
+        contents: Callable[[Digests], Contents] | None = None,
         by_message: bool = False,
-        languages: Collection[str] = ENGLISH,
         limit: int = MAX_KEPT,
         kept: KeptConversations | None = None,
         now_s: Callable[[], float] = time.time,
@@ -167,10 +216,8 @@ class PinnedConversations:
         self._kept = KeptConversations(share=limit) if kept is None else kept
         self._digests = Digests(self._kept.key)
         self._now_s = now_s
-        self._by_message = by_message or by_content
-        self._contents = (
-            _contents(self._digests, tuple(languages)) if by_content else None
-        )
+        self._by_message = by_message or contents is not None
+        self._contents = None if contents is None else contents(self._digests)
         self._memories: OrderedDict[bytes, Memory] = OrderedDict()
         # Callers without a name, by their connection.
         self._unnamed: WeakKeyDictionary[Asker, Memory] = WeakKeyDictionary()
@@ -369,12 +416,6 @@ class PinnedConversations:
         if len(memory.left) > MAX_TURNS:
             memory.left.popitem(last=False)
         _note(memory.free, turn)
-
-
-def _contents(digests: Digests, languages: tuple[str, ...]) -> "KeptContents":
-    from curtilage.client.conversation.contents import KeptContents  # noqa: PLC0415
-
-    return KeptContents(digests, languages, in_english=languages == ENGLISH)
 
 
 def _note(known: OrderedDict[bytes, None], digest: bytes) -> None:
