@@ -14,8 +14,13 @@ from curtilage.client.answer import Answerer
 from curtilage.client.audit.record import Outcome
 from curtilage.client.consent import LIFE_MS, ConsentDesk, Outbound, Stays
 from curtilage.client.endpoint import server as gateway
+from curtilage.client.endpoint.openai_answers import (
+    error_object,
+)
 from curtilage.client.errors import ConsentRequiredError, EnclaveError, FailureReason
-from curtilage.client.openai_chat import error_object, query_from
+from curtilage.client.openai_chat import (
+    query_from,
+)
 from curtilage.client.parts import ClientParts
 from curtilage.client.query import Query
 from curtilage.client.session import Session
