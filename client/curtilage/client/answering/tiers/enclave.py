@@ -6,7 +6,7 @@ from curtilage.attest.verified_key import VerifiedKey
 from curtilage.client.answering.attempt import Answers, Attempt, Status
 from curtilage.client.answering.planning import Planner
 from curtilage.client.conversation.pinned import PinnedConversations
-from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.errors import EnclaveError
 from curtilage.client.parts import ClientParts
 from curtilage.client.pseudonyms.restore import AnswerRestorer
 from curtilage.client.query import Query
@@ -45,7 +45,18 @@ class EnclaveTier:
         sent = way.instead or query
         agreed = None
         if self._planner.asks_about(way.allowed.routing_class):
-            agreed = await self._agreed(attempt, way, sent)
+            from curtilage.client.answering.steps.consent import (  # noqa: PLC0415
+                agreed_release,
+            )
+
+            agreed = await agreed_release(
+                self._parts.consents,
+                self.verified_key,
+                way,
+                sent,
+                tier=attempt.tier,
+                token=case.options.consent,
+            )
         rewritten, part = way.rewritten, way.narrowed
         restorer = None if rewritten is None else AnswerRestorer(rewritten.vault.values)
 
@@ -86,26 +97,6 @@ class EnclaveTier:
             async for event in events:
                 for each in [event] if restorer is None else restorer.push(event):
                     yield each
-
-    async def _agreed(self, attempt: Attempt, way: AskEnclave, sent: Query) -> str:
-        """Return the release that consent was given for.
-
-        Raises:
-            EnclaveError: consent was not given, so nothing is sealed.
-        """
-        from curtilage.client.answering.steps.consent import (  # noqa: PLC0415
-            agreed_release,
-            outbound,
-        )
-
-        consents = self._parts.consents
-        if consents is None:
-            raise EnclaveError(FailureReason.UNMET_CONSENT)
-        key = await self.verified_key()
-        token = attempt.case.options.consent
-        return await agreed_release(
-            consents, outbound(key, way, sent, tier=attempt.tier, token=token)
-        )
 
     async def verified_key(self) -> VerifiedKey:
         """Return the enclave's key in force; verifies one if necessary.
