@@ -19,16 +19,16 @@ from curtilage.client import assemble
 from curtilage.client.answer import Answerer
 from curtilage.client.assemble import local_model
 from curtilage.client.detection.inspection import Inspector
-from curtilage.client.errors import FailureReason, QueuedError
+from curtilage.client.errors import QueuedError
 from curtilage.client.fair_queue import FairQueue
 from curtilage.client.local.machine import on_battery
 from curtilage.client.local.model import LocalModel
+from curtilage.client.local.reasons import LocalFailure
 from curtilage.inference.scripted import Script, ScriptedEngine
 from curtilage.policy.document.load import load_policy
 from curtilage_dev.stack import Stack
 from support.evil_relay import evil_relay
 
-R = FailureReason
 UNSHARE = ("unshare", "--map-root-user", "--net")
 
 
@@ -139,7 +139,10 @@ async def test_a_full_queue_at_home_sends_on_what_may_leave(
             assert "too many queries wait" in seen.refusal
             for kind in (Kind.A, Kind.B):
                 seen = await ask(session, kind.at_home)
-                assert (seen.route, seen.fallback) == (Answerer.ENCLAVE, R.LOCAL_BUSY)
+                assert (seen.route, seen.fallback) == (
+                    Answerer.ENCLAVE,
+                    LocalFailure.BUSY,
+                )
         finally:
             for each in asking:
                 each.cancel()

@@ -15,8 +15,8 @@ from degradation.conftest import LONG_S, Kind, OpenSession, ask, query
 from curtilage.client.answer import Answerer
 from curtilage.client.assemble import local_model
 from curtilage.client.config import ClientConfig
-from curtilage.client.errors import FailureReason
 from curtilage.client.local.model import LocalModel
+from curtilage.client.local.reasons import LocalFailure
 from curtilage.client.options import Mode
 from curtilage.inference.scripted import Script, ScriptedEngine
 from curtilage.policy.document.load import load_profile
@@ -24,7 +24,6 @@ from curtilage_dev.stack import Stack
 from support.byte_model import make_byte_model, sha256_of
 from support.evil_relay import evil_relay
 
-R = FailureReason
 STACK_BYTES = 512 << 10
 
 
@@ -85,7 +84,7 @@ async def test_1_without_a_model_the_enclave_answers_what_may_leave(
                 seen = await ask(session, kind.at_home)
                 assert (seen.route, seen.fallback) == (
                     Answerer.ENCLAVE,
-                    R.LOCAL_UNAVAILABLE,
+                    LocalFailure.UNAVAILABLE,
                 )
         assert relay.posts == 2
     assert "must stay here" in held.refusal

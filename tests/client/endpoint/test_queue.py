@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import aiohttp
 
 from curtilage.client.endpoint import server as gateway
-from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.errors import EnclaveError
 from curtilage.client.parts import ClientParts, UnavailableLocal
 from curtilage.client.queue.deferred_store import KEY_BYTES, DeferredStore
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.session import Session
 from curtilage.policy.document.load import load_policy
 from support.client_parts import PLAIN, MemoryTrail, ScriptedInspector
@@ -63,7 +64,7 @@ class Served:
 async def served() -> AsyncGenerator[Served]:
     policy = load_policy(POLICY)
     enclave = MemoryEnclave()
-    enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+    enclave.fetch_fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
     session = Session(
         ClientParts(
             policy=policy,
