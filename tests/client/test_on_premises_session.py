@@ -13,6 +13,7 @@ from curtilage.client.errors import (
     NotRoutedError,
     OnPremisesUnavailableError,
 )
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.on_premises.reasons import OnPremisesFailure
 from curtilage.client.options import Require
 from curtilage.client.parts import ClientParts
@@ -176,7 +177,8 @@ async def test_when_all_at_home_fail_it_is_said_and_nothing_leaves() -> None:
     bench = Bench("financial.pan", local=ScriptedLocal(broken=True))
     assert bench.ward is not None
     bench.ward.fails = OnPremisesFailure.UNREACHABLE
-    with pytest.raises(LocalUnavailableError, match=r"on-premises.*model file is mis"):
+    both = f"{FAILURE_TEXTS['on_premises_unreachable']}.*model file is missing"
+    with pytest.raises(LocalUnavailableError, match=both):
         await bench.session.ask(query(HARD))
     assert bench.enclave.sealed == []
 

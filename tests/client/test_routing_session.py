@@ -19,6 +19,7 @@ from curtilage.client.errors import (
     TooLongError,
     UsageError,
 )
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.local.reasons import LocalFailure
 from curtilage.client.openai_chat import error_object, query_from
 from curtilage.client.options import Mode, Require
@@ -300,9 +301,8 @@ async def test_what_is_required_is_refused_rather_than_replaced() -> None:
     cut = Bench()
     cut.enclave.fetch_fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
     for _ in range(4):  # tried, and at last left alone: told alike
-        with pytest.raises(
-            NotRoutedError, match=r"relay cannot be .* required"
-        ) as cut_off:
+        why = f"{FAILURE_TEXTS['relay_unreachable']}.* required"
+        with pytest.raises(NotRoutedError, match=why) as cut_off:
             await cut.session.ask(query(HARD, require=Require.ENCLAVE))
         assert (cut_off.value.code, cut_off.value.http_status) == (
             "required_unmet",

@@ -13,6 +13,7 @@ from curtilage.client.errors import (
     IncompleteAnswerError,
     LocalUnavailableError,
 )
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.parts import ClientParts, UnavailableLocal
 from curtilage.client.query import Message, Query
 from curtilage.client.queue.reasons import REASONS
@@ -136,7 +137,7 @@ async def test_a_failing_enclave_is_answered_at_home(reason: FailureReason) -> N
 async def test_a_failing_enclave_without_a_local_model_is_an_error() -> None:
     enclave = MemoryEnclave()
     enclave.fetch_fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
-    with pytest.raises(LocalUnavailableError, match="relay cannot be reached"):
+    with pytest.raises(LocalUnavailableError, match=FAILURE_TEXTS["relay_unreachable"]):
         await Bench(enclave=enclave).session.ask(QUERY)
 
 
@@ -144,7 +145,10 @@ async def test_both_failing_tells_both() -> None:
     enclave = MemoryEnclave()
     enclave.fetch_fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
     bench = Bench(local=ScriptedLocal(broken=True), enclave=enclave)
-    with pytest.raises(LocalUnavailableError, match=r"relay.*model file is missing"):
+    with pytest.raises(
+        LocalUnavailableError,
+        match=f"{FAILURE_TEXTS['relay_unreachable']}.*model file is missing",
+    ):
         await bench.session.ask(QUERY)
 
 

@@ -20,6 +20,7 @@ from curtilage.client.answer import Answerer
 from curtilage.client.assemble import local_model
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.errors import QueuedError
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.fair_queue import FairQueue
 from curtilage.client.local.machine import on_battery
 from curtilage.client.local.model import LocalModel
@@ -92,7 +93,7 @@ async def test_11_without_any_answer_both_reasons_are_reported(
     async with open_session(local=local) as session:
         for kind in (Kind.A, Kind.B):
             seen = await ask(session, kind.abroad)
-            assert "cannot reach the enclave" in seen.refusal
+            assert FAILURE_TEXTS["enclave_unreachable"] in seen.refusal
             assert "cannot be used" in seen.refusal
             assert "must stay" not in seen.refusal
         held = await ask(session, Kind.C.abroad)

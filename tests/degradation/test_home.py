@@ -15,6 +15,7 @@ from degradation.conftest import LONG_S, Kind, OpenSession, ask, query
 from curtilage.client.answer import Answerer
 from curtilage.client.assemble import local_model
 from curtilage.client.config import ClientConfig
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.local.model import LocalModel
 from curtilage.client.local.reasons import LocalFailure
 from curtilage.client.options import Mode
@@ -161,7 +162,7 @@ async def test_2_without_memory_the_enclave_answers_what_may_leave(
     assert "choose a smaller model" in held
     # Memory may become available again; a patient caller waits for it, here.
     later = str(seen["C, with time"])
-    assert "queued: there is too little memory" in later
+    assert f"queued: {FAILURE_TEXTS['local_out_of_memory']}" in later
     assert "nothing of it was sent from this device" in later
 
 

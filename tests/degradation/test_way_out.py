@@ -19,6 +19,7 @@ from degradation.conftest import (
 
 from curtilage.client.answer import Answerer, Delta, Replaced, Retract
 from curtilage.client.errors import FailureReason, IncompleteAnswerError
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.session import Session
 from curtilage_dev.scripted_enclave import WORD
@@ -163,7 +164,7 @@ async def test_6_what_is_required_of_an_unverified_enclave_is_refused(
         async with open_session(relay=relay.url) as session:
             for kind in (Kind.A, Kind.B):
                 seen = await ask(session, required(kind))
-                assert "evidence was refused" in seen.refusal
+                assert FAILURE_TEXTS["evidence_refused"] in seen.refusal
                 assert "ask without --require" in seen.refusal
     assert relay.posts == 0
 

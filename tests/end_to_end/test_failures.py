@@ -16,6 +16,7 @@ from end_to_end.conftest import OpenSession, make_stack, patient_profile
 from curtilage.client.answer import Answerer
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.errors import LocalUnavailableError
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.parts import UnavailableLocal
 from curtilage.client.query import Message, Query, Settings
 from curtilage.client.remote.reasons import EnclaveFailure
@@ -164,7 +165,7 @@ async def test_relay_down_and_no_model_is_an_honest_error(
     async with open_session(relay="http://127.0.0.1:9/demo", local=gone) as session:
         with pytest.raises(LocalUnavailableError) as error:
             await session.ask(HARMLESS)
-    assert "relay cannot be reached" in str(error.value)
+    assert FAILURE_TEXTS["relay_unreachable"] in str(error.value)
     assert "model file is missing" in str(error.value)
 
 

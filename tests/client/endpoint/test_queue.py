@@ -8,6 +8,7 @@ import aiohttp
 
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.errors import EnclaveError
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.parts import ClientParts, UnavailableLocal
 from curtilage.client.queue.deferred_store import KEY_BYTES, DeferredStore
 from curtilage.client.remote.reasons import EnclaveFailure
@@ -49,7 +50,9 @@ class Served:
             assert response.headers["x-should-retry"] == "false"
             error = (await response.json())["error"]
         assert error["code"] == "queued"
-        assert error["message"].startswith("queued: the relay cannot")
+        assert error["message"].startswith(
+            f"queued: {FAILURE_TEXTS['relay_unreachable']}"
+        )
         assert f", next within {within_s} s (ticket " in error["message"]
         ticket = error["ticket"]
         assert isinstance(ticket, str)

@@ -4,6 +4,7 @@ import asyncio
 import multiprocessing
 import os
 import random
+import re
 import signal
 import sqlite3
 import threading
@@ -27,6 +28,7 @@ from curtilage.client.errors import (
     TicketError,
     UsageError,
 )
+from curtilage.client.failure_texts import FAILURE_TEXTS, NO_QUEUE
 from curtilage.client.fair_queue import CALLER
 from curtilage.client.health import Reason
 from curtilage.client.local.reasons import LocalFailure, LocalModelError
@@ -330,8 +332,9 @@ async def test_nothing_of_it_has_left_is_said_where_that_is_so() -> None:
     told = await bench.queued()
     assert not told.left
     assert str(told) == (
-        "queued: the relay cannot be reached; will be retried automatically, next "
-        f"within 35 s (ticket {told.ticket}); nothing of it was sent from this device"
+        f"queued: {FAILURE_TEXTS['relay_unreachable']}; will be retried automatically, "
+        f"next within 35 s (ticket {told.ticket}); nothing of it was sent from this "
+        "device"
     )
 
 
@@ -702,7 +705,7 @@ async def test_without_a_queue_nobody_waits_for_one() -> None:
             audit=MemoryTrail(),
         )
     )
-    with pytest.raises(UsageError, match="no queue"):
+    with pytest.raises(UsageError, match=re.escape(NO_QUEUE)):
         await bare.ask(query())
     with pytest.raises(UsageError):
         await bare.queue.collect("00")

@@ -262,7 +262,7 @@ async def test_a_name_that_the_relay_does_not_know_is_reported() -> None:
         return web.Response(status=404)
 
     async with relay(answer) as transport:
-        with pytest.raises(EnclaveError, match="check the name after its host") as no:
+        with pytest.raises(EnclaveError) as no:
             await transport.fetch_bundle(order())
     assert no.value.reason is EnclaveFailure.RELAY_KNOWS_NO_SUCH
 
