@@ -458,7 +458,7 @@ class Asking:
 
 def was_rejected(said: Mapping[str, str]) -> bool:
     """Return whether an answer took the place of a draft that was not good enough."""
-    return said.get("fallback") == LocalFailure.DRAFT_REJECTED
+    return said.get("fallback") == LocalFailure.DRAFT_REJECTED.value
 
 
 def other_side(answered: Answered) -> Mapping[str, object]:
