@@ -8,6 +8,7 @@ from curtilage.attest.verified_key import VerifiedKey
 from curtilage.client.answer import Answerer, AnswerEvent, Phase, Provenance
 from curtilage.client.audit.recorder import QueryRecorder
 from curtilage.client.errors import AnswererError, FailureReason
+from curtilage.client.local.reasons import LocalFailure
 from curtilage.client.options import RoutingOptions
 from curtilage.client.route import AskEnclave, AskLocal, AskOnPremises, Plan, Way, Ways
 from curtilage.client.routing.utility import Reason
@@ -117,7 +118,7 @@ class Attempt:
         if why and self.failures:
             # After a rejected draft, a query is sent on because it is too hard, and not
             # because of a failure.
-            rejected = self.fallback is FailureReason.DRAFT_REJECTED
+            rejected = self.fallback is LocalFailure.DRAFT_REJECTED
             why = Reason.HARD if rejected else Reason.UNAVAILABLE
         elif why and (self.hedge or self.draft):
             why = Reason.FASTER if self.hedge else Reason.EASY

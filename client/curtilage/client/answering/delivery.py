@@ -22,10 +22,10 @@ from curtilage.client.answering.observer import Observer
 from curtilage.client.audit.record import Outcome
 from curtilage.client.errors import (
     ClientError,
-    FailureReason,
     QueuedError,
     UsageError,
 )
+from curtilage.client.local.reasons import LocalFailure
 from curtilage.client.routing.trace import TraceLine
 from curtilage.client.routing.tracing import Tracing
 from curtilage.client.telemetry import Opinion
@@ -111,7 +111,7 @@ class Delivery:
         # answered after all.
         cause = source.fallback if self._escalated_from in {None, tier} else None
         if source.left_out:
-            cause = FailureReason.LOCAL_TOO_LONG
+            cause = LocalFailure.TOO_LONG
         if self._course.plan.why and cause is not None:
             await self._recorder.stays(Outcome.DEGRADED, cause)
 
