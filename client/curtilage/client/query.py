@@ -140,7 +140,7 @@ class Query:
             yield _leaf(last, "user", f"stop[{number}]", text)
 
     @property
-    def octets(self) -> int:
+    def text_bytes(self) -> int:
         """Length of its turns in bytes, for code that must not read them."""
         texts = (
             each.content.encode("utf-8", "surrogatepass") for each in self.messages

@@ -88,7 +88,7 @@ class Bench:
             max_tokens=512,
             messages=1,
             characters=0,
-            octets=0,
+            text_bytes=0,
             payload=0,
         )
         plan = Plan(tiers=(), why=Reason.AIM if chosen else "")

@@ -50,7 +50,7 @@ class Case:
         max_tokens: limit of its answer.
         messages: how many it has.
         characters: of its messages.
-        octets: of its messages, in bytes.
+        text_bytes: length of the text of its messages in bytes.
         payload: length of its payload in bytes; None: it has no encoding.
     """
 
@@ -60,7 +60,7 @@ class Case:
     max_tokens: int
     messages: int
     characters: int
-    octets: int
+    text_bytes: int
     payload: int | None
 
 

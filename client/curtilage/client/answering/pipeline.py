@@ -181,7 +181,7 @@ class Pipeline:
             max_tokens=query.settings.max_tokens,
             messages=len(query.messages),
             characters=sum(len(each.content) for each in query.messages),
-            octets=query.octets,
+            text_bytes=query.text_bytes,
             payload=payload,
         )
 
@@ -266,7 +266,7 @@ class Pipeline:
             routed = router.route_unread(
                 permitted,
                 case.options,
-                octets=case.octets,
+                text_bytes=case.text_bytes,
                 messages=case.messages,
                 most=case.max_tokens,
             )

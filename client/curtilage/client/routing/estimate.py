@@ -109,9 +109,9 @@ def prompt_tokens(text: str) -> int:
     return tokens_in(len(text.encode("utf-8", "surrogatepass")))
 
 
-def tokens_in(octets: int) -> int:
+def tokens_in(text_bytes: int) -> int:
     """Return the approximate number of tokens of a text of this many bytes."""
-    return math.ceil(octets / _BYTES_PER_TOKEN)
+    return math.ceil(text_bytes / _BYTES_PER_TOKEN)
 
 
 def answer_tokens(intent: Intent, prompt: int, most: int) -> int:
@@ -384,15 +384,16 @@ _HARD: Final[_Words[bool]] = _Words((word, True) for word in _HARD_WORDS.split()
 _QUANTITY: Final[_Words[bool]] = _Words((word, True) for word in _QUANTITIES.split())
 
 
-def unread(octets: int, messages: int, most: int) -> Estimate:
+def unread(text_bytes: int, messages: int, most: int) -> Estimate:
     """Return the estimate for a query that is not read: by its size, without an intent.
 
     Args:
-        octets: length of its texts in bytes.
+        text_bytes: length of its texts in bytes.
         messages: number of its messages.
         most: largest number of tokens of its answer.
     """
-    gain, prompt = GAIN[Intent.UNKNOWN], tokens_in(octets) + messages * MESSAGE_TOKENS
+    gain = GAIN[Intent.UNKNOWN]
+    prompt = tokens_in(text_bytes) + messages * MESSAGE_TOKENS
     return Estimate(
         intent=Intent.UNKNOWN,
         intent_confidence=0.0,
