@@ -10,6 +10,9 @@ from typing_extensions import override
 
 from curtilage.client.answer import Answerer
 from curtilage.client.consent import Outbound
+from curtilage.client.endpoint.openai_answers import (
+    error_object,
+)
 from curtilage.client.errors import (
     ConsentRequiredError,
     EnclaveError,
@@ -21,7 +24,7 @@ from curtilage.client.errors import (
 )
 from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.local.reasons import LocalFailure
-from curtilage.client.openai_chat import error_object, query_from
+from curtilage.client.openai_chat import query_from
 from curtilage.client.options import Mode, Require
 from curtilage.client.parts import ClientParts
 from curtilage.client.pseudonyms.vault import ConversationKeys

@@ -190,7 +190,7 @@ def routed_by(router: Router, decision: Assessment, query: Query) -> Routed:
     return router.route_unread(
         permitted,
         query.options,
-        octets=query.octets,
+        text_bytes=query.text_bytes,
         messages=len(query.messages),
         most=query.settings.max_tokens,
     )

@@ -322,7 +322,7 @@ class Router:
         permitted: Permitted,
         options: RoutingOptions,
         *,
-        octets: int,
+        text_bytes: int,
         messages: int,
         most: int,
     ) -> Routed:
@@ -331,11 +331,12 @@ class Router:
         Args:
             permitted: the mask.
             options: the sender's options.
-            octets: length of the query's texts in bytes.
+            text_bytes: length of the query's texts in bytes.
             messages: number of its messages.
             most: largest number of tokens of its answer.
         """
-        return self._routed(permitted, unread(octets, messages, most), options, None)
+        estimate = unread(text_bytes, messages, most)
+        return self._routed(permitted, estimate, options, None)
 
     def _routed(
         self,
