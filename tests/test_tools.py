@@ -196,6 +196,21 @@ def test_a_library_without_symbols_for_debuggers_works(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["some.c", "some.so"]
 
 
+def test_a_library_that_auditwheel_changed_is_left_alone(tmp_path: Path) -> None:
+    for name in ("numpy/core.so", "numpy.libs/blas.so", "blis/cy.so"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"\x7fELF")
+    libraries = tmp_path.rglob("*.so")
+    changed = [each for each in libraries if slim.may_be_stripped(each, tmp_path)]
+    assert [path.name for path in changed] == ["cy.so"]
+
+
+@pytest.mark.parametrize("name", ["demo", "lab", "runtime"])
+def test_what_packages_require_and_never_use_is_not_installed(name: str) -> None:
+    installed = pins(ROOT / "requirements" / f"{name}.txt").keys()
+    assert not installed & {"diskcache", "hf-xet", "setuptools"}
+
+
 def test_an_installation_that_was_interrupted_is_done_again(tmp_path: Path) -> None:
     for name, record in (
         ("whole", "whole-1.dist-info/INSTALLER,sha256=x,4\n"),

@@ -4,8 +4,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v uv >/dev/null || { echo "uv is needed once: pip install uv" >&2; exit 2; }
 # Required and never used: the engine's package names the first for a cache, and inference/native.py keeps it from
-# being imported; the Hub's library names the second for a protocol of its own, and client/local downloads by HTTP.
-unused=(--no-emit-package diskcache --no-emit-package hf-xet)
+# being imported; the Hub's library names the second for a protocol of its own, and client/local downloads by HTTP;
+# spaCy names the third and imports none of it.
+unused=(--no-emit-package diskcache --no-emit-package hf-xet --no-emit-package setuptools)
 constraints=()
 compile() {
     local out=requirements/$1; shift
@@ -20,8 +21,9 @@ demo=(pii llm relay tdx nitro)
 compile runtime.txt pyproject.toml "${demo[@]/#/--extra=}" --extra={models,telemetry,sigstore} "${unused[@]}"
 compile demo.txt pyproject.toml "${demo[@]/#/--extra=}" "${unused[@]}"
 # What each target adds to it.
-for group in image format test lab fuzz balancers lint; do
-    compile "$group.txt" --group "$group"
+compile test.txt --group test
+for group in format image lab fuzz balancers lint; do
+    compile "$group.txt" --group "$group" "${unused[@]}"
 done
 compile package.txt requirements/package.in
 compile build.txt requirements/build.in

@@ -1,8 +1,8 @@
 """Makes an environment smaller and leaves what it does as it is: ``slim(site)``.
 
-Half of what wheels put there is read by nobody: symbols for debuggers, tests, data of
-functions that nothing here calls, and the same library three times, since a wheel
-cannot hold a link. Runs after every installation; the standard library is enough.
+Wheels put there what nothing here reads: symbols for debuggers, tests, sources of
+libraries, data of functions that are not called, and a library under three names, since
+a wheel cannot hold a link. Runs after every installation of a group.
 """
 
 from __future__ import annotations
@@ -19,11 +19,18 @@ if TYPE_CHECKING:
 
 # As patterns from ``site-packages`` on.
 UNUSED: Final = (
+    "*/**/*.c",  # sources of the libraries
+    "*/**/*.cpp",
+    "*/**/*.pyx",
+    "_distutils_hack",  # setuptools: spaCy names it and imports none of it
     "cryptography_vectors/[!H_]*/",  # of 125 MB, the tests read those of HPKE
     "cryptography_vectors/HMAC",
+    "distutils-precedence.pth",
     "include",  # the engine's second copy, for programs in C
     "lib",
     "numpy/**/tests",
+    "numpy/distutils",
+    "numpy/f2py",
     "onnxruntime/capi/libonnxruntime.so.*",  # for programs in C; Python's has it inside
     "onnxruntime/quantization",
     "onnxruntime/tools",
@@ -31,14 +38,18 @@ UNUSED: Final = (
     "phonenumbers/carrierdata",
     "phonenumbers/geodata",
     "phonenumbers/tzdata",
+    "pkg_resources",
+    "regex/tests",
     "scipy/**/tests",
+    "setuptools",
+    "setuptools-*.dist-info",
     "sklearn/**/tests",
     "spacy/tests",
     "srsly/**/tests",
     "thinc/tests",
 )
 REPEATED: Final = "llama_cpp/lib"
-_DEBUGGING: Final = b".debug_info\0"
+_SYMBOLS: Final = b".symtab\0"
 
 
 def slim(site: Path) -> None:
@@ -46,7 +57,7 @@ def slim(site: Path) -> None:
     remove_unused(site)
     if strip := shutil.which("strip"):
         for library in site.rglob("*.so"):
-            if not library.is_symlink() and has_symbols(library):
+            if may_be_stripped(library, site) and has_symbols(library):
                 without_symbols(library, strip)
     link_copies(site / REPEATED)
 
@@ -61,13 +72,24 @@ def remove_unused(site: Path) -> None:
                 path.unlink()
 
 
+def may_be_stripped(library: Path, site: Path) -> bool:
+    """Whether a library is as its linker left it.
+
+    Where a wheel brings libraries of others, in ``NAME.libs``, auditwheel has moved
+    parts of the file, and ``strip`` has been seen to break such.
+    """
+    top = library.relative_to(site).parts[0]
+    moved = top.endswith(".libs") or (site / f"{top}.libs").exists()
+    return not moved and not library.is_symlink()
+
+
 def has_symbols(library: Path) -> bool:
-    """Whether a library has what only a debugger reads."""
+    """Whether a library has symbols that only a debugger reads."""
     with library.open("rb") as file:
         if file.read(4) != b"\x7fELF":
             return False
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return content.rfind(_DEBUGGING) >= 0
+            return content.rfind(_SYMBOLS) >= 0
 
 
 def without_symbols(library: Path, strip: str) -> None:
