@@ -47,7 +47,7 @@ from curtilage.policy.decision.tiers import (
     Tiering,
     TierKind,
 )
-from curtilage.policy.document.routing_plan import Aim, AimKind
+from curtilage.policy.document.routing_settings import Aim
 from curtilage.wire.shaping import PADDED
 
 HOURS: Final = 8
@@ -525,7 +525,7 @@ class Aimed(Utility):
 
     def __init__(self) -> None:
         super().__init__()
-        self._aim = Aim(kind=AimKind.QUALITY_LOSS_PERMILLE, value=SHIPPED_AIM)
+        self._aim = Aim(quality_loss_permille=SHIPPED_AIM)
         self._traffic = traffic_of("ngram")
 
     @override

@@ -26,7 +26,7 @@ from curtilage.policy.decision.tiers import (
     Tier,
     TierKind,
 )
-from curtilage.policy.document.routing_plan import Preference
+from curtilage.policy.document.routing_settings import Preference
 from support.tier_views import (
     ALL,
     DEVICE,

@@ -7,7 +7,7 @@ each conversation, the tier that answered last; no text of a query.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import ceil, inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -59,12 +59,12 @@ from curtilage.client.routing.utility import (
 from curtilage.client.routing.verifier import Verifier
 from curtilage.policy.decision.decide import Allowed
 from curtilage.policy.decision.tiers import Denial, Permitted, Tier, TierKind
-from curtilage.policy.document.routing_plan import (
+from curtilage.policy.document.routing import Routing
+from curtilage.policy.document.routing_settings import (
     AimKind,
     Preference,
-    RoutingPlan,
     Speculating,
-    TierPlan,
+    TierEntry,
 )
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ class Router:
 
     def __init__(
         self,
-        plan: RoutingPlan,
+        plan: Routing,
         estimator: Estimator,
         *,
         clock: Callable[[], float],
@@ -297,7 +297,7 @@ class Router:
         }
         self._last_failure: dict[str, FailureReason] = {}
         self._last_tier: OrderedDict[bytes, str] = OrderedDict()
-        weights = plan.weights
+        weights = plan.weights_permille
         self._settings = UtilitySettings(
             latency_permille=weights.latency,
             cost_permille=weights.cost,
@@ -305,7 +305,9 @@ class Router:
             switch_permille=weights.switch,
             hysteresis_permille=weights.hysteresis,
             total_ms=plan.budgets.total_ms,
-            overrides={Intent(intent): wish for intent, wish in plan.overrides.items()},
+            overrides={
+                Intent(intent): wish for intent, wish in plan.intents.overrides.items()
+            },
         )
 
     def estimate(self, query: Query) -> Estimate:
@@ -394,7 +396,7 @@ class Router:
         views = self.views()
         pair = self._pair(permitted, views)
         scale = REFERENCE_SCALE
-        if self.plan.estimator.artifact and pair is not None:
+        if self.plan.estimator.file and pair is not None:
             # An operator's own weights were learned between the operator's own two
             # models: the gain is the actual loss, whatever quality the policy states
             # for them.
@@ -503,7 +505,7 @@ class Router:
             estimate=routed.estimate,
             options=options,
             settings=self._settings,
-            plan=self.plan.speculation,
+            plan=self.plan,
             thresholds=thresholds,
             last=self._last_tier.get(conversation),
             scale=routed.scale,
@@ -792,9 +794,9 @@ def required_unmet(why: str) -> str:
     return f"{why}; {REMEDIES[Refusal.REQUIRED_UNMET]}"
 
 
-def _priors(tier: TierPlan) -> TierPriors:
+def _priors(tier: TierEntry) -> TierPriors:
     """Return the policy's expectations of a tier, completed by those of its kind."""
-    said = {k: v for k, v in asdict(tier.priors).items() if v is not None}
+    said = tier.priors.model_dump(exclude_none=True)
     if tier.cost_microusd_per_mtok:
         said["cost_microusd_per_mtok"] = tier.cost_microusd_per_mtok
     return replace(PRIORS[tier.kind], **said)

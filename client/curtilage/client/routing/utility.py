@@ -25,7 +25,7 @@ from curtilage.policy.decision.tiers import (
     Tier,
     TierKind,
 )
-from curtilage.policy.document.routing_plan import Preference
+from curtilage.policy.document.routing_settings import Preference
 
 SPECULATIVE: Final = frozenset({RoutingClass.PUBLIC, RoutingClass.INTERNAL})
 """The classes of which a second tier may be asked, as after a rejected draft. That
