@@ -47,7 +47,7 @@ from curtilage.policy.decision.tiers import (
     Tiering,
     TierKind,
 )
-from curtilage.policy.document.routing_settings import Aim
+from curtilage.policy.document.routing_settings import Aim, Weights
 from curtilage.wire.shaping import PADDED
 
 HOURS: Final = 8
@@ -575,7 +575,7 @@ def _table(title: str, *, per_s: float, routine: float) -> Table:
         "utility, by its weights": Utility,
         "utility, by the aim (shipped)": Aimed,
         "utility, cost three times": lambda: Utility(
-            UtilitySettings(cost_permille=240)
+            UtilitySettings(weights=Weights(cost=240))
         ),
         "oracle": Oracle,
     }

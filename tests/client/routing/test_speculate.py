@@ -37,6 +37,7 @@ from curtilage.policy.document.routing_settings import (
     Preference,
     Speculating,
     TierEntry,
+    Weights,
 )
 from curtilage.policy.document.routing_settings import Speculation as Drafting
 from support.drafts import STOPPED, THRESHOLDS, thresholds, written
@@ -169,7 +170,7 @@ def test_a_race_loses_no_time_and_costs_both() -> None:
     assert Case(plan=race, views=dear).wanted() is None
     soon: dict[str, Any] = {
         "options": RoutingOptions(total_ms=5000),
-        "settings": UtilitySettings(latency_permille=100, cost_permille=0),
+        "settings": UtilitySettings(weights=Weights(latency=100, cost=0)),
     }
     raced = Case(plan=race, **soon).wanted()
     verified = Case(plan=PLAN, **soon).wanted()

@@ -297,17 +297,10 @@ class Router:
         }
         self._last_failure: dict[str, FailureReason] = {}
         self._last_tier: OrderedDict[bytes, str] = OrderedDict()
-        weights = plan.weights_permille
         self._settings = UtilitySettings(
-            latency_permille=weights.latency,
-            cost_permille=weights.cost,
-            risk_permille=weights.risk,
-            switch_permille=weights.switch,
-            hysteresis_permille=weights.hysteresis,
+            weights=plan.weights_permille,
             total_ms=plan.budgets.total_ms,
-            overrides={
-                Intent(intent): wish for intent, wish in plan.intents.overrides.items()
-            },
+            overrides={**plan.intents.overrides},
         )
 
     def estimate(self, query: Query) -> Estimate:
@@ -447,7 +440,7 @@ class Router:
         # A conversation changes tiers only if it is clearly beyond the line.
         if last is not None and last in views:
             away = views[last].kind is TierKind.ATTESTED
-            shift = self._settings.hysteresis_permille / 1000
+            shift = self._settings.weights.hysteresis / 1000
             line = min(1.0, max(0.0, line - shift if away else line + shift))
         return Standing(rank=rank, line=line, bar=traffic.need(line))
 

@@ -175,7 +175,7 @@ def wanted(
         - local.cost - (1 if race else goes) * away.cost
         - keeps * (local.risk + local.switch) - goes * (away.risk + away.switch)
     )  # fmt: skip
-    least = settings.hysteresis_permille / 1000 if bar is None else 0.0
+    least = settings.weights.hysteresis / 1000 if bar is None else 0.0
     if not drafted - max(alone, sent) > least:
         return None
     return Speculation(

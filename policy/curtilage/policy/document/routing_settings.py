@@ -186,8 +186,16 @@ class Estimator(Section):
 class Weights(Section):
     """The weight of each cost against an expected gain in quality, in thousandths.
 
-    Where there is an aim, it takes the place of ``cost`` and ``switch``, and
-    ``hysteresis`` is in ranks.
+    Where there is an aim, it takes the place of ``cost`` and ``switch``.
+
+    Attributes:
+        latency: for exceeding the deadline by 100 %.
+        cost: for a tenth of a cent.
+        risk: for a likely failure: little headroom, a half-open breaker, a scarce
+            battery or metered network.
+        switch: for another tier than that of the conversation's last answer.
+        hysteresis: a difference in quality that is ignored. With an aim: how many
+            ranks beyond its line a conversation changes tiers.
     """
 
     latency: Permille = 250
