@@ -8,14 +8,11 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args, get_type_hints
+from typing import Any, Final, TypeVar, cast, get_args, get_type_hints
 
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.log.note import COSIGNATURE_V1, ED25519
 from curtilage.attest.log.vkeys import public_key_in
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 KEY_BYTES: Final = 32
 
@@ -43,7 +40,7 @@ class Within:
     highest: int
 
 
-_Settings = TypeVar("_Settings", bound="DataclassInstance")
+_Settings = TypeVar("_Settings")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +124,8 @@ class Table:
                     name, bounds.lowest, bounds.highest, default=default
                 )
         table.finish()
-        return replace(usual, **chosen)
+        made: _Settings = replace(cast("Any", usual), **chosen)
+        return made
 
     def path(self, key: str) -> Path:
         """Read an absolute path; a relative one depends on the working directory."""

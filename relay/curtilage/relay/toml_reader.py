@@ -7,19 +7,20 @@ import tomllib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import Any, ClassVar, Final, Protocol, TypeVar, cast
 
 from curtilage.relay.errors import ConfigError
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 MAY_BE_ZERO: Final = frozenset(
     {"drain_delay_s", "connections", "exchanges", "requests_per_s", "place_wait_s"}
 )
 
 
-_Numbers = TypeVar("_Numbers", bound="DataclassInstance")
+class _Dataclass(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+_Numbers = TypeVar("_Numbers", bound=_Dataclass)
 _Value = TypeVar("_Value")
 
 
