@@ -253,7 +253,7 @@ class Router:
         self._settings = UtilitySettings(
             weights=plan.weights_permille,
             total_ms=plan.budgets.total_ms,
-            overrides={**plan.intents.overrides},
+            overrides={str(k): v for k, v in plan.intents.overrides.items()},
         )
 
     def estimate(self, query: Query) -> Estimate:
