@@ -43,7 +43,7 @@ from curtilage.client.session import Session
 from curtilage.policy.decision.classes import CLASSES, STALE_POLICY
 from curtilage.policy.decision.tiers import Permitted, RoutingClass
 from curtilage.policy.document.load import load_policy
-from curtilage.policy.document.routing_plan import Preference
+from curtilage.policy.document.routing_settings import Intents, Preference
 from support.client_parts import (
     EASY,
     HARD,
@@ -219,9 +219,11 @@ def test_there_is_a_choice_where_two_may_answer_or_an_intent_forbids_it() -> Non
     plan = policy.routing
     assert plan is not None
     free = Router(plan, RulesEstimator(), clock=lambda: 0.0)
-    overrides = {Intent.CODE.value: Preference.ONLY_HOME}
+    intents = Intents(overrides={"code": Preference.ONLY_HOME})
     strict = Router(
-        replace(plan, overrides=overrides), RulesEstimator(), clock=lambda: 0.0
+        plan.model_copy(update={"intents": intents}),
+        RulesEstimator(),
+        clock=lambda: 0.0,
     )
     for tiers, chosen, kept in (
         ((), False, False),

@@ -402,7 +402,7 @@ def _queue(
 
     return Deferring(
         parts.queue,
-        plan.queue,
+        plan.ttl_s,
         session,
         now_ms=parts.now_ms,
         sleep=parts.sleep,

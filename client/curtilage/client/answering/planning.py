@@ -20,7 +20,7 @@ from curtilage.client.route import AskEnclave, AskLocal, Plan
 from curtilage.client.routing.router import REMEDIES, Routed, Router, required_unmet
 from curtilage.client.routing.utility import SPECULATIVE, Refusal
 from curtilage.policy.decision.tiers import Denial, RoutingClass, Tier
-from curtilage.policy.document.routing_plan import RoutingPlan
+from curtilage.policy.document.routing import Routing
 
 if TYPE_CHECKING:
     from curtilage.client.routing.speculate import Speculation
@@ -40,7 +40,7 @@ class Planner:
         self,
         router: Router | None,
         observer: Observer,
-        rules: RoutingPlan | None,
+        rules: Routing | None,
         below: RandomBelow,
     ) -> None:
         self._router = router
