@@ -91,7 +91,7 @@ def judged(answers: Sequence[Marked], seed: int, share: float = 0.5) -> list[Gra
     ]
 
 
-def measure_told_apart() -> Table:
+def measure_verdicts() -> Table:
     """Measure how often a good answer has the larger score of two."""
     rows: list[tuple[str | float, ...]] = []
     words = fmean(auroc(scored(mixtral(), seed)) for seed in range(3))

@@ -85,7 +85,7 @@ def audit(
     rules: ReleaseRules,
     *,
     now: datetime,
-    told: Progress = no_progress,
+    progress: Progress = no_progress,
 ) -> AuditReport:
     """Audit a whole log.
 
@@ -93,7 +93,7 @@ def audit(
         folder: the log's folder, or a copy of it.
         rules: the log's key, the required cosignatures, and the known names.
         now: the time, aware.
-        told: called with how many leaves were checked.
+        progress: called with how many leaves were checked.
 
     Raises:
         RefusedError: the checkpoint is not by a log that the rules name; without it
@@ -118,7 +118,7 @@ def audit(
             for index, entry in enumerate(entries, start)
         ]
         # After the leaves, so that they are listed even if this fails.
-        folder.tree(head, told)
+        folder.tree(head, progress)
     except (RefusedError, FileError) as failure:
         problems.append(str(failure))
     return AuditReport(
@@ -136,14 +136,14 @@ def compare_copy(
     other: LogFolder,
     rules: ReleaseRules,
     *,
-    told: Progress = no_progress,
+    progress: Progress = no_progress,
 ) -> tuple[str, ...]:
     """Say why two copies are not the same log at two moments; empty: they are."""
     try:
         mine, theirs = _head(folder, rules), _head(other, rules)
         if mine.origin != theirs.origin:
             return (f"the other copy is of another log: {theirs.origin}",)
-        trees = folder.tree(mine, told), other.tree(theirs, told)
+        trees = folder.tree(mine, progress), other.tree(theirs, progress)
     except (RefusedError, FileError) as failure:
         return (f"other copy: {failure}",)
     # One may be older than the other: where both have leaves, they must be equal.
@@ -160,7 +160,7 @@ def compare_checkpoint(
     earlier: str,
     rules: ReleaseRules,
     *,
-    told: Progress = no_progress,
+    progress: Progress = no_progress,
 ) -> tuple[str, ...]:
     """Say why a log does not continue an earlier checkpoint; empty: it does.
 
@@ -168,7 +168,7 @@ def compare_checkpoint(
         folder: the log now.
         earlier: a checkpoint's text, as it was kept.
         rules: whose log it is; cosignatures of the earlier one are not asked for.
-        told: called with how many leaves were checked.
+        progress: called with how many leaves were checked.
     """
     try:
         then = _signed(earlier, rules)
@@ -177,7 +177,7 @@ def compare_checkpoint(
             return (f"the earlier checkpoint is of another log: {then.origin}",)
         if then.size > now.size:
             return (f"SHRUNK: there were {then.size} leaves, now there are {now.size}",)
-        tree = folder.tree(now, told)
+        tree = folder.tree(now, progress)
     except (RefusedError, FileError) as failure:
         return (f"earlier checkpoint: {failure}",)
     if tree.root(then.size) == then.root:

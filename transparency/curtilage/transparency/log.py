@@ -354,14 +354,14 @@ class LogWriter:
 
 @contextmanager
 def open_log(
-    path: Path, key_path: Path, *, told: Progress = no_progress, adopt: bool = False
+    path: Path, key_path: Path, *, progress: Progress = no_progress, adopt: bool = False
 ) -> Generator[LogWriter]:
     """Lock a log for writing.
 
     Args:
         path: the folder.
         key_path: the log's private key.
-        told: called while the leaves are compared.
+        progress: called while the leaves are compared.
         adopt: trust the folder where ``KEY.head`` is missing, or is an earlier head of
             the same log; the folder must still be complete.
 
@@ -378,7 +378,7 @@ def open_log(
         _, head = parse_checkpoint(folder.checkpoint())
         signer = read_signer(head.origin, key_path)
         writer = LogWriter(folder, signer, key_path)
-        writer.load(told, adopt=adopt)
+        writer.load(progress, adopt=adopt)
         yield writer
 
 

@@ -168,7 +168,7 @@ class Proven:
 
 
 def prove(
-    folder: LogFolder, log: NoteKey, leaf: bytes, *, told: Progress = no_progress
+    folder: LogFolder, log: NoteKey, leaf: bytes, *, progress: Progress = no_progress
 ) -> Proven:
     """Prove that a leaf is in a log, under the folder's checkpoint.
 
@@ -176,7 +176,7 @@ def prove(
         folder: the log's folder, or a copy of it.
         log: the log's key.
         leaf: the manifest's bytes.
-        told: called while the folder is compared with its checkpoint.
+        progress: called while the folder is compared with its checkpoint.
 
     Raises:
         RefusedError: ``release_not_logged``: it is not in the log; or the folder is
@@ -185,7 +185,7 @@ def prove(
     text = folder.checkpoint()
     trusted = TrustedLog(origin=log.name, key=log, witnesses=())
     head = verify_checkpoint(text, trusted)
-    tree = folder.tree(head, told)
+    tree = folder.tree(head, progress)
     wanted = hash_leaf(leaf)
     if wanted not in tree.leaf_hashes:
         raise RefusedError(RefusalCode.RELEASE_NOT_LOGGED, "it is not in this log")

@@ -166,7 +166,7 @@ class Witness:
         log: NoteKey,
         *,
         now: datetime,
-        told: Progress = no_progress,
+        progress: Progress = no_progress,
     ) -> str:
         """Cosign the checkpoint of a log's folder, or of a copy of it.
 
@@ -184,7 +184,7 @@ class Witness:
         with locked(self._path):
             text = folder.checkpoint()
             head = _verified(text, log)
-            tree = folder.tree(head, told)
+            tree = folder.tree(head, progress)
             size = self._last_size(log)
             known = size <= head.size
             request = WitnessRequest(
