@@ -264,7 +264,7 @@ def _linked(text: str, words: list[Place], inside: list[bool]) -> set[int]:
 
 
 def is_unknown(word: str) -> bool:
-    """Tell whether a word is in no vocabulary and could be a name."""
+    """Return whether a word is in no vocabulary and could be a name."""
     return (
         len(word) >= _MIN_CHARS
         and not is_known(word)
@@ -301,7 +301,7 @@ def _edge(text: str, at: int, step: int) -> str:
 
 
 def _tells(frame: tuple[str, str]) -> bool:
-    """Tell whether a frame is that of a row, a key or a tag, and not of prose."""
+    """Return whether a frame is that of a row, a key or a tag, and not of prose."""
     before, after = frame
     if not before.strip(" ") or not after.strip(" "):
         return False
@@ -312,7 +312,7 @@ def _tells(frame: tuple[str, str]) -> bool:
 
 
 def _is_item(text: str, place: Place) -> bool:
-    """Tell whether a word in small letters ends where a list's member would."""
+    """Return whether a word in small letters ends where a list's member would."""
     if not text[place[0]].islower():
         return True
     behind = text[place[1] : place[1] + 5]

@@ -267,6 +267,6 @@ def _parse_normalization(name: str) -> Normalization:
 
 
 def _is_name(name: str) -> bool:
-    """Tell whether a detector's name can be one: it must not carry a text."""
+    """Return whether a detector's name can be one: it must not carry a text."""
     plain = name.replace("-", "").replace(".", "").replace("_", "")
     return len(name) <= MAX_DETECTOR_CHARS and plain.isascii() and plain.isalnum()

@@ -130,12 +130,12 @@ def bare(word: str) -> str:
 
 
 def is_listed(plain: str) -> bool:
-    """Tell whether a bare word is an ordinary one, exactly as listed."""
+    """Return whether a bare word is an ordinary one, exactly as listed."""
     return plain in _LISTED
 
 
 def is_term(word: str) -> bool:
-    """Tell whether a word is a drug, an illness, a substance, a thing of a clinic."""
+    """Return whether a word is a drug, an illness, a substance, a thing of a clinic."""
     plain = bare(word)
     return any(
         each in _TERMS or each.endswith(_TERM_ENDINGS)
@@ -144,7 +144,7 @@ def is_term(word: str) -> bool:
 
 
 def is_known(word: str) -> bool:
-    """Tell whether a word is a listed one, perhaps inflected, and no given name."""
+    """Return whether a word is a listed one, perhaps inflected, and no given name."""
     plain = bare(word)
     if plain in GIVEN:
         return False

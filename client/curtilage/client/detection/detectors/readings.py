@@ -189,7 +189,7 @@ class Reading:
         return not self.packs or ENGLISH in self.once(_languages)
 
     def in_english(self, start: int, end: int) -> bool:
-        """Tell whether what stands in a place may be meant in English.
+        """Return whether what stands in a place may be meant in English.
 
         "Er" and "im" are a ward and the speaker in English, and ordinary in German.
         """
@@ -399,7 +399,7 @@ def _is_shown(text: str) -> bool:
 
 
 def _is_turned(text: str) -> bool:
-    """Tell whether a text is written from its end to its beginning."""
+    """Return whether a text is written from its end to its beginning."""
     if len(text) < _MIN_TURNED_CHARS or _FUNCTION_WORD.search(text):
         return False
     return len(_FUNCTION_WORD.findall(text[::-1])) > 1

@@ -324,7 +324,7 @@ class _Written:
         self._words: dict[str, set[str]] = {}
 
     def lacks(self, span: Span, part: str, fresh: AbstractSet[str]) -> bool:
-        """Tell whether what was found in a part undone is not among it.
+        """Return whether what was found in a part undone is not among it.
 
         A topic is news where it is surer; a name where it has a fresh word and was
         not found in its encoding, as the whole of it.

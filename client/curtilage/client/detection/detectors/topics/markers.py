@@ -1,4 +1,4 @@
-"""Tell whether a text is about somebody: a speaker, a third, a case of nobody's name.
+"""Return whether a text is about somebody: a speaker, a third, a case of nobody's name.
 
 "What is HIV?" is about nobody; "I was diagnosed with HIV", "bed 12 has a fever" and
 "Miscarried on Sunday" are about somebody who can be told. "A 55-year-old man" is a
@@ -650,7 +650,7 @@ class _PackRules:
                 yield data_class, begin, end
 
     def asks(self, text: str, unlisted: Callable[[], bool]) -> bool:
-        """Tell whether every sentence of a lower-case text asks, or is of a thing."""
+        """Return whether every sentence of a lower-case text asks, or is of a thing."""
         return _every_sentence(
             text,
             lambda each: (
@@ -742,7 +742,7 @@ def _english_markers(reading: Reading, text: str) -> tuple[Span, ...]:
 
 
 def tells_of_any_man(reading: Reading) -> bool:
-    """Tell whether a text is about a case ("a man of 55") and nobody else."""
+    """Return whether a text is about a case ("a man of 55") and nobody else."""
     kinds = _kinds(reading)
     if SOMEBODY in kinds:
         return False
@@ -877,7 +877,7 @@ _ADVERT = re.compile(
 
 
 def tells_of_nobody(reading: Reading) -> bool:
-    """Tell whether a text asks, bids, or speaks of a house, and tells of nobody.
+    """Return whether a text asks, bids, or speaks of a house, and tells of nobody.
 
     Then a topic, however sure, is nobody's.
     """
