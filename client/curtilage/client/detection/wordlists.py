@@ -1,7 +1,7 @@
-"""Words that name nobody, names that are common enough to know, and their look-up.
+"""Words that are not names, names that are common enough to list, and their look-up.
 
-The lists are data (``data/words.toml``), read once; a detector's own lie beside it.
-Whoever is not listed is found by a capital, by a model, or not at all.
+The lists are data (``data/words.toml``), read once; a detector's own lists are in its
+folder. A name that is not listed is found by a capital, by a model, or not at all.
 """
 
 import re
@@ -18,7 +18,7 @@ def words(text: str) -> frozenset[str]:
 
 
 def read_data(package: str, name: str) -> Mapping[str, Any]:
-    """Read the TOML of a package's folder ``data``: its lists are no code."""
+    """Read a TOML file in a package's folder ``data``, so that lists are not code."""
     file = resources.files(package).joinpath("data", name)
     return tomllib.loads(file.read_text("utf-8"))
 
@@ -55,7 +55,7 @@ UNSURE_ENDINGS: Final = tuple(words(_NOBODY["unsure_endings"]))
 _TERMS: Final = words(_NOBODY["terms"])
 _TERM_ENDINGS: Final = tuple(words(_NOBODY["term_endings"]))
 
-# Verbs, greetings and headings next to a name, none of which is a name.
+# Verbs, greetings and headings next to a name, which are not names themselves.
 BESIDE: Final = frozenset[str]().union(
     *map(
         words,
@@ -97,13 +97,13 @@ _TOKEN = re.compile(r"\w+")
 def bag(text: str) -> frozenset[str]:
     """Return the words of a text in lower case, without marks.
 
-    A rule that begins with a word need not run where that word is not.
+    A rule that begins with a word can be skipped if the word is missing.
     """
     return frozenset(_TOKEN.findall(text.lower()))
 
 
 def lowered(text: str) -> str:
-    """Return a text in lower case, of the same length: places stay places."""
+    """Return a text in lower case, of the same length, so that positions hold."""
     plain = text.lower()
     if len(plain) == len(text):
         return plain
@@ -113,7 +113,7 @@ def lowered(text: str) -> str:
 def unaccented(text: str) -> str:
     """Return a text in lower case and without accents, of the same length.
 
-    As people type it. A letter whose accent is a character of its own keeps it.
+    As people type it. A letter with a combining accent keeps it.
     """
     if text.isascii():
         return text.lower()
@@ -135,7 +135,7 @@ def is_listed(plain: str) -> bool:
 
 
 def is_term(word: str) -> bool:
-    """Return whether a word is a drug, an illness, a substance, a thing of a clinic."""
+    """Return whether a word is a drug, an illness, a substance or a clinical object."""
     plain = bare(word)
     return any(
         each in _TERMS or each.endswith(_TERM_ENDINGS)
@@ -144,7 +144,7 @@ def is_term(word: str) -> bool:
 
 
 def is_known(word: str) -> bool:
-    """Return whether a word is a listed one, perhaps inflected, and no given name."""
+    """Return whether a word is listed, possibly inflected, and not a given name."""
     plain = bare(word)
     if plain in GIVEN:
         return False

@@ -172,7 +172,7 @@ def _may_begin(word: str) -> bool:
 
 
 def _as_listed(name: _Name) -> _Name | None:
-    """Return a name's listed form, or None; a surname stands for the full name."""
+    """Return a name's listed form, or None; a surname gives the full name."""
     forms = [name]
     if len(name[-1]) >= _MIN_GENITIVE_CHARS and name[-1].endswith("s"):
         forms.append((*name[:-1], name[-1].removesuffix("s")))
