@@ -53,7 +53,7 @@ _GROUP = 32
 _GROUP_CHARS = 4000
 _NO_DIGEST = bytes(32)
 _WHOLE_QUERY = Where(message=0, role="user", json_path="")
-_TOLD = Where(message=-1, role="user", json_path="")  # never in a finding
+_SPLIT_NUMBERS = Where(message=-1, role="user", json_path="")  # never in a finding
 _DETECTOR = "inspector"
 _CLASS_OF = {
     RestartCause.TIMEOUT: "uncertain.timeout",
@@ -72,7 +72,7 @@ class _Prepared:
     findings: tuple[Finding, ...]
     leaves: tuple[Leaf, ...] = field(repr=False)
     seams: tuple[str, ...] = field(repr=False)  # read additionally, for the whole query
-    told: str = field(repr=False)  # numbers of several turns, or empty
+    split_numbers: str = field(repr=False)  # numbers of several turns, or empty
     weight: int
     limit: TimeLimit
     approved: tuple[Approved, ...] = ()
@@ -85,15 +85,15 @@ class _Prepared:
     @property
     def places(self) -> tuple[Where, ...]:
         own = tuple(leaf.where for leaf in self.leaves)
-        told = (_TOLD,) if self.told else ()
-        return (*own, *(_WHOLE_QUERY for _ in self.seams), *told)
+        split = (_SPLIT_NUMBERS,) if self.split_numbers else ()
+        return (*own, *(_WHOLE_QUERY for _ in self.seams), *split)
 
     @property
     def texts(self) -> tuple[str, ...]:
         """All texts that the detectors read, in the order of ``places``."""
         own = tuple(leaf.text for leaf in self.leaves)
-        told = (self.told,) if self.told else ()
-        return (*own, *self.seams, *told)
+        split = (self.split_numbers,) if self.split_numbers else ()
+        return (*own, *self.seams, *split)
 
     def with_findings(self, more: Sequence[Finding]) -> Inspection:
         # Findings in approved texts may be waived, so the others must keep their own.
@@ -165,7 +165,7 @@ def prepare(
         apart=apart,
         leaves=leaves,
         seams=between,
-        told=told_numbers(leaves),
+        split_numbers=told_numbers(leaves),
         weight=weight,
         limit=time_limit(limits, weight),
     )
@@ -205,10 +205,14 @@ def _without_repeats(findings: Sequence[Finding]) -> Iterator[Finding]:
     for each in findings:
         known = surest.get(each.data_class, (False, -1))
         failed = each.data_class in UNFINISHED
-        if each.where == _TOLD and not (each.validated or failed):
+        if each.where == _SPLIT_NUMBERS and not (each.validated or failed):
             continue
         if each.where.json_path or known < (each.validated, each.score):
-            yield each if each.where != _TOLD else replace(each, where=_WHOLE_QUERY)
+            yield (
+                each
+                if each.where != _SPLIT_NUMBERS
+                else replace(each, where=_WHOLE_QUERY)
+            )
 
 
 class Inspector:

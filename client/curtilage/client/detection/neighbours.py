@@ -237,10 +237,10 @@ def _languages(words: Collection[str]) -> list[str]:
 def _framed(text: str, words: list[Place], names: list[Place]) -> set[int]:
     """Return the words with the same marks around them as a whole name."""
     frames = {_frame(text, place) for place in names}
-    telling = set(filter(_tells, frames))
-    if not telling:
+    structural = set(filter(_is_structural, frames))
+    if not structural:
         return set()
-    return {at for at, place in enumerate(words) if _frame(text, place) in telling}
+    return {at for at, place in enumerate(words) if _frame(text, place) in structural}
 
 
 def _linked(text: str, words: list[Place], inside: list[bool]) -> set[int]:
@@ -300,7 +300,7 @@ def _edge(text: str, at: int, step: int) -> str:
     return _DIGITS.sub("0", match[0]) if match else ""
 
 
-def _tells(frame: tuple[str, str]) -> bool:
+def _is_structural(frame: tuple[str, str]) -> bool:
     """Return whether a frame is that of a row, a key or a tag, and not of prose."""
     before, after = frame
     if not before.strip(" ") or not after.strip(" "):

@@ -42,12 +42,12 @@ def settled(findings: Iterable[Finding]) -> tuple[Finding, ...]:
         else each
         for each in findings
     )
-    told = {each.where for each in known if each.data_class == SOMEBODY}
+    personal = {each.where for each in known if each.data_class == SOMEBODY}
     known = tuple(
         replace(each, score=max(each.score, _SURE_ENOUGH))
         if each.data_class in _TOPICS_THAT_COUNT_EARLIER
         and each.score >= _EARLY
-        and each.where in told
+        and each.where in personal
         and each.start == 0
         and each.end <= _SHORT_CHARS
         else each

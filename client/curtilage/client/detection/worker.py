@@ -188,8 +188,8 @@ class DetectorProcess:
                 "dict[str, object]", answer if isinstance(answer, dict) else {}
             )
             self._wall = Wall.from_fields(fields.get(READY))
-            told = fields.get(BROKEN)
-            names = cast("list[object]", told) if isinstance(told, list) else []
+            broken = fields.get(BROKEN)
+            names = cast("list[object]", broken) if isinstance(broken, list) else []
             self._broken = tuple(map(str, names))
         except (WorkerError, ValueError):
             return False

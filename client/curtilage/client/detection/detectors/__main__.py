@@ -86,12 +86,12 @@ def read_plan(requests: IO[bytes]) -> DetectionPlan:
         ValueError: it is not a plan, or a list is missing.
     """
     first = read_frame(requests)
-    told = cast("list[object]", first) if isinstance(first, list) else []
-    if len(told) != len(("plan", "lists")) or not isinstance(told[1], int):
+    parts = cast("list[object]", first) if isinstance(first, list) else []
+    if len(parts) != len(("plan", "lists")) or not isinstance(parts[1], int):
         raise ValueError("the first frame is no plan")
-    lists = [b64decode(str(read_frame(requests))) for _ in range(told[1])]
+    lists = [b64decode(str(read_frame(requests))) for _ in range(parts[1])]
     return DetectionPlan.from_fields(
-        told[0], {sha256(each).hexdigest(): each for each in lists}
+        parts[0], {sha256(each).hexdigest(): each for each in lists}
     )
 
 
@@ -144,10 +144,10 @@ def serve(
             for; None: load it only when a text needs it.
     """
     loading.announce_to(partial(_announce, replies))
-    told: dict[str, object] = {READY: wall.to_fields()}
+    ready: dict[str, object] = {READY: wall.to_fields()}
     if scanner.broken:
-        told[BROKEN] = list(scanner.broken)
-    write_frame(replies, encode_frame(told))
+        ready[BROKEN] = list(scanner.broken)
+    write_frame(replies, encode_frame(ready))
     left = [] if idle_s is None or sys.platform == "win32" else [*scanner.preloads]
     while True:
         while left and not select.select([requests], [], [], idle_s)[0]:
@@ -226,15 +226,15 @@ def _parse_batch(batch: object) -> list[tuple[int, list[list[str]], int, int]]:
             and isinstance(wall_ms, int)
         ):
             raise ValueError("a task has a number, texts and two limits")  # noqa: TRY004 - see above
-        told = [
+        read = [
             [str(text) for text in cast("list[object]", each)]
             for each in cast("list[object]", texts)
             if isinstance(each, list)
         ]
         # If one were omitted, its findings would be attributed to another text.
-        if len(told) != len(cast("list[object]", texts)):
+        if len(read) != len(cast("list[object]", texts)):
             raise ValueError("a conversation is a list of texts")
-        tasks.append((number, told, limit_ms, wall_ms))
+        tasks.append((number, read, limit_ms, wall_ms))
     return tasks
 
 

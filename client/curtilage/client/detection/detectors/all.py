@@ -10,12 +10,12 @@ from functools import partial
 from typing import Final
 
 from curtilage.client.detection.detectors.anomalies import (
+    DictatedNumberDetector,
     InvisibleDetector,
     LanguageDetector,
     NumberRunDetector,
     ObfuscationDetector,
     OpaqueDetector,
-    ToldNumberDetector,
     UndecodableDetector,
 )
 from curtilage.client.detection.detectors.cache import FindingsCache
@@ -119,7 +119,7 @@ def _own_but_names(languages: Sequence[str]) -> Equipment:
         (InvisibleDetector(), AS_WRITTEN),
         or_broken("language", partial(LanguageDetector, languages), NOT_COMPACT),
         (NumberRunDetector(), EVERY_FORM),
-        (ToldNumberDetector(), EVERY_FORM),
+        (DictatedNumberDetector(), EVERY_FORM),
         (PatternSet((*PATTERNS, *SECRETS)), EVERY_FORM),
         (OpaqueDetector(), AS_WRITTEN),
         (LexiconDetector(), NOT_COMPACT),

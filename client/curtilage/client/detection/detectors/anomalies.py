@@ -22,7 +22,7 @@ from curtilage.client.detection.detectors.languages.scripts import (
 )
 from curtilage.client.detection.detectors.languages.vocabulary import VOCABULARIES
 from curtilage.client.detection.detectors.patterns import number_rows
-from curtilage.client.detection.detectors.patterns.check_digits import told_cards
+from curtilage.client.detection.detectors.patterns.check_digits import dictated_cards
 from curtilage.client.detection.detectors.patterns.government_ids import NATIONAL_LABEL
 from curtilage.client.detection.detectors.patterns.prefilter import (
     Prefilter,
@@ -192,7 +192,7 @@ def _near(label: re.Pattern[str], match: re.Match[str], reach: int) -> bool:
     return label.search(match.string, start, match.end() + reach) is not None
 
 
-class ToldNumberDetector:
+class DictatedNumberDetector:
     """Finds numbers that are given in parts, with words between them.
 
     This is how people dictate: "5425 (pause) 2334 …", "First: 412", "is my social". A
@@ -204,17 +204,17 @@ class ToldNumberDetector:
     prefilter = Prefilter(digits=number_rows.MIN_DIGITS)
     _labels = tuple(
         (re.compile(rf"(?<![^\W_])(?:{label})(?![^\W\d_])", re.IGNORECASE), counts)
-        for label, counts in number_rows.TOLD_LABELS
+        for label, counts in number_rows.DICTATED_LABELS
     )
 
     def find(self, reading: Reading) -> Iterator[Span]:
         """Yield each card, and each row of groups that belongs to a label."""
         text = reading.text
-        rows = [row for row in number_rows.told(text) if len(row) > 1]
+        rows = [row for row in number_rows.dictated(text) if len(row) > 1]
         if not rows:
             return
         for row in rows:
-            for first, last in told_cards([text[start:end] for start, end in row]):
+            for first, last in dictated_cards([text[start:end] for start, end in row]):
                 place = row[first][0], row[last][1]
                 yield replace(_span("financial.pan", self.id, place), validated=True)
         groups = [group for row in rows for group in row]

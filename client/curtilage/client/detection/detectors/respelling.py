@@ -87,7 +87,7 @@ _THEN = (
     r"then|next|and|now|again|(?:a )?new ?line|line break|followed by|after that|dot|"
     r"point|period|full stop|stop|slash|minus|underscore|break"
 )
-_TOLD_MARK = re.compile(
+_SPOKEN_MARK = re.compile(
     rf"([\d{_MARK}])(?:[ ,.]{{1,4}}(?:(?:an? |the )?(?:{_PAUSE})(?!\w))){{1,3}}"
     rf"[ ,.]{{1,4}}(?=[\d{_MARK}])|"
     rf"([{_MARK}])(?:[ ,.]{{1,4}}(?:(?:an? |the )?(?:{_PAUSE}|{_THEN})(?!\w))){{1,3}}"
@@ -152,7 +152,7 @@ _GLUED_IP = re.compile(
 _OTHER_IP = re.compile(
     r"(?<![\w./\-])\d{1,3}([_/\-])\d{1,3}\1\d{1,3}\1\d{1,3}(?![\w/\-]|[.,:]\d)"
 )
-_TELLING_OCTETS: Final = frozenset({"10", "172", "192"})
+_USUAL_OCTETS: Final = frozenset({"10", "172", "192"})
 _LARGE_OCTET: Final = 100
 
 
@@ -166,7 +166,7 @@ def compact(text: str) -> str:
     dotted = text.count(".") >= _DOTS
     if dotted or _DIGIT.search(text) or _ANY_MADE.search(text):
         text = _LETTER_ZERO.sub(lambda match: match[1] + _made("0"), text)
-        text = _TOLD_MARK.sub(_joined_at_mark, text)
+        text = _SPOKEN_MARK.sub(_joined_at_mark, text)
         text = _OTHER_IP.sub(_as_address, _without_slips(text))
     text = _with_marks(text, lower)
     text = _MADE_ROW.sub(lambda match: match[0].replace(" ", ""), text)
@@ -278,10 +278,10 @@ def _mended(text: str) -> str:
 def _as_address(match: re.Match[str]) -> str:
     """Return four numbers as an address if they are unlikely to be anything else."""
     octets = match[0].split(match[1])
-    telling = octets[0] in _TELLING_OCTETS or (
+    usual = octets[0] in _USUAL_OCTETS or (
         sum(int(octet) >= _LARGE_OCTET for octet in octets) > 1
     )
     try:
-        return str(ipaddress.IPv4Address(".".join(octets))) if telling else match[0]
+        return str(ipaddress.IPv4Address(".".join(octets))) if usual else match[0]
     except ValueError:
         return match[0]

@@ -189,12 +189,14 @@ def _all() -> Iterator[tuple[str, int]]:
 
 def _numbers() -> dict[str, str]:
     """Return the digits of every number, keyed by its spoken form without accents."""
-    told = [(word, str(number)) for word, number in _all()]
-    told += [(word, digits) for digits, words in _OTHERS for word in words.split()]
+    spoken = [(word, str(number)) for word, number in _all()]
+    spoken += [(word, digits) for digits, words in _OTHERS for word in words.split()]
     # German compounds end in "eins" as well.
-    told += [(f"{word}s", said) for word, said in told if word.endswith("hundertein")]
+    spoken += [
+        (f"{word}s", said) for word, said in spoken if word.endswith("hundertein")
+    ]
     found: dict[str, str] = {}
-    for word, digits in told:
+    for word, digits in spoken:
         umlauts = word.replace("ü", "ue").replace("ö", "oe")
         for other in (word, umlauts):
             found.setdefault(unaccented(other), digits)
@@ -279,8 +281,8 @@ def replaced(text: str, made: Callable[[str], str]) -> str:
     parts: list[str] = []
     end = at = 0
     while at < len(words):
-        numbers, after, told = _row(text, words, low, at)
-        if told and _is_row(numbers, told):
+        numbers, after, spelled = _row(text, words, low, at)
+        if spelled and _is_row(numbers, spelled):
             parts += text[end : words[at].start()], made("".join(numbers))
             end = words[after - 1].end()
         at = max(after, at + 1)
@@ -292,13 +294,13 @@ def _row(
 ) -> tuple[list[str], int, int]:
     """Return a row's numbers, one past its last word, and how many are spelled out."""
     numbers: list[str] = []
-    told, together, at, after = 0, 0, first, first
+    spelled, together, at, after = 0, 0, first, first
     while at < len(words):
         found = _number(text, words, low, at)
         if found is None:
             break
         digits, at = found
-        told += not low[at - 1].isdigit()
+        spelled += not low[at - 1].isdigit()
         numbers.append(digits)
         together += 1
         after = at
@@ -310,7 +312,7 @@ def _row(
         together = together if at == after else 0
         if at < len(words) and not _follows(text, words, at):
             break
-    return numbers, after, told
+    return numbers, after, spelled
 
 
 def _past_a_word(text: str, words: _Words, low: Sequence[str], at: int) -> int:
@@ -338,9 +340,9 @@ def _follows(text: str, words: _Words, at: int) -> bool:
     return _BETWEEN.fullmatch(text, words[at - 1].end(), words[at].start()) is not None
 
 
-def _is_row(numbers: Sequence[str], told: int) -> bool:
+def _is_row(numbers: Sequence[str], spelled: int) -> bool:
     digits = sum(map(len, numbers))
-    if told < _FEW or (told < _MANY and digits < _LEAST_DIGITS):
+    if spelled < _FEW or (spelled < _MANY and digits < _LEAST_DIGITS):
         return False
     values = list(map(int, numbers))
     if all(value >= _LARGE and value % _ROUND == 0 for value in values):

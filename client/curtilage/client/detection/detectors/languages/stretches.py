@@ -101,7 +101,7 @@ GRACE: Final = 4.0  # how far a language with a vocabulary may be behind the bes
 GRACE_OF_OTHERS: Final = 2.0  # the same for a language other than English,
 KNOWN: Final = 1.0  # more for each word that the language knows,
 UNKNOWN: Final = 1.0  # less for each word that it does not know,
-BESIDE: Final = 6.0  # covered languages this close to each other are both possible
+CLOSE: Final = 6.0  # covered languages this close to each other are both possible
 EXCLUDED: Final = 8.0  # and for each word that indicates another language
 # A name or title among English ones fits any language; so do pieces of code.
 AMONG_OTHERS: Final = 6.0
@@ -347,21 +347,21 @@ def _identified(
         excluded = sum(code in word.excluded for word in long)
         known = sum(code in word.known for word in long)
         unknown = len(long) - known - excluded
-        told = KNOWN * known - UNKNOWN * unknown
-        fits[code] = scores[code] + told - EXCLUDED * excluded
+        evidence = KNOWN * known - UNKNOWN * unknown
+        fits[code] = scores[code] + evidence - EXCLUDED * excluded
         # Only English and the languages of the sentence around get the full allowance.
         full = code == ENGLISH or (code in around and not excluded)
         room = allowance if full else min(allowance, GRACE_OF_OTHERS)
         # To the identifier, rare Spanish words look Galician: frequent words decide.
         certain = not excluded and (code in around or known > unknown)
-        beside = PACKS[code].near if certain and code in PACKS else _NONE
-        other = max(scores[each] for each in others if each not in beside)
-        if scores[code] + max(room + told, 0) - EXCLUDED * excluded >= other:
+        related = PACKS[code].near if certain and code in PACKS else _NONE
+        other = max(scores[each] for each in others if each not in related)
+        if scores[code] + max(room + evidence, 0) - EXCLUDED * excluded >= other:
             near.add(code)
     if not near:
         nearest = max(fits, key=fits.__getitem__)
         return frozenset({best if scores[best] > scores[nearest] else UNDETERMINED})
-    least = max(fits[code] for code in near) - BESIDE
+    least = max(fits[code] for code in near) - CLOSE
     # English is assumed wherever it is possible; it may contain foreign words.
     return frozenset(
         code

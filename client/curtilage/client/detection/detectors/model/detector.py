@@ -123,7 +123,7 @@ _STREET = re.compile(
     re.IGNORECASE,
 )
 # "tomorrow" and "on Friday" are not identifying dates.
-_TELLS_DATE = re.compile(
+_CALENDAR_DATE = re.compile(
     r"\d|(?<!\w)(?:jan|feb|mar|apr|jun|jul|aug|sep|oct|nov|dec)\w*|(?<!\w)may(?!\w)",
     re.IGNORECASE,
 )
@@ -385,7 +385,7 @@ class NerDetector:
         named += self._unseen(reading, opinion)
         places = [(each.start, each.end) for each in joined(text, named)]
         named += (
-            _person("name-beside", start, end, BESIDE_SCORE)
+            _person("name-beside", start, end, NEIGHBOUR_SCORE)
             for start, end in neighbours(text, places)
             if not is_nobody(text, start, end) and not _is_health(text[start:end])
         )
@@ -494,7 +494,7 @@ class NerDetector:
         for (start, end), surely in carried(text, places):
             likely = opinion.likelihood(self._model.person, start, end)
             if not surely and likely >= LEAST_CARRIED:
-                yield _person("name-beside", start, end, BESIDE_SCORE)
+                yield _person("name-beside", start, end, NEIGHBOUR_SCORE)
 
     def _unseen(self, reading: Reading, opinion: Opinion) -> Iterator[Span]:
         """Yield people that rules and lists see, whether or not the model does."""
@@ -614,7 +614,7 @@ class NerDetector:
             )
             or any(
                 self._model.classes[each.kind] == PERSON
-                and _beside(text, suspect, each)
+                and _is_adjacent(text, suspect, each)
                 for each in opinion.entities
             )
         ):
@@ -722,7 +722,7 @@ ASKED_AT_MOST: Final = 8  # times the length of the text
 SHORT_CHARS: Final = 3
 ACRONYM_CHARS: Final = 6  # longer words in capitals may be emphasis
 ASKED_SCORE: Final = 60
-BESIDE_SCORE: Final = 50
+NEIGHBOUR_SCORE: Final = 50
 # The classes that mean that something has a name.
 NAMING: Final = frozenset({PERSON, CITY, EMPLOYER})
 SURE_WORD: Final = 95  # from this score on, an ordinary word is a person
@@ -778,8 +778,8 @@ def finer_class(data_class: str, found: str, before: str = "") -> str | None:
     if data_class == ADDRESS:
         return _address_class(found, before)
     if data_class == DATE:
-        told = len(found) <= _LONGEST_DATE and _TELLS_DATE.search(found)
-        return DATE if told else None
+        is_date = len(found) <= _LONGEST_DATE and _CALENDAR_DATE.search(found)
+        return DATE if is_date else None
     return data_class
 
 
@@ -862,7 +862,7 @@ def _address_class(found: str, before: str) -> str | None:
     return CITY if _PLACE_NAME.search(found) else None
 
 
-def _beside(text: str, suspect: Suspect, entity: Entity) -> bool:
+def _is_adjacent(text: str, suspect: Suspect, entity: Entity) -> bool:
     """Return whether a suspect is directly before or after an entity."""
     low, high = sorted(((suspect.start, suspect.end), (entity.start, entity.end)))
     between = text[low[1] : high[0]]

@@ -58,10 +58,10 @@ def _afforded(reading: Reading) -> Iterator[_Excerpt]:
     text = reading.text
     most = min(MAX_EXCERPTS, LEAST_EXCERPTS + len(text) // CHARS_FOR_ONE)
     left = max(LEAST_CHARS, len(text) // 2)
-    told = sorted(
+    ranked = sorted(
         _about_people(reading), key=lambda each: (-each.markers, each.end - each.start)
     )
-    for count, each in enumerate(told[:most]):
+    for count, each in enumerate(ranked[:most]):
         left -= each.end - each.start
         if count and left < 0:
             return

@@ -60,8 +60,10 @@ class PlainOpinion:
         Unless it recognises the word as something else.
         """
         del kind
-        told = any(each.start < end and start < each.end for each in self.entities)
-        return 0 if told else _CERTAIN
+        recognised = any(
+            each.start < end and start < each.end for each in self.entities
+        )
+        return 0 if recognised else _CERTAIN
 
 
 class _Entity(Protocol):

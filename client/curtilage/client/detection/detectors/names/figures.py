@@ -124,13 +124,13 @@ def figures(reading: Reading) -> Sequence[Place]:
         if place[0] not in announced
         and (small or reading.text[place[0]].isupper())
         and not _is_anothers(reading, place)
-        and not _DEALT_WITH.search(_beside(text, place))
+        and not _DEALT_WITH.search(_context(text, place))
     ]
     whole = {name[-1] for _, name in found if name in _FULL - _BORNE}
     # Two of them in one text are no coincidence: "Kant and Hegel".
     several = len({name for _, name in found}) > 1
     learned = _SUBJECT.search(text) is not None or any(
-        _KNOWN.search(_beside(text, place)) for place, _ in found
+        _KNOWN.search(_context(text, place)) for place, _ in found
     )
     # "Explain why Napoleon is late": a full name, or another figure, is required.
     asked = several or any(len(name) > 1 for _, name in found)
@@ -142,7 +142,7 @@ def figures(reading: Reading) -> Sequence[Place]:
         if name in _ALONE
         or (len(name) == 1 and name[0] in whole)
         or (several and name in _BORNE and wordlists.GIVEN.isdisjoint(name))
-        or (name in _BORNE and _KNOWN.search(_beside(text, place)))
+        or (name in _BORNE and _KNOWN.search(_context(text, place)))
     )
 
 
@@ -182,7 +182,7 @@ def _as_listed(name: _Name) -> _Name | None:
     return None
 
 
-def _beside(text: str, place: Place) -> str:
+def _context(text: str, place: Place) -> str:
     """Return the text around a name, with a mark in its place."""
     start, end = place
     ending = "s" if text[end - 1] == "s" and _is_genitive(text[start:end]) else ""
@@ -212,17 +212,17 @@ def _is_anothers(reading: Reading, place: Place) -> bool:
 
 
 def _is_name(
-    reading: Reading, beside: re.Match[str], ordinary: AbstractSet[str]
+    reading: Reading, neighbour: re.Match[str], ordinary: AbstractSet[str]
 ) -> bool:
     """Return whether a capitalised word next to a name may be part of it."""
-    word, plain = beside["word"], wordlists.bare(beside["word"])
+    word, plain = neighbour["word"], wordlists.bare(neighbour["word"])
     if not word[0].isupper() or word.isupper():
         return False
     if plain in wordlists.GIVEN:
         return True
     if any(_may_begin(part) for part in _WORD.findall(wordlists.unaccented(plain))):
         return False  # another figure, which is judged by itself
-    at = beside.start("word")
+    at = neighbour.start("word")
     begins = at == 0 or _BEGINS.search(reading.text, max(0, at - 2), at) is not None
     packs = [PACKS[code] for code in reading.packs]
     return not (

@@ -327,14 +327,14 @@ def is_identifier(text: str, start: int, end: int) -> bool:
 # --- the other languages ------------------------------------------------------------
 
 
-def _beside(code: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+def _thing_patterns(code: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     names = PACKS[code].names
     before = "|".join(names["things_before"]) or "(?!)"
     after = "|".join(names["things_after"]) or "(?!)"
     return re.compile(rf"(?<!\w)(?:{before})[ \t]?$"), re.compile(rf"(?:{after})(?!\w)")
 
 
-_THINGS: Final = {code: _beside(code) for code in PACKS}
+_THINGS: Final = {code: _thing_patterns(code) for code in PACKS}
 
 
 def is_thing(reading: Reading, start: int, end: int) -> bool:

@@ -28,7 +28,7 @@ _PAN_GROUPS = frozenset(
     {(4, 4, 4, 4), (4, 4, 4, 4, 3), (4, 6, 5), (4, 6, 4), (8, 8), (4, 4, 4, 1)}
     | {(6, 10), (6, 13), (4, 4, 8), (8, 4, 4), (4, 8, 4), (4, 12), (12, 4), (6, 6, 4)}
 )
-_PAN_TOLD = frozenset({14, 15, 16, 19})  # numbers dictated digit by digit
+_PAN_DICTATED = frozenset({14, 15, 16, 19})  # numbers dictated digit by digit
 _LEAST_SERIES = 5  # groups; a card is printed in four
 # Separators inside a number, which may also be at a line's end.
 _JOINED = re.compile(
@@ -179,20 +179,20 @@ def _is_card(
     # A number may be broken at one line's end, but not at several.
     if (joined and lines == 1) or lengths in _PAN_GROUPS:
         return True
-    beside = (*groups[max(first - 1, 0) : first], *groups[last + 1 : last + 2])
+    around = (*groups[max(first - 1, 0) : first], *groups[last + 1 : last + 2])
     return (
-        len(lengths) in _PAN_TOLD
-        and max(lengths) == 1 < min(map(len, beside), default=2)
+        len(lengths) in _PAN_DICTATED
+        and max(lengths) == 1 < min(map(len, around), default=2)
         and len(set(joints)) == 1
     )
 
 
-def told_cards(groups: Sequence[str]) -> Iterator[tuple[int, int]]:
+def dictated_cards(groups: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Yield the first and the last index of a card's groups, whatever is in between.
 
     They are grouped as on a card, or digit by digit; and Luhn holds.
     """
-    shapes = (*_PAN_GROUPS, *((1,) * count for count in _PAN_TOLD))
+    shapes = (*_PAN_GROUPS, *((1,) * count for count in _PAN_DICTATED))
     lengths = tuple(map(len, groups))
     for at, first in enumerate(groups):
         if first[0] not in _PAN_FIRST:
@@ -200,11 +200,11 @@ def told_cards(groups: Sequence[str]) -> Iterator[tuple[int, int]]:
         for shape in shapes:
             end = at + len(shape)
             # Single digits are the number only if no more of them follow.
-            beside = (*lengths[max(at - 1, 0) : at], *lengths[end : end + 1])
+            around = (*lengths[max(at - 1, 0) : at], *lengths[end : end + 1])
             if (
                 lengths[at:end] == shape
                 and luhn("".join(groups[at:end]))
-                and not (max(shape) == 1 and 1 in beside)
+                and not (max(shape) == 1 and 1 in around)
             ):
                 yield at, end - 1
 

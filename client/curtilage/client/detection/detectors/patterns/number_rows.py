@@ -122,7 +122,7 @@ _BEFORE: Final = 48  # characters that are examined before a number
 _ARITHMETIC = re.compile(r"\s?[*\u00d7\u00f7^%]\s?\Z|\s[+/]\s\Z|\*\*\s?\Z")
 _ARITHMETIC_BEHIND = re.compile(r"\s?[*\u00d7\u00f7^%]{1,2}\s?\d|\s[+/]\s\d")
 _LEAST_COUNTED: Final = 5
-_TOLD_SHAPES: Final = ((3, 2, 4), (3, 3, 4), (2, 2, 2, 2, 2))
+_DICTATED_SHAPES: Final = ((3, 2, 4), (3, 3, 4), (2, 2, 2, 2, 2))
 
 
 class Row:
@@ -137,7 +137,7 @@ class Row:
 
     def is_number(self) -> bool:
         """Return whether a part of it can be a number of seven or more digits."""
-        return any(self._numbers()) or self._is_told()
+        return any(self._numbers()) or self._is_number_in_list()
 
     def digits(self) -> int:
         """Return how many digits are not part of a date, a year or an amount."""
@@ -178,7 +178,7 @@ class Row:
             or is_book(found)
         )
 
-    def _is_told(self) -> bool:
+    def _is_number_in_list(self) -> bool:
         """Return whether a list has a number's groups with equal separators."""
         texts = [
             self._text[start:end] if kind == "row" else ""
@@ -190,7 +190,7 @@ class Row:
         ]
         return any(
             has_shape(texts[at : at + len(shape)], between[at:], shape)
-            for shape in _TOLD_SHAPES
+            for shape in _DICTATED_SHAPES
             for at in range(len(texts) - len(shape) + 1)
         )
 
@@ -260,13 +260,13 @@ def is_book(digits: str) -> bool:
 # --- numbers dictated in parts ------------------------------------------------------
 
 # A group of a dictated number: nothing next to it makes it an amount or a name.
-TOLD_GROUP: Final = re.compile(
+DICTATED_GROUP: Final = re.compile(
     r"(?<![\w$\u20ac\u00a3\u00a5%])(?<!\d[.,])\d{1,10}(?![\w%\u20ac\u00b0]|[.,]\d)"
 )
-TOLD_GAP: Final = 40  # characters between two groups, including the words there
-TOLD_REACH: Final = 60  # between the groups and a label
-_TOLD_MOST: Final = 20  # groups, if each is a digit; else
-_TOLD_GROUPS: Final = 7  # as many as any number is printed in
+DICTATED_GAP: Final = 40  # characters between two groups, including the words there
+DICTATED_REACH: Final = 60  # between the groups and a label
+_DICTATED_MOST: Final = 20  # groups, if each is a digit; else
+_DICTATED_GROUPS: Final = 7  # as many as any number is printed in
 # Labels, and the number of digits that each of them implies.
 _SOCIAL = (
     r"ssn|soc(?:ial)?[\W_]{0,3}sec(?:urity)?|(?:my|his|her|their|your) social|"
@@ -302,7 +302,7 @@ _OFFICIAL = (
     r"record |customer )(?:id )?(?:number|no\.?|record)"
 )
 # Labels, and the number of digits that each of them implies.
-TOLD_LABELS: Final[tuple[tuple[str, Collection[int]], ...]] = (
+DICTATED_LABELS: Final[tuple[tuple[str, Collection[int]], ...]] = (
     (_SOCIAL, {9}),
     (_CARD, {13, 14, 15, 16, 19}),
     (_ACCOUNT, range(7, 15)),
@@ -311,11 +311,11 @@ TOLD_LABELS: Final[tuple[tuple[str, Collection[int]], ...]] = (
 )
 
 
-def told(text: str) -> Iterator[list[tuple[int, int]]]:
+def dictated(text: str) -> Iterator[list[tuple[int, int]]]:
     """Yield groups of digits with little between them."""
     row: list[tuple[int, int]] = []
-    for match in TOLD_GROUP.finditer(text):
-        if row and match.start() - row[-1][1] > TOLD_GAP:
+    for match in DICTATED_GROUP.finditer(text):
+        if row and match.start() - row[-1][1] > DICTATED_GAP:
             yield row
             row = []
         row.append(match.span())
@@ -335,10 +335,11 @@ def called(
     """
     ahead = bisect_left(groups, (label[1], 0))
     behind = bisect_left(groups, (label[0], 0))
-    return _called(groups[ahead : ahead + _TOLD_MOST], label[1], counts) or _called(
-        [(-end, -start) for start, end in groups[max(behind - _TOLD_MOST, 0) : behind]][
-            ::-1
-        ],
+    return _called(groups[ahead : ahead + _DICTATED_MOST], label[1], counts) or _called(
+        [
+            (-end, -start)
+            for start, end in groups[max(behind - _DICTATED_MOST, 0) : behind]
+        ][::-1],
         -label[0],
         counts,
     )
@@ -348,11 +349,11 @@ def _called(
     groups: Sequence[tuple[int, int]], label: int, counts: Collection[int]
 ) -> tuple[int, int] | None:
     """Do the same for groups after a label; negative positions mean before it."""
-    at, reach, digits = label, TOLD_REACH, 0
+    at, reach, digits = label, DICTATED_REACH, 0
     for count, (start, end) in enumerate(groups, 1):
-        if start - at > reach or (count > _TOLD_GROUPS and digits >= count):
+        if start - at > reach or (count > _DICTATED_GROUPS and digits >= count):
             return None
-        at, reach, digits = end, TOLD_GAP, digits + end - start
+        at, reach, digits = end, DICTATED_GAP, digits + end - start
         if count > 1 and digits in counts:
             first = groups[0][0]
             return (first, end) if first >= 0 else (-end, -first)

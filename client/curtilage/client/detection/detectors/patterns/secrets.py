@@ -63,7 +63,7 @@ bloqueada obrigatória minha tua sua o uma com não já nova segura fraca curta 
 """)
 _NO_VALUE = rf"(?!(?:{'|'.join(_NO_VALUE_ABROAD)})(?!\w)){_NO_ENGLISH_VALUE}"
 _VALUE = r"[^\s\"'`<>(){}\[\],;]{3,80}"
-_TELL = (
+_IS_VALUE = (
     r"(?:\s{1,4}(?:is|was|will be|would be|ist|lautet|est|es|è|é|jest|är|"
     r"er)\s{1,4}(?:now\s|still\s|currently\s)?|\s{0,2}[:=]\s{0,2})"
 )
@@ -80,7 +80,7 @@ _JOINED = tuple(
     for sign in ("_", "-", " ", "")
     for kind in _KINDS
 )
-_TOLD_BY = (
+_LABEL = (
     r"pass(?:word|code|phrase|wd|wort)|pwd|pswd|"
     # With what it opens: la contraseña del wifi es ...
     r"(?:contrase[ñn]a|senha|palavra-passe)(?: d(?:el?|e la|e mi|[oa]) [\w\-]{2,14})?|"
@@ -188,7 +188,7 @@ KEYS = (
         data_class="secret.api_key",
         regex=rf"(?<!\w)(?:api|access|secret|license|licence|product|"
         rf"activation|recovery|encryption|auth|serial|backup)[_\- ]?(?:key|token|code|"
-        rf"secret){_TELL}[\"'`]?(?=\S{{0,40}}\d)([^\s\"'`,;]{{6,400}})",
+        rf"secret){_IS_VALUE}[\"'`]?(?=\S{{0,40}}\d)([^\s\"'`,;]{{6,400}})",
         score=75,
         group=1,
         gate=ANY_DIGIT,
@@ -226,7 +226,7 @@ _DOOR_WORDS = (
     "combinaison", "combinazione", "combina", "kombination", "combinatie",
 )  # fmt: skip
 # Digits dictated one by one: after the name of a code, three are enough.
-_TOLD_DIGIT = "|".join(
+_SPOKEN_DIGIT = "|".join(
     dict.fromkeys(
         (
             *listed("oh zero one two three four five six seven eight nine"),
@@ -280,17 +280,17 @@ PASSWORDS = (
         data_class="secret.password",
         regex=rf"(?<!\w)(?:{_CODES})(?!\w|{_PROGRAM})"
         rf"(?:[ ,:=\-]{{1,3}}[\w'\u2019]{{1,16}}){{0,6}}?"
-        rf"[ ,:=\-]{{1,3}}(?:(?:{_TIMES}) )?(?:{_TOLD_DIGIT})"
+        rf"[ ,:=\-]{{1,3}}(?:(?:{_TIMES}) )?(?:{_SPOKEN_DIGIT})"
         rf"(?:[ ,\-]{{1,3}}(?:(?:{_PAUSES})[ ,]{{1,3}}){{0,2}}"
-        rf"(?:(?:{_TIMES}) )?(?:{_TOLD_DIGIT})){{2,8}}(?!\w)",
+        rf"(?:(?:{_TIMES}) )?(?:{_SPOKEN_DIGIT})){{2,8}}(?!\w)",
         score=75,
         words=("pin", "geheimzahl", "cvc", "cvv", "code", "código", "codigo", "codice"),
     ),
     PatternRule(
         id="password-told",
         data_class="secret.password",
-        regex=rf"(?<![\w])(?:{_TOLD_BY})(?:\s(?:for|to|of|"
-        rf"on)(?:\s[\w.\-']{{1,20}}){{1,4}})?{_TELL}[\"'`\u201c\u2018]?{_NO_VALUE}({_VALUE})",
+        regex=rf"(?<![\w])(?:{_LABEL})(?:\s(?:for|to|of|"
+        rf"on)(?:\s[\w.\-']{{1,20}}){{1,4}})?{_IS_VALUE}[\"'`\u201c\u2018]?{_NO_VALUE}({_VALUE})",
         score=80,
         group=1,
         everywhere=True,

@@ -219,11 +219,11 @@ class PresidioDetector:
 
         Only a word with a context word of the recognizer can, so the text contains it.
         """
-        told = (
+        noted = (
             cast("Mapping[str, str] | None", vars(result)["recognition_metadata"]) or {}
             for result in results
         )
-        asked = {each[RECOGNIZER_ID] for each in told if RECOGNIZER_ID in each}
+        asked = {each[RECOGNIZER_ID] for each in noted if RECOGNIZER_ID in each}
         if not asked:
             return False
         lowered = _plain_lower(text)

@@ -197,8 +197,8 @@ class LexiconDetector:
         here = bag(text)
         yield from self._confidential(text, here)
         yield from self._phrases(text, here)
-        for told, phrase in phrases_in(text, here):
-            yield self._span(told, phrase, _WORD_SCORE)
+        for data_class, phrase in phrases_in(text, here):
+            yield self._span(data_class, phrase, _WORD_SCORE)
         for name, match in _ENGLISH.find(text, _WORD):
             yield self._span(name, match, _COMMON_SCORES.get(match[0], _WORD_SCORE))
 

@@ -624,7 +624,7 @@ class _PackRules:
             (ADDRESSEE, said["addressee"]),
             (CASE, said["case"]),
         )
-        self._nobody = said["nobody"]
+        self._nonpersonal = said["nobody"]
         self._everyday = said.get("everyday", one_of(()))
         self._asks = re.compile(
             rf"\W*(?:{'|'.join(pack.markers['asks']) or '(?!)'})(?!\w)"
@@ -645,7 +645,9 @@ class _PackRules:
             for match in pattern.finditer(text)
         ]
         frames = (
-            [match.span() for match in self._nobody.finditer(text)] if found else []
+            [match.span() for match in self._nonpersonal.finditer(text)]
+            if found
+            else []
         )
         if found and unlisted():
             frames += [match.span() for match in self._everyday.finditer(text)]
@@ -659,7 +661,7 @@ class _PackRules:
             text,
             lambda each: (
                 self._asks.match(each)
-                or self._nobody.search(each)
+                or self._nonpersonal.search(each)
                 or (self._everyday.search(each) and unlisted())
             ),
         )
@@ -724,7 +726,7 @@ def _english_markers(reading: Reading, text: str) -> tuple[Span, ...]:
     ]
     if not found:
         return ()
-    frames = _about_nobody(text)
+    frames = _impersonal(text)
     kept = [
         each
         for each in found
@@ -799,20 +801,20 @@ def _rules(text: str, here: frozenset[str]) -> Iterator[_Found]:
                 )
 
 
-def _about_nobody(text: str) -> list[tuple[int, int]]:
+def _impersonal(text: str) -> list[tuple[int, int]]:
     """Return the positions where words for a person refer to no person."""
     found = [
         match.span()
         for pattern in (_POLITE, _HE_OR_SHE)
         for match in pattern.finditer(text)
     ]
-    found.extend(_on_premises_servers(text))
+    found.extend(_organisations(text))
     # For a numeral, only the letter.
     found.extend((match.end() - 1, match.end()) for match in _NUMERAL.finditer(text))
     return found
 
 
-def _on_premises_servers(text: str) -> Iterator[tuple[int, int]]:
+def _organisations(text: str) -> Iterator[tuple[int, int]]:
     """Yield the positions of organisations or things that identify no person.
 
     "My father's office" identifies my father, "my HIV clinic" discloses that I have
@@ -899,7 +901,7 @@ def tells_of_nobody(reading: Reading) -> bool:
     if len(turns) > 1:
         # Each turn was judged alone as well; together they need not be stricter.
         return not _kinds(reading) and all(map(_asks, turns))
-    if any(_on_premises_servers(plain)) and not _kinds(reading):
+    if any(_organisations(plain)) and not _kinds(reading):
         return True
     here = bag(_ADVERT.sub(" ", _NUMERAL.sub(" ", plain)))
     # "How do you deal with it?" is more often about the speaker than about anyone else.
@@ -913,8 +915,8 @@ def _asks(plain: str) -> bool:
 
 
 def _every_sentence(plain: str, asks: Callable[[str], object]) -> bool:
-    told = [each[0].strip() for each in _SENTENCE.finditer(plain)]
-    sentences = [each for each in told if any(map(str.isalnum, each))]
+    pieces = [each[0].strip() for each in _SENTENCE.finditer(plain)]
+    sentences = [each for each in pieces if any(map(str.isalnum, each))]
     return bool(sentences) and all(
         each.endswith("?") or asks(each) is not None for each in sentences
     )
