@@ -318,7 +318,7 @@ class Inspector:
             await self._turns.take(cost_of(query, self._limits))
         except TurnRefusedError:
             raise BusyError(
-                "too many queries wait for the detectors; ask again in a while"
+                "too many queries are waiting for the detectors; try again later"
             ) from None
         work = asyncio.ensure_future(asyncio.to_thread(self.inspect, query))
         # Only when the detectors have ended, even if the caller is gone: otherwise

@@ -37,17 +37,17 @@ def read_frame(stream: IO[bytes]) -> object | None:
     if not header:
         return None
     if len(header) != _HEADER.size:
-        raise ValueError("a frame's length is cut")
+        raise ValueError("a frame's length is truncated")
     (length,) = _HEADER.unpack(header)
     # Checked before reading: a compromised worker must not fill our memory.
     if length > MAX_FRAME_BYTES:
         raise ValueError("a frame is too long")
     body = _read(stream, length)
     if len(body) != length:
-        raise ValueError("a frame is cut")
+        raise ValueError("a frame is truncated")
     value: object = json.loads(body)
     if value is None:
-        raise ValueError("a frame holds nothing")
+        raise ValueError("a frame is empty")
     return value
 
 

@@ -95,7 +95,7 @@ def checked(spans: Iterable[object], *, length: int) -> tuple[Span, ...]:
         return ()
     good = tuple(each for each in found if isinstance(each, Span))
     if len(good) != len(found) or not all(_fits(each, length) for each in good):
-        raise GarbageError("a detector's answer is no list of spans")
+        raise GarbageError("a detector's answer is not a list of spans")
     return good
 
 
@@ -188,7 +188,7 @@ def parse_found(
     """
     items = cast("list[object]", value) if isinstance(value, list) else []
     if not isinstance(value, list) or len(items) != len(places):
-        raise GarbageError("the worker's answer is of other conversations")
+        raise GarbageError("the worker's answer is for other conversations")
     return [
         parse_findings(each, at, lists=lists)
         for each, at in zip(items, places, strict=True)
@@ -207,7 +207,7 @@ def parse_findings(
         GarbageError: anything unexpected; the message says no more.
     """
     if not isinstance(value, list):
-        raise GarbageError("the worker's answer is no list")
+        raise GarbageError("the worker's answer is not a list")
     items = cast("list[object]", value)
     return tuple(_parse_one(each, places, lists) for each in items)
 
@@ -243,7 +243,7 @@ def _parse_one(
         case _:
             raise GarbageError(f"a finding has {_FIELDS} fields of fixed types")
     if type(leaf) is bool or not 0 <= leaf < len(places):
-        raise GarbageError("a finding names a text that was not asked about")
+        raise GarbageError("a finding refers to a text that was not sent")
     if not _fits(span, MAX_OFFSET) or not _is_name(detector):
         raise GarbageError("a finding's fields are out of range")
     return span.at(places[leaf])
@@ -251,11 +251,11 @@ def _parse_one(
 
 def _parse_listed(value: object, lists: frozenset[str]) -> tuple[str, ...]:
     if not isinstance(value, list):
-        raise GarbageError("the lists of a finding are no list")
+        raise GarbageError("the lists of a finding are not a list")
     items = cast("list[object]", value)
     names = tuple(each for each in items if isinstance(each, str) and each in lists)
     if len(names) != len(items):
-        raise GarbageError("a finding stands in a list that the policy has not")
+        raise GarbageError("a finding is in a list that the policy does not have")
     return names
 
 

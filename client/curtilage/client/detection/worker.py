@@ -195,9 +195,9 @@ class DetectorProcess:
             return False
         if self._wall_required and self._wall.gaps:
             raise DetectorsError(
-                f"the policy demands a wall round the detectors (detectors: {{wall: "
-                f"required}}), and here {without_a_wall(self._wall)}; run it where "
-                "Linux lets a process give these up, or let the policy say wall: wanted"
+                f"the policy requires a wall around the detectors (detectors: {{wall: "
+                f"required}}), but here {without_a_wall(self._wall)}; run it on a "
+                "Linux system that supports this, or set wall: wanted in the policy"
             )
         return True
 
@@ -350,7 +350,7 @@ class DetectorProcess:
 
 
 def without_a_wall(wall: Wall) -> str:
-    """Return advice on what only Python code prevents in the detectors' process."""
+    """Return what only Python code prevents in the detectors' process, and why."""
     gaps = ", nor to ".join(wall.gaps)
     reasons = "; ".join(wall.missing)
     return f"the kernel does not forbid them to {gaps} ({reasons})"
@@ -362,13 +362,13 @@ def advice_on(wall: Wall | None, broken: Sequence[str]) -> str | None:
     if broken:
         advice = (
             f"{', '.join(broken)}: could not be built in the detectors' process; "
-            "correct what it needs, or take it out of the policy"
+            "provide what it needs, or remove it from the policy"
         )
     if wall is None or not wall.gaps:
         return advice
     no_wall = (
-        f"no wall round the detectors: {without_a_wall(wall)}; a policy can refuse "
-        "to go on here (detectors: {wall: required})"
+        f"no wall around the detectors: {without_a_wall(wall)}; a policy can require "
+        "one (detectors: {wall: required})"
     )
     return no_wall if advice is None else f"{advice}\n{no_wall}"
 
@@ -391,7 +391,7 @@ def warmed(process: DetectorProcess, *, limit: TimeLimit) -> DetectorProcess:
         if not ended:
             how = (
                 f"not ready after {limit.processor_s:g} s of processor time or "
-                f"{limit.wall_s:g} s by the clock"
+                f"{limit.wall_s:g} s of wall time"
             )
         raise DetectorsError(f"the detectors did not start: {how}")
     return process

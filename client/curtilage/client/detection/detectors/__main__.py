@@ -88,7 +88,7 @@ def read_plan(requests: IO[bytes]) -> DetectionPlan:
     first = read_frame(requests)
     parts = cast("list[object]", first) if isinstance(first, list) else []
     if len(parts) != len(("plan", "lists")) or not isinstance(parts[1], int):
-        raise ValueError("the first frame is no plan")
+        raise ValueError("the first frame is not a plan")
     lists = [b64decode(str(read_frame(requests))) for _ in range(parts[1])]
     return DetectionPlan.from_fields(
         parts[0], {sha256(each).hexdigest(): each for each in lists}
@@ -296,9 +296,11 @@ def _refuse(event: str, args: tuple[object, ...]) -> None:
     if event == "open":
         flags = args[2]
         if isinstance(flags, int) and flags & _WRITES:
-            raise PermissionError("the detectors write no files")
+            raise PermissionError("the detectors must not write files")
     elif event.startswith(_FORBIDDEN) and event not in _HARMLESS:
-        raise PermissionError("the detectors use no network and start no programs")
+        raise PermissionError(
+            "the detectors must not use the network or start programs"
+        )
 
 
 if __name__ == "__main__":

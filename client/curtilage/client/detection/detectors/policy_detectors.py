@@ -86,7 +86,7 @@ def problem_with(plan: OwnDetector) -> tuple[str, str]:
     except ImportError:
         return "", "needs the extra 'pii', which is not installed here"
     except (KeyError, ValueError):
-        return "", "cannot be built of what it names"
+        return "", "cannot be built from what it names"
     return "", ""
 
 
@@ -106,7 +106,7 @@ def pattern_problem(recognizer: str) -> str:
         try:
             regex.compile(each["regex"], regex.IGNORECASE)
         except regex.error:
-            return f"{fields['name']}, {each['name']}: not a pattern that can be read"
+            return f"{fields['name']}, {each['name']}: not a valid pattern"
     return ""
 
 
@@ -151,9 +151,9 @@ def _false_alarms(detector: "PolicyDetector") -> str:
         return ""
     return (
         f"finds {alarms:,} of {len(ordinary):,} ordinary words and numbers, and "
-        f"something in {met} of {len(texts)} harmless texts: hardly a query could "
-        "leave; make the list with `curtilage policy list-make`, which leaves such "
-        "entries out"
+        f"something in {met} of {len(texts)} harmless texts: almost no query could "
+        "be sent; make the list with `curtilage policy list-make`, which omits such "
+        "entries"
     )
 
 
