@@ -151,7 +151,7 @@ def prepare(
             findings=(),
             leaves=own,
             seams=(),
-            told="",
+            split_numbers="",
             weight=(heavy := weight_of([leaf.text for leaf in own])),
             limit=time_limit(limits, heavy),
         )

@@ -303,7 +303,7 @@ class EmbeddedModel:
             here = [each for each in readings if judge in self._judges(each)]
             if guard is None or not here:
                 continue
-            asked = [Passages(text=each.text, beside=excerpts(each)) for each in here]
+            asked = [Passages(text=each.text, excerpts=excerpts(each)) for each in here]
             judged = guard.judge_all(asked, recall=self.recall)
             for each, judgement in zip(here, judged, strict=True):
                 each.keep(judge, judgement)
@@ -321,7 +321,7 @@ class EmbeddedModel:
         return self._judged(self.others or self.guard, reading)
 
     def _judged(self, guard: _Judge, reading: Reading) -> "Judgement":
-        asked = Passages(text=reading.text, beside=excerpts(reading))
+        asked = Passages(text=reading.text, excerpts=excerpts(reading))
         return guard.judge_all([asked], recall=self.recall)[0]
 
 

@@ -214,7 +214,7 @@ class GuardModel:
             GuardModelError: the network's output has the wrong shape.
         """
         cuts = [
-            [self._cut(text) for text in (each.text, *each.beside)] for each in asked
+            [self._cut(text) for text in (each.text, *each.excerpts)] for each in asked
         ]
         rows = [row for each in cuts for cut in each for row in cut.rows]
         # In the order of the rows, so each text takes the results of its windows.
@@ -222,8 +222,8 @@ class GuardModel:
         made: list[Judgement] = []
         for each, (whole, *others) in zip(asked, cuts, strict=True):
             looks = list(islice(answers, len(whole.windows)))
-            besides = islice(answers, sum(len(cut.windows) for cut in others))
-            topics = np.max([about for _, about in (*looks, *besides)], axis=0)
+            more = islice(answers, sum(len(cut.windows) for cut in others))
+            topics = np.max([about for _, about in (*looks, *more)], axis=0)
             seen = [entities for entities, _ in looks]
             made.append(self._judgement(each.text, whole, seen, topics, recall))
         return tuple(made)

@@ -14,12 +14,12 @@ class Passages:
     Attributes:
         text: any text; if it is longer than the model's input, it is examined in
             overlapping windows.
-        beside: passages of it whose topics are judged too; the highest score counts.
+        excerpts: passages of it whose topics are judged too; the highest score counts.
             Names are searched for in ``text`` only.
     """
 
     text: str = field(repr=False)
-    beside: tuple[str, ...] = field(default=(), repr=False)
+    excerpts: tuple[str, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
