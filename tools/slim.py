@@ -30,7 +30,6 @@ UNUSED: Final = (
     "lib",
     "numpy/**/tests",
     "numpy/distutils",
-    "numpy/f2py",
     "onnxruntime/capi/libonnxruntime.so.*",  # for programs in C; Python's has it inside
     "onnxruntime/quantization",
     "onnxruntime/tools",
