@@ -14,6 +14,7 @@ from curtilage.client.conversation.everyday import (
 from curtilage.client.conversation.pinned import Found, PinnedConversations
 from curtilage.client.query import Message, Query
 from curtilage.policy.document.values import COVERED_LANGUAGES
+from support.examples import examples
 
 ALL: Final = tuple(COVERED_LANGUAGES)
 NOTHING: Final = Found(frozenset())
@@ -50,13 +51,13 @@ def after(*said: str) -> PinnedConversations:
     return pins
 
 
-@pytest.mark.parametrize(("stayed", "question"), GOES_ON)
+@examples(("stayed", "question"), GOES_ON)
 def test_a_continuing_question_is_held(stayed: str, question: str) -> None:
     assert after(stayed).holds(chat(question), NOTHING)
     assert after(stayed).holds(chat(stayed, "Here.", question), NOTHING)
 
 
-@pytest.mark.parametrize(("code", "question"), FRESH)
+@examples(("code", "question"), FRESH)
 def test_a_question_of_another_subject_may_leave(code: str, question: str) -> None:
     for cases in SAID.values():
         for each in cases["stayed"]:

@@ -20,6 +20,7 @@ from curtilage.client.conversation.pinned import (
 from curtilage.client.fair_queue import ASKER, CALLER, Asker
 from curtilage.client.query import Message, Query
 from curtilage.policy.decision.tiers import RoutingClass
+from support.examples import examples
 from support.follow_ups import CANNOT_BE_TOLD, GOES_ON, MISSED, STANDS_ALONE
 
 CANARY = "canary-1d7e"
@@ -185,7 +186,7 @@ def after(*said: str, system: str | None = None) -> PinnedConversations:
     return pins
 
 
-@pytest.mark.parametrize(
+@examples(
     ("stayed", "question"),
     [(stayed, each) for stayed, follow in GOES_ON.items() for each in follow],
 )
@@ -194,7 +195,7 @@ def test_a_continuing_question_is_held(stayed: str, question: str) -> None:
     assert after(stayed).holds(chat(stayed, ANSWER, question), NOTHING)
 
 
-@pytest.mark.parametrize("question", STANDS_ALONE)
+@examples("question", STANDS_ALONE)
 def test_a_question_of_another_subject_is_not_held(question: str) -> None:
     for stayed in GOES_ON:
         pins = after(stayed)
@@ -203,7 +204,7 @@ def test_a_question_of_another_subject_is_not_held(question: str) -> None:
         assert pins.holds(chat(stayed, ANSWER, question), NOTHING)
 
 
-@pytest.mark.parametrize("question", CANNOT_BE_TOLD)
+@examples("question", CANNOT_BE_TOLD)
 def test_an_uncertain_question_is_held(question: str) -> None:
     assert all(after(stayed).holds(chat(question), NOTHING) for stayed in GOES_ON)
 

@@ -13,6 +13,7 @@ from curtilage.client.pseudonyms.restore import (
     AnswerRestorer,
     Restorer,
 )
+from support.examples import examples
 
 VALUES = {f"⟦PERSON_{number}⟧": f"Person {number}" for number in range(1, 21)} | {
     f"⟦EMAIL_{number}⟧": f"p{number}@x.example" for number in range(1, 5)
@@ -344,7 +345,7 @@ ATTACKS = [
 ]
 
 
-@pytest.mark.parametrize("before", ATTACKS)
+@examples("before", ATTACKS)
 def test_no_spelling_of_an_address_gets_a_name(before: str) -> None:
     text = before + "⟦PERSON_1⟧"
     for size in (1, 7, len(text)):
@@ -473,7 +474,7 @@ HOST_ATTACKS = [
 ]
 
 
-@pytest.mark.parametrize("text", HOST_ATTACKS)
+@examples("text", HOST_ATTACKS)
 def test_no_host_diagram_or_command_gets_a_name(text: str) -> None:
     for size in (1, 2, 7, len(text)):
         assert restored(text, [size] * len(text), VALUES) == text
@@ -517,7 +518,7 @@ ORDINARY = [
 ]
 
 
-@pytest.mark.parametrize("text", ORDINARY)
+@examples("text", ORDINARY)
 def test_ordinary_answers_get_all_their_names(text: str) -> None:
     for size in (1, 2, 7, len(text)):
         assert restored(text, [size] * len(text), VALUES) == replaced(text, VALUES)
