@@ -9,7 +9,8 @@ PARTS := sandbox wire attest inference policy client transparency lab cli relay 
 CODE := $(PARTS) dev deploy/image benchmarks tools tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test test-processes test-timing test-removal test-all lint audit
+.PHONY: help setup setup-dev demo test test-processes test-timing test-exhaustive test-removal
+.PHONY: test-all lint audit
 .PHONY: format bench train-guard train-router fuzz vectors conformance interop
 .PHONY: leak ledger outside image requirements clean
 
@@ -31,8 +32,11 @@ setup-dev: ## What `make setup` does, and the developers' tools (runs by itself 
 demo: setup ## Start enclave, relay and client on loopback and ask real questions (MODEL=FILE or an address)
 	@$(BIN)/curtilage demo $(if $(MODEL),--model "$(MODEL)") $(ARGS)
 
+# Half of the time before the first test goes to compiling them, unless that is kept.
+KEPT := env -u PYTHONDONTWRITEBYTECODE
+
 test: setup-dev ## Run the tests that start no program and measure no time, on every processor
-	@$(BIN)/python -m pytest -n auto --dist worksteal -m "not process and not timing" $(ARGS)
+	@$(KEPT) $(BIN)/python -m pytest -n auto --dist worksteal -m "not process and not timing" $(ARGS)
 
 test-processes: setup-dev ## Run the tests that start programs or open sockets, a file to a processor
 	@$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "process and not timing" $(ARGS)
@@ -40,10 +44,13 @@ test-processes: setup-dev ## Run the tests that start programs or open sockets, 
 test-timing: setup-dev ## Run the tests that measure time: alone on the machine
 	@$(BIN)/python -m pytest -m timing $(ARGS)
 
+test-exhaustive: setup-dev ## Try every cut and every flipped byte, where `make test` tries a sample (nightly)
+	@$(KEPT) $(BIN)/python -m pytest -n auto --dist worksteal --exhaustive -m exhaustive $(ARGS)
+
 test-removal: setup-dev ## Take refusals out, a sample, one by one; their tests must fail
 	@$(BIN)/python tools/mutants.py $(ARGS)
 
-test-all: test test-processes test-timing test-removal ## Run all of these
+test-all: test test-processes test-timing test-exhaustive test-removal ## Run all of these
 
 lint: setup-dev ## Format check, lint, types (mypy, pyright), import contracts, docstrings
 	@$(BIN)/ruff format --check $(CODE)
