@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import asdict
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -186,19 +186,26 @@ def after(*said: str, system: str | None = None) -> PinnedConversations:
     return pins
 
 
+@cache
+def asked_only(said: str) -> PinnedConversations:
+    """After one text; shared by all examples, for asking changes nothing."""
+    return after(said)
+
+
 @examples(
     ("stayed", "question"),
     [(stayed, each) for stayed, follow in GOES_ON.items() for each in follow],
 )
 def test_a_continuing_question_is_held(stayed: str, question: str) -> None:
-    assert after(stayed).holds(chat(question), NOTHING)
-    assert after(stayed).holds(chat(stayed, ANSWER, question), NOTHING)
+    pins = asked_only(stayed)
+    assert pins.holds(chat(question), NOTHING)
+    assert pins.holds(chat(stayed, ANSWER, question), NOTHING)
 
 
 @examples("question", STANDS_ALONE)
 def test_a_question_of_another_subject_is_not_held(question: str) -> None:
     for stayed in GOES_ON:
-        pins = after(stayed)
+        pins = asked_only(stayed)
         assert not pins.holds(chat(question), NOTHING), stayed
         # With what stayed before it, it would take that along.
         assert pins.holds(chat(stayed, ANSWER, question), NOTHING)
@@ -206,7 +213,7 @@ def test_a_question_of_another_subject_is_not_held(question: str) -> None:
 
 @examples("question", CANNOT_BE_TOLD)
 def test_an_uncertain_question_is_held(question: str) -> None:
-    assert all(after(stayed).holds(chat(question), NOTHING) for stayed in GOES_ON)
+    assert all(asked_only(stayed).holds(chat(question), NOTHING) for stayed in GOES_ON)
 
 
 @pytest.mark.parametrize(("stayed", "question"), MISSED)
