@@ -113,4 +113,4 @@ def shared_dir() -> Path:
 @pytest.fixture(scope="session")
 def sample(request: pytest.FixtureRequest) -> Sample:
     """Which of many places a test tries: some, or every one with ``--exhaustive``."""
-    return Sample(every=request.config.getoption("--exhaustive"))
+    return Sample(every=bool(request.config.getoption("--exhaustive")))

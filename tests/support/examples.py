@@ -34,9 +34,7 @@ def examples(
     """
     grouped = isinstance(rows, Mapping)
     groups: Mapping[str, Iterable[Any]] = (
-        cast("Mapping[str, Iterable[Any]]", rows)
-        if grouped
-        else {"": cast("Iterable[Any]", rows)}
+        cast("Mapping[str, Iterable[Any]]", rows) if grouped else {"": rows}
     )
     tried = {group: _examples(names, each) for group, each in groups.items()}
     if not tried or not all(tried.values()):
