@@ -14,13 +14,14 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from curtilage.cli import main as cli
 from curtilage.cli.policy import command as policy_command
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.query import Settings, single_query
 from curtilage.client.queue.deferred import Deferred, request_of
 from curtilage.client.queue.deferred_store import queue_store
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.load import load_policy, load_profile, profile_text
 from curtilage.policy.document.model import Policy
-from curtilage.policy.document.routing_plan import QueuePlan
+from curtilage.policy.document.routing_settings import Queue
 from curtilage_dev.policy import Emulated, attestation_section, transport_section
 from support.memory_enclave import NOW, QUICK, MemoryEnclave, deployment
 
@@ -307,7 +308,7 @@ def test_ask_without_a_relay_is_answered_here() -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
     assert "answered locally" in done.stderr
-    assert "the policy names no enclave" in done.stderr
+    assert FAILURE_TEXTS["no_enclave_named"] in done.stderr
 
 
 @pytest.mark.model
@@ -378,7 +379,7 @@ def test_queued_questions_are_retried(
         put_ms=now_ms,
         until_ms=now_ms + 600_000,
     )
-    plan = QueuePlan(store="file", key_file=str(key))
+    plan = Queue(store="file", key_file=str(key))
     store = queue_store(plan, state_home / "curtilage")
     asked = replace(single_query("What is HIV?"), settings=Settings(max_tokens=4))
     store.put(item, request_of(asked), "")

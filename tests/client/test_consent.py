@@ -11,12 +11,15 @@ from typing_extensions import override
 from curtilage.attest.verify import VerifiedKey
 from curtilage.cli.ask import outbound_lines
 from curtilage.client.answer import Answerer
+from curtilage.client.audit.record import Outcome
 from curtilage.client.consent import LIFE_MS, ConsentDesk, Outbound, Stays
 from curtilage.client.endpoint import server as gateway
-from curtilage.client.errors import ConsentRequiredError, EnclaveError, FailureReason
-from curtilage.client.openai_chat import error_object, query_from
+from curtilage.client.endpoint.openai_answers import error_object
+from curtilage.client.errors import ConsentRequiredError, EnclaveError
+from curtilage.client.openai_chat import query_from
 from curtilage.client.parts import ClientParts
 from curtilage.client.query import Query
+from curtilage.client.remote.reasons import EnclaveFailure, Unmet
 from curtilage.client.session import Session
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.tiers import RoutingClass
@@ -183,6 +186,7 @@ class Bench:
             Reply(content=sse(chunk("Yes."), chunk(finish="stop")))
         )
         self.shown: list[Outbound] = []
+        self.trail = MemoryTrail()
         self.session = Session(
             ClientParts(
                 policy=policy,
@@ -190,7 +194,7 @@ class Bench:
                 local=ScriptedLocal(),
                 transport=self.enclave,
                 keys=key_store(policy=policy),
-                audit=MemoryTrail(),
+                audit=self.trail,
                 clock=Clock(),
                 consents=consents,  # type: ignore[arg-type]  # wrong ones, too
             )
@@ -230,15 +234,13 @@ async def test_another_release_than_the_one_agreed_to_reads_nothing(
     """A key may be renewed while a person thinks."""
     named = iter(["llm/1", "llm/2"])
 
-    def release(_: VerifiedKey) -> str:
-        return next(named)
-
-    for module in ("steps.consent", "tiers.enclave"):
-        monkeypatch.setattr(f"curtilage.client.answering.{module}.release_of", release)
+    monkeypatch.setattr(VerifiedKey, "release", property(lambda _: next(named)))
     bench = Bench(_agrees)
     answer = await bench.session.ask(ask("Is Ann older?"))
-    assert answer.provenance.fallback is FailureReason.UNMET_CONSENT
+    assert answer.provenance.fallback is Unmet.CONSENT
     assert bench.enclave.sealed == []
+    recorded = [each.outcome for each in bench.trail.entries]
+    assert recorded == [Outcome.LOCAL], "nothing was sent, and no record says so"
 
 
 @pytest.mark.parametrize("consents", [None, says(False), says("yes"), says(None)])
@@ -246,7 +248,7 @@ async def test_what_was_not_agreed_to_stays(consents: object) -> None:
     bench = Bench(consents)
     answer = await bench.session.ask(ask("Is Ann older?"))
     assert answer.route is Answerer.LOCAL
-    assert answer.provenance.fallback is FailureReason.UNMET_CONSENT
+    assert answer.provenance.fallback is Unmet.CONSENT
     assert bench.enclave.sealed == []
 
 
@@ -335,7 +337,7 @@ async def test_of_what_must_stay_nothing_is_shown() -> None:
 
 async def test_without_an_enclave_that_is_believed_nothing_is_shown() -> None:
     bench = Bench()
-    bench.enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+    bench.enclave.fetch_fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
     with pytest.raises(EnclaveError):
         await bench.session.outbound(ask("Is Ann older?"))
 

@@ -1,6 +1,7 @@
-"""What is counted of queries, and recorded besides."""
+"""What is counted of queries, and recorded of their answers."""
 
 from collections.abc import AsyncGenerator, Iterator
+from datetime import UTC, datetime
 
 import pytest
 
@@ -17,7 +18,10 @@ from curtilage.client.answer import (
     Verified,
 )
 from curtilage.client.answering.answer_stream import AnswerStream
-from curtilage.client.answering.observer import Observed, Observer
+from curtilage.client.answering.attempt import Case
+from curtilage.client.answering.course import Course
+from curtilage.client.answering.delivery import Delivery
+from curtilage.client.answering.observer import Observer
 from curtilage.client.audit.record import Outcome
 from curtilage.client.audit.recorder import QueryRecorder
 from curtilage.client.errors import (
@@ -26,12 +30,22 @@ from curtilage.client.errors import (
     EnclaveError,
     FailureReason,
     IncompleteAnswerError,
-    LocalUnavailableError,
     NotRoutedError,
     UsageError,
 )
+from curtilage.client.local.reasons import LocalFailure, LocalModelError
+from curtilage.client.options import RoutingOptions
+from curtilage.client.remote.reasons import EnclaveFailure
+from curtilage.client.route import Plan, Ways
+from curtilage.client.routing.utility import Reason
 from curtilage.policy.decision.decide import decide
-from curtilage.policy.decision.tiers import ENCLAVE_TIER, LOCAL_TIER, Tier
+from curtilage.policy.decision.tiers import (
+    ENCLAVE_TIER,
+    LOCAL_TIER,
+    Permitted,
+    RoutingClass,
+    Tier,
+)
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail
 from support.counts import Counts
@@ -64,31 +78,47 @@ class Bench:
         )
         self.stream = AnswerStream(_nothing)
         self.stream.retracts = retracts
-        self.observed: Observed = Observer([LOCAL_TIER, ENCLAVE_TIER], None).of(
-            self.stream, recorder, chosen=chosen
+        case = Case(
+            recorder=recorder,
+            ways=Ways(
+                permitted=Permitted(routing_class=RoutingClass.PUBLIC, tiers=()),
+                by_tier={},
+            ),
+            options=RoutingOptions(),
+            max_tokens=512,
+            messages=1,
+            characters=0,
+            text_bytes=0,
+            payload=0,
+        )
+        plan = Plan(tiers=(), why=Reason.AIM if chosen else "")
+        self.delivery = Delivery(
+            Course(case, plan, self.stream, began_s=0.0),
+            Observer([LOCAL_TIER, ENCLAVE_TIER], None),
+            None,
+            now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
+            trace=lambda _: None,
         )
 
     def told(
         self, tier: Tier, fallback: FailureReason | None = None, *, left_out: int = 0
     ) -> None:
         """Say who answers from here on."""
-        self.stream.set_source(
-            Provenance(
-                route=Answerer.LOCAL if tier is LOCAL_TIER else Answerer.ENCLAVE,
-                model="m",
-                classes=(),
-                rule="r",
-                reason="",
-                policy_digest="",
-                fallback=fallback,
-                tier=tier.id,
-                left_out=left_out,
-            )
+        self.stream.status.source = Provenance(
+            route=Answerer.LOCAL if tier is LOCAL_TIER else Answerer.ENCLAVE,
+            model="m",
+            classes=(),
+            rule="r",
+            reason="",
+            policy_digest="",
+            fallback=fallback,
+            tier=tier.id,
+            left_out=left_out,
         )
 
     async def saw(self, *events: SessionEvent) -> None:
         for event in events:
-            await self.observed.saw(event)
+            await self.delivery.saw(event)
 
     @property
     def recorded(self) -> list[tuple[Outcome, str]]:
@@ -129,7 +159,7 @@ async def test_a_draft_that_will_not_do_is_escalated(
     # Before the other one is asked; and taken back is only what was shown.
     shown = [(Outcome.REPLACED, "")] if retracts else []
     assert bench.recorded == [(Outcome.ESCALATED, ""), *shown]
-    bench.told(ENCLAVE_TIER, FailureReason.DRAFT_REJECTED)
+    bench.told(ENCLAVE_TIER, LocalFailure.DRAFT_REJECTED)
     await bench.saw(TEXT, DONE)
     assert len(bench.recorded) == 1 + len(shown), "a better answer is not less"
     assert counts.of("verifier.accept") == {"bad local": 1}
@@ -142,7 +172,7 @@ async def test_a_draft_that_is_the_answer_after_all_is_less(counts: Counts) -> N
     bench = Bench()
     bench.told(LOCAL_TIER)
     await bench.saw(DRAFT, NOT_GOOD, Replaced(tier="enclave"))
-    bench.told(LOCAL_TIER, FailureReason.BUSY)
+    bench.told(LOCAL_TIER, EnclaveFailure.BUSY)
     await bench.saw(TEXT, DONE)
     assert bench.recorded == [(Outcome.ESCALATED, ""), (Outcome.DEGRADED, "busy")]
 
@@ -153,7 +183,7 @@ async def test_an_answer_that_broke_off_is_replaced_and_not_escalated(
     bench = Bench(retracts=True)
     bench.told(ENCLAVE_TIER)
     await bench.saw(TEXT, BROKE_OFF, Replaced(tier="local"))
-    bench.told(LOCAL_TIER, FailureReason.ANSWER_INCOMPLETE)
+    bench.told(LOCAL_TIER, EnclaveFailure.ANSWER_INCOMPLETE)
     await bench.saw(TEXT, DONE)
     assert bench.recorded == [
         (Outcome.REPLACED, ""),
@@ -171,7 +201,7 @@ async def test_an_answer_about_a_part_of_the_question_is_less() -> None:
 
 async def test_where_nobody_chose_nothing_is_less_than_what_was_chosen() -> None:
     bench = Bench(chosen=False)
-    bench.told(LOCAL_TIER, FailureReason.BUSY)
+    bench.told(LOCAL_TIER, EnclaveFailure.BUSY)
     await bench.saw(TEXT, DONE)
     assert bench.recorded == []
 
@@ -179,9 +209,9 @@ async def test_where_nobody_chose_nothing_is_less_than_what_was_chosen() -> None
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (EnclaveError(FailureReason.BUSY), "busy"),
-        (LocalUnavailableError("it is missing"), "local_unavailable"),
-        (IncompleteAnswerError(FailureReason.TIMEOUT), "cut"),
+        (EnclaveError(EnclaveFailure.BUSY), "busy"),
+        (LocalModelError("it is missing"), "local_unavailable"),
+        (IncompleteAnswerError(EnclaveFailure.TIMEOUT), "cut"),
         (NotRoutedError("required_unmet", "..."), "required_unmet"),
         (NotRoutedError("queued", "..."), "queued"),
         (NotRoutedError("a word from elsewhere", "..."), "other"),

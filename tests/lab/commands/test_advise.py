@@ -16,7 +16,8 @@ from curtilage.client.routing.trace import TraceLine, TraceOutcome
 from curtilage.lab.commands import advise as advising
 from curtilage.lab.commands.advise import draft_words
 from curtilage.policy.document.load import load_policy, load_profile
-from curtilage.policy.document.routing_plan import RoutingPlan, SpeculationPlan
+from curtilage.policy.document.routing import Routing
+from curtilage.policy.document.routing_settings import Speculation
 from support.drafts import THRESHOLDS
 from support.route_traces import LINE, written
 
@@ -59,7 +60,7 @@ def test_it_says_when_routing_pays(
     assert "75.0% (" in words
     assert "often promised: 70 to 85 %" in words
     assert "often promised: 60 to 80 %" in words
-    assert "the home model reaches 80% of the strong tier" in words
+    assert "the local model reaches 80% of the strong tier" in words
     assert "72 dummies" not in words
     assert "75 dummies" in words
     assert CANARY not in words
@@ -143,7 +144,7 @@ def test_the_promise_is_what_the_grades_bound(
     words, told = advice(
         capsys, written(tmp_path, lines), "--graded", str(graded(tmp_path))
     )
-    assert "nothing speaks against it" in words
+    assert "no evidence against it so far" in words
     # The router keeps 70 of 100 at home, and of the easiest 70 all were good.
     assert isinstance(told["drift"], dict)
     assert 0.99 < told["drift"]["promised"] < 1
@@ -226,8 +227,8 @@ def test_it_says_what_is_promised_by_thresholds_that_come_with_curtilage(
         thresholds=THRESHOLDS,
     )
 
-    def shipped_of(plan: RoutingPlan) -> tuple[Shipped, ...]:
-        assert plan.speculation.artifact == b""
+    def shipped_of(plan: Routing) -> tuple[Shipped, ...]:
+        assert plan.speculation.thresholds is None
         return (shipped,)
 
     monkeypatch.setattr(advising, "shipped_of", shipped_of)
@@ -236,5 +237,6 @@ def test_it_says_what_is_promised_by_thresholds_that_come_with_curtilage(
     assert said.endswith(", of invented")
     section = policy.routing
     assert section is not None
-    off = replace(section, speculation=SpeculationPlan())
-    assert list(draft_words(replace(policy, routing=off), None)) == []
+    off = section.model_copy(update={"speculation": Speculation()})
+    document = policy.document.model_copy(update={"routing": off})
+    assert list(draft_words(replace(policy, document=document), None)) == []

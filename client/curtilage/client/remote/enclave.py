@@ -33,13 +33,14 @@ from curtilage.attest.verified_key import VerifiedKey
 from curtilage.client import telemetry
 from curtilage.client.answer import AnswerEvent
 from curtilage.client.budget import RETRY_PERMILLE, Budget
-from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
+from curtilage.client.errors import EnclaveError
 from curtilage.client.remote.answer_opener import AnswerReader
 from curtilage.client.remote.challenges import Challenges
 from curtilage.client.remote.draining import ExchangeSupervisor
 from curtilage.client.remote.fetch_order import FetchOrder
 from curtilage.client.remote.keys import KeySource, failure_of, not_permitted
 from curtilage.client.remote.nodes import Node
+from curtilage.client.remote.reasons import DateRefusedError, EnclaveFailure, Unmet
 from curtilage.client.remote.requests import (
     Attempt,
     ChallengeRequest,
@@ -62,13 +63,13 @@ _MINUTE_S: Final = 60
 _SPARE_RETRIES: Final = 5
 _ANOTHER_MAY: Final = frozenset(
     {
-        FailureReason.BUSY,
-        FailureReason.ENCLAVE_UNREACHABLE,
-        FailureReason.EVIDENCE_REFUSED,
-        FailureReason.CLOCK_SUSPECTED,
-        FailureReason.KEY_UNKNOWN,
-        FailureReason.RELAY_KNOWS_NO_SUCH,
-        FailureReason.UNMET_CHALLENGE,
+        EnclaveFailure.BUSY,
+        EnclaveFailure.ENCLAVE_UNREACHABLE,
+        EnclaveFailure.EVIDENCE_REFUSED,
+        EnclaveFailure.CLOCK_SUSPECTED,
+        EnclaveFailure.KEY_UNKNOWN,
+        EnclaveFailure.RELAY_KNOWS_NO_SUCH,
+        Unmet.CHALLENGE,
     }
 )
 """Another node may answer, and the query is sealed again, to that node's key."""
@@ -76,11 +77,11 @@ _RELAYS_OWN: Final = "429"
 _GATEWAY_SILENT: Final = "504"
 _SPOILT: Final = frozenset(
     {
-        FailureReason.ANSWER_BROKEN,
-        FailureReason.ANSWER_INCOMPLETE,
-        FailureReason.ANSWER_LATE,
-        FailureReason.RECEIPT_INVALID,
-        FailureReason.TIMEOUT,
+        EnclaveFailure.ANSWER_BROKEN,
+        EnclaveFailure.ANSWER_INCOMPLETE,
+        EnclaveFailure.ANSWER_LATE,
+        EnclaveFailure.RECEIPT_INVALID,
+        EnclaveFailure.TIMEOUT,
     }
 )
 """The node may have answered in part: it is only left out of the next draws."""
@@ -105,20 +106,6 @@ class Transport(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptRecorded:
-    """A request was recorded and is about to be sealed; not part of an answer.
-
-    Attributes:
-        key: that it will be sealed to.
-    """
-
-    key: VerifiedKey
-
-
-Step = AttemptRecorded | AnswerEvent
-
-
 @dataclass(slots=True)
 class _Course:
     """State of one request that changes from attempt to attempt.
@@ -128,12 +115,15 @@ class _Course:
         skew: how far its clock is ahead, according to the node.
         exceptions: reasons for further attempts, each once, the last one last.
         begun: whether any part of an answer was passed on.
+        recorded: see ``Enclave.ask``. It is kept here, as what is drained in the
+            background must not keep anything of a query.
     """
 
     node: Node
     skew: timedelta = NO_SKEW
     exceptions: list[WireException] = field(default_factory=list[WireException])
     begun: bool = False
+    recorded: Callable[[VerifiedKey], object] = lambda _: None
 
 
 class Enclave:
@@ -183,15 +173,24 @@ class Enclave:
         """Number of exchanges on the wire."""
         return self._supervisor.running
 
-    def ask(self, request: ChatRequest) -> AsyncGenerator[Step]:
-        """Yield the enclave's answer, preceded by an event for each recorded attempt.
+    def ask(
+        self,
+        request: ChatRequest,
+        recorded: Callable[[VerifiedKey], object] = lambda _: None,
+    ) -> AsyncGenerator[AnswerEvent]:
+        """Yield the enclave's answer.
+
+        Args:
+            request: the request.
+            recorded: called with the key of each attempt, once the attempt is recorded
+                and before anything is sealed.
 
         Raises:
             EnclaveError: the enclave was not asked or not trusted, it does not meet
                 the requirement, or the attempt could not be recorded; nothing
                 follows it.
         """
-        return self._attempts(request)
+        return self._attempts(request, recorded)
 
     async def cover(self, size_class: int, records: RecordsCover) -> None:
         """Send a cover request, in the same way as a query, and wait for its answer.
@@ -250,7 +249,11 @@ class Enclave:
         await self._supervisor.close()
         await self._transport.close()
 
-    async def _attempts(self, request: Request) -> AsyncGenerator[Step]:
+    async def _attempts(
+        self,
+        request: Request,
+        recorded: Callable[[VerifiedKey], object] = lambda _: None,
+    ) -> AsyncGenerator[AnswerEvent]:
         """Try; once more each for another key, a corrected date and another node."""
 
         def meets(key: VerifiedKey) -> bool:
@@ -260,15 +263,15 @@ class Enclave:
                 key, request.requirement, now=self._clock(), challenged=True
             )
 
-        course = _Course(await self._keys.node(meets))
+        course = _Course(await self._keys.node(meets), recorded=recorded)
         if self._earns:
             self._retries.earn()
         while True:
             try:
-                async with aclosing(self._exchange(request, course)) as steps:
-                    async for step in steps:
-                        course.begun |= not isinstance(step, AttemptRecorded)
-                        yield step
+                async with aclosing(self._exchange(request, course)) as events:
+                    async for event in events:
+                        course.begun = True
+                        yield event
             except EnclaveError as failure:
                 if not await self._changed(course, failure, meets):
                     raise
@@ -300,7 +303,7 @@ class Enclave:
             return True
         # Once, whatever comes back: a relay that reports every key as unknown could
         # otherwise collect any number of copies of a query.
-        unknown = failure.reason is FailureReason.KEY_UNKNOWN
+        unknown = failure.reason is EnclaveFailure.KEY_UNKNOWN
         if unknown and WireException.KEY_UNKNOWN not in done:
             done.append(WireException.KEY_UNKNOWN)
             try:
@@ -323,7 +326,7 @@ class Enclave:
         another_may = gone and failure.code != _RELAYS_OWN
         if not another_may and failure.reason not in _SPOILT:
             return False
-        busy = failure.reason is FailureReason.BUSY
+        busy = failure.reason is EnclaveFailure.BUSY
         other = self._keys.failed(course.node, meets, busy=busy)
         # Once a node has begun to answer, no other node continues.
         moved = course.begun or WireException.NODE_FAILED in course.exceptions
@@ -342,7 +345,7 @@ class Enclave:
 
     async def _exchange(
         self, request: Request, course: _Course
-    ) -> AsyncGenerator[Step]:
+    ) -> AsyncGenerator[AnswerEvent]:
         """Record, seal and send one attempt; yield its answer."""
         # One key for the whole attempt: the key that is checked, recorded and sealed to
         # must be the same, whatever is renewed meanwhile.
@@ -358,7 +361,7 @@ class Enclave:
         # On disk before a byte is sealed. A crash after this line leaves a record of a
         # request that was not sent, never the other way round.
         await request.record(key)
-        yield AttemptRecorded(key)
+        course.recorded(key)
         if isinstance(request, ChatRequest):
             # Again, at the moment of sealing: the evidence has aged meanwhile.
             challenges.require(key, request.requirement, challenged=False)
@@ -386,7 +389,7 @@ class Enclave:
                     async with asyncio.timeout_at(None if begun else due):
                         event = await anext(events, None)
                 except TimeoutError:
-                    raise EnclaveError(FailureReason.TIMEOUT) from None
+                    raise EnclaveError(EnclaveFailure.TIMEOUT) from None
                 if event is None:
                     return
                 begun = True

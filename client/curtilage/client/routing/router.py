@@ -7,7 +7,7 @@ each conversation, the tier that answered last; no text of a query.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import ceil, inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Final, Self
 from curtilage.client.answer import AnswerEvent, Finished
 from curtilage.client.budget import HEDGE_PERMILLE, Budget
 from curtilage.client.errors import (
-    EXPLAINED,
-    UNMET,
     AnswererError,
     FailureReason,
 )
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.options import Require, RoutingOptions
 from curtilage.client.query import MESSAGE_TOKENS, Query
 from curtilage.client.routing.aim import (
@@ -43,7 +42,6 @@ from curtilage.client.routing.estimate import (
 from curtilage.client.routing.health import (
     PRIORS,
     Attempt,
-    Failure,
     TierHealth,
     TierPriors,
     TierView,
@@ -59,12 +57,12 @@ from curtilage.client.routing.utility import (
 from curtilage.client.routing.verifier import Verifier
 from curtilage.policy.decision.decide import Allowed
 from curtilage.policy.decision.tiers import Denial, Permitted, Tier, TierKind
-from curtilage.policy.document.routing_plan import (
+from curtilage.policy.document.routing import Routing
+from curtilage.policy.document.routing_settings import (
     AimKind,
     Preference,
-    RoutingPlan,
     Speculating,
-    TierPlan,
+    TierEntry,
 )
 
 if TYPE_CHECKING:
@@ -72,51 +70,6 @@ if TYPE_CHECKING:
 
 MAX_CONVERSATIONS: Final = 4096
 LOOK_MS: Final = 30_000.0
-
-# Failures that do not count against the tier: caused by this query, its data, or this
-# machine's own disk. All others do.
-_OF_THE_QUERY: Final = UNMET | {
-    FailureReason.AUDIT_FAILED,
-    FailureReason.DATE_REFUSED,
-    FailureReason.DRAFT_REJECTED,
-    FailureReason.ON_PREMISES_NO_LOGPROBS,
-    FailureReason.ON_PREMISES_REFUSED,
-    FailureReason.LOCAL_TOO_LONG,
-    FailureReason.NOT_PERMITTED,
-    FailureReason.TOO_LARGE,
-}
-_FAILURES: Final[Mapping[FailureReason, Failure]] = {
-    FailureReason.BUSY: Failure.BUSY,
-    FailureReason.TOO_MANY_RUNNING: Failure.BUSY,
-    FailureReason.LOCAL_BUSY: Failure.BUSY,
-    FailureReason.EVIDENCE_REFUSED: Failure.EVIDENCE,
-    FailureReason.CLOCK_SUSPECTED: Failure.EVIDENCE,
-    FailureReason.TOO_FEW_NODES: Failure.EVIDENCE,
-    FailureReason.NOT_CONFIGURED: Failure.UNREACHABLE,
-    FailureReason.NO_ENCLAVE_NAMED: Failure.UNREACHABLE,
-    FailureReason.RELAY_UNREACHABLE: Failure.UNREACHABLE,
-    FailureReason.RELAY_UNTRUSTED: Failure.UNREACHABLE,
-    FailureReason.RELAY_TLS_FAILED: Failure.UNREACHABLE,
-    FailureReason.RELAY_WANTS_CERTIFICATE: Failure.UNREACHABLE,
-    FailureReason.RELAY_KNOWS_NO_SUCH: Failure.UNREACHABLE,
-    FailureReason.RELAY_DENIED: Failure.UNREACHABLE,
-    FailureReason.ENCLAVE_UNREACHABLE: Failure.UNREACHABLE,
-    FailureReason.MIRROR_UNREACHABLE: Failure.UNREACHABLE,
-    # A question without a response waits 15 seconds or more. So few of them fit into a
-    # breaker's window that it would not open, and the next would wait as long.
-    FailureReason.TIMEOUT: Failure.UNREACHABLE,
-    FailureReason.ANSWER_LATE: Failure.UNREACHABLE,
-    FailureReason.ON_PREMISES_LATE: Failure.UNREACHABLE,
-    FailureReason.LOCAL_OUT_OF_MEMORY: Failure.UNREACHABLE,
-    FailureReason.LOCAL_UNAVAILABLE: Failure.UNREACHABLE,
-    FailureReason.ON_PREMISES_BUSY: Failure.BUSY,
-    FailureReason.ON_PREMISES_UNREACHABLE: Failure.UNREACHABLE,
-    FailureReason.ON_PREMISES_UNTRUSTED: Failure.UNREACHABLE,
-    FailureReason.ON_PREMISES_TLS_FAILED: Failure.UNREACHABLE,
-    FailureReason.ON_PREMISES_DENIED: Failure.UNREACHABLE,
-    FailureReason.ON_PREMISES_MODEL_MISSING: Failure.UNREACHABLE,
-}
-
 
 REMEDIES: Final[Mapping[Refusal, str]] = {
     Refusal.NO_PERMITTED_TIER: "the policy permits no tier: for such data it requires "
@@ -257,7 +210,7 @@ class Router:
 
     def __init__(
         self,
-        plan: RoutingPlan,
+        plan: Routing,
         estimator: Estimator,
         *,
         clock: Callable[[], float],
@@ -297,15 +250,10 @@ class Router:
         }
         self._last_failure: dict[str, FailureReason] = {}
         self._last_tier: OrderedDict[bytes, str] = OrderedDict()
-        weights = plan.weights
         self._settings = UtilitySettings(
-            latency_permille=weights.latency,
-            cost_permille=weights.cost,
-            risk_permille=weights.risk,
-            switch_permille=weights.switch,
-            hysteresis_permille=weights.hysteresis,
+            weights=plan.weights_permille,
             total_ms=plan.budgets.total_ms,
-            overrides={Intent(intent): wish for intent, wish in plan.overrides.items()},
+            overrides={str(k): v for k, v in plan.intents.overrides.items()},
         )
 
     def estimate(self, query: Query) -> Estimate:
@@ -369,7 +317,7 @@ class Router:
         permitted: Permitted,
         options: RoutingOptions,
         *,
-        octets: int,
+        text_bytes: int,
         messages: int,
         most: int,
     ) -> Routed:
@@ -378,11 +326,12 @@ class Router:
         Args:
             permitted: the mask.
             options: the sender's options.
-            octets: length of the query's texts in bytes.
+            text_bytes: length of the query's texts in bytes.
             messages: number of its messages.
             most: largest number of tokens of its answer.
         """
-        return self._routed(permitted, unread(octets, messages, most), options, None)
+        estimate = unread(text_bytes, messages, most)
+        return self._routed(permitted, estimate, options, None)
 
     def _routed(
         self,
@@ -394,7 +343,7 @@ class Router:
         views = self.views()
         pair = self._pair(permitted, views)
         scale = REFERENCE_SCALE
-        if self.plan.estimator.artifact and pair is not None:
+        if self.plan.estimator.file and pair is not None:
             # An operator's own weights were learned between the operator's own two
             # models: the gain is the actual loss, whatever quality the policy states
             # for them.
@@ -445,7 +394,7 @@ class Router:
         # A conversation changes tiers only if it is clearly beyond the line.
         if last is not None and last in views:
             away = views[last].kind is TierKind.ATTESTED
-            shift = self._settings.hysteresis_permille / 1000
+            shift = self._settings.weights.hysteresis / 1000
             line = min(1.0, max(0.0, line - shift if away else line + shift))
         return Standing(rank=rank, line=line, bar=traffic.need(line))
 
@@ -503,7 +452,7 @@ class Router:
             estimate=routed.estimate,
             options=options,
             settings=self._settings,
-            plan=self.plan.speculation,
+            plan=self.plan,
             thresholds=thresholds,
             last=self._last_tier.get(conversation),
             scale=routed.scale,
@@ -608,7 +557,7 @@ class Router:
             return REMEDIES[refusal]
         kinds = {tier.id: tier.kind for tier in self.plan.tiers}
         why = [
-            EXPLAINED[self._last_failure[tier]]
+            FAILURE_TEXTS[self._last_failure[tier]]
             if denial is Denial.UNAVAILABLE and tier in self._last_failure
             else WHY_NOT[denial]
             for tier, denial in routed.choice.denied
@@ -751,10 +700,10 @@ class Following:
     ) -> None:
         """Record how it ended."""
         now_ms = self._router.now_ms()
-        if isinstance(error, AnswererError) and error.reason not in _OF_THE_QUERY:
+        if isinstance(error, AnswererError) and error.reason.counts_as is not None:
             self._router.failed(self._tier, error.reason)
             if self._attempt is not None:
-                failure = _FAILURES.get(error.reason, Failure.BROKEN)
+                failure = error.reason.counts_as
                 later_ms = 1000.0 * (error.retry_after_s or 0)
                 self._health.failed(
                     self._attempt, now_ms, failure, retry_after_ms=later_ms
@@ -792,9 +741,9 @@ def required_unmet(why: str) -> str:
     return f"{why}; {REMEDIES[Refusal.REQUIRED_UNMET]}"
 
 
-def _priors(tier: TierPlan) -> TierPriors:
+def _priors(tier: TierEntry) -> TierPriors:
     """Return the policy's expectations of a tier, completed by those of its kind."""
-    said = {k: v for k, v in asdict(tier.priors).items() if v is not None}
+    said = tier.priors.model_dump(exclude_none=True)
     if tier.cost_microusd_per_mtok:
         said["cost_microusd_per_mtok"] = tier.cost_microusd_per_mtok
     return replace(PRIORS[tier.kind], **said)
