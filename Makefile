@@ -12,7 +12,8 @@ PARTS := sandbox wire attest inference policy client transparency lab cli relay 
 CODE := $(PARTS) dev deploy/image benchmarks tools tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test test-processes test-timing test-removal test-all lint audit
+.PHONY: help setup setup-dev demo test test-processes test-timing test-exhaustive test-removal
+.PHONY: test-all lint audit
 .PHONY: format bench train-guard train-router fuzz vectors conformance interop
 .PHONY: leak ledger outside image requirements clean
 
@@ -35,9 +36,12 @@ demo: ## Start enclave, relay and client on loopback and ask real questions (MOD
 	@$(SETUP)
 	@$(BIN)/curtilage demo $(if $(MODEL),--model "$(MODEL)") $(ARGS)
 
+# Half of the time before the first test goes to compiling them, unless that is kept.
+KEPT := env -u PYTHONDONTWRITEBYTECODE
+
 test: ## Run the tests that start no program and measure no time, on every processor
 	@$(SETUP) runtime test
-	@$(BIN)/python -m pytest -n auto --dist worksteal -m "not process and not timing" $(ARGS)
+	@$(KEPT) $(BIN)/python -m pytest -n auto --dist worksteal -m "not process and not timing" $(ARGS)
 
 test-processes: ## Run the tests that start programs or open sockets, a file to a processor
 	@$(SETUP) runtime test lab fuzz balancers
@@ -47,11 +51,15 @@ test-timing: ## Run the tests that measure time: alone on the machine
 	@$(SETUP) runtime test
 	@$(BIN)/python -m pytest -m timing $(ARGS)
 
+test-exhaustive: ## Try every cut and every flipped byte, where `make test` tries a sample (nightly)
+	@$(SETUP) runtime test
+	@$(KEPT) $(BIN)/python -m pytest -n auto --dist worksteal --exhaustive -m exhaustive $(ARGS)
+
 test-removal: ## Take refusals out, a sample, one by one; their tests must fail
 	@$(SETUP) runtime test lab fuzz balancers
 	@$(BIN)/python tools/mutants.py $(ARGS)
 
-test-all: test test-processes test-timing test-removal ## Run all of these
+test-all: test test-processes test-timing test-exhaustive test-removal ## Run all of these
 
 lint: ## Format check, lint, types (mypy, pyright), import contracts, docstrings
 	@$(SETUP) runtime test lab fuzz lint

@@ -16,6 +16,7 @@ from curtilage.cli.parser import build_parser
 from curtilage.enclave_server.__main__ import main as enclave_main
 from curtilage.enclave_server.stapler.__main__ import main as stapler_main
 from curtilage.relay.__main__ import main as relay_main
+from support.examples import examples
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted(
@@ -126,9 +127,7 @@ def test_the_documents_show_commands() -> None:
     assert len(of("make")) > 20
 
 
-@pytest.mark.parametrize(
-    "command", [each for each in of("curtilage") if each.whole], ids=str
-)
+@examples("command", [each for each in of("curtilage") if each.whole])
 def test_a_command_in_a_block_is_one_that_the_program_takes(command: Command) -> None:
     try:
         build_parser().parse_args(command.words[1:])
@@ -137,7 +136,7 @@ def test_a_command_in_a_block_is_one_that_the_program_takes(command: Command) ->
             pytest.fail(f"{command}: not a command")
 
 
-@pytest.mark.parametrize("command", of(*PROGRAMS), ids=str)
+@examples("command", of(*PROGRAMS))
 def test_a_command_and_its_options_exist(
     command: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -182,9 +181,7 @@ def test_the_policy_in_the_readme_answers_as_it_says(
     assert [line for line in answer.split("<br>") if line not in told] == []
 
 
-@pytest.mark.parametrize(
-    "path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT))
-)
+@examples("path", DOCUMENTS)
 def test_every_link_leads_somewhere(path: Path) -> None:
     text = path.read_text("utf-8")
     lost: list[str] = []

@@ -112,7 +112,8 @@ def _is_red(tree: Path, mutant: Mutant) -> bool:
     text = file.read_text("utf-8")
     try:
         file.write_text(text.replace(mutant.old, mutant.new), "utf-8")
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "--exhaustive"]
+        command += ["-p", "no:cacheprovider"]
         done = subprocess.run(
             [*command, *mutant.tests.split()],
             cwd=tree,

@@ -18,6 +18,7 @@ from curtilage.attest.claims import (
 )
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import DeviceKind, Tee
+from support.examples import examples
 
 NOW = datetime(2027, 6, 1, 12, tzinfo=UTC)
 S256, S384 = "ab" * 32, "cd" * 48
@@ -77,7 +78,7 @@ def with_digit(value: str, at: int, digit: str) -> str:
 @pytest.mark.parametrize(
     ("tee", "name"), [(tee, name) for tee in GENUINE for name in MEASURED[tee]]
 )
-@pytest.mark.parametrize("at", [0, 5, 40, -1])
+@examples("at", [0, 5, 40, -1])
 def test_a_refusal_shows_the_accepted_value_and_the_first_difference(
     tee: Tee, name: str, at: int
 ) -> None:
@@ -211,7 +212,7 @@ FOR_EVERYBODY = [0, 1, 2, 3, 5, 6, 7, 10, 14, 15, *range(16, 24)]
 
 
 @pytest.mark.parametrize("tee", QUOTED)
-@pytest.mark.parametrize("number", FOR_EVERYBODY)
+@examples("number", FOR_EVERYBODY)
 def test_a_register_that_is_no_images_pins_nothing(tee: Tee, number: int) -> None:
     """Alike for every tenant, or free for the guest to set: any image matches."""
     for value in (S256, "00" * 32, "ff" * 32):

@@ -39,6 +39,7 @@ from curtilage.inference.native import (
 )
 from curtilage.inference.templates import Part
 from support.byte_model import BOS, EOS, FIRST_BYTE, make_adapter, make_byte_model
+from support.examples import examples
 from support.fakes import returns
 
 ENCODABLE = st.text(st.characters(exclude_categories=["Cs"]))
@@ -133,7 +134,7 @@ def test_symbols_are_all_here() -> None:
     require_symbols(lib, VERSION)
 
 
-@pytest.mark.parametrize("name", SYMBOLS)
+@examples("name", SYMBOLS)
 def test_missing_symbol_is_refused_by_name(name: str) -> None:
     table = SimpleNamespace(**dict.fromkeys(set(SYMBOLS) - {name}, 1))
     with pytest.raises(ImportError, match=name):

@@ -1,6 +1,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -23,6 +24,7 @@ from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.tiers import Tiering
 from curtilage.policy.document.load import PROFILES
 from curtilage.policy.errors import PolicyError
+from support.examples import examples
 
 HEAD = "version: 1\ncases:\n"
 TURN = HEAD + "- {id: a, route: local, messages: [{role: user, "
@@ -303,8 +305,9 @@ def test_every_profile_has_many_clean_cases_of_each_kind(
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("lang", ["de", "fr", "es", "it", "nl", "pt"])
-@pytest.mark.parametrize("kind", ["open", "near"])
+@examples(
+    ("lang", "kind"), product(["de", "fr", "es", "it", "nl", "pt"], ["open", "near"])
+)
 def test_every_profile_has_clean_cases_in_every_covered_language(
     profile: str, lang: str, kind: str
 ) -> None:

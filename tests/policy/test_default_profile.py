@@ -6,6 +6,7 @@ from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_profile, profile_text
 from curtilage.policy.document.model import PACKS
+from support.examples import examples
 from support.inspections import inspection_of
 
 DEFAULT = load_profile("default")
@@ -74,7 +75,7 @@ def test_unknown_profile_is_refused() -> None:
 BORN = {"identifier.quasi.dob", "identifier.quasi.age90"}
 
 
-@pytest.mark.parametrize(
+@examples(
     "name",
     [
         *family("uncertain.", "secret.", "legal.", "export.", "org.", "special."),
@@ -116,7 +117,7 @@ def test_names_ask_for_deidentification() -> None:
     assert route_of("identifier.direct.url_personal") is Route.DEIDENTIFY
 
 
-@pytest.mark.parametrize("health", family("health.", "topic.health"))
+@examples("health", family("health.", "topic.health"))
 @pytest.mark.parametrize("whose", [PERSON, FIRST_PERSON, "identifier.quasi.dob"])
 def test_health_of_someone_is_kept_local(health: str, whose: str) -> None:
     assert route_of(health, whose) is Route.LOCAL

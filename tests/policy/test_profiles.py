@@ -18,6 +18,7 @@ from curtilage.policy.document.load import (
 )
 from curtilage.policy.document.model import PACKS, Policy
 from curtilage.policy.document.routing_settings import Speculating
+from support.examples import examples
 from support.inspections import inspection_of
 
 LOADED = {name: load_profile(name) for name in PROFILES}
@@ -125,7 +126,7 @@ def test_health_and_special_categories_of_a_person_are_kept_local(name: str) -> 
 
 
 @pytest.mark.parametrize("name", PROFILES)
-@pytest.mark.parametrize(
+@examples(
     "impersonal",
     [
         "identifier.quasi.age",
@@ -198,7 +199,7 @@ def test_a_name_alone_is_replaced(name: str) -> None:
     assert route_of(LOADED[name], PERSON) is Route.DEIDENTIFY
 
 
-@pytest.mark.parametrize(
+@examples(
     ("name", "found"),
     [
         ("clinic", PERSON),

@@ -22,6 +22,7 @@ from curtilage.relay.balancer.config import (
 from curtilage.relay.balancer.text import TEMPLATES, balancer_text
 from curtilage.relay.config import HTTPUpstream, TCPAddress, UnixAddress
 from curtilage.relay.errors import ConfigError
+from support.examples import examples
 
 LISTEN = 'listen = "127.0.0.1:8443"\n'
 TLS = '[tls]\ncertificate = "/a.pem"\nkey = "/a.key"\n'
@@ -221,7 +222,7 @@ def test_no_log_and_no_mark_are_configured_for_nginx() -> None:
         assert f" proxy_set_header {field} '';\n" in text
 
 
-@pytest.mark.parametrize("special", [";", "{", '"', "'", "\\", "\n", "$", "#", " "])
+@examples("special", [";", "{", '"', "'", "\\", "\n", "$", "#", " "])
 @pytest.mark.parametrize(
     "changed", ["listen", "certificate", "key", "client_ca", "ca", "name", "backend"]
 )

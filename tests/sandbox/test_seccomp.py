@@ -8,6 +8,7 @@ import pytest
 
 from curtilage.sandbox import seccomp
 from curtilage.sandbox.syscalls import HARMLESS, MACHINES, WAYS_OUT, numbers
+from support.examples import examples
 
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOW, ERROR, KILL = 0x7FFF0000, 0x00050000, 0x80000000
@@ -67,7 +68,7 @@ def called(
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("name", WAYS_OUT)
+@examples("name", WAYS_OUT)
 def test_a_computing_process_has_no_way_out(name: str, machine: str) -> None:
     if name not in numbers(machine):
         return

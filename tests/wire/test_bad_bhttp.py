@@ -12,9 +12,7 @@ from curtilage.wire.bhttp import (
 )
 from curtilage.wire.errors import WireError
 from support.bad_bhttp import Line, requests, responses
-
-by_request = pytest.mark.parametrize("line", requests(), ids=lambda line: line.name)
-by_response = pytest.mark.parametrize("line", responses(), ids=lambda line: line.name)
+from support.examples import examples
 
 PIECE_BYTES = 4096
 
@@ -35,14 +33,14 @@ def in_pieces(decoder: RequestDecoder | ResponseDecoder, data: bytes) -> None:
     decoder.finish()
 
 
-@by_request
+@examples("line", requests())
 def test_request(line: Line) -> None:
     decoder = RequestDecoder(explicit_end=False)
     assert answer(lambda: decode_request(line.data)) is line.error
     assert answer(lambda: in_pieces(decoder, line.data)) is line.error
 
 
-@by_response
+@examples("line", responses())
 def test_response(line: Line) -> None:
     decoder = ResponseDecoder(explicit_end=False)
     assert answer(lambda: decode_response(line.data)) is line.error

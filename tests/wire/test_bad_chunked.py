@@ -22,9 +22,9 @@ from curtilage.wire.errors import (
 from curtilage.wire.hpke.suite import SUITES, Suite
 from curtilage.wire.ohttp import open_request, seal_request
 from support.bad_chunked import Line, Seal, all_lines, chunk, final
+from support.examples import examples
 from support.wire_keys import KEYS, LIVE, gateway_key
 
-by_line = pytest.mark.parametrize("line", list(all_lines()), ids=lambda line: line.name)
 every_suite = pytest.mark.parametrize("suite", SUITES, ids=str)
 
 NONCE = b"n"
@@ -70,7 +70,7 @@ def cut(data: bytes) -> Iterable[bytes]:
 
 
 @every_suite
-@by_line
+@examples("line", list(all_lines()))
 def test_request(line: Line, suite: Suite) -> None:
     message = request_of(suite, line.build)
     for pieces in ([message], cut(message)):
@@ -82,7 +82,7 @@ def test_request(line: Line, suite: Suite) -> None:
 
 
 @every_suite
-@by_line
+@examples("line", list(all_lines()))
 def test_response(line: Line, suite: Suite) -> None:
     message, whole, slow = response_of(suite, line.build)
     assert answer(whole, [message]) is line.error

@@ -1,5 +1,5 @@
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import pytest
 from hypothesis import given, settings
@@ -39,6 +39,7 @@ from curtilage.wire.hpke.suite import (
 )
 from curtilage.wire.keyconfig import KeyConfig, SymmetricAlgorithms
 from curtilage.wire.varint import encode_varint, encode_vector
+from support.samples import Sample
 
 
 def gateway_key() -> GatewayKey:
@@ -100,8 +101,10 @@ def octets(data: bytes) -> Iterable[bytes]:
     return (bytes([octet]) for octet in data)
 
 
-def flips(message: bytes) -> Iterable[bytes]:
-    for place in range(len(message)):
+def flips(
+    message: bytes, sample: Sample, edges: Collection[int] = ()
+) -> Iterable[bytes]:
+    for place in sample(range(len(message)), edges=(*range(8), *edges)):
         for bit in range(8):
             flipped = bytes([message[place] ^ 1 << bit])
             yield message[:place] + flipped + message[place + 1 :]
@@ -228,12 +231,13 @@ def test_request_may_have_as_many_chunks_as_it_is_long() -> None:
 
 
 @by_suite
-def test_every_prefix_of_a_request_is_incomplete(suite: Suite) -> None:
+def test_every_prefix_of_a_request_is_incomplete(suite: Suite, sample: Sample) -> None:
     message = seal_chunked_request(
         KEY.config, BHTTP, suite=suite, chunk_bytes=10
     ).message
     tag_is_here = len(message) - len(BHTTP) % 10
-    for cut in range(len(message)):
+    edges = (7, 39, 66, 93, tag_is_here)
+    for cut in sample(range(len(message)), edges=edges):
         # Once a whole tag can be there, truncation looks like a forgery.
         error = TruncatedError if cut < tag_is_here else OpenError
         with pytest.raises(error):
@@ -241,10 +245,10 @@ def test_every_prefix_of_a_request_is_incomplete(suite: Suite) -> None:
 
 
 @by_suite
-def test_every_prefix_of_a_response_is_incomplete(suite: Suite) -> None:
+def test_every_prefix_of_a_response_is_incomplete(suite: Suite, sample: Sample) -> None:
     _, sealer = exchange(suite)
     response = respond(sealer, b"one", b"two", last=b"end")
-    for cut in range(len(response)):
+    for cut in sample(range(len(response)), edges=(suite.nk, len(response) - 3)):
         error = TruncatedError if cut < len(response) - 3 else OpenError
         with pytest.raises(error):
             open_all(seal(suite).opener, [response[:cut]])
@@ -259,13 +263,15 @@ def test_response_cut_at_a_chunk_boundary_is_incomplete() -> None:
 
 
 @by_suite
-def test_every_flipped_bit_of_a_request_is_refused(suite: Suite) -> None:
+def test_every_flipped_bit_of_a_request_is_refused(
+    suite: Suite, sample: Sample
+) -> None:
     message = seal_chunked_request(
         KEY.config, BHTTP, suite=suite, chunk_bytes=10
     ).message
     lengths = {39, 66}
     assert [message[place] for place in sorted(lengths)] == [26, 26]
-    for flipped in flips(message):
+    for flipped in flips(message, sample, (*lengths, 93, len(message) - 16)):
         place = next(
             i for i, (a, b) in enumerate(zip(flipped, message, strict=True)) if a != b
         )
@@ -280,9 +286,12 @@ def test_every_flipped_bit_of_a_request_is_refused(suite: Suite) -> None:
 
 
 @by_suite
-def test_every_flipped_bit_of_a_response_is_refused(suite: Suite) -> None:
+def test_every_flipped_bit_of_a_response_is_refused(
+    suite: Suite, sample: Sample
+) -> None:
     _, sealer = exchange(suite)
-    for flipped in flips(respond(sealer, b"one", b"two", last=b"end")):
+    response = respond(sealer, b"one", b"two", last=b"end")
+    for flipped in flips(response, sample, (suite.nk, len(response) - 16)):
         with pytest.raises((OpenError, TruncatedError, LimitExceededError)):
             open_all(seal(suite).opener, [flipped])
 

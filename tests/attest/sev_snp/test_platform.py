@@ -27,6 +27,7 @@ from curtilage.attest.steps import Check, StepLog
 from curtilage_dev.emulated import snp_pki
 from curtilage_dev.emulated.snp_pki import EmulatedPlatform, RootKeys, make_platform
 from curtilage_dev.emulated.snp_reports import encode_signature, sign_report
+from support.examples import examples
 
 MEASUREMENT = b"\x4d" * 48
 REPORT_DATA = bytes(range(64))
@@ -250,7 +251,7 @@ def test_other_policy_bits_are_free(
     assert len(policy) == 1
 
 
-@pytest.mark.parametrize("bit", range(26, 64))
+@examples("bit", range(26, 64))
 def test_reserved_policy_bits_must_be_zero(
     platform: EmulatedPlatform, now: datetime, bit: int
 ) -> None:

@@ -32,6 +32,7 @@ from curtilage_dev.emulated.tpm import (
     ordinary_pcrs,
     sign_quote,
 )
+from support.samples import Sample
 
 EXTRA = b"qualifying data"
 FIELDS = QuoteFields(extra_data=EXTRA)
@@ -347,9 +348,10 @@ def test_every_cut_message_is_refused() -> None:
             parse_attest(message[:size])
 
 
-def test_every_flipped_bit_is_refused(elliptic: EmulatedTpm) -> None:
+def test_every_flipped_bit_is_refused(elliptic: EmulatedTpm, sample: Sample) -> None:
     quote = elliptic.quote(FIELDS)
-    for bit in range(8 * len(quote.message)):
+    bits = range(8 * len(quote.message))
+    for bit in sample(bits, edges=bits[::64]):
         message = bytearray(quote.message)
         message[bit // 8] ^= 1 << bit % 8
         with pytest.raises(RefusedError) as caught:

@@ -1,5 +1,5 @@
 import tomllib
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +16,7 @@ from curtilage.client.conversation.everyday import (
 from curtilage.client.conversation.pinned import Found, PinnedConversations
 from curtilage.client.query import Message, Query
 from curtilage.policy.document.values import COVERED_LANGUAGES
+from support.examples import examples
 
 ALL: Final = tuple(COVERED_LANGUAGES)
 NOTHING: Final = Found(frozenset())
@@ -52,19 +53,27 @@ def after(*said: str) -> PinnedConversations:
     return pins
 
 
-@pytest.mark.parametrize(("stayed", "question"), GOES_ON)
+@cache
+def asked_only(said: str) -> PinnedConversations:
+    """After one text; shared by all examples, for asking changes nothing."""
+    return after(said)
+
+
+@examples(("stayed", "question"), GOES_ON)
 def test_a_continuing_question_is_held(stayed: str, question: str) -> None:
-    assert after(stayed).holds(chat(question), NOTHING)
-    assert after(stayed).holds(chat(stayed, "Here.", question), NOTHING)
+    pins = asked_only(stayed)
+    assert pins.holds(chat(question), NOTHING)
+    assert pins.holds(chat(stayed, "Here.", question), NOTHING)
 
 
-@pytest.mark.parametrize(("code", "question"), FRESH)
+@examples(("code", "question"), FRESH)
 def test_a_question_of_another_subject_may_leave(code: str, question: str) -> None:
     for cases in SAID.values():
         for each in cases["stayed"]:
-            assert not after(each["said"]).holds(chat(question), NOTHING), each
+            pins = asked_only(each["said"])
+            assert not pins.holds(chat(question), NOTHING), each
             # With what stayed before it, it would take that along.
-            assert after(each["said"]).holds(chat(each["said"], "", question), NOTHING)
+            assert pins.holds(chat(each["said"], "", question), NOTHING)
     assert is_everyday(question, [code])
 
 

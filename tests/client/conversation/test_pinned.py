@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import asdict
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from curtilage.client.conversation.pinned import (
 from curtilage.client.fair_queue import ASKER, CALLER, Asker
 from curtilage.client.query import Message, Query
 from curtilage.policy.decision.tiers import RoutingClass
+from support.examples import examples
 from support.follow_ups import CANNOT_BE_TOLD, GOES_ON, MISSED, STANDS_ALONE
 
 CANARY = "canary-1d7e"
@@ -184,27 +185,34 @@ def after(*said: str, system: str | None = None) -> PinnedConversations:
     return pins
 
 
-@pytest.mark.parametrize(
+@cache
+def asked_only(said: str) -> PinnedConversations:
+    """After one text; shared by all examples, for asking changes nothing."""
+    return after(said)
+
+
+@examples(
     ("stayed", "question"),
     [(stayed, each) for stayed, follow in GOES_ON.items() for each in follow],
 )
 def test_a_continuing_question_is_held(stayed: str, question: str) -> None:
-    assert after(stayed).holds(chat(question), NOTHING)
-    assert after(stayed).holds(chat(stayed, ANSWER, question), NOTHING)
+    pins = asked_only(stayed)
+    assert pins.holds(chat(question), NOTHING)
+    assert pins.holds(chat(stayed, ANSWER, question), NOTHING)
 
 
-@pytest.mark.parametrize("question", STANDS_ALONE)
+@examples("question", STANDS_ALONE)
 def test_a_question_of_another_subject_is_not_held(question: str) -> None:
     for stayed in GOES_ON:
-        pins = after(stayed)
+        pins = asked_only(stayed)
         assert not pins.holds(chat(question), NOTHING), stayed
         # With what stayed before it, it would take that along.
         assert pins.holds(chat(stayed, ANSWER, question), NOTHING)
 
 
-@pytest.mark.parametrize("question", CANNOT_BE_TOLD)
+@examples("question", CANNOT_BE_TOLD)
 def test_an_uncertain_question_is_held(question: str) -> None:
-    assert all(after(stayed).holds(chat(question), NOTHING) for stayed in GOES_ON)
+    assert all(asked_only(stayed).holds(chat(question), NOTHING) for stayed in GOES_ON)
 
 
 @pytest.mark.parametrize(("stayed", "question"), MISSED)

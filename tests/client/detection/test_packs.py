@@ -14,6 +14,7 @@ from curtilage.client.detection.detectors.topics.markers import PersonMarkerDete
 from curtilage.client.detection.packs import PACKS, one_of
 from curtilage.policy.document.values import COVERED_LANGUAGES
 from support.equipment import as_written
+from support.examples import examples
 
 TEXTS: dict[str, dict[str, Any]] = {
     path.stem: tomllib.loads(path.read_text("utf-8"))
@@ -39,50 +40,58 @@ def classes_of(text: str) -> set[str]:
     }
 
 
-def texts_of(name: str) -> list[tuple[str, Any]]:
-    return [(code, each) for code, texts in TEXTS.items() for each in texts[name]]
+def by_language(name: str) -> dict[str, list[Any]]:
+    return {code: texts[name] for code, texts in TEXTS.items()}
 
 
-@pytest.mark.parametrize(
-    ("kind", "text"), [(kind, text) for kind in KINDS for _, text in texts_of(kind)]
+@examples(
+    ("kind", "text"),
+    {
+        code: [(kind, text) for kind in KINDS for text in texts[kind]]
+        for code, texts in TEXTS.items()
+    },
 )
 def test_what_is_told_is_found(kind: str, text: str) -> None:
     assert any(each.startswith(KINDS[kind]) for each in classes_of(text))
 
 
-@pytest.mark.parametrize("text", [text for _, text in texts_of("nobody")])
+@examples("text", by_language("nobody"))
 def test_what_tells_of_nobody_is_not_somebodys(text: str) -> None:
     found = classes_of(text)
     sensitive = any(each.startswith(SENSITIVE) for each in found)
     assert not (sensitive and "marker.first_person" in found)
 
 
-@pytest.mark.parametrize(
+@examples(
     ("code", "text"),
-    [
-        (code, each[0] if kind == "names" else each)
-        for kind in (*KINDS, "nobody", "names")
-        for code, each in texts_of(kind)
-    ],
+    {
+        code: [
+            (code, each[0] if kind == "names" else each)
+            for kind in (*KINDS, "nobody", "names")
+            for each in texts[kind]
+        ]
+        for code, texts in TEXTS.items()
+    },
 )
 def test_a_text_is_in_its_language(code: str, text: str) -> None:
     assert code in as_written(text).packs
 
 
-@pytest.mark.parametrize(("code", "text"), texts_of("other"))
+@examples(
+    ("code", "text"),
+    {code: [(code, each) for each in texts["other"]] for code, texts in TEXTS.items()},
+)
 def test_a_language_near_it_is_another(code: str, text: str) -> None:
     assert code not in as_written(text).packs
 
 
-@pytest.mark.parametrize(
-    ("text", "name"), [tuple(each) for _, each in texts_of("names")]
-)
+@examples(("text", "name"), by_language("names"))
 def test_who_is_announced_is_found(text: str, name: str) -> None:
     found = {text[each.start : each.end] for each in people_in(as_written(text))}
     assert name in found
 
 
-@pytest.mark.parametrize("text", [text for _, text in texts_of("things")])
+@examples("text", by_language("things"))
 def test_what_is_called_after_somebody_is_a_thing(text: str) -> None:
     reading = as_written(text)
     assert not list(people_in(reading))

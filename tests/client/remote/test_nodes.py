@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
+from functools import cache
 from hashlib import sha256
 
 import pytest
@@ -23,12 +24,16 @@ from curtilage.client.remote.nodes import (
 from curtilage.relay.forward import node_list
 from support.memory_enclave import NOW, MemoryEnclave, verified
 
-KEYS = [verified(MemoryEnclave(key_id=number)) for number in range(1, 5)]
 SECOND = timedelta(seconds=1)
 
 
+@cache
+def node_key(number: int) -> VerifiedKey:
+    return verified(MemoryEnclave(key_id=number + 1))
+
+
 def nodes(count: int) -> list[Node]:
-    return [Node(f"n{number}", KEYS[number % len(KEYS)]) for number in range(count)]
+    return [Node(f"n{number}", node_key(number % 4)) for number in range(count)]
 
 
 def anybody(key: VerifiedKey) -> bool:
@@ -152,13 +157,13 @@ def test_the_missing_count_where_nodes_fail_as_well() -> None:
 
 def test_only_nodes_that_meet_the_demand_are_drawn() -> None:
     bench = Bench(4)
-    bench.meets = only(KEYS[0], KEYS[1])
+    bench.meets = only(node_key(0), node_key(1))
     assert bench.chances() == {"n0": 30, "n1": 30}
 
 
 def test_nodes_that_do_not_meet_the_demand_do_not_count() -> None:
     bench = Bench(4, missing=1)
-    bench.meets = only(KEYS[0])
+    bench.meets = only(node_key(0))
     assert bench.chances() == {"n0": 60}
     bench.missing = 2
     assert bench.chances() == {"none": 60}

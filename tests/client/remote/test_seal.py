@@ -72,6 +72,7 @@ from support.permits import (
     seal_permitted,
     unfinished_permit,
 )
+from support.samples import Sample
 
 CANARY = "canary-77aa"
 TURNS = iter(["first", "second", "third", "fourth"])
@@ -328,11 +329,12 @@ CUT_SHORT = {EnclaveFailure.ANSWER_INCOMPLETE, EnclaveFailure.ANSWER_BROKEN}
 
 @pytest.mark.parametrize("reply", [EVENTS, OBJECT], ids=["events", "object"])
 async def test_an_unpadded_answer_is_finished_at_its_last_byte_only(
-    reply: Reply,
+    reply: Reply, sample: Sample
 ) -> None:
     enclave = MemoryEnclave(reply, parameters=UNPADDED)
     whole = len(enclave.answer(seal_body(enclave)))
-    for cut in range(whole):
+    # The response's nonce, the first chunk's tag, and the last one's.
+    for cut in sample(range(whole), edges=(16, 17, 33, whole - 16)):
         enclave.cut = cut
         failure = await refusal(enclave)
         assert failure.reason in CUT_SHORT
@@ -378,9 +380,15 @@ def finished_after(enclave: MemoryEnclave, reply: Reply) -> int:
 
 
 @pytest.mark.parametrize("reply", [EVENTS, OBJECT], ids=["events", "object"])
-def test_a_padded_answer_cut_before_its_end_mark_is_incomplete(reply: Reply) -> None:
+def test_a_padded_answer_cut_before_its_end_mark_is_incomplete(
+    reply: Reply, sample: Sample
+) -> None:
     enclave = MemoryEnclave(reply)
-    for cut in range(finished_after(enclave, reply)):
+    mark, frame = (
+        finished_after(enclave, reply),
+        2 + enclave.parameters.frame_bytes + 16,
+    )
+    for cut in sample(range(mark), edges=range(16, mark, frame)):
         exchange, reader = seal_permitted(allowed(), QUERY, verified(enclave), now=NOW)
         data = bytes(enclave.answer(exchange.take_body()))
         events = reader.push(data[:cut])
@@ -418,11 +426,11 @@ def test_the_answer_to_another_request_is_refused() -> None:
     assert refused.value.reason is EnclaveFailure.ANSWER_BROKEN
 
 
-async def test_every_changed_byte_is_refused() -> None:
+async def test_every_changed_byte_is_refused(sample: Sample) -> None:
     reply = Reply(content=sse(chunk(finish="stop")))
     enclave = MemoryEnclave(reply, parameters=TINY)
     whole = len(enclave.answer(seal_body(enclave)))
-    for index in range(whole):
+    for index in sample(range(whole), edges=range(16, whole, 2 + 64 + 16)):
         enclave.flip = index
         await refusal(enclave)
 

@@ -19,6 +19,7 @@ from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_profile
 from support.equipment import own
+from support.examples import examples
 
 POLICY = load_profile("default")
 CASES = {f"{case.identifier}-{case.mutation}": case for case in mutated()}
@@ -57,7 +58,7 @@ def test_the_carriers_alone_may_leave(seed: Seed) -> None:
     assert route_of(seed.carrier.format("it")) is Route.ENCLAVE
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+@examples("case", CASES.values())
 def test_a_disguised_identifier_stays_home(case: Case) -> None:
     assert route_of(case.text) is Route.LOCAL
 
@@ -97,7 +98,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("text", OTHERS.values(), ids=OTHERS.keys())
+@examples("text", OTHERS.values())
 def test_other_disguises_stay_home(text: str) -> None:
     assert route_of(f"Please look at {text} for me") is Route.LOCAL
 

@@ -16,6 +16,7 @@ from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import FIGURE, PERSON
 from curtilage.policy.document.load import PROFILES, load_policy, load_profile
 from curtilage.policy.document.model import Policy
+from support.examples import examples
 from support.inspections import inspection_of
 
 RULES = """\
@@ -88,7 +89,7 @@ def test_usual_context_of_figures_may_leave(other: str) -> None:
     assert decided(LEAVE, FIGURE, other).route is Route.ENCLAVE
 
 
-@pytest.mark.parametrize("other", sorted(CLASSES - {FIGURE, *HARMLESS}))
+@examples("other", sorted(CLASSES - {FIGURE, *HARMLESS}))
 def test_anything_else_makes_a_figure_count_as_a_person(other: str) -> None:
     for where in (QUESTION, PROMPT):
         decision = decided(LEAVE, FIGURE, found(other, where))

@@ -12,6 +12,7 @@ from curtilage.policy.document.load import load_pack, load_policy, pack_text, re
 from curtilage.policy.document.model import PACKS
 from curtilage.policy.document.packs import Pack
 from curtilage.policy.errors import PolicyError, Problem
+from support.examples import examples
 from support.inspections import inspection_of
 
 HEAD = "version: 1\ndefault: {decision: enclave}\n"
@@ -50,7 +51,7 @@ def test_a_pack_says_what_it_covers(pack: Pack) -> None:
     assert all(len(each.how) > 10 for each in pack.covers)
 
 
-@pytest.mark.parametrize("rule", [rule for _, rule in RULES], ids=lambda rule: rule.id)
+@examples("rule", [rule for _, rule in RULES])
 def test_every_rule_cites_a_place_in_a_law_or_standard(rule: object) -> None:
     reason = str(getattr(rule, "reason"))  # noqa: B009 - any kind of rule
     assert PLACE.search(reason), reason
@@ -170,7 +171,7 @@ PERSON = "identifier.direct.person"
 SPEAKER = "marker.first_person"
 
 
-@pytest.mark.parametrize(
+@examples(
     ("packs", "names", "route"),
     [
         ("secrets", "secret.token", Route.LOCAL),

@@ -33,6 +33,7 @@ from support.growth import grows_at_most
 
 pytest.importorskip("onnxruntime", reason="SKIPPED LOUDLY: needs the extra pii")
 pytest.importorskip("tokenizers", reason="SKIPPED LOUDLY: needs the extra pii")
+from support.examples import examples
 from support.tiny_guard import LABELS, write_guard
 
 PERSON = "identifier.direct.person"
@@ -256,7 +257,7 @@ def test_a_religion_is_left_to_the_lexicon(detector: NerDetector) -> None:
     assert found(detector, "the catholic") == {}
 
 
-@pytest.mark.parametrize(
+@examples(
     ("data_class", "words", "expected"),
     [
         (ner.ADDRESS, "27 moss lane", ner.ADDRESS),

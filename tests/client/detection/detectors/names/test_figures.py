@@ -10,6 +10,7 @@ from curtilage.client.detection.detectors.names.figures import (
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.spans import Span
 from curtilage.policy.decision.findings import Normalization
+from support.examples import examples
 from support.growth import grows_at_most, seconds_of
 
 
@@ -92,7 +93,7 @@ def test_a_name_of_today_alone_is_no_figure(text: str) -> None:
     assert named(text) == []
 
 
-@pytest.mark.parametrize(
+@examples(
     "text",
     [
         # A title, a role, kin, how one is called or addressed.

@@ -9,6 +9,7 @@ from curtilage.client.detection.detectors.names.nobody import (
     unknown_words,
 )
 from curtilage.client.detection.wordlists import is_term
+from support.examples import examples
 from support.growth import grows_at_most, seconds_of
 
 
@@ -17,7 +18,7 @@ def place(text: str, words: str) -> tuple[int, int]:
     return start, start + len(words)
 
 
-@pytest.mark.parametrize(
+@examples(
     ("text", "name"),
     [
         ("what does a positive Babinski mean", "Babinski"),
@@ -62,7 +63,7 @@ def test_what_is_called_after_somebody_is_nobody(text: str, name: str) -> None:
     assert is_nobody(text, *place(text, name))
 
 
-@pytest.mark.parametrize(
+@examples(
     ("text", "name"),
     [
         ("Wilson has cancer", "Wilson"),

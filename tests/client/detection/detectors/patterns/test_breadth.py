@@ -3,7 +3,7 @@
 Keys are put together here, so that no line of this file looks like one.
 """
 
-import pytest
+from functools import cache
 
 from curtilage.client.detection.detectors.patterns.catalog import PATTERNS
 from curtilage.client.detection.detectors.patterns.government_ids import IDENTITY
@@ -14,6 +14,7 @@ from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.told_numbers import DIGITS
 from curtilage.policy.decision.findings import Normalization
 from support.equipment import every_pattern
+from support.examples import examples
 
 RULES = {rule.id: rule for rule in (*PATTERNS, *SECRETS) if rule not in IDENTITY}
 
@@ -426,7 +427,7 @@ def ids(rules: PatternSet, text: str) -> set[str]:
 EXAMPLES = [(name, text) for name, texts in {**FOUND, **KEYS}.items() for text in texts]
 
 
-@pytest.mark.parametrize(("rule", "text"), EXAMPLES)
+@examples(("rule", "text"), EXAMPLES)
 def test_rule_finds_its_examples(rule: str, text: str) -> None:
     assert rule in ids(every_pattern(), text)
     assert rule in ids(
@@ -434,13 +435,13 @@ def test_rule_finds_its_examples(rule: str, text: str) -> None:
     )
 
 
-@pytest.mark.parametrize("digit", sorted(set(DIGITS)))
+@examples("digit", sorted(set(DIGITS)))
 def test_a_pin_is_found_in_the_words_of_every_language(digit: str) -> None:
     text = f"die pin lautet {digit} {digit} {digit}"
     assert "pin-in-words" in ids(every_pattern(), text)
 
 
-@pytest.mark.parametrize("rule", NAMED)
+@examples("rule", NAMED)
 def test_a_vendors_name_before_a_value_is_a_key(rule: str) -> None:
     vendor = rule.removesuffix("-named-key").replace("-", "_")
     value = "a1b2c3d4" * 4
@@ -452,7 +453,7 @@ def test_a_vendors_name_before_a_value_is_a_key(rule: str) -> None:
         assert rule not in ids(every_pattern(), text)
 
 
-@pytest.mark.parametrize("text", HARMLESS)
+@examples("text", HARMLESS)
 def test_no_rule_sees_an_identifier_in_a_harmless_text(text: str) -> None:
     kept = ("identifier.direct.", "financial.", "secret.", "legal.", "export.", "org.",
             "health.mrn", "health.plan_id")  # fmt: skip
@@ -616,11 +617,16 @@ LEFT: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@examples(
     ("rule", "text"), [(rule, text) for rule, texts in LEFT.items() for text in texts]
 )
 def test_rule_leaves_near_misses_alone(rule: str, text: str) -> None:
-    assert rule not in ids(PatternSet([rule_of(rule)]), text)
+    assert rule not in ids(alone(rule), text)
+
+
+@cache
+def alone(name: str) -> PatternSet:
+    return PatternSet([rule_of(name)])
 
 
 def rule_of(name: str) -> PatternRule:

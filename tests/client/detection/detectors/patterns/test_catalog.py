@@ -11,6 +11,7 @@ from curtilage.client.detection.detectors.readings import readings
 from curtilage.client.detection.detectors.scanner import scan
 from curtilage.policy.decision.classes import is_class
 from support.equipment import own
+from support.examples import examples
 from support.growth import grows_at_most, seconds_of
 
 RULES = (*PATTERNS, *SECRETS)
@@ -175,7 +176,7 @@ HARMLESS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "data_class"), CAUGHT, ids=[t for t, _ in CAUGHT])
+@examples(("text", "data_class"), CAUGHT)
 def test_own_detectors_find(text: str, data_class: str) -> None:
     (spans,) = scan([text], own())
     assert data_class in {span.data_class for span in spans}

@@ -4,10 +4,9 @@ Dates, ages, addresses, telephones, numbers behind their labels, passwords, numb
 are told; and everyday sentences with numbers in them that hold none of these.
 """
 
-import pytest
-
 from curtilage.client.detection.detectors.scanner import scan
 from support.equipment import own
+from support.examples import examples
 
 FOUND: dict[str, str] = {
     "identifier.quasi.date": """
@@ -924,12 +923,12 @@ def classes(text: str) -> set[str]:
     return {span.data_class for span in spans}
 
 
-@pytest.mark.parametrize(("data_class", "text"), EXAMPLES)
+@examples(("data_class", "text"), EXAMPLES)
 def test_a_form_is_found(data_class: str, text: str) -> None:
     assert any(each.startswith(data_class) for each in classes(text))
 
 
-@pytest.mark.parametrize("text", HARMLESS)
+@examples("text", HARMLESS)
 def test_a_number_of_nobody_is_left_alone(text: str) -> None:
     kept = (
         *("identifier.direct.", "identifier.quasi.dob", "identifier.quasi.age"),

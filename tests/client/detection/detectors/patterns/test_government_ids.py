@@ -18,6 +18,7 @@ from curtilage.client.detection.detectors.patterns.government_ids import IDENTIT
 from curtilage.client.detection.detectors.patterns.matcher import PatternSet
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.policy.decision.findings import Normalization
+from support.examples import examples
 
 GOV = "identifier.direct.gov_id."
 PATTERNS = PatternSet(IDENTITY)
@@ -376,13 +377,12 @@ def wrong(number: str, at_: int = -1) -> str:
     return number[:place] + str((int(number[place]) + 1) % 10) + number[place + 1 :]
 
 
-@pytest.mark.parametrize(("rule", "make", "check", "labels", "_"), NUMBERS, ids=IDS)
+@examples(("rule", "make", "check", "labels"), [each[:4] for each in NUMBERS])
 def test_labelled_number_is_found_and_confirmed(
     rule: str,
     make: Callable[[int], str],
     check: Callable[[str], bool],
     labels: tuple[str, ...],
-    _: bool,
 ) -> None:
     for serial, label in zip((7, 123_457, 98_765), (*labels, labels[0]), strict=True):
         number = make(serial)
@@ -390,13 +390,12 @@ def test_labelled_number_is_found_and_confirmed(
         assert found(f"here: {label} {number}, thanks")[rule]
 
 
-@pytest.mark.parametrize(("rule", "make", "check", "labels", "_"), NUMBERS, ids=IDS)
+@examples(("rule", "make", "check", "labels"), [each[:4] for each in NUMBERS])
 def test_mistyped_number_behind_its_label_is_found_but_not_confirmed(
     rule: str,
     make: Callable[[int], str],
     check: Callable[[str], bool],
     labels: tuple[str, ...],
-    _: bool,
 ) -> None:
     number = next(
         bad
@@ -406,7 +405,7 @@ def test_mistyped_number_behind_its_label_is_found_but_not_confirmed(
     assert found(f"{labels[0]}: {number}")[rule] is False
 
 
-@pytest.mark.parametrize("rule", IDS)
+@examples("rule", IDS)
 def test_label_without_a_number_is_nothing(rule: str) -> None:
     label = next(labels[0] for name, _, _, labels, _ in NUMBERS if name == rule)
     assert rule not in found(f"what does {label} stand for?")
@@ -459,7 +458,7 @@ def test_check_answers_about_any_text(check: Callable[[str], bool], text: str) -
     assert check(text) in {True, False}
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=[each.__name__ for each in CHECKS])
+@examples("check", CHECKS)
 def test_check_refuses_what_is_no_number(check: Callable[[str], bool]) -> None:
     for text in ("", "0", "1" * 40, "0" * 9, "0" * 11, "0" * 13, "letters"):
         assert not check(text)
@@ -552,7 +551,7 @@ NO_DOCUMENTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@examples(
     ("rule", "text"),
     [(rule, text) for rule, texts in DOCUMENTS.items() for text in texts],
 )

@@ -21,6 +21,7 @@ from curtilage.client.detection.detectors.patterns.secrets import SECRETS
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.policy.decision.findings import Normalization
 from support.equipment import every_pattern
+from support.examples import examples
 from support.growth import grows_at_most, seconds_of
 
 RULES = (*PATTERNS, *SECRETS)
@@ -132,7 +133,7 @@ def covered_node(
     return False
 
 
-@pytest.mark.parametrize("rule", WORDED, ids=[rule.id for rule in WORDED])
+@examples("rule", WORDED)
 def test_every_match_holds_a_word_of_the_gate(rule: PatternRule) -> None:
     assert covered(parse(rule.regex), rule.words, {""})
 
@@ -266,9 +267,7 @@ def grows_with_length_only(regex: re.Pattern[str], pumps: Iterable[str]) -> bool
     return True
 
 
-@pytest.mark.parametrize(
-    "rule", ONE_OF_THE_NAMED, ids=[each.id for each in ONE_OF_THE_NAMED]
-)
+@examples("rule", ONE_OF_THE_NAMED)
 def test_time_of_a_pattern_grows_with_length_only(rule: PatternRule) -> None:
     regex = re.compile(rule.regex, 0 if rule.cased else re.IGNORECASE)
     own = [f"{word}{tail}" for word in rule.words[:3] for tail in ("", " ", ": 1 ")]

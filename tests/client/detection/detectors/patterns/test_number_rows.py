@@ -8,6 +8,7 @@ from curtilage.client.detection.detectors.patterns import check_digits as checks
 from curtilage.client.detection.detectors.patterns import number_rows
 from curtilage.client.detection.detectors.scanner import scan
 from support.equipment import own
+from support.examples import examples
 from support.growth import grows_at_most, seconds_of
 
 NUMBERS = ("financial.", "uncertain.number_run", "identifier.direct.")
@@ -100,12 +101,12 @@ def test_a_number_in_the_dress_of_a_public_one_is_found(text: str) -> None:
     assert "uncertain.number_run" in classes(text)
 
 
-@pytest.mark.parametrize("text", LISTS)
+@examples("text", LISTS)
 def test_a_list_of_numbers_is_no_number(text: str) -> None:
     assert classes(text) == set()
 
 
-@pytest.mark.parametrize("text", KEPT)
+@examples("text", KEPT)
 def test_a_number_is_one_however_it_is_written(text: str) -> None:
     assert "uncertain.number_run" in classes(text)
 

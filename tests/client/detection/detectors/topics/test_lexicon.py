@@ -22,6 +22,7 @@ from curtilage.client.detection.wordlists import bag
 from curtilage.policy.decision.classes import is_class
 from curtilage.policy.decision.findings import Normalization, Where
 from support.equipment import own
+from support.examples import examples
 from support.growth import grows_at_most, seconds_of
 
 
@@ -118,7 +119,7 @@ def test_phrases_tell_of_special_categories(text: str, name: str) -> None:
     assert name in classes_of(text)
 
 
-@pytest.mark.parametrize(
+@examples(
     ("text", "name"),
     [
         ("she hears voices at work", "health.condition"),
@@ -212,7 +213,7 @@ def test_what_people_say_without_the_word_for_it(text: str, name: str) -> None:
     assert name in classes_of(text)
 
 
-@pytest.mark.parametrize(
+@examples(
     "text",
     [
         "What does kosher mean?",
@@ -271,7 +272,7 @@ def test_each_phrase_needs_one_of_its_words() -> None:
     assert list(phrases_in("she hears voices", frozenset({"hears"}))) == []
 
 
-@pytest.mark.parametrize("phrase", PHRASES, ids=lambda each: each.data_class)
+@examples("phrase", PHRASES)
 def test_a_phrase_takes_linear_time(phrase: Phrase) -> None:
     unit = "my client, our new balance we lost 40k and i did two years for old "
 
