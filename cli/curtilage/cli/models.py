@@ -1,13 +1,13 @@
 """``curtilage models``: manage this user's local models."""
 
 import argparse
-import os
 import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import monotonic
 
+from curtilage.cli.start import registry
 from curtilage.cli.terminal import (
     COULD_NOT,
     DONE,
@@ -39,19 +39,12 @@ from curtilage.client.local.model import resolve, verify_choice
 from curtilage.client.local.parts import put_together
 from curtilage.client.local.registry import (
     ModelEntry,
-    Registry,
-    data_directory,
 )
 from curtilage.client.local.shape import read_shape
 
 MEGABYTE, GIGABYTE = 1000**2, 1000**3
 TOLD_EVERY_S = 0.5
 TASKS_TRIED = 6  # the office tasks of docs/costs.md
-
-
-def registry() -> Registry:
-    """Open the registry of this user."""
-    return Registry(data_directory(os.environ, Path.home()))
 
 
 def run_list(arguments: argparse.Namespace) -> int:

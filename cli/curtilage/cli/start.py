@@ -6,13 +6,13 @@ import os
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from curtilage.cli.options import renamed
 from curtilage.cli.terminal import err, progress
 from curtilage.client.config import ClientConfig, Flags, read_config
-from curtilage.client.local.registry import Registry, data_directory
+from curtilage.client.files import data_folder
+from curtilage.client.local.registry import Registry
 
 if TYPE_CHECKING:  # commands that only decide do not load the tiers
     from collections.abc import AsyncGenerator
@@ -53,7 +53,7 @@ def config_from(arguments: argparse.Namespace) -> ClientConfig:
 
 def registry() -> Registry:
     """Open the registry of this user's models."""
-    return Registry(data_directory(os.environ, Path.home()))
+    return Registry(data_folder())
 
 
 @asynccontextmanager

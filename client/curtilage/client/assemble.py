@@ -6,7 +6,6 @@ everything is kept local.
 """
 
 import asyncio
-import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from curtilage.client.audit.directory import state_directory, state_folder
 from curtilage.client.audit.trail import DiskAuditTrail
 from curtilage.client.audit.writer import AuditLog
 from curtilage.client.config import ClientConfig
@@ -28,6 +26,7 @@ from curtilage.client.errors import (
     LocalUnavailableError,
     SealingError,
 )
+from curtilage.client.files import data_folder, state_folder
 from curtilage.client.local.catalogue import by_digest, known
 from curtilage.client.local.machine import is_metered, on_battery
 from curtilage.client.local.model import (
@@ -35,7 +34,7 @@ from curtilage.client.local.model import (
     LocalModelMemoryError,
     ModelChoice,
 )
-from curtilage.client.local.registry import Registry, data_directory
+from curtilage.client.local.registry import Registry
 from curtilage.client.local.rolled_out import RolledOutModel
 from curtilage.client.local.rollout import Rollout
 from curtilage.client.on_premises.server import OnPremisesServer
@@ -123,9 +122,7 @@ async def assemble(
         if each.readable_by_others is not None
     ]
     queue = await asyncio.to_thread(queue_of, config.policy)
-    kept = await asyncio.to_thread(
-        KeptConversations, state_folder(os.environ, Path.home()), lasting=lasting
-    )
+    kept = await asyncio.to_thread(KeptConversations, state_folder(), lasting=lasting)
     audit = audit_trail(config)
     inspector, local, _ = await asyncio.gather(
         asyncio.to_thread(inspector_from, config, spare=spare),
@@ -152,7 +149,7 @@ async def assemble(
             tier: partial(OnPremisesServer, each) for tier, each in servers.items()
         },
         router=router,
-        trace=TraceFile(state_folder(os.environ, Path.home()) / TRACE_NAME).append,
+        trace=TraceFile(state_folder() / TRACE_NAME).append,
         advice="\n".join(
             filter(
                 None,
@@ -186,7 +183,7 @@ def queue_of(policy: Policy) -> "DeferredStore | None":
         return None
     from curtilage.client.queue.deferred_store import queue_store  # noqa: PLC0415
 
-    directory = state_folder(os.environ, Path.home())
+    directory = state_folder()
     return queue_store(policy.routing.queue, directory)
 
 
@@ -217,7 +214,7 @@ def audit_trail(config: ClientConfig) -> DiskAuditTrail:
 def _audit_directory(config: ClientConfig) -> Path:
     if config.audit is not None:
         return Path(config.audit)
-    return state_directory(os.environ, Path.home())
+    return state_folder() / "audit"
 
 
 async def local_model(config: ClientConfig) -> AnswersLocally:
@@ -263,19 +260,19 @@ def _named_model(config: ClientConfig) -> LocalModel:
     return LocalModel.open(
         config.model,
         sha256=config.model_sha256,
-        registry=Registry(data_directory(os.environ, Path.home())),
+        registry=Registry(data_folder()),
         context_tokens=config.context_tokens,
     )
 
 
 def rollout_for(plan: RolloutPlan) -> Rollout:
     """Return the rollout of a line of manifests on this user's device."""
-    data = data_directory(os.environ, Path.home())
+    data = data_folder()
     return Rollout(
         plan,
         folder=data / "rollouts",
         registry=Registry(data),
-        trace=state_folder(os.environ, Path.home()) / TRACE_NAME,
+        trace=state_folder() / TRACE_NAME,
     )
 
 
@@ -289,7 +286,7 @@ async def _rolled_out(
     config: ClientConfig, plan: RolloutPlan, notify: Notify | None
 ) -> AnswersLocally:
     """Start the model of a rollout, or record why there is none."""
-    registry = Registry(data_directory(os.environ, Path.home()))
+    registry = Registry(data_folder())
 
     def open_model(choice: ModelChoice | None, tokens: int | None) -> LocalModel:
         if choice is None:

@@ -81,19 +81,6 @@ class ModelEntry:
     base: str = ""
 
 
-def data_directory(environ: Mapping[str, str], home: Path) -> Path:
-    """Return the user's data directory for this program (XDG).
-
-    Args:
-        environ: the process's environment.
-        home: the user's home directory.
-    """
-    # The specification requires relative paths to be ignored.
-    named = Path(environ.get("XDG_DATA_HOME", ""))
-    base = named if named.is_absolute() else home / ".local" / "share"
-    return base / "curtilage"
-
-
 class Registry:
     """The models of one user.
 
