@@ -23,7 +23,7 @@ from aiohttp import web
 from curtilage.client.answer import Answerer, Delta, Provenance
 from curtilage.client.errors import ClientError
 from curtilage.client.local.model import LocalModel
-from curtilage.client.local.registry import Registry
+from curtilage.client.local.registry.store import Registry
 from curtilage.client.openai_chat import (
     ChunkBuilder,
     error_object,

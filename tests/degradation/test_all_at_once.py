@@ -21,8 +21,8 @@ from curtilage.client.assemble import local_model
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.errors import FailureReason, QueuedError
 from curtilage.client.fair_queue import FairQueue
-from curtilage.client.local.machine import on_battery
 from curtilage.client.local.model import LocalModel
+from curtilage.client.local.registry.machine import on_battery
 from curtilage.inference.scripted import Script, ScriptedEngine
 from curtilage.policy.document.load import load_policy
 from curtilage_dev.stack import Stack

@@ -17,7 +17,8 @@ from curtilage.cli.terminal import (
     out_json,
 )
 from curtilage.client.errors import ClientError, UsageError
-from curtilage.client.local.catalogue import (
+from curtilage.client.local.model import resolve, verify_choice
+from curtilage.client.local.registry.catalogue import (
     DEFAULT_NAME,
     USUAL_CONTEXT,
     Advice,
@@ -27,20 +28,19 @@ from curtilage.client.local.catalogue import (
     catalogue,
     known,
 )
-from curtilage.client.local.download import (
+from curtilage.client.local.registry.download import (
     Agree,
     NotAgreedError,
     PullRequest,
     can_pull,
     pull,
 )
-from curtilage.client.local.machine import Machine
-from curtilage.client.local.model import resolve, verify_choice
-from curtilage.client.local.parts import put_together
-from curtilage.client.local.registry import (
+from curtilage.client.local.registry.join import put_together
+from curtilage.client.local.registry.machine import Machine
+from curtilage.client.local.registry.shape import read_shape
+from curtilage.client.local.registry.store import (
     ModelEntry,
 )
-from curtilage.client.local.shape import read_shape
 
 MEGABYTE, GIGABYTE = 1000**2, 1000**3
 TOLD_EVERY_S = 0.5

@@ -21,12 +21,11 @@ from curtilage.attest.log.model_manifest import (
 from curtilage.cli.options import write_or_print
 from curtilage.cli.start import config_from, registry
 from curtilage.cli.terminal import DONE, err, out, out_json, unix_text
-from curtilage.client.assemble import rollout_for
 from curtilage.client.errors import ClientError, ConfigError, UsageError
 from curtilage.client.files import read_bounded, read_text
-from curtilage.client.local.catalogue import by_digest
 from curtilage.client.local.model import resolve, verify_choice
-from curtilage.client.local.rollout import (
+from curtilage.client.local.registry.catalogue import by_digest
+from curtilage.client.local.rollout.state import (
     LEAST_GRADED,
     FilesMissingError,
     Rollout,
@@ -255,4 +254,4 @@ def _rollout(arguments: argparse.Namespace) -> Rollout:
     problem = config.currency and config.currency.problem(datetime.now(UTC))
     if problem:
         raise ClientError(f"{config.policy_source}: {problem}")
-    return rollout_for(plan.rollout)
+    return Rollout.on_this_device(plan.rollout)

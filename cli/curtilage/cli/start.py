@@ -12,7 +12,7 @@ from curtilage.cli.options import renamed
 from curtilage.cli.terminal import err, progress
 from curtilage.client.config import ClientConfig, Flags, read_config
 from curtilage.client.files import data_folder
-from curtilage.client.local.registry import Registry
+from curtilage.client.local.registry.store import Registry
 
 if TYPE_CHECKING:  # commands that only decide do not load the tiers
     from collections.abc import AsyncGenerator

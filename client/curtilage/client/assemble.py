@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -27,16 +26,13 @@ from curtilage.client.errors import (
     SealingError,
 )
 from curtilage.client.files import data_folder, state_folder
-from curtilage.client.local.catalogue import by_digest, known
-from curtilage.client.local.machine import is_metered, on_battery
 from curtilage.client.local.model import (
     LocalModel,
     LocalModelMemoryError,
-    ModelChoice,
 )
-from curtilage.client.local.registry import Registry
-from curtilage.client.local.rolled_out import RolledOutModel
-from curtilage.client.local.rollout import Rollout
+from curtilage.client.local.registry.catalogue import by_digest, known
+from curtilage.client.local.registry.machine import is_metered, on_battery
+from curtilage.client.local.registry.store import Registry
 from curtilage.client.on_premises.server import OnPremisesServer
 from curtilage.client.on_premises.settings import (
     OnPremisesSettings,
@@ -80,8 +76,11 @@ from curtilage.policy.expectations import expectations_from
 from curtilage.wire.errors import SelfTestError
 from curtilage.wire.hpke.self_test import self_test
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # optional parts, which are not imported unless a policy has them
+    from curtilage.client.local.rollout.model import RolledOutModel
     from curtilage.client.queue.deferred_store import DeferredStore
+
+    Local = LocalModel | RolledOutModel | UnavailableLocal
 
 PATIENT_S: Final = 5.0
 
@@ -168,7 +167,9 @@ async def assemble(
         kept=kept,
         detectors=lambda: inspector.condition,
         currency=config.currency,
-        home_model=lambda: local.tag if isinstance(local, RolledOutModel) else "",
+        home_model=lambda: (
+            "" if isinstance(local, LocalModel | UnavailableLocal) else local.tag
+        ),
         notify=notify,
     )
 
@@ -187,13 +188,9 @@ def queue_of(policy: Policy) -> "DeferredStore | None":
     return queue_store(policy.routing.queue, directory)
 
 
-def parameters_of(local: AnswersLocally) -> int:
+def parameters_of(local: "Local") -> int:
     """Return about how many parameters a model of the catalogue has; 0: unknown."""
-    known = (
-        by_digest(local.sha256)
-        if isinstance(local, LocalModel | RolledOutModel)
-        else None
-    )
+    known = None if isinstance(local, UnavailableLocal) else by_digest(local.sha256)
     # Q4_K_M has about five bits for each parameter, with its scales.
     if known is None or known.shape.quantisation != "Q4_K_M":
         return 0
@@ -217,7 +214,7 @@ def _audit_directory(config: ClientConfig) -> Path:
     return state_folder() / "audit"
 
 
-async def local_model(config: ClientConfig) -> AnswersLocally:
+async def local_model(config: ClientConfig) -> LocalModel | UnavailableLocal:
     """Start the local model, or record why there is none.
 
     If other tiers may answer as well, it is loaded in the background: ready when it is
@@ -265,17 +262,6 @@ def _named_model(config: ClientConfig) -> LocalModel:
     )
 
 
-def rollout_for(plan: RolloutPlan) -> Rollout:
-    """Return the rollout of a line of manifests on this user's device."""
-    data = data_folder()
-    return Rollout(
-        plan,
-        folder=data / "rollouts",
-        registry=Registry(data),
-        trace=state_folder() / TRACE_NAME,
-    )
-
-
 def _rollout(config: ClientConfig) -> RolloutPlan | None:
     """Return the rollout to follow; none if the user names a model."""
     plan = config.policy.routing
@@ -284,20 +270,13 @@ def _rollout(config: ClientConfig) -> RolloutPlan | None:
 
 async def _rolled_out(
     config: ClientConfig, plan: RolloutPlan, notify: Notify | None
-) -> AnswersLocally:
+) -> "RolledOutModel | UnavailableLocal":
     """Start the model of a rollout, or record why there is none."""
-    registry = Registry(data_folder())
+    from curtilage.client.local.rollout.model import RolledOutModel  # noqa: PLC0415
 
-    def open_model(choice: ModelChoice | None, tokens: int | None) -> LocalModel:
-        if choice is None:
-            return LocalModel.open(registry=registry, context_tokens=tokens)
-        return LocalModel.of(choice, context_tokens=tokens)
-
-    model = RolledOutModel(
-        rollout_for(plan),
-        open_model,
+    model = RolledOutModel.on_this_device(
+        plan,
         context_tokens=config.context_tokens,
-        clock=lambda: datetime.now(UTC),
         notify=notify or (lambda _: None),
     )
     try:

@@ -14,7 +14,7 @@ from curtilage.client.audit.export import new_file, refuse_taken
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import ClientError
 from curtilage.client.local.model import LocalModel, resolve, running_digest
-from curtilage.client.local.shape import read_shape
+from curtilage.client.local.registry.shape import read_shape
 from curtilage.client.query import Settings, single_query
 from curtilage.lab.commands.answered_file import (
     AnsweredBy,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from curtilage.client.local import registry as registry_module
-from curtilage.client.local.download import ModelPullError, PullRequest, pull
-from curtilage.client.local.registry import (
+from curtilage.client.local.registry import store as registry_module
+from curtilage.client.local.registry.download import ModelPullError, PullRequest, pull
+from curtilage.client.local.registry.store import (
     ModelArrivingError,
     ModelRegistryError,
     NoRoomError,

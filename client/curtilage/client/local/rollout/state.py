@@ -32,11 +32,17 @@ from curtilage.attest.log.model_manifest import (
     verify_model_manifest,
 )
 from curtilage.client.errors import ClientError, ConfigError
-from curtilage.client.files import locked, read_bounded, write_private_atomically
+from curtilage.client.files import (
+    data_folder,
+    locked,
+    read_bounded,
+    state_folder,
+    write_private_atomically,
+)
 from curtilage.client.local.model import ModelChoice, resolve_digest
-from curtilage.client.local.registry import Registry, make_private
+from curtilage.client.local.registry.store import Registry, make_private
 from curtilage.client.routing.drift import first_alarm
-from curtilage.client.routing.trace import model_tag, read_grades
+from curtilage.client.routing.trace import TRACE_NAME, model_tag, read_grades
 from curtilage.policy.document.routing_plan import RolloutPlan
 
 LEAST_GRADED: Final = 100
@@ -166,6 +172,17 @@ class Rollout:
         self._registry = registry
         self._trace = trace
         self._draw = draw
+
+    @classmethod
+    def on_this_device(cls, plan: RolloutPlan) -> Self:
+        """Return the rollout with this user's models, state and grades."""
+        data = data_folder()
+        return cls(
+            plan,
+            folder=data / "rollouts",
+            registry=Registry(data),
+            trace=state_folder() / TRACE_NAME,
+        )
 
     def choice(self, model: ModelFiles) -> ModelChoice | None:
         """Return the files of a model; None: some are missing.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from curtilage.client.local.registry import (
+from curtilage.client.local.registry.store import (
     ModelEntry,
     ModelRegistryError,
     Registry,

@@ -24,7 +24,7 @@ from curtilage.client.files import (
     open_private,
     write_private_atomically,
 )
-from curtilage.client.local.machine import free_room
+from curtilage.client.local.registry.machine import free_room
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 SHA256_HEX: Final = re.compile(r"[0-9a-f]{64}")

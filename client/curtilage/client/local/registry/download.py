@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import BinaryIO, Final, Self, cast
 
 from curtilage.client.errors import ClientError
-from curtilage.client.local.registry import (
+from curtilage.client.local.registry.store import (
     SHA256_HEX,
     ModelEntry,
     ModelRegistryError,
