@@ -4,13 +4,13 @@ A model is a file and its SHA-256; none is registered or used without it. The re
 is one JSON file in the user's data directory, replaced atomically.
 """
 
-import fcntl
 import hashlib
 import json
 import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from io import BufferedRandom, BufferedReader
 from pathlib import Path
@@ -212,14 +212,15 @@ class Registry:
         self, final: Path, sha256: str, write: Callable[[BinaryIO], None]
     ) -> None:
         partial = final.with_suffix(".partial")
-        descriptor = open_private(partial, os.O_RDWR | os.O_CREAT)
-        with os.fdopen(descriptor, "r+b") as file:
+        with ExitStack() as held:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+                held.enter_context(locked(partial, 0))
+            except TimeoutError:
                 raise ModelArrivingError(
                     "another process is already receiving this file"
                 ) from None
+            descriptor = open_private(partial, os.O_RDWR)
+            file = held.enter_context(os.fdopen(descriptor, "r+b"))
             write(file)
             # Synced before it gets its name, or after a power failure the name could
             # refer to other bytes than were hashed. Hashed through the descriptor that
