@@ -242,7 +242,7 @@ def test_a_clock_or_a_file_is_seen(plant: str) -> None:
 CLIENT = "curtilage.client"
 REMOTE = "curtilage.client.remote"
 PERMITS = "curtilage.policy.decision.permit"
-MOST_BEHIND_THE_SEAL = 45
+MOST_BEHIND_THE_SEAL = 47
 AT_THE_DESK = {
     "mint": {f"{REMOTE}.requests"},
     "mint_again": {f"{REMOTE}.requests"},
@@ -463,6 +463,8 @@ def test_no_module_of_the_client_is_left_out_of_the_contract_at_home() -> None:
     for way_out in cast("list[str]", AT_HOME["forbidden_modules"]):
         if way_out in graph.modules and way_out.startswith("curtilage.client"):
             inside = {way_out, *graph.find_descendants(way_out)}
+            # Everyone may import a tier's failure reasons, which are only words.
+            inside -= {each for each in inside if each.endswith(".reasons")}
             asks |= inside.union(*map(graph.find_downstream_modules, inside))
     left_out = [
         module
