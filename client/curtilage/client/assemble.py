@@ -25,7 +25,7 @@ from curtilage.client.errors import (
     LocalUnavailableError,
     SealingError,
 )
-from curtilage.client.files import data_folder, state_folder
+from curtilage.client.files import state_folder
 from curtilage.client.local.model import (
     LocalModel,
     LocalModelMemoryError,
@@ -258,7 +258,7 @@ def _named_model(config: ClientConfig) -> LocalModel:
     return LocalModel.open(
         config.model,
         sha256=config.model_sha256,
-        registry=Registry(data_folder()),
+        registry=Registry(),
         context_tokens=config.context_tokens,
     )
 

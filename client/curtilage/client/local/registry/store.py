@@ -18,6 +18,7 @@ from typing import BinaryIO, Final, cast
 
 from curtilage.client.errors import ClientError, ConfigError
 from curtilage.client.files import (
+    data_folder,
     locked,
     make_private_folder,
     open_ordinary,
@@ -85,16 +86,17 @@ class Registry:
     """The models of one user.
 
     Args:
-        root: the data directory; created, for its owner only, when first written.
+        root: the data folder; created, for its owner only, when first written; None:
+            the user's.
 
     Attributes:
         folder: for downloaded files.
     """
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._file = root / "models.json"
-        self.folder = root / "models"
+    def __init__(self, root: Path | None = None) -> None:
+        self._root = root or data_folder()
+        self._file = self._root / "models.json"
+        self.folder = self._root / "models"
 
     def entries(self) -> tuple[ModelEntry, ...]:
         """Return every registered model, by name.

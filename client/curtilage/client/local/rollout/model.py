@@ -14,7 +14,6 @@ from typing import Final, Self
 
 from curtilage.client.answer import AnswerEvent
 from curtilage.client.errors import ClientError, LocalUnavailableError
-from curtilage.client.files import data_folder
 from curtilage.client.local.model import (
     DEFAULT_CONTEXT_TOKENS,
     LocalModel,
@@ -91,7 +90,7 @@ class RolledOutModel:
         notify: Callable[[str], object],
     ) -> Self:
         """Return the model of a rollout, not loaded yet, with this user's files."""
-        registry = Registry(data_folder())
+        registry = Registry()
 
         def open_model(choice: ModelChoice | None, tokens: int | None) -> LocalModel:
             if choice is None:

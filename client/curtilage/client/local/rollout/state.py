@@ -176,11 +176,10 @@ class Rollout:
     @classmethod
     def on_this_device(cls, plan: RolloutPlan) -> Self:
         """Return the rollout with this user's models, state and grades."""
-        data = data_folder()
         return cls(
             plan,
-            folder=data / "rollouts",
-            registry=Registry(data),
+            folder=data_folder() / "rollouts",
+            registry=Registry(),
             trace=state_folder() / TRACE_NAME,
         )
 
