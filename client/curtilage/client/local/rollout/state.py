@@ -310,7 +310,6 @@ class Rollout:
 
     @contextmanager
     def _locked(self) -> Generator[None]:
-        make_private(self._folder.parent)
         make_private(self._folder)
         with locked(self._file.with_suffix(".lock"), math.inf):
             yield
