@@ -100,7 +100,7 @@ class KnownModel:
 @cache
 def catalogue() -> tuple[KnownModel, ...]:
     """Return every known model, the best first."""
-    data = resources.files(__package__).joinpath("data", "catalogue.toml")
+    data = resources.files("curtilage.client.local.registry") / "data/catalogue.toml"
     return tuple(map(_known, tomllib.loads(data.read_text("utf-8"))["model"]))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from types import ModuleType
-from typing import BinaryIO, Final, Self
+from typing import Any, BinaryIO, Final, Self
 
 from curtilage.client.errors import ClientError
 from curtilage.client.local.registry.store import (
@@ -222,6 +222,8 @@ def _download(
         elif metadata.size not in {None, request.size_bytes}:
             raise ModelPullError("the server has a file of another size")
         progress(here, metadata.size)
+        fields = {"report": staticmethod(progress), "size": metadata.size}
+        bar: Any = type("Bar", (_Bar,), fields)
         http_get(
             metadata.location,
             file,
@@ -229,11 +231,7 @@ def _download(
             headers={"Accept-Encoding": "identity"},
             expected_size=metadata.size,
             displayed_filename=request.name,
-            tqdm_class=type(
-                "Bar",
-                (_Bar,),
-                {"report": staticmethod(progress), "size": metadata.size},
-            ),
+            tqdm_class=bar,
         )
     except _faults(hub) as problem:
         raise ModelPullError(
