@@ -310,7 +310,7 @@ class Inspector:
             BusyError: too many wait already.
         """
         try:
-            await self._turns.take(cost_of(query, self._limits))
+            await self._turns.take(cost_of(tuple(query.leaves()), self._limits))
         except TurnRefusedError:
             raise BusyError(
                 "too many queries wait for the detectors; ask again in a while"

@@ -27,7 +27,7 @@ from curtilage.client.local.registry.store import Registry
 from curtilage.client.local.rollout.state import Rollout
 from curtilage.client.query import Query
 from curtilage.client.routing.trace import model_tag
-from curtilage.policy.document.routing_plan import RolloutPlan
+from curtilage.policy.document.routing_settings import Rollout as RolloutSettings
 
 LOOK_S: Final = 300.0
 """How long a grade or a new manifest may remain unnoticed."""
@@ -84,7 +84,7 @@ class RolledOutModel:
     @classmethod
     def on_this_device(
         cls,
-        plan: RolloutPlan,
+        settings: RolloutSettings,
         *,
         context_tokens: int | None,
         notify: Callable[[str], object],
@@ -98,7 +98,7 @@ class RolledOutModel:
             return LocalModel.of(choice, context_tokens=tokens)
 
         return cls(
-            Rollout.on_this_device(plan),
+            Rollout.on_this_device(settings),
             open_model,
             context_tokens=context_tokens,
             clock=lambda: datetime.now(UTC),
