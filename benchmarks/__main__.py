@@ -38,7 +38,7 @@ from benchmarks.routing_certify import (
 from benchmarks.routing_trace import measure_routing_trace
 from benchmarks.routing_verifier import (
     measure_certified_drafts,
-    measure_told_apart,
+    measure_verdicts,
     measure_verifier_time,
 )
 from benchmarks.starve import measure_starve
@@ -82,7 +82,7 @@ PARTS: Final[Mapping[str, Measure]] = {
         measure_certified(),
         measure_made_up(),
         measure_drift(),
-        measure_told_apart(),
+        measure_verdicts(),
         measure_certified_drafts(),
         measure_verifier_time(),
     ],

@@ -139,10 +139,10 @@ def _measured(
         words, kept = words + own.total(), kept + here
         if left:
             texts_left, words_left = texts_left + 1, words_left + own.total()
-    leaks, parts_told = share(hard, units), share(soft, units)
+    leaks, disclosed = share(hard, units), share(soft, units)
     return (
         *(name, units, 100 * leaks.value, _interval(leaks)),
-        *(100 * parts_told.value, _interval(parts_told)),
+        *(100 * disclosed.value, _interval(disclosed)),
         *(100 * clean / len(rows), 100 * texts_left / len(rows)),
         *(100 * kept / max(words_left, 1), 100 * kept / max(words, 1)),
     )

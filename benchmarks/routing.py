@@ -1,8 +1,8 @@
-"""How long an estimate takes, and how good it is on what was held out of training.
+"""How long an estimate takes, and how good it is on data held out of training.
 
-Quality needs the provided data sets (``CURTILAGE_SHARED``, default ``../shared``); a
-table without them says so. It is measured by the training's own entry points, run as
-programs, so that what is printed is what anybody gets with rows of their own.
+Quality needs the provided data sets (``CURTILAGE_SHARED``, default ``../shared``);
+without them, the table says so. The training's own entry points measure it, run as
+programs, so the output is what users get with their own rows.
 """
 
 import json

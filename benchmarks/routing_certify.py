@@ -1,9 +1,9 @@
 """Certified thresholds and the drift alarm: how often their promises are broken.
 
-A score that tells good answers of a weak model from bad ones is learned on one part of
-graded data; of the rest, 500 at a time are drawn to choose a threshold and the others
-show what it is worth. Beside the certified threshold stands the naive one: the largest
-share whose counted errors are few enough.
+A score that separates a weak model's good answers from bad ones is learned on one part
+of graded data. From the rest, 500 at a time are drawn to choose a threshold, and the
+others show what it is worth. The certified threshold is compared with the naive one:
+the largest share with few enough counted errors.
 
 The data are those of ``CURTILAGE_SHARED``: Mixtral's answers to GSM8K, and the grades
 that ZeroEval's scorer gave small models.
@@ -51,7 +51,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """One graded answer: what may be looked at, and whether it was bad."""
+    """One graded answer: the input of the score, and whether the answer was bad."""
 
     text: str
     length: int
@@ -59,7 +59,7 @@ class Answered:
 
 
 def shared() -> Path:
-    """Return where the data of others are."""
+    """Return the folder of the provided data."""
     base = Path(os.environ.get("CURTILAGE_SHARED", str(ROOT.parent / "shared")))
     return base / "data" / "routing"
 
@@ -97,7 +97,7 @@ def zeroeval(model: str) -> list[Answered]:
 
 
 def _features(items: Sequence[Answered]) -> Floats:
-    """Return hashed words and pairs of them, and the answer's length; a row each."""
+    """Return hashed words, their pairs, and the answer's length; one row each."""
     rows = np.zeros((len(items), BUCKETS + 2))
     for at, item in enumerate(items):
         words = item.text.lower().split()
@@ -111,7 +111,7 @@ def _features(items: Sequence[Answered]) -> Floats:
 
 
 def scored(items: Sequence[Answered], seed: int = 7) -> list[Graded]:
-    """Learn a score on some items, by ridge; return the others with theirs."""
+    """Learn a score on some items, by ridge; return the others with their scores."""
     order = _shuffled(len(items), seed)
     rows = _features([items[at] for at in order])
     good = np.array([float(not items[at].bad) for at in order])
@@ -130,7 +130,7 @@ def _shuffled(count: int, seed: int) -> list[int]:
 
 
 def naive(bounds: Sequence[Bound], alpha: float) -> Bound | None:
-    """Return the largest share whose counted errors are few enough."""
+    """Return the largest share with few enough counted errors."""
     held = [
         each
         for each in bounds
@@ -151,15 +151,15 @@ def tried(
     alpha: float,
     choose: Callable[[Sequence[Bound], float], Bound | None],
 ) -> Iterator[_Outcome]:
-    """Yield what a threshold is worth that some of the graded answers chose."""
+    """Yield the outcome of each threshold that a sample of the graded answers chose."""
     for seed in range(REPETITIONS):
         order = _shuffled(len(graded), seed)
         chosen = choose(bounds_of([graded[at] for at in order[:CALIBRATED]]), alpha)
         if chosen is None:
             yield _Outcome(share=0.0, risk=0.0, broken=False)
             continue
-        # What it is worth: on all that is known of the population, since the others
-        # alone are few, and their own luck would count as the threshold's.
+        # Measured on everything known of the population: the other answers alone are
+        # few, and their luck would be attributed to the threshold.
         taken = [each.bad for each in graded if each.score > chosen.threshold]
         risk = sum(taken) / max(1, len(taken))
         yield _Outcome(share=len(taken) / len(graded), risk=risk, broken=risk > alpha)
@@ -174,7 +174,7 @@ KEPT: Final = (
 def kept_row(
     name: str, graded: Sequence[Graded], alpha: float
 ) -> tuple[str | float, ...]:
-    """Return a row of ``KEPT``: what certified thresholds are worth."""
+    """Return a row of ``KEPT``: the outcomes of certified thresholds."""
     outcomes = list(tried(graded, alpha, certified))
     return (
         f"{name} (AUROC {auroc(graded):.2f})",
@@ -212,7 +212,7 @@ def measure_certified() -> Table:
 
 
 def measure_made_up() -> Table:
-    """Measure the same where the true error rate of every threshold is known."""
+    """Measure the same for data where every threshold's true error rate is known."""
     rows: list[tuple[str | float, ...]] = []
     for alpha in (0.10, 0.15, 0.20):
         outcomes = {
@@ -258,7 +258,7 @@ def _made_up(
 
 
 def measure_drift() -> Table:
-    """Measure how soon sinking quality rings, and how often nothing does."""
+    """Measure how soon the alarm follows a drop in quality, and the false alarms."""
     rows: list[tuple[str | float, ...]] = []
     for promised in (0.85, 0.95):
         for lost in (0.0, 0.02, 0.05, 0.10):
@@ -281,7 +281,7 @@ def measure_drift() -> Table:
 
 
 def _first_alarms(promised: float, quality: float) -> list[int | None]:
-    # As ``Drift.after`` does, many runs side by side; compared below.
+    # Like ``Drift.after``, for many runs at once; compared with it below.
     good = np.random.default_rng(11).random((RUNS, PERIOD)) < quality
     odds = promised / (1 - promised)
     evidence = np.zeros((RUNS, PERIOD))

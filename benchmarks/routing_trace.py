@@ -1,12 +1,13 @@
-"""What the scheduler does to quality, cost and waiting, on a made-up day.
+"""What the scheduler does to quality, cost and waiting, on a simulated day.
 
-Simulated, with the shipped ``choose`` and ``TierHealth``: a device that writes two
+Simulated with the shipped ``choose`` and ``TierHealth``: a device that writes two
 answers at a time, an enclave that writes eight, a rate limit, bursts and outages. A
-quarter of the questions must stay. How good an answer is, how long it takes and what an
-estimator sees of that are drawn here, so the figures compare policies with each other
-and promise nothing of anybody's traffic.
+quarter of the questions must be kept local. The quality and the duration of an answer,
+and what an estimator sees of them, are drawn at random here, so the figures compare
+policies with each other and predict nothing about real traffic.
 
-The second table is a crowd before a dead enclave: how often 200 clients try to connect.
+The second table is about a crowd with a dead enclave: how often 200 clients try to
+connect.
 """
 
 import heapq
@@ -55,10 +56,10 @@ BURST_FACTOR: Final = 8
 OUTAGE_EVERY_S: Final = 7200.0
 OUTAGE_S: Final = 300.0
 CONNECT_S: Final = 5.0
-"""That a connection to nobody takes."""
+"""The duration of an attempt to connect to a dead enclave."""
 RATE_PER_MIN: Final = 40
 QUEUE_S: Final = 8.0
-"""Of a queue at home, what a table takes to be too long."""
+"""The length of the local queue that a static table considers too long."""
 RTT_S: Final = 0.35
 ROUTINE_TOKENS: Final = 60
 HARD_TOKENS: Final = 200
@@ -69,7 +70,7 @@ ENCLAVE_TOKENS_PER_S: Final = 90
 ENCLAVE_PRICE: Final = 1_650_000
 LOCAL_PRICE: Final = 50_000
 RECOGNISED: Final = 0.87
-"""Of the questions, those whose kind the estimator sees."""
+"""The share of questions whose kind the estimator recognises."""
 RESTRICTED: Final = 0.25
 
 Place = Literal["local", "enclave"]
@@ -77,20 +78,20 @@ Place = Literal["local", "enclave"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One question of the day, with what nobody knows beforehand.
+    """One question of the day, with properties that are unknown beforehand.
 
     Attributes:
         at_s: when it is asked.
-        restricted: it must stay.
-        routine: any model answers it about as well.
-        looks_routine: the estimator takes it to be so.
-        looks_short: a binary classifier takes it to be so.
-        quality: of an answer, by who makes it.
+        restricted: it must be kept local.
+        routine: any model answers it about equally well.
+        looks_routine: the estimator takes it for routine.
+        looks_short: a binary classifier takes it for routine.
+        quality: of an answer, by tier.
         gain: what the estimator expects of the enclave.
         prompt: tokens.
         answer: tokens.
-        slo_s: in how long the answer should be there.
-        jitter: factor of the time it takes, by who answers.
+        slo_s: how soon the answer should be there.
+        jitter: factor of the duration, by tier.
     """
 
     at_s: float
@@ -113,7 +114,7 @@ class Question:
 
     @property
     def estimate(self) -> Estimate:
-        """What is expected of it."""
+        """What the estimator expects of it."""
         return Estimate(
             intent=Intent.UNKNOWN,
             intent_confidence=0.5,
@@ -122,13 +123,13 @@ class Question:
             gain_high=self.gain,
             source="ngram",
             prompt_tokens=self.prompt,
-            # The real length is not known; twice or half is.
+            # The real length is known only up to a factor of about two.
             answer_tokens=80 if self.looks_routine else 300,
         )
 
 
 def cost(place: Place, question: Question) -> float:
-    """Return micro-US-dollars."""
+    """Return the cost in micro-US-dollars."""
     price = LOCAL_PRICE if place == "local" else ENCLAVE_PRICE
     return (question.prompt + question.answer) * price / 1e6
 
@@ -149,9 +150,9 @@ def trace(draw: Random, *, per_s: float, routine: float) -> list[Question]:
 def _question(draw: Random, now: float, share: float) -> Question:
     routine = draw.random() < share
     seen = routine == (draw.random() < RECOGNISED)
-    depth = draw.random()  # how hard a hard one is
-    # What an estimator that sees the depth with noise would say on average: for what it
-    # takes to be hard or routine, how likely that is, and what is to be gained then.
+    depth = draw.random()  # the difficulty of a hard question
+    # The mean result of an estimator that sees the difficulty with noise: how likely a
+    # question that looks hard or routine is so, and what is to be gained.
     noisy = 0.5 + 0.29 * (depth + draw.gauss(0, 0.45) - 0.5)
     right, wrong = (1 - share) * RECOGNISED, share * (1 - RECOGNISED)
     if seen:
@@ -186,17 +187,17 @@ def _question(draw: Random, now: float, share: float) -> Question:
 
 
 class Machine:
-    """Serves so many at a time, in order of arrival."""
+    """Serves so many questions at a time, in order of arrival."""
 
     def __init__(self, places: int) -> None:
         self._free_at_s = [0.0] * places
 
     def start_s(self, now: float) -> float:
-        """Return when one that comes now would be served."""
+        """Return when a question that arrives now would be served."""
         return max(now, self._free_at_s[0])
 
     def take(self, now: float, service_s: float) -> float:
-        """Take a place for so long; return when it begins."""
+        """Occupy a place for so long; return when that begins."""
         start = self.start_s(now)
         heapq.heapreplace(self._free_at_s, start + service_s)
         return start
@@ -204,17 +205,17 @@ class Machine:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a day's questions.
+    """The results of a day's questions.
 
     Attributes:
         took_s: until the end of each answer.
         missed: those that came later than they should.
         quality: the sum.
         cost: the sum, micro-US-dollars.
-        local: answered at home.
-        degraded: answered at home because the enclave could not.
-        refused: tries that met no connection or a full rate limit.
-        outside: of what must stay, answered or tried by the enclave.
+        local: answered locally.
+        degraded: answered locally because the enclave could not.
+        refused: attempts that met no connection or a full rate limit.
+        outside: restricted questions that the enclave answered, or was asked.
     """
 
     took_s: list[float] = field(default_factory=list[float])
@@ -239,12 +240,12 @@ class Outcome:
 
 
 class Day:
-    """One day under one policy; the world is the same for all.
+    """One day under one policy; everything else is the same for all policies.
 
     Args:
         questions: in order of time.
-        outages: when the enclave is away, beginnings and ends.
-        policy: where to ask, in order.
+        outages: the beginnings and ends of the enclave's outages.
+        policy: determines the order of the tiers.
     """
 
     def __init__(
@@ -266,7 +267,7 @@ class Day:
         self._begun_s: deque[float] = deque()
 
     def run(self) -> Outcome:
-        """Let the day pass."""
+        """Simulate the day."""
         for question in self._questions:
             self.at(question.at_s, partial(self._ask, question))
         while self._events:
@@ -275,22 +276,22 @@ class Day:
         return self.outcome
 
     def at(self, when_s: float, event: Callable[[float], None]) -> None:
-        """Let something happen then."""
+        """Schedule an event."""
         heapq.heappush(self._events, (when_s, next(self._numbers), event))
 
     def is_out(self, now: float) -> bool:
-        """Tell whether the enclave is away."""
+        """Return whether the enclave is unavailable."""
         return any(begin <= now < end for begin, end in self._outages)
 
     def wait_for_rate_s(self, now: float) -> float:
-        """Return in how long the enclave takes another question."""
+        """Return how long until the enclave accepts another question."""
         while self._begun_s and self._begun_s[0] <= now - 60:
             self._begun_s.popleft()
         full = len(self._begun_s) >= RATE_PER_MIN
         return self._begun_s[0] + 60 - now if full else 0.0
 
     def times_s(self, place: Place, question: Question) -> tuple[float, float]:
-        """Return what the first text and the last take, once it is its turn."""
+        """Return the durations to the first and to the last text, without the queue."""
         jitter = question.jitter[place]
         if place == "local":
             first = 0.1 + question.prompt / 400
@@ -301,7 +302,7 @@ class Day:
         return first, first + question.answer / ENCLAVE_TOKENS_PER_S
 
     def end_s(self, place: Place, now: float, start: float, whole: float) -> float:
-        """Return when an answer ends; of the enclave's, its bucket."""
+        """Return when an answer ends; for the enclave, its bucket."""
         if place == "local":
             return start + whole
         frames = math.ceil((start + whole - now) * 1000 / PADDED.period_ms)
@@ -350,17 +351,17 @@ class Day:
 
 
 class Policy:
-    """Where to ask: always the enclave, where that may be; no memory."""
+    """The order of the tiers: always the enclave if permitted; no memory."""
 
     degraded = False
 
     def order(self, day: Day, now: float, question: Question) -> list[Place]:
-        """Return where to ask, in order."""
+        """Return the tiers to try, in order."""
         del day, now
         return ["local"] if question.restricted else ["enclave", "local"]
 
     def begun(self, now: float, place: Place, question: Question) -> Attempt | None:
-        """Note that it is asked there."""
+        """Note that a tier is asked."""
 
     def went(
         self,
@@ -370,7 +371,7 @@ class Policy:
         question: Question,
         now: float,
     ) -> None:
-        """Note how an answer goes."""
+        """Note the progress of an answer."""
 
     def failed(
         self, now: float, attempt: Attempt | None, *, dead: bool, wait_s: float
@@ -379,10 +380,10 @@ class Policy:
 
 
 class Binary(Policy):
-    """What looks routine stays, all else leaves.
+    """Keeps local what looks routine, and sends everything else.
 
     Args:
-        stays: tells what looks so.
+        stays: whether a question looks so.
     """
 
     def __init__(self, stays: Callable[[Question], bool]) -> None:
@@ -390,18 +391,18 @@ class Binary(Policy):
 
     @override
     def order(self, day: Day, now: float, question: Question) -> list[Place]:
-        """Return where to ask, in order."""
+        """Return the tiers to try, in order."""
         if self._stays(question):
             return ["local"]
         return super().order(day, now, question)
 
 
 class Static(Policy):
-    """A table: what looks routine or is in a hurry stays, unless others wait."""
+    """A table: routine or urgent questions are kept local, unless there is a queue."""
 
     @override
     def order(self, day: Day, now: float, question: Question) -> list[Place]:
-        """Return where to ask, in order."""
+        """Return the tiers to try, in order."""
         hurry = question.slo_s == min(DEADLINES_S)
         waits = day.machines["local"].start_s(now) - now > QUEUE_S
         if (question.looks_routine or hurry) and not waits:
@@ -410,11 +411,11 @@ class Static(Policy):
 
 
 class Oracle(Policy):
-    """Knows every answer's quality, time and cost, and whether the enclave is there."""
+    """Knows every answer's quality, time and cost, and whether the enclave is up."""
 
     @override
     def order(self, day: Day, now: float, question: Question) -> list[Place]:
-        """Return where to ask, in order."""
+        """Return the tiers to try, in order."""
         away = day.is_out(now) or day.wait_for_rate_s(now) > 0
 
         def worth(place: Place) -> float:
@@ -462,7 +463,7 @@ class Utility(Policy):
 
     @override
     def order(self, day: Day, now: float, question: Question) -> list[Place]:
-        """Return where to ask, in order."""
+        """Return the tiers to try, in order."""
         del day
         choice = choose(
             question.permitted,
@@ -482,7 +483,7 @@ class Utility(Policy):
 
     @override
     def begun(self, now: float, place: Place, question: Question) -> Attempt | None:
-        """Note that it is asked there."""
+        """Note that a tier is asked."""
         return self._health[place].begin(1000 * now, prompt_tokens=question.prompt)
 
     @override
@@ -494,7 +495,7 @@ class Utility(Policy):
         question: Question,
         now: float,
     ) -> None:
-        """Note how an answer goes."""
+        """Note the progress of an answer."""
         if attempt is None:
             return
         health = self._health[place]
@@ -516,7 +517,7 @@ class Utility(Policy):
 
 
 class Aimed(Utility):
-    """The shipped one: the aim of the profiles decides, as the router applies it."""
+    """The shipped policy: the profiles' aim decides, as the router applies it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -525,7 +526,7 @@ class Aimed(Utility):
 
     @override
     def bar(self, now: float, question: Question) -> float | None:
-        """Return it by what was asked before, and count this question."""
+        """Return it by the questions before, and count this one."""
         views = self.views(now)
         pair = Pair(
             local=views["local"].quality_permille / 1000,
@@ -617,7 +618,7 @@ def _table(title: str, *, per_s: float, routine: float) -> Table:
 
 
 def outages_of(draw: Random) -> list[tuple[float, float]]:
-    """Draw when the enclave is away."""
+    """Draw the enclave's outages."""
     outages: list[tuple[float, float]] = []
     begin = draw.expovariate(1 / OUTAGE_EVERY_S)
     while begin < HOURS * 3600:
@@ -637,7 +638,7 @@ def measure_crowd() -> Table:
     crowds = {
         "one retry, no breaker": Crowd(breaker=False, background=False),
         "breaker, retry budget": Crowd(breaker=True, background=False),
-        "the same, probed beside the questions": Crowd(breaker=True, background=True),
+        "the same, probed in the background": Crowd(breaker=True, background=True),
     }
     for crowd in crowds.values():
         draw = Random(1)  # noqa: S311 -- the same crowd for all
@@ -671,15 +672,15 @@ def measure_crowd() -> Table:
 
 @dataclass(slots=True, kw_only=True)
 class Crowd:
-    """Clients before a dead enclave, one after the other, each by itself.
+    """Independent clients of a dead enclave, one after the other.
 
     Attributes:
         breaker: they have one, and a budget of retries; else they retry once.
-        background: what tries whether it is back is not a question.
+        background: recovery is probed in the background, not by a question.
         questions: asked while it is dead.
-        tries_s: when somebody tried to connect then.
-        waited_s: that questions waited for that.
-        back_s: of each client, how long after its return it was asked.
+        tries_s: the times of attempts to connect meanwhile.
+        waited_s: how long questions waited for them.
+        back_s: for each client, how long after the recovery the enclave was asked.
     """
 
     breaker: bool
@@ -690,7 +691,7 @@ class Crowd:
     back_s: list[float] = field(default_factory=list[float])
 
     def pass_time(self, draw: Random) -> None:
-        """Let one client ask until the enclave answers again."""
+        """Simulate one client until the enclave answers again."""
         health = TierHealth(TierKind.ATTESTED)
         health.ready()
         retries = Budget(RETRY_PERMILLE, reserve=1)
@@ -709,7 +710,7 @@ class Crowd:
         self.back_s.append(now - DEAD_S)
 
     def _try(self, now: float, health: TierHealth) -> float:
-        """Try to connect, where that may be; return when the question goes on."""
+        """Try to connect, if permitted; return when the question continues."""
         attempt = health.begin(1000 * now, prompt_tokens=100)
         if attempt is None and self.breaker:
             return now
@@ -723,7 +724,7 @@ class Crowd:
 
 
 def measure_time() -> Table:
-    """Measure what a choice among two tiers takes."""
+    """Measure the time of a choice between two tiers."""
     draw = Random(0)  # noqa: S311 -- the same questions every time
     questions = trace(draw, per_s=0.05, routine=0.7)
     policy = Utility()

@@ -1,8 +1,8 @@
-"""The verifier: how well it tells good drafts from bad ones, and what a look costs.
+"""The verifier: how well it separates good drafts from bad ones, and its cost.
 
-Of Mixtral's answers to GSM8K (``CURTILAGE_SHARED``) there is the text alone. Of one's
-own model there is also how sure it was of each token: ``curtilage route answer`` writes
-such a file, and ``CURTILAGE_ANSWERED`` names it.
+Mixtral's answers to GSM8K (``CURTILAGE_SHARED``) are text alone. For your own model,
+there is also how sure it was of each token: ``curtilage route answer`` writes such a
+file, and ``CURTILAGE_ANSWERED`` names it.
 """
 
 import os
@@ -35,8 +35,8 @@ Marked = tuple[Looks, bool]
 
 
 def texts() -> list[Marked]:
-    """Return Mixtral's answers as they are seen, and whether each is right."""
-    nothing = (TokenSignal(logprob=0.0, margin=0.0),)  # of each token the same
+    """Return Mixtral's answers as the verifier sees them, and whether each is right."""
+    nothing = (TokenSignal(logprob=0.0, margin=0.0),)  # the same for each token
     return [
         (looks_at(prompt, [Delta(text=said, signals=nothing)], "stop"), right)
         for prompt, said, right in responses()
@@ -44,7 +44,7 @@ def texts() -> list[Marked]:
 
 
 def recorded() -> list[Marked]:
-    """Return the answers of one's own model likewise; none where there is no file."""
+    """Return your own model's answers likewise; none if there is no file."""
     path = os.environ.get("CURTILAGE_ANSWERED")
     return [
         (looks_at(row.text, row.deltas, row.finish), (row.grade or 0) >= GOOD)
@@ -53,7 +53,7 @@ def recorded() -> list[Marked]:
 
 
 def only(answers: Sequence[Marked], names: Collection[str]) -> list[Marked]:
-    """Return answers of which nothing is seen but some features."""
+    """Return answers reduced to some of their features."""
     kept = [name in names for name in NAMES]
     return [
         (
@@ -91,8 +91,8 @@ def judged(answers: Sequence[Marked], seed: int, share: float = 0.5) -> list[Gra
     ]
 
 
-def measure_told_apart() -> Table:
-    """Measure how often a good answer has the larger score of two."""
+def measure_verdicts() -> Table:
+    """Measure how often a good answer has a larger score than a bad one."""
     rows: list[tuple[str | float, ...]] = []
     words = fmean(auroc(scored(mixtral(), seed)) for seed in range(3))
     sets = {"Mixtral, GSM8K": texts(), "own model, recorded": recorded()}
@@ -151,7 +151,7 @@ def measure_certified_drafts() -> Table:
 
 
 def measure_verifier_time() -> Table:
-    """Measure all looks at one draft: real ones, and what patterns dislike."""
+    """Measure all looks at one draft: real ones, and texts that are slow to match."""
     answers = texts()
     heads = fit_heads([looks for looks, _ in answers], [good for _, good in answers])
     drafts = {
@@ -183,6 +183,6 @@ def _look_ms(heads: Sequence[Head], text: str) -> float:
         for at in range(0, len(text), step)
     ]
     began = time.thread_time()
-    # What a verifier does that decides at its end alone: every look is made.
+    # A verifier that decides only at its end makes every look.
     score_by(heads, looks_at("Why?", pieces, "stop"))
     return (time.thread_time() - began) * 1000

@@ -1,11 +1,11 @@
-"""The whole path on one machine: real processes, what was asked, who saw what.
+"""The demonstration: the whole path on one machine, and what each party saw.
 
-Six questions of a working day show each step; twenty office questions show what the
-operator's aim comes to, against asking the enclave alone and asking nobody else.
+Six questions of a working day show each step. Twenty office questions compare the
+operator's aim with the enclave alone and with the local model alone.
 
-Everything shown is measured, or recorded between the processes: the checks
-come from the verifier, the answers from the client's endpoint over HTTP, the
-views from a recorder in front of relay and enclave, which writes what passes.
+Everything shown is measured, or recorded between the processes: the checks come from
+the verifier, the answers from the client's endpoint over HTTP, and the views from a
+recorder in front of relay and enclave, which writes everything that passes.
 """
 
 import argparse
@@ -63,14 +63,14 @@ from curtilage_dev.stack import EMBEDDED, Stack
 
 WIDTH: Final = 92
 KIBIBYTE: Final = 1024
-# What our client chooses of the suites that an enclave publishes.
+# The suite that our client chooses of those that an enclave publishes.
 SUITE: Final = SUITES[0]
 AIM: Final = "aim"
 MAX_TOKENS: Final = 90
 INTERRUPTED: Final = 130
 COULD_NOT: Final = 3
 HEARTBEAT_S: Final = 5.0
-# A question's line goes on to the end of its bucket after the answer was shown.
+# A question's line continues to the end of its bucket after the answer was shown.
 RECORD_S: Final = 60.0
 WHERE: Final = {
     "local": "LOCAL    answered on this machine",
@@ -92,9 +92,9 @@ class Question:
 
     Attributes:
         text: as typed.
-        expected: ``local`` or ``enclave``; ``AIM``: as the operator's aim and the local
-            model have it; None: it is not known.
-        desk: who asks.
+        expected: ``local`` or ``enclave``; ``AIM``: depends on the operator's aim and
+            the local model; None: not known.
+        desk: who asks, for display.
     """
 
     text: str
@@ -102,7 +102,7 @@ class Question:
     desk: str = "you"
 
 
-# In two lines, what the embedded model cannot do.
+# The limits of the embedded model, in two lines.
 CANNOT: Final = """\
 Without MODEL the embedded model answers. It solves next to nothing: the aim's line is
 low, nearly all that may be sent is sent, and each of its answers is marked below."""
@@ -151,7 +151,7 @@ DAY: Final = (
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What came back for one question."""
+    """The response to one question."""
 
     question: Question
     said: dict[str, str]
@@ -162,21 +162,21 @@ class Outcome:
 
     @property
     def route(self) -> str:
-        """Where it was answered."""
+        """The tier that answered."""
         return self.said["route"]
 
     @property
     def as_expected(self) -> bool:
-        """Whether that is where it should have been answered.
+        """Whether the expected tier answered.
 
-        The enclave may also answer in the place of a local draft that was rejected.
+        The enclave may also replace a local draft that was rejected.
         """
         local = "local" if self.route == "on_premises" else self.route
         return was_rejected(self.said) or self.question.expected in {None, local}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demonstration; 0 when every route is the expected one."""
+    """Run the demonstration; 0 if every route is the expected one."""
     parser = argparse.ArgumentParser(prog="python -m curtilage_dev.demo")
     parser.add_argument("--ask", action="append", default=[], metavar="TEXT")
     parser.add_argument(
@@ -251,7 +251,7 @@ def _use(stack: Stack, model: Model) -> None:
 
 
 def _interrupt(number: int, frame: object) -> None:
-    """Take every way of being stopped as Ctrl-C, so that nothing is left running."""
+    """Treat every kind of termination like Ctrl-C, so that nothing is left running."""
     del number, frame
     raise KeyboardInterrupt
 
@@ -296,7 +296,7 @@ def _run(stack: Stack, questions: Sequence[Question], model: Model) -> int:
 
 
 def verdict(asked: Sequence[Outcome | Pair]) -> int:
-    """Say how many questions took another route than they should; 1 where any did."""
+    """Print how many questions took an unexpected route; 1 if any did."""
     wrong = sum(not each.as_expected for each in asked)
     if wrong:
         out(f"\n{wrong} of {len(asked)} routes are not the expected ones")
@@ -305,10 +305,10 @@ def verdict(asked: Sequence[Outcome | Pair]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Office:
-    """What is foreseen of the demonstration's questions.
+    """The expected routes of the demonstration's questions.
 
     Attributes:
-        foreseen: by text, where the aim has it answered.
+        foreseen: the tier that the aim chooses, by text.
         prices: of a million tokens by tier, in millionths of a dollar.
     """
 
@@ -316,7 +316,7 @@ class _Office:
     prices: Mapping[str, int]
 
     def aimed(self, question: Question) -> Question:
-        """Return a question with the route that the aim has for it, if that decides."""
+        """Return a question with the route that the aim chooses, if it decides."""
         if question.expected != AIM:
             return question
         return replace(question, expected=self.foreseen[question.text].expected)
@@ -336,7 +336,7 @@ def _foreseen(stack: Stack, model: Model) -> _Office:
         out(f"\n[{kind}]")
         out(_wrapped(question.text, "  > "))
         _explain(foreseen[question.text])
-    # The other way round, where the shipped aim has it answered locally.
+    # The opposite aim, so that the first question takes the other route.
     aim = NEVER_LOCAL if foreseen[EASY.text].expected == "local" else OFTEN_LOCAL
     out(f"\n[routine, with another aim in the policy: {aim}]")
     other = stack.folder / "other-aim.yaml"
@@ -365,7 +365,7 @@ def _explain(foreseen: Forecast) -> None:
 def _ask_twenty(
     stack: Stack, office: _Office, model: Model
 ) -> tuple[tuple[float, float], list[Pair]]:
-    """Ask the twenty; return from when to when, and what came of them."""
+    """Ask the twenty questions; return the period and the pairs of answers."""
     _title(f"{len(TASKS)} office questions: as routed, then again by the other side")
     asking = Asking(url=stack.client_url, lengths=model.lengths, overlap=model.embedded)
     out(
@@ -398,7 +398,7 @@ def _dotted(
     asking: Asking,
     asked: Sequence[tuple[Task, Mapping[str, object]]],
 ) -> list[Answered]:
-    """Ask questions, and show a dot for each."""
+    """Ask questions, and print a dot for each."""
     started = time.monotonic()
     out(f"  {title:<12}", end="")
     try:
@@ -408,7 +408,7 @@ def _dotted(
 
 
 def _show_ways(office: _Office, pairs: Sequence[Pair], model: Model) -> None:
-    """Show what the twenty came to, and what that does not show."""
+    """Show the results of the twenty questions, and the limits of the comparison."""
     _title(f"{len(pairs)} office questions, in three ways")
     for line in table(ways(pairs, office.prices)):
         out(f"  {line}")
@@ -422,7 +422,7 @@ def _show_ways(office: _Office, pairs: Sequence[Pair], model: Model) -> None:
 
 
 def _without_enclave(stack: Stack) -> list[Outcome]:
-    """Kill the enclave and ask what it would have answered, twice."""
+    """Kill the enclave, and ask twice a question that it would have answered."""
     _title("The enclave dies")
     stack.running["enclave"].kill()
     question = replace(HARD, expected="local")
@@ -432,7 +432,7 @@ def _without_enclave(stack: Stack) -> list[Outcome]:
 
 
 def _price(transport: TransportParameters) -> str:
-    """Say what padding costs and why an answer comes as it does."""
+    """Return the cost of padding and the reason for the answers' pace, in words."""
     shortest = transport.frames_of(0)
     seconds = shortest * transport.period_ms / 1000
     size = answer_bytes(transport, SUITE, 0) / KIBIBYTE
@@ -441,8 +441,9 @@ def _price(transport: TransportParameters) -> str:
         f"the enclave comes in frames of {transport.frame_bytes} bytes, one every "
         f"{transport.period_ms} ms, {shortest} of them ({seconds:g} s, {size:.0f} KiB) "
         "or that times a power of two, whatever it says. The text is shown as it "
-        "comes; the line then goes on in silence to the end, so that nobody on it can "
-        "tell a short answer from a long one, or a recipe from a diagnosis."
+        "comes; the line then continues in silence to the end, so that an observer "
+        "cannot distinguish a short answer from a long one, or a recipe from a "
+        "diagnosis."
     )
 
 
@@ -467,7 +468,8 @@ def ask(stack: Stack, question: Question) -> Outcome:
     answer = open_answer(stack.client_url, question.text, max_tokens=MAX_TOKENS)
     with answer as response:
         events = events_of(response)
-        # In the first event and not in the head, which leaves after a second without.
+        # In the first event and not in the header, which is sent after a second without
+        # it.
         said = cast("dict[str, str]", next(events)["curtilage"])
         outcome = Outcome(question=question, said=said)
         found = said["class"].replace(",", ", ") or "nothing"
@@ -500,16 +502,16 @@ def ask(stack: Stack, question: Question) -> Outcome:
 
 
 def where(said: Mapping[str, str]) -> str:
-    """Say where a question was answered, and that nothing left where that is so.
+    """Return where a question was answered, and whether nothing was sent, in words.
 
-    An answer of this machine in the place of another may come after a sealed attempt.
+    A local answer that replaces another one may come after a sealed attempt.
     """
     home = said["route"] == "local" and "fallback" not in said
     return WHERE[said["route"]] + ("; nothing was sent" if home else "")
 
 
 def _flow(piece: str, column: int) -> int:
-    """Print a piece as it comes, broken into lines that fit; return the column."""
+    """Print a piece as it arrives, wrapped to the width; return the column."""
     for character in piece:
         if column == 0:
             out("  | ", end="")
@@ -540,9 +542,9 @@ def _show_views(
     Args:
         stack: with its recorders.
         asked: the questions that were sent to the enclave, oldest first. No recorder
-            sees how much was inside; only we do, who asked.
-        hidden: from when to when others were sent, which are only counted.
-        more: how many these were.
+            sees their length, which only the sender knows.
+        hidden: the period of further questions, which are only counted.
+        more: the number of those.
     """
     shape = stack.transport
     _title("What each party saw (recorded between the processes)")
@@ -605,7 +607,7 @@ def _frames(transport: TransportParameters, octets: int) -> str:
 def _show_audit(stack: Stack) -> None:
     """Let the auditor's command verify what the client recorded, and show it."""
     _title("What the client recorded of it, for an auditor (never a word of it)")
-    # A client that runs signs once a minute; one that ends, all that it has written.
+    # A running client signs once a minute; when it ends, it signs everything written.
     with _timed("the client ends"):
         stack.running["client"].stop()
     command = [sys.executable, "-m", "curtilage.cli", "audit", "verify"]
@@ -637,14 +639,14 @@ def _recorded(path: Path, asked: int) -> list[dict[str, object]]:
 def outside(
     hidden: tuple[float, float], seen: Sequence[dict[str, object]]
 ) -> list[dict[str, object]]:
-    """Return what did not begin within a time."""
+    """Return the entries that did not begin within a period."""
     began, ended = hidden
     return [one for one in seen if not began <= cast("float", one["start"]) <= ended]
 
 
 @contextmanager
 def _timed(title: str, /) -> Generator[None]:
-    """Say what runs, that it still runs, and how long it took."""
+    """Print what is running, that it still runs, and how long it took."""
     started = time.monotonic()
     over = threading.Event()
 

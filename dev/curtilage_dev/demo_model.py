@@ -1,4 +1,4 @@
-"""Which model the demonstration runs, where, and what it so cannot show."""
+"""The demonstration's model: which one, where it runs, and what it cannot show."""
 
 import hashlib
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ _ADDRESSES: Final = ("https://", "http://", "unix:")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """What answers locally, and in the demonstration's enclave.
+    """The model that answers locally, and in the demonstration's enclave.
 
     Attributes:
         file: a GGUF file, on both sides; None: the embedded model.
         sha256: its digest.
-        address: of an on-premises server, which then answers locally next to the
+        address: of an on-premises server, which then answers locally in addition to the
             embedded model; the enclave runs the embedded one.
-        name: by which that server knows its model.
+        name: the server's name for its model.
         ca: certificates (PEM) of the server's authorities; None: it needs none.
     """
 
@@ -38,12 +38,12 @@ class Model:
 
     @property
     def lengths(self) -> Lengths:
-        """How long answers to the office questions may be."""
+        """The maximum lengths of answers to the office questions."""
         return SHORT if self.embedded else LONG
 
     @property
     def stand_in(self) -> str:
-        """What of the models is a stand-in."""
+        """Which parts of the models are stand-ins."""
         if self.file is not None:
             return f"the enclave runs the same file as this machine, {self.file.name}."
         if self.address:
@@ -58,7 +58,7 @@ class Model:
 
     @property
     def caveat(self) -> str:
-        """What the comparison does not show."""
+        """The limits of the comparison."""
         prices = "Dollars are tokens at the profile's prices; nothing was paid. "
         if self.address:
             return (
@@ -81,16 +81,16 @@ class Model:
 
 
 def model_of(given: str | None, *, name: str = "", ca: Path | None = None) -> Model:
-    """Return the model that was asked for.
+    """Return the requested model.
 
     Args:
         given: a GGUF file, or the address of an on-premises server; None or empty: the
             embedded model.
-        name: by which the server knows its model.
+        name: the server's name for its model.
         ca: the server's authorities (PEM).
 
     Raises:
-        ValueError: it is no such thing, or what it needs is missing.
+        ValueError: it is neither, or something that it needs is missing.
     """
     if given and given.startswith(_ADDRESSES):
         if not name:

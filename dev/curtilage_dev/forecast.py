@@ -1,7 +1,7 @@
-"""What ``curtilage route explain`` says of some texts, and so where they should go.
+"""The expected route of some texts, according to ``curtilage route explain``.
 
-With the same policy and the same local model as the client that is then asked, and with
-no live figures: these may not change where a question goes.
+It uses the same policy and local model as the client that is then asked, and no live
+figures: these may not change where a question goes.
 """
 
 import os
@@ -26,7 +26,7 @@ _SENTENCES: Final = ("rank", "aim", "choice")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """Where one text should go.
+    """The expected route of one text.
 
     Attributes:
         expected: ``local`` or ``enclave``.
@@ -38,10 +38,10 @@ class Forecast:
 
 
 def expected_of(standing: Standing | None) -> str:
-    """Return where the operator's aim has a text answered.
+    """Return the tier that the operator's aim chooses for a text.
 
     Args:
-        standing: where it is among ordinary questions; None: it must be kept local.
+        standing: its rank among ordinary questions; None: it must be kept local.
     """
     if standing is None or standing.line is None:
         return Answerer.LOCAL.value
@@ -64,7 +64,7 @@ def read_client(
 
 
 def prices_of(policy: Policy) -> dict[str, int]:
-    """Return what a million tokens cost by tier, in millionths of a dollar."""
+    """Return the price of a million tokens by tier, in millionths of a dollar."""
     tiers = () if policy.routing is None else policy.routing.tiers
     return {
         tier.id: tier.cost_microusd_per_mtok or PRIORS[tier.kind].cost_microusd_per_mtok
@@ -75,11 +75,11 @@ def prices_of(policy: Policy) -> dict[str, int]:
 def inspected(
     config: ClientConfig, asked: Sequence[tuple[str, int]]
 ) -> list[tuple[Query, Inspection]]:
-    """Return texts as queries, each with what the detectors find.
+    """Return texts as queries, each with the detectors' findings.
 
     Args:
         config: the client's.
-        asked: texts that each begin a conversation, and how long answers may be.
+        asked: the first texts of conversations, and the maximum lengths of answers.
     """
     queries = [
         replace(single_query(text), settings=Settings(max_tokens=most))
@@ -95,7 +95,7 @@ def inspected(
 def forecast(
     config: ClientConfig, found: Sequence[tuple[Query, Inspection]]
 ) -> list[Forecast]:
-    """Return where queries should go.
+    """Return the expected routes of queries.
 
     Args:
         config: the client's; its policy has a section ``routing``.

@@ -1,8 +1,8 @@
 """Twenty office questions that may all be sent, asked in three ways.
 
-As the policy's aim routes them, all of the enclave, and all answered locally. Each has
-an answer that a pattern can check. A question is asked as routed, and once more of the
-other side; together these are all three ways.
+The ways are: as the policy's aim routes them, all by the enclave, and all locally. A
+pattern can check each answer. A question is asked as routed, and once more of the other
+side; together these are all three ways.
 """
 
 import json
@@ -30,15 +30,15 @@ _SHOWN: Final = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One question, and by what its answer is known to be right.
+    """One question, with a check of its answer.
 
     Attributes:
-        kind: what it asks for.
+        kind: the kind of request.
         language: of the question.
         text: as typed.
-        right: patterns that all occur in a right answer, whatever the case.
-        wrong: patterns of which none occurs.
-        hard: whether it is code, or takes several steps.
+        right: patterns that all occur in a right answer, ignoring case.
+        wrong: patterns that do not occur in one.
+        hard: whether it is about code, or takes several steps.
     """
 
     kind: str
@@ -206,7 +206,7 @@ TASKS: Final = (
 
 
 def is_right(task: Task, answer: str) -> bool:
-    """Return whether an answer is the one that is known to be right."""
+    """Return whether an answer is the known right one."""
 
     def occurs(pattern: str) -> bool:
         return re.search(pattern, answer, re.IGNORECASE) is not None
@@ -216,7 +216,7 @@ def is_right(task: Task, answer: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lengths:
-    """How long answers may be, in tokens.
+    """Maximum lengths of answers, in tokens.
 
     Attributes:
         routine: of a routine question.
@@ -227,22 +227,23 @@ class Lengths:
     hard: int
 
     def of(self, task: Task) -> int:
-        """Return how long the answer to a question may be."""
+        """Return the maximum length of the answer to a question."""
         return self.hard if task.hard else self.routine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """What came back for one question.
+    """The response to one question.
 
     Attributes:
-        task: which.
-        tier: who answered, as the policy calls it.
-        local: whether that was no enclave.
+        task: the question.
+        tier: the tier that answered, as the policy calls it.
+        local: whether that was not an enclave.
         first_s: until the first text.
-        tokens: of question and answer, as counted by who answered.
+        tokens: of question and answer, as the tier counted them.
         right: whether the answer is right.
-        rejected: whether the local model's draft came before, and was not good enough.
+        rejected: whether it replaced a draft of the local model that was not good
+            enough.
     """
 
     task: Task
@@ -256,15 +257,15 @@ class Answered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """What the questions came to, asked in one way.
+    """The results of the questions, asked in one way.
 
     Attributes:
-        title: which way.
+        title: of the way.
         asked: how many questions.
         local: how many were answered locally.
         right: how many were answered right.
         first_s: median of the times until the first text.
-        thousand_usd: what a thousand such questions cost, in US dollars.
+        thousand_usd: the cost of a thousand such questions in US dollars.
     """
 
     title: str
@@ -276,11 +277,11 @@ class Way:
 
 
 def summed(title: str, answers: Sequence[Answered], prices: Mapping[str, int]) -> Way:
-    """Count answers.
+    """Return the totals of answers.
 
     Args:
-        title: which way.
-        answers: one of each question.
+        title: of the way.
+        answers: one for each question.
         prices: of a million tokens by tier, in millionths of a dollar.
     """
     microusd = sum(each.tokens * prices[each.tier] / MTOK for each in answers)
@@ -312,7 +313,7 @@ class Pair:
     def as_expected(self) -> bool:
         """Whether both sides are those that should have answered.
 
-        The enclave may also answer in the place of a draft that was rejected.
+        The enclave may also replace a draft that was rejected.
         """
         local = self.expected == "local" and not self.routed.rejected
         return (self.routed.local, self.other.local) == (local, not local)
@@ -323,7 +324,7 @@ class Pair:
 
 
 def ways(pairs: Sequence[Pair], prices: Mapping[str, int]) -> tuple[Way, Way, Way]:
-    """Return what the questions come to as routed, all of the enclave, all local."""
+    """Return the results as routed, all by the enclave, and all locally."""
     return (
         summed("as routed", [each.routed for each in pairs], prices),
         summed("all-enclave", [each.side(local=False) for each in pairs], prices),
@@ -332,7 +333,7 @@ def ways(pairs: Sequence[Pair], prices: Mapping[str, int]) -> tuple[Way, Way, Wa
 
 
 def table(compared: Sequence[Way]) -> Iterator[str]:
-    """Yield the ways next to each other, in lines; the second is what is saved on."""
+    """Yield the ways side by side, in lines; savings are relative to the second."""
     yield f"{'':<12}{'local':>10}{'right':>12}{'first token':>14}{'$ per 1,000':>14}"
     for way in compared:
         local, right = (f"{n} of {way.asked}" for n in (way.local, way.right))
@@ -350,7 +351,7 @@ def table(compared: Sequence[Way]) -> Iterator[str]:
 
 
 def row(number: int, pair: Pair) -> str:
-    """Return what came of one question, in a line."""
+    """Return the result of one question, in a line."""
     task = pair.routed.task
     mark = "ok " if pair.as_expected else "NOT"
     text = " ".join(task.text.split())
@@ -377,7 +378,7 @@ class Asking:
         lengths: of answers.
         overlap: whether the next question is asked as soon as an enclave's answer
             begins. The rest of a short answer's time is padding.
-        clock: seconds that only grow.
+        clock: a monotonic clock in seconds.
     """
 
     url: str
@@ -393,7 +394,7 @@ class Asking:
         """Ask questions one after the other.
 
         Args:
-            asked: each with what the request says of its routing.
+            asked: each with the routing options of its request.
             progress: called after each.
         """
         running: list[Future[Answered]] = []
@@ -414,11 +415,11 @@ class Asking:
 
         Args:
             task: the question.
-            options: what the request says of its routing.
+            options: the routing options of the request.
             free: set when the next question may be asked.
 
         Raises:
-            ProcessError: there was no whole answer.
+            ProcessError: there was no complete answer.
         """
         began, first_s, text, tokens = self.clock(), 0.0, "", 0
         more = {"curtilage": options, "stream_options": {"include_usage": True}}
@@ -457,10 +458,10 @@ class Asking:
 
 
 def was_rejected(said: Mapping[str, str]) -> bool:
-    """Return whether an answer took the place of a draft that was not good enough."""
+    """Return whether an answer replaced a draft that was not good enough."""
     return said.get("fallback") == LocalFailure.DRAFT_REJECTED.value
 
 
 def other_side(answered: Answered) -> Mapping[str, object]:
-    """Return what a request says to have the other side answer."""
+    """Return the routing options that make the other side answer."""
     return _ENCLAVE if answered.local else _LOCAL

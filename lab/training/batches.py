@@ -1,4 +1,4 @@
-"""Examples to padded batches of about one size."""
+"""Turns examples into padded batches of similar size."""
 
 import random  # training must repeat; nothing secret is drawn
 from collections.abc import Iterator, Sequence
@@ -11,8 +11,8 @@ from labels import IGNORED, LABEL_IDS, LABELS, MAX_PIECES, TOPICS, TYPES
 from tokenizers import Encoding, Tokenizer, processors
 from torch import Tensor
 
-SKIP = -100  # no loss at this piece
-# What stands before and after every text: in BERT, in XLM-R and its descendants.
+SKIP = -100  # no loss for this piece
+# The pieces before and after every text: in BERT, and in XLM-R and its descendants.
 _MARKS = (("[CLS]", "[SEP]"), ("<s>", "</s>"))
 _CHUNK = 3000
 

@@ -1,15 +1,15 @@
-"""Make the list of words that may leave with a conversation that had to stay.
+"""Makes the list of words that may be sent in a conversation that was kept local.
 
     python lab/training/boundary_words.py --data ../shared/data --out FOLDER
 
-Writes ``words.txt`` (sorted, one a line) and prints what the card tells of the
-sources. A word is listed if ``K`` public texts in English have it in lower case, if no
-more of them have it with a capital inside a sentence, and if it is no name that the
-detectors know. So a name must be written small in ten unrelated texts to be listed.
+Writes ``words.txt`` (sorted, one per line) and prints the sources for the card. A word
+is listed if ``K`` public English texts have it in lower case, if no more of them have
+it capitalised inside a sentence, and if it is not a name that the detectors know. So a
+name is listed only if ten unrelated texts have it in lower case.
 
-Left out: clinc150, nlu-evaluation-data, xsid and snips (people and places in lower
-case), aci-bench (spoken, names in lower case), tweets, forums and prompts of users
-(counsel-chat, arena-hard, pupa), and everything whose licence is not open.
+Omitted are clinc150, nlu-evaluation-data, xsid and snips (people and places in lower
+case), aci-bench (spoken, names in lower case), tweets, forums and users' prompts
+(counsel-chat, arena-hard, pupa), and everything without an open licence.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from curtilage.client.detection import wordlists
 
 K: Final = 10
 _CSV_FIELD: Final = 10_000_000
-_JSONL: Final = (  # folders of the same form: English rows of ``data.jsonl``, "text"
+_JSONL: Final = (  # the English rows' "text" in each ``data.jsonl``
     *("chatterbot-corpus", "code-prompts", "covid-faq", "legalbench-part"),
     *("medqa-vignettes", "medquad", "mmlu-professional", "pubmedqa", "tatoeba-short"),
     *("tatqa-tables", "tico19-dialogue", "wikitablequestions", "xquad-questions"),
@@ -46,7 +46,7 @@ _TABLES: Final = {
         "gpt-4-1106-preview_response",
     ),
 }
-# Sentences as tokens with their labels; a marked name counts for nothing.
+# Sentences as labelled tokens; marked names are ignored.
 _CONLL: Final = (
     "crossner/*.txt",
     "data__wikigold__CONLL-format__data__wikigold.conll.txt",
@@ -95,7 +95,7 @@ def _of_tables(data: Path) -> Iterator[tuple[str, str]]:
 
 
 def listed(data: Path) -> tuple[list[str], Counter[str]]:
-    """Return the words, sorted, and how many different texts each set has."""
+    """Return the words, sorted, and the number of different texts in each set."""
     small, capital, read = Counter[str](), Counter[str](), Counter[str]()
     for name, text in sorted(set(texts(data))):
         read[name] += 1

@@ -1,9 +1,9 @@
-"""Write the model card from what training and measuring recorded.
+"""Writes the model card from the records of training and measurement.
 
 python lab/training/card.py --run DIR --scores FILE \
     --data ../shared/data --out DIR
 
-With ``--multilingual`` it is the card of the guard for other languages than English.
+With ``--multilingual``, it is the card of the guard for languages other than English.
 """
 
 import argparse
@@ -42,17 +42,17 @@ _GENERAL = (
 
 @dataclass(frozen=True)
 class _Guard:
-    """What the card of one guard says and the other's does not.
+    """The parts of a card that differ between the guards.
 
     Attributes:
         title: the heading.
-        first: what else the first paragraph says.
-        architecture: what it is made of.
-        command: what makes it.
-        sources: modules of our own sentences.
-        also: what else the texts were used for.
+        first: the rest of the first paragraph.
+        architecture: the layers.
+        command: how to make it.
+        sources: modules with our own sentences.
+        also: other uses of the texts.
         covers: which languages.
-        weak: what it finds worse.
+        weak: its weaknesses.
     """
 
     title: str
@@ -233,7 +233,7 @@ def main() -> int:
 
 
 def _pieces(folder: Path) -> int:
-    """Return how many pieces the vocabulary has."""
+    """Return the number of pieces in the vocabulary."""
     tokenizer = json.loads((folder / "tokenizer.json").read_text("utf-8"))
     return len(tokenizer["model"]["vocab"])
 

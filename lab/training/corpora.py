@@ -1,7 +1,7 @@
-"""Readers of the provided corpora; each leaves out what is held out.
+"""Readers of the provided corpora; each omits what is held out.
 
-Nothing of them is committed: the folder is named on the command line, and the
-model card tells the digest of every file that was read.
+No corpus is committed: the folder is named on the command line, and the model card has
+the digest of every file that was read.
 """
 
 import csv
@@ -17,7 +17,7 @@ from splits import held_out
 
 NAMES = frozenset({"PERSON", "LOCATION", "ORGANIZATION"})
 _CSV_FIELD = 10_000_000
-_PIECE = 420  # characters of a long text that one example holds
+_PIECE = 420  # characters of a long text per example
 
 _CONLL_TYPES = {
     "PER": "PERSON",
@@ -45,14 +45,14 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# SEC filings mark the parties' roles as people and organisations.
+# SEC filings mark roles of the parties as people and organisations.
 _ROLES = _words("""
 agent bank borrower borrowers company lender lenders
 """)
 
 
 def conll(path: Path, corpus: str, *, word: int = 0) -> Iterator[Example]:
-    """Read token-per-line files: the label stands last, or third in iob2.
+    """Read token-per-line files: the label is the last column, or the third in iob2.
 
     Args:
         path: the file.
@@ -186,35 +186,35 @@ def masked_templates(folder: Path) -> list[str]:
 
 
 def health_texts(folder: Path) -> Iterator[Example]:
-    """Read what patients and their doctors say: health, told about somebody."""
+    """Read texts by patients and their doctors, about a person's health."""
     csv.field_size_limit(_CSV_FIELD)
-    told = {"health": 1.0, "finance": 0.0, "legal": 0.0, "hr": 0.0}
+    labels = {"health": 1.0, "finance": 0.0, "legal": 0.0, "hr": 0.0}
     for path in sorted((folder / "counsel-chat").glob("*.csv")):
         yield from _counsel(path)
     for path in sorted((folder / "mts-dialog").glob("*.csv")):
         for row in _rows(path):
             key = f"mts:{path.name}:{row['ID']}"
             if not held_out(key):
-                yield from _cut(row["dialogue"], told, key)
-                yield from _cut(row["section_text"], told, key)
-    yield from _encounters(folder / "aci-bench", told)
+                yield from _cut(row["dialogue"], labels, key)
+                yield from _cut(row["section_text"], labels, key)
+    yield from _encounters(folder / "aci-bench", labels)
     for row in _english(folder, "xlinghealth"):
         key = f"xlinghealth:{row['text']}"
         if not held_out(key) and _OWN_COMPLAINT.search(row["text"]):
             yield from _cut(row["text"], {"health": 1.0}, key)
 
 
-def _encounters(folder: Path, told: dict[str, float]) -> Iterator[Example]:
+def _encounters(folder: Path, labels: dict[str, float]) -> Iterator[Example]:
     for path in sorted(folder.glob("*.csv")):
         for row in _rows(path):
             key = f"aci:{row['encounter_id']}"
             if not held_out(key):
-                yield from _cut(row["dialogue"], told, key)
-                yield from _cut(row["note"], told, key)
+                yield from _cut(row["dialogue"], labels, key)
+                yield from _cut(row["note"], labels, key)
 
 
-# Of the consumers' questions some tell their own complaint, some ask in general;
-# what has a personal word and neither is left out ("can i take vitamins with ...").
+# Some of the consumers' questions describe a complaint, others are general. Those with
+# a personal word and neither of the two are omitted ("can i take vitamins with ...").
 _PERSONAL = re.compile(
     r"(?<!\w)(?:i|i'm|ive|my|me|we|our|he|she|his|her)(?!\w)", re.IGNORECASE
 )
@@ -228,7 +228,7 @@ _OWN_COMPLAINT = re.compile(
 
 
 def _counsel(path: Path) -> Iterator[Example]:
-    """Yield each question once; several answers repeat it."""
+    """Yield each question once, although there are several answers."""
     seen = set()
     for row in _rows(path):
         key = f"counsel:{row['questionID']}"
@@ -248,15 +248,15 @@ def _counsel(path: Path) -> Iterator[Example]:
 
 
 def _cut(text: str, topics: dict[str, float], key: str) -> Iterator[Example]:
-    """Yield pieces long enough to show what they are about."""
+    """Yield pieces that are long enough to show their subject."""
     for start in range(0, max(len(text) - 60, 1), _PIECE):
         piece = text[start : start + _PIECE].strip()
         if len(piece) > 15:
             yield Example(piece, topics=topics, key=key)
 
 
-# Asked in general, by people who study or look something up. Exam cases look like a
-# patient and are none: they count as general, a share of them.
+# General questions, by people who study or look something up. Exam cases resemble
+# patients but are general; a share of them is used.
 _GENERAL = (
     "medquad", "mmlu-professional", "covid-faq", "legalbench-part", "xquad-questions",
     "code-prompts", "tatqa-tables", "wikitablequestions", "chatterbot-corpus",
@@ -265,14 +265,14 @@ _GENERAL = (
 
 
 def general(folder: Path) -> Iterator[Example]:
-    """Read what is said about a subject, and about nobody: no topic of ours."""
+    """Read texts about a subject and about no person, so without our topics."""
     for name in _GENERAL:
         for row in _english(folder, name):
             key = f"{name}:{row['text']}"
             if not held_out(key):
                 yield from _pieces(row["text"], key)
     for row in _english(folder, "pubmedqa"):
-        # A question and its abstract are one document, and measured apart.
+        # A question and its abstract are one document, but are measured separately.
         keys = [f"pubmedqa:{row['text']}", f"pubmedqa:{row['context']}"]
         if not any(map(held_out, keys)):
             yield from _pieces(row["text"], keys[0])
@@ -288,7 +288,7 @@ _SENTENCES = 4
 
 
 def _pieces(text: str, key: str) -> Iterator[Example]:
-    """Yield a text as the client reads it: in windows, and some sentences alone."""
+    """Yield a text as the client reads it: in windows, with some sentences alone."""
     nothing = _none_of(TOPICS)
     for start in range(0, len(text), _PIECE):
         yield Example(text[start : start + _PIECE], topics=nothing, key=key)
@@ -306,7 +306,7 @@ def _english(folder: Path, name: str) -> Iterator[dict[str, str]]:
 
 
 def harmless(folder: Path) -> Iterator[Example]:
-    """Read what people ask that tells nothing of anybody."""
+    """Read questions that disclose nothing about a person."""
     csv.field_size_limit(_CSV_FIELD)
     for path in sorted((folder / "clinc150").glob("data_*.json")):
         yield from _intents(path)
@@ -322,8 +322,8 @@ def harmless(folder: Path) -> Iterator[Example]:
                 yield Example(text, topics=_none_of(TOPICS), key=key)
 
 
-# What a customer asks his bank ("why was I charged twice") tells no more of his
-# money than that he has an account: it may leave, and is no topic.
+# A bank customer's question ("why was I charged twice") discloses no more about the
+# customer's money than that there is an account: it may be sent, and is not a topic.
 def _bank_questions(path: Path) -> Iterator[Example]:
     for row in _rows(path):
         key, text = f"banking:{row['text']}", row["text"]
@@ -357,7 +357,7 @@ def _rows(path: Path) -> Iterator[dict[str, str]]:
 
 
 def json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Read a file of one object a line."""
+    """Read a file with one object per line."""
     for line in path.read_text("utf-8").split("\n"):
         if line.strip():
             yield json.loads(line)

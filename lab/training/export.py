@@ -1,10 +1,10 @@
-"""Write the trained weights as an int8 ONNX graph that needs no torch.
+"""Writes the trained weights as an int8 ONNX graph that needs no torch.
 
     python lab/training/export.py --weights DIR/guard.pt --out WEIGHTS
 
-The graph is written node by node, so that what runs is what stands here. The
-weights are 7-bit (``reduce_range``): processors without VNNI add two 8-bit
-products in 16 bits and saturate otherwise.
+The graph is written node by node, so that it contains exactly the nodes in this module.
+The weights are 7-bit (``reduce_range``): processors without VNNI add two 8-bit products
+in 16 bits, and would saturate otherwise.
 """
 
 import argparse
@@ -27,12 +27,12 @@ from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer
 
 _EPSILON = 1e-12
-_FAR = -1e4  # added to the attention paid to padding
+_FAR = -1e4  # added to the attention scores of padding
 Array = NDArray[np.float32]
 
 
 class Graph:
-    """Collects nodes and constants under names of their own."""
+    """Collects nodes and constants under unique names."""
 
     def __init__(self, prefix: str = "t") -> None:
         self._prefix = prefix
@@ -191,7 +191,7 @@ def main() -> int:
 
 
 def _mean_of(paths: list[Path]) -> dict[str, Array]:
-    """Return the mean of several runs' weights; one run is itself."""
+    """Return the mean of several runs' weights; a single run is unchanged."""
     runs = [torch.load(path, weights_only=True) for path in paths]
     return {
         name: torch.stack([run[name] for run in runs]).mean(0).numpy()

@@ -1,4 +1,4 @@
-"""What the guard model says: entity labels for words, topics for texts."""
+"""The labels of the guard model: entity labels for words, topics for texts."""
 
 from typing import Final
 
@@ -15,4 +15,4 @@ LABELS: Final = ("O", *(f"{mark}-{name}" for name in TYPES for mark in "BI"))
 LABEL_IDS: Final = {label: number for number, label in enumerate(LABELS)}
 TOPICS: Final = ("health", "special", "finance", "legal", "hr")
 MAX_PIECES: Final = 128
-IGNORED: Final = "IGNORED"  # a span nobody knows the type of: no loss inside
+IGNORED: Final = "IGNORED"  # a span of unknown type: no loss inside

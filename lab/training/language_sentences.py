@@ -1,10 +1,10 @@
-"""Our own sentences in other languages: some with names, some on somebody's affairs.
+"""Our own sentences in other languages: some with names, some about private affairs.
 
-They are data (``languages/*.toml``), one a line or between bars. ``entities`` have
-slots; of each topic ``_tell`` tells somebody's own affairs and ``_ask`` asks about
-the same and concerns nobody; ``have_tell`` and ``have_ask`` are put around
-``things_health``; ``plain`` is neither. ``talk`` is of nobody's affairs, as typed;
-``talk_health`` and ``talk_special`` are of somebody's.
+They are data (``languages/*.toml``), one per line or between bars. ``entities`` have
+slots. For each topic, ``_tell`` discloses a person's own affairs, and ``_ask`` asks
+about the same without concerning a person; ``have_tell`` and ``have_ask`` are put
+around ``things_health``; ``plain`` is neither. ``talk`` is impersonal small talk, as
+typed; ``talk_health`` and ``talk_special`` are personal.
 """
 
 import random  # training must repeat; nothing secret is drawn
@@ -24,11 +24,11 @@ from synthetic import EVERYTHING, filled, joined, without_names
 
 LANGUAGES: Final = ("de", "fr", "es", "it", "nl", "pt")
 _BESIDES_HEALTH: Final = TOPICS[1:]
-# Some of these sentences name a firm, a party or a belief, and none is marked.
-_KNOWN_OF_TOLD: Final = frozenset({"PERSON", "AGE", "ADDRESS"})
+# Some of these sentences name a firm, a party or a belief, but none is marked.
+_KNOWN_IN_DISCLOSED: Final = frozenset({"PERSON", "AGE", "ADDRESS"})
 _NOTHING: Final = dict.fromkeys(TOPICS, 0.0)
 _TRIES = 5
-# What of a sentence with a name may be somebody's affairs: stems of six languages.
+# Stems of six languages for private affairs in a sentence with a name.
 _AFFAIRS = re.compile(
     r"pati|pazien|pacien|schmerz|diab|dolor|doul|dor\b|pijn|miet|loyer|alquil|affitt|"
     r"huur|alug|renda|chef|jef[ea]|capo\b|baas|bazin|patron|arzt|ärzt|m[ée]d[ei]c|dokt|"
@@ -53,7 +53,7 @@ def _split(text: str) -> list[str]:
 
 
 def lines_of(language: str) -> list[str]:
-    """Return everything that stands in a language's file, without names filled in."""
+    """Return every line in a language's file, without names filled in."""
     values = _data(language).values()
     return [
         line
@@ -63,7 +63,7 @@ def lines_of(language: str) -> list[str]:
 
 
 class Sentences:
-    """One language's sentences, less those held out; the same seed draws the same.
+    """One language's sentences except those held out; a seed determines the draws.
 
     Args:
         language: one of ``LANGUAGES``.
@@ -77,7 +77,9 @@ class Sentences:
         for faker in self._fakers:
             faker.seed_instance(source.randrange(1 << 30))
         self._people = People(source)
-        self._told = {name: self._lines(f"{name}_tell") for name in (*TOPICS, "have")}
+        self._disclosed = {
+            name: self._lines(f"{name}_tell") for name in (*TOPICS, "have")
+        }
         self._asked = {
             name: self._lines(f"{name}_ask") for name in (*_BESIDES_HEALTH, "have")
         }
@@ -92,9 +94,9 @@ class Sentences:
         ]
 
     def entity_examples(self, count: int) -> Iterator[Example]:
-        """Yield ``count`` sentences: most with names, some joined, some with none."""
+        """Yield ``count`` sentences: most with names, some joined, some without."""
         source, sentences = self._source, self._lines("entities")
-        told = [line for name in TOPICS for line in self._told[name]]
+        disclosed = [line for name in TOPICS for line in self._disclosed[name]]
         nameless = [
             *self._plain,
             *(line for name in _BESIDES_HEALTH for line in self._asked[name]),
@@ -104,7 +106,7 @@ class Sentences:
             if draw < 0.13:
                 yield Example(source.choice(nameless), (), EVERYTHING)
             elif draw < 0.2:
-                yield Example(source.choice(told), (), _KNOWN_OF_TOLD)
+                yield Example(source.choice(disclosed), (), _KNOWN_IN_DISCLOSED)
             elif draw < 0.4:
                 first = self._filled(source.choice(sentences))
                 second = self._filled(source.choice(sentences + nameless * 2))
@@ -113,27 +115,29 @@ class Sentences:
                 yield self._filled(source.choice(sentences))
 
     def topic_examples(self, count: int) -> Iterator[Example]:
-        """Yield ``count`` sentences, somewhat more than half of them about somebody.
+        """Yield ``count`` sentences, slightly more than half of them about a person.
 
-        What tells of one topic may tell of another, too: of those only what is sure
-        is given.
+        A sentence about one topic may concern another one too, so only the certain
+        topics are labelled.
         """
         source, topics = self._source, _NOTHING
-        # Of what is held out some topics have no line.
-        telling = [name for name in ("special", *_BESIDES_HEALTH) if self._told[name]]
+        # Among the held-out lines, some topics have none.
+        topics_disclosed = [
+            name for name in ("special", *_BESIDES_HEALTH) if self._disclosed[name]
+        ]
         asking = [name for name in _BESIDES_HEALTH if self._asked[name]]
         for _ in range(count):
             draw = source.random()
             if draw < 0.28:
                 if source.random() < 0.65:
-                    line = source.choice(self._told["have"])
+                    line = source.choice(self._disclosed["have"])
                     text = line.format(source.choice(self._things))
                 else:
-                    text = line = source.choice(self._told["health"])
+                    text = line = source.choice(self._disclosed["health"])
                 topics = {"health": 1.0, "special": 0.0, "finance": 0.0}
             elif draw < 0.56:
-                topic = source.choice(telling)
-                text = line = source.choice(self._told[topic])
+                topic = source.choice(topics_disclosed)
+                text = line = source.choice(self._disclosed[topic])
                 topics = {topic: 1.0} | ({} if topic == "special" else {"health": 0.0})
             elif draw < 0.72:
                 line = source.choice(self._asked["have"])
@@ -149,9 +153,9 @@ class Sentences:
             yield Example(text, topics=topics, key=f"own-{self._language}:{line}")
 
     def named_examples(self, count: int, *, again: float) -> Iterator[Example]:
-        """Yield ``count`` sentences that name somebody and tell nothing more of him.
+        """Yield ``count`` sentences that name a person and disclose nothing more.
 
-        Of so many as ``again`` says the names are replaced.
+        In a share of them, given by ``again``, the names are replaced.
         """
         lines = [line for line in self._lines("entities") if not _AFFAIRS.search(line)]
         for _ in range(count):
@@ -163,9 +167,9 @@ class Sentences:
             yield Example(named.text, topics=_NOTHING, key=key)
 
     def talk_examples(self, count: int) -> Iterator[Example]:
-        """Yield ``count`` texts as people type them; somewhat more of nobody's affairs.
+        """Yield ``count`` texts as people type them; slightly more are impersonal.
 
-        Of what tells of health or a special category nothing else is known.
+        For texts about health or a special category, no other topic is known.
         """
         kinds = ("talk", "talk", "talk_health", "talk_special")
         topics = {"talk": _NOTHING, "talk_health": {"health": 1.0, "finance": 0.0}}
@@ -205,7 +209,7 @@ class Sentences:
         return ways.get(slot, partial(self._name, slot))()
 
     def _name(self, which: str) -> str:
-        """Return a given, family or full name: of any tradition, or the language's."""
+        """Return a given, family or full name, of any tradition or of the language."""
         if self._source.random() < 0.3:
             name: str = getattr(self._people, which)()
             return name

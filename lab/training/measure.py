@@ -1,10 +1,11 @@
-"""Measure an exported model on what was held out of training.
+"""Measures an exported model on the data that was held out of training.
 
     python lab/training/measure.py --model WEIGHTS --data ../shared/data
 
-Exact spans (precision, recall, F1) and recall by any overlap for each corpus;
-for topics the share found and the false alarms. Prints a table and writes JSON.
-With ``--multilingual`` the sets are those of the other languages, each apart.
+It reports exact spans (precision, recall, F1) and recall by any overlap for each
+corpus; and for topics, the share found and the false alarms. Prints a table and writes
+JSON. With ``--multilingual``, the sets are those of the other languages, each reported
+separately.
 """
 
 import argparse
@@ -32,7 +33,7 @@ _SAMPLE = 1500
 
 
 class Model:
-    """The exported files, as the client runs them: batch 1."""
+    """The exported files, run as in the client: batch size 1."""
 
     def __init__(self, folder: Path, knob: float) -> None:
         os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read as the next line runs
@@ -50,7 +51,7 @@ class Model:
         self._middles = np.log(shares / (1 - shares))
 
     def __call__(self, text: str) -> tuple[list[Span], dict[str, float]]:
-        """Return spans, and for each topic its score, over 100."""
+        """Return the spans, and the score of each topic, over 100."""
         made = self._tokenizer.encode(text)
         ids = np.array([made.ids], dtype=np.int64)
         entities, about = self._session.run(
@@ -67,7 +68,7 @@ class Model:
 
 
 def _spans(words: Iterable[tuple[int, int, str]]) -> list[Span]:
-    """Return what the words' labels say; each has where it starts and ends."""
+    """Return spans from the words' labels and positions."""
     spans: list[Span] = []
     kind = ""
     for start, end, label in words:
@@ -148,7 +149,7 @@ def _sampled(examples: list[Example], most: int) -> list[Example]:
 
 
 def _held_out(data: Path) -> dict[str, list[Example]]:
-    """Read the corpora again, keeping what training left out."""
+    """Read the corpora again, keeping only what training omitted."""
     ner = data / "ner-corpora"
     with _inverted():
         sets = {
@@ -214,7 +215,7 @@ _READERS = (corpora, topics, multilingual_corpora, language_sentences)
 
 
 class _inverted:  # noqa: N801 - used as a function
-    """Inside, readers yield what was held out instead."""
+    """Inside this context, readers yield what was held out instead."""
 
     def __enter__(self) -> None:
         self._real: Callable[[str], bool] = splits.held_out
@@ -231,7 +232,7 @@ _LEAST_TEXTS = 20
 
 
 def _kinds(data: Path) -> dict[str, list[Example]]:
-    """Read held-out texts of which topics are known."""
+    """Read held-out texts with known topics."""
     with _inverted():
         return {
             "patients and those who care for them": list(corpora.health_texts(data)),
@@ -242,7 +243,7 @@ def _kinds(data: Path) -> dict[str, list[Example]]:
 
 
 def _kinds_by_language(data: Path) -> dict[str, list[Example]]:
-    """Read those in other languages: our own, patients' words, and the data sets'."""
+    """Read those in other languages: our own, patients' texts, and the data sets'."""
     kinds: dict[str, list[Example]] = {}
     with _inverted():
         for language in LANGUAGES:
@@ -250,7 +251,7 @@ def _kinds_by_language(data: Path) -> dict[str, list[Example]]:
             kinds[f"{language}: own sentences"] = list(own)
         for name, rows in (
             ("patients", multilingual_corpora.symptoms(data)),
-            ("data sets", multilingual_corpora.about_nobody(data, english=False)),
+            ("data sets", multilingual_corpora.impersonal(data, english=False)),
         ):
             for each in rows:
                 language = each.key.partition(":")[0].rpartition("-")[2]
@@ -261,9 +262,9 @@ def _kinds_by_language(data: Path) -> dict[str, list[Example]]:
 def _topics(
     model: Model, kinds: dict[str, list[Example]], most: int
 ) -> dict[str, object]:
-    """Return for texts of each kind and each topic the share that reaches a score.
+    """Return for each kind of text and each topic the share that reaches a score.
 
-    A score is counted as the client counts it: at 50 stands the threshold.
+    Scores are those of the client, with the threshold at 50.
     """
     table: dict[str, object] = {}
     for name, rows in kinds.items():

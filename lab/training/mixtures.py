@@ -1,4 +1,4 @@
-"""What each guard learns: texts with names marked, and texts whose topics are known."""
+"""The training data of each guard: texts with marked names, and with known topics."""
 
 import random  # training must repeat; nothing secret is drawn
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ Mixture = tuple[list[Example], list[Example]]  # names, then topics
 
 
 def english(data: Path, source: random.Random) -> Mixture:
-    """Return what the English guard learns."""
+    """Return the training data of the English guard."""
     names = list(_entity_corpora(data))
     templates = corpora.masked_templates(data / "presidio-research")
     source.shuffle(names)
@@ -48,7 +48,7 @@ def _entity_corpora(data: Path) -> Iterator[Example]:
 
 
 def multilingual(data: Path, source: random.Random) -> Mixture:
-    """Return what the multilingual guard learns: some of the English, and more."""
+    """Return that of the multilingual guard: some of the English data, and more."""
     names, topics = english(data, source)
     source.shuffle(names)
     source.shuffle(topics)
@@ -59,7 +59,7 @@ def multilingual(data: Path, source: random.Random) -> Mixture:
         sentences = Sentences(language, source)
         names += sentences.entity_examples(4500)
         topics += sentences.topic_examples(2600)
-    topics += multilingual_corpora.about_nobody(data)
+    topics += multilingual_corpora.impersonal(data)
     topics += multilingual_corpora.symptoms(data)
     return (
         [shaken(source, each) for each in names],

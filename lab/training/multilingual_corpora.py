@@ -1,7 +1,7 @@
-"""Readers of the provided sets in other languages; each leaves out what is held out.
+"""Readers of the provided sets in other languages; each omits what is held out.
 
-Every set is a ``data.jsonl`` of rows with ``lang`` and ``text``, and ``spans`` where
-names are marked.
+Every set is a ``data.jsonl`` of rows with ``lang`` and ``text``, and ``spans`` if names
+are marked.
 """
 
 import random  # training must repeat; nothing secret is drawn
@@ -22,8 +22,8 @@ _TYPES: Final = {
     "LOC": "LOCATION",
     "ORG": "ORGANIZATION",
 }
-# Words made of a name and words with one in them, which other sets mark as names or
-# do not; buildings are both place and organisation.
+# Derivations and compounds of names, which sets mark inconsistently; buildings are both
+# a place and an organisation.
 _UNSURE: Final = {"FACILITY"} | {
     kind + form for kind in ("PER", "LOC", "ORG", "OTH") for form in ("PART", "DERIV")
 }
@@ -45,7 +45,7 @@ CLINICAL: Final = "meddocan"
 
 
 class Marked(NamedTuple):
-    """A set with marked names, and how much of it is learned."""
+    """A set with marked names, and how much of it is used."""
 
     name: str
     languages: str
@@ -65,7 +65,7 @@ MARKED: Final = (
     Marked("uner-norwegian-ndt", "nb", 800),
     Marked("turku-ner", "fi", 1200),
 )
-# Scanned newspapers with many a name unmarked: only sentences with a mark are learned.
+# Scanned newspapers with many unmarked names: only sentences with a mark are used.
 _NOISY: Final = "europeana-ner"
 
 
@@ -94,7 +94,7 @@ def marked(folder: Path, name: str, languages: Collection[str]) -> Iterator[Exam
 def clinical(folder: Path) -> Iterator[Example]:
     """Read meddocan's Spanish notes, cut at ends of lines and sentences.
 
-    A piece that is long enough to show it is also about somebody's health.
+    A piece that is long enough to show it is labelled as a person's health, too.
     """
     for row in _rows(folder, CLINICAL, {"es"}):
         text = row["text"]
@@ -116,9 +116,9 @@ def clinical(folder: Path) -> Iterator[Example]:
 
 
 class _General(NamedTuple):
-    """A set about nobody, how much of it is learned, and of which topics that is sure.
+    """An impersonal set, how much of it is used, and the topics that it surely lacks.
 
-    What a text is cut to in characters keeps it within the model's window.
+    Texts are cut to a number of characters that fits the model's window.
     """
 
     name: str
@@ -127,12 +127,12 @@ class _General(NamedTuple):
     topics: tuple[str, ...] = TOPICS
     field: str = "text"
     cut: int = 500
-    besides: tuple[str, ...] = ()  # parts of subjects that are left out
-    # Small talk: of health it tells nothing where no word is of ``_UNWELL``.
+    besides: tuple[str, ...] = ()  # parts of subjects that are omitted
+    # Small talk: no health topic if it has no word of ``_UNWELL``.
     talk: bool = False
 
 
-_ABOUT_NOBODY: Final = (
+_IMPERSONAL: Final = (
     _General("medquad", "en", 1500),
     _General("pubmedqa", "en"),
     _General("pubmedqa", "en", field="context", cut=420),
@@ -141,7 +141,7 @@ _ABOUT_NOBODY: Final = (
     _General("tatqa-tables", "en", 200),
     _General("frenchmedmcqa", "fr", 900),
     _General("covid-faq", "de it pl sv en"),
-    # Some of them speak of their own mood.
+    # Some of them are about the speaker's own mood.
     _General(
         "chatterbot-corpus", "de es fr it pt nl en", 600, ("finance", "legal", "hr"),
         talk=True,
@@ -149,7 +149,7 @@ _ABOUT_NOBODY: Final = (
     _General("xsid", "en de it nl da no", 700),
     _General("mgsm", "de es fr"),
     _General("xquad-questions", "de es en ro", 600),
-    # Of law there are cases of people, so of that topic and the next nobody knows.
+    # Law includes cases of people, so that topic and the next one are unknown.
     _General(
         "mmlu-professional", "en", 900, ("health", "finance", "hr"),
         cut=400, besides=("medic", "anat"),
@@ -157,7 +157,7 @@ _ABOUT_NOBODY: Final = (
     # "I have a headache" is a sentence of a textbook here.
     _General("tatoeba-short", "de es fr it nl pt en", topics=TOPICS[1:], talk=True),
 )  # fmt: skip
-# Stems in seven languages, more rather than less: what has one is not learned from.
+# Stems in seven languages, deliberately broad: texts with one of them are not used.
 _UNWELL: Final = re.compile(
     r"krank|schmerz|weh|fieb|müde|schlaf|arzt|ärzt|blut|kopf|bauch|tot|stirb|gest|leb|"
     r"trink|rauch|dick|schwanger|traurig|angst|gesund|ill\b|sick|pain|hurt|ache|tired|"
@@ -172,23 +172,23 @@ _UNWELL: Final = re.compile(
     re.IGNORECASE,
 )
 _SYMPTOMS: Final = "tico19-dialogue"
-_TOLD: Final = dict.fromkeys(TOPICS, 0.0) | {"health": 1.0}
-_LEAST_TOLD = 15  # characters
+_HEALTH_ONLY: Final = dict.fromkeys(TOPICS, 0.0) | {"health": 1.0}
+_LEAST_CHARS = 15  # characters
 
-# All that are read here.
+# All sets that this module reads.
 SETS: Final = frozenset(
-    {CLINICAL, _SYMPTOMS, *(each.name for each in (*MARKED, *_ABOUT_NOBODY))}
+    {CLINICAL, _SYMPTOMS, *(each.name for each in (*MARKED, *_IMPERSONAL))}
 )
 
 
-def about_nobody(folder: Path, *, english: bool = True) -> Iterator[Example]:
-    """Read texts that tell nothing of anybody, or nothing of some topics.
+def impersonal(folder: Path, *, english: bool = True) -> Iterator[Example]:
+    """Read texts without any topic, or without some of them.
 
     Args:
         folder: the data sets.
-        english: whether those in English are wanted as well.
+        english: whether to include English ones.
     """
-    for each in _ABOUT_NOBODY:
+    for each in _IMPERSONAL:
         languages = set(each.languages.split()) - (set() if english else {"en"})
         found = [
             Example(
@@ -210,18 +210,18 @@ def about_nobody(folder: Path, *, english: bool = True) -> Iterator[Example]:
 
 
 def symptoms(folder: Path) -> Iterator[Example]:
-    """Read what people tell a doctor of themselves."""
+    """Read patients' descriptions of their symptoms to a doctor."""
     for row in _rows(folder, _SYMPTOMS, {"es", "fr", "pt", "en"}):
         text = row["text"]
-        if len(text) > _LEAST_TOLD and not held_out(f"{_SYMPTOMS}:{text}"):
+        if len(text) > _LEAST_CHARS and not held_out(f"{_SYMPTOMS}:{text}"):
             key = f"{_SYMPTOMS}-{row['lang']}:{text}"
-            yield Example(text, topics=dict(_TOLD), key=key)
+            yield Example(text, topics=dict(_HEALTH_ONLY), key=key)
 
 
 def shaken(source: random.Random, example: Example) -> Example:
-    """Return some in lower case, in capitals or without accents, as people type.
+    """Return some texts in lower case, in capitals or without accents, as people type.
 
-    No letter becomes two, so that the spans keep their places.
+    No letter becomes two, so the spans remain valid.
     """
     draw, text = source.random(), example.text
     if draw < 0.18:

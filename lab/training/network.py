@@ -1,6 +1,6 @@
 """The encoder with both heads, in torch: only for training.
 
-The layers bear the names of the pretrained file, BERT's.
+The layers have the names of BERT's pretrained file.
 """
 
 import torch
@@ -46,7 +46,7 @@ class Guard(nn.Module):
     """Words to entity labels, texts to topics.
 
     Args:
-        pieces: how many the vocabulary has; BERT's by default.
+        pieces: the vocabulary's size; BERT's by default.
         dropout: in every block and before the heads.
     """
 

@@ -1,7 +1,7 @@
-"""Made-up people, places and dates for training sentences, from many traditions.
+"""Invented people, places and dates for training sentences, from many traditions.
 
-Family and given names are lists of the languages' common ones; Faker adds those
-of its locales. Every choice takes the caller's random source.
+Family and given names are lists of common ones in each language; Faker adds those of
+its locales. Every choice uses the caller's random source.
 """
 
 import random  # training must repeat; nothing secret is drawn
@@ -14,8 +14,8 @@ pt_PT sv_SE da_DK no_NO fi_FI cs_CZ sk_SK hu_HU ro_RO tr_TR hr_HR sl_SI lt_LT lv
 et_EE id_ID fil_PH vi_VN az_AZ ga_IE de_CH fr_CA yo_NG zu_ZA
 """
 
-# Family names, then given names, of traditions that Faker writes in other scripts
-# or has few of.
+# Family names, then given names, of traditions for which Faker uses other scripts or
+# has few names.
 _TRADITIONS = {
     "chinese": (
         """
@@ -170,7 +170,7 @@ class People:
     """Draws people, places, addresses and dates.
 
     Args:
-        source: the random source; the same seed draws the same world.
+        source: the random source; the same seed draws the same sequence.
     """
 
     def __init__(self, source: random.Random) -> None:
@@ -207,7 +207,7 @@ class People:
         return name
 
     def full(self) -> str:
-        """Return a full name in one of the ways people write theirs."""
+        """Return a full name in one of the usual forms."""
         draw = self._source.random()
         if draw < 0.25:
             family, given = self._source.choice(self._lists)
@@ -234,7 +234,7 @@ class People:
         return self.given() if draw < 0.85 else self.family()
 
     def handle(self) -> str:
-        """Return a given and a family name as they stand in a handle."""
+        """Return a given and a family name in the form of an account name."""
         given, family = self.given().lower(), self.family().lower().replace(" ", "")
         return f"{given}{self._source.choice('._-')}{family}"
 

@@ -1,13 +1,13 @@
-"""Scale each row of a quantized guard by itself, so that rows can be run together.
+"""Scales each row of a quantized guard separately, so that rows can be run together.
 
     python lab/training/rows_apart.py --model DIR
 
-``quantize_dynamic`` scales the numbers that go into a product by the largest of all
-that are in the run: what stands beside a text would blur what is seen in it. Here
-each piece is divided by its own largest number, and what comes out is multiplied by
-it again; the weights stay as they are, byte for byte. Costs about 15 % of a single
-run; a run of many short rows takes half as long as those rows alone. To be run
-before ``topic_head.py``: the topics are learned on the numbers that are served.
+``quantize_dynamic`` scales the inputs of a product by the largest number in the run, so
+other texts in the run would affect the result for a text. Here each piece is divided by
+its own largest number, and the output is multiplied by it again; the weights are
+unchanged, byte for byte. This costs about 15 % of a single run; a run of many short
+rows takes half as long as those rows alone. It must run before ``topic_head.py``, since
+the topics are learned on the numbers that are served.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from onnx import helper, numpy_helper
 
 _LARGEST = 127
 _MIDDLE = 128
-_LEAST = 1e-6  # a row of zeros is divided by this
+_LEAST = 1e-6  # the divisor for a row of zeros
 _CONTRIB = "com.microsoft"
 
 
@@ -30,7 +30,7 @@ def rows_apart(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model with every dynamic quantization made row by row.
 
     Raises:
-        KeyError: it is not as ``quantize_dynamic`` leaves it.
+        KeyError: it does not have the form that ``quantize_dynamic`` produces.
     """
     graph = model.graph
     for name, value, kind in (
@@ -91,7 +91,7 @@ def _divided(source: str, out: str) -> list[onnx.NodeProto]:
 def _in_order(
     nodes: list[onnx.NodeProto], graph: onnx.GraphProto
 ) -> list[onnx.NodeProto]:
-    """Return the nodes so that each stands behind what it takes."""
+    """Return the nodes in topological order: each after the nodes that it uses."""
     known = {each.name for each in (*graph.initializer, *graph.input)} | {""}
     sorted_nodes: list[onnx.NodeProto] = []
     while nodes:
@@ -106,7 +106,7 @@ def _in_order(
 
 
 def main() -> int:
-    """Rewrite guard.onnx and say so in guard.json; return the exit status."""
+    """Rewrite guard.onnx and note it in guard.json; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, required=True)
     folder: Path = parser.parse_args().model

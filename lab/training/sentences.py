@@ -1,4 +1,4 @@
-"""Sentences with slots: what people type about people, and what only looks so.
+"""Sentences with slots: what people type about people, and similar texts.
 
 Slots: ``{full}``, ``{given}``, ``{family}``, ``{anyone}`` (PERSON), ``{handle}``
 (its parts are PERSON), ``{city}``, ``{place}`` (LOCATION), ``{org}``

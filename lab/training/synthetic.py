@@ -1,4 +1,4 @@
-"""Sentences with slots, filled: the text and where each name, place or date is."""
+"""Fills sentences with slots, and records where each name, place or date is."""
 
 import random  # training must repeat; nothing secret is drawn
 import re
@@ -30,7 +30,7 @@ _TYPES: Final = {
     "date": "DATE",
     "nrp": "NRP",
 }
-# presidio-research's slots by ours; what has no type is filled with digits.
+# Our slots for presidio-research's; slots without a type are filled with digits.
 _PRESIDIO: Final = {
     "person": "anyone",
     "name": "anyone",
@@ -60,14 +60,14 @@ _PRESIDIO: Final = {
     "zip_code": "zip",
     "zipcode": "zip",
 }
-READ_AS = "[name]"  # the client's stand-in for a name, as it reads a text again
+READ_AS = "[name]"  # the client's placeholder for a name when it reads a text again
 _TITLES = ("Mr.", "Mrs.", "Ms.", "Dr.", "Miss", "Prof.", "mr", "mrs", "dr.")
 
 
 def filled(sentence: str, value: Callable[[str], str]) -> Example:
-    """Return a sentence with what ``value`` says for each slot, marked by its type.
+    """Return a sentence with ``value``'s result for each slot, marked by its type.
 
-    Two braces stand for one that is no slot's.
+    Two braces stand for a literal one.
     """
     text, spans, at = "", [], 0
     plain = sentence.replace("{{", "\x01").replace("}}", "\x02")
@@ -84,7 +84,7 @@ def filled(sentence: str, value: Callable[[str], str]) -> Example:
 
 
 def without_names(example: Example) -> Example:
-    """Return a text as it is judged again, once its people are replaced."""
+    """Return a text in the form in which it is judged after its people are replaced."""
     text = example.text
     for span in reversed(example.spans):
         if span.type == "PERSON":
@@ -148,7 +148,7 @@ def entity_examples(
 
 
 def translated(template: str) -> str:
-    """Return a template of presidio-research with slots that ``Filler`` knows."""
+    """Return a template of presidio-research with the slots of ``Filler``."""
     marked = template.replace("{{", "\x01").replace("}}", "\x02")
     marked = marked.replace("{", "{{").replace("}", "}}")
     return re.sub(
@@ -159,7 +159,7 @@ def translated(template: str) -> str:
 
 
 def joined(first: Example, second: Example, between: str) -> Example:
-    """Return one text of two, of which everything is known."""
+    """Return two texts joined into one, in which everything is known."""
     shift = len(first.text) + len(between)
     moved = (Span(s.start + shift, s.end + shift, s.type) for s in second.spans)
     return Example(
@@ -168,7 +168,7 @@ def joined(first: Example, second: Example, between: str) -> Example:
 
 
 def _shaken(source: random.Random, example: Example) -> Example:
-    """Drop the final mark, or repeat a blank, as people do; spans stay right."""
+    """Drop the final mark, or repeat a blank, as people do; spans remain valid."""
     text = example.text
     if source.random() < 0.3 and text[-1:] in ".!?":
         last = max((span.end for span in example.spans), default=0)

@@ -1,13 +1,13 @@
-"""What the shipped encoder makes of texts: its last layers, as the client runs it.
+"""The shipped encoder's states for texts: its last layers, computed as in the client.
 
     python lab/training/topic_features.py --model WEIGHTS --data ../shared/data \
         --out DIR
 
-The topic head is learned on an encoder that stays as it is, bit for bit, so its
-numbers are computed once. ``DIR`` gets ``texts.jsonl`` (keys
-and topics) and ``pooled.f16``: of the layers in ``LAYERS`` the mean of all pieces'
-states, then the highest. With ``--multilingual`` the texts are those of the English
-head and others in the other languages.
+The topic head is learned on an encoder that does not change, bit for bit, so the states
+are computed only once. ``DIR`` gets ``texts.jsonl`` (keys and topics) and
+``pooled.f16``: for the layers in ``LAYERS``, the mean of all pieces' states, then the
+maximum. With ``--multilingual``, the texts are those of the English head and further
+ones in the other languages.
 """
 
 import argparse
@@ -31,19 +31,19 @@ from sentences import ENTITY_SENTENCES
 from synthetic import Filler, translated, without_names
 from topics import topic_examples
 
-LAYERS = (3, 5)  # from 0: of six
+LAYERS = (3, 5)  # of six, counted from 0
 WIDTH = 384
 POOLED = 2 * len(LAYERS) * WIDTH
 _HEALTH, _HARMLESS, _GENERAL, _REQUESTS = 7000, 9000, 16000, 1500
 _NAMED, _OWN = 3500, 16000
-_AGAIN = 0.3  # of those with names, so many as they are read once these are replaced
+_AGAIN = 0.3  # share of texts with names that are also read with the names replaced
 _OWN_OF_A_LANGUAGE = 4500
 _NAMED_OF_A_LANGUAGE = 800
 _TALK_OF_A_LANGUAGE = 2400
 
 
 def state_names(model: onnx.ModelProto) -> list[str]:
-    """Return the names of what comes out of the blocks in ``LAYERS``."""
+    """Return the names of the outputs of the blocks in ``LAYERS``."""
     ends = {
         node.input[1]: node.output[0]
         for node in model.graph.node
@@ -53,7 +53,7 @@ def state_names(model: onnx.ModelProto) -> list[str]:
 
 
 class Encoder:
-    """The encoder of ``guard.onnx``, showing the states of its layers."""
+    """The encoder of ``guard.onnx``, with its layers' states as outputs."""
 
     def __init__(self, folder: Path) -> None:
         os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read as the next line runs
@@ -68,14 +68,14 @@ class Encoder:
                 )
             )
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1  # short texts: a second mostly waits
+        options.intra_op_num_threads = 1  # short texts: a second thread mostly waits
         self._session = onnxruntime.InferenceSession(
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
         self._tokenizer = tokenizer_of(folder / "tokenizer.json")
 
     def pooled(self, text: str) -> np.ndarray:
-        """Return the means, then the highest of the states: ``POOLED`` numbers."""
+        """Return the means, then the maxima of the states: ``POOLED`` numbers."""
         ids = np.array([self._tokenizer.encode(text).ids], dtype=np.int64)
         found = self._session.run(self._names, {"ids": ids, "mask": np.ones_like(ids)})
         states = np.concatenate([each[0] for each in found], axis=-1)
@@ -83,7 +83,7 @@ class Encoder:
 
 
 def examples(data: Path, source: random.Random) -> Iterator[Example]:
-    """Yield what the head is trained and tuned on."""
+    """Yield the examples for training and tuning the head."""
     yield from _some(source, corpora.health_texts(data), _HEALTH)
     yield from _some(source, corpora.harmless(data), _HARMLESS)
     yield from _some(source, corpora.general(data), _GENERAL)
@@ -105,7 +105,7 @@ def examples(data: Path, source: random.Random) -> Iterator[Example]:
 
 
 def other_languages(data: Path, source: random.Random) -> Iterator[Example]:
-    """Yield what the multilingual head is trained and tuned on beside the English."""
+    """Yield further examples for training and tuning the multilingual head."""
     for language in LANGUAGES:
         sentences = Sentences(language, source)
         found = [
@@ -114,14 +114,14 @@ def other_languages(data: Path, source: random.Random) -> Iterator[Example]:
         ]
         shaken = [multilingual_corpora.shaken(source, each) for each in found]
         yield from {each.text: each for each in shaken}.values()
-        # They are few, and count more than once.
+        # There are few, so each counts more than once.
         for each in sentences.talk_examples(_TALK_OF_A_LANGUAGE):
             yield multilingual_corpora.shaken(source, each)
-    yield from multilingual_corpora.about_nobody(data, english=False)
+    yield from multilingual_corpora.impersonal(data, english=False)
     yield from multilingual_corpora.symptoms(data)
 
 
-# What of a sentence with a name may be somebody's affairs.
+# Words for private affairs in a sentence with a name.
 _AFFAIRS = re.compile(
     r"pain|complain|pregnan|fired|allerg|patient|admitt|custom|diagnos|landlord|boss|"
     r"salary|plaintiff|witness|attorney|owes|religio|nrp|nationality|lonely|interview|"
@@ -132,7 +132,7 @@ _AFFAIRS = re.compile(
 
 
 def _named(data: Path, source: random.Random) -> Iterator[Example]:
-    """Yield sentences that name somebody and tell nothing more of him."""
+    """Yield sentences that name a person and disclose nothing more."""
     others = map(translated, corpora.masked_templates(data / "presidio-research"))
     lines = [line for line in (*others, *ENTITY_SENTENCES) if not _AFFAIRS.search(line)]
     filler, nothing = Filler(source), dict.fromkeys(TOPICS, 0.0)
@@ -147,7 +147,7 @@ def _named(data: Path, source: random.Random) -> Iterator[Example]:
 def _some(
     source: random.Random, found: Iterator[Example] | list[Example], most: int
 ) -> list[Example]:
-    """Return at most so many, each text once, of every corpus a fair share."""
+    """Return at most so many, without duplicates, a fair share of every corpus."""
     by_corpus: dict[str, list[Example]] = {}
     for each in {each.text: each for each in found if each.text.strip()}.values():
         by_corpus.setdefault(each.key.partition(":")[0], []).append(each)
@@ -164,7 +164,7 @@ def _some(
 
 
 def main() -> int:
-    """Write what is known of the texts and their numbers; return the exit status."""
+    """Write the texts' annotations and states; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--data", type=Path, required=True)

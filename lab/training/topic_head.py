@@ -1,9 +1,9 @@
-"""Learn the topic head on the states of the shipped encoder, and put it in its graph.
+"""Learns the topic head on the shipped encoder's states, and puts it in the graph.
 
     python lab/training/topic_head.py --features DIR --model WEIGHTS --run DIR
 
-The encoder's nodes and constants stay as they are, so names are found as before; the
-nodes from the states to ``topics`` are replaced. ``--dry`` only measures.
+The encoder's nodes and constants are unchanged, so names are found as before; the nodes
+from the states to ``topics`` are replaced. ``--dry`` only measures.
 """
 
 import argparse
@@ -30,29 +30,30 @@ _INNER, _BATCH = 128, 256
 _LEAST_SPREAD = 1e-6
 _FAR = -1e4  # added to the states of padding
 _TUNING_TENTHS = 1
-# Exam cases read like notes on a patient, and learned as general they would teach that
-# notes are nobody's ("A 55-year-old female presents ..."): they are measured only.
+# Exam cases read like notes on a patient. Learned as general texts, they would teach
+# that notes are impersonal ("A 55-year-old female presents ..."): they are only
+# measured.
 _WEIGHTS = {"medqa-vignettes": 0.0}
 _OUTPUT = "topics"
-# Of texts that tell nothing of anybody, how many may be over a threshold.
+# The share of impersonal texts that may exceed a threshold.
 _MOST_ALARMS = {"health": 0.04}
 _MOST_ALARMS_ELSE = 0.01
-# Customers' and users' everyday requests, for which that is too many; a set of several
-# languages is named with each.
+# Everyday requests by customers and users, for which that is too many; a set of several
+# languages includes its language in its name.
 _REQUESTS = re.compile(r"banking|clinc|xsid-\w+")
 _MOST_OF_REQUESTS = 0.004
-# A query's topic is the highest of its windows and passages, and of the five, and a
-# marker goes with it: over whole queries these alarms add up. So much of a logit more
-# keeps everyday requests as they are; in the order of ``TOPICS``, chosen on the tuning
-# rows, where what is told and what is nobody's stand against each other.
-_MARGINS = (0.62, 0.41, 1.39, 0.62, 1.73)  # of the English guard; see train.sh
+# A query's topic is the highest score of its windows and passages, and of the five,
+# with a marker: over whole queries, these alarms add up. This additional margin on the
+# logit keeps everyday requests as they are. In the order of ``TOPICS``, chosen on the
+# tuning rows as a compromise between personal and impersonal texts.
+_MARGINS = (0.62, 0.41, 1.39, 0.62, 1.73)  # for the English guard; see train.sh
 
 
 class Head(nn.Module):
-    """What was pooled of a text's states to topics: one hidden layer.
+    """From a text's pooled states to topics: one hidden layer.
 
     Args:
-        mean: of each number over the learned texts.
+        mean: of each number over the training texts.
         spread: its standard deviation there.
     """
 
@@ -70,7 +71,7 @@ class Head(nn.Module):
         return self.topics(self.dropout(functional.gelu(self.inner(even))))
 
     def weights(self) -> dict[str, Array]:
-        """Return the matrices of the graph, which has no mean and no spread."""
+        """Return the matrices for the graph, with mean and spread folded in."""
         inner = self.inner.weight / self.spread
         offset = self.inner.bias - inner @ self.mean
         return {
@@ -83,12 +84,12 @@ class Head(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """All texts' numbers, and what is known of them.
+    """The states of all texts, and their annotations.
 
     Attributes:
         pooled: ``[n, POOLED]``.
-        truth: for each topic 1, 0, or -1 where nobody knows.
-        corpora: where each text is from.
+        truth: for each topic 1, 0, or -1 if it is unknown.
+        corpora: the source of each text.
         tuning: which are for the thresholds, and not learned.
     """
 
@@ -152,17 +153,17 @@ def train(rows: Rows, arguments: argparse.Namespace) -> Head:
 def _thresholds(
     rows: Rows, logits: Array, margins: Sequence[float]
 ) -> dict[str, float]:
-    """Return for each topic the logit that few texts about nobody reach, and a margin.
+    """Return for each topic a logit that few impersonal texts reach, plus a margin.
 
-    Every corpus counts the same, else the largest would decide; and of everyday
-    requests together even fewer may reach it.
+    All corpora count equally, otherwise the largest would decide; and everyday requests
+    together may reach it even less often.
     """
     chosen = {}
-    about_nobody = (rows.truth.max(dim=1, keepdim=True).values <= 0).numpy()
-    nobody = (rows.truth == 0).numpy() & about_nobody
+    impersonal = (rows.truth.max(dim=1, keepdim=True).values <= 0).numpy()
+    negative = (rows.truth == 0).numpy() & impersonal
     for at, topic in enumerate(TOPICS):
         by_corpus = defaultdict(list)
-        for row in np.flatnonzero(rows.tuning.numpy() & nobody[:, at]):
+        for row in np.flatnonzero(rows.tuning.numpy() & negative[:, at]):
             if rows.corpora[row] not in _WEIGHTS:
                 by_corpus[rows.corpora[row]].append(float(logits[row, at]))
         most = _MOST_ALARMS.get(topic, _MOST_ALARMS_ELSE)
@@ -184,8 +185,8 @@ def _thresholds(
     return chosen
 
 
-def _told(rows: Rows, logits: Array, bounds: dict[str, float]) -> None:
-    """Print for each corpus what share of tuning rows is over the thresholds."""
+def _report(rows: Rows, logits: Array, bounds: dict[str, float]) -> None:
+    """Print for each corpus the share of tuning rows over the thresholds."""
     table: dict[str, dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))
     for row in np.flatnonzero(rows.tuning.numpy()):
         truth = rows.truth[row].tolist()
@@ -203,7 +204,7 @@ def _told(rows: Rows, logits: Array, bounds: dict[str, float]) -> None:
 
 
 def splice(model: onnx.ModelProto, head: Head) -> onnx.ModelProto:
-    """Put the head into the graph, in place of what made ``topics`` until now."""
+    """Put the head into the graph, in place of the nodes that made ``topics``."""
     states = state_names(model)
     graph = model.graph
     kept = _needed(graph, {"entities", *states})
@@ -249,7 +250,7 @@ def _needed(graph: onnx.GraphProto, wanted: set[str]) -> list[onnx.NodeProto]:
 
 
 def main() -> int:
-    """Train, tune, tell and export; return the exit status."""
+    """Train, tune, report and export; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--features", type=Path, required=True)
     parser.add_argument("--model", type=Path, required=True, help="changed in place")
@@ -276,7 +277,7 @@ def main() -> int:
         logits = head(rows.pooled).numpy()
     bounds = _thresholds(rows, logits, arguments.margins)
     _say(json.dumps(bounds))
-    _told(rows, logits, bounds)
+    _report(rows, logits, bounds)
     torch.save(head.state_dict(), arguments.run / "head.pt")
     if arguments.dry:
         return 0

@@ -1,9 +1,9 @@
-"""Sentences of somebody's own affairs, and others about the same things that are not.
+"""Sentences about a person's own affairs, and others about the same subjects.
 
-A topic counts where a text tells *somebody's* health, special category, money, legal
-affairs or work: the writer's, or another person's. Talk about the subject does not
-count, whoever asks. The sentences are data (``topic_sentences.toml``); here they are
-put into persons, shapes and frames.
+A topic counts if a text discloses *a person's* health, special category, money, legal
+affairs or work: the writer's, or someone else's. Talk about the subject does not count,
+no matter who speaks. The sentences are data (``topic_sentences.toml``); this module
+puts them into persons, shapes and frames.
 """
 
 import random  # training must repeat; nothing secret is drawn
@@ -24,7 +24,7 @@ _DATA: Final = tomllib.loads(
 
 
 def _lines(table: str, name: str) -> list[str]:
-    """Return the lines of one entry, less those held out for measuring."""
+    """Return the lines of one entry, except those held out for measuring."""
     return [
         line
         for line in _DATA[table][name].strip().splitlines()
@@ -33,13 +33,13 @@ def _lines(table: str, name: str) -> list[str]:
 
 
 def _things(name: str) -> list[str]:
-    """Return what stands between the bars."""
+    """Return the items between the bars."""
     return [" ".join(each.split()) for each in _DATA["things"][name].split("|")]
 
 
 @dataclass(frozen=True, slots=True)
 class _Person:
-    """Somebody a sentence can be about, and the words that agree with him."""
+    """A person that a sentence can be about, with the words that agree in form."""
 
     subject: str
     own: str
@@ -77,7 +77,7 @@ _OTHERS: Final = (
     _Person("Tom", "his", "him"),
     _Person("Mrs. Lindgren", "her", "her"),
     _Person("Priya", "her", "her"),
-    _Person("[name]", "his", "him"),  # as a name is read once it is replaced
+    _Person("[name]", "his", "him"),  # a name's placeholder after it is replaced
     _Person("Mrs. [name]", "her", "her"),
     _Person("my parents", "their", "them", "they"),
     _Person("my cousins", "their", "them", "they"),
@@ -91,7 +91,7 @@ _PATIENTS: Final = (
     _Person("the man in room 4", "his", "him"),
     _Person("the new admission", "her", "her"),
 )
-# Notes that an application keeps of whom it talks with, and what it says to him.
+# An application's notes on its users, and what it says to them.
 _USERS: Final = (
     _Person("the user", "their", "them"),
     _Person("User", "their", "them"),
@@ -106,12 +106,12 @@ _AGREE: Final = {
         "am": "are", "have": "have", "was": "were", "do": "do", "s": "", "es": "",
     },
 }  # fmt: skip
-# Words without which a sentence tells the same, shorter.
+# Words that can be omitted to shorten a sentence without changing its meaning.
 _SUBJECTLESS: Final = re.compile(r"\A\{I\} (?:\{(?:am|have|was)\} )?")
 
 
-def told(source: random.Random, line: str, topic: str) -> str:
-    """Return one line of ``[told]`` about somebody drawn."""
+def about_someone(source: random.Random, line: str, topic: str) -> str:
+    """Return one line of ``[told]`` about a random person."""
     draw = source.random()
     person = _I
     if draw >= 0.45:
@@ -122,7 +122,7 @@ def told(source: random.Random, line: str, topic: str) -> str:
             others = _PATIENTS
         person = source.choice(others)
     elif draw < 0.12:
-        # As notes and hurried questions are: "Miscarried on Sunday."
+        # In the style of notes and hurried questions: "Miscarried on Sunday."
         line = _SUBJECTLESS.sub("", line).replace("{my} ", "")
     text = _formed(line, person)
     if person is _I:
@@ -154,7 +154,7 @@ _HAVE: Final = (
     "{my} family does not know about the {c}", "can {I} drive with {my} {c}",
     "how long must {I} stay on {t}, it makes {me} sick",
 )  # fmt: skip
-# Of anybody whom it befalls, so of nobody.
+# About anyone in such a situation, so about no person.
 _ANYBODY: Final = (
     "what helps people who {}", "How common is it that people {}?",
     "Write an article about people who {}", "why do some people {}?",
@@ -179,8 +179,8 @@ def topic_examples(source: random.Random, count: int) -> Iterator[Example]:
     """Yield ``count`` sentences, about half of them about somebody."""
     sentences = _Sentences(source)
     shares = (
-        (0.34, sentences.told),
-        (0.44, sentences.plainly_told),
+        (0.34, sentences.disclosed),
+        (0.44, sentences.plainly_disclosed),
         (0.51, sentences.patient),
         (0.65, sentences.asked_of_anything),
         (0.70, sentences.of_anybody),
@@ -196,11 +196,11 @@ def topic_examples(source: random.Random, count: int) -> Iterator[Example]:
 
 
 class _Sentences:
-    """One way for each kind of sentence, on the lines that are not held out."""
+    """One method for each kind of sentence, on the lines that are not held out."""
 
     def __init__(self, source: random.Random) -> None:
         self._source = source
-        self._told = {name: _lines("told", name) for name in _DATA["told"]}
+        self._disclosed = {name: _lines("told", name) for name in _DATA["told"]}
         self._asked = {name: _lines("asked", name) for name in _DATA["asked"]}
         self._patients = _lines("clinical", "patient")
         self._neutral = _lines("neutral", "told")
@@ -213,24 +213,24 @@ class _Sentences:
         ]
         self._bare = [
             [line for line in rows if line.startswith("{I} ")]
-            for rows in self._told.values()
+            for rows in self._disclosed.values()
         ]
 
-    def told(self) -> _Made:
-        topic = self._source.choice(list(self._told))
-        line = self._source.choice(self._told[topic])
+    def disclosed(self) -> _Made:
+        topic = self._source.choice(list(self._disclosed))
+        line = self._source.choice(self._disclosed[topic])
         more, colon, rest = line.partition(": ")
         also = {more: 1.0} if colon and more in TOPICS else {}
-        text = told(self._source, rest if also else line, topic)
+        text = about_someone(self._source, rest if also else line, topic)
         near = dict.fromkeys(_NEAR[topic], -1.0)
         return line, text, _NOTHING | near | also | {topic: 1.0}
 
-    def plainly_told(self) -> _Made:
+    def plainly_disclosed(self) -> _Made:
         line = self._source.choice(_HAVE)
         text = line.replace("{c}", self._source.choice(self._things["conditions"]))
         text = text.replace("{t}", self._source.choice(self._things["treatments"]))
         near = {"special": -1.0, "hr": -1.0, "finance": -1.0}
-        text = told(self._source, text, "health")
+        text = about_someone(self._source, text, "health")
         return line, text, _NOTHING | near | {"health": 1.0}
 
     def patient(self) -> _Made:
@@ -263,7 +263,7 @@ class _Sentences:
         return line, line, _NOTHING
 
 
-# What is told of one is now and then told of the other: nobody knows.
+# A sentence about one of these is now and then about the other: unknown.
 _NEAR: Final = {
     "health": ("special",),
     "special": ("health", "legal", "hr"),
@@ -305,7 +305,7 @@ _ENDINGS: Final = (
 
 
 def framed(source: random.Random, text: str) -> str:
-    """Return a text as somebody may type it, with or without a request around it."""
+    """Return a text as it might be typed, with or without a request around it."""
     if source.random() < 0.5:
         text = text[:1].upper() + text[1:]
     if source.random() < 0.35:

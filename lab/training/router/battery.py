@@ -1,8 +1,9 @@
-"""The battery of office requests, the edits that change no meaning, and its figures.
+"""The battery of office requests, edits that preserve the meaning, and its figures.
 
-A threshold that keeps a share of the battery local is put on a score; then one counts
-the routine requests under it, the hard ones above it, and how many of those kept local
-are still kept local when they are said a little differently.
+For a score, the threshold is chosen that keeps a given share of the battery local.
+Three figures follow: the routine requests below it, the hard ones above it, and how
+many of those kept local are still kept local when they are phrased slightly
+differently.
 """
 
 import json
@@ -29,7 +30,7 @@ ROUTINE_KINDS: Mapping[str, str] = {
 HARD_KINDS: Mapping[str, str] = {
     "code": "code",
     "reasoning": "reasoning",
-    "long": "",  # what is asked for differs; the length makes it hard
+    "long": "",  # the requests differ; the length makes them hard
     "expert": "reasoning",
     "planning": "reasoning",
 }
@@ -54,7 +55,7 @@ class Request:
 
     @property
     def routine(self) -> bool:
-        """Whether a small model does it about as well."""
+        """Whether a small model does it about equally well."""
         return self.kind in ROUTINE_KINDS
 
     @property
@@ -64,7 +65,7 @@ class Request:
 
     @property
     def side(self) -> str:
-        """``routine``, ``hard``, or ``either``: it may go either way."""
+        """``routine``, ``hard``, or ``either``: both are acceptable."""
         return "routine" if self.routine else "hard" if self.hard else "either"
 
 
@@ -95,7 +96,7 @@ def _filled(template: str, parts: Mapping[str, Sequence[str]]) -> str:
 
 
 def _sentences(given: Sequence[str]) -> Iterator[str]:
-    """Yield sentences, each time with another number, until they are a document."""
+    """Yield sentences, each time with another number, until they form a document."""
     length = 0
     for at in range(_LONG_CHARACTERS):
         sentence = given[at % len(given)].replace("{n}", str(7 + at * 5 % 89))
@@ -105,8 +106,8 @@ def _sentences(given: Sequence[str]) -> Iterator[str]:
         yield sentence
 
 
-# What people put around a request, by language: before it and after it. The first of
-# each is learned from, the others are held.
+# Polite phrases around a request, by language: before it and after it. The first of
+# each is used for training, the others are held out.
 _POLITE: Mapping[str, Sequence[tuple[str, str]]] = {
     "en": (
         ("Hello, could you please help me with this? ", " Thank you."),
@@ -153,7 +154,7 @@ _WRAPPERS: Sequence[tuple[str, str]] = (
 
 
 def typos(text: str) -> str:
-    """Swap two neighbouring letters inside of words, one place in forty characters."""
+    """Swap two neighbouring letters inside words, about once in forty characters."""
     draw = random.Random(text)
     letters = list(text)
     places = [
@@ -172,7 +173,7 @@ def _last_mark(text: str) -> str:
 
 
 def edits(request: Request, half: Half) -> dict[str, str]:
-    """Return a request said a little differently, by the name of the edit."""
+    """Return a slightly rephrased request for each edit, by name."""
     text = request.text
     around = {f"polite {n}": pair for n, pair in enumerate(_POLITE[request.language])}
     around |= {f"wrapper {n}": pair for n, pair in enumerate(_WRAPPERS)}
@@ -194,7 +195,7 @@ def edits(request: Request, half: Half) -> dict[str, str]:
 
 
 def figures(score: Score, half: Half = "held") -> dict[str, dict[str, object]]:
-    """Return what a score is worth on one half; more is more to gain."""
+    """Return the figures of a score on one half; larger scores mean more to gain."""
     rows = requests(half)
     scores = np.array([score(row.text) for row in rows])
     limit = float(np.quantile(scores, KEPT_SHARE))
@@ -235,7 +236,7 @@ def _counts(rows: Sequence[Request], kept: npt.NDArray[np.bool_]) -> dict[str, o
 
 
 def auroc(higher: Numbers, lower: Numbers) -> float:
-    """Return how often a score of the first is above one of the second; a tie: half."""
+    """Return how often one of ``higher`` is above one of ``lower``; a tie is half."""
     both = np.concatenate([higher, lower])
     _, place, times = np.unique(both, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(times) - (times - 1) / 2)[place]

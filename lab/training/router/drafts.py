@@ -1,15 +1,15 @@
-"""Thresholds for drafts of a model of the catalogue: the questions, and the file.
+"""Thresholds for drafts of a model in the catalogue: the questions, and the file.
 
     python -m lab.training.router.drafts questions --set banking77 --out Q
     curtilage route answer --model GGUF --max-tokens 16 --data Q --out A
     curtilage route certify --data A --out T
     python -m lab.training.router.drafts add --of "banking77, ..." --thresholds T
 
-The third command certifies or refuses; the last one puts what it wrote into the shipped
-file, in the place of what was certified of the same model and intent before. What one
-set and one wording certify does not hold for others (ADR 0063): mix them, as with the
-questions of ``outcomes.py``. Questions
-and answers are of others, and stay where they were written; the file has numbers alone.
+The third command certifies or refuses. The last one puts its result into the shipped
+file, replacing an earlier certificate for the same model and intent. A certificate for
+one set and one wording does not hold for others (ADR 0063), so mix them, as with the
+questions of ``outcomes.py``. The questions and answers belong to others, and stay where
+they were written; the file only has numbers.
 """
 
 import argparse
@@ -29,20 +29,20 @@ from curtilage.client.routing.estimators import DRAFTS, FOLDER, open_estimator
 from curtilage.client.routing.thresholds import VERSION, read_shipped, read_thresholds
 
 INTENT: Final = Intent.CLASSIFICATION
-"""What the questions of all sets ask for; a question that is not read so is dropped."""
+"""The intent of the questions in all sets; a question read otherwise is dropped."""
 SHIPPED: Final = (
     Path(__file__).parents[3] / "client/curtilage/client/routing" / FOLDER / DRAFTS
 )
 COUNT: Final = 760
 _CHOICES: Final = 4
 _MAX_CHARS: Final = 120
-# Asked so the 1.5B model sorted 31 of 35 messages to a bank right; in four other
-# wordings 46 of 72 (2026-11-28). What is certified is of this wording alone.
+# With this wording, the 1.5B model sorted 31 of 35 messages to a bank correctly; with
+# four other wordings, 46 of 72 (2026-11-28). The certificate is for this wording only.
 _WORDING: Final = (
     "Message: {text}\n\n"
     "Which category fits this message: {options}? Answer with one word."
 )
-# Of messages about two of these, as a transfer by card, either answer would be right.
+# For messages about two of these, such as a transfer by card, both answers are right.
 _BANK: Final = {
     "card": (
         "card_arrival",
@@ -92,7 +92,7 @@ _REQUESTS: Final = {
 }
 
 Message = tuple[str, str]
-"""A text, and what it is about."""
+"""A text and its topic."""
 
 
 def bank(data: Path) -> Iterator[Message]:
@@ -131,7 +131,7 @@ SETS: Final[Mapping[str, Callable[[Path], Iterator[Message]]]] = {
 def questions(
     messages: Iterator[Message], seed: int = 0
 ) -> Iterator[dict[str, object]]:
-    """Yield messages in a drawn order, as questions of four choices that are graded."""
+    """Yield messages in random order, as graded questions with four choices."""
     draw = random.Random(seed)
     rows = sorted({each for each in messages if len(each[0]) <= _MAX_CHARS})
     names = sorted({about for _, about in rows})
@@ -145,7 +145,7 @@ def questions(
 
 
 def choices(draw: random.Random, names: Sequence[str], about: str) -> str:
-    """Return four topics in a drawn order, as words: the right one and three others."""
+    """Return four topics in random order, as text: the right one and three others."""
     others = [each for each in names if each != about]
     options = [about, *draw.sample(others, _CHOICES - 1)]
     draw.shuffle(options)
@@ -156,13 +156,13 @@ def added(shipped: bytes, thresholds: bytes, of: str, on: date) -> bytes:
     """Return the shipped file with one more set of thresholds.
 
     Args:
-        shipped: the file as it is.
-        thresholds: the file of ``curtilage route certify``.
-        of: the set of which the questions are.
+        shipped: the current file.
+        thresholds: the file from ``curtilage route certify``.
+        of: the name of the questions' set.
         on: the day on which they were answered.
 
     Raises:
-        ConfigError: the thresholds do not bear out what they promise.
+        ConfigError: the thresholds do not justify what they promise.
     """
     made = read_thresholds(thresholds)
     kept = [
@@ -179,14 +179,14 @@ def added(shipped: bytes, thresholds: bytes, of: str, on: date) -> bytes:
         "upper": round(made.upper, 4),
         "thresholds": json.loads(thresholds),
     }
-    told = {"version": VERSION, "drafts": [*kept, entry]}
-    file = json.dumps(told, indent=1, sort_keys=True).encode() + b"\n"
-    read_shipped(file)  # what would not be read is not written
+    fields = {"version": VERSION, "drafts": [*kept, entry]}
+    file = json.dumps(fields, indent=1, sort_keys=True).encode() + b"\n"
+    read_shipped(file)  # an unreadable file is not written
     return file
 
 
 def main() -> None:
-    """Write the questions of a set, or add what was certified."""
+    """Write the questions of a set, or add certified thresholds."""
     parser = argparse.ArgumentParser(description=__doc__)
     actions = parser.add_subparsers(dest="action", required=True)
     ask = actions.add_parser("questions")

@@ -1,4 +1,4 @@
-"""Learn linear heads on the product's own features: the gain's and the intents'."""
+"""Learns linear heads for gain and intents on the product's own features."""
 
 from collections.abc import Sequence
 
@@ -34,13 +34,13 @@ class Texts:
         self.dense: Floats = np.array([each.dense for each in made])
 
     def taken(self, rows: Places) -> "Texts":
-        """Return some of them."""
+        """Return some of the rows."""
         some = Texts.__new__(Texts)
         some.hashed, some.dense = self.hashed[rows], self.dense[rows]
         return some
 
     def joined(self, others: "Texts") -> "Texts":
-        """Return them and others."""
+        """Return these rows followed by others."""
         both = Texts.__new__(Texts)
         both.hashed = sparse.vstack([self.hashed, others.hashed]).tocsr()
         both.dense = np.vstack([self.dense, others.dense])
@@ -54,14 +54,14 @@ def rarity(hashed: sparse.csr_matrix) -> npt.NDArray[np.float16]:
 
 
 def spread(dense: Floats) -> tuple[Floats, Floats]:
-    """Return mean and spread of dense numbers."""
+    """Return the mean and the spread of dense numbers."""
     return dense.mean(axis=0), dense.std(axis=0) + np.float32(_LEAST_SPREAD)
 
 
 def design(
     texts: Texts, rare: npt.NDArray[np.float16], mean: Floats, wide: Floats
 ) -> tuple[sparse.csr_matrix, Floats]:
-    """Return the matrices that heads are learned on: hashed of norm 1, dense even."""
+    """Return the design matrices: hashed ones of norm 1, standardised dense ones."""
     weighed = texts.hashed @ sparse.diags(rare.astype(np.float32))
     norms = np.sqrt(np.asarray(weighed.multiply(weighed).sum(axis=1)).ravel())
     hashed = sparse.diags(1 / np.maximum(norms, 1e-9)) @ weighed
@@ -71,7 +71,7 @@ def design(
 def ridge(
     hashed: sparse.csr_matrix, dense: Floats, wanted: Numbers
 ) -> tuple[Numbers, Numbers, float]:
-    """Return weights of buckets, of dense numbers (of cues: 0), and the bias."""
+    """Return the weights of buckets and of dense numbers (0 for cues), and the bias."""
     bias = float(wanted.mean())
     plain = dense[:, :PLAIN] * DENSE_SCALE
     both = sparse.hstack([hashed, sparse.csr_matrix(plain)]).tocsr()

@@ -1,15 +1,15 @@
-"""Measure the shipped router and its recipe; print JSON.
+"""Measures the shipped router and its recipe; prints JSON.
 
     python -m lab.training.router.measure --data DIR
 
-MMLU and GSM8K by the protocols of ``train_router``; intents of own sentences that were
-not learned, by language, and of MT-bench's questions, by their categories; how many
-decisions stay the same when a prompt is said a little differently. Then the score that
-decides, next to the rules alone and to length alone: on the battery's held half, on
-short requests against hard ones of other sources, on MT-bench's questions against what
-a third party measured of their categories, and on outcomes of exams. ``--all`` adds the
-intents of tasks that were not learned and a learned gain on sets that it was not
-learned from, next to the same within a set; it takes minutes.
+It measures MMLU and GSM8K by the protocols of ``train_router``; intents of our own
+held-out sentences, by language, and of MT-bench's questions, by their categories; and
+how many decisions are unchanged when a prompt is phrased slightly differently. Then it
+compares the score that decides with the rules alone and with length alone: on the
+battery's held-out half, on short requests against hard ones from other sources, on
+MT-bench's questions against what a third party measured for their categories, and on
+outcomes of exams. ``--all`` adds intents of unseen tasks, and a learned gain on unseen
+sets compared with seen ones; it takes minutes.
 """
 
 import argparse
@@ -55,7 +55,7 @@ from curtilage.policy.decision.tiers import Permitted, RoutingClass, TierKind
 from curtilage.policy.document.load import PROFILES, load_profile
 
 LANGUAGES = ("en", "de", "fr", "es", "it", "nl", "pt")
-_LEAST_OF_EACH = 20  # answers that are right, and that are wrong
+_LEAST_OF_EACH = 20  # the least number of right answers, and of wrong ones
 _MOST_TOKENS = 512
 _OF_A_SET = 100
 _OF_A_SOURCE = 400
@@ -115,8 +115,8 @@ WAYS: Mapping[str, Callable[[str], str]] = {
 
 
 # How much better GPT-4's answers were than Mixtral's, by MT-bench's category, as a
-# third party measured it. Values of the gain were chosen by its order: it is held back
-# no more.
+# third party measured it. Values of the gain were chosen by this order, so it is no
+# longer held out.
 _MT_BENCH_GAINS: Mapping[str, float] = {
     "coding": 2.35,
     "math": 2.00,
@@ -134,7 +134,7 @@ def _lines(file: Path) -> list[dict[str, str]]:
 
 
 def routine_sets(data: Path) -> dict[str, list[str]]:
-    """Return short requests and questions of other sources, by set; none is learned."""
+    """Return short requests from other sources, by set; none is learned."""
     with (data / "nlu-evaluation-data/fold1_train.csv").open(encoding="utf-8") as lines:
         said = [row["answer_from_user"] for row in csv.DictReader(lines, delimiter=";")]
     snips = [
@@ -154,7 +154,7 @@ def routine_sets(data: Path) -> dict[str, list[str]]:
 
 
 def hard_sets(data: Path) -> dict[str, list[str]]:
-    """Return sums, code and questions of experts, by set; gsm8k alone is learned."""
+    """Return sums, code and questions of experts, by set; only gsm8k is learned."""
     return {
         "mgsm": _some(_of_languages(data / "mgsm/data.jsonl")),
         "gsm8k (learned)": _some(
@@ -188,7 +188,7 @@ def _mt_rows(data: Path) -> list[dict[str, Any]]:
 
 
 def ranked(data: Path, score: Score) -> dict[str, dict[str, float]]:
-    """Return how well a score ranks what it was not learned from, and exams."""
+    """Return how well a score ranks data that it was not learned from, and exams."""
     routine, hard = (
         {
             name: np.array([score(text) for text in texts])
@@ -247,15 +247,15 @@ def _rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
 def carried_over(
     rows: Sequence[Outcome], more: Sequence[Outcome], scores: Mapping[str, Score]
 ) -> dict[str, object]:
-    """Return how well scores rank what one model of the catalogue answered.
+    """Return how well scores rank the answers of one model of the catalogue.
 
-    A learned head is measured twice: on each set by what was learned without it, and
-    on each fifth of all rows by what was learned from the others.
+    A learned head is measured twice: on each set after learning without it, and on each
+    fifth of all rows after learning from the others.
 
     Args:
         rows: the model's outcomes, of several sets.
-        more: others to learn from.
-        scores: the rivals, by name.
+        more: further outcomes to learn from.
+        scores: the competing scores, by name.
     """
     every = [*rows, *more]
     texts = Texts([row.text for row in every])
@@ -294,11 +294,11 @@ def carried_over(
 def chosen_locally(
     profile: str, quality: int, rows: Iterable[battery.Request]
 ) -> Counter[str]:
-    """Count what a profile has answered locally.
+    """Count the requests that a profile answers locally.
 
     Args:
         profile: its name.
-        quality: of a thousand ordinary questions, how many the local model solves.
+        quality: how many of a thousand ordinary questions the local model solves.
         rows: the requests, each of which may be sent.
     """
     policy = load_profile(profile)
@@ -322,7 +322,7 @@ def chosen_locally(
 
 
 def profiles(figures: dict[str, object]) -> None:
-    """Add how every profile chooses, for each model of the catalogue."""
+    """Add the choices of every profile, for each model of the catalogue."""
     for name, rows in (
         ("battery", list(battery.requests("held"))),
         ("blind", battery.blind()),
@@ -340,7 +340,7 @@ def profiles(figures: dict[str, object]) -> None:
 
 
 def blind_ranks(scores: Mapping[str, Score]) -> dict[str, float]:
-    """Return how well scores rank hard over routine requests of the blind set."""
+    """Return how well scores rank hard over routine requests in the blind set."""
     rows = battery.blind()
     return {
         name: round(
@@ -357,7 +357,7 @@ def blind_ranks(scores: Mapping[str, Score]) -> dict[str, float]:
 
 
 def answered_right(rows: Sequence[Outcome]) -> dict[str, str]:
-    """Return by set how many questions a model answered right, of how many."""
+    """Return by set how many questions a model answered correctly, and of how many."""
     sets = sorted({row.origin for row in rows})
     return {
         name: f"{sum(row.weak for row in rows if row.origin == name):.0f} of "
@@ -367,7 +367,7 @@ def answered_right(rows: Sequence[Outcome]) -> dict[str, str]:
 
 
 def mt_bench(data: Path) -> list[Task]:
-    """Return the first turns; a category is taken for an intent."""
+    """Return the first turns; the category serves as the intent."""
     return [
         Task(row["turns"][0], _CATEGORIES[row["category"]], "mt-bench")
         for row in _mt_rows(data)
@@ -375,11 +375,11 @@ def mt_bench(data: Path) -> list[Task]:
 
 
 def share_right(estimator: Estimator, rows: Sequence[Task]) -> dict[str, float]:
-    """Return the share whose intent is named, and what part of these is right."""
-    told = [estimator.estimate(row.text, _MOST_TOKENS).intent.value for row in rows]
+    """Return the share of rows with a named intent, and how many of these are right."""
+    intents = [estimator.estimate(row.text, _MOST_TOKENS).intent.value for row in rows]
     named = [
         said == row.intent
-        for said, row in zip(told, rows, strict=True)
+        for said, row in zip(intents, rows, strict=True)
         if said != "unknown"
     ]
     return {
@@ -390,10 +390,10 @@ def share_right(estimator: Estimator, rows: Sequence[Task]) -> dict[str, float]:
 
 
 def steady(estimator: Estimator, texts: Sequence[str]) -> dict[str, float]:
-    """Return for each way of saying it otherwise the share of equal decisions.
+    """Return for each edit the share of unchanged decisions.
 
-    The decision is whether the gain reaches the median of all texts: where as many
-    are above as below, most can change sides.
+    The decision is whether the gain reaches the median of all texts. With as many above
+    as below, the most decisions can change.
     """
 
     def gains(some: Sequence[str]) -> np.ndarray:
@@ -416,12 +416,12 @@ def steady(estimator: Estimator, texts: Sequence[str]) -> dict[str, float]:
 def of_the_catalogue(
     data: Path, scores: Mapping[str, Score], figures: dict[str, object], *, whole: bool
 ) -> None:
-    """Add what models of the catalogue answered; if whole, what was not learned."""
+    """Add the answers of models in the catalogue; if ``whole``, unseen sets too."""
     learned = exams(data) if whole else []
     for model, rows in read_outcomes(list(asked(data))).items():
         figures[f"{model}, answered right"] = answered_right(rows)
         right = sum(row.weak for row in rows)
-        # A model that solves next to nothing has nothing to be ranked by.
+        # A model that solves next to nothing cannot be used for ranking.
         if whole and min(right, len(rows) - right) >= _LEAST_OF_EACH:
             others = [row for row in learned if row.origin != CURVE_ONLY]
             figures[f"{model}, ranked"] = carried_over(rows, others, scores)
@@ -470,8 +470,8 @@ def main() -> int:
     }
     routine = [row for row in battery.requests("held") if row.routine]
     for name, each in (("shipped", estimator), ("rules", by_rules)):
-        told = [each.estimate(row.text, _MOST_TOKENS).intent for row in routine]
-        share = sum(intent.value in battery.ROUTINE_INTENTS for intent in told)
+        intents = [each.estimate(row.text, _MOST_TOKENS).intent for row in routine]
+        share = sum(intent.value in battery.ROUTINE_INTENTS for intent in intents)
         figures[f"battery, routine intent, {name}"] = {
             "named": share,
             "of": len(routine),

@@ -1,11 +1,11 @@
-"""Write the ordinary traffic that ships with the router: how needs are spread in it.
+"""Writes the ordinary traffic that ships with the router: the distribution of needs.
 
     python -m lab.training.router.ordinary --out client/.../weights/ordinary.json
 
-Of each kind of request in the battery, in seven languages, its share of ordinary
-traffic, its tokens, and quantiles of its need of a strong model, as each estimator says
-it. The shares are an assumption about office work (docs/costs.md), and count for less
-the more a device sees of its own. No word of a request is written.
+For each kind of request in the battery, in seven languages: its share of ordinary
+traffic, its tokens, and quantiles of its need of a strong model for each estimator. The
+shares are an assumption about office work (docs/costs.md), and count for less the more
+a device has seen of its own traffic. No word of a request is written.
 """
 
 import argparse
@@ -37,7 +37,7 @@ SHARES = {
     "expert": 5,
     "planning": 5,
 }
-"""Percent of ordinary traffic: 65 routine, 30 hard, docs/costs.md has the kinds."""
+"""Percent of ordinary traffic: 65 routine, 30 hard; docs/costs.md has the kinds."""
 QUANTILES = 20
 _MOST_TOKENS = 512
 _SHORT, _MEDIUM = 120, 1000
@@ -51,7 +51,7 @@ def length_of(tokens: int) -> str:
 
 
 def spread(kind: str) -> list[dict[str, object]]:
-    """Return how needs are spread, by intent and length, as an estimator says it."""
+    """Return the distribution of an estimator's needs, by intent and length."""
     estimator = open_estimator(kind)  # type: ignore[arg-type]
     cells: dict[tuple[Intent, str], list[tuple[float, float, int]]] = defaultdict(list)
     rows = requests("developed")

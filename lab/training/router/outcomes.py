@@ -1,4 +1,4 @@
-"""What models of the catalogue answered right: questions, and the file of outcomes.
+"""Which questions models of the catalogue answer correctly, and the file of outcomes.
 
     python -m lab.training.router.outcomes questions --out Q
     curtilage route answer --model M --temperature 0 --max-tokens 300 --data Q --out A
@@ -6,10 +6,10 @@
 
 Messages to a bank, requests to an assistant and spoken requests in many languages are
 to be sorted among four topics, in five wordings; sums have a number as their answer.
-The last command grades the answers again. It writes which questions were answered
-right, each under the start of its SHA-256: questions and answers are of others, and
-stay where they were written. ``measure.py`` ranks these questions by what was learned
-without the set that they are of.
+The last command grades the answers again. It records which questions were answered
+correctly, each under the start of its SHA-256: the questions and answers belong to
+others, and stay where they were written. ``measure.py`` ranks these questions with what
+was learned without their set.
 """
 
 import argparse
@@ -38,7 +38,7 @@ COUNTS: Final[Mapping[str, int]] = {
     "gsm8k": 80,
 }
 SUMS: Final = "gsm8k"
-_DIGITS: Final = 12  # of a question's SHA-256, in hex
+_DIGITS: Final = 12  # hex digits of a question's SHA-256
 _WORDINGS: Final = (
     "Message: {text}\n\nWhich category fits, {options}? Answer with one word.",
     "Classify this message as {options}. Answer with one word: {text}",
@@ -51,10 +51,10 @@ _SUM: Final = "{text}\nEnd your answer with the result as a number."
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question, the set it is of, what it must be answered, and the strong model's.
+    """A question with its set, the expected answer, and the strong model's outcome.
 
     The strong model is GPT-4 for sums (RouteLLM's record). The topics of messages are
-    the sets' own labels, and a strong model is taken to find each.
+    the sets' own labels, and a strong model is assumed to find each of them.
     """
 
     text: str
@@ -69,14 +69,14 @@ class Asked:
 
 
 def asked(data: Path) -> Iterator[Asked]:
-    """Yield all questions, set by set; the same ones each time."""
+    """Yield all questions, set by set; the same ones in each run."""
     for origin, messages in SETS.items():
         yield from sorting(messages(data), origin, COUNTS[origin])
     yield from sums(data, COUNTS[SUMS])
 
 
 def sorting(messages: Iterator[Message], origin: str, count: int) -> Iterator[Asked]:
-    """Yield messages in a drawn order, each to be sorted among four topics."""
+    """Yield messages in random order, each to be sorted among four topics."""
     draw = random.Random(1)
     rows = sorted({each for each in messages if len(each[0]) <= 200})
     names = sorted({about for _, about in rows})
@@ -108,7 +108,7 @@ def sums(data: Path, count: int) -> Iterator[Asked]:
 
 
 def last_number(result: str) -> str:
-    """Return a pattern that finds a number where it is the last one of a text."""
+    """Return a pattern that matches a number only as the last one of a text."""
     whole, _, part = result.partition(".")
     digits = ",?".join(map(re.escape, whole))
     rest = rf"\.{re.escape(part)}0*" if part.strip("0") else r"(?:\.0+)?"
@@ -139,7 +139,7 @@ def right(answers: Path, questions: Sequence[Asked]) -> dict[str, dict[str, int]
 def read_outcomes(
     questions: Sequence[Asked], file: Path = FILE
 ) -> dict[str, list[Outcome]]:
-    """Return by model what it answered of these questions, and the strong model."""
+    """Return each model's outcomes on these questions, with the strong model's."""
     return {
         name: [
             Outcome(each.text, of[each.origin][each.name], each.strong, each.origin)
@@ -151,7 +151,7 @@ def read_outcomes(
 
 
 def main() -> None:
-    """Write the questions, or add what a model answered."""
+    """Write the questions, or add a model's outcomes."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

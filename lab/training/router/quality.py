@@ -1,11 +1,11 @@
-"""How well a router ranks: the figures of RouteLLM, on binary outcomes of two models.
+"""How well a router ranks: RouteLLM's figures, on binary outcomes of two models.
 
 A row is one prompt that a weak and a strong model answered, right (1) or wrong (0); a
-score says how much the strong one is needed. Rows go to the strong model in the order
-of their scores. The recovered gap at a share of strong calls is (quality reached -
-weak's) / (strong's - weak's). APGR is its mean over shares from 0 to 1 (10 bins,
-trapezoid; chance has 0.5); CPT50 and CPT80 are the least percentages of strong calls
-for 50 and 80 % of the gap, between the bins by a line.
+score is the need of the strong one. Rows go to the strong model in the order of their
+scores. The recovered gap at a share of strong calls is (quality reached - weak's) /
+(strong's - weak's). APGR is its mean over shares from 0 to 1 (10 bins, trapezoid;
+chance has 0.5). CPT50 and CPT80 are the lowest percentages of strong calls for 50 and
+80 % of the gap, interpolated linearly between the bins.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ Numbers = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """APGR, CPT50, CPT80; as one array of three where intervals are reckoned."""
+    """APGR, CPT50, CPT80; or an array of the three for computing intervals."""
 
     apgr: float
     cpt50: float
@@ -45,7 +45,7 @@ def quality(scores: Numbers, gains: Numbers) -> Quality:
 def interval(
     scores: Numbers, gains: Numbers, seed: int = 0, rounds: int = _ROUNDS
 ) -> tuple[Quality, Quality]:
-    """Return the 2.5 and 97.5 percentiles of the figures over redrawn rows."""
+    """Return the 2.5 and 97.5 percentiles of the figures over resampled rows."""
     draw = np.random.default_rng(seed)
     drawn: list[tuple[float, float, float]] = []
     for _ in range(rounds):
@@ -60,7 +60,7 @@ def interval(
 def difference(
     scores: Numbers, rival: Numbers, gains: Numbers, rounds: int = _ROUNDS
 ) -> tuple[float, float]:
-    """Return the 2.5 and 97.5 percentiles of how much higher the first APGR is."""
+    """Return the 2.5 and 97.5 percentiles of the first APGR minus the second."""
     draw = np.random.default_rng(0)
     drawn: list[float] = []
     for _ in range(rounds):

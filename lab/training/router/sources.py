@@ -1,8 +1,8 @@
-"""What the router learns from: provided sets, and sentences of this project's own.
+"""The router's training data: provided sets, and this project's own sentences.
 
-MT-bench's questions are read by nobody but ``benchmarks/routing.py``, to measure; its
-judgements, RouterArena and PUPA by nobody. A prompt of RouteLLM's lists of contaminated
-ones is dropped, as its authors do.
+Only ``benchmarks/routing.py`` reads MT-bench's questions, to measure; its judgements,
+RouterArena and PUPA are not read at all. Prompts in RouteLLM's lists of contaminated
+ones are dropped, as its authors do.
 """
 
 import csv
@@ -27,7 +27,7 @@ SENTENCES = Path(__file__).with_name("intent_sentences.toml")
 _ROUTELLM = "routing/routellm"
 _WEAK = "mistralai/Mixtral-8x7B-Instruct-v0.1"
 _STRONG = "gpt-4-1106-preview"
-# Of the size of a model at home; where there are two, their mean counts.
+# The size of a local model; if there are two, their mean counts.
 _ZERO_WEAK = ("gemma-2-2b-it", "Qwen2.5-3B-Instruct")
 _ZERO_STRONG = "gpt-4o-2024-08-06"
 _ZERO_INTENT = {"gsm": "reasoning", "math-l5": "reasoning", "crux": "code"}
@@ -46,8 +46,8 @@ _SUM_CLUSTER = re.compile(
     re.IGNORECASE,
 )
 _MOST_OF_A_SET = 300
-# What a row counts beside one of Super-NaturalInstructions: exams and customers'
-# questions are many and alike, and our own sentences were made of few.
+# Weights relative to a row of Super-NaturalInstructions: exams and customers' questions
+# are many and similar, and our own sentences come from few patterns.
 _OWN_WEIGHT, _BATTERY_WEIGHT, _CHAT_WEIGHT, _OTHER_WEIGHT = 0.5, 1.5, 0.1, 0.1
 _KINDS = {**ROUTINE_KINDS, **HARD_KINDS, "either": "generation"}
 _FILLERS = 3
@@ -58,7 +58,7 @@ _MIXED = 3
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One prompt that two models answered, right 1 or wrong 0, and the set it is of."""
+    """One prompt that two models answered, right 1 or wrong 0, and its set."""
 
     text: str
     weak: float
@@ -68,7 +68,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One prompt, what it asks for, the task that it is of, and what it counts."""
+    """One prompt with its intent, the task that it comes from, and its weight."""
 
     text: str
     intent: str
@@ -100,7 +100,7 @@ def routellm(data: Path, which: Literal["mmlu", "gsm8k"]) -> list[Outcome]:
 
 
 def zeroeval(data: Path) -> list[Outcome]:
-    """Return outcomes of models of the size of one at home, against GPT-4o."""
+    """Return outcomes of models of about local size, against GPT-4o."""
     lines = (data / "routing/zeroeval/labels_derived.jsonl").read_text("utf-8")
     made: list[Outcome] = []
     for line in lines.splitlines():
@@ -118,7 +118,7 @@ def zeroeval(data: Path) -> list[Outcome]:
 
 
 def tasks(data: Path) -> list[Task]:
-    """Return Super-NaturalInstructions: the task is the origin."""
+    """Return Super-NaturalInstructions; the task is the origin."""
     lines = (data / "routing/niv2_intents/niv2_intents.jsonl").read_text("utf-8")
     return [
         Task(row["text"], row["label"], row["group"])
@@ -151,7 +151,7 @@ def other_tasks(data: Path) -> list[Task]:
 
 
 def arena_hard(data: Path) -> Iterator[Task]:
-    """Yield the prompts whose cluster's name says that they are code or sums."""
+    """Yield the prompts whose cluster's name indicates code or sums."""
     file = data / "arena-hard/data__arena-hard-v0.1__question.jsonl"
     for row in map(json.loads, file.read_text("utf-8").splitlines()):
         if _CODE_CLUSTER.search(row["cluster"]):
@@ -161,7 +161,7 @@ def arena_hard(data: Path) -> Iterator[Task]:
 
 
 def own(part: Literal["learn", "held"], language: str = "") -> list[Task]:
-    """Return this project's own requests, of one language or all."""
+    """Return this project's own requests, in one language or in all."""
     made: list[Task] = []
     for code, read in tomllib.loads(SENTENCES.read_text("utf-8")).items():
         if language not in {"", code}:
@@ -175,11 +175,11 @@ def own(part: Literal["learn", "held"], language: str = "") -> list[Task]:
 
 
 def office() -> list[Task]:
-    """Return the battery but for its held part: as it is, with typos, and mixed.
+    """Return the battery without its held-out part: unchanged, with typos, and mixed.
 
-    Mixed: with what another request of the language was about, after it or before it,
-    so that the instruction is learned and not its object. Greetings, wrappers, line
-    breaks and case are taken off before there are features, so these need no rows.
+    Mixed: with the subject of another request in the same language, after it or before
+    it, so that the instruction is learned and not its object. Greetings, wrappers, line
+    breaks and case are removed before features are computed, so these need no rows.
     """
     rows = [*requests("developed"), *requests("learned")]
     draw = random.Random(0)

@@ -1,4 +1,4 @@
-"""Learn the shipped router and write its file and the figures of its card.
+"""Learns the shipped router and writes its file and the figures of its card.
 
 python -m lab.training.router.train --data DIR --out WEIGHTS
 """
@@ -46,12 +46,12 @@ from curtilage.client.routing.features import VERSION
 from curtilage.client.routing.ngram import Weights, prior_of
 from curtilage.lab.routing.refit import packed
 
-# Whether a model follows a program by hand cannot be told from the program: the set
-# says how much is gained on such tasks, not on which of them.
+# A program's text does not show whether a model can trace it by hand: the set shows how
+# much is gained on such tasks, but not on which of them.
 CURVE_ONLY = "crux"
 _KNOTS = 12
 _ROUNDS = 1000
-_LEAST_ROWS = 20  # of a set in a bin, to say how sets differ there
+_LEAST_ROWS = 20  # rows of a set in a bin, for differences between sets
 _NINETY_FIVE = 1.96
 _STEPS = 127
 _LEAST_STEP = 1e-9
@@ -63,13 +63,13 @@ NAMES = [each.value for each in KNOWN]
 
 
 def softmax(scores: Numbers) -> Numbers:
-    """Return chances of each row's logits."""
+    """Return each row's probabilities from its logits."""
     powers = np.exp(scores - scores.max(axis=1, keepdims=True))
     return powers / powers.sum(axis=1, keepdims=True)
 
 
 def unseen_intents(known: Sequence[Task], more: Sequence[Task]) -> Numbers:
-    """Return logits of each known row by what was learned without its origin."""
+    """Return logits for each known row from what was learned without its origin."""
     names = sorted({row.origin for row in known})
     fold_of = dict(
         zip(names, np.random.default_rng(0).permutation(len(names)) % 5, strict=True)
@@ -95,7 +95,7 @@ def unseen_intents(known: Sequence[Task], more: Sequence[Task]) -> Numbers:
 def temperature(
     scores: Numbers, labels: npt.NDArray[np.int64], weights: Numbers
 ) -> float:
-    """Return by what logits are divided so that chances are right as often as said."""
+    """Return the divisor of the logits that calibrates the probabilities."""
     rows = np.arange(len(labels))
     tried = np.geomspace(0.5, 4, 60)
     losses = [
@@ -106,10 +106,10 @@ def temperature(
 
 
 def gain_curve(scores: Numbers, gains: Numbers, sets: npt.NDArray[np.str_]) -> Floats:
-    """Return scores, the gain there (never falling), and its interval's two ends.
+    """Return scores, the gain there (never decreasing), and its interval's two ends.
 
-    Every set counts the same. The interval is the mean's, and how far the sets differ
-    at that score: what another kind of prompt may do.
+    All sets count equally. The interval includes the mean's, and the differences
+    between sets at that score, as an estimate for other kinds of prompts.
     """
     share = {name: 1 / (sets == name).sum() for name in np.unique(sets)}
     weight = np.array([share[name] for name in sets])
@@ -136,7 +136,7 @@ def gain_curve(scores: Numbers, gains: Numbers, sets: npt.NDArray[np.str_]) -> F
 
 
 def lower_bound(right: npt.NDArray[np.bool_], origins: Sequence[str]) -> float:
-    """Return the 2.5 percentile of the share that is right, whole tasks redrawn."""
+    """Return the 2.5 percentile of the share that is right, resampling whole tasks."""
     names, place = np.unique(np.array(origins), return_inverse=True)
     hits = np.bincount(place, weights=right)
     sizes = np.bincount(place)
@@ -150,7 +150,7 @@ def lower_bound(right: npt.NDArray[np.bool_], origins: Sequence[str]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Intents:
-    """What intents are learned from, and how sure one may be of them."""
+    """The training data for intents, and the confidence in each."""
 
     rows: Sequence[Task]
     texts: Texts
@@ -159,13 +159,13 @@ class Intents:
 
 
 def learn_intents(data: Path, figures: dict[str, object]) -> Intents:
-    """Learn the intents' heads, and measure them on tasks that they did not see."""
+    """Learn the intents' heads, and measure them on unseen tasks."""
     known, own_rows, more = tasks(data), [*own("learn"), *office()], other_tasks(data)
     measured = [*known, *own_rows]
     scores = unseen_intents(measured, more)
     labels = np.array([NAMES.index(row.intent) for row in measured])
     right = scores.argmax(axis=1) == labels
-    # Sure of itself on long tasks and on short requests alike: each counts half.
+    # Calibrated on long tasks and on short requests alike: each group counts half.
     shares = np.repeat([1 / len(known), 1 / len(own_rows)], [len(known), len(own_rows)])
     warm = temperature(scores, labels, shares)
     sure = softmax(scores / warm).max(axis=1) >= THRESHOLD
@@ -197,7 +197,7 @@ def learn_intents(data: Path, figures: dict[str, object]) -> Intents:
 
 
 def _by_cues(text: str) -> str:
-    """Return the intent that the rules find likeliest; none where no cue is there."""
+    """Return the intent that the rules find likeliest; none if there is no cue."""
     share, intent = max(
         zip(signs_of(text).shares, NAMES, strict=True), key=lambda each: each[0]
     )
@@ -205,7 +205,7 @@ def _by_cues(text: str) -> str:
 
 
 def scored(texts: Texts, gains: Numbers, learned: Places) -> Numbers:
-    """Return every row's gain by a head that is learned from some rows."""
+    """Return every row's gain from a head that was learned on some rows."""
     rare = rarity(texts.hashed[learned])
     hashed, dense = design(texts, rare, *spread(texts.dense[learned]))
     buckets, plain, bias = ridge(hashed[learned], dense[learned], gains[learned])
@@ -213,7 +213,7 @@ def scored(texts: Texts, gains: Numbers, learned: Places) -> Numbers:
 
 
 def exams(data: Path) -> list[Outcome]:
-    """Return the prompts with two published outcomes that the gain is learned from."""
+    """Return the prompts with two published outcomes, for learning the gain."""
     return [
         *routellm(data, "mmlu"),
         *routellm(data, "gsm8k"),
@@ -224,10 +224,10 @@ def exams(data: Path) -> list[Outcome]:
 def learn_gain(
     outcomes: Sequence[Outcome], texts: Texts, figures: dict[str, object]
 ) -> tuple[Numbers, float]:
-    """Return each row's score by what was learned without its set, and the bound.
+    """Return each row's score from what was learned without its set, and the bound.
 
-    The bound is the least, over all sets and over both rivals, of how much better than
-    the rules and than length the head ranks a set that it never saw. It counts above 0.
+    The bound is the minimum, over all sets and both competitors (rules and length), of
+    how much better the head ranks a set that it never saw. It counts if it is above 0.
     """
     gains = np.array([row.strong - row.weak for row in outcomes])
     sets = np.array([row.origin for row in outcomes])
@@ -291,10 +291,10 @@ def weights_of(
     unseen: Numbers,
     bound: float,
 ) -> Weights:
-    """Learn all heads on all rows; return what the file holds.
+    """Learn all heads on all rows; return the file's content.
 
-    A gain that does not count is not in the file: it holds zeros, and room for the one
-    that an operator fits to questions of their own.
+    A gain that does not count is not in the file: there are zeros, and room for the
+    gain that an operator fits to their own questions.
     """
     joined = intents.texts.joined(texts)
     rare, (mean, wide) = rarity(joined.hashed), spread(joined.dense)
@@ -352,7 +352,7 @@ def _of(
     bound: float = 0.0,
 ) -> Weights:
     rare, mean, wide = design_of
-    # Without a gain its column is of zeros.
+    # Without a gain, its column is all zeros.
     columns, plain, bias = (
         each
         if curve is not None

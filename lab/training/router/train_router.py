@@ -1,11 +1,12 @@
-"""Measure the gain estimator's recipe on rows of one's own.
+"""Measures the gain estimator's recipe on your own rows.
 
     python -m lab.training.router.train_router --data FILE.jsonl --protocol 5fold
 
 A row is ``{"text": ..., "weak": 0 or 1, "strong": 0 or 1}``. ``split:N`` learns from N
-rows and measures on the others, three times with other rows (``--seeds``); ``5fold``
-measures each row by what was learned from the other four fifths. Prints APGR, CPT50 and
-CPT80 with intervals of 95 % (redrawn rows). Repeated texts are kept in one part.
+rows and measures on the others, three times with different rows (``--seeds``);
+``5fold`` measures each row by what was learned from the other four fifths. Prints APGR,
+CPT50 and CPT80 with 95 % intervals (resampled rows). Repeated texts are kept in one
+part.
 """
 
 import argparse
@@ -26,7 +27,7 @@ Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One prompt, and how well either model answered it: 0 to 1."""
+    """One prompt, and how good each model's answer was: 0 to 1."""
 
     text: str
     weak: float
@@ -48,7 +49,7 @@ def read_rows(path: Path) -> list[Row]:
 def parts(
     texts: Sequence[str], protocol: str, seed: int
 ) -> Iterator[tuple[Places, Places]]:
-    """Yield which rows are learned from and which are measured.
+    """Yield the rows to learn from and the rows to measure.
 
     Raises:
         ValueError: the protocol is neither ``5fold`` nor ``split:N``.
@@ -59,7 +60,7 @@ def parts(
     kind, _, count = protocol.partition(":")
     if kind == "split" and count.isdecimal() and 0 < int(count) < len(texts):
         learned = np.isin(names, names[order[: int(count)]])
-        # A repeated text's other rows are neither learned from nor measured.
+        # Other rows with a repeated text are neither learned from nor measured.
         yield order[: int(count)], np.flatnonzero(~learned)
     elif protocol == "5fold":
         fold = np.empty(len(texts), dtype=int)
@@ -74,7 +75,7 @@ def parts(
 def held_out_scores(
     texts: Texts, gains: Numbers, split: Sequence[tuple[Places, Places]]
 ) -> Numbers:
-    """Return each measured row's score; NaN where a row is in no measured part."""
+    """Return each measured row's score; NaN for rows in no measured part."""
     scores = np.full(len(gains), np.nan)
     for learned, measured in split:
         rare = rarity(texts.hashed[learned])

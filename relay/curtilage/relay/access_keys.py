@@ -87,7 +87,9 @@ class AccessKeys:
         }
         # The record to check for an unknown name, so that an unknown name and a wrong
         # secret take the same code path.
-        self._nobody = KeyRecord(name="", salt=bytes(SALT_BYTES), digest=bytes(32))
+        self._unknown_name = KeyRecord(
+            name="", salt=bytes(SALT_BYTES), digest=bytes(32)
+        )
 
     @property
     def required(self) -> bool:
@@ -104,7 +106,7 @@ class AccessKeys:
         match = _CREDENTIALS.fullmatch(values[0]) if len(values) == 1 else None
         if match is None:
             return False
-        record = self._records.get(match[1], self._nobody)
+        record = self._records.get(match[1], self._unknown_name)
         # In constant time: else the duration reveals how many bytes of the hash match.
         return hmac.compare_digest(record.digest, _digest(record.salt, match[2]))
 

@@ -290,7 +290,7 @@ UNUSABLE = {
     "no model": (ELSEWHERE, "ner.path: there is no such folder here"),
     "ordinary words": (
         f'detectors:\n- {LIST}"{bytes(16).hex()}"}}\n',
-        "leave; make the list with `curtilage policy list-make`",
+        "sent; make the list with `curtilage policy list-make`",
     ),
     "no entry point": (
         f"{PRESIDIO}    entry_points: [{POINT}]\n{CODE}",
@@ -298,7 +298,7 @@ UNUSABLE = {
     ),
     "broken recognizer": (
         f"{PRESIDIO}    file: broken.yaml\n{CODE}",
-        "detectors.presidio.file: Codes, pattern: not a pattern that can be read",
+        "detectors.presidio.file: Codes, pattern: not a valid pattern",
     ),
     "no class": (
         f"{PRESIDIO}    file: broken.yaml\n{CODE.replace('CODE', 'OTHER')}",

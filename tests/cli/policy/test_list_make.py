@@ -204,6 +204,6 @@ def test_a_list_of_ordinary_words_is_not_usable(
     )
     header = "In the policy, next to that file:\n"
     Path("own.yaml").write_text(policy_of(header + entry), "utf-8")
-    with pytest.raises(PolicyError, match="hardly a query could leave") as refused:
+    with pytest.raises(PolicyError, match="almost no query could be sent") as refused:
         read_usable_policy("own.yaml")
     assert "patient" not in str(refused.value)

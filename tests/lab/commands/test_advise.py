@@ -60,7 +60,7 @@ def test_it_says_when_routing_pays(
     assert "75.0% (" in words
     assert "often promised: 70 to 85 %" in words
     assert "often promised: 60 to 80 %" in words
-    assert "the home model reaches 80% of the strong tier" in words
+    assert "the local model reaches 80% of the strong tier" in words
     assert "72 dummies" not in words
     assert "75 dummies" in words
     assert CANARY not in words
@@ -144,7 +144,7 @@ def test_the_promise_is_what_the_grades_bound(
     words, told = advice(
         capsys, written(tmp_path, lines), "--graded", str(graded(tmp_path))
     )
-    assert "nothing speaks against it" in words
+    assert "no evidence against it so far" in words
     # The router keeps 70 of 100 at home, and of the easiest 70 all were good.
     assert isinstance(told["drift"], dict)
     assert 0.99 < told["drift"]["promised"] < 1

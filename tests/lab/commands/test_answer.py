@@ -86,7 +86,7 @@ def test_what_is_expected_grades_and_the_rest_waits(
     shown = capsys.readouterr().out
     assert "2 of 2 answered, 1 graded" in shown
     assert "give the others a grade" in shown
-    with pytest.raises(UsageError, match="line 2: nobody graded it"):
+    with pytest.raises(UsageError, match="line 2: not graded"):
         read_answered(out)
 
 

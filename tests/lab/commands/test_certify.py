@@ -150,7 +150,7 @@ def test_an_answer_that_is_not_sound_is_never_accepted(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"grade": None}, "line 2: nobody graded it yet"),
+        ({"grade": None}, "line 2: not graded yet"),
         ({"grade": 2}, "line 2: expected a line"),
         ({"grade": True}, "line 2: expected a line"),
         ({"finish": "cancelled"}, "line 2: expected a line"),

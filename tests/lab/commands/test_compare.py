@@ -180,7 +180,7 @@ def test_what_a_person_grades_has_both_answers(tmp_path: Path) -> None:
     _, line = map(json.loads, path.read_text("utf-8").splitlines())
     assert (line["weak"], line["strong"]) == (None, None)
     assert (line["weak_answer"], line["strong_answer"]) == ("Dear A", "Hello")
-    with pytest.raises(UsageError, match="line 2: it is not graded yet"):
+    with pytest.raises(UsageError, match="line 2: not graded yet"):
         read_graded(path)
     first, _ = path.read_text("utf-8").splitlines()
     graded = json.dumps(line | {"weak": 0.5, "strong": 1})

@@ -445,7 +445,7 @@ def test_a_missing_set_is_said_once_and_has_no_figures(data: Path) -> None:
     for path in (data / "clinc150").iterdir():
         path.unlink()
     said: list[str] = []
-    bench = bench_on(data, tell=said.append)
+    bench = bench_on(data, notify=said.append)
     found = {
         figure.id: figure for figure in figures_of(bench, Choice(ids=("leave",)), DOORS)
     }

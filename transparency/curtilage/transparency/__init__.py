@@ -1,5 +1,5 @@
 """A release log in a folder: publishing, witnessing, proving and auditing.
 
-For publishers and auditors, not for who asks. Knows the formats of ``attest.log`` and
-files; sees no query and no key that opens one.
+For publishers and auditors, not for clients. It knows the formats of ``attest.log`` and
+files; it sees no query, and no key that decrypts one.
 """

@@ -30,8 +30,8 @@ class Flag(StrEnum):
     EXPIRED = "expired"
 
 
-# Old releases expire and bad ones are withdrawn; that is how it should be. The
-# others ask for a person.
+# It is normal that old releases expire and bad ones are withdrawn. The others need a
+# person's attention.
 ALARMING = frozenset({Flag.NOT_A_MANIFEST, Flag.UNKNOWN_NAME, Flag.VERSION_TWICE})
 
 
@@ -42,9 +42,9 @@ class Leaf:
     Attributes:
         index: its number.
         sha256: of its bytes, hex: the release digest of bindings and receipts.
-        manifest: what it releases, for enclaves or for devices; None where it is no
+        manifest: what it releases, for enclaves or for devices; None if it is not a
             manifest.
-        flags: what is to be said about it.
+        flags: the findings about it.
     """
 
     index: int
@@ -55,15 +55,15 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditReport:
-    """What an audit found.
+    """The result of an audit.
 
     Attributes:
         origin: the log.
-        size: number of leaves that the checkpoint speaks of.
+        size: number of leaves according to the checkpoint.
         root: its root hash, hex.
-        vouched_time: Unix time that a quorum vouches for, or None.
+        vouched_time: Unix time that a quorum confirms, or None.
         leaves: those that could be read.
-        problems: why the log cannot be trusted; empty: it is one whole log.
+        problems: why the log cannot be trusted; empty: it is consistent.
     """
 
     origin: str
@@ -85,7 +85,7 @@ def audit(
     rules: ReleaseRules,
     *,
     now: datetime,
-    told: Progress = no_progress,
+    progress: Progress = no_progress,
 ) -> AuditReport:
     """Audit a whole log.
 
@@ -93,7 +93,7 @@ def audit(
         folder: the log's folder, or a copy of it.
         rules: the log's key, the required cosignatures, and the known names.
         now: the time, aware.
-        told: called with how many leaves were checked.
+        progress: called with the number of leaves checked.
 
     Raises:
         RefusedError: the checkpoint is not by a log that the rules name; without it
@@ -118,7 +118,7 @@ def audit(
             for index, entry in enumerate(entries, start)
         ]
         # After the leaves, so that they are listed even if this fails.
-        folder.tree(head, told)
+        folder.tree(head, progress)
     except (RefusedError, FileError) as failure:
         problems.append(str(failure))
     return AuditReport(
@@ -136,17 +136,17 @@ def compare_copy(
     other: LogFolder,
     rules: ReleaseRules,
     *,
-    told: Progress = no_progress,
+    progress: Progress = no_progress,
 ) -> tuple[str, ...]:
-    """Say why two copies are not the same log at two moments; empty: they are."""
+    """Return why two copies are not the same log at two times; empty: they are."""
     try:
         mine, theirs = _head(folder, rules), _head(other, rules)
         if mine.origin != theirs.origin:
             return (f"the other copy is of another log: {theirs.origin}",)
-        trees = folder.tree(mine, told), other.tree(theirs, told)
+        trees = folder.tree(mine, progress), other.tree(theirs, progress)
     except (RefusedError, FileError) as failure:
         return (f"other copy: {failure}",)
-    # One may be older than the other: where both have leaves, they must be equal.
+    # One may be older than the other: leaves that both have must be equal.
     smaller = min(mine.size, theirs.size)
     if trees[0].root(smaller) == trees[1].root(smaller):
         return ()
@@ -160,15 +160,15 @@ def compare_checkpoint(
     earlier: str,
     rules: ReleaseRules,
     *,
-    told: Progress = no_progress,
+    progress: Progress = no_progress,
 ) -> tuple[str, ...]:
-    """Say why a log does not continue an earlier checkpoint; empty: it does.
+    """Return why a log does not continue an earlier checkpoint; empty: it does.
 
     Args:
         folder: the log now.
         earlier: a checkpoint's text, as it was kept.
-        rules: whose log it is; cosignatures of the earlier one are not asked for.
-        told: called with how many leaves were checked.
+        rules: for this log; cosignatures of the earlier checkpoint are not required.
+        progress: called with the number of leaves checked.
     """
     try:
         then = _signed(earlier, rules)
@@ -177,7 +177,7 @@ def compare_checkpoint(
             return (f"the earlier checkpoint is of another log: {then.origin}",)
         if then.size > now.size:
             return (f"SHRUNK: there were {then.size} leaves, now there are {now.size}",)
-        tree = folder.tree(now, told)
+        tree = folder.tree(now, progress)
     except (RefusedError, FileError) as failure:
         return (f"earlier checkpoint: {failure}",)
     if tree.root(then.size) == then.root:

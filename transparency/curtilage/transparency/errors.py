@@ -2,8 +2,8 @@
 
 ::
 
-    TransparencyError   what is asked needs an extra that is not installed
-    ├── InputError      what a release is to say, or whom to ask for, is spelt wrong
+    TransparencyError   the operation needs an extra that is not installed
+    ├── InputError      the description of a release or of its signer is invalid
     ├── FileError       a file or folder is missing, wrong, or open to others; names it
     └── HeldError       another process works on it right now; later it may be free
 
@@ -12,7 +12,7 @@ A log or proof that contradicts itself is a ``curtilage.attest.errors.RefusedErr
 
 
 class TransparencyError(Exception):
-    """Nothing was written; the message says what to do, and holds no key."""
+    """Nothing was written; the message says what to do, and contains no key."""
 
 
 class InputError(TransparencyError):
@@ -24,4 +24,4 @@ class FileError(TransparencyError):
 
 
 class HeldError(TransparencyError):
-    """Another process holds a file or folder."""
+    """Another process has locked a file or folder."""

@@ -2,8 +2,8 @@
 
 A file is replaced in one step and only after its bytes are on the medium, so that a
 reader sees the old one or the new one, even after a power failure. Locks are ``flock``
-on the folder or key file itself, so no lock files are left behind or served; use a
-local file system.
+on the folder or key file itself, so no lock files remain or are served; use a local
+file system.
 """
 
 import errno
@@ -38,12 +38,12 @@ SigningKey = Ed25519PrivateKey | MLDSA44PrivateKey
 
 
 def open_ordinary(path: Path) -> BinaryIO:
-    """Open an ordinary file for reading, links followed; wait for nothing.
+    """Open a regular file for reading, following links, without blocking.
 
-    A pipe or a device in a folder that others serve could be opened or read for ever.
+    A pipe or a device in someone else's folder could block forever.
 
     Raises:
-        OSError: it cannot be opened, or is no ordinary file.
+        OSError: it cannot be opened, or is not a regular file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -53,10 +53,10 @@ def open_ordinary(path: Path) -> BinaryIO:
 
 
 def read_bounded(path: Path, limit: int) -> bytes:
-    """Read an ordinary file of at most ``limit`` bytes.
+    """Read a regular file of at most ``limit`` bytes.
 
     Raises:
-        FileError: it cannot be read, is no ordinary file, or is larger.
+        FileError: it cannot be read, is not a regular file, or is larger.
     """
     try:
         with open_ordinary(path) as file:
@@ -69,7 +69,7 @@ def read_bounded(path: Path, limit: int) -> bytes:
 
 
 def read_text(path: Path, limit: int) -> str:
-    """Read a UTF-8 file of at most ``limit`` bytes, its line ends as they are.
+    """Read a UTF-8 file of at most ``limit`` bytes, with its line ends unchanged.
 
     Raises:
         FileError: as ``read_bounded``, or it is not UTF-8.
@@ -102,7 +102,7 @@ def create_file(path: Path, data: bytes, mode: int) -> None:
     """Write a file that must not exist yet.
 
     Raises:
-        FileError: it is there, or cannot be written.
+        FileError: it exists, or cannot be written.
     """
     try:
         _write_synced(path, data, mode)
@@ -114,10 +114,10 @@ def create_file(path: Path, data: bytes, mode: int) -> None:
 
 
 def make_folder(path: Path, mode: int = 0o755) -> None:
-    """Create a folder and its parents where they are missing.
+    """Create a folder and its missing parents.
 
     Raises:
-        FileError: it cannot be made.
+        FileError: it cannot be created.
     """
     try:
         path.mkdir(mode=mode, parents=True, exist_ok=True)
@@ -130,13 +130,13 @@ def locked(*paths: Path) -> Generator[None]:
     """Lock files or folders against other processes.
 
     Raises:
-        HeldError: another process holds one.
+        HeldError: another process has locked one.
         FileError: one cannot be opened.
     """
     with ExitStack() as stack:
         for path in paths:
             try:
-                # Without waiting, should it be a pipe.
+                # Without blocking, in case it is a pipe.
                 flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
                 descriptor = os.open(path, flags)
             except OSError as failure:
@@ -153,7 +153,7 @@ def write_key(path: Path, key: SigningKey) -> None:
     """Write a new private key, readable only by its owner.
 
     Raises:
-        FileError: a file is there already, or cannot be written.
+        FileError: a file already exists, or cannot be written.
     """
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     create_file(path, pem, PRIVATE_FILE)
@@ -182,7 +182,7 @@ def require_outside(path: Path, folder: Path) -> None:
     """Refuse a private file inside a folder that is served.
 
     Raises:
-        FileError: it would.
+        FileError: it is inside.
     """
     if path.resolve().is_relative_to(folder.resolve()):
         raise FileError(
@@ -195,12 +195,13 @@ def _write_synced(path: Path, data: bytes, mode: int) -> None:
     with os.fdopen(os.open(path, flags, mode), "wb") as file:
         file.write(data)
         file.flush()
-        # Before the name: after a power cut it must not stand for an empty file.
+        # Before the rename: otherwise the name could refer to an empty file after a
+        # power cut.
         os.fsync(file.fileno())
 
 
 def _sync_folder(path: Path) -> None:
-    # A name is on the medium when its folder is.
+    # A name is on the medium only when its folder is.
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

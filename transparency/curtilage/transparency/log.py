@@ -6,10 +6,10 @@
     DIR/tile/0/000.p/5 …        hashes (C2SP tlog-tiles)
     DIR/tile/entries/000.p/5 …  the leaves, each after its length
 
-The private key is outside of it, where it is not served, and next to the key what was
-signed last (``KEY.head``): a folder that was rolled back or modified is not written to.
-The order of a change: tiles, then ``KEY.head``, then the checkpoint; the next writer
-completes what a crash left unfinished.
+The private key is outside of it, where it is not served. Next to the key is the last
+signed head (``KEY.head``), so that a folder that was rolled back or modified is not
+written to. The order of a change is: tiles, then ``KEY.head``, then the checkpoint; the
+next writer completes what a crash left unfinished.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -67,7 +67,7 @@ _MAX_BUNDLE_BYTES: Final = TILE_WIDTH * (MAX_ENTRY_BYTES + 2)
 _MAX_TILE_BYTES: Final = TILE_WIDTH * HASH_BYTES
 
 Progress = Callable[[int, int], None]
-"""Called with how many leaves were checked, and of how many."""
+"""Called with the number of leaves checked, and their total."""
 
 
 def no_progress(done: int, total: int) -> None:
@@ -79,7 +79,7 @@ class LogFolder:
     """A log's folder, for reading; nothing in it is trusted unverified.
 
     Args:
-        path: the folder, one's own or a copy of somebody else's.
+        path: the folder, your own or a copy of someone else's.
     """
 
     def __init__(self, path: Path) -> None:
@@ -99,7 +99,7 @@ class LogFolder:
         return read_text(self.checkpoint_path, MAX_CHECKPOINT_BYTES)
 
     def bundles(self, size: int) -> Iterator[tuple[int, tuple[bytes, ...]]]:
-        """Yield the leaves of a tree, a bundle at a time, with its first number.
+        """Yield the leaves of a tree, one bundle at a time, with its first number.
 
         Raises:
             FileError: a file is missing.
@@ -118,7 +118,7 @@ class LogFolder:
         return entries[index % TILE_WIDTH]
 
     def leaf_hashes(self, size: int) -> list[bytes]:
-        """Read the leaf hashes; they are not compared with the leaves."""
+        """Read the leaf hashes, without comparing them with the leaves."""
         hashes: list[bytes] = []
         for tile in tiles_of(size):
             if tile.level == 0:
@@ -126,11 +126,11 @@ class LogFolder:
         return hashes
 
     def tree(self, head: Checkpoint, progress: Progress = no_progress) -> Tree:
-        """Return the tree, every leaf and every tile compared with a tree head.
+        """Return the tree after comparing every leaf and tile with a tree head.
 
         Raises:
-            RefusedError: ``proof_invalid``: the files are not what the checkpoint
-                says; ``malformed``: a file is no tile.
+            RefusedError: ``proof_invalid``: the files do not match the checkpoint;
+                ``malformed``: a file is not a tile.
             FileError: a file is missing.
         """
         hashes = self.leaf_hashes(head.size)
@@ -142,8 +142,8 @@ class LogFolder:
         tree = Tree(hashes)
         if tree.root() != head.root:
             raise _changed("the tiles do not lead to the checkpoint's root")
-        # The root follows from the leaves alone. A client that asks for a proof reads
-        # the higher tiles, too, and would be led astray by one that is not theirs.
+        # The root follows from the leaves alone. But a client that requests a proof
+        # also reads the higher tiles, and a wrong one would mislead it.
         for tile, data in hash_tiles(hashes, 0):
             if tile.level and data != encode_tile(
                 self._of_tile(tile, _MAX_TILE_BYTES, parse_tile)
@@ -157,7 +157,7 @@ class LogFolder:
         limit: int,
         parse: Callable[[bytes, Tile], tuple[bytes, ...]],
     ) -> tuple[bytes, ...]:
-        """Read a tile; where a partial one is gone, the full one has it too."""
+        """Read a tile; if a partial one is missing, the full one contains it."""
         path = self.path / tile.path
         if tile.width == TILE_WIDTH or path.exists():
             return parse(read_bounded(path, limit), tile)
@@ -168,11 +168,11 @@ class LogFolder:
 
 
 def hash_tiles(hashes: Sequence[bytes], written: int) -> Iterator[tuple[Tile, bytes]]:
-    """Yield the tiles that a tree has and its first ``written`` leaves had not.
+    """Yield the tiles that a tree has and its first ``written`` leaves did not have.
 
     Args:
         hashes: of all leaves.
-        written: for how many of them tiles are there.
+        written: the number of leaves whose tiles exist.
     """
     levels = [list(hashes)]
     for tile in tiles_between(written, len(hashes)):
@@ -196,7 +196,7 @@ class Added:
     """The result of adding leaves.
 
     Attributes:
-        indices: the number of each leaf, in the order that they were given.
+        indices: the number of each leaf, in the order given.
         size: number of leaves now.
         checkpoint: the new checkpoint's text, not yet cosigned.
         fresh: how many of them were not in the log before.
@@ -230,7 +230,7 @@ def create_log(path: Path, origin: str, key_path: Path) -> LogSigner:
         head = _head_path(key_path)
         if head.exists():
             raise FileError(f"{head}: already exists: this key keeps another log")
-        # The head comes last: cut short before it, there is a log to --adopt.
+        # The head comes last: if this is interrupted before, there is a log to --adopt.
         replace_file(folder.checkpoint_path, checkpoint)
         create_file(head, checkpoint, PRIVATE_FILE)
     return signer
@@ -256,7 +256,7 @@ class LogWriter:
         return len(self._hashes)
 
     def load(self, progress: Progress, *, adopt: bool) -> None:
-        """Compare the folder with its checkpoint, and with what was signed last."""
+        """Compare the folder with its checkpoint, and with the last signed head."""
         head = signed = self._verified(self._folder.checkpoint())
         if self._head_path.exists():
             signed = self._verified(read_text(self._head_path, MAX_CHECKPOINT_BYTES))
@@ -266,8 +266,8 @@ class LogWriter:
                 "--adopt recreates it, if you are sure that this is the newest state"
             )
         if signed.size > head.size:
-            # A crash between the two files, or a folder that was set back. In the first
-            # case all tiles are there, and what was signed is published now.
+            # A crash between the two files, or a folder that was rolled back. In the
+            # first case all tiles exist, and the signed head is published now.
             try:
                 self._folder.tree(signed)
             except (RefusedError, FileError):
@@ -279,7 +279,7 @@ class LogWriter:
             head = signed
         tree = self._folder.tree(head, progress)
         # Signing from here would put this key's signature under two histories, which is
-        # the fork that witnesses look for.
+        # the fork that witnesses detect.
         same = (signed.size, signed.root) == (head.size, head.root)
         if not same and not (adopt and tree.root(signed.size) == signed.root):
             raise _changed("the key signed this checkpoint somewhere else")
@@ -313,7 +313,7 @@ class LogWriter:
 
     def _write(self, before: int, entries: Sequence[bytes]) -> None:
         hashes = [*self._hashes, *(hash_leaf(entry) for entry in entries)]
-        # The last bundle was partial: its leaves stand in the one that replaces it.
+        # The last bundle was partial: its leaves are in the one that replaces it.
         start = before - before % TILE_WIDTH
         kept = [self._folder.entry(index, before) for index in range(start, before)]
         every = [*kept, *entries]
@@ -329,8 +329,8 @@ class LogWriter:
         replace_file(self._head_path, signed, PRIVATE_FILE)
         replace_file(self._folder.checkpoint_path, signed)
         self._hashes = hashes
-        # Partial tiles whose full tile is there now go last: until the new checkpoint
-        # stood there, the old one needed them.
+        # Partial tiles whose full tile now exists are removed last: the old checkpoint
+        # needed them until the new one replaced it.
         for tile in (
             *tiles_between(before, len(hashes)),
             *bundles_between(before, len(hashes)),
@@ -354,21 +354,21 @@ class LogWriter:
 
 @contextmanager
 def open_log(
-    path: Path, key_path: Path, *, told: Progress = no_progress, adopt: bool = False
+    path: Path, key_path: Path, *, progress: Progress = no_progress, adopt: bool = False
 ) -> Generator[LogWriter]:
     """Lock a log for writing.
 
     Args:
         path: the folder.
         key_path: the log's private key.
-        told: called while the leaves are compared.
-        adopt: trust the folder where ``KEY.head`` is missing, or is an earlier head of
+        progress: called while the leaves are compared.
+        adopt: trust the folder if ``KEY.head`` is missing, or is an earlier head of
             the same log; the folder must still be complete.
 
     Raises:
         HeldError: another process writes.
-        RefusedError: the folder is not what its checkpoint says, is older than what
-            this key signed last, or is another key's.
+        RefusedError: the folder does not match its checkpoint, is older than the
+            last head that this key signed, or belongs to another key.
         FileError: a file is missing.
     """
     require_outside(key_path, path)
@@ -378,24 +378,24 @@ def open_log(
         _, head = parse_checkpoint(folder.checkpoint())
         signer = read_signer(head.origin, key_path)
         writer = LogWriter(folder, signer, key_path)
-        writer.load(told, adopt=adopt)
+        writer.load(progress, adopt=adopt)
         yield writer
 
 
 def add_cosignatures(
     path: Path, log: NoteKey, witnesses: Sequence[NoteKey], lines: str
 ) -> tuple[str, ...]:
-    """Add witnesses' lines to the checkpoint; return who has cosigned it now.
+    """Add witnesses' lines to the checkpoint; return all witnesses that cosigned it.
 
     Args:
         path: the log's folder.
         log: its key.
-        witnesses: who may.
-        lines: cosignature lines; each of a known witness is verified, others are
-            passed over.
+        witnesses: the known witnesses.
+        lines: cosignature lines; those of known witnesses are verified, others are
+            skipped.
 
     Raises:
-        RefusedError: a line of one of them is not its cosignature of this
+        RefusedError: a known witness's line is not a cosignature of this
             checkpoint.
     """
     folder = LogFolder(path)
@@ -406,7 +406,7 @@ def add_cosignatures(
         note, head = parse_checkpoint(f"{body}\n\n{lines}")
         named = [w for w in witnesses if cosignature_time(note, head, w) is not None]
         ids = {(w.name, w.key_id(w.cosignature_type)) for w in named}
-        # An earlier line of the same witness makes way: its time is an older one.
+        # Replaces an earlier line of the same witness, whose time is older.
         kept = _lines_of(text, lambda signer: signer not in ids)
         fresh = _lines_of(f"{body}\n\n{lines}", lambda signer: signer in ids)
         replace_file(folder.checkpoint_path, f"{body}\n\n{kept}{fresh}".encode())

@@ -1,9 +1,8 @@
-"""Proofs from a log's folder, and what a proof says about a release.
+"""Proofs from a log's folder, and the verification of a release by a proof.
 
-Making a proof reads the folder and compares all of it with its checkpoint first.
-Believing one needs no folder, no network and no clock of its own: manifest, proof and
-rules are bytes and values, and every outcome that is not acceptance is a refusal with
-its code.
+To make a proof, the whole folder is first compared with its checkpoint. To verify one,
+no folder, network or clock is needed: manifest, proof and rules are bytes and values,
+and every outcome other than acceptance is a refusal with its code.
 """
 
 from dataclasses import dataclass
@@ -30,16 +29,16 @@ DEFAULT_SKEW_S: Final = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseRules:
-    """Which releases are accepted.
+    """The rules for accepted releases.
 
     Attributes:
-        log: whose checkpoints, and whose cosignatures suffice.
-        names: the accepted releases; None where the caller has said that every
-            name is accepted, which the verdict repeats.
+        log: its checkpoints are accepted, with its quorum of cosignatures.
+        names: the accepted releases; None if the caller accepts every name, which the
+            verdict repeats.
         denied: "name version" of releases that are refused.
-        max_checkpoint_age_s: how old the proof's checkpoint may be; None under a
-            quorum that vouches for no time, or where no age was asked for.
-        clock_skew_s: how far ahead a witness's clock may run.
+        max_checkpoint_age_s: the maximum age of the proof's checkpoint; None if the
+            quorum confirms no time, or if no age is required.
+        clock_skew_s: how far ahead a witness's clock may be.
     """
 
     log: LogPolicy
@@ -53,7 +52,7 @@ def rules_from(expectations: Expectations) -> ReleaseRules:
     """Return the rules of a client with this policy.
 
     Raises:
-        RefusedError: ``policy_invalid``: its log has no witness, or a key twice.
+        RefusedError: ``policy_invalid``: its log has no witness, or a repeated key.
     """
     log = expectations.log
     return ReleaseRules(
@@ -74,12 +73,12 @@ def rules_from(expectations: Expectations) -> ReleaseRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedRelease:
-    """A release that was logged, is wanted, and has not expired.
+    """A release that was logged, is accepted, and has not expired.
 
     Attributes:
-        manifest: what it consists of.
+        manifest: its parsed manifest.
         index: its leaf's number.
-        witnessed: the checkpoint, and who vouches for it.
+        witnessed: the checkpoint, and the witnesses that cosigned it.
         name_checked: whether the rules named the accepted releases.
     """
 
@@ -97,18 +96,18 @@ def verify_release(
     Args:
         manifest: its exact bytes, which are the leaf.
         proof: a tlog-proof; empty: it was not logged.
-        rules: what to hold it against.
+        rules: the rules to verify against.
         now: the time, aware.
 
     Raises:
         RefusedError: ``release_not_logged``, ``release_denied``, ``stale``,
-            ``checkpoint_stale``, ``not_yet_valid``, ``malformed``, and whatever the
-            log policy refuses.
+            ``checkpoint_stale``, ``not_yet_valid``, ``malformed``, and every refusal
+            of the log policy.
     """
     if not proof:
         raise RefusedError(RefusalCode.RELEASE_NOT_LOGGED, "there is no proof")
     inclusion, witnessed = rules.log.verify_proof(proof, leaf=manifest)
-    # Only now is it read: what no log vouches for may be anybody's bytes.
+    # Parsed only now: without a valid proof, the bytes may be from anyone.
     parsed = parse_manifest(manifest)
     if rules.names is not None and parsed.name not in rules.names:
         raise RefusedError(
@@ -128,7 +127,7 @@ def verify_release(
 
 
 def is_expired(manifest: ReleaseManifest | ModelManifest, now: datetime) -> bool:
-    """Return whether a release's time is over."""
+    """Return whether a release has expired."""
     return now.timestamp() >= manifest.not_after
 
 
@@ -152,11 +151,11 @@ def _require_fresh(witnessed: Witnessed, rules: ReleaseRules, now: datetime) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proven:
-    """A proof that was made, and verified before it is given out.
+    """A proof that was made, and verified before it is returned.
 
     Attributes:
         index: the leaf's number.
-        size: number of leaves of the tree that it leads to.
+        size: number of leaves of the proof's tree.
         text: the tlog-proof.
         tree: the tree, for consistency proofs.
     """
@@ -168,7 +167,7 @@ class Proven:
 
 
 def prove(
-    folder: LogFolder, log: NoteKey, leaf: bytes, *, told: Progress = no_progress
+    folder: LogFolder, log: NoteKey, leaf: bytes, *, progress: Progress = no_progress
 ) -> Proven:
     """Prove that a leaf is in a log, under the folder's checkpoint.
 
@@ -176,21 +175,21 @@ def prove(
         folder: the log's folder, or a copy of it.
         log: the log's key.
         leaf: the manifest's bytes.
-        told: called while the folder is compared with its checkpoint.
+        progress: called while the folder is compared with its checkpoint.
 
     Raises:
-        RefusedError: ``release_not_logged``: it is not in the log; or the folder is
-            not what its checkpoint says.
+        RefusedError: ``release_not_logged``: it is not in the log; or the folder does
+            not match its checkpoint.
     """
     text = folder.checkpoint()
     trusted = TrustedLog(origin=log.name, key=log, witnesses=())
     head = verify_checkpoint(text, trusted)
-    tree = folder.tree(head, told)
+    tree = folder.tree(head, progress)
     wanted = hash_leaf(leaf)
     if wanted not in tree.leaf_hashes:
         raise RefusedError(RefusalCode.RELEASE_NOT_LOGGED, "it is not in this log")
     index = tree.leaf_hashes.index(wanted)
     proof = encode_proof(index, tree.inclusion(index), text)
-    # As its recipients will: a wrong proof is found here and not by them.
+    # Like its recipients will: a wrong proof is detected here and not by them.
     verify_proof(proof, leaf=leaf, log=trusted)
     return Proven(index=index, size=head.size, text=proof, tree=tree)

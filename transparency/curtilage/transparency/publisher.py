@@ -1,8 +1,8 @@
 """Builds a release manifest from files and options; explains what is wrong.
 
-Digests of large files are computed here, with progress; measurements are read from
-the JSON that the image's build prints. The encoding and its rules stand in
-``attest.manifest``: what this module returns has been parsed there.
+Digests of large files are computed here, with progress; measurements are read from the
+JSON that the image's build prints. The encoding and its rules are in
+``attest.manifest``, which has parsed every manifest that this module returns.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ _LEVELS: Final = ("bl", "tee", "snp", "ucode")
 _MAX_LEVEL: Final = 255
 
 Hashed = Callable[[str, int, int], None]
-"""Called with a file's name, the bytes hashed so far and all of them."""
+"""Called with a file's name, the number of bytes hashed so far, and the total."""
 
 
 def unhashed(name: str, done: int, total: int) -> None:
@@ -45,11 +45,11 @@ def unhashed(name: str, done: int, total: int) -> None:
 
 
 def digest_of(text: str, progress: Hashed = unhashed) -> str:
-    """Return the digest that an option names: its own digits, or a file's.
+    """Return the digest in an option: given as digits, or computed from a file.
 
     Args:
-        text: 64 hex digits, with ``sha256:`` before them or without, or a path.
-        progress: called about twice a second's worth of reading.
+        text: 64 hex digits, with or without ``sha256:`` before them, or a path.
+        progress: called about twice per second of reading.
 
     Raises:
         FileError: it is neither, or the file cannot be read.
@@ -75,7 +75,7 @@ def digest_of(text: str, progress: Hashed = unhashed) -> str:
 
 
 def image_of(text: str, progress: Hashed = unhashed) -> Image:
-    """Read ``NAME=FILE`` or ``NAME=sha256:HEX``; of a bare file its own name.
+    """Read ``NAME=FILE`` or ``NAME=sha256:HEX``; a file alone has its own name.
 
     Raises:
         FileError: see ``digest_of``.
@@ -89,13 +89,13 @@ def image_of(text: str, progress: Hashed = unhashed) -> Image:
 def measurements_of(
     paths: Iterable[Path],
 ) -> dict[str, tuple[Measurement, ...]]:
-    """Read measurements, as the image's build prints them; equal ones once.
+    """Read measurements in the form that the image's build prints, without duplicates.
 
     Each file is a JSON object from a kind of evidence to a set of registers, or to a
     list of them: ``{"sev-snp": [{"launch": "…"}], "tpm": [{"pcr11": "…"}]}``.
 
     Raises:
-        FileError: with the file, and the kind that is wrong.
+        FileError: names the file, and the wrong kind.
     """
     found: dict[str, list[Measurement]] = {}
     for path in paths:
@@ -110,7 +110,7 @@ def min_tcb_of(text: str) -> tuple[Product, Tcb]:
     """Read ``Genoa:bl=9,tee=0,snp=23,ucode=72``; Turin has ``fmc`` too.
 
     Raises:
-        InputError: it is spelt otherwise.
+        InputError: it has another form.
     """
     name, _, rest = text.partition(":")
     products = {product.value: product for product in Product}
@@ -163,7 +163,7 @@ def encoded(manifest: ReleaseManifest) -> bytes:
     """Return the canonical bytes; the parser decides whether they are valid.
 
     Raises:
-        InputError: it says what no manifest may say.
+        InputError: it contains something that no manifest may contain.
     """
     for kind, accepted in manifest.measurements.items():
         for measurement in accepted:
@@ -209,7 +209,7 @@ def _measurement(kind: str, value: object, path: Path) -> Measurement:
 
 
 def _require_measurement(kind: str, measurement: Measurement, where: str) -> None:
-    """Refuse a set of registers that no evidence could ever be compared with."""
+    """Refuse a set of registers that no evidence can be compared with."""
     if kind not in {tee.value for tee in Tee}:
         known = ", ".join(tee.value for tee in Tee)
         raise FileError(f"{where}: no kind of evidence is called {kind!r} ({known})")

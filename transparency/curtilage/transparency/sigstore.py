@@ -1,10 +1,10 @@
-"""Verifies a publisher's Sigstore bundle over a manifest; the only ``sigstore`` import.
+"""Verifies a publisher's Sigstore bundle for a manifest; the only ``sigstore`` import.
 
-Offline: the trusted root is a file that was brought along; no key, list or time is
-fetched. The library (the extra ``sigstore``) is imported when it is first needed.
-Beyond what it checks, a bundle is refused that carries a chain of certificates (the
-formats before 0.3), a bare key instead of a certificate, or an in-toto statement with
-a field that this module does not know.
+It works offline: the trusted root is a local file, and no key, list or time is fetched.
+The library (the extra ``sigstore``) is imported when it is first needed. In addition to
+its checks, this module refuses a bundle with a chain of certificates (the formats
+before 0.3), with a bare key instead of a certificate, or with an in-toto statement that
+has an unknown field.
 """
 
 import hashlib
@@ -51,10 +51,10 @@ class Publisher:
     """The required signer.
 
     Attributes:
-        identity: the certificate's subject alternative name, exactly: of a workflow
+        identity: the certificate's subject alternative name, exactly: for a workflow
             its reference, such as
             ``https://github.com/o/r/.github/workflows/release.yml@refs/tags/v1.2.0``.
-        issuer: who vouched for that identity, exactly.
+        issuer: the authority for that identity, exactly.
     """
 
     identity: str
@@ -66,10 +66,10 @@ class PublisherSignature:
     """A bundle that verified.
 
     Attributes:
-        identity: who signed.
-        issuer: who vouched for that.
-        statement: the predicate's type where an in-toto statement was signed, ""
-            where the manifest itself was.
+        identity: the signer.
+        issuer: the authority for that identity.
+        statement: the predicate's type if an in-toto statement was signed, "" if the
+            manifest itself was.
     """
 
     identity: str
@@ -80,26 +80,26 @@ class PublisherSignature:
 def verify_bundle(
     manifest: bytes, bundle: bytes, trusted_root: Path, publisher: Publisher
 ) -> PublisherSignature:
-    """Verify that a publisher signed a manifest, as its Sigstore bundle says.
+    """Verify a publisher's signature of a manifest by its Sigstore bundle.
 
     Args:
         manifest: the exact bytes.
         bundle: Sigstore bundle, JSON, version 0.3.
         trusted_root: Sigstore's ``trusted_root.json``.
-        publisher: who must have signed.
+        publisher: the required signer.
 
     Raises:
         RefusedError: ``malformed``, ``too_large``, ``unsupported_version``,
             ``policy_invalid`` (the trusted root is invalid), ``endorsement_mismatch``
             (another identity), ``chain_invalid``, ``bad_signature`` for everything
-            else that does not hold.
+            else that is invalid.
         TransparencyError: the extra is not installed.
         InputError: no identity, or no issuer.
     """
     if not publisher.identity or not publisher.issuer:
         raise InputError("a Sigstore bundle needs an expected identity and issuer")
     enveloped = _require_shape(bundle)
-    # First of the library: it fails here if it is not installed.
+    # First of all imports: it fails here if the library is not installed.
     root = _root(trusted_root)
     from sigstore.models import Bundle  # noqa: PLC0415 - an extra
     from sigstore.verify import Verifier  # noqa: PLC0415 - an extra
@@ -123,8 +123,8 @@ def verify_bundle(
         with _refused():
             verifier = Verifier(trusted_root=root)
             kind, payload = verifier.verify_dsse(parsed, policy)
-        # The signature is over a statement, and says nothing of the manifest until
-        # that was found to be among its subjects.
+        # The signature is over a statement, and says nothing about the manifest until
+        # the manifest is found among its subjects.
         statement = statement_about(kind, payload, manifest)
     else:
         with _refused():
@@ -168,7 +168,7 @@ def _require_shape(data: bytes) -> bool:
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    # Of two that are alike the library might read the one that was not checked here.
+    # If a key is repeated, the library might read the value that is not checked here.
     value = dict(pairs)
     if len(value) != len(pairs):
         raise malformed("bundle: duplicate key")
@@ -181,12 +181,12 @@ def _root(path: Path) -> "TrustedRoot":
     except ImportError:
         raise TransparencyError(MISSING) from None
     try:
-        # The library opens whatever the name leads to; a pipe's end never comes.
+        # The library opens any path; reading a pipe would never end.
         open_ordinary(path).close()
         return TrustedRoot.from_file(str(path))
     except OSError as failure:
         raise FileError(f"{path}: {failure.strerror}") from None
-    # Its errors are of many kinds (pydantic's among them) and hold what was read.
+    # Its errors are of many kinds (including pydantic's) and quote the input.
     except Exception:  # noqa: BLE001 - see above
         raise RefusedError(
             RefusalCode.POLICY_INVALID, "the trusted root is invalid"
@@ -195,7 +195,7 @@ def _root(path: Path) -> "TrustedRoot":
 
 @contextmanager
 def _refused() -> Generator[None]:
-    """Turn whatever the library raises into a refusal."""
+    """Convert every error of the library to a refusal."""
     from sigstore.errors import CertValidationError  # noqa: PLC0415 - an extra
 
     try:
@@ -211,10 +211,10 @@ def _refused() -> Generator[None]:
 
 
 def _policy(bundle: "Bundle", publisher: Publisher) -> "VerificationPolicy":
-    """Return the rule: this identity, vouched for by this issuer.
+    """Return the rule for this identity and this issuer.
 
-    The issuer's newer extension is DER, the older one raw text; a certificate that
-    has the newer one is held against that.
+    The issuer's newer extension is DER, the older one raw text; a certificate with the
+    newer one is compared with that.
     """
     from sigstore.verify import policy  # noqa: PLC0415 - an extra
 
@@ -227,12 +227,12 @@ def _policy(bundle: "Bundle", publisher: Publisher) -> "VerificationPolicy":
 
 
 def statement_about(kind: str, payload: bytes, manifest: bytes) -> str:
-    """Read what a verified envelope states, if it is about this manifest.
+    """Return the predicate of a verified envelope that is about this manifest.
 
     Args:
-        kind: the payload's type, as it was signed.
+        kind: the payload's type as signed.
         payload: the in-toto statement.
-        manifest: its SHA-256 must be one of the subjects'.
+        manifest: its SHA-256 must be one of the subjects.
 
     Returns:
         The predicate's type.

@@ -1,19 +1,19 @@
-"""A witness: it remembers each log's last tree head, and cosigns.
+"""A witness, which remembers each log's last tree head and cosigns.
 
 ::
 
     WDIR/                   0700
       witness.key           0600; Ed25519 or ML-DSA-44
-      witness.vkey          the public half; give it away
-      <log>.checkpoint      what was cosigned last, one file for each log
-      <log>.known           says that there was one
+      witness.vkey          the public half, for distribution
+      <log>.checkpoint      the last cosigned checkpoint, one file for each log
+      <log>.known           records that there was one
       <log>.refused         the first checkpoint that proved a fork, signed by the log
 
-A checkpoint is cosigned if the log's key signed it and it continues what was cosigned
-before. One that has another root for the size cosigned last, itself or by its whole
-tree, is kept: the two together prove that the log has forked. An older one, or one
-whose proof does not hold, proves nothing and is only refused. The head is stored
-before the cosignature is given out.
+A checkpoint is cosigned if the log's key signed it and it continues the last cosigned
+one. A checkpoint with another root for the last cosigned size, in itself or by its
+whole tree, is kept: the two together prove that the log has forked. An older one, or
+one with an invalid proof, proves nothing and is only refused. The head is stored before
+the cosignature is returned.
 """
 
 import hashlib
@@ -70,10 +70,10 @@ _OLD: Final = "old "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WitnessRequest:
-    """A request to cosign, as tlog-witness's ``add-checkpoint`` carries it.
+    """A request to cosign, in the form of tlog-witness's ``add-checkpoint``.
 
     Attributes:
-        old_size: the head from which the proof leads.
+        old_size: the size of the head at which the proof begins.
         hashes: consistency proof from there to the checkpoint.
         checkpoint: the signed note.
     """
@@ -106,11 +106,11 @@ def parse_request(text: str) -> WitnessRequest:
 
 
 def request_for(folder: LogFolder, log: NoteKey, old_size: int) -> WitnessRequest:
-    """Make the request that asks a witness to cosign a log's checkpoint.
+    """Create a request to a witness to cosign a log's checkpoint.
 
     Raises:
-        RefusedError: the folder is not what its checkpoint says, or has fewer
-            leaves than the witness has seen.
+        RefusedError: the folder does not match its checkpoint, or has fewer leaves
+            than the witness has seen.
     """
     text = folder.checkpoint()
     head = verify_checkpoint(text, TrustedLog(origin=log.name, key=log, witnesses=()))
@@ -141,11 +141,11 @@ class Witness:
         return parse_verifier_key(text.removesuffix("\n"))
 
     def last(self, log: NoteKey) -> Checkpoint | None:
-        """Return what was cosigned last of a log, or None before the first time.
+        """Return the last cosigned head of a log, or None before the first time.
 
         Raises:
-            RefusedError: the stored checkpoint is not that key's, or was there and
-                is gone.
+            RefusedError: the stored checkpoint is not signed by that key, or has
+                disappeared.
         """
         path = self._file(log.name, COSIGNED)
         if not path.exists():
@@ -166,25 +166,25 @@ class Witness:
         log: NoteKey,
         *,
         now: datetime,
-        told: Progress = no_progress,
+        progress: Progress = no_progress,
     ) -> str:
         """Cosign the checkpoint of a log's folder, or of a copy of it.
 
-        Compares every leaf and tile with the checkpoint before.
+        Compares every leaf and tile with the checkpoint first.
 
         Returns:
-            One signature line, to be put under the checkpoint.
+            One signature line, to be added to the checkpoint.
 
         Raises:
-            RefusedError: ``proof_invalid``: the folder is not what its checkpoint
-                says, or does not continue what was cosigned before; ``unsigned``,
+            RefusedError: ``proof_invalid``: the folder does not match its checkpoint,
+                or does not continue what was cosigned before; ``unsigned``,
                 ``bad_signature``, ``untrusted_root``: it is not that log's.
-            HeldError: this witness works for somebody else right now.
+            HeldError: another process is using this witness.
         """
         with locked(self._path):
             text = folder.checkpoint()
             head = _verified(text, log)
-            tree = folder.tree(head, told)
+            tree = folder.tree(head, progress)
             size = self._last_size(log)
             known = size <= head.size
             request = WitnessRequest(
@@ -201,8 +201,8 @@ class Witness:
         """Cosign the checkpoint of a request; the log itself is not read.
 
         Raises:
-            RefusedError: as ``cosign_folder``; ``stale`` where the proof begins at
-                another size than this witness knows (the detail names it).
+            RefusedError: as ``cosign_folder``; ``stale`` if the proof begins at another
+                size than this witness knows (the detail names it).
         """
         with locked(self._path):
             size = self._last_size(log)
@@ -224,13 +224,13 @@ class Witness:
         *,
         now: datetime,
     ) -> str:
-        """Cosign what continues the last head.
+        """Cosign a continuation of the last head.
 
         Args:
             request: what to cosign.
             log: its key.
-            shown: the root that the log shows for the size cosigned last, or None
-                where that is not proven.
+            shown: the root that the log shows for the last cosigned size, or None if
+                that is not proven.
             now: aware UTC.
         """
         text = request.checkpoint
@@ -239,7 +239,7 @@ class Witness:
         try:
             verify_consistency(size, root, head.size, head.root, request.hashes)
         except RefusedError:
-            # A wrong proof alone shows nothing: anybody can write one. Another root for
+            # A wrong proof alone shows nothing: anyone can write one. Another root for
             # the same size shows that the log signed two histories.
             if shown not in {None, root} and not self._file(log.name, REFUSED).exists():
                 self._keep(log, REFUSED, text)
@@ -256,7 +256,7 @@ class Witness:
         replace_file(self._file(log.name, kind), text.encode(), PRIVATE_FILE)
 
     def _file(self, origin: str, kind: str) -> Path:
-        # An origin is any text; its digest is a file name.
+        # An origin may be any text; its digest is a valid file name.
         name = hashlib.sha256(origin.encode()).hexdigest()[:32]
         return self._path / f"{name}.{kind}"
 
@@ -270,7 +270,7 @@ def create_witness(path: Path, name: str, *, ml_dsa: bool = False) -> Witness:
         ml_dsa: an ML-DSA-44 key rather than an Ed25519 one.
 
     Raises:
-        FileError: there is a witness already, or the name cannot be one.
+        FileError: a witness already exists there, or the name is invalid.
     """
     if not is_key_name(name):
         raise FileError(f"{name!r}: a name has no spaces and no plus sign")

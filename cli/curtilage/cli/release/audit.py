@@ -34,15 +34,15 @@ def run_audit(arguments: argparse.Namespace) -> int:
     """Audit; exit 1 if something needs attention."""
     folder, rules = LogFolder(Path(arguments.folder)), rules_of(arguments)
     progress = Progress().leaves
-    report = audit(folder, rules, now=time_of(arguments.at), told=progress)
+    report = audit(folder, rules, now=time_of(arguments.at), progress=progress)
     if arguments.against is not None:
         other = LogFolder(Path(arguments.against))
         report = with_problems(
-            report, compare_copy(folder, other, rules, told=progress)
+            report, compare_copy(folder, other, rules, progress=progress)
         )
     if arguments.since is not None:
         earlier = read_text(Path(arguments.since), MAX_CHECKPOINT_BYTES)
-        found = compare_checkpoint(folder, earlier, rules, told=progress)
+        found = compare_checkpoint(folder, earlier, rules, progress=progress)
         report = with_problems(report, found)
     if arguments.json:
         out_json(_object(report))

@@ -47,7 +47,7 @@ def run_prove(arguments: argparse.Namespace) -> int:
     leaf = read_bounded(Path(arguments.manifest), MAX_MANIFEST_BYTES)
     log = key_of(arguments.log_key)
     folder = LogFolder(Path(arguments.folder))
-    proven = prove(folder, log, leaf, told=Progress().leaves)
+    proven = prove(folder, log, leaf, progress=Progress().leaves)
     if arguments.since is not None:
         if not 0 <= arguments.since <= proven.size:
             raise UsageError(f"--since: the log has {proven.size} leaves")

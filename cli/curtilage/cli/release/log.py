@@ -57,7 +57,7 @@ def run_add(arguments: argparse.Namespace) -> int:
     entries = [_manifest(Path(name)) for name in arguments.manifests]
     folder, key = Path(arguments.folder), Path(arguments.key)
     progress = Progress().leaves
-    with open_log(folder, key, told=progress, adopt=arguments.adopt) as log:
+    with open_log(folder, key, progress=progress, adopt=arguments.adopt) as log:
         # Under the log's lock: no other process can add such a release between check
         # and write. A logged leaf cannot be removed.
         _refuse_other_contents(LogFolder(folder), log.size, entries)

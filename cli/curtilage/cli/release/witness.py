@@ -38,7 +38,9 @@ def run_cosign(arguments: argparse.Namespace) -> int:
         line = witness.cosign_request(request, log, now=now)
         return write_or_print(None, line.encode())
     path = Path(arguments.log)
-    line = witness.cosign_folder(LogFolder(path), log, now=now, told=Progress().leaves)
+    line = witness.cosign_folder(
+        LogFolder(path), log, now=now, progress=Progress().leaves
+    )
     if arguments.write:
         add_cosignatures(path, log, [witness.verifier_key.key], line)
         err(f"{path}: cosigned by {witness.verifier_key.key.name}")

@@ -1,6 +1,6 @@
-"""A query in, findings out: what is looked at, by whom, and what was not.
+"""From a query to findings: the detectors' process, and what it could not inspect.
 
-Holds our end of the pipe to the detectors' process, and none of their code: only
-``detectors`` imports it, and ``client.config`` to try what a policy brings. May not
-know ``remote``, ``local``, ``audit``.
+This package has our end of the pipe to the detectors' process, and none of their code.
+``detectors`` runs in that process only; in this one, only ``client.config`` imports it,
+to validate a policy's own detectors. Must not import ``remote``, ``local``, ``audit``.
 """

@@ -1,4 +1,4 @@
-"""The detectors under a policy that must be signed, and for many queries."""
+"""Detectors that also check the policy's signature, for one query or many."""
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from curtilage.policy.signing import Currency, stale_finding
 
 
 class InspectsMany(Protocol):
-    """The detectors, as a caller with many queries needs them."""
+    """The detectors' interface for callers with many queries."""
 
     def inspect_many(self, queries: Sequence[Query]) -> Iterator[Inspection]:
         """Yield one inspection for each query, in order."""
@@ -25,15 +25,15 @@ def _utc_now() -> datetime:
 
 
 class CheckedInspector:
-    """The detectors, and the policy's signature; asked anew for each query.
+    """The detectors with the policy's signature, which is checked for each query.
 
-    Where a policy must be signed, every inspection while it is not has one finding
-    more, ``uncertain.stale_policy``, and so stays home by the rule that no policy
-    can be without.
+    If a policy must be signed but is not, every inspection has an additional finding,
+    ``uncertain.stale_policy``. A rule that no policy can omit then keeps the query
+    local.
 
     Args:
         inspector: the detectors.
-        currency: the signature that is demanded, or None where none is.
+        currency: the required signature, or None if none is required.
         clock: the time, aware.
     """
 
@@ -54,25 +54,25 @@ class CheckedInspector:
         """Start the detectors of a policy; takes a few seconds.
 
         Args:
-            policy: says what is looked for.
-            currency: the signature that it must bear, or None where none is demanded.
+            policy: determines what is searched for.
+            currency: the signature that it must have, or None if none is required.
             spare: keep a second worker warm, which takes the memory of a process.
         """
         return cls(Inspector.start(policy, spare=spare), currency)
 
     @property
     def advice(self) -> str | None:
-        """Advice of the detectors for a person, or None."""
+        """Advice from the detectors for the user, or None."""
         return self._inspector.advice
 
     @property
     def condition(self) -> Detectors:
-        """How the detectors' process is."""
+        """The state of the detectors' process."""
         return self._inspector.condition
 
     @property
     def currency(self) -> Currency | None:
-        """The signature that is demanded, or None where none is."""
+        """The required signature, or None if none is required."""
         return self._currency
 
     @property
@@ -85,11 +85,11 @@ class CheckedInspector:
         return self._checked(self._inspector.inspect(query))
 
     async def ainspect(self, query: Query) -> Inspection:
-        """Do the same without blocking the event loop."""
+        """Return the same without blocking the event loop."""
         return self._checked(await self._inspector.ainspect(query))
 
     def inspect_many(self, queries: Sequence[Query]) -> Iterator[Inspection]:
-        """Yield what ``inspect`` would, faster."""
+        """Yield the results of ``inspect``, faster."""
         return map(self._checked, self._inspector.inspect_many(queries))
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""Inspect a whole query: every text, within limits, in time, or uncertain.
+"""Inspects a whole query: every text, within limits, in time, or as uncertain.
 
-What could not be looked at is a finding, never an absence of findings: too
-long, not text, not decodable, late, or looked at by detectors that failed.
-Decides nothing; ``policy.decision.decide`` does.
+What could not be examined is a finding and never an absence of findings: too long, not
+text, not decodable, late, or by detectors that failed. This module decides nothing;
+``policy.decision.decide`` does.
 """
 
 import asyncio
@@ -44,16 +44,16 @@ from curtilage.policy.decision.decide import INSPECTION_DOOR, Inspection
 from curtilage.policy.decision.findings import Approved, Finding, Where
 from curtilage.policy.decision.rules import APPROVABLE_ROLES
 
-if TYPE_CHECKING:  # a policy's file, its packs and its trust are nothing to us
+if TYPE_CHECKING:  # a policy's file, packs and trust are not needed here
     from curtilage.policy.document.model import Limits, Policy
 
 START = TimeLimit(processor_s=60.0, wall_s=300.0)
-# Short queries of a batch are looked at together, as long as that is soon done.
+# Short queries of a batch are examined together, as long as that is fast.
 _GROUP = 32
 _GROUP_CHARS = 4000
 _NO_DIGEST = bytes(32)
 _WHOLE_QUERY = Where(message=0, role="user", json_path="")
-_TOLD = Where(message=-1, role="user", json_path="")  # never in a finding
+_SPLIT_NUMBERS = Where(message=-1, role="user", json_path="")  # never in a finding
 _DETECTOR = "inspector"
 _CLASS_OF = {
     RestartCause.TIMEOUT: "uncertain.timeout",
@@ -65,14 +65,14 @@ _CLASS_OF = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Prepared:
-    """A query with what is known of it before any detector runs."""
+    """A query with everything that is known before any detector runs."""
 
     digest: bytes
     messages: int
     findings: tuple[Finding, ...]
     leaves: tuple[Leaf, ...] = field(repr=False)
-    seams: tuple[str, ...] = field(repr=False)  # read besides, for the whole query
-    told: str = field(repr=False)  # numbers of several turns, or nothing
+    seams: tuple[str, ...] = field(repr=False)  # read additionally, for the whole query
+    split_numbers: str = field(repr=False)  # numbers of several turns, or empty
     weight: int
     limit: TimeLimit
     approved: tuple[Approved, ...] = ()
@@ -85,18 +85,18 @@ class _Prepared:
     @property
     def places(self) -> tuple[Where, ...]:
         own = tuple(leaf.where for leaf in self.leaves)
-        told = (_TOLD,) if self.told else ()
-        return (*own, *(_WHOLE_QUERY for _ in self.seams), *told)
+        split = (_SPLIT_NUMBERS,) if self.split_numbers else ()
+        return (*own, *(_WHOLE_QUERY for _ in self.seams), *split)
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All that the detectors read, in the order of ``places``."""
+        """All texts that the detectors read, in the order of ``places``."""
         own = tuple(leaf.text for leaf in self.leaves)
-        told = (self.told,) if self.told else ()
-        return (*own, *self.seams, *told)
+        split = (self.split_numbers,) if self.split_numbers else ()
+        return (*own, *self.seams, *split)
 
     def with_findings(self, more: Sequence[Finding]) -> Inspection:
-        # What an approval may set aside must not stand for what the others say.
+        # Findings in approved texts may be waived, so the others must keep their own.
         approved = {each.where for each in self.approved}
         aside = [each for each in more if each.where in approved]
         others = [each for each in more if each.where not in approved]
@@ -119,11 +119,11 @@ def prepare(
 ) -> _Prepared:
     """Check what needs no detector: parts, decodability, size.
 
-    A query beyond the limits is handed to no detector; it stays home anyway.
+    A query beyond the limits goes to no detector, since it is kept local in any case.
 
     Args:
         query: the query.
-        limits: how much is looked at.
+        limits: how much is examined.
         approvals: role and SHA-256 of each text that the policy approves.
     """
     leaves = tuple(query.leaves())
@@ -139,9 +139,9 @@ def prepare(
     approved = _approved_of(leaves, approvals)
     apart: _Prepared | None = None
     if approved:
-        # As a conversation of its own: what an approver has read joins with nothing
-        # that others say, neither where two texts meet nor where one finding changes
-        # what another means. And the others are looked at as if it were not there.
+        # As a separate conversation: an approved text combines with no other text,
+        # neither where two texts meet nor where one finding changes the meaning of
+        # another. And the others are examined as if it were absent.
         places = {each.where for each in approved}
         own = tuple(leaf for leaf in leaves if leaf.where in places)
         leaves = tuple(leaf for leaf in leaves if leaf.where not in places)
@@ -151,7 +151,7 @@ def prepare(
             findings=(),
             leaves=own,
             seams=(),
-            told="",
+            split_numbers="",
             weight=(heavy := weight_of([leaf.text for leaf in own])),
             limit=time_limit(limits, heavy),
         )
@@ -165,7 +165,7 @@ def prepare(
         apart=apart,
         leaves=leaves,
         seams=between,
-        told=told_numbers(leaves),
+        split_numbers=told_numbers(leaves),
         weight=weight,
         limit=time_limit(limits, weight),
     )
@@ -174,15 +174,15 @@ def prepare(
 def _approved_of(
     leaves: Sequence[Leaf], approvals: frozenset[tuple[str, str]]
 ) -> tuple[Approved, ...]:
-    """Return which texts are approved, word for word."""
+    """Return the texts that are approved, word for word."""
     if not approvals:
         return ()
     found: list[Approved] = []
     for leaf in leaves:
         at = leaf.where
         if at.role in APPROVABLE_ROLES and at.json_path == "content":
-            # The very characters that would be sealed, nothing trimmed or folded. A
-            # lone surrogate has no UTF-8 form, and no file that was approved holds one.
+            # Exactly the characters that would be sealed, not trimmed or folded. A lone
+            # surrogate has no UTF-8 form, and so is in no approved file.
             encoded = leaf.text.encode("utf-8", "surrogatepass")
             digest = hashlib.sha256(encoded).hexdigest()
             if (at.role, digest) in approvals:
@@ -191,10 +191,11 @@ def _approved_of(
 
 
 def _without_repeats(findings: Sequence[Finding]) -> Iterator[Finding]:
-    """Drop what a seam shows and one of the texts shows alone as surely.
+    """Drop findings in a seam that one of the texts alone shows with equal certainty.
 
-    The rest crosses from one text into another, and has no place but the whole.
-    Numbers told in turns count where a check holds, or the detectors failed.
+    The others extend from one text into another, and only have the whole as their
+    place. Numbers over several turns count if a check holds, or if the detectors
+    failed.
     """
     surest: dict[str, tuple[bool, int]] = {}
     for each in findings:
@@ -204,18 +205,22 @@ def _without_repeats(findings: Sequence[Finding]) -> Iterator[Finding]:
     for each in findings:
         known = surest.get(each.data_class, (False, -1))
         failed = each.data_class in UNFINISHED
-        if each.where == _TOLD and not (each.validated or failed):
+        if each.where == _SPLIT_NUMBERS and not (each.validated or failed):
             continue
         if each.where.json_path or known < (each.validated, each.score):
-            yield each if each.where != _TOLD else replace(each, where=_WHOLE_QUERY)
+            yield (
+                each
+                if each.where != _SPLIT_NUMBERS
+                else replace(each, where=_WHOLE_QUERY)
+            )
 
 
 class Inspector:
-    """The detectors, ready; thread-safe, one query after the other.
+    """The running detectors; thread-safe, one query after the other.
 
-    A worker that fails is replaced by the spare at once, or else by a new one
-    in the background. While none is warm, every query is ``uncertain.error``:
-    it stays home.
+    A worker that fails is replaced by the spare at once, or by a new one in the
+    background. While no worker is warm, every query is ``uncertain.error`` and is kept
+    local.
     """
 
     def __init__(
@@ -248,18 +253,18 @@ class Inspector:
         command: Sequence[str] | None = None,
         spare: bool = True,
     ) -> Self:
-        """Start the worker and wait until it is warm, some seconds.
+        """Start the worker and wait until it is warm, which takes seconds.
 
         Args:
-            policy: says what is looked for, and its limits apply.
+            policy: determines what is searched for, and the limits.
             command: another worker than ours; for tests.
             spare: keep a second worker warm from the first single query on;
                 it takes the memory of a process. ``inspect_many`` needs none.
 
         Raises:
             ConfigError: Presidio is not installed.
-            DetectorsError: the worker does not start, or stands behind no wall
-                where the policy demands one.
+            DetectorsError: the worker does not start, or has no sandbox although the
+                policy requires one.
         """
         if command is None:
             require_presidio()
@@ -269,13 +274,13 @@ class Inspector:
 
     @property
     def advice(self) -> str | None:
-        """What a person should be told of the worker and its wall, or None."""
+        """Advice for the user about the worker and its sandbox, or None."""
         process = self._workers.current
         return None if process is None else advice_on(process.wall, process.broken)
 
     @property
     def condition(self) -> Detectors:
-        """How the workers are."""
+        """The state of the workers."""
         return self._workers.condition
 
     @property
@@ -304,33 +309,33 @@ class Inspector:
         return inspection
 
     async def ainspect(self, query: Query) -> Inspection:
-        """Do the same without blocking the event loop, in turn over who asks.
+        """Return the same without blocking the event loop, in turn over the callers.
 
         Raises:
-            BusyError: too many wait already.
+            BusyError: too many are already waiting.
         """
         try:
             await self._turns.take(cost_of(tuple(query.leaves()), self._limits))
         except TurnRefusedError:
             raise BusyError(
-                "too many queries wait for the detectors; ask again in a while"
+                "too many queries are waiting for the detectors; try again later"
             ) from None
         work = asyncio.ensure_future(asyncio.to_thread(self.inspect, query))
-        # Not before the detectors have ended, though whoever asked may be gone:
-        # else those who leave at once would fill them, and the threads.
+        # Only when the detectors have ended, even if the caller is gone: otherwise
+        # callers that leave at once would occupy them, and the threads.
         work.add_done_callback(self._end_turn)
         return await asyncio.shield(work)
 
     def _end_turn(self, work: asyncio.Future[Inspection]) -> None:
         self._turns.end()
         if not work.cancelled():
-            work.exception()  # looked at: nobody may be left who would
+            work.exception()  # retrieved, since no caller may be left to do so
 
     def inspect_many(self, queries: Sequence[Query]) -> Iterator[Inspection]:
-        """Yield what ``inspect`` would, faster; waits for a new worker.
+        """Yield the results of ``inspect``, faster; waits for a new worker.
 
-        Each query has its own deadline. One on which the worker fails is
-        uncertain; the queries after it go to the next worker.
+        Each query has its own deadline. A query on which the worker fails is uncertain;
+        the queries after it go to the next worker.
         """
         waiting = deque(self._groups(queries))
         while waiting:
@@ -342,7 +347,8 @@ class Inspector:
                     if not isinstance(found, RestartCause):
                         done += found
                     elif len(group) > 1:
-                        # One of them did it, and it alone shall stay home for it.
+                        # One of them caused it, and only that one should be kept local
+                        # for it.
                         waiting.extendleft((each,) for each in reversed(group))
                     else:
                         done += (_failed(each, found) for each in group)
@@ -364,7 +370,7 @@ class Inspector:
             yield tuple(group)
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """Wait for a replacement that is on its way."""
+        """Wait for a replacement that is being started."""
         return self._workers.wait(timeout_s)
 
     def close(self) -> None:
@@ -374,7 +380,7 @@ class Inspector:
     def _inspect_groups(
         self, groups: Sequence[tuple[_Prepared, ...]]
     ) -> Iterator[list[Inspection] | RestartCause]:
-        """Yield the inspections of each group, up to the first that failed and why."""
+        """Yield the inspections of each group up to a failure, then its cause."""
         process = self._workers.current
         if process is None:
             self._workers.refill()
@@ -389,7 +395,7 @@ class Inspector:
                 places = [part.places for part in parts]
                 found = iter(parse_found(answer, places, lists=self._lists))
             # The first failure ends the batch: this process is drained or killed, and
-            # what is behind it goes to the next one.
+            # the rest goes to the next one.
             except WorkerError as error:
                 self._workers.failed(process, error.cause)
                 yield error.cause
@@ -405,7 +411,7 @@ class Inspector:
 
 
 def _task(group: Sequence[_Prepared], limits: "Limits") -> Task:
-    """Return what the detectors are asked: a group has the time of one query."""
+    """Return the task for a group; it has the time limit of one query."""
     parts = [part for each in group for part in each.parts]
     return Task(
         conversations=tuple(part.texts for part in parts),

@@ -1,7 +1,7 @@
-"""How much of a query is looked at, and for how long.
+"""Limits on how much of a query is examined, and for how long.
 
-What is beyond the limits, or late, is a finding (``inspection``). So a wrong figure
-here costs time, or keeps a query local, and lets none out.
+Texts beyond the limits, or late ones, are findings (``inspection``). So a wrong figure
+here costs time, or keeps a query local, and never lets one out.
 """
 
 import math
@@ -12,32 +12,32 @@ from typing import TYPE_CHECKING
 from curtilage.client.detection.worker import TimeLimit
 from curtilage.client.query import Leaf
 
-if TYPE_CHECKING:  # a policy's file, its packs and its trust are nothing to us
+if TYPE_CHECKING:  # a policy's file, packs and trust are not needed here
     from curtilage.policy.document.model import Limits
 
-MAX_LEAVES = 2000  # texts of one query; a longer conversation is oversize
-# What any query takes, however short, in characters of prose that take as long.
+MAX_LEAVES = 2000  # texts in one query; a longer conversation is oversize
+# The fixed cost of a query, in characters of prose that take the same time.
 _LEAST_COST = 100
-# A word, however long, or a sign by itself: what the detectors take one by one.
-# They take as long for "1/" as for two words, so two of them count as three
-# characters at least. Prose has about five to a token, a page of code or a table
-# from two on: nothing that people send weighs more than it is long.
+# A token is a word of any length, or a single sign: the detectors handle these one by
+# one. They take as long for "1/" as for two words, so two tokens count as at least
+# three characters. Prose has about five per token, a page of code or a table two or
+# more: no normal text weighs more than its length.
 CHARS_PER_TOKEN = 1.5
 _TOKEN = re.compile(r"[^\W_]+|\S")
 
 
 def weight_of(texts: Sequence[str]) -> int:
-    """Return how much there is to look at in texts, in characters.
+    """Return how much there is to examine in texts, in characters.
 
-    As many as they have; more where they are hardly anything but single signs,
-    which would take the detectors longer than their deadline.
+    Their length; more if they consist almost only of single signs, which would take the
+    detectors longer than their deadline.
     """
     tokens = sum(1 for text in texts for _ in _TOKEN.finditer(text))
     return max(sum(map(len, texts)), math.ceil(CHARS_PER_TOKEN * tokens))
 
 
 def time_limit(limits: "Limits", weight: int) -> TimeLimit:
-    """Return how long a query may be looked at; grows with what there is."""
+    """Return the time limit for a query, which grows with its weight."""
     thousands = math.ceil(weight / 1000)
     per_thousand = limits.deadline_ms_per_1000_chars
     return TimeLimit(
@@ -47,14 +47,14 @@ def time_limit(limits: "Limits", weight: int) -> TimeLimit:
 
 
 def cost_of(leaves: Sequence[Leaf], limits: "Limits") -> int:
-    """Return how long the texts of a query take compared with others."""
+    """Return the cost of a query's texts relative to others."""
     if is_oversize(leaves, limits):
-        return 1  # no detector sees it
+        return 1  # no detector examines it
     return _LEAST_COST + weight_of([leaf.text for leaf in leaves])
 
 
 def is_oversize(leaves: Sequence[Leaf], limits: "Limits") -> bool:
-    """Return whether a query has more text than the policy has looked at."""
+    """Return whether a query has more text than the policy allows to examine."""
     size = sum(len(leaf.text) + 1 for leaf in leaves) - 1
     if size > limits.max_chars or len(leaves) > MAX_LEAVES:
         return True

@@ -1,8 +1,8 @@
-"""Find the words that stand beside a name in the same list, row, key set or tag.
+"""Finds words next to a name in the same list, row, key set or tag.
 
-Where one of ``{'x': 2, 'y': 1}`` is somebody, the other is somebody, too, whatever a
-model says: a list of names that leaves with one of them replaced tells all the
-others. Pure; runs where names are found, and again over what would leave.
+If one of ``{'x': 2, 'y': 1}`` is a person, the other is one too, whatever a model says:
+a list of names that is sent with one of them replaced discloses all the others. Pure;
+it runs where names are found, and again over the text to be sent.
 """
 
 import re
@@ -26,11 +26,11 @@ _MIN_CHARS: Final = 3
 _NEAR: Final = 4
 _LETTERS = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]{2,})?")
 _DIGITS = re.compile(r"\d+")
-# What stands at a word: a line's end, or a space and a mark; behind it, what makes a
-# key of it or closes a tag as well. Not what closes the whole list.
+# The context of a word: a line's end, or a space and a mark; after it also characters
+# that make it a key or close a tag. Not those that close the whole list.
 _BEFORE = re.compile(r"\n|[ \t]?(?:[^\w\s]|\d)?")
 _BEHIND = re.compile(r"\n|[ \t]?(?:[^\w\s][:=>/<-]?|\d)?")
-# What keeps the members of a list apart: "a, b and the c", "a-v-b", "Chidi%20Okafor".
+# Separators of list members: "a, b and the c", "a-v-b", "Chidi%20Okafor".
 _LINK = re.compile(
     r"(?:'?s|['\u2019])?(?:,? ?(?:and|&|or|vs?\.?|versus)(?: the)? |, |; |/|\||\t|"
     r"%20|\+|_|-|-vs?-| \| |[,;])",
@@ -38,7 +38,7 @@ _LINK = re.compile(
 )
 _LOOSE = re.compile(r"\W*\s\W*")  # a comma and a space, and no "and"
 _LINKING = wordlists.words("and or the v vs versus s")
-# Marks that a row, a key or a tag is made of; a full stop or a comma is prose.
+# Marks of a row, a key or a tag; a full stop or a comma indicates prose.
 _STRUCTURE = frozenset("<>|{}[]=&\t\\/_*#@`0")
 _QUOTES = frozenset("'\"`")
 _ENDS = frozenset(".!?")
@@ -51,7 +51,7 @@ def _any_of(phrases: Iterable[str]) -> str:
     return "|".join(map(re.escape, longest_first)).replace("'", "['\u2019]")
 
 
-# "von der", "op de", "d'": what joins two words of one name; for text in small letters.
+# "von der", "op de", "d'": join two words of one name; for text in lower case.
 _SPACE: Final = r"[ \t\u00a0]{1,2}"
 _CHAIN: Final = (
     rf"(?:(?:(?:{_any_of(PARTICLES)})(?:{_SPACE}(?:{_any_of(PARTICLES_MORE)})){{0,3}}|"
@@ -64,7 +64,7 @@ _FURTHER: Final = re.compile(rf"{_SPACE}(?P<word>{_WHOLE_WORD})")
 # A model takes the first word of "aus dem Bach" for the end of the name before it.
 _SMALL_END: Final = re.compile(rf"(?:{_SPACE}[a-zà-ÿ'\u2019]{{1,6}}){{1,3}}$")
 _JOINT: Final = re.compile(r"['\u2019\-]")
-_REACH: Final = 60  # characters before a name that may hold another word of it
+_REACH: Final = 60  # characters before a name that may contain another word of it
 _NOT_NAMES: Final = frozenset[str]().union(
     *(each.not_names for each in TITLES.values())
 )
@@ -77,11 +77,11 @@ _AND: Final = re.compile(
 
 
 def neighbours(text: str, names: Iterable[Place]) -> Iterator[Place]:
-    """Yield the places of unknown words that are beside names; none of the names.
+    """Yield the positions of unknown words next to names; none of the names.
 
     Args:
         text: any text.
-        names: where in it people were found; a place may hold several words.
+        names: the positions of people in it; one may span several words.
     """
     taken = sorted(names)
     if not taken:
@@ -106,35 +106,35 @@ def neighbours(text: str, names: Iterable[Place]) -> Iterator[Place]:
 
 
 def carried(text: str, names: Iterable[Place]) -> Iterator[tuple[Place, bool]]:
-    """Yield what belongs to a name next to it, and whether it surely does.
+    """Yield words next to a name that belong to it, and whether this is certain.
 
-    "Anna ⟦von der Osten-Sackheim⟧", "Peter ⟦am Ende⟧", "⟦Otto von⟧ Lindqvist": with
-    the particles, so that the whole becomes one name. Where it is not sure, a model
-    has to say so as well.
+    "Anna ⟦von der Osten-Sackheim⟧", "Peter ⟦am Ende⟧", "⟦Otto von⟧ Lindqvist": with the
+    particles, so that the whole becomes one name. If it is not certain, a model must
+    agree.
 
     Args:
         text: any text.
-        names: where in it people were found.
+        names: the positions of people in it.
     """
     taken = sorted(names)
     if not taken:
         return
     parts = _Parts(text, taken)
     for start, end in taken:
-        # What follows a name in small letters says nothing: "döring Montag".
+        # Words after a lower-case name are no evidence: "döring Montag".
         if not text[start:end].islower():
             yield from parts.behind(start, parts.without_particles(start, end))
             yield from parts.before(start)
 
 
 def is_carried_on(text: str, end: int) -> bool:
-    """Return whether a particle joins a word with a capital to one that ends here."""
+    """Return whether a particle joins a word ending here to a capitalised one."""
     found = _CARRIED.match(text, end)
     return found is not None and found["word"][:1].isupper()
 
 
 class _Parts:
-    """Looks for more of a name in one text, right behind and right before it."""
+    """Searches for more of a name in a text, directly after and before it."""
 
     def __init__(self, text: str, taken: Collection[Place]) -> None:
         self._text = text
@@ -143,7 +143,7 @@ class _Parts:
         words = {match[0] for match in _LETTERS.finditer(self._plain)}
         codes = _languages(words)
         self._ordinary = _ordinary(codes)
-        # Where every noun has a capital, one is no mark of a name.
+        # If every noun is capitalised, a capital does not mark a name.
         self._nouns = any(not PACKS[code].capitals for code in codes)
 
     def without_particles(self, start: int, end: int) -> int:
@@ -152,7 +152,7 @@ class _Parts:
         return end if small is None else small.start()
 
     def behind(self, start: int, end: int) -> Iterator[tuple[Place, bool]]:
-        """Yield what follows a name: words with a capital, and what particles join."""
+        """Yield the rest of a name: capitalised words and those that particles join."""
         at, carries = end, self._joined_to(start) is not None
         for place, surely in self._further(at, surely=False):
             yield (at + 1, place[1]), surely
@@ -165,13 +165,13 @@ class _Parts:
             for place, _ in self._further(at, surely=True):
                 yield (at + 1, place[1]), True
                 at = place[1]
-        # "von Berg und Thal", "Ana y Sol": of one name, or of two. A place by itself.
+        # "von Berg und Thal", "Ana y Sol": one name or two. A separate position.
         other = self._word(_AND, at) if carries or not self._nouns else None
         if other is not None:
             yield other, carries or self._goes_on(other)
 
     def before(self, start: int) -> Iterator[tuple[Place, bool]]:
-        """Yield what a particle joins to the beginning of a name."""
+        """Yield the words that a particle joins to the beginning of a name."""
         found = self._joined_to(start)
         if found is None or not self._text[found.start("word")].isupper():
             return
@@ -183,11 +183,11 @@ class _Parts:
             yield (found.start("word"), start), True
 
     def _joined_to(self, start: int) -> re.Match[str] | None:
-        """Return the word that a particle joins to what begins here."""
+        """Return the word that a particle joins to the word that begins here."""
         return _CARRYING.search(self._plain, max(0, start - _REACH), start)
 
     def _further(self, at: int, *, surely: bool) -> Iterator[tuple[Place, bool]]:
-        """Yield the words with a capital that follow; only sure ones, if asked."""
+        """Yield the capitalised words that follow; only certain ones, if requested."""
         while (place := self._word(_FURTHER, at)) is not None:
             goes_on = self._goes_on(place)
             if surely and not goes_on:
@@ -210,7 +210,7 @@ class _Parts:
         return place if named else None
 
     def _goes_on(self, place: Place) -> bool:
-        """Return whether a word with a capital is surely no next noun."""
+        """Return whether a capitalised word is certainly not the next noun."""
         word = self._in(place)
         return not self._nouns or (is_unknown(word) and word not in self._ordinary)
 
@@ -225,7 +225,7 @@ def _ordinary(codes: Iterable[str]) -> frozenset[str]:
 def _languages(words: Collection[str]) -> list[str]:
     """Return the languages that know half of a text's words.
 
-    Nothing else says here which language it is in: this runs where no identifier is.
+    There is no other evidence of the language here: this runs without the identifier.
     """
     return [
         code
@@ -235,16 +235,16 @@ def _languages(words: Collection[str]) -> list[str]:
 
 
 def _framed(text: str, words: list[Place], names: list[Place]) -> set[int]:
-    """Return which words have the marks around them that a whole name has."""
+    """Return the words with the same marks around them as a whole name."""
     frames = {_frame(text, place) for place in names}
-    telling = set(filter(_tells, frames))
-    if not telling:
+    structural = set(filter(_is_structural, frames))
+    if not structural:
         return set()
-    return {at for at, place in enumerate(words) if _frame(text, place) in telling}
+    return {at for at, place in enumerate(words) if _frame(text, place) in structural}
 
 
 def _linked(text: str, words: list[Place], inside: list[bool]) -> set[int]:
-    """Return which words a list links with a name, as long as they are unknown."""
+    """Return the words that a list links with a name, as long as they are unknown."""
     found: set[int] = set()
     reached = [at for at, is_name in enumerate(inside) if is_name]
     while reached:
@@ -264,7 +264,7 @@ def _linked(text: str, words: list[Place], inside: list[bool]) -> set[int]:
 
 
 def is_unknown(word: str) -> bool:
-    """Tell whether a word is in no vocabulary and could be a name."""
+    """Return whether a word is in no vocabulary and could be a name."""
     return (
         len(word) >= _MIN_CHARS
         and not is_known(word)
@@ -277,7 +277,7 @@ def is_unknown(word: str) -> bool:
 
 
 def _inside(words: list[Place], taken: list[Place]) -> list[bool]:
-    """Tell of each word whether it is a part of a name; both are sorted."""
+    """Return for each word whether it is part of a name; both lists are sorted."""
     inside: list[bool] = []
     at = 0
     for start, end in words:
@@ -288,31 +288,31 @@ def _inside(words: list[Place], taken: list[Place]) -> list[bool]:
 
 
 def _frame(text: str, place: Place) -> tuple[str, str]:
-    """Return what stands right before and right behind, numbers as one digit."""
+    """Return the characters directly before and after, with numbers as one digit."""
     return _edge(text, place[0], -1), _edge(text, place[1], 1)
 
 
 def _edge(text: str, at: int, step: int) -> str:
     part = text[at : at + _NEAR] if step > 0 else text[max(0, at - _NEAR) : at][::-1]
     if not part:
-        return "\n"  # where a text ends, so does a line
+        return "\n"  # the end of a text is the end of a line
     match = (_BEHIND if step > 0 else _BEFORE).match(part)
     return _DIGITS.sub("0", match[0]) if match else ""
 
 
-def _tells(frame: tuple[str, str]) -> bool:
-    """Tell whether a frame is that of a row, a key or a tag, and not of prose."""
+def _is_structural(frame: tuple[str, str]) -> bool:
+    """Return whether a frame is that of a row, a key or a tag, and not of prose."""
     before, after = frame
     if not before.strip(" ") or not after.strip(" "):
         return False
     quoted = before.strip(" ") == after[:1] and after[0] in _QUOTES
-    # Behind a line's beginning any mark is a column's, a speaker's or an arrow.
+    # After a line's beginning, any mark is a column's, a speaker's or an arrow.
     row = before == "\n" and after != "\n" and after not in _ENDS
     return quoted or row or not _STRUCTURE.isdisjoint({*before, *after} - {"\n"})
 
 
 def _is_item(text: str, place: Place) -> bool:
-    """Tell whether a word in small letters ends where a list's member would."""
+    """Return whether a lower-case word ends like a list member."""
     if not text[place[0]].islower():
         return True
     behind = text[place[1] : place[1] + 5]

@@ -1,10 +1,10 @@
-"""What a covered language brings, in one file each that its speakers can read.
+"""Language packs: the data of each covered language, in a file that speakers can read.
 
-``data/languages/de.toml`` holds the words by which German is proven, the rules by which
-a text tells of somebody, the words that say what it is about, and what stands beside
-names. A pack's rules run over a text only where a part of that text is in the language.
-English has no pack: its rules were here before, and are modules of their own. Data
-alone: whoever replaces names reads it, too, where no detector runs.
+``data/languages/de.toml`` has the words that prove German, the rules for references to
+a person, the words for topics, and the words next to names. A pack's rules run over a
+text only if a part of it is in the language. English has no pack: its rules are older,
+and are modules of their own. This module is data only, because the code that replaces
+names reads it too, without any detector.
 """
 
 import re
@@ -22,19 +22,19 @@ ENGLISH: Final = "en"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Titles:
-    """The words of one language that announce a person, all in lower case.
+    """The words of one language that introduce a person, all in lower case.
 
-    An abbreviation is listed with its full stop, and without where people omit it.
+    An abbreviation is listed with its full stop, and without it if people omit it.
 
     Attributes:
-        honorifics: behind which any word with a capital is a name, particles as well.
-        roles: kin, ranks, offices and trades; the same, but for ``not_names``.
-        unsure: of these, the ones that mean something else as often ("general"). An
-            ordinary word behind them is a name only if a model says so.
-        heads: by which a longer word that ends so is a role: "Klassenlehrerin".
-        articles: words before "Frau" that make a woman of it, and no title.
-        not_names: words with a capital that follow a role and name no one.
-        not_name_heads: by which a longer word is most likely one of these, too.
+        honorifics: any capitalised word after them is a name, particles included.
+        roles: kin, ranks, offices and trades; the same, except for ``not_names``.
+        unsure: those of them that are as often something else ("general"). An ordinary
+            word after them is a name only if a model agrees.
+        heads: endings that make a longer word a role: "Klassenlehrerin".
+        articles: words before "Frau" that make it "woman", not a title.
+        not_names: capitalised words that follow a role and name no one.
+        not_name_heads: endings of longer words that probably name no one either.
         things: a title and a word that together name no one: "uncle sam".
     """
 
@@ -53,27 +53,27 @@ class Pack:
     """One language; every pattern is for lower-case text.
 
     Attributes:
-        capitals: whether a capital inside a sentence is the mark of a name.
-        words: its most frequent forms; they prove it, and are not names.
+        capitals: whether a capital inside a sentence marks a name.
+        words: its most frequent forms; they prove the language, and are not names.
         everyday: more of its words, which prove nothing and are not names either.
-        determiners: behind which an unknown word in small letters is hardly a name.
-        inflections: how forms of its words end, which say the same of them.
-        excludes: words that tell of a language near it.
-        endings: by which its learned words are known, of which no list has all.
-        near: languages that no pack covers, by ISO 639-1, that are so near that only
-            such a word tells them apart.
+        determiners: an unknown lower-case word after them is probably not a name.
+        inflections: the endings of its words' forms, which do not change the meaning.
+        excludes: words that indicate a related language.
+        endings: of its technical words, which no list has in full.
+        near: ISO 639-1 codes of languages without a pack that are so similar that only
+            such a word distinguishes them.
         markers: patterns of ``somebody``, ``addressee``, ``case``; of ``nobody``,
-            inside of which the others say nothing; of ``everyday`` (may be missing),
-            the same where no listed word is sensitive and the model alone says so;
-            and of ``asks``, how a sentence begins that tells of nobody.
+            inside which the others are ignored; of ``everyday`` (optional), the same if
+            no listed word is sensitive and only the model considers the text so; and of
+            ``asks``, beginnings of sentences that disclose nothing about a person.
         classes: words and stems (``*``) by data class.
         lists: ``common``, words of these that are as often about something else, and
-            ``not_by_stem``, words that no stem takes in.
+            ``not_by_stem``, words that no stem matches.
         phrases: patterns by data class.
-        names: patterns of ``introduced``, ``greeted`` and ``closed``, which stand
-            before a name, and of ``things_before`` and ``things_after``, which stand
-            beside a name that is nobody's.
-        titles: what announces a person.
+        names: patterns of ``introduced``, ``greeted`` and ``closed``, which precede a
+            name, and of ``things_before`` and ``things_after``, which are next to a
+            name that is not a person's.
+        titles: words that introduce a person.
     """
 
     capitals: bool
@@ -93,9 +93,9 @@ class Pack:
 
 
 def one_of(patterns: Iterable[str]) -> re.Pattern[str]:
-    """Return a pattern for any of these between borders of words, or for nothing."""
+    """Return a pattern for any of these as whole words, or for nothing."""
     every = "|".join(patterns)
-    # An accent may be a character of its own behind its letter; no word ends there.
+    # A combining accent may follow its letter; no word ends there.
     letter = "[\\w\u0300-\u036f]"
     return re.compile(f"(?<!{letter})(?:{every})(?!{letter})" if every else "(?!)")
 
@@ -121,7 +121,7 @@ def _read(code: str) -> Pack:
     parts: Mapping[str, str] = data.get("parts", {})
 
     def whole(patterns: Iterable[str]) -> tuple[str, ...]:
-        # Kin, and what tells of an event, stand in many a rule, and once in the file.
+        # Kin, and verbs of an event, are in many rules, but only once in the file.
         return tuple(
             _PART.sub(lambda found: parts[found[1]], each) for each in patterns
         )
@@ -153,7 +153,7 @@ PACKS: Final[Mapping[str, Pack]] = {
     )
 }
 
-# English among them: it has titles, if no pack.
+# English too: it has titles, although no pack.
 TITLES: Final[Mapping[str, Titles]] = {
     ENGLISH: _titles(ENGLISH_TITLES),
     **{code: pack.titles for code, pack in PACKS.items()},

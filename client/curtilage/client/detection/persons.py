@@ -1,9 +1,9 @@
-"""Settle whom the findings of one conversation are about, once all of it is known.
+"""Determines whom the findings of one conversation are about, once all are known.
 
-The detectors see texts, and not who speaks. "You" is anybody where a user writes it,
-and the user where an assistant or a tool does: what is left of a conversation when an
-application cuts it short. A special word ("Catholic") is somebody's where somebody is
-spoken of anywhere in the conversation, and a topic where nobody is.
+The detectors see texts, but not who speaks. "You" is anyone if a user writes it, and
+the user if an assistant or a tool does, which is all that remains of a conversation
+that an application shortens. A special word ("Catholic") is personal if a person is
+mentioned anywhere in the conversation, and a topic otherwise.
 """
 
 from collections.abc import Iterable
@@ -14,12 +14,12 @@ from curtilage.policy.decision.findings import Finding
 
 SOMEBODY: Final = "marker.first_person"
 ADDRESSEE: Final = "marker.addressee"
-# Instructions say "you" to the model: there only "the user" is the user.
+# Instructions say "you" to the model; only "the user" is the user there.
 _SPEAK_TO_THE_USER: Final = frozenset({"assistant", "tool"})
 _WORDS: Final = frozenset({"lexicon"})  # detectors whose special words may be a topic
-# In a short text little is said of anything: there a topic counts earlier, if somebody
-# is spoken of in the same text; the packs ask for ``>=50``. Money does not: of that
-# every customer of a bank speaks who asks for a card.
+# A short text says little about anything. In one, a topic counts from a lower score if
+# a person is mentioned in the same text; the packs require ``>=50``. Not for money,
+# which every bank customer who asks for a card mentions.
 _SHORT_CHARS: Final = 200
 _TOPICS_THAT_COUNT_EARLIER: Final = frozenset(
     {"topic.health", "topic.special", "topic.legal", "topic.hr"}
@@ -27,14 +27,14 @@ _TOPICS_THAT_COUNT_EARLIER: Final = frozenset(
 _EARLY: Final = 40
 _SURE_ENOUGH: Final = 50
 _TOPIC: Final = "topic.special"
-_TOPIC_SCORE: Final = 40  # below what makes a topic somebody's (``topic.special>=50``)
+_TOPIC_SCORE: Final = 40  # lower than for a personal topic (``topic.special>=50``)
 
 
 def settled(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return the findings with "you" and the special words as what they are.
+    """Return the findings with the final meaning of "you" and of special words.
 
-    One finding more never makes another one less: a person that is added turns topics
-    into data, and nothing turns data into a topic.
+    An additional finding never weakens another one: a person turns topics into data,
+    and nothing turns data into a topic.
     """
     known = tuple(
         replace(each, data_class=SOMEBODY)
@@ -42,12 +42,12 @@ def settled(findings: Iterable[Finding]) -> tuple[Finding, ...]:
         else each
         for each in findings
     )
-    told = {each.where for each in known if each.data_class == SOMEBODY}
+    personal = {each.where for each in known if each.data_class == SOMEBODY}
     known = tuple(
         replace(each, score=max(each.score, _SURE_ENOUGH))
         if each.data_class in _TOPICS_THAT_COUNT_EARLIER
         and each.score >= _EARLY
-        and each.where in told
+        and each.where in personal
         and each.start == 0
         and each.end <= _SHORT_CHARS
         else each

@@ -1,7 +1,7 @@
-"""The pipe between the client and the detectors' process, as both ends know it.
+"""The pipe between the client and the detectors' process, for both ends.
 
-Length-prefixed JSON, so that nothing that comes out of the worker is more than
-numbers and names to be parsed: it may have been misled by what it read.
+Length-prefixed JSON, so that a worker's output consists only of numbers and names to be
+parsed: hostile texts may have compromised the worker.
 """
 
 import json
@@ -13,16 +13,16 @@ MAX_FRAME_BYTES: Final = 64 * 1024 * 1024  # a batch of the longest texts, escap
 READY: Final = "ready"
 BROKEN: Final = "broken"
 LOADING: Final = "loading"
-GRACE_S: Final = 2.0  # a late answer is awaited so long before the worker is killed
+GRACE_S: Final = 2.0  # how long a late answer is awaited before the worker is killed
 SPARE: Final = "--spare"
 LOAD_PROCESSOR_S: Final = 30.0
 LOAD_WALL_S: Final = 120.0
-"""What a worker may load at first use, all together, takes no longer than this."""
+"""The limit for everything that a worker loads at first use, in total."""
 
 
 def encode_frame(value: object) -> bytes:
-    """Return a value as JSON behind its length, 4 bytes, big-endian."""
-    # ASCII: as an escape, half a character passes, which UTF-8 could not carry.
+    """Return a value as JSON after its length, 4 bytes, big-endian."""
+    # ASCII: as an escape, a lone surrogate passes, which UTF-8 cannot represent.
     body = json.dumps(value, separators=(",", ":")).encode("ascii")
     return _HEADER.pack(len(body)) + body
 
@@ -31,31 +31,30 @@ def read_frame(stream: IO[bytes]) -> object | None:
     """Read one value; None at the end of the stream.
 
     Raises:
-        ValueError: cut, too long, or no JSON.
+        ValueError: cut, too long, or not JSON.
     """
     header = _read(stream, _HEADER.size)
     if not header:
         return None
     if len(header) != _HEADER.size:
-        raise ValueError("a frame's length is cut")
+        raise ValueError("a frame's length is truncated")
     (length,) = _HEADER.unpack(header)
-    # Before a byte of it is held: a worker that was misled must not fill our memory.
+    # Checked before reading: a compromised worker must not fill our memory.
     if length > MAX_FRAME_BYTES:
         raise ValueError("a frame is too long")
     body = _read(stream, length)
     if len(body) != length:
-        raise ValueError("a frame is cut")
+        raise ValueError("a frame is truncated")
     value: object = json.loads(body)
     if value is None:
-        raise ValueError("a frame holds nothing")
+        raise ValueError("a frame is empty")
     return value
 
 
 def write_frame(stream: IO[bytes], frame: bytes) -> None:
     """Write all of a frame to a pipe that has no buffer of its own.
 
-    A buffer would keep what went through it last for as long as nothing else
-    goes through, and that is a text.
+    A buffer would keep the last data, which is a text, until something else is written.
     """
     rest = memoryview(frame)
     while rest:

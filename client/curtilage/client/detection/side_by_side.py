@@ -1,9 +1,9 @@
-"""Several inspectors that share many queries, each with detectors of its own.
+"""Several inspectors that share many queries, each with its own detectors.
 
-One process computes on one core, so a batch takes as many as there are cores. The
-first is there at once; the others are started when there is more than it takes at a
-time, and join while it works. What one of them remembers of a text the others do not
-know: neighbours in a batch, such as the turns of a conversation, stay together.
+One process computes on one core, so a batch uses as many processes as there are cores.
+The first is started immediately; the others are started when there is more than one can
+handle at a time, and join in during the work. They do not share what they cache, so
+neighbours in a batch, such as the turns of a conversation, stay together.
 """
 
 import os
@@ -19,23 +19,23 @@ from curtilage.client.errors import DetectorsError
 from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection
 
-TOGETHER: Final = 32  # queries that one of them takes at a time
-MOST: Final = 4  # each has the memory of a process
+TOGETHER: Final = 32  # queries that one inspector takes at a time
+MOST: Final = 4  # each takes the memory of a process
 
 
 def cores() -> int:
-    """Return how many processors this process may use, ``MOST`` at most."""
+    """Return how many processors this process may use, at most ``MOST``."""
     if hasattr(os, "sched_getaffinity"):
         return min(len(os.sched_getaffinity(0)), MOST)
     return min(os.cpu_count() or 1, MOST)
 
 
 class OneOfMany(InspectsMany, Protocol):
-    """An inspector with detectors of its own."""
+    """An inspector with its own detectors."""
 
     @property
     def advice(self) -> str | None:
-        """What a person should be told of the detectors, or None."""
+        """Advice from the detectors for the user, or None."""
         ...
 
     def close(self) -> None:
@@ -44,14 +44,14 @@ class OneOfMany(InspectsMany, Protocol):
 
 
 class SideBySide:
-    """Looks at many queries on several cores; for one caller at a time."""
+    """Inspects many queries on several cores; for one caller at a time."""
 
     def __init__(self, start: Callable[[], OneOfMany], *, count: int) -> None:
-        """Start the first inspector, some seconds.
+        """Start the first inspector, which takes seconds.
 
         Args:
-            start: returns an inspector that is ready.
-            count: how many there may be.
+            start: returns a running inspector.
+            count: the maximum number.
 
         Raises:
             ConfigError, DetectorsError: it does not start.
@@ -67,7 +67,7 @@ class SideBySide:
 
     @property
     def advice(self) -> str | None:
-        """What a person should be told of the detectors, or None."""
+        """Advice from the detectors for the user, or None."""
         return self._started[0].advice
 
     def inspect_many(self, queries: Sequence[Query]) -> Iterator[Inspection]:
@@ -83,7 +83,7 @@ class SideBySide:
                 yield from found
 
     def close(self) -> None:
-        """Stop all of them, also one that is being started."""
+        """Stop all of them, including one that is being started."""
         with self._changing:
             self._closed = True
         for helper in self._helpers:
@@ -105,7 +105,7 @@ class SideBySide:
             helper.start()
 
     def _help(self) -> None:
-        # One that does not start costs time, and no query its answer.
+        # One that does not start costs time, but no query its result.
         with suppress(DetectorsError, OSError):
             inspector = self._start()
             with self._changing:

@@ -1,7 +1,7 @@
-"""What the detectors hand on: spans of a text, merged; never the text itself.
+"""Spans, the detectors' output: positions in a text, merged; never the text itself.
 
-A span becomes a ``Finding`` of the policy once its place is known. What comes
-from another process is parsed here, and anything unexpected in it is refused.
+A span becomes a ``Finding`` of the policy once its place is known. Input from another
+process is parsed here, and anything unexpected in it is refused.
 """
 
 from collections import defaultdict
@@ -22,22 +22,22 @@ SpanFields = tuple[int, str, str, int, int, int, bool, str, tuple[str, ...]]
 
 
 class GarbageError(Exception):
-    """A detector answered with something that is no list of spans."""
+    """A detector's result is not a list of spans."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """One thing found in one text; ``Finding`` without the place.
+    """One finding in one text; ``Finding`` without the place.
 
     Attributes:
         data_class: a name of the class tree.
-        detector: who found it; a fixed name, never content.
+        detector: its fixed name, never content.
         start: first character, an offset into the text in this form.
         end: one past the last character.
         score: 0 to 100.
         validated: a check digit or checksum held.
         normalization: the reading of the text to which the offsets belong.
-        listed: the policy's lists in which the found text stands.
+        listed: the policy's lists that contain the found text.
     """
 
     data_class: str
@@ -65,7 +65,7 @@ class Span:
 
 
 def whole(data_class: str, detector: str, length: int) -> Span:
-    """Return a span over a whole text: a statement about it, not a place in it."""
+    """Return a span over a whole text: a statement about it, not a position in it."""
     return Span(
         data_class=data_class,
         detector=detector,
@@ -76,26 +76,26 @@ def whole(data_class: str, detector: str, length: int) -> Span:
 
 
 def failure(data_class: str, detector: str, where: Where) -> Finding:
-    """Return the finding that stands for a detector that gave no answer."""
+    """Return the finding for a detector that gave no result."""
     return whole(data_class, detector, 0).at(where)
 
 
 def checked(spans: Iterable[object], *, length: int) -> tuple[Span, ...]:
-    """Return what a detector found, or refuse it as a whole.
+    """Return a detector's findings, or refuse them as a whole.
 
     Args:
-        spans: the detector's own answer, of any shape.
-        length: of the text that it was given.
+        spans: the detector's own result, of any shape.
+        length: of the text that it got.
 
     Raises:
-        GarbageError: one of them is no span of this text; says no more.
+        GarbageError: one of them is not a span of this text; the message says no more.
     """
     found = tuple(spans)
     if not found:
         return ()
     good = tuple(each for each in found if isinstance(each, Span))
     if len(good) != len(found) or not all(_fits(each, length) for each in good):
-        raise GarbageError("a detector's answer is no list of spans")
+        raise GarbageError("a detector's answer is not a list of spans")
     return good
 
 
@@ -110,16 +110,16 @@ def _fits(span: Span, length: int) -> bool:
 
 
 def _is_number(value: object, most: int) -> bool:
-    # ``type``: in Python, true is an int.
+    # ``type``: in Python, True is an int.
     return type(value) is int and 0 <= value <= most
 
 
 def merge(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Join overlapping spans of one class and drop what adds nothing.
+    """Join overlapping spans of one class and drop redundant ones.
 
-    Of overlapping spans of one class in one reading the best stays: a validated
-    one first, then the highest score, then the longest. A span of another
-    reading stays only where the raw text shows fewer of its class.
+    The best of overlapping spans of one class in one reading is kept: a validated one
+    first, then the highest score, then the longest. A span of another reading is kept
+    only if the raw text shows fewer of its class.
     """
     by_form: dict[tuple[str, Normalization], list[Span]] = defaultdict(list)
     for span in spans:
@@ -151,8 +151,8 @@ def _best_apart(spans: Sequence[Span]) -> list[Span]:
             span,
             key=lambda each: (each.validated, each.score, each.end - each.start),
         )
-        # Listed only where both are: an exclusion must not remove a span that
-        # swallowed one which it does not concern.
+        # Listed only if both are: an exclusion must not remove a span that absorbed one
+        # to which it does not apply.
         if last.listed != span.listed:
             common = tuple(name for name in last.listed if name in span.listed)
             best = replace(best, listed=common)
@@ -181,14 +181,14 @@ def parse_found(
     *,
     lists: frozenset[str] = frozenset(),
 ) -> list[tuple[Finding, ...]]:
-    """Read what the worker says of several conversations; see ``parse_findings``.
+    """Read a worker's result for several conversations; see ``parse_findings``.
 
     Raises:
-        GarbageError: anything unexpected, or another number of them; says no more.
+        GarbageError: anything unexpected, or another count; the message says no more.
     """
     items = cast("list[object]", value) if isinstance(value, list) else []
     if not isinstance(value, list) or len(items) != len(places):
-        raise GarbageError("the worker's answer is of other conversations")
+        raise GarbageError("the worker's answer is for other conversations")
     return [
         parse_findings(each, at, lists=lists)
         for each, at in zip(items, places, strict=True)
@@ -198,16 +198,16 @@ def parse_found(
 def parse_findings(
     value: object, places: Sequence[Where], *, lists: frozenset[str] = frozenset()
 ) -> tuple[Finding, ...]:
-    """Read what the worker says it found in the texts at ``places``.
+    """Read a worker's findings in the texts at ``places``.
 
-    Trusts nothing in ``value``: a worker may have been misled by what it read.
-    ``lists`` are the names that may stand in ``listed``.
+    Trusts nothing in ``value``: hostile texts may have compromised the worker.
+    ``lists`` are the names that are valid in ``listed``.
 
     Raises:
-        GarbageError: anything unexpected; says no more.
+        GarbageError: anything unexpected; the message says no more.
     """
     if not isinstance(value, list):
-        raise GarbageError("the worker's answer is no list")
+        raise GarbageError("the worker's answer is not a list")
     items = cast("list[object]", value)
     return tuple(_parse_one(each, places, lists) for each in items)
 
@@ -217,7 +217,7 @@ def _parse_one(
 ) -> Finding:
     fields = cast("list[object]", value) if isinstance(value, list) else []
     # Exactly these fields and types. In Python, ``true`` matches ``int``; it is refused
-    # below, with what is out of range.
+    # below, together with values out of range.
     match fields:
         case [
             int(leaf),
@@ -243,7 +243,7 @@ def _parse_one(
         case _:
             raise GarbageError(f"a finding has {_FIELDS} fields of fixed types")
     if type(leaf) is bool or not 0 <= leaf < len(places):
-        raise GarbageError("a finding names a text that was not asked about")
+        raise GarbageError("a finding refers to a text that was not sent")
     if not _fits(span, MAX_OFFSET) or not _is_name(detector):
         raise GarbageError("a finding's fields are out of range")
     return span.at(places[leaf])
@@ -251,11 +251,11 @@ def _parse_one(
 
 def _parse_listed(value: object, lists: frozenset[str]) -> tuple[str, ...]:
     if not isinstance(value, list):
-        raise GarbageError("the lists of a finding are no list")
+        raise GarbageError("the lists of a finding are not a list")
     items = cast("list[object]", value)
     names = tuple(each for each in items if isinstance(each, str) and each in lists)
     if len(names) != len(items):
-        raise GarbageError("a finding stands in a list that the policy has not")
+        raise GarbageError("a finding is in a list that the policy does not have")
     return names
 
 
@@ -267,6 +267,6 @@ def _parse_normalization(name: str) -> Normalization:
 
 
 def _is_name(name: str) -> bool:
-    """Tell whether a detector's name can be one: it must not carry a text."""
+    """Return whether a detector's name is valid: it must not carry a text."""
     plain = name.replace("-", "").replace(".", "").replace("_", "")
     return len(name) <= MAX_DETECTOR_CHARS and plain.isascii() and plain.isalnum()

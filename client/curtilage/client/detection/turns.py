@@ -1,9 +1,9 @@
-"""What is split over the texts of one conversation, as texts of its own.
+"""Additional texts for data that is split over the texts of a conversation.
 
-A number can be told in pieces: over turns, with answers between them, over a
-name and a content. The ends of neighbouring texts are read as one, and so are
-those of the user's own texts alone, and the numbers of a few short turns. Long
-texts are not repeated: only the seams between them are new.
+A number can be given in pieces: over several turns, with answers in between, or over a
+name and a content. The ends of neighbouring texts are read as one text, and so are
+those of the user's own texts, and the numbers of a few short turns. Long texts are not
+repeated: only the seams between them are new.
 """
 
 import re
@@ -12,18 +12,18 @@ from typing import Final
 
 from curtilage.client.query import Leaf
 
-# Between texts that are read as one: ASCII's record separator. It is white
-# space to every rule, but no line break, at which a number run would end.
+# Between texts that are read as one: ASCII's record separator. It is white space to
+# every rule, but not a line break, at which a number run would end.
 JOINT: Final = "\x1e"
 REACH: Final = 240  # characters on each side of a joint; no rule reaches further
 MAX_SEAM_CHARS: Final = 2400  # a longer row of short texts is cut, with overlap
-TURNS: Final = 8  # of the user, whose numbers are read as one
+TURNS: Final = 8  # of the user; their numbers are read as one
 _SHORT_TURN_CHARS: Final = 60
 _DIGITS: Final = re.compile(r"\d+")
 
 
 def seams(leaves: Sequence[Leaf]) -> tuple[str, ...]:
-    """Return what must be read besides the texts themselves, without repeats."""
+    """Return what must be read in addition to the texts, without duplicates."""
     if len(leaves) <= 1:
         return ()
     texts = [leaf.text.strip() for leaf in leaves]
@@ -33,10 +33,10 @@ def seams(leaves: Sequence[Leaf]) -> tuple[str, ...]:
 
 
 def told_numbers(leaves: Sequence[Leaf]) -> str:
-    """Return the numbers of the user's last short turns, side by side.
+    """Return the numbers of the user's last short turns, joined.
 
-    "It begins with 4111", "then 1111": only what a check proves counts there.
-    Empty if there is nothing to be joined.
+    "It begins with 4111", "then 1111": only numbers that a check proves count there.
+    Empty if there is nothing to join.
     """
     turns = [leaf.text for leaf in leaves if _is_users(leaf)][-TURNS:]
     numbers = [
@@ -52,13 +52,13 @@ def _is_users(leaf: Leaf) -> bool:
 
 
 def _seams_of(texts: Sequence[str]) -> Iterator[str]:
-    """Yield the joined texts without what is far from every joint.
+    """Yield the joined texts without everything that is far from every joint.
 
-    Cut from the beginning on, so that all but the last stay as they are when
-    the conversation goes on.
+    They are cut from the beginning on, so that all but the last are unchanged when the
+    conversation continues.
     """
     whole = JOINT.join(texts)
-    # Where a joint is near; stretches that overlap are one.
+    # The stretches near a joint; overlapping ones are merged.
     near: list[tuple[int, int]] = []
     at = -1
     for text in texts[:-1]:

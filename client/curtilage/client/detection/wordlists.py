@@ -1,7 +1,7 @@
-"""Words that name nobody, names that are common enough to know, and their look-up.
+"""Words that are not names, names that are common enough to list, and their look-up.
 
-The lists are data (``data/words.toml``), read once; a detector's own lie beside it.
-Whoever is not listed is found by a capital, by a model, or not at all.
+The lists are data (``data/words.toml``), read once; a detector's own lists are in its
+folder. A name that is not listed is found by a capital, by a model, or not at all.
 """
 
 import re
@@ -18,7 +18,7 @@ def words(text: str) -> frozenset[str]:
 
 
 def read_data(package: str, name: str) -> Mapping[str, Any]:
-    """Read the TOML of a package's folder ``data``: its lists are no code."""
+    """Read a TOML file in a package's folder ``data``, so that lists are not code."""
     file = resources.files(package).joinpath("data", name)
     return tomllib.loads(file.read_text("utf-8"))
 
@@ -37,25 +37,25 @@ PARTICLES: Final = words(_LISTS["particles"])
 PARTICLES_MORE: Final = words(_LISTS["particles_more"])
 PARTICLES_OF_PLACES: Final = cast("Sequence[str]", _WORDS["particles_of_places"])
 
-_NOBODY: Final = cast(
+_THING_NAMES: Final = cast(
     "Mapping[str, str]", read_data("curtilage.client.detection", "nobody.toml")
 )
-EPONYMS: Final = words(_NOBODY["eponyms"])
-THINGS: Final = words(_NOBODY["things"])
-AILMENTS: Final = words(_NOBODY["ailments"])
-HEADS: Final = words(_NOBODY["heads"])
-OWN_HEADS: Final = words(_NOBODY["own_heads"])
-SURE_HEADS: Final = words(_NOBODY["sure_heads"])
-BETWEEN: Final = words(_NOBODY["between"])
-SPECIES: Final = words(_NOBODY["species"])
-PLACES: Final = words(_NOBODY["places"])
-ORGANISATIONS: Final = words(_NOBODY["organisations"])
-REGIONS: Final = words(_NOBODY["regions"])
-UNSURE_ENDINGS: Final = tuple(words(_NOBODY["unsure_endings"]))
-_TERMS: Final = words(_NOBODY["terms"])
-_TERM_ENDINGS: Final = tuple(words(_NOBODY["term_endings"]))
+EPONYMS: Final = words(_THING_NAMES["eponyms"])
+THINGS: Final = words(_THING_NAMES["things"])
+AILMENTS: Final = words(_THING_NAMES["ailments"])
+HEADS: Final = words(_THING_NAMES["heads"])
+OWN_HEADS: Final = words(_THING_NAMES["own_heads"])
+SURE_HEADS: Final = words(_THING_NAMES["sure_heads"])
+BETWEEN: Final = words(_THING_NAMES["between"])
+SPECIES: Final = words(_THING_NAMES["species"])
+PLACES: Final = words(_THING_NAMES["places"])
+ORGANISATIONS: Final = words(_THING_NAMES["organisations"])
+REGIONS: Final = words(_THING_NAMES["regions"])
+UNSURE_ENDINGS: Final = tuple(words(_THING_NAMES["unsure_endings"]))
+_TERMS: Final = words(_THING_NAMES["terms"])
+_TERM_ENDINGS: Final = tuple(words(_THING_NAMES["term_endings"]))
 
-# Verbs, greetings and headings next to a name, none of which is a name.
+# Verbs, greetings and headings next to a name, which are not names themselves.
 BESIDE: Final = frozenset[str]().union(
     *map(
         words,
@@ -97,13 +97,13 @@ _TOKEN = re.compile(r"\w+")
 def bag(text: str) -> frozenset[str]:
     """Return the words of a text in lower case, without marks.
 
-    A rule that begins with a word need not run where that word is not.
+    A rule that begins with a word can be skipped if the word is missing.
     """
     return frozenset(_TOKEN.findall(text.lower()))
 
 
 def lowered(text: str) -> str:
-    """Return a text in lower case, of the same length: places stay places."""
+    """Return a text in lower case, of the same length, so that positions hold."""
     plain = text.lower()
     if len(plain) == len(text):
         return plain
@@ -113,7 +113,7 @@ def lowered(text: str) -> str:
 def unaccented(text: str) -> str:
     """Return a text in lower case and without accents, of the same length.
 
-    As people type it. A letter whose accent is a character of its own keeps it.
+    As people type it. A letter with a combining accent keeps it.
     """
     if text.isascii():
         return text.lower()
@@ -130,12 +130,12 @@ def bare(word: str) -> str:
 
 
 def is_listed(plain: str) -> bool:
-    """Tell whether a bare word is an ordinary one, exactly as listed."""
+    """Return whether a bare word is an ordinary one, exactly as listed."""
     return plain in _LISTED
 
 
 def is_term(word: str) -> bool:
-    """Tell whether a word is a drug, an illness, a substance, a thing of a clinic."""
+    """Return whether a word is a drug, an illness, a substance or a clinical object."""
     plain = bare(word)
     return any(
         each in _TERMS or each.endswith(_TERM_ENDINGS)
@@ -144,7 +144,7 @@ def is_term(word: str) -> bool:
 
 
 def is_known(word: str) -> bool:
-    """Tell whether a word is a listed one, perhaps inflected, and no given name."""
+    """Return whether a word is listed, possibly inflected, and not a given name."""
     plain = bare(word)
     if plain in GIVEN:
         return False

@@ -1,9 +1,8 @@
-"""Our end of the pipe: the detectors' process, started, asked and killed.
+"""Our end of the pipe: starts, queries and kills the detectors' process.
 
-A regular expression that runs away holds the interpreter's lock, so nothing
-inside its process can stop it: the detectors have a process of their own, which
-can be killed. What runs in it is ``detectors``; nothing of that is imported here,
-where the network is.
+A regular expression that runs away holds the interpreter's lock, so nothing in its own
+process can stop it. So the detectors have a process of their own, which can be killed.
+It runs ``detectors``; nothing of that is imported here, in the process with a network.
 """
 
 import os
@@ -35,17 +34,17 @@ from curtilage.client.telemetry import UNREPORTED, RestartCause
 from curtilage.policy.document.detection_plan import DetectionPlan
 from curtilage.sandbox.wall import Wall
 
-# Nothing else of our environment goes to it: no proxy, no token, no setting.
+# Nothing else of our environment is passed on: no proxy, no token, no setting.
 _KEPT_ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
 _ONE_THREAD: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 FORGETTING: Final = {
     "PYTHONMALLOC": "malloc",
     "GLIBC_TUNABLES": "glibc.malloc.perturb=165:glibc.malloc.tcache_count=0",
 }
-"""Has glibc overwrite what is freed, in Python and in C, at once."""
-_WHOLE_PROCESS: Final = 2  # CPUCLOCK_SCHED, of all threads (linux/posix-timers.h)
-_MOST_THREADS: Final = 2  # that the worker computes with at once
-_LEAST_LOOK_S: Final = 0.005  # between two looks at its clock
+"""Has glibc overwrite freed memory, in Python and in C, at once."""
+_WHOLE_PROCESS: Final = 2  # CPUCLOCK_SCHED, for all threads (linux/posix-timers.h)
+_MOST_THREADS: Final = 2  # threads with which the worker computes at once
+_LEAST_LOOK_S: Final = 0.005  # between two readings of its clock
 _MODULE: Final = "curtilage.client.detection.detectors"
 
 
@@ -53,7 +52,7 @@ class WorkerError(Exception):
     """The worker gave no usable answer.
 
     Attributes:
-        cause: late, kept waiting, dead, or talking nonsense.
+        cause: late, kept waiting, dead, or malformed output.
     """
 
     def __init__(self, cause: RestartCause) -> None:
@@ -63,13 +62,12 @@ class WorkerError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeLimit:
-    """How long a worker may take, from the moment at which it could begin.
+    """How long a worker may take from the moment at which it could begin.
 
     Attributes:
-        processor_s: of all its threads together. What other programs take of a busy
-            machine is not counted. Where the system does not tell, it is counted by
-            the clock.
-        wall_s: by the clock, whatever it does meanwhile: also where it hangs.
+        processor_s: of all its threads together, so that other programs on a busy
+            machine do not count. If the system does not report it, wall time is used.
+        wall_s: wall time, whatever the worker does meanwhile: also if it hangs.
     """
 
     processor_s: float
@@ -78,11 +76,11 @@ class TimeLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Conversations that are looked at together, and how long they may take.
+    """Conversations that are examined together, and their time limit.
 
     Attributes:
-        conversations: every text of each, in the order in which places are counted.
-        limit: after that all of them are given up.
+        conversations: every text of each, in the order of the places.
+        limit: after it, all of them are given up.
     """
 
     conversations: tuple[tuple[str, ...], ...] = field(repr=False)
@@ -90,7 +88,7 @@ class Task:
 
 
 def require_presidio() -> None:
-    """Raise unless Presidio is installed; looks, and imports nothing.
+    """Raise unless Presidio is installed; imports nothing.
 
     Raises:
         ConfigError: names the extra.
@@ -102,12 +100,12 @@ def require_presidio() -> None:
 
 
 def worker_command(*, spare: bool = False) -> tuple[str, ...]:
-    """Return how a worker is started: no bytecode, no current folder."""
+    """Return the command that starts a worker: no bytecode, no current folder."""
     return (sys.executable, "-B", "-P", "-m", _MODULE, *([SPARE] if spare else []))
 
 
 def worker_environment() -> dict[str, str]:
-    """Return a worker's whole environment; no proxy and no token is in it."""
+    """Return a worker's whole environment, without proxies and tokens."""
     kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
     paths = os.pathsep.join(path for path in sys.path if path)
     made = FORGETTING | dict.fromkeys(_ONE_THREAD, "1") | {"PYTHONPATH": paths}
@@ -117,8 +115,8 @@ def worker_environment() -> dict[str, str]:
 class DetectorProcess:
     """One worker, from the parent's side; for one caller at a time.
 
-    Two threads move bytes, so that a worker that neither reads nor writes
-    never blocks the caller for longer than it is willing to wait.
+    Two threads move bytes, so that a worker that neither reads nor writes never blocks
+    the caller for longer than the caller is willing to wait.
     """
 
     def __init__(
@@ -135,7 +133,7 @@ class DetectorProcess:
             worker_command() if command is None else command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # a library's message may hold a text
+            stderr=subprocess.DEVNULL,  # a library's message may contain a text
             env=worker_environment(),
             bufsize=0,  # see ``write_frame``
         )
@@ -151,8 +149,8 @@ class DetectorProcess:
         for thread in self._threads:
             thread.start()
         if plan is not None:
-            # Not by their paths: what the process looks for is what was read, checked
-            # and signed, whatever lies on the disk by then.
+            # As data, not as paths: the process uses the bytes that were read, checked
+            # and verified, whatever is on the disk by then.
             tables = plan.tables
             self._outgoing.put(encode_frame([plan.to_fields(), len(tables)]))
             for table in tables.values():
@@ -165,12 +163,12 @@ class DetectorProcess:
 
     @property
     def ended(self) -> bool:
-        """Whether the worker is gone."""
+        """Whether the worker has ended."""
         return self._popen.poll() is not None
 
     @property
     def wall(self) -> Wall | None:
-        """The wall behind which it says it stands; None until it is warm."""
+        """The sandbox that the worker reports; None until it is warm."""
         return self._wall
 
     @property
@@ -182,7 +180,7 @@ class DetectorProcess:
         """Wait until the worker is warm; False if it will not be.
 
         Raises:
-            DetectorsError: it stands behind no wall that holds, and must.
+            DetectorsError: a sandbox is required, and its own is not sufficient.
         """
         try:
             answer = self._next(limit)
@@ -190,23 +188,23 @@ class DetectorProcess:
                 "dict[str, object]", answer if isinstance(answer, dict) else {}
             )
             self._wall = Wall.from_fields(fields.get(READY))
-            told = fields.get(BROKEN)
-            names = cast("list[object]", told) if isinstance(told, list) else []
+            broken = fields.get(BROKEN)
+            names = cast("list[object]", broken) if isinstance(broken, list) else []
             self._broken = tuple(map(str, names))
         except (WorkerError, ValueError):
             return False
         if self._wall_required and self._wall.gaps:
             raise DetectorsError(
-                f"the policy demands a wall round the detectors (detectors: {{wall: "
-                f"required}}), and here {without_a_wall(self._wall)}; run it where "
-                "Linux lets a process give these up, or let the policy say wall: wanted"
+                f"the policy requires a wall around the detectors (detectors: {{wall: "
+                f"required}}), but here {without_a_wall(self._wall)}; run it on a "
+                "Linux system that supports this, or set wall: wanted in the policy"
             )
         return True
 
     def send(self, tasks: Sequence[Task]) -> None:
-        """Hand over a batch; then call ``receive`` once for each task.
+        """Send a batch; then call ``receive`` once for each task.
 
-        Answers to an earlier batch that nobody took are never taken for this.
+        Answers to an earlier batch that were not received are never used for this one.
         """
         self._received = self._sent
         batch = [
@@ -222,11 +220,12 @@ class DetectorProcess:
         self._outgoing.put(encode_frame(batch))
 
     def receive(self, limit: TimeLimit) -> object:
-        """Return what was found for the next task, of any shape; see ``parse_found``.
+        """Return the findings for the next task, of any shape; see ``parse_found``.
 
         Raises:
-            WorkerError: late, kept waiting, dead, not in frames, or about another
-                task: after an interrupted call an answer would meet the wrong question.
+            WorkerError: late, kept waiting, dead, not in frames, or for another task,
+                since after an interrupted call an answer could be matched with the
+                wrong question.
         """
         answer = self._next(limit)
         fields = cast("dict[str, object]", answer) if isinstance(answer, dict) else {}
@@ -236,7 +235,7 @@ class DetectorProcess:
         return fields["found"]
 
     def drain(self, limit: TimeLimit) -> bool:
-        """Wait for answers that nobody wants any more; tell whether all came."""
+        """Wait for answers that are no longer needed; return whether all came."""
         try:
             while self._received < self._sent:
                 self.receive(limit)
@@ -245,16 +244,16 @@ class DetectorProcess:
         return True
 
     def kill(self) -> None:
-        """End the worker now; nothing it held is left. May be called twice."""
-        # The process first: then its pipes end, and with them the thread that reads.
-        # The one that writes waits for a frame, and is told that none comes.
+        """End the worker now, with everything it holds. May be called twice."""
+        # The process first: then its pipes end, and with them the reading thread. The
+        # writing thread waits for a frame, and is notified that none comes.
         self._popen.kill()
         self._popen.wait()
         self._outgoing.put(None)
         for thread in self._threads:
             thread.join()
         for stream in (self._popen.stdin, self._popen.stdout):
-            # What was buffered cannot be delivered to the dead.
+            # Buffered data cannot be delivered to a dead process.
             if stream is not None:
                 with suppress(OSError):
                     stream.close()
@@ -262,18 +261,18 @@ class DetectorProcess:
     def _next(self, limit: TimeLimit) -> object:
         answer = self._awaited(limit)
         if isinstance(answer, RestartCause):
-            self._incoming.put(answer)  # it is dead for every later caller too
+            self._incoming.put(answer)  # for every later caller it is dead too
             raise WorkerError(answer)
         return answer
 
     def _awaited(self, limit: TimeLimit) -> object:
-        """Return the next answer; what is loaded meanwhile has a limit of its own."""
+        """Return the next answer; loading meanwhile has its own limit."""
         while True:
             answer, limit = self._taken(limit)
             if answer != {LOADING: True}:
                 return answer
-            # The sum is bounded: a worker that says again and again that it loads
-            # something gains no more time than one that loads everything.
+            # The sum is limited: a worker that reports loading again and again gains no
+            # more time than one that loads everything.
             loaded, self._loads = self._taken(self._loads)
             if loaded != {LOADING: False}:
                 return (
@@ -281,12 +280,12 @@ class DetectorProcess:
                 )
 
     def _taken(self, limit: TimeLimit) -> tuple[object, TimeLimit]:
-        """Return the next frame, and what is left of the limit.
+        """Return the next frame, and the rest of the limit.
 
-        The clocks are looked at only while there is none.
+        The clocks are only read while there is no frame.
         """
         began, used_before = time.monotonic(), self._used_s()
-        pause_s = 0.0  # an answer that is there already is no late one
+        pause_s = 0.0  # an answer that is already there is not late
         while True:
             with suppress(queue.Empty):
                 answer = self._incoming.get(timeout=pause_s)
@@ -301,31 +300,32 @@ class DetectorProcess:
                 raise WorkerError(RestartCause.TIMEOUT)
             if waited >= limit.wall_s:
                 raise WorkerError(RestartCause.WAITED)
-            # Several threads can use it up sooner than the clock goes.
+            # Several threads can use the processor time faster than the wall clock
+            # runs.
             pause_s = min(
                 max(processor_left_s / _MOST_THREADS, _LEAST_LOOK_S),
                 limit.wall_s - waited,
             )
 
     def _spent(self, began: float, used_before: float | None) -> tuple[float, float]:
-        """Return how long one waits, and how long the process computed meanwhile."""
+        """Return the elapsed time, and the processor time used meanwhile."""
         waited, used = time.monotonic() - began, self._used_s()
-        # Once the process is gone its clock cannot be read; the other began at another
-        # time, and must not be compared with it.
+        # Once the process is gone, its clock cannot be read; the other clock began at
+        # another time, and must not be compared with it.
         if used is None or used_before is None:
             return waited, waited
         return waited, used - used_before
 
     def _used_s(self) -> float | None:
-        """Return the processor time of all its threads; None where none tells."""
+        """Return the processor time of all its threads; None if it is not available."""
         if sys.platform != "linux":
             return None
-        # What clock_getcpuclockid(3) makes of a process: no other way leads there from
-        # Python, and /proc counts in hundredths of a second.
+        # Python has no clock_getcpuclockid(3), so this computes its result for a
+        # process; /proc only counts in hundredths of a second.
         try:
             return time.clock_gettime(~self._popen.pid << 3 | _WHOLE_PROCESS)
         except OSError:
-            return None  # it is gone, and the thread that reads says so
+            return None  # it is gone, and the reading thread reports it
 
     def _read_all(self) -> None:
         stream = self._popen.stdout
@@ -345,36 +345,36 @@ class DetectorProcess:
             try:
                 write_frame(stream, frame)
             except OSError:
-                return  # it is dead; the reader says so
-            del frame  # this thread waits for the next, for days maybe
+                return  # it is dead; the reading thread reports it
+            del frame  # this thread may wait for days for the next one
 
 
 def without_a_wall(wall: Wall) -> str:
-    """Say what nothing but Python code keeps the detectors' process from."""
+    """Return what only Python code prevents in the detectors' process, and why."""
     gaps = ", nor to ".join(wall.gaps)
     reasons = "; ".join(wall.missing)
     return f"the kernel does not forbid them to {gaps} ({reasons})"
 
 
 def advice_on(wall: Wall | None, broken: Sequence[str]) -> str | None:
-    """Return what a person should be shown of the worker and its wall, or None."""
+    """Return advice for the user about the worker and its sandbox, or None."""
     advice = None
     if broken:
         advice = (
             f"{', '.join(broken)}: could not be built in the detectors' process; "
-            "correct what it needs, or take it out of the policy"
+            "provide what it needs, or remove it from the policy"
         )
     if wall is None or not wall.gaps:
         return advice
     no_wall = (
-        f"no wall round the detectors: {without_a_wall(wall)}; a policy can refuse "
-        "to go on here (detectors: {wall: required})"
+        f"no wall around the detectors: {without_a_wall(wall)}; a policy can require "
+        "one (detectors: {wall: required})"
     )
     return no_wall if advice is None else f"{advice}\n{no_wall}"
 
 
 def warmed(process: DetectorProcess, *, limit: TimeLimit) -> DetectorProcess:
-    """Wait until a worker is warm; one that will not be is ended.
+    """Wait until a worker is warm; end one that will not be.
 
     Raises:
         DetectorsError: it ended, or did not become ready in time.
@@ -391,7 +391,7 @@ def warmed(process: DetectorProcess, *, limit: TimeLimit) -> DetectorProcess:
         if not ended:
             how = (
                 f"not ready after {limit.processor_s:g} s of processor time or "
-                f"{limit.wall_s:g} s by the clock"
+                f"{limit.wall_s:g} s of wall time"
             )
         raise DetectorsError(f"the detectors did not start: {how}")
     return process

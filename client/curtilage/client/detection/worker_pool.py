@@ -1,8 +1,8 @@
-"""A worker that answers, and one that stands by to take its place at once.
+"""A pool of one worker that answers, and a spare that can replace it at once.
 
-Starting a worker takes seconds, in which every query stays home; a warm spare
-leaves no such gap. It is started after the first query, in the background, and
-costs the memory of a second process. Knows nothing of texts.
+Starting a worker takes seconds, during which every query is kept local; a warm spare
+avoids this gap. It is started after the first query, in the background, and costs the
+memory of a second process. The pool knows nothing about texts.
 """
 
 import threading
@@ -22,7 +22,7 @@ _GRACE: Final = TimeLimit(processor_s=GRACE_S, wall_s=5 * GRACE_S)
 
 
 class Workers:
-    """One worker in use and, if wanted, another that is warm; thread-safe.
+    """One worker in use and, if wanted, a warm spare; thread-safe.
 
     Attributes:
         restarts: how many workers failed and were replaced.
@@ -35,12 +35,12 @@ class Workers:
         limit: TimeLimit,
         spare: bool,
     ) -> None:
-        """Take the way to launch a worker; launch none.
+        """Take the function that launches workers; launch none.
 
         Args:
-            launch: returns a worker that is not warm yet; True asks for one
-                that gives way to others until it is.
-            limit: within this time a worker is warm, or given up.
+            launch: returns a worker that is not warm yet; True requests low priority
+                until it is.
+            limit: the time within which a worker must be warm.
             spare: keep a second one warm, once ``keep_spare`` was called.
         """
         self._launch = launch
@@ -66,7 +66,7 @@ class Workers:
 
     @property
     def current(self) -> DetectorProcess | None:
-        """The worker to ask; one that has died meanwhile is replaced first."""
+        """The worker to use; one that has died meanwhile is replaced first."""
         current = self._current
         if current is not None and current.ended:
             self.failed(current, RestartCause.CRASH)
@@ -74,7 +74,7 @@ class Workers:
 
     @property
     def condition(self) -> Detectors:
-        """How the workers are; one that has died counts at once."""
+        """The state of the workers; a worker that has died counts immediately."""
         process = self.current
         return Detectors(
             ready=process is not None,
@@ -84,7 +84,7 @@ class Workers:
 
     @property
     def spare(self) -> DetectorProcess | None:
-        """The worker that stands by, or None while there is none."""
+        """The spare, or None while there is none."""
         return self._spare
 
     def keep_spare(self) -> None:
@@ -94,9 +94,9 @@ class Workers:
             self.refill()
 
     def failed(self, process: DetectorProcess, cause: RestartCause) -> None:
-        """Put the spare in a worker's place, and find another in background."""
+        """Replace a worker by the spare, and start another in the background."""
         with self._changed:
-            # By identity: it may have been replaced already, and its successor is well.
+            # By identity: it may already be replaced, and its successor is healthy.
             if process is self._current:
                 self._failed.append((process, cause))
                 self._current, self._spare = self._spare, None
@@ -106,14 +106,14 @@ class Workers:
         self.refill()
 
     def refill(self) -> None:
-        """Start what is missing in the background, unless that is under way."""
+        """Start missing workers in the background, unless that is under way."""
         with self._changed:
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._work, daemon=True)
                 self._thread.start()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for a worker that is on its way; tell whether one is there."""
+        """Wait for a worker that is being started; return whether there is one."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._current is not None or self._thread is None, timeout_s
@@ -138,8 +138,8 @@ class Workers:
     def _start(self, in_background: bool) -> DetectorProcess:
         """Launch a worker and wait until it is warm; ``close`` may end it."""
         process = self._launch(in_background)
-        # Where ``close`` can see it, or closed here: one that starts while all is
-        # closed would be left to run.
+        # Registered for ``close``, or closed here: otherwise a worker that starts
+        # during ``close`` would keep running.
         with self._changed:
             self._starting = process
             if self._closed:
@@ -150,12 +150,12 @@ class Workers:
             self._starting = None
 
     def _work(self) -> None:
-        """Deal with failed workers, then start what is missing."""
+        """Handle failed workers, then start missing ones."""
         while self._next_step():
             pass
 
     def _next_step(self) -> bool:
-        """Do one thing; False, with the thread given up, if none is left."""
+        """Do one step; if none is left, give up the thread and return False."""
         with self._changed:
             failed = self._failed.popleft() if self._failed else None
             if failed is None and not self._lacks():
@@ -167,7 +167,7 @@ class Workers:
             self._install(self._start(self._current is not None))
         except (DetectorsError, OSError):
             with self._changed:
-                return self._ended()  # the next query tries again, and stays home
+                return self._ended()  # the next query, which is kept local, tries again
         return True
 
     def _lacks(self) -> bool:
@@ -181,8 +181,8 @@ class Workers:
         return False
 
     def _retire(self, process: DetectorProcess, cause: RestartCause) -> None:
-        # A worker that is merely slow is kept: a new one costs seconds. One that waited
-        # till the end may wait for ever.
+        # A worker that is merely slow is kept: a new one costs seconds. One that was
+        # still waiting at the end may wait forever.
         if cause is RestartCause.TIMEOUT and process.drain(_GRACE):
             self._install(process)
             return
@@ -192,7 +192,7 @@ class Workers:
             telemetry.detector_restart(cause)
 
     def _install(self, process: DetectorProcess) -> None:
-        """Give a worker that is ready its place; end one that has none."""
+        """Put a ready worker in its place; end it if there is none."""
         with self._changed:
             if not self._closed and self._current is None:
                 self._current = process

@@ -1,5 +1,5 @@
-"""The laboratory's commands: they read graded questions or data sets, and print.
+"""The laboratory's commands, which read graded questions or data sets and print.
 
-They use the program's terminal, options and start. ``curtilage.cli`` finds them through
-``table`` alone, and only where the laboratory is installed.
+They use the program's terminal, options and start-up code. ``curtilage.cli`` reaches
+them only through ``table``, and only if the laboratory is installed.
 """

@@ -1,4 +1,4 @@
-"""``curtilage route advise``: whether routing pays on this traffic."""
+"""``curtilage route advise``: reports whether routing pays on this traffic."""
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
@@ -66,7 +66,7 @@ WHY_NOT: Final = {
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Say whether it pays."""
+    """Print the advice, as text or JSON."""
     config = config_from(arguments)
     policy = config.policy
     if arguments.devices < 1:
@@ -97,14 +97,14 @@ def run(arguments: argparse.Namespace) -> int:
     drift = drift_of(lines, tiers, judged, advice, arguments.promised)
     drafts = list(draft_words(policy, _model_of(config)))
     if arguments.json:
-        told = asdict(advice)
-        told["hybrid"] = not advice.against
-        told["drafts"] = drafts
-        told["drift"] = None if drift is None else {
+        fields = asdict(advice)
+        fields["hybrid"] = not advice.against
+        fields["drafts"] = drafts
+        fields["drift"] = None if drift is None else {
             "promised": drift.promised, "graded": drift.graded,
             "evidence": drift.evidence, "alarm": drift.alarm(),
         }  # fmt: skip
-        out_json(told)
+        out_json(fields)
         return DONE
     for line in words_of(advice, tiers, cover_share=_cover_share(policy)):
         out(line)
@@ -116,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _model_of(config: ClientConfig) -> str | None:
-    """Return the digest of the model that would run, as thresholds name it; or None."""
+    """Return the digest of the model that would run, as thresholds name it, or None."""
     try:
         named = resolve(config.model, sha256=config.model_sha256, registry=Registry())
     except (ConfigError, LocalUnavailableError):
@@ -125,11 +125,11 @@ def _model_of(config: ClientConfig) -> str | None:
 
 
 def draft_words(policy: Policy, model_sha256: str | None) -> Iterator[str]:
-    """Yield what is promised of drafts, or why there are none though they are wanted.
+    """Yield what the thresholds promise about drafts, or why no draft is used.
 
     Args:
         policy: names the thresholds.
-        model_sha256: of the model that would write them; None: there is none.
+        model_sha256: of the model that would write the drafts; None: there is none.
     """
     plan = policy.routing
     if plan is None or plan.speculation.mode is Speculating.OFF:
@@ -138,7 +138,7 @@ def draft_words(policy: Policy, model_sha256: str | None) -> Iterator[str]:
     if thresholds is None:
         yield from _shipped_words(plan, model_sha256)
         return
-    # The template is in the model's file, so that nothing has to be loaded here.
+    # The model's file contains the template, so nothing has to be loaded here.
     unfit = Unfit.NO_MODEL if model_sha256 is None else thresholds.unfit(
         model_sha256=model_sha256, template_sha256=thresholds.template_sha256
     )  # fmt: skip
@@ -149,7 +149,7 @@ def draft_words(policy: Policy, model_sha256: str | None) -> Iterator[str]:
 
 
 def _shipped_words(plan: Routing, model_sha256: str | None) -> Iterator[str]:
-    """Yield the same where the policy names no thresholds of its own."""
+    """Yield the same for a policy that names no thresholds of its own."""
     fit = [
         each
         for each in shipped_of(plan)
@@ -173,7 +173,7 @@ def _promised(thresholds: Thresholds) -> str:
 
 
 def estimates_of(policy: Policy) -> Callable[[str], Estimate]:
-    """Return what a policy's router expects of a text; ours, where it has none."""
+    """Return the estimator of a policy's router, or the shipped one if it has none."""
     router = router_for(policy, UnavailableLocal("not started"))
     if router is None:
         estimator = open_estimator()
@@ -184,7 +184,7 @@ def estimates_of(policy: Policy) -> Callable[[str], Estimate]:
 def judged_of(
     rows: Sequence[GradedRow], estimate: Callable[[str], Estimate]
 ) -> tuple[Judged, ...]:
-    """Return how easy each question is: its score, else the less, the more gain."""
+    """Return how easy each question is: its score, or the negative expected gain."""
     return tuple(
         Judged(
             ease=-estimate(row.text).gain if row.score is None else row.score,
@@ -196,7 +196,7 @@ def judged_of(
 
 
 def cover_of(policy: Policy) -> CoverShape | None:
-    """Return what dummies look like under a policy: all of them, where it has none."""
+    """Return the shape of a policy's dummies: 100 % cover if it configures no share."""
     if not policy.document.transport.accept:
         return None
     frames = policy.document.transport.accept[0]
@@ -221,7 +221,7 @@ def drift_of(
     advice: Advice,
     promised: float | None,
 ) -> Drift | None:
-    """Return what feedback on local and on-premises answers says of the promise.
+    """Return how feedback on local and on-premises answers compares with the promise.
 
     None if there is no feedback or no promise.
     """
@@ -229,8 +229,8 @@ def drift_of(
     marks = [line.feedback for line in lines if line.tier in near]
     grades = [float(mark) for mark in marks if mark is not None]
     if promised is None and judged:
-        # A lower bound, of what the router would keep: or the alarm would be about
-        # the luck of the sample.
+        # The lower bound for what the router would keep local; with the point estimate,
+        # an unlucky sample alone could raise the alarm.
         ranked = sorted(judged, key=lambda each: -each.ease)
         kept = ranked[: max(1, round(advice.at_home_of_free.value * len(ranked)))]
         promised = lower_bound(
@@ -242,21 +242,21 @@ def drift_of(
 
 
 def drift_words(drift: Drift) -> str:
-    """Say whether quality has sunk."""
+    """Return one line that says whether quality has dropped."""
     said = (
         f"quality   {drift.graded} {plural(drift.graded, 'word')} of feedback on "
         "local and on-premises answers; "
         f"{drift.promised:.0%} good were promised"
     )
     if drift.alarm():
-        return f"{said}: ALARM, it has sunk (wrong once in a hundred); calibrate again"
-    return f"{said}: nothing speaks against it so far"
+        return f"{said}: ALARM, it has dropped (false once in 100); calibrate again"
+    return f"{said}: no evidence against it so far"
 
 
 def words_of(
     advice: Advice, tiers: Sequence[TierFigures], *, cover_share: int | None
 ) -> Iterator[str]:
-    """Yield the advice in lines."""
+    """Yield the advice as lines of text."""
     yield (
         f"trace     {advice.queries:,} {plural(advice.queries, 'answer')} in "
         f"{advice.days:.1f} days, "
@@ -302,11 +302,11 @@ def words_of(
     yield from _quality_words(advice)
     yield from _cover_words(advice, cover_share)
     if not advice.against:
-        yield "advice    route: nothing speaks against it. Calibrate, then switch it on"
+        yield "advice    route: no reason against it. Calibrate, then switch it on"
         return
     yield (
-        "advice    do not go hybrid. What must stay stays home all the same: the "
-        "policy decides that, not routing"
+        "advice    do not go hybrid. The policy keeps sensitive queries local in "
+        "any case, without routing"
     )
     for reason in advice.against:
         yield f"          - {WHY_NOT[reason]}"
@@ -314,10 +314,10 @@ def words_of(
 
 def _quality_words(advice: Advice) -> Iterator[str]:
     if not advice.feasible:
-        yield "quality   not known: nothing was graded (--graded)"
+        yield "quality   not known: no graded questions (--graded)"
         return
     if advice.ratio is not None:
-        yield f"quality   the home model reaches {advice.ratio:.0%} of the strong tier"
+        yield f"quality   the local model reaches {advice.ratio:.0%} of the strong tier"
     for each in advice.feasible:
         yield (
             f"          {each.quality:.0%} of its quality with "
@@ -347,14 +347,14 @@ def _percent(share: Interval) -> str:
 def _money(spent: Spent) -> str:
     before, after = spent.before, spent.after
     return (
-        f"${_dollars(before.value)} a day if all that may leave left "
+        f"${_dollars(before.value)} a day if everything that may leave left "
         f"(${_dollars(before.low)} to {_dollars(before.high)}); "
         f"${_dollars(after.value)} routed"
     )
 
 
 def _dollars(micro: float) -> str:
-    """Return an amount as people write it, never with an exponent."""
+    """Format an amount of dollars without an exponent."""
     dollars = micro / 1e6
     return f"{dollars:,.2f}" if dollars >= 1 else f"{dollars:.6f}"
 
@@ -365,4 +365,4 @@ def _against(share: Interval, promised: tuple[float, float]) -> str:
     if share.low > promised[1]:
         return "it is more"
     inside = promised[0] <= share.low and share.high <= promised[1]
-    return "it holds" if inside else "it cannot be told from that"
+    return "it holds" if inside else "it cannot be distinguished from that"

@@ -1,4 +1,4 @@
-"""``curtilage route answer``: the home model answers questions that will be graded."""
+"""``curtilage route answer``: the local model answers questions to be graded later."""
 
 import argparse
 import asyncio
@@ -28,7 +28,7 @@ from curtilage.lab.commands.grading import Asked, read_asked
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Answer; exit 1 where nothing was answered."""
+    """Answer the questions; exit 1 if none was answered."""
     refuse_taken(arguments.out)
     questions = read_asked(Path(arguments.data))
     config = config_from(arguments)
@@ -67,7 +67,7 @@ async def _all(
     settings: Settings,
     before: Begun[AnsweredRow],
 ) -> list[AnsweredRow]:
-    """Answer those that an earlier run has not answered."""
+    """Answer the questions that an earlier run has not answered."""
     rows: list[AnsweredRow] = []
     far = HowFar(logged=True)
     for number, question in enumerate(questions, start=1):
@@ -90,7 +90,7 @@ async def _all(
 
 
 def _grade(question: Asked, row: AnsweredRow) -> float | None:
-    """Grade an earlier answer anew: what is expected may be another since."""
+    """Grade an earlier answer again: the expected answer may have changed since."""
     if question.expected is None:
         return row.grade
     answer = "".join(each.text for each in row.deltas)

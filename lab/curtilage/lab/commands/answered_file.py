@@ -1,7 +1,7 @@
-"""Graded answers of one home model, as a file has them: lines of JSON, read strictly.
+"""Graded answers of one local model: a file of JSON lines, read strictly.
 
-They hold questions and answers: whoever writes such a file does it for a person who
-asked for it, and nothing else of this program reads one.
+The files contain questions and answers. The commands write one only if the user asks
+for it, and no other part of this program reads one.
 """
 
 import json
@@ -23,12 +23,12 @@ EXPECTED: Final = "a line that `curtilage route answer` wrote, with a grade from
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnsweredBy:
-    """Which model answered.
+    """The model that answered.
 
     Attributes:
         model_sha256: of its file, hex.
         template_sha256: of its chat template, hex.
-        quantisation: as the file names it; empty where it does not.
+        quantisation: as in the file's metadata; empty if it is not given.
     """
 
     model_sha256: str
@@ -44,8 +44,8 @@ class AnsweredRow:
         text: the question.
         deltas: the answer, token by token, with how sure the model was.
         finish: how it ended.
-        grade: how good it is, 0 to 1; None: nobody said so yet.
-        model: who answered.
+        grade: how good it is, 0 to 1; None: not graded yet.
+        model: the model that answered.
     """
 
     text: str = field(repr=False)
@@ -56,8 +56,8 @@ class AnsweredRow:
 
 
 def line_of(row: AnsweredRow) -> bytes:
-    """Return a row as a line."""
-    told = {
+    """Return a row as a line of JSON."""
+    fields = {
         "text": row.text,
         "tokens": [
             [each.text, *(part for s in each.signals for part in (s.logprob, s.margin))]
@@ -67,18 +67,18 @@ def line_of(row: AnsweredRow) -> bytes:
         "grade": row.grade,
         "model": asdict(row.model),
     }
-    return json.dumps(told).encode() + b"\n"
+    return json.dumps(fields).encode() + b"\n"
 
 
 def begun_answers(
     wanted: Path, by: AnsweredBy, settings: Mapping[str, float]
 ) -> AbstractContextManager[Begun[AnsweredRow]]:
-    """Open the answers of a run that was interrupted, by the question; see ``begun``.
+    """Open the answers of an interrupted run, keyed by question; see ``begun``.
 
     Args:
-        wanted: the file that the run is to write in the end.
-        by: who answers.
-        settings: how.
+        wanted: the file that the run writes at the end.
+        by: the model that answers.
+        settings: the generation settings.
     """
     return begun(wanted, {**asdict(by), **settings}, _row_of, lambda row: row.text)
 
@@ -88,13 +88,13 @@ def read_answered(path: Path) -> tuple[AnsweredRow, ...]:
 
     Raises:
         ConfigError: the file cannot be read.
-        UsageError: as ``rows_in``; or a line has no grade yet, or is of another model
-            than the first.
+        UsageError: as ``rows_in``; or a line has no grade yet, or its model differs
+            from that of the first line.
     """
     rows: list[AnsweredRow] = []
     for number, row in rows_in(path, _row_of, EXPECTED):
         if row.grade is None:
-            raise UsageError(f"{path}, line {number}: nobody graded it yet")
+            raise UsageError(f"{path}, line {number}: not graded yet")
         if rows and row.model != rows[0].model:
             raise UsageError(f"{path}, line {number}: another model answered")
         rows.append(row)
@@ -131,7 +131,7 @@ def _delta_of(value: object) -> Delta | None:
     parts = cast("list[object]", value) if isinstance(value, list) else []
     numbers = [_number_of(each) for each in parts[1:]]
     match [*parts[:1], *numbers]:
-        case [str() as text]:  # released by the end: no token stands behind it
+        case [str() as text]:  # released at the end: no token belongs to it
             return Delta(text=text)
         case [str() as text, float() as logprob, float() as margin]:
             signal = TokenSignal(logprob=logprob, margin=margin)
@@ -141,10 +141,10 @@ def _delta_of(value: object) -> Delta | None:
 
 
 def _model_of(value: object) -> AnsweredBy | None:
-    told = cast("dict[str, object]", value) if isinstance(value, dict) else {}
+    fields = cast("dict[str, object]", value) if isinstance(value, dict) else {}
     names = ("model_sha256", "template_sha256", "quantisation")
-    said = [each for name in names if isinstance(each := told.get(name), str)]
-    if set(told) != set(names) or len(said) != len(names):
+    said = [each for name in names if isinstance(each := fields.get(name), str)]
+    if set(fields) != set(names) or len(said) != len(names):
         return None
     model, template, quantisation = said
     return AnsweredBy(
@@ -153,7 +153,7 @@ def _model_of(value: object) -> AnsweredBy | None:
 
 
 def _number_of(value: object) -> float | None:
-    # For Python a true is a number, and a NaN is one, too.
+    # In Python, True is an int, and a NaN is a float.
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if isfinite(value) else None

@@ -1,4 +1,4 @@
-"""Answers of a run that has not ended: kept in sight, and used again by the next."""
+"""A file with the answers of an interrupted run, which the next run continues."""
 
 import json
 import os
@@ -16,10 +16,10 @@ from curtilage.lab.commands.graded_file import Row
 
 
 class Begun(Generic[Row]):
-    """What earlier runs have done; ``begun`` opens the file.
+    """The results of earlier runs; ``begun`` opens the file.
 
     Attributes:
-        path: the file, next to the one that is wanted in the end.
+        path: the file, next to the one that the run writes at the end.
         found: how many lines an earlier run left in it.
         kept: how many lines this run has added.
     """
@@ -32,27 +32,27 @@ class Begun(Generic[Row]):
         self._rows: dict[Hashable, deque[Row]] = {}
 
     def put(self, key: Hashable, row: Row) -> None:
-        """Note a line of an earlier run."""
+        """Add a line of an earlier run."""
         self.found += 1
         self._rows.setdefault(key, deque()).append(row)
 
     def take(self, key: Hashable) -> Row | None:
-        """Return a line of an earlier run, once; None: there is none."""
+        """Return a line of an earlier run and forget it; None: there is none."""
         left = self._rows.get(key)
         return left.popleft() if left else None
 
     def append(self, line: bytes) -> None:
-        """Keep one line more."""
+        """Append one line."""
         self.kept += 1
         self.write(line)
 
     def write(self, data: bytes) -> None:
-        """Write bytes at the end."""
+        """Append bytes, unbuffered, so that an interruption loses at most one line."""
         while data:
             data = data[os.write(self._descriptor, data) :]
 
     def remove(self) -> None:
-        """Remove the file: what it holds is in the one that was wanted, or nothing."""
+        """Remove the file: the final file has its contents, or there were none."""
         self.path.unlink(missing_ok=True)
 
 
@@ -63,17 +63,17 @@ def begun(
     row_of: Callable[[dict[str, object]], Row | None],
     key_of: Callable[[Row], Hashable],
 ) -> Generator[Begun[Row]]:
-    """Open what a run left that was interrupted, or begin such a file.
+    """Open the file of an interrupted run, or create one.
 
     Args:
-        wanted: the file that the run is to write in the end.
-        how: what the lines are made with; those made in another way are not used.
-        row_of: reads a line's object; None: it is wrong.
-        key_of: of a line, what it is the result of.
+        wanted: the file that the run writes at the end.
+        how: how the lines are made; lines made in another way are not used.
+        row_of: parses a line's object; None: it is invalid.
+        key_of: the key that a line is a result for.
 
     Raises:
         ConfigError: it cannot be opened, or another process writes it.
-        UsageError: it was begun in another way, or is no such file.
+        UsageError: it was begun in another way, or is not such a file.
     """
     path = wanted.with_name(f"{wanted.name}.partial")
     head = json.dumps({"unfinished": how}).encode() + b"\n"
@@ -94,7 +94,7 @@ def begun(
             err(f"{before.found} {answers} of an earlier run will be used again")
         try:
             yield before
-        except BaseException:  # Ctrl-C among them
+        except BaseException:  # including Ctrl-C
             if not before.found and not before.kept:
                 before.remove()
                 raise
@@ -126,7 +126,7 @@ def _read(
         file.seek(whole)
         for number, line in enumerate(file, start=2):
             if not line.endswith(b"\n"):
-                break  # the run was killed there
+                break  # the run was killed here
             value = object_of(line)
             row = None if value is None else row_of(value)
             if row is None:
@@ -137,5 +137,5 @@ def _read(
 
 
 def _is_head(line: bytes) -> bool:
-    """Tell whether a line is the first one of such a file, of whatever run."""
+    """Return whether a line is the first line of such a file, of any run."""
     return (object_of(line) or {}).keys() == {"unfinished"}

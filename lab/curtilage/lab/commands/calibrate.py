@@ -1,8 +1,8 @@
-"""``curtilage route calibrate``: an estimator of one's own, and what it can promise.
+"""``curtilage route calibrate``: fits an estimator and certifies error rates.
 
-Two questions with an answer each: whether the fitted estimator ranks questions better
-than what the policy has, which decides whether it is written, and which error rates can
-be certified, which is said of each.
+It answers two questions. Does the fitted estimator rank questions better than the
+policy's current one? Only then is it written. Which error rates can be certified? The
+answer is reported for each rate.
 """
 
 import argparse
@@ -57,30 +57,30 @@ if TYPE_CHECKING:  # they need numpy, which is an extra
     from curtilage.lab.routing import refit
 
 ALPHAS: Final = (0.05, 0.10, 0.15, 0.20, 0.30)
-SEED: Final = 1  # the same file is cut into the same parts
+SEED: Final = 1  # so that the same file is always split in the same way
 LEAST: Final = 150
-"""So few pairs show only what is plain; fewer show nothing."""
+"""Minimum number of pairs: with so few, only large effects show."""
 RULES: Final = "the rules"
 SHIPPED: Final = "the shipped estimator"
-_FEW_FOLDS: Final = 5  # of few pairs, most are needed for the fit
+_FEW_FOLDS: Final = 5  # with few pairs, most are needed for the fit
 _REPEATS: Final = 4
-_REPEATED: Final = 1000  # of more pairs, once is enough
-_MOST: Final = 256  # tokens of an answer; the order of the gains does not depend on it
-_TOLD_EVERY: Final = 100
+_REPEATED: Final = 1000  # with more pairs, one repetition is enough
+_MOST: Final = 256  # answer tokens; the order of the gains does not depend on it
+_REPORT_EVERY: Final = 100
 
 
 class CannotCertifyError(Exception):
-    """Nothing is to be used, and the message says why."""
+    """No result can be used; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Present:
-    """The estimator that a policy has now.
+    """The policy's current estimator.
 
     Attributes:
-        name: in words.
-        compared: what is compared with, in words.
-        gains: what that expects of each question.
+        name: for people.
+        compared: what the fit is compared with, for people.
+        gains: the gain that it expects for each question.
     """
 
     name: str
@@ -93,12 +93,12 @@ class Certificate:
     """One error rate that can be promised.
 
     Attributes:
-        alpha: at most so many of what stays home are bad.
-        share: of the questions stays home.
-        threshold: of the ease from which one does.
-        errors: were counted among what stays.
-        upper: bound of their rate.
-        saving: of the cost, at usual prices.
+        alpha: the largest share of bad answers among those kept local.
+        share: the share of questions kept local.
+        threshold: a question is kept local from this ease on.
+        errors: how many were counted among those kept local.
+        upper: upper bound of their rate.
+        saving: share of the cost saved, at usual prices.
     """
 
     alpha: float
@@ -111,17 +111,17 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibrated:
-    """What graded questions allow.
+    """The result of a calibration.
 
     Attributes:
         graded: how many pairs there are.
-        folds: into how many parts they were cut to judge the ranking; 0: they were not.
-        ranking: how well a fitted estimator ranks what it has not seen; None: the
+        folds: the number of parts for cross-validation of the ranking; 0: none.
+        ranking: how well a fitted estimator ranks questions outside its fit; None: the
             file's scores were judged, and nothing was fitted.
-        judged: how many judged the error rates; 0: there are too few pairs for it.
-        bad: share of the local model's answers that were bad, among those.
+        judged: how many pairs judged the error rates; 0: there are too few for it.
+        bad: the share of bad answers of the local model among those.
         certificates: one for each error rate that can be promised.
-        weights: the fitted estimator; None: it is not to be used, or nothing was
+        weights: the fitted estimator; None: it must not be used, or nothing was
             fitted.
     """
 
@@ -135,12 +135,12 @@ class Calibrated:
 
     @property
     def promised(self) -> tuple[Certificate, ...]:
-        """The error rates of what is to be used; none of what is not."""
+        """The error rates of an estimator that may be used; empty for any other."""
         return self.certificates if self.reason is None else ()
 
     @property
     def reason(self) -> str | None:
-        """Why the fitted estimator is not to be used; None: it is, or there is none."""
+        """Why the fitted estimator must not be used; None: it may, or there is none."""
         if self.ranking is None or self.ranking.better:
             return None
         judgement = self.ranking.judgement
@@ -154,9 +154,9 @@ class Calibrated:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Calibrate; exit 1, and write nothing, where nothing is gained by it."""
+    """Calibrate; exit 1 and write nothing if the fit is no improvement."""
     rows = read_graded(Path(arguments.data), err)
-    # Files are often sorted, and what comes first is of another kind.
+    # Files are often sorted, so the first rows would be of one kind.
     rows = tuple(rows[at] for at in drawn(len(rows)))
     path: str | None = arguments.out
     if path is not None:
@@ -192,7 +192,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _written(found: Calibrated, path: str) -> str | None:
-    """Write what is to be used, and return its digest."""
+    """Write the files of a usable result, and return the digest."""
     if found.weights is None:
         return None
     from curtilage.lab.routing.refit import packed  # noqa: PLC0415 - numpy
@@ -206,7 +206,7 @@ def _say(
     for line in words_of(found):
         out(line)
     if path is not None and digest is not None:
-        out(f"written to {path}; in the policy, which it lies beside:")
+        out(f"written to {path}; in a policy in the same folder:")
         out(
             "  routing: {estimator: {kind: ngram, "
             f'file: "{Path(path).name}", sha256: "{digest}"}}}}'
@@ -224,7 +224,7 @@ def _kept(present: Present) -> str:
 def object_of(
     found: Calibrated, present: Present, digest: str | None
 ) -> dict[str, object]:
-    """Return what was found, for a program."""
+    """Return the result as a JSON object."""
     ranking = found.ranking
     return {
         "ranks_better": ranking is not None and ranking.better,
@@ -247,29 +247,29 @@ def object_of(
 
 
 def require_folder(path: str | None) -> None:
-    """Refuse a path in a folder that does not exist, before any work is done."""
+    """Refuse a path whose folder does not exist, before any work is done."""
     if path is not None and not Path(path).absolute().parent.is_dir():
         raise ConfigError(f"{path}: there is no such folder")
 
 
 def write_new(path: str, data: bytes) -> str:
-    """Write a file that is not there yet; return its digest, as a policy names it."""
+    """Create a file, never overwriting one; return its digest as policies name it."""
     with new_file(Path(path)) as file:
         file.write(data)
     return sha256(data).hexdigest()
 
 
 def drawn(count: int) -> list[int]:
-    """Return the places of so many rows in an order of chance, always the same one.
+    """Return a fixed pseudo-random order of so many rows.
 
-    Files are often sorted, and what comes first is of another kind.
+    Files are often sorted, so the first rows would be of one kind.
     """
     draw = repeatable(SEED)
     return [at for _, at in sorted((draw(), at) for at in range(count))]
 
 
 def require_numpy() -> None:
-    """Raise what says how to get numpy, which is an extra, where it is missing."""
+    """Refuse to go on without numpy, and name the extra that installs it."""
     if find_spec("numpy") is None:
         raise UsageError(
             "fitting needs numpy, which comes with the extras `pii` and `llm`"
@@ -277,10 +277,10 @@ def require_numpy() -> None:
 
 
 def present_of(policy: Policy, rows: Sequence[GradedRow]) -> Present:
-    """Return what a policy has now, and what it expects of the questions.
+    """Return the policy's current estimator and the gains that it expects.
 
-    Of a file of the operator's own, the shipped estimator is asked in its place: the
-    file may have been fitted to these very questions.
+    If the policy names a file of the operator's own, the shipped estimator replaces it:
+    the file may have been fitted to these very questions.
     """
     texts = [row.text for row in rows[:MOST_FITTED]]
     router = router_for(policy, UnavailableLocal("not started"))
@@ -292,7 +292,7 @@ def present_of(policy: Policy, rows: Sequence[GradedRow]) -> Present:
             name = f"its own file ({own[:12]})"
         gains = [shipped.estimate(text, _MOST).gain for text in texts]
         return Present(name=name, compared=SHIPPED, gains=gains)
-    # Weights that do not beat chance let the rules answer.
+    # With weights that do not beat chance, the rules decide.
     read = estimator_of(router.plan, policy.routing_files).estimate("", _MOST)
     name = RULES if read.source == "rules" else SHIPPED
     gains = [router.estimate(single_query(text)).gain for text in texts]
@@ -304,17 +304,17 @@ def calibrated(
 ) -> Calibrated:
     """Fit an estimator and judge it; or judge the file's own scores.
 
-    The ranking is judged by all pairs, each scored by fits that had no part of it. An
-    error rate is certified, of 500 pairs or more, with one half for the fit and the
-    other for the bounds; then the fit to that half is the one to be used.
+    All pairs judge the ranking, each scored by fits that excluded it. From 500 pairs
+    on, error rates are certified as well: one half is for the fit, the other for the
+    bounds, and the fit to that half is the one to use.
 
     Args:
-        rows: the pairs, in an order of chance.
-        good: an answer graded lower than this is bad.
-        present: what the policy has now, of the same questions.
+        rows: the pairs, in random order.
+        good: an answer with a lower grade is bad.
+        present: the policy's current estimator, on the same questions.
 
     Raises:
-        CannotCertifyError: too few questions, or a strong tier that is no better.
+        CannotCertifyError: too few questions, or the strong tier is no better.
     """
     scores = [row.score for row in rows if row.score is not None]
     least = MIN_GRADED if scores else LEAST
@@ -346,7 +346,7 @@ def calibrated(
 def _certified(
     scores: Sequence[float], rows: Sequence[GradedRow], *, good: float, least: int
 ) -> tuple[float, tuple[Certificate, ...]]:
-    """Return the share of bad answers, and what can be promised by the scores."""
+    """Return the share of bad answers, and the certificates that the scores allow."""
     graded = [
         Graded(score=score, bad=row.weak < good)
         for score, row in zip(scores, rows, strict=True)
@@ -369,7 +369,7 @@ def _fitted(rows: Sequence[GradedRow], *, good: float, present: Present) -> Cali
     shipped = load_weights(package.joinpath(FOLDER, FILE).read_bytes())
     enough = len(rows) >= MIN_GRADED
     folds = 2 if enough else _FEW_FOLDS
-    some = rows[:MOST_FITTED]  # for these the policy's estimator was asked as well
+    some = rows[:MOST_FITTED]  # the policy's estimator scored these as well
     gains = [row.strong - row.weak for row in some]
     far = HowFar(logged=True)
     with progress(f"reading {len(some)} questions"):
@@ -397,7 +397,7 @@ def _fitted(rows: Sequence[GradedRow], *, good: float, present: Present) -> Cali
         )
         needs = list(_needs(part, seen))
         judged = len(seen)
-        # The bounds are exact for any number; what is too few is so for both halves.
+        # The minimum was checked for all pairs; the bounds are exact for any number.
         bad, certificates = _certified(
             [-each for each in needs], seen, good=good, least=MIN_GRADED // 2
         )
@@ -417,10 +417,10 @@ def _fitted(rows: Sequence[GradedRow], *, good: float, present: Present) -> Cali
 def _others(
     rows: Sequence[GradedRow], present: Present
 ) -> Mapping[str, Sequence[float]]:
-    """Return what else would rank the questions, and what it expects of each."""
+    """Return the competing estimators, and the gains that each expects."""
     rules = RulesEstimator()
     ruled = [rules.estimate(row.text, _MOST).gain for row in rows]
-    # By the name of one entry, where both are the rules: then as the router takes them.
+    # If both are the rules, there is one entry: with the gains that the router uses.
     return {RULES: ruled, present.compared: present.gains}
 
 
@@ -430,7 +430,7 @@ def _needs(weights: "Weights", rows: Sequence[GradedRow]) -> Iterator[float]:
     far = HowFar(logged=True)
     for number, row in enumerate(rows, start=1):
         yield refit.score(weights, row.text)
-        if number % _TOLD_EVERY == 0 or number == len(rows):
+        if number % _REPORT_EVERY == 0 or number == len(rows):
             far.tell(f"{number} of {len(rows)} scored", last=number == len(rows))
 
 
@@ -449,11 +449,11 @@ def _certificate(alpha: float, bound: Bound, graded: int) -> Certificate:
 
 
 def words_of(found: Calibrated) -> Iterator[str]:
-    """Yield what was found, in lines: how well it ranks, then what can be promised."""
+    """Yield the result in lines: the quality of the ranking, then the certificates."""
     if found.ranking is not None:
         yield from _ranking_words(found.ranking, found.graded, found.folds)
     if found.reason is not None:
-        return  # an estimator that is not to be used promises nothing
+        return  # an estimator that must not be used promises nothing
     if not found.judged:
         yield (
             f"no error rate is certified: that takes {MIN_GRADED} pairs, and there are "

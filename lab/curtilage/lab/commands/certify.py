@@ -1,4 +1,4 @@
-"""``curtilage route certify``: from which score on a draft may be the answer."""
+"""``curtilage route certify``: finds the score from which a draft is accepted."""
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
@@ -41,13 +41,13 @@ MOST_FITTED: Final = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certified:
-    """What graded answers allow.
+    """The result of a certification.
 
     Attributes:
-        fitted: how many taught the heads.
-        auroc: how well the others are told apart; chance has 0.5.
-        bounds: of the others, one for each share of the grid.
-        thresholds: for the error rate that was asked for.
+        fitted: how many answers the heads were fitted to.
+        auroc: how well the score separates the other answers; chance has 0.5.
+        bounds: from the other answers, one for each share of the grid.
+        thresholds: for the requested error rate.
     """
 
     fitted: int
@@ -57,7 +57,7 @@ class Certified:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Certify; exit 1, and write nothing, where nothing can be certified."""
+    """Certify; exit 1 and write nothing if nothing can be certified."""
     if not 0 < arguments.alpha < 1:
         raise UsageError("--alpha lies between 0 and 1")
     path: str | None = arguments.out
@@ -65,13 +65,13 @@ def run(arguments: argparse.Namespace) -> int:
     require_folder(path)
     rows = each_once(read_answered(Path(arguments.data)), err)
     if not arguments.json and rows:
-        # First, and whatever comes of it: no score can do better than that.
+        # Printed first, in any case: no score can be better than this.
         for line in least_words(_bad_share(rows, arguments.good)):
             out(line)
     try:
         found = certify(rows, alpha=arguments.alpha, good=arguments.good)
     except CannotCertifyError as reason:
-        # Not that no draft is used: the policy may name thresholds made before.
+        # Drafts may still be used: the policy may name older thresholds.
         err(
             f"cannot certify: {reason}. Nothing is written, and the policy is as before"
         )
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def object_of(found: Certified, digest: str | None) -> dict[str, object]:
-    """Return what was found, for a program."""
+    """Return the result as a JSON object."""
     thresholds = found.thresholds
     return {
         "certified": True,
@@ -108,7 +108,7 @@ def object_of(found: Certified, digest: str | None) -> dict[str, object]:
 def each_once(
     rows: Sequence[AnsweredRow], notify: Callable[[str], None]
 ) -> list[AnsweredRow]:
-    """Return the first answer to each question: what is judged must be independent."""
+    """Return the first answer to each question: the bounds need independent ones."""
     first = {same_question(row.text): row for row in reversed(rows)}
     if len(first) < len(rows):
         notify(
@@ -119,11 +119,11 @@ def each_once(
 
 
 def certify(rows: Sequence[AnsweredRow], *, alpha: float, good: float) -> Certified:
-    """Fit the heads on one part, certify the threshold on the other.
+    """Fit the heads to one part and certify the threshold on the other.
 
     Raises:
-        CannotCertifyError: too few answers, nothing to learn from them, or no share of
-            which the error rate lies below ``alpha``, a share.
+        CannotCertifyError: too few answers, nothing to learn from them, or no share has
+            an error rate below ``alpha``.
         UsageError: numpy is missing.
     """
     if len(rows) < MIN_FITTED + MIN_GRADED:
@@ -153,8 +153,8 @@ def certify(rows: Sequence[AnsweredRow], *, alpha: float, good: float) -> Certif
     if chosen is None:
         share = sum(each.bad for each in graded) / len(graded)
         raise CannotCertifyError(
-            f"of {len(graded)} answers {share:.0%} were bad; the score tells them "
-            f"apart with {auroc(graded):.2f} (chance has 0.50), and {alpha:.0%} cannot "
+            f"of {len(graded)} answers {share:.0%} were bad; the score's "
+            f"AUROC is {auroc(graded):.2f} (chance has 0.50), and {alpha:.0%} cannot "
             "be promised for any share of them"
         )
     model = rows[0].model
@@ -182,9 +182,9 @@ def certify(rows: Sequence[AnsweredRow], *, alpha: float, good: float) -> Certif
 
 
 def _from_zero(bound: Bound, graded: Sequence[Graded]) -> Bound:
-    """Return a bound of what a verifier accepts at all: never a score of 0.
+    """Return the bound for all answers that a verifier can accept: never score 0.
 
-    The largest share has no first answer that is left out, and so no threshold.
+    The largest share excludes no answer, and so has no threshold of its own.
     """
     if bound.threshold >= 0:
         return bound
@@ -207,14 +207,14 @@ def _bad_share(rows: Sequence[AnsweredRow], good: float) -> float:
 
 
 def least_words(bad: float) -> Iterator[str]:
-    """Yield what no score can do better than."""
+    """Yield the limit that holds for every score."""
     yield f"{bad:.1%} of the answers were bad; so any rule sends on, at least,"
     for alpha in ALPHAS:
         yield f"  {least_abstention(bad, alpha):4.0%} for {alpha:.0%} bad at most"
 
 
 def words_of(found: Certified, path: str | None, digest: str | None) -> Iterator[str]:
-    """Yield in lines what can be promised, and what the policy says of the file."""
+    """Yield the promise in lines, and the lines for the policy that name the file."""
     thresholds = found.thresholds
     yield (
         f"learned from {found.fitted} answers, judged on {thresholds.graded} others: "
@@ -232,7 +232,7 @@ def words_of(found: Certified, path: str | None, digest: str | None) -> Iterator
                 f"{bound.upper:.1%})"
             )
     if path is not None:
-        yield f"written to {path}; in the policy, which it lies beside:"
+        yield f"written to {path}; in a policy in the same folder:"
         yield (
             "  routing: {speculation: {mode: verify, "
             f'thresholds: "{Path(path).name}", sha256: "{digest}"}}}}'

@@ -1,4 +1,4 @@
-"""``curtilage route compare``: two models, or two tiers, on one's own questions."""
+"""``curtilage route compare``: compares two models or tiers on your own questions."""
 
 import argparse
 import asyncio
@@ -48,7 +48,7 @@ _REQUIRED: Final = {each.kind: each for each in Require}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What a side answered.
+    """One answer of a side.
 
     Attributes:
         text: the answer.
@@ -64,19 +64,19 @@ class Reply:
 
 
 class Answers(Protocol):
-    """A side, ready to be asked."""
+    """A started side, which answers queries."""
 
     def __call__(self, query: Query) -> AsyncGenerator[AnswerEvent]:
         """Answer a query.
 
         Raises:
-            ClientError: it does not.
+            ClientError: it cannot answer.
         """
         ...
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compare; exit 1 where B is not accepted."""
+    """Compare two sides; exit 1 if B is not accepted."""
     path = None if arguments.out is None else Path(arguments.out)
     refuse_taken(path)
     asked: Sequence[Asked | Question]
@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     results = results_of(asked, replies["A"], replies["B"])
     whole = results[-1]
     accepted = whole.count > 0 and whole.low * 100 >= -arguments.margin
-    # Where a person grades all of it, that there are pairs is what was asked for.
+    # If a person grades everything, the pairs to grade are the wanted result.
     by_hand = pairs is not None and pairs.open > 0 and not whole.count
     status = DONE if accepted or by_hand else REFUSED
     if arguments.json:
@@ -132,10 +132,10 @@ def _answered(
     asked: Sequence[Asked | Question],
     settings: Settings,
 ) -> "tuple[dict[str, list[Reply | None]], Pairs | None]":
-    """Ask both sides, and write the pairs where a file is wanted.
+    """Ask both sides, and write the pairs if a file is wanted.
 
-    One after the other: two models at once need the memory of both, and would slow each
-    other down.
+    The sides run one after the other: two models at once need the memory of both, and
+    slow each other down.
     """
     if path is None:
         return {
@@ -158,10 +158,10 @@ def _answered(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kept:
-    """A reply of a run that was interrupted.
+    """A reply from an interrupted run.
 
     Attributes:
-        side: whose it is, ``A`` or ``B``.
+        side: ``A`` or ``B``.
         text: the question.
         reply: the answer.
     """
@@ -194,10 +194,10 @@ def _kept_of(value: dict[str, object]) -> _Kept | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """How many questions were written that both sides answered.
+    """How many questions that both sides answered were written.
 
     Attributes:
-        graded: by what was expected.
+        graded: automatically, by the expected answer.
         open: to be graded by a person.
     """
 
@@ -210,7 +210,7 @@ def written_pairs(
     asked: Sequence[Asked | Question],
     replies: Mapping[str, Sequence[Reply | None]],
 ) -> Pairs:
-    """Write the pairs, of which A is the weak side and B the strong one."""
+    """Write the pairs; A is the weak side and B the strong one."""
     graded = left = 0
     with new_file(path) as file:
         for each, weak, strong in zip(asked, replies["A"], replies["B"], strict=True):
@@ -234,7 +234,7 @@ def written_pairs(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
-    """One side, not started yet."""
+    """One side before it is started."""
 
     name: str
     config: ClientConfig
@@ -242,15 +242,15 @@ class _Side:
 
     @property
     def identity(self) -> list[str]:
-        """What its answers depend on, as far as it is known before it is started."""
+        """Return what determines its answers, as far as known before it starts."""
         if isinstance(self.answers, Tier):
             return [self.name, self.config.policy.digest]
-        # A name may be another file's by the time that the run goes on.
+        # The name may refer to another file by the time an interrupted run continues.
         return [self.name, self.answers.sha256, self.answers.adapter_sha256]
 
     @asynccontextmanager
     async def started(self) -> AsyncGenerator[Answers]:
-        """Start it, and stop it at the end."""
+        """Start the side, and stop it at the end."""
         wanted = self.answers
         if isinstance(wanted, ModelChoice):
             model = LocalModel.of(wanted)
@@ -266,8 +266,8 @@ class _Side:
 
             async def ask(query: Query) -> AsyncGenerator[AnswerEvent]:
                 stream = session.stream(replace(query, options=options))
-                # Whatever the policy or a failure sends elsewhere is no answer of this
-                # tier.
+                # If the policy or a failure routes the query elsewhere, it is not this
+                # tier's answer.
                 if (await stream.begin()).tier != wanted.id:
                     raise ConfigError("answered by another tier")
                 async for piece in stream:
@@ -290,7 +290,7 @@ def _side_of(given: str, config: ClientConfig, digests: list[str]) -> _Side:
     if name not in tiers:
         raise UsageError(f"the policy has no tier {name}; it has {', '.join(tiers)}")
     if tiers[name].kind is TierKind.IN_PROCESS:
-        # Not through the client, which may find that another tier does better.
+        # Not through the client, which might prefer another tier.
         chosen = resolve(config.model, sha256=config.model_sha256, registry=Registry())
         return _Side(name=given, config=config, answers=chosen)
     return _Side(name=given, config=config, answers=tiers[name])
@@ -303,7 +303,7 @@ async def _ask_all(
     settings: Settings,
     before: Begun[_Kept] | None,
 ) -> list[Reply | None]:
-    """Ask a side what an earlier run has not asked it."""
+    """Ask a side the questions that an earlier run has not asked."""
     kept = [
         None if before is None else before.take((name, each.text)) for each in questions
     ]
@@ -359,11 +359,11 @@ def results_of(
     a: Sequence[Reply | None],
     b: Sequence[Reply | None],
 ) -> list[Paired]:
-    """Compare by task, in the file's order, and all of it last.
+    """Compare the sides by task in the file's order; all questions together come last.
 
-    What one side left unanswered is left out of both: nobody knows what it would have
-    been, and what the policy keeps home says nothing of an enclave. So is what a person
-    is to grade.
+    A question that one side left unanswered is excluded for both, since that answer is
+    unknown, and a query that the policy keeps local says nothing about an enclave.
+    Questions for a person to grade are excluded, too.
     """
     tasks: dict[str, list[tuple[bool, bool]]] = {}
     for question, one, other in zip(questions, a, b, strict=True):
@@ -379,7 +379,7 @@ def results_of(
 
 
 def speed_of(replies: Sequence[Reply | None]) -> dict[str, float] | None:
-    """Return medians: seconds to the first text, tokens a second behind it."""
+    """Return medians: seconds to the first text, and tokens a second after it."""
     there = [each for each in replies if each is not None]
     if not there:
         return None
@@ -400,7 +400,7 @@ def words_of(
     replies: Mapping[str, Sequence[Reply | None]],
     names: Mapping[str, str],
 ) -> Iterator[str]:
-    """Yield the comparison in lines."""
+    """Yield the comparison as lines of text."""
     wide = max(len(each.task) for each in results)
     for each in results:
         if not each.count:

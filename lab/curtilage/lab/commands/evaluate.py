@@ -1,4 +1,4 @@
-"""``curtilage evaluate``: what the detectors and a policy achieve on data sets."""
+"""``curtilage evaluate``: measures the detectors and a policy on data sets."""
 
 import argparse
 import json
@@ -48,7 +48,7 @@ APART: Final = "apart"  # as in ``parser``
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write a sheet to label, or measure; exit 3 where a set was missing."""
+    """Write a sheet to label, or measure; exit 3 if a set was missing."""
     texts = None if arguments.texts is None else Path(arguments.texts)
     if arguments.sheet is None:
         return _measure(arguments, texts)
@@ -81,7 +81,7 @@ def _measure(arguments: argparse.Namespace, texts: Path | None) -> int:
             policy=policy,
             inspectors=inspectors,
             stocks=_stocks(arguments.stock),
-            tell=_teller(),
+            notify=_progress_printer(),
         )
         doors = Doors(start=inspector_for, detectors=in_process)
         figures = tuple(figures_of(bench, choice, doors))
@@ -97,17 +97,17 @@ def _measure(arguments: argparse.Namespace, texts: Path | None) -> int:
             figures=figures,
             curve=tuple(curve_of(bench, choice, inspector_for)),
             profiles=tuple(profiles_of(bench, choice, inspector_for)),
-            # Known only now: measuring finds out which sets are not there.
+            # Known only now: the measurement discovers missing sets.
             missing=tuple(dict.fromkeys(bench.missing)),
         )
-    bench.tell("")
+    bench.notify("")
     _write(arguments, bench, evaluation)
     out(table(evaluation))
     return COULD_NOT if evaluation.missing else DONE
 
 
 def _labelled(texts: Path) -> Sequence[Row]:
-    """Read one's own texts; say how many have no label yet."""
+    """Read the user's own texts; report how many have no label yet."""
     rows, waiting = read_labelled(texts)
     if waiting:
         err(f"{waiting} texts have nothing under must: not measured")
@@ -115,7 +115,7 @@ def _labelled(texts: Path) -> Sequence[Row]:
 
 
 def _stocks(wanted: str | None) -> Sequence[StockPresidio]:
-    """Return Presidio as it comes and with a model, as far as that is wanted."""
+    """Return plain Presidio, and Presidio with a model, if they are wanted."""
     if wanted is None:
         return ()
     plain = StockPresidio()
@@ -126,7 +126,7 @@ def _choice(only: str | None) -> Choice:
     """Read ``--only``.
 
     Raises:
-        UsageError: a name begins with no group.
+        UsageError: a name begins with no known group.
     """
     ids = tuple(each.strip() for each in (only or "").split(",") if each.strip())
     for each in ids:
@@ -136,7 +136,7 @@ def _choice(only: str | None) -> Choice:
 
 
 def _policy(wanted: str | None) -> tuple[Policy, str]:
-    """Load a policy file, or a shipped profile by its name."""
+    """Load a policy file, or a shipped profile by name."""
     wanted = wanted or os.environ.get("CURTILAGE_POLICY")
     if wanted is not None and not Path(wanted).exists() and wanted.isidentifier():
         with suppress(PolicyError, OSError):
@@ -145,13 +145,13 @@ def _policy(wanted: str | None) -> tuple[Policy, str]:
 
 
 def inspector_for(policy: Policy) -> Inspector:
-    """Start the detectors, without a spare worker: many texts are looked at."""
+    """Start the detectors without a standby worker, since many texts are inspected."""
     return Inspector.start(policy, spare=False)
 
 
 @contextmanager
 def _inspectors(policy: Policy) -> Generator[Sequence[Inspector]]:
-    """Start a worker for each core, a few at most, and stop them at the end."""
+    """Start one worker per core, up to a limit, and stop them at the end."""
     count = min(os.cpu_count() or 1, MAX_WORKERS)
     started: list[Inspector] = []
     try:
@@ -165,24 +165,24 @@ def _inspectors(policy: Policy) -> Generator[Sequence[Inspector]]:
             inspector.close()
 
 
-def _teller() -> Callable[[str], None]:
-    """Return what tells how far it is: one moving line, or a line for each step."""
+def _progress_printer() -> Callable[[str], None]:
+    """Return a function that shows progress: one moving line, or a line per step."""
     moving = sys.stderr.isatty()
-    told: set[str] = set()
+    shown: set[str] = set()
 
-    def tell(line: str) -> None:
+    def notify(line: str) -> None:
         step = line.strip("\r").partition(":")[0]
         if moving and "MISSING" not in line:
             err_again(line.strip("\r"))
-        elif step and (step not in told or "MISSING" in line):
-            told.add(step)
+        elif step and (step not in shown or "MISSING" in line):
+            shown.add(step)
             err(line.strip("\r") if "MISSING" in line else f"{step} \u2026")
 
-    return tell
+    return notify
 
 
 def _write(arguments: argparse.Namespace, bench: Bench, evaluation: Evaluation) -> None:
-    """Write the files that were asked for."""
+    """Write the requested output files."""
     if arguments.json:
         _write_file(arguments.json, json.dumps(evaluation.fields(), indent=1) + "\n")
     if arguments.plot:

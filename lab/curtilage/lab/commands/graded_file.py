@@ -1,4 +1,4 @@
-"""Graded questions, as a file has them: lines of JSON, read strictly."""
+"""Graded questions: a file of JSON lines, read strictly."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -32,10 +32,10 @@ class GradedRow:
 
     Attributes:
         text: the question.
-        weak: how good the home model's answer was, 0 to 1.
-        strong: how good the strong tier's was, likewise.
-        intent: what it asks for, where somebody said so.
-        score: how easy it is, where something else than ours says so.
+        weak: how good the local model's answer was, 0 to 1.
+        strong: how good the strong tier's answer was, likewise.
+        intent: the kind of request, if it was labelled.
+        score: how easy the question is, if another estimator scored it.
     """
 
     text: str = field(repr=False)
@@ -48,17 +48,17 @@ class GradedRow:
 def rows_in(
     path: Path, row_of: Callable[[dict[str, object]], Row | None], expected: str
 ) -> Iterator[tuple[int, Row]]:
-    """Yield the number of every line that is not blank, and what it holds.
+    """Yield the number and the row of every line that is not blank.
 
     Args:
-        path: a file of lines of JSON.
-        row_of: reads a line's object; None: it is wrong.
-        expected: what a line is, for people.
+        path: a file of JSON lines.
+        row_of: parses a line's object; None: it is invalid.
+        expected: a description of a valid line, for people.
 
     Raises:
         ConfigError: the file cannot be read.
-        UsageError: a line, named by its number and never by its text, is no JSON
-            object, has a key twice, or is wrong.
+        UsageError: a line is not a JSON object, has a key twice, or is invalid. The
+            message has the line's number and never its text.
     """
     try:
         with open_ordinary(path) as file:
@@ -66,11 +66,11 @@ def rows_in(
                 if not line.strip():
                     continue
                 if number > MAX_ROWS or len(line) > MAX_LINE_BYTES:
-                    raise UsageError(f"{path}, line {number}: longer than is read")
+                    raise UsageError(f"{path}, line {number}: longer than the limit")
                 value = object_of(line)
                 if value is None:
                     raise UsageError(
-                        f"{path}, line {number}: no JSON object, or a key twice"
+                        f"{path}, line {number}: not a JSON object, or a repeated key"
                     )
                 row = row_of(value)
                 if row is None:
@@ -81,12 +81,12 @@ def rows_in(
 
 
 def pair_line(text: str, *, weak: float, strong: float) -> bytes:
-    """Return a line of a question that both sides answered, graded."""
+    """Return a graded line for a question that both sides answered."""
     return _line({"text": text, "weak": weak, "strong": strong})
 
 
 def open_line(text: str, *, weak_answer: str, strong_answer: str) -> bytes:
-    """Return a line that a person is to grade, for which it has both answers."""
+    """Return a line with both answers, for a person to grade."""
     return _line(
         {
             "text": text,
@@ -105,14 +105,14 @@ def _line(value: dict[str, object]) -> bytes:
 def read_graded(
     path: Path, notify: Callable[[str], None] = lambda _: None
 ) -> tuple[GradedRow, ...]:
-    """Read graded questions, each once.
+    """Read graded questions, without duplicates.
 
-    Equal questions are one, with the mean of their grades: a fit that has seen one of
-    them has seen them all, and a bound holds for as many as are independent.
+    Equal questions become one, with the mean of their grades: a fit that has seen one
+    of them has seen them all, and the bounds assume independent questions.
 
     Args:
         path: the file.
-        notify: takes a notice of questions that are repeated.
+        notify: receives a notice about repeated questions.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -124,7 +124,7 @@ def read_graded(
     read = rows_in(path, _row_of, _EXPECTED)
     for number, row in read:
         if isinstance(row, _Ungraded):
-            raise UsageError(f"{path}, line {number}: it is not graded yet")
+            raise UsageError(f"{path}, line {number}: not graded yet")
         rows.append(row)
     if len({row.score is None for row in rows}) > 1:
         raise UsageError(f"{path}: some lines have a score, and others have none")
@@ -141,7 +141,7 @@ def read_graded(
 
 
 def same_question(text: str) -> str:
-    """Return what equal questions have in common: not their blanks and capitals."""
+    """Return a key that equal questions share: it ignores whitespace and case."""
     return " ".join(text.split()).casefold()
 
 
@@ -157,7 +157,7 @@ def _joined(rows: Sequence[GradedRow]) -> GradedRow:
 
 @dataclass(frozen=True, slots=True)
 class _Ungraded:
-    """A line of which a grade is still null."""
+    """A line with a grade that is still null."""
 
 
 def _row_of(value: dict[str, object]) -> GradedRow | _Ungraded | None:
@@ -191,7 +191,7 @@ def _row_of(value: dict[str, object]) -> GradedRow | _Ungraded | None:
 
 
 def _number(value: object) -> float | None:
-    """Return a grade: a number, or true and false."""
+    """Return a grade, given as a number or as true or false."""
     if not isinstance(value, int | float) or not isfinite(value):
         return None
     return float(value)

@@ -1,4 +1,4 @@
-"""Whether an answer is what was expected, and how two sides do on the same tasks."""
+"""Grades answers against what is expected, and compares two sides on the same tasks."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from curtilage.client.routing.bounds import lower_bound, upper_bound
 from curtilage.lab.commands.graded_file import Row, rows_in
 
 KINDS: Final = ("equals", "contains", "regex", "json", "choice")
-MAX_ANSWER_CHARS: Final = 8000  # of an answer, so much is looked at
+MAX_ANSWER_CHARS: Final = 8000  # only this much of an answer is examined
 LEVEL: Final = 0.05
 _EDGES: Final = " \t\r\n.!\"'`*"
 _LETTER: Final = re.compile(r"(?<![A-Za-z0-9])\(?([A-J])\)?(?![A-Za-z0-9'])")
@@ -24,9 +24,10 @@ class Expected:
     """What an answer must be.
 
     Attributes:
-        kind: ``equals`` (case, blanks and a full stop aside), ``contains`` (case
-            aside), ``regex`` (found somewhere), ``json`` (an object in the answer has
-            these fields), ``choice`` (the last letter that stands alone).
+        kind: ``equals`` (ignoring case, surrounding whitespace and a full stop),
+            ``contains`` (ignoring case), ``regex`` (a match anywhere), ``json`` (an
+            object in the answer has these fields), ``choice`` (the last letter that is
+            a word of its own).
         value: a text, or the fields.
     """
 
@@ -34,7 +35,7 @@ class Expected:
     value: str | Mapping[str, object] = field(repr=False)
 
     def met_by(self, answer: str) -> bool:
-        """Tell whether an answer is right."""
+        """Return whether an answer is correct."""
         answer = answer[:MAX_ANSWER_CHARS]
         if not isinstance(self.value, str):
             return any(self.value.items() <= each.items() for each in _objects(answer))
@@ -55,8 +56,8 @@ class Question:
     """One question of a file.
 
     Attributes:
-        text: what is asked.
-        task: what kind of work it is, in the file's words.
+        text: the question itself.
+        task: the kind of work, as the file names it.
         expected: what the answer must be.
     """
 
@@ -67,18 +68,18 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paired:
-    """Two sides on the same questions.
+    """Two sides compared on the same questions.
 
     Attributes:
-        task: which.
+        task: the kind of work.
         count: questions that both answered.
-        a: how many of them A had right.
-        b: how many B.
-        difference: B less A, as a share of the questions.
-        low: it lies between this
-        high: and this, with 95 % confidence.
-        p_value: of McNemar's exact test: such a difference, or a larger one, comes by
-            chance so often where both are equally good.
+        a: how many A answered correctly.
+        b: how many B answered correctly.
+        difference: B minus A, as a share of the questions.
+        low: lower end of the 95 % confidence interval.
+        high: upper end of the interval.
+        p_value: of McNemar's exact test: the probability of such a difference, or a
+            larger one, if both are equally good.
     """
 
     task: str
@@ -104,12 +105,12 @@ def read_questions(path: Path) -> tuple[Question, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A question that may be graded by a person.
+    """A question that a person may have to grade.
 
     Attributes:
-        text: what is asked.
-        task: what kind of work it is, in the file's words.
-        expected: what the answer must be; None: somebody will say how good it is.
+        text: the question itself.
+        task: the kind of work, as the file names it.
+        expected: what the answer must be; None: a person will grade it.
     """
 
     text: str = field(repr=False)
@@ -118,7 +119,7 @@ class Asked:
 
 
 def read_asked(path: Path) -> tuple[Asked, ...]:
-    """Read questions, of which some say what their answer must be.
+    """Read questions, some of which have an expected answer.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -183,7 +184,7 @@ def _plain(text: str) -> str:
 
 
 def _objects(text: str) -> list[dict[str, object]]:
-    """Return the JSON objects that begin somewhere in a text, outermost ones."""
+    """Return the outermost JSON objects that begin anywhere in a text."""
     found: list[dict[str, object]] = []
     decoder, at = json.JSONDecoder(), text.find("{")
     while at >= 0:
@@ -197,11 +198,11 @@ def _objects(text: str) -> list[dict[str, object]]:
 
 
 def compared(task: str, pairs: Sequence[tuple[bool, bool]]) -> Paired:
-    """Compare two sides, of which each pair says whether A and B were right.
+    """Compare two sides; each pair says whether A and B were correct.
 
-    The interval is exact and a little wide: that of what only A, and that of what only
-    B had right, each with half of the doubt. So it is never a point, however few the
-    questions, and no luck of a bootstrap is in it.
+    The interval is exact and slightly wide. It combines the interval for questions that
+    only A answered correctly with the one for B, each with half of the error. So it
+    never collapses to a point, however few the questions, and needs no bootstrap.
     """
     count = len(pairs)
     only_a = sum(a and not b for a, b in pairs)

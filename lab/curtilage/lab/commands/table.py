@@ -1,11 +1,11 @@
-"""Which function runs which command of the laboratory."""
+"""Maps each command of the laboratory to its function."""
 
 import argparse
 from collections.abc import Callable
 
 
 def command_of(called: str) -> Callable[[argparse.Namespace], int]:
-    """Return what runs a command; one command does not load another's libraries.
+    """Return the function that runs a command; imports only that command's libraries.
 
     Args:
         called: the command with its subcommand, such as ``route advise``.

@@ -1,5 +1,5 @@
-"""What the detectors and a policy achieve, measured on folders of data.
+"""Measures what the detectors and a policy achieve on folders of data.
 
-Comes with the source tree and not with what is installed for the library. Runs the
-client's detectors on data that the person names; nothing here sees a query.
+It is part of the source tree and not of the installed library. It runs the client's
+detectors on data that the user names; nothing here sees a query.
 """

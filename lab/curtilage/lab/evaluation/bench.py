@@ -1,8 +1,8 @@
 """What every section of an evaluation needs: rows, verdicts, and a comparison.
 
-Each row is looked at once, by all detectors (``scan: full``) and with a
-deadline that a busy machine keeps too: the figures then tell about detection
-alone. Time has figures of its own. Holds texts while it runs, and tells none.
+All detectors inspect each row once (``scan: full``), with a deadline that a busy
+machine meets too, so the figures are about detection alone. There are separate
+figures for time. A bench keeps texts while it runs, and shows none.
 """
 
 import queue
@@ -30,15 +30,15 @@ from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.model import Policy, full_scan
 
 BATCH: Final = 32
-_KEY: Final = bytes(32)  # of a vault that hides nothing: the data is public
-_SHORT: Final = 3  # a unit of fewer characters is in every text
+_KEY: Final = bytes(32)  # of a vault that has nothing to protect: the data is public
+_SHORT: Final = 3  # a shorter unit is in every text
 
 
 class FindsSpans(Protocol):
-    """What is used of plain Presidio."""
+    """The part of plain Presidio that is used."""
 
     def spans(self, text: str) -> Sequence["HasPlace"]:
-        """Return what it reports."""
+        """Return its results."""
         ...
 
 
@@ -47,7 +47,7 @@ class HasPlace(Protocol):
 
     @property
     def kind(self) -> str:
-        """Its own name of the entity."""
+        """Presidio's name for the entity."""
         ...
 
     @property
@@ -61,28 +61,28 @@ class HasPlace(Protocol):
         ...
 
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 class Wanted(Enum):
-    """What should become of a row."""
+    """What should happen to a row."""
 
-    CAUGHT = auto()  # it does not leave unchanged
-    HOME = auto()  # it does not leave
-    LEAVES = auto()  # it may leave, as it is or with pseudonyms
-    NAMELESS = auto()  # it stays, or what leaves has nothing of what is marked in it
+    CAUGHT = auto()  # it must not be sent unchanged
+    HOME = auto()  # it must be kept local
+    LEAVES = auto()  # it may be sent, unchanged or with pseudonyms
+    NAMELESS = auto()  # it is kept local, or nothing that is marked in it is sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A row, what was found in it, where it may go, and what would leave.
+    """A row with its findings, its decision, and the text that would be sent.
 
     Attributes:
         row: the row.
         inspection: by all detectors.
         decision: about the row as it is.
-        outgoing: the text that would leave this device; empty where none does,
-            also where pseudonyms could not be put in, or did not suffice.
+        outgoing: the text that would be sent; empty if none would be, also if
+            pseudonyms could not be inserted or did not suffice.
     """
 
     row: Row
@@ -92,25 +92,25 @@ class Judged:
 
     @property
     def caught(self) -> bool:
-        """Whether it does not leave unchanged."""
+        """Whether it is not sent unchanged."""
         return self.decision.route is not Route.ENCLAVE
 
     @property
     def leaves(self) -> bool:
-        """Whether it may leave, as it is or with pseudonyms."""
+        """Whether it may be sent, unchanged or with pseudonyms."""
         return self.decision.route in {Route.ENCLAVE, Route.DEIDENTIFY}
 
     @property
     def stays(self) -> bool:
-        """Whether nothing leaves, after the second look at what has pseudonyms."""
+        """Whether it is kept local, after a look at the text with pseudonyms too."""
         return not self.outgoing
 
     def leaks(self, values: Iterable[str]) -> list[bool]:
-        """Tell for each value whether it stands in what would leave."""
-        return [_stands_in(value, self.outgoing) for value in values]
+        """Return for each value whether it is in the text that would be sent."""
+        return [_is_in(value, self.outgoing) for value in values]
 
     def ends(self, wanted: Wanted) -> bool:
-        """Tell whether the row ends as it should."""
+        """Return whether the row ends as it should."""
         match wanted:
             case Wanted.CAUGHT:
                 return self.caught
@@ -123,7 +123,7 @@ class Judged:
                 return not any(self.leaks((*marks, *self.row.units)))
 
     def notices(self, gold: Gold, classes: frozenset[str]) -> bool:
-        """Tell whether a finding of these classes touches the marked characters."""
+        """Return whether a finding of these classes touches the marked characters."""
         return any(
             found.data_class in classes
             and found.normalization is Normalization.RAW
@@ -135,18 +135,18 @@ class Judged:
 
 @dataclass(slots=True, kw_only=True)
 class Bench:
-    """One run's data, detectors and results so far.
+    """The data, the detectors and the results so far of one run.
 
     Attributes:
         data: the folder of sets.
         part: which rows count.
-        limit: most rows of a set, for each tag where a set has several.
-        policy: decides.
-        inspectors: look; more than one share the work.
+        limit: the most rows of a set, or of each tag if a set has several.
+        policy: makes the decisions.
+        inspectors: inspect the rows; several share the work.
         stocks: plain Presidio, and Presidio with a model; may be empty.
-        own: labelled texts of who measures.
-        tell: takes a line for the person who waits.
-        missing: sets that were not there.
+        own: the user's own labelled texts.
+        notify: receives progress lines for the user.
+        missing: sets that were not found.
         misses: ``(figure, row id)`` of rows on the wrong side.
     """
 
@@ -157,7 +157,7 @@ class Bench:
     inspectors: Sequence[InspectsMany]
     stocks: Sequence[FindsSpans] = ()
     own: Sequence[Row] = field(default=(), repr=False)
-    tell: Tell = field(default=lambda _: None)
+    notify: Notify = field(default=lambda _: None)
     missing: list[str] = field(default_factory=list[str])
     misses: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     _rows: dict[str, tuple[Row, ...]] = field(
@@ -170,31 +170,31 @@ class Bench:
 
     @property
     def patient(self) -> Policy:
-        """The policy under which the inspectors were started."""
+        """The policy that the inspectors were started with."""
         return full_scan(self.policy)
 
     def of_part(self, part: Part) -> Self:
-        """Return a bench for other rows with the same detectors and the same texts."""
+        """Return a bench for other rows, with the same detectors and texts."""
         return replace(self, part=part, _rows={})
 
     def rows(self, name: str) -> tuple[Row, ...]:
-        """Return a set's rows of this part; none, said loudly, if it is missing."""
+        """Return a set's rows in this part; none, with a notice, if it is missing."""
         if name not in self._rows:
             try:
                 every = read_set(self.data, name)
             except MissingSetError as error:
                 self.missing.append(name)
-                self.tell(f"MISSING SET, not measured: {error}")
+                self.notify(f"MISSING SET, not measured: {error}")
                 every = ()
             self._rows[name] = tuple(row for row in every if in_part(row, self.part))
         return self._rows[name]
 
     def has(self, row: Row) -> bool:
-        """Tell whether a row is of the part that is measured."""
+        """Return whether a row is in the part that is measured."""
         return in_part(row, self.part)
 
     def sample(self, rows: Iterable[Row]) -> tuple[Row, ...]:
-        """Return at most ``limit`` of these rows, the same ones each time."""
+        """Return at most ``limit`` of these rows, the same ones in each run."""
         return sampled(rows, self.limit)
 
     def judge(self, rows: Sequence[Row], title: str) -> list[Judged]:
@@ -218,7 +218,7 @@ class Bench:
         inspections: Sequence[Inspection],
         decisions: Sequence[Assessment],
     ) -> list[str]:
-        """Return what would leave of each query, as a session would send it."""
+        """Return the text of each query as a session would send it."""
         texts = [
             query.messages[0].content if decision.route is Route.ENCLAVE else ""
             for query, decision in zip(queries, decisions, strict=True)
@@ -230,8 +230,8 @@ class Bench:
                 made = deidentify(queries[at], found, key=_KEY)
                 if isinstance(made, Deidentified):
                     rewritten[at] = made
-        # The second look of a session: with its pseudonyms, a text is inspected again,
-        # and what is still found in it keeps it home.
+        # Like a session, inspect the text with pseudonyms again; whatever is still
+        # found in it keeps it local.
         again = self.inspect([each.reading for each in rewritten.values()], "rescan")
         for (at, made), seen in zip(rewritten.items(), again, strict=True):
             if (
@@ -262,7 +262,7 @@ class Bench:
         with ThreadPoolExecutor(len(self.inspectors)) as pool:
             for found in pool.map(run, batches):
                 done += len(found)
-                self.tell(f"\r{title}: {done} of {len(queries)}")
+                self.notify(f"\r{title}: {done} of {len(queries)}")
                 yield from found
 
     def figure(
@@ -275,10 +275,11 @@ class Bench:
         target: Target | None = None,
         note: str = "",
     ) -> Figure:
-        """Return the share of rows that end as wanted; note the others.
+        """Return the share of rows that end as wanted, and record the others.
 
-        Beside it, of Presidio: the share in which it reports anything, which a gate
-        built on it would keep; where a text should leave, that in which it does not.
+        Presidio's share is given next to it: the rows in which it reports anything,
+        which a gate built on it would block; or, if a text should be sent, those
+        without a report.
         """
         judged = self.judge(rows, title)
         ended = [each.ends(wanted) for each in judged]
@@ -304,7 +305,7 @@ class Bench:
     # --- the comparison -------------------------------------------------------
 
     def stock_spans(self) -> Iterator[Callable[[Row], Sequence[HasPlace]]]:
-        """Yield, for each Presidio, what returns its results in a row."""
+        """Yield for each Presidio a function that returns its results for a row."""
 
         def spans(number: int, row: Row) -> Sequence[HasPlace]:
             if (number, row.id) not in self._spans:
@@ -316,11 +317,11 @@ class Bench:
     def stock_noticed(
         self, places: Iterable[tuple[Row, Gold]], kinds: frozenset[str] | None = None
     ) -> tuple[Estimate, ...]:
-        """Return, for each Presidio, the share of marks that a result of it touches.
+        """Return for each Presidio the share of marks that one of its results touches.
 
         Args:
             places: what is marked.
-            kinds: Presidio's entities that count; None: any.
+            kinds: Presidio's entities that count; None: all.
         """
         marks = tuple(places)
         return tuple(
@@ -339,12 +340,12 @@ class Bench:
         )
 
     def stock_leaks(self, places: Iterable[tuple[Row, Gold]]) -> tuple[Estimate, ...]:
-        """Return, for each Presidio, the share of marks that its masks leave."""
+        """Return for each Presidio the share of marks that remain after masking."""
         marks = tuple(places)
         return tuple(
             share_of(
                 [
-                    _stands_in(row.value(gold), masked(row.text, spans(row)))
+                    _is_in(row.value(gold), masked(row.text, spans(row)))
                     for row, gold in marks
                 ]
             )
@@ -353,7 +354,7 @@ class Bench:
 
 
 def masked(text: str, spans: Iterable[HasPlace]) -> str:
-    """Return a text with blanks in place of what was found in it."""
+    """Return a text with blanks in place of the findings."""
     characters = list(text)
     for span in spans:
         characters[span.start : span.end] = " " * (span.end - span.start)
@@ -361,7 +362,7 @@ def masked(text: str, spans: Iterable[HasPlace]) -> str:
 
 
 def routes_of(judged: Sequence[Judged]) -> Routes | None:
-    """Return where rows go; None for no rows."""
+    """Return the shares of the routes; None if there are no rows."""
     if not judged:
         return None
     left = sum(each.leaves for each in judged) / len(judged)
@@ -369,5 +370,5 @@ def routes_of(judged: Sequence[Judged]) -> Routes | None:
     return Routes(home=1 - left, pseudonyms=left - unchanged, unchanged=unchanged)
 
 
-def _stands_in(value: str, text: str) -> bool:
+def _is_in(value: str, text: str) -> bool:
     return len(value) >= _SHORT and value.casefold() in text.casefold()

@@ -1,7 +1,7 @@
-"""Readers of texts whose tokens or slots are marked, as names corpora have it.
+"""Readers of name corpora, in which tokens or slots are marked.
 
-A text is its tokens with a space between; its key is that text too, which is
-how training reads the same files.
+A text consists of its tokens with a space between them. The text is also its key,
+since training reads the same files in the same way.
 """
 
 import re
@@ -38,30 +38,30 @@ _LEAST_FIELDS: Final = 2
 
 
 def kind_of(label: str) -> str:
-    """Return what a corpus' own label is called here; its own where it has no other."""
+    """Translate a corpus's label to ours; a label without a counterpart is kept."""
     return _TYPES.get(label.upper(), label)
 
 
 Token = tuple[str, str]  # a word and its label, such as B-PER
 
 
-# What training calls these corpora in the keys of our split.
+# The names of these corpora in the keys of the split.
 _SPLIT_NAMES = {"sec": "sec-filings", "ewt": "uner-ewt"}
 
 
 def read_columns(path: Path, corpus: str) -> Iterator[Row]:
-    """Read a token a line, its label last; a blank line ends a text."""
+    """Read one token per line, with its label last; a blank line ends a text."""
     yield from _rows(path, corpus, _tokens(path, word=0, label=-1))
 
 
 def read_iob2(path: Path, corpus: str) -> Iterator[Row]:
-    """Read ``number, word, label, …`` a line, with tabs; ``#`` begins a note."""
+    """Read ``number, word, label, …`` per line, tab-separated; ``#`` begins a note."""
     yield from _rows(path, corpus, _tokens(path, word=1, label=2))
 
 
 def _tokens(path: Path, *, word: int, label: int) -> Iterator[Sequence[Token]]:
     tokens: list[Token] = []
-    # Only numbered tokens have notes between them; a tweet may begin with the sign.
+    # Notes are only between numbered tokens; a tweet may begin with the sign.
     numbered = word == 1
     for line in (*read_text(path).split("\n"), ""):
         if (numbered and line.startswith("#")) or "-DOCSTART-" in line:
@@ -89,7 +89,7 @@ def _rows(path: Path, corpus: str, texts: Iterator[Sequence[Token]]) -> Iterator
 
 
 def _entities(tokens: Sequence[Token]) -> Iterator[Gold]:
-    """Yield the marked stretches; an I after another type begins a new one."""
+    """Yield the marked stretches; an I tag after another type begins a new one."""
     at, current = 0, None
     for word, label in tokens:
         kind = _TYPES.get(label.partition("-")[2].upper())
@@ -120,7 +120,7 @@ def read_assistant_queries(path: Path) -> Iterator[Row]:
 
 
 def unslotted(marked: str) -> tuple[str, tuple[Gold, ...]]:
-    """Return a request without its marks, and where names stand in it."""
+    """Return a request without its marks, and the positions of the names in it."""
     text, at = "", 0
     gold: list[Gold] = []
     for match in _SLOT.finditer(marked):

@@ -1,9 +1,9 @@
-"""Recall against what may leave, as thresholds move; from stored findings.
+"""The trade-off of recall and texts that may be sent, from stored findings.
 
-Moving a threshold to ``t`` is the same as raising every finding of at least
-``t`` to the policy's own threshold and dropping every other, so no rule needs to
-be compiled again and no text looked at again. What a checksum confirmed always
-counts. Only the model's own recall knob needs another look at a sample.
+Moving a threshold to ``t`` is equivalent to raising every finding of at least ``t`` to
+the policy's own threshold and dropping the others. So no rule is compiled again, and
+no text is inspected again. A finding confirmed by a checksum always counts. Only the
+model's own recall knob needs another inspection of a sample.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ _KNOBS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 
 
 class Closes(InspectsMany, Protocol):
-    """Detectors that were started for one purpose."""
+    """Detectors that can be stopped."""
 
     def close(self) -> None:
         """Stop them."""
@@ -57,7 +57,7 @@ StartMany = Callable[[Policy], Closes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Samples:
-    """Rows that must not leave unchanged, and rows that may, by set."""
+    """Rows that must not be sent unchanged, and rows that may, by set."""
 
     keep: Sequence[Sequence[Judged]]
     free: Sequence[Sequence[Judged]]
@@ -65,11 +65,11 @@ class _Samples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift:
-    """One threshold, moved.
+    """One moved threshold.
 
     Attributes:
-        prefixes: beginnings of the classes that it is about.
-        setting: the least score that counts now.
+        prefixes: the prefixes of the classes that it applies to.
+        setting: the lowest score that counts now.
         own: the policy's thresholds.
     """
 
@@ -78,7 +78,7 @@ class Shift:
     own: Thresholds
 
     def apply(self, inspection: WhatIf) -> WhatIf:
-        """Return what a policy with this threshold would read."""
+        """Return the findings that a policy with this threshold would see."""
         return WhatIf(
             findings=tuple(self._moved(inspection.findings)),
             messages=inspection.messages,
@@ -105,7 +105,7 @@ def thresholds(bench: Bench) -> Iterator[CurvePoint]:
     )
     own = bench.policy.document.thresholds
     for knob, prefixes in _KNOBS.items():
-        bench.tell(f"curve: {knob}")
+        bench.notify(f"curve: {knob}")
         for setting in _SETTINGS if keep and free else ():
             shift = Shift(prefixes=prefixes, setting=setting, own=own)
             yield _point(
@@ -128,7 +128,7 @@ def ner_recall(bench: Bench, start: StartMany) -> Iterator[CurvePoint]:
     for setting in NER_RECALLS:
         ner = patient.document.ner.model_copy(update={"recall": setting})
         document = patient.document.model_copy(update={"ner": ner})
-        bench.tell(f"curve: ner-recall {setting}")
+        bench.notify(f"curve: ner-recall {setting}")
         inspector = start(replace(patient, document=document))
         try:
             samples = _Samples(
@@ -147,14 +147,14 @@ def ner_recall(bench: Bench, start: StartMany) -> Iterator[CurvePoint]:
 
 
 def profiles(bench: Bench, start: StartMany) -> Iterator[CurvePoint]:
-    """Yield a curve of each shipped profile, all its thresholds moved together.
+    """Yield a curve for each shipped profile, with all its thresholds moved together.
 
-    Each has its own detectors, so each looks at the same sample.
+    Each profile has its own detectors, and all of them inspect the same sample.
     """
     keep, free = _rows(bench, ROWS_OF_A_RESCAN)
     for name in PROFILES if keep and free else ():
         policy = load_profile(name)
-        bench.tell(f"profile {name}")
+        bench.notify(f"profile {name}")
         inspector = start(full_scan(policy))
         try:
             samples = _Samples(
@@ -179,7 +179,7 @@ def _look(policy: Policy, inspector: InspectsMany, rows: Sequence[Row]) -> list[
 
 
 def _rows(bench: Bench, limit: int) -> tuple[list[Sequence[Row]], list[Sequence[Row]]]:
-    """Return what must not leave unchanged, and what may, a sample of each set."""
+    """Return samples of each set: rows that must not be sent unchanged, and others."""
     dialogues = [row for row in bench.rows("mts-dialog") if DIALOGUE in row.tags]
     keep = (
         with_kind(bench.rows(SET), IDENTIFYING),
@@ -194,7 +194,7 @@ def _rows(bench: Bench, limit: int) -> tuple[list[Sequence[Row]], list[Sequence[
 def _chosen(
     bench: Bench, sets: Iterable[Sequence[Row]], limit: int
 ) -> list[Sequence[Row]]:
-    # First the sample of the figures, so that most rows are judged already.
+    # Start from the sample of the figures, so that most rows are already judged.
     return [sampled(bench.sample(rows), limit) for rows in sets if rows]
 
 

@@ -1,7 +1,7 @@
-"""Files of data as others left them: odd bytes, odd quoting, odd rows.
+"""Files of data from other projects, with odd bytes, quoting or rows.
 
-A row that makes no sense is passed over; a file that cannot be read at all is
-an error that names the file and nothing in it.
+An invalid row is skipped. A file that cannot be read at all is an error that names the
+file and quotes nothing from it.
 """
 
 import csv
@@ -18,14 +18,14 @@ _MAX_FIELD_CHARS: Final = 16 * 1024 * 1024
 
 
 class MissingSetError(ConfigError):
-    """A data set is not in the folder, or holds no readable row."""
+    """A data set is not in the folder, or has no readable row."""
 
 
 def matching(folder: Path, *patterns: str) -> list[Path]:
     """Return a folder's files that match any pattern, sorted, each once.
 
     Raises:
-        MissingSetError: there is none.
+        MissingSetError: there are none.
     """
     found = {path for pattern in patterns for path in folder.glob(pattern)}
     files = sorted(path for path in found if path.is_file())
@@ -35,7 +35,7 @@ def matching(folder: Path, *patterns: str) -> list[Path]:
 
 
 def read_text(path: Path) -> str:
-    """Return a file's text: UTF-8 with or without a mark, else Latin-1.
+    """Return a file's text: UTF-8 with or without a byte order mark, else Latin-1.
 
     Raises:
         ConfigError: it cannot be read.
@@ -53,13 +53,13 @@ def read_text(path: Path) -> str:
 
 
 def read_csv(path: Path) -> Iterator[Mapping[str, str]]:
-    """Yield a CSV file's rows by column; comma, semicolon or tab.
+    """Yield a CSV file's rows by column, separated by commas, semicolons or tabs.
 
-    Columns that a row lacks are empty; what it has too many is dropped.
+    Missing columns are empty, and surplus values are dropped.
     """
     text = read_text(path)
     head = text.partition("\n")[0]
-    # The separator of the header is that of the file.
+    # The header's separator is the whole file's.
     delimiter = max(",;\t", key=head.count)
     csv.field_size_limit(_MAX_FIELD_CHARS)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
@@ -73,7 +73,7 @@ def read_csv(path: Path) -> Iterator[Mapping[str, str]]:
 
 
 def _next_row(reader: Iterator[list[str]]) -> list[str] | None:
-    """Return the next row, or an empty one where it cannot be parsed."""
+    """Return the next row, or an empty one if it cannot be parsed."""
     try:
         return next(reader, None)
     except csv.Error:
@@ -81,7 +81,7 @@ def _next_row(reader: Iterator[list[str]]) -> list[str] | None:
 
 
 def read_json(path: Path) -> object:
-    """Return a JSON file's value; None where it is no JSON."""
+    """Return a JSON file's value; None if it is not JSON."""
     try:
         value: object = json.loads(read_text(path))
     except (ValueError, RecursionError):
@@ -90,8 +90,8 @@ def read_json(path: Path) -> object:
 
 
 def read_json_lines(path: Path) -> Iterator[Mapping[str, object]]:
-    """Yield the objects of a file with a JSON value in each line."""
-    # Not splitlines: a JSON text may hold other line ends.
+    """Yield the objects of a JSON Lines file."""
+    # Not splitlines: a JSON text may contain other line separators.
     for line in read_text(path).split("\n"):
         try:
             value: object = json.loads(line)
@@ -102,19 +102,19 @@ def read_json_lines(path: Path) -> Iterator[Mapping[str, object]]:
 
 
 def objects(value: object) -> Iterator[Mapping[str, object]]:
-    """Yield the objects of a list, passing over everything else."""
+    """Yield the objects of a list and skip everything else."""
     for each in items(value):
         if isinstance(each, dict):
             yield cast("dict[str, object]", each)
 
 
 def items(value: object) -> list[object]:
-    """Return a list, or an empty one for anything else."""
+    """Return a list; empty for any other value."""
     return cast("list[object]", value) if isinstance(value, list) else []
 
 
 def text_at(fields: Mapping[str, object], *names: str) -> str:
-    """Return the first text that is not blank among these fields, as it is."""
+    """Return the first of these fields that is not blank, unchanged."""
     for name in names:
         value = fields.get(name)
         if isinstance(value, str) and value.strip():
@@ -123,7 +123,7 @@ def text_at(fields: Mapping[str, object], *names: str) -> str:
 
 
 def whole_at(fields: Mapping[str, object], name: str) -> int | None:
-    """Return an integer field, also one written as text; None for neither."""
+    """Return an integer field, which may be written as text; None for anything else."""
     value = fields.get(name)
     if isinstance(value, str) and value.isascii() and value.isdigit():
         return int(value)

@@ -1,9 +1,8 @@
-"""Readers of the data sets that the figures are about; each takes its folder.
+"""Readers of the data sets behind the figures; each takes the set's folder.
 
-The formats are those of the sets' own authors (``SOURCE.md`` beside each). Any
-file of the right kind is read, whatever its name: another half of a set has
-other rows and may have other files. Rows that make no sense are passed over.
-Texts with marked tokens are in ``corpora``.
+The formats are those of the sets' authors (see ``SOURCE.md`` in each folder). A reader
+takes any file of the right type, whatever its name, since another half of a set has
+other files. Invalid rows are skipped. ``corpora`` reads texts with marked tokens.
 """
 
 import re
@@ -38,7 +37,7 @@ DIALOGUE: Final = "dialogue"
 NOTE: Final = "note"
 FIRST_NAME: Final = "first-name"
 _CASE_TEXTS: Final = ("text", "content", "question", "query", "input", "prompt")
-# Words of the privacy set's labels; the rest of its labels may leave.
+# Labels of the privacy set; texts with any other label may be sent.
 PRIVATE_LABELS: Final = frozenset(
     {
         "business_strategy",
@@ -59,8 +58,8 @@ def read_presidio_research(folder: Path) -> Iterator[Row]:
         for number, fields in enumerate(objects(read_json(path))):
             text = text_at(fields, "full_text")
             template = whole_at(fields, "template_id")
-            # All rows of one template go to one part of the split: from one half of
-            # them a model would learn the sentences of the other.
+            # All rows of one template are in the same part of the split: from some
+            # of them, a model would learn the sentences of the others.
             key = f"presidio:{template}"
             if template is None:
                 key = f"presidio-masked:{text_at(fields, 'masked') or text}"
@@ -101,7 +100,7 @@ def read_clinc(folder: Path) -> Iterator[Row]:
 
 
 def read_arena_hard(folder: Path) -> Iterator[Row]:
-    """Read hard prompts of real people; tagged with the version in the name."""
+    """Read hard prompts by real users; tagged with the version in the name."""
     for path in matching(folder, "*.jsonl"):
         tag = "v2.0" if "v2" in path.name else "v0.1"
         for number, fields in enumerate(read_json_lines(path)):
@@ -133,7 +132,7 @@ def read_mt_bench(folder: Path) -> Iterator[Row]:
 
 
 def read_counsel_chat(folder: Path) -> Iterator[Row]:
-    """Read questions to counsellors, each once though answered several times."""
+    """Read questions to counsellors, without the repetitions for further answers."""
     seen: set[str] = set()
     for path, number, fields in _table(folder):
         question = text_at(fields, "questionID")
@@ -147,12 +146,12 @@ def read_counsel_chat(folder: Path) -> Iterator[Row]:
 
 
 def _visits(key: str, number: str, note: str) -> Callable[[Path], Iterator[Row]]:
-    """Return a reader of what doctors and patients said, and of the notes about it.
+    """Return a reader of conversations between doctor and patient, and their notes.
 
     Args:
-        key: of our split, with places for the file's name and the visit.
-        number: the column that names the visit.
-        note: the column of the note, or of a section of it.
+        key: of the split, with places for the file's name and the visit.
+        number: the column that identifies the visit.
+        note: the column with the note, or with a section of it.
     """
 
     def read(folder: Path) -> Iterator[Row]:
@@ -167,9 +166,9 @@ def _visits(key: str, number: str, note: str) -> Callable[[Path], Iterator[Row]]
 
 
 def read_privacy_exemplars(folder: Path) -> Iterator[Row]:
-    """Read exemplar requests by privacy label; tagged with the label.
+    """Read exemplar requests; tagged with their privacy label.
 
-    A file of single cases is read too; all of them are tagged ``pii``.
+    Files of single cases are read too; all of those are tagged ``pii``.
     """
     for path in matching(folder, "*.json"):
         for number, (label, text) in enumerate(_labelled(read_json(path))):
@@ -193,7 +192,7 @@ def _labelled(value: object) -> Iterator[tuple[str, str]]:
 
 
 def read_pupa(folder: Path) -> Iterator[Row]:
-    """Read people's real queries; ``pii_units`` are in lower case, ``||`` between."""
+    """Read real users' queries; ``pii_units`` are lower case, separated by ``||``."""
     for path, number, fields in _table(folder):
         units = text_at(fields, "pii_units").split("||")
         if text := text_at(fields, "user_query"):
@@ -207,9 +206,9 @@ def read_pupa(folder: Path) -> Iterator[Row]:
 
 
 def read_masking_bias(folder: Path) -> Iterator[Row]:
-    """Read every name in every template, full and as a first name alone.
+    """Read every name in every template, in full and as a first name alone.
 
-    Tags: the group, the gender, and ``first-name`` where only that stands.
+    Tags: the group, the gender, and ``first-name`` for a first name alone.
     """
     templates = [
         line
@@ -244,7 +243,7 @@ def _named(name: str, template: str, fields: Mapping[str, str]) -> Iterator[Row]
 
 
 def read_ner_corpora(folder: Path) -> Iterator[Row]:
-    """Read the corpora of tokens in columns; tagged by corpus."""
+    """Read the corpora with one token per line; tagged by corpus."""
     files = matching(folder, "*.conll", "*.txt", "*.annotated")
     for path in files:
         if (corpus := corpus_of(path.name)) is not None:
@@ -252,7 +251,7 @@ def read_ner_corpora(folder: Path) -> Iterator[Row]:
 
 
 def corpus_of(name: str) -> str | None:
-    """Return which corpus a file belongs to, by its name."""
+    """Return the corpus that a file belongs to, by its name."""
     for mark in _CORPORA:
         if mark.casefold() in name.casefold():
             return _CORPORA[mark]
@@ -273,7 +272,7 @@ def _iob2(corpus: str) -> Callable[[Path], Iterator[Row]]:
 
 
 def read_nlu_evaluation(folder: Path) -> Iterator[Row]:
-    """Read assistant queries in lower case with slots marked inside."""
+    """Read assistant queries in lower case with marked slots."""
     for path in matching(folder, "*.csv"):
         yield from read_assistant_queries(path)
 
@@ -290,7 +289,7 @@ def _id(folder: Path, path: Path, number: int) -> str:
 
 # --- sets with a text a line ---------------------------------------------------
 
-# What the sets' own names of a row's kind are called, the first that is there.
+# Fields with a row's kind, in order of preference.
 _LABELS: Final = ("subject", "topic", "qtype", "intent", "part", "set", "cat", "task")
 _PLACEHOLDER: Final = re.compile(r"\[([A-Z_]+?)_?\d*\]")
 
@@ -298,16 +297,16 @@ _PLACEHOLDER: Final = re.compile(r"\[([A-Z_]+?)_?\d*\]")
 def _lines(
     key: str, files: str = "*.jsonl", fields: Sequence[str] = ("text",)
 ) -> Callable[[Path], Iterator[Row]]:
-    """Return a reader of a row a line, of JSON or of a table.
+    """Return a reader of one row per line, from JSON Lines or from a table.
 
-    A row is tagged with its language and its kind, so far as the set tells them.
-    What is marked in it stands in ``spans`` (``[first, past, kind]``), or is what
-    ``anonymized`` has placeholders for.
+    Rows are tagged with their language and kind if the set has them. Marks are listed
+    in ``spans`` (``[first, past, kind]``), or follow from the placeholders in
+    ``anonymized``.
 
     Args:
-        key: what training calls the set in the keys of our split.
+        key: the set's name in the keys of the split.
         files: which files of the folder.
-        fields: where the text stands, the first that is not blank.
+        fields: with the text; the first that is not blank counts.
     """
 
     def read(folder: Path) -> Iterator[Row]:
@@ -341,7 +340,7 @@ def _triples(line: Mapping[str, object], text: str) -> Iterator[Gold]:
 
 
 def _replaced(text: str, anonymized: str) -> Iterator[Gold]:
-    """Yield what placeholders such as ``[NAME_1]`` stand for, if that can be told."""
+    """Yield the values behind placeholders such as ``[NAME_1]``, if they are clear."""
     pieces = _PLACEHOLDER.split(anonymized)
     pattern = "(.+?)".join(re.escape(piece) for piece in pieces[::2])
     found = re.fullmatch(pattern, text, re.DOTALL) if pieces[1:] else None
@@ -351,7 +350,7 @@ def _replaced(text: str, anonymized: str) -> Iterator[Gold]:
             yield Gold(kind=kind_of(kind), start=start, end=end)
 
 
-# Every other set has a text a line.
+# The remaining sets have one text per line.
 READERS: Final[Mapping[str, Callable[[Path], Iterator[Row]]]] = MappingProxyType(
     {
         "presidio-research": read_presidio_research,
@@ -380,7 +379,7 @@ def read_set(data: Path, name: str) -> tuple[Row, ...]:
     """Read a set by its folder's name.
 
     Raises:
-        MissingSetError: it is not there, or nothing in it is a row.
+        MissingSetError: it is not there, or has no valid row.
         ConfigError: a file cannot be read.
     """
     if not (data / name).is_dir():

@@ -1,8 +1,8 @@
-"""Identifiers in disguise: thirty ways of writing six of them.
+"""Disguised identifiers: thirty ways to write each of six.
 
-Each mutation keeps a person, or a program, able to read the value back. Pure
-and without a clock or chance: the same 180 cases each time. Knows nothing of
-detectors; whoever measures asks where each case may go.
+A person or a program can still read the value after each mutation. The cases are pure
+functions without a clock or chance, so there are always the same 180. This module
+knows nothing about detectors; the measurement decides where each case may go.
 """
 
 import base64
@@ -15,10 +15,10 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seed:
-    """One identifier, and a sentence that says nothing about it.
+    """One identifier, and a sentence that gives no hint of it.
 
     Attributes:
-        name: what it is.
+        name: of the identifier.
         value: as its owner would write it; invented, or from a standard's text.
         carrier: a harmless sentence with a place for the value.
     """
@@ -34,8 +34,8 @@ class Case:
 
     Attributes:
         identifier: the seed's name.
-        mutation: the way in which it is written.
-        text: what is asked.
+        mutation: the way of writing.
+        text: the query.
     """
 
     identifier: str
@@ -43,7 +43,7 @@ class Case:
     text: str = field(repr=False)
 
 
-# The carriers hold no word that tells what follows: the value must be found.
+# No word in a carrier hints at the value: the detector must find the value itself.
 SEEDS: Final = (
     Seed(name="ssn", value="536-22-1234", carrier="Please check {} once more."),
     Seed(name="card", value="4111 1111 1111 1111", carrier="Is {} written correctly?"),
@@ -71,8 +71,8 @@ _SPELLED: Final = (
     "nine",
 )
 _ASCII_DIGITS: Final = "0123456789"
-# Every printing ASCII character has a wide twin, as far above it (Unicode, "Halfwidth
-# and Fullwidth Forms").
+# Every printable ASCII character has a fullwidth form at a fixed distance (Unicode,
+# "Halfwidth and Fullwidth Forms").
 _FULLWIDTH: Final = {code: code + 0xFEE0 for code in range(ord("!"), ord("~") + 1)}
 
 
@@ -88,7 +88,7 @@ def _between(mark: str) -> Callable[[str], str]:
 
 
 def _joined_by(mark: str) -> Callable[[str], str]:
-    """Return a mutation that has one mark in place of spaces and dashes."""
+    """Return a mutation that replaces spaces and dashes by one mark."""
     return lambda value: mark.join(value.replace(" ", "-").split("-"))
 
 

@@ -1,4 +1,4 @@
-"""Figures about detectors that fail: whatever breaks, the query stays home."""
+"""Figures about failing detectors: whatever fails, the query is kept local."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -63,23 +63,23 @@ FAULTS: Final[tuple[Fault, ...]] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
-    """A detector in another's place that fails in one way.
+    """A detector that replaces another and fails in one way.
 
     Attributes:
-        id: the other's name.
-        fault: what happens instead of looking.
+        id: the replaced detector's name.
+        fault: what happens instead of a search.
     """
 
     id: str
     fault: Fault
 
     def find(self, reading: Reading) -> Sequence[Span]:
-        """Fail; what comes back need not be what the type says."""
+        """Fail; the result need not have the declared type."""
         return cast("Sequence[Span]", self.fault(reading))
 
 
 def faults(policy: Policy) -> Iterator[Figure]:
-    """Yield how often a query stays home when a detector or all of them fail."""
+    """Yield how often a query is kept local when one or all detectors fail."""
     yield Figure(
         id="faults.detector",
         title="one detector fails: the query stays home",
@@ -103,7 +103,7 @@ def _with_broken_detectors(policy: Policy) -> Iterator[bool]:
     for detector, views in own_equipment():
         for fault in FAULTS:
             broken = Broken(id=detector.id, fault=fault)
-            # The others find nothing in this text, so they are left out.
+            # The others find nothing in this text, so they can be omitted.
             found = scan(prepared.texts, ((broken, views),))
             pairs = zip(found, prepared.places, strict=True)
             findings = [span.at(place) for spans, place in pairs for span in spans]

@@ -1,7 +1,7 @@
-"""A detectors' process that fails in one chosen way; for measuring only.
+"""A detector process that fails in one chosen way; only for measurements.
 
-It says that it is ready, as the real one does, and then hangs, dies or talks
-nonsense when asked. Nothing but the evaluation starts it.
+It reports that it is ready, as the real one does. When asked, it hangs, dies or sends
+malformed replies. Only the evaluation starts it.
 """
 
 import sys
@@ -29,16 +29,16 @@ FAULTS: Final = tuple(_ANSWERS)
 
 
 def command(fault: str) -> tuple[str, ...]:
-    """Return how a worker with this fault is started."""
+    """Return the command that starts a worker with this fault."""
     return (sys.executable, "-B", "-P", "-m", MODULE, fault)
 
 
 def main(fault: str) -> int:
-    """Be ready, then fail at the first batch."""
+    """Report readiness, then fail at the first batch."""
     requests, replies = sys.stdin.buffer, sys.stdout.buffer
     replies.write(encode_frame({READY: Wall().to_fields()}))
     replies.flush()
-    # What comes first may be the plan, an object; a batch is a list.
+    # The first frame may be the plan, an object; a batch is a list.
     while (frame := read_frame(requests)) is not None:
         if isinstance(frame, list):
             replies.write(_ANSWERS[fault])

@@ -1,4 +1,4 @@
-"""A measured figure, and how figures are written for programs.
+"""Measured figures, and their JSON form.
 
 The JSON, which other programs read (``format`` 1)::
 
@@ -21,11 +21,11 @@ The JSON, which other programs read (``format`` 1)::
 
 ``low`` and ``high`` are a 95% interval. ``unit`` is ``share`` (0 to 1),
 ``points`` (a difference of shares, 0 to 1), ``ms``, ``ratio`` or ``count``.
-``routes`` says for the same rows which share stays, leaves with pseudonyms and
-leaves as it is. ``stock`` is plain Presidio on the same rows in the same run,
-``stock_model`` the same with spaCy's small English model. Where both parts were
-measured, ``developed`` is the part that developers may look at, and the rest is
-the part held out. No text of a row is ever part of it.
+``routes`` has the shares of the same rows that are kept local, sent with pseudonyms
+and sent unchanged. ``stock`` is plain Presidio on the same rows in the same run,
+``stock_model`` the same with spaCy's small English model. If both parts were
+measured, ``developed`` is the part that developers may read, and the other values
+are for the part held out. The JSON never contains the text of a row.
 """
 
 from collections.abc import Sequence
@@ -40,10 +40,10 @@ Unit = Literal["share", "points", "ms", "ratio", "count"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a figure should reach.
+    """The value that a figure should reach.
 
     Attributes:
-        sense: whether it should be at least or at most the value.
+        sense: whether the figure should be at least or at most the value.
         value: in the figure's unit.
     """
 
@@ -61,18 +61,18 @@ class Target:
         return cls(sense="<=", value=value)
 
     def met_by(self, value: float) -> bool:
-        """Tell whether a value reaches it."""
+        """Return whether a value meets the target."""
         return value >= self.value if self.sense == ">=" else value <= self.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routes:
-    """Where rows go: shares that add up to one.
+    """The shares of rows by route, which add up to one.
 
     Attributes:
         home: kept on this device.
-        pseudonyms: may leave with pseudonyms in it.
-        unchanged: may leave as it is.
+        pseudonyms: may be sent with pseudonyms.
+        unchanged: may be sent as they are.
     """
 
     home: float
@@ -82,18 +82,18 @@ class Routes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One number, with what is needed to judge it.
+    """One number with its context.
 
     Attributes:
         id: group, dot, name; stable over releases.
         title: for people.
         estimate: value, interval and number of observations.
         unit: of the value.
-        target: None where the figure is for information.
-        stocks: the same of plain Presidio, and of Presidio with a model; fewer where
+        target: None for a figure without one.
+        stocks: the same for plain Presidio, and for Presidio with a model; fewer if
             that was not measured.
-        routes: where the same rows go; None where they are not whole texts.
-        developed: the same of the developers' part, where this is the other.
+        routes: of the same rows; None if they are not whole texts.
+        developed: the same for the developers' part, if this is the other part.
         note: how to read it.
     """
 
@@ -109,7 +109,7 @@ class Figure:
 
     @property
     def group(self) -> str:
-        """What the figure is about."""
+        """The group that the figure belongs to."""
         return self.id.partition(".")[0]
 
     @property
@@ -120,7 +120,7 @@ class Figure:
         return self.target.met_by(self.estimate.value)
 
     def fields(self) -> dict[str, object]:
-        """Return the figure as JSON has it."""
+        """Return the figure's JSON fields."""
         return {
             "id": self.id,
             "group": self.group,
@@ -146,20 +146,20 @@ class Figure:
 def with_other_part(
     figures: Sequence[Figure], developed: Sequence[Figure]
 ) -> tuple[Figure, ...]:
-    """Return figures with those of the developers' part beside them."""
+    """Return the figures, each with its value for the developers' part."""
     others = {each.id: each.estimate for each in developed}
     return tuple(replace(each, developed=others.get(each.id)) for each in figures)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
-    """What one setting of one knob gives.
+    """The result of one setting of one knob.
 
     Attributes:
         knob: which threshold is moved.
         setting: its value, 0 to 300.
-        recall: share of what must not leave unchanged that does not.
-        leave: share of the harmless that may leave, mean over its sets.
+        recall: the share, of rows that must not be sent unchanged, that are not.
+        leave: the share of harmless rows that may be sent, as a mean over their sets.
     """
 
     knob: str
@@ -168,7 +168,7 @@ class CurvePoint:
     leave: float
 
     def fields(self) -> dict[str, object]:
-        """Return the point as JSON has it."""
+        """Return the point's JSON fields."""
         return {
             "knob": self.knob,
             "setting": self.setting,
@@ -185,12 +185,12 @@ class Evaluation:
         date: ISO 8601 day.
         data: the folder's name, without its path.
         part: which rows.
-        policy_source: what the policy is called.
-        policy_digest: which policy it was.
+        policy_source: the policy's name.
+        policy_digest: the policy's digest.
         figures: in the order of the sections.
-        curve: recall against what may leave, under this policy.
-        missing: sets that were not there.
-        profiles: recall against what may leave, under each shipped profile.
+        curve: recall against the share that may be sent, under this policy.
+        missing: sets that were not found.
+        profiles: recall against the share that may be sent, for each shipped profile.
     """
 
     date: str
@@ -204,7 +204,7 @@ class Evaluation:
     profiles: tuple[CurvePoint, ...] = ()
 
     def fields(self) -> dict[str, object]:
-        """Return the run as JSON has it."""
+        """Return the run's JSON fields."""
         return {
             "format": FORMAT,
             "date": self.date,

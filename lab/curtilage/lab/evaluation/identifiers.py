@@ -1,4 +1,4 @@
-"""Figures about what names or reaches a person: in plain sight, and disguised."""
+"""Figures about what identifies or reaches a person, written plainly or disguised."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -49,7 +49,7 @@ def with_kind(rows: Sequence[Row], kinds: frozenset[str]) -> list[Row]:
 
 
 def lowered(row: Row) -> Row:
-    """Return a row in lower case; letters that would grow stay as they are."""
+    """Return a row in lower case; a letter whose lower case is longer is kept."""
     small = (
         low if len(low := char.lower()) == len(char) else char for char in row.text
     )
@@ -62,7 +62,7 @@ def lowered(row: Row) -> Row:
 
 
 def structured(bench: Bench) -> Iterator[Figure]:
-    """Yield the recall of texts with structured identifiers, and by type."""
+    """Yield the recall for texts with structured identifiers, in all and by type."""
     rows = bench.rows(SET)
     plain = with_kind(rows, STRUCTURED)
     yield _recall(
@@ -87,7 +87,7 @@ def structured(bench: Bench) -> Iterator[Figure]:
 
 
 def identifying(bench: Bench) -> Iterator[Figure]:
-    """Yield the recall of texts that identify somebody, by type, and leaks."""
+    """Yield the recall for texts that identify a person, by type, and the leaks."""
     rows = bench.rows(SET)
     chosen = with_kind(rows, IDENTIFYING)
     small = [lowered(row) for row in chosen]
@@ -131,14 +131,14 @@ def leaks(
     rows: Sequence[Row],
     kinds: frozenset[str] = IDENTIFYING,
 ) -> Iterator[Figure]:
-    """Yield which marks stand in what goes out: of all rows, and of changed ones.
+    """Yield which marks are in the text sent: for all rows, and for changed ones.
 
-    Beside it, of Presidio: the marks that stand in the same texts where everything
-    is masked that it finds.
+    Presidio's share is given next to it: the marks that remain in the same texts after
+    masking all its results.
     """
     judged = bench.judge(rows, title)
     changed = [each for each in judged if each.decision.route is Route.DEIDENTIFY]
-    for more, chosen, told, target in (
+    for more, chosen, heading, target in (
         ("", judged, title, None),
         ("_deidentified", changed, f"{title}, with pseudonyms", _LEFT),
     ):
@@ -150,7 +150,7 @@ def leaks(
         ]
         yield Figure(
             id=f"{name}{more}",
-            title=told,
+            title=heading,
             estimate=share_of(
                 [any(each.leaks([each.row.value(gold)])) for each, gold in marks]
             ),
@@ -187,7 +187,7 @@ def _by_type(
 
 
 def evasion(bench: Bench) -> Iterator[Figure]:
-    """Yield how many disguised identifiers are caught, and those split over turns."""
+    """Yield how many disguised identifiers are caught, also split over turns."""
     rows = [
         Row(id=f"evasion:{case.identifier}:{case.mutation}", key="", text=case.text)
         for case in redteam.mutated()
@@ -223,7 +223,7 @@ def _split(bench: Bench, name: str, title: str, answer: str) -> Figure:
 
 
 def _over_turns(value: str, turns: int, answer: str) -> Query:
-    """Return a conversation in which each user's turn holds a piece of a value."""
+    """Return a conversation in which each user turn has a piece of a value."""
     size = -(-len(value) // turns)
     messages: list[Message] = []
     for at in range(0, len(value), size):

@@ -1,14 +1,14 @@
-"""One's own texts and what must become of them: a sheet to label, read back, measured.
+"""The user's own texts with the required route: a sheet to label, read and measured.
 
 A file is a table (CSV; comma, semicolon or tab) or JSON Lines, in UTF-8, with::
 
-    text   what is asked
-    must   "stays", "may leave", or "names only": it may leave once its names are gone
-    names  what must not leave, with | between; in JSON a list does as well
-    spans  in JSON, where names are not enough: [[first, past, kind], …] in characters
+    text   the query
+    must   "stays", "may leave", or "names only": it may leave without its names
+    names  what must not leave, separated by |; in JSON, a list is accepted too
+    spans  in JSON, for exact positions: [[first, past, kind], …] in characters
 
-Rows without a word under ``must`` are not labelled yet, and are counted. Errors
-name a file and a line, never a text: who labels knows what stands there.
+Rows with an empty ``must`` are not labelled yet, and are counted. Errors name a file
+and a line and never quote the text: the user can look it up.
 """
 
 import csv
@@ -37,19 +37,19 @@ LABELS: Final[Mapping[str, Wanted]] = MappingProxyType(
 )
 COLUMNS: Final = ("text", "must", "names")
 _NAME: Final = "NAME"
-# A spreadsheet takes what begins so for a formula and may run it (OWASP, "CSV
-# Injection"); an apostrophe before it makes it a text, and is taken off again.
+# A spreadsheet reads a cell with this prefix as a formula and may run it (OWASP, "CSV
+# Injection"). An apostrophe in front makes it text, and is removed when read back.
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "'")
 _MAX_FIELD_CHARS: Final = 16 * 1024 * 1024
 
-Line = tuple[int, Mapping[str, object]]  # where a row begins, and its fields
+Line = tuple[int, Mapping[str, object]]  # a row's first line number and its fields
 
 
 def read_labelled(path: Path) -> tuple[tuple[Row, ...], int]:
-    """Return the labelled rows of a file, and how many are not labelled yet.
+    """Return the labelled rows of a file, and the number of rows without a label.
 
     Raises:
-        ConfigError: a row makes no sense, or none is labelled; says which line.
+        ConfigError: a row is invalid, or none is labelled; names the line.
     """
     rows: list[Row] = []
     waiting = 0
@@ -67,13 +67,13 @@ def read_labelled(path: Path) -> tuple[tuple[Row, ...], int]:
 
 
 def write_sheet(source: Path, target: Path) -> int:
-    """Write texts into a new sheet that waits for labels; return how many.
+    """Write texts into a new sheet for labels; return how many.
 
-    The texts are the lines of a file, or its column or field ``text``. The sheet is
-    for its owner alone, and nothing is written elsewhere.
+    The texts are the lines of a file, or its column or field ``text``. Only the owner
+    can read the sheet, and nothing is written anywhere else.
 
     Raises:
-        ConfigError: the source has no text, or the sheet is there or cannot be made.
+        ConfigError: the source has no text, or the sheet exists or cannot be created.
     """
     if source.suffix in {".csv", ".jsonl"}:
         texts = [text_at(fields, "text") for _, fields in _lines(source)]
@@ -83,11 +83,11 @@ def write_sheet(source: Path, target: Path) -> int:
     if not texts:
         raise ConfigError(f"{source.name}: no text in it")
     try:
-        # Never over labels that somebody gave already.
+        # Never overwrite labels that were already given.
         handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as failure:
         raise ConfigError(f"{target}: {failure.strerror}") from None
-    # The mark at the beginning tells a spreadsheet that this is UTF-8.
+    # The byte order mark shows a spreadsheet that this is UTF-8.
     with os.fdopen(handle, "w", encoding="utf-8-sig", newline="") as file:
         sheet = csv.writer(file)
         sheet.writerow(COLUMNS)
@@ -99,7 +99,7 @@ def write_sheet(source: Path, target: Path) -> int:
 
 
 def _lines(path: Path) -> Iterator[Line]:
-    """Yield the rows of a table or of JSON Lines, each with the line it begins in."""
+    """Yield the rows of a table or of JSON Lines, each with its first line's number."""
     text = read_text(path)
     if path.suffix == ".csv":
         yield from _table(path, text)
@@ -112,7 +112,7 @@ def _lines(path: Path) -> Iterator[Line]:
 def _table(path: Path, text: str) -> Iterator[Line]:
     csv.field_size_limit(_MAX_FIELD_CHARS)
     head = text.partition("\n")[0]
-    # The separator of the header is that of the file.
+    # The header's separator is the whole file's.
     delimiter = max(",;\t", key=head.count)
     names = [
         name.strip().casefold()
@@ -150,7 +150,7 @@ def _row(name: str, fields: Mapping[str, object]) -> Row:
     """Return a labelled row.
 
     Raises:
-        ValueError: it makes no sense; says what, and nothing of its text.
+        ValueError: it is invalid; the message says why and quotes nothing.
     """
     text = text_at(fields, "text")
     label = " ".join(text_at(fields, "must").casefold().split())
@@ -183,7 +183,7 @@ def _named(text: str, names: Sequence[object]) -> Iterator[Gold]:
 
 
 def own(bench: Bench) -> Iterator[Figure]:
-    """Yield, for each label, how many of one's own texts end as they must."""
+    """Yield for each label how many of the user's own texts end as they must."""
     rows = [row for row in bench.own if bench.has(row)]
     for label, wanted in LABELS.items():
         part = [row for row in rows if label in row.tags]

@@ -1,4 +1,4 @@
-"""Figures by language and country: what must not leave, disguised too, and what may."""
+"""Figures by language and country, for sensitive texts, also disguised, and others."""
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -20,11 +20,11 @@ from curtilage.lab.evaluation.made_up import (
 )
 from curtilage.lab.evaluation.rows import Row, marked_as, sampled
 
-# What clinical records in Spanish call a patient's and a doctor's name stands here too.
+# It includes the words of Spanish clinical records for a patient's and a doctor's name.
 _PERSON: Final = frozenset(
     {"PERSON", "NOMBRE_SUJETO_ASISTENCIA", "NOMBRE_PERSONAL_SANITARIO"}
 )
-# A set, and with a colon one of its languages.
+# Names of sets; a colon limits a set to one language.
 NAMED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "de": ("germeval2014", "smartdata-de", "uner-german-pud"),
@@ -49,7 +49,7 @@ NAMED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "ko": ("klue-ner-ko",),
     }
 )
-_ASKED_FOR: Final = frozenset(tuple(NAMED)[:9])  # the rest is for information
+_ASKED_FOR: Final = frozenset(tuple(NAMED)[:9])  # the others are for information
 _NUMBERS_OF: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "en": ("gb", "ie", "us"),
@@ -67,7 +67,7 @@ _HARMLESS: Final = (
     "chatterbot-corpus",
     "tatoeba-short",
 )
-# Small talk about oneself is not harmless by its label alone.
+# A label of small talk alone does not make a text about oneself harmless.
 _FACTS: Final = frozenset(
     {"coding", "computers", "food", "history", "literature", "movies", "science"}
 )
@@ -75,7 +75,7 @@ _MOST_NUMBERS: Final = 1000
 
 
 def named(bench: Bench) -> Iterator[Figure]:
-    """Yield, by language, which texts that name somebody stay or lose the name."""
+    """Yield by language how many texts with a name are kept local or lose the name."""
     every: list[Row] = []
     for lang, sets in NAMED.items():
         rows: list[Row] = []
@@ -101,9 +101,9 @@ def named(bench: Bench) -> Iterator[Figure]:
 
 
 def language(bench: Bench) -> Iterator[Figure]:
-    """Yield six figures of each language: what must not leave, and what may.
+    """Yield six figures for each language, about sensitive and about harmless texts.
 
-    Our own texts are taken whole, whatever the limit: they are few.
+    The limit does not apply to our own texts, since they are few.
     """
     numbers = list(national(max(bench.limit // 6, 1)))
     ours = {
@@ -153,7 +153,7 @@ def language(bench: Bench) -> Iterator[Figure]:
 
 
 def red_team(bench: Bench) -> Iterator[Figure]:
-    """Yield what becomes of texts written to get past, by kind and by language."""
+    """Yield where the red team's evasions go, by kind and by language."""
     whole = [row for row in written("redteam") if BURIED not in row.tags]
     rows = [row for row in (*whole, *buried()) if bench.has(row)]
     yield bench.figure(
@@ -168,18 +168,19 @@ def red_team(bench: Bench) -> Iterator[Figure]:
             part = [row for row in rows if row.tags[at] == tag]
             name = f"redteam.{about}.{tag.replace(' ', '_')}"
             yield bench.figure(name, f"  {tag}", part, Wanted.CAUGHT)
-    # Who keeps every sentence in two languages home has caught nothing.
+    # Otherwise a policy that keeps all mixed-language texts local would seem to catch
+    # all.
     free = [row for row in written("harmless") if "mixed" in row.tags]
     yield bench.figure(
         "redteam.harmless",
-        "beside them, harmless texts in two languages: may leave",
+        "in addition, harmless texts in two languages: may leave",
         [row for row in free if bench.has(row)],
         Wanted.LEAVES,
     )
 
 
-def told(bench: Bench) -> Iterator[Figure]:
-    """Yield what becomes of somebody's health and affairs, in few words."""
+def affairs(bench: Bench) -> Iterator[Figure]:
+    """Yield where short sentences about somebody's health and affairs go."""
     rows = [row for row in written("health") if bench.has(row)]
     langs = len({row.tags for row in rows})
     yield bench.figure(
@@ -205,7 +206,7 @@ def told(bench: Bench) -> Iterator[Figure]:
 
 
 def surname(bench: Bench) -> Iterator[Figure]:
-    """Yield how often a surname alone in prose stays or is replaced."""
+    """Yield how often a surname alone in prose is kept local or replaced."""
     rows = [row for row in surnames(bench.limit) if bench.has(row)]
     for name, title, part, target in (
         ("capital", "with a capital", rows, 0.98),
@@ -221,9 +222,9 @@ def surname(bench: Bench) -> Iterator[Figure]:
 
 
 def numbers(bench: Bench) -> Iterator[Figure]:
-    """Yield how many valid national numbers stay, by country and by form.
+    """Yield how many valid national numbers are kept local, by country and by form.
 
-    A tenth of the limit is made of each country, a thousand at most.
+    Each country has a tenth of the limit, at most a thousand.
     """
     count = min(max(bench.limit // 10, 1), _MOST_NUMBERS)
     rows = [row for row in national(count) if bench.has(row)]

@@ -1,8 +1,8 @@
-"""Texts of this project's own: made-up people, numbers and sentences to measure with.
+"""Texts made for this project: invented people, numbers and sentences to measure with.
 
-The sentences and names stand in ``texts/``, a row a line, and no training reads
-them: they are held out by construction, and so have no key of the split. What is
-drawn depends on the place of a row alone, so that every run has the same texts.
+The sentences and names are in ``texts/``, one row per line. No training reads them:
+they are held out by construction, and so have no key for the split. Random choices
+depend on a row's position alone, so every run has the same texts.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from curtilage.lab.evaluation.data_files import items, read_json_lines, text_at
 from curtilage.lab.evaluation.rows import Gold, Row, sampled
 
 _TEXTS: Final = Path(__file__).with_name("texts")
-# Slots that identify nobody: what is asked, what ails somebody, and a town.
+# Slots that identify no one: the question, an illness, and a town.
 _NOT_MARKED: Final = frozenset({"question", "illness", "place"})
 _KINDS: Final[Mapping[str, str]] = {"given": "PERSON", "family": "PERSON"}
 _ALPHABETS: Final[Mapping[str, str]] = {
@@ -27,42 +27,43 @@ _ALPHABETS: Final[Mapping[str, str]] = {
     "@": ascii_uppercase,
     "*": digits + ascii_uppercase,
 }
-_TRIES: Final = 40_000  # of the rarest kind about one in 3,000 shapes is valid
-_FILLED: Final = 3  # times that a template is filled
-_LONG: Final = 8  # times the prose: about 900 words
-# The names model reads windows of 128 pieces, which are 75 to 105 words by language.
+_TRIES: Final = 40_000  # about one in 3,000 candidates of the rarest kind is valid
+_FILLED: Final = 3  # how often a template is filled
+_LONG: Final = 8  # paragraphs of prose, about 900 words
+# The names model reads windows of 128 pieces: 75 to 105 words, depending on the
+# language.
 _BEFORE: Final = (60, 75, 90, 105)
 
-BURIED: Final = "buried"  # a topic: these stand in long texts
+BURIED: Final = "buried"  # the topic of facts inside long texts
 
-Draw = Callable[[int], int]  # a number below this one
+Draw = Callable[[int], int]  # returns a number below its argument
 
 
 class Checks(Protocol):
-    """What is used of a module of python-stdnum."""
+    """The part of a python-stdnum module that is used."""
 
     def is_valid(self, number: str) -> bool:
-        """Tell whether a number is one that could have been given."""
+        """Return whether a number could have been issued."""
         ...
 
     def compact(self, number: str) -> str:
-        """Return it without what is only written for the eye."""
+        """Return a number without its separators."""
         ...
 
 
 def texts(name: str, lang: str = "") -> Sequence[Mapping[str, object]]:
-    """Return the rows of a file of ours, those of one language if one is named."""
+    """Return the rows of one of our files, filtered by language if one is given."""
     rows = read_json_lines(_TEXTS / f"{name}.jsonl")
     return [row for row in rows if not lang or row["lang"] == lang]
 
 
 def languages() -> Sequence[str]:
-    """Return the languages in which there are people, sentences and illnesses."""
+    """Return the languages for which there are people, sentences and illnesses."""
     return [text_at(row, "lang") for row in texts("languages")]
 
 
 def draws(seed: str) -> Draw:
-    """Return a source of numbers that is the same each time for the same seed."""
+    """Return a number source that repeats itself for the same seed."""
     blocks = (
         int.from_bytes(
             hashlib.sha256(f"curtilage-made-up:{seed}:{at}".encode()).digest()
@@ -73,7 +74,7 @@ def draws(seed: str) -> Draw:
 
 
 def filled(template: str, values: Mapping[str, str]) -> tuple[str, tuple[Gold, ...]]:
-    """Return a template with its slots filled, and where what identifies stands."""
+    """Return a template with its slots filled, and the positions of what identifies."""
     text = ""
     gold: list[Gold] = []
     for literal, slot, _, _ in Formatter().parse(template):
@@ -89,7 +90,7 @@ def filled(template: str, values: Mapping[str, str]) -> tuple[str, tuple[Gold, .
 
 
 def person(lang: str, seed: str) -> Mapping[str, str]:
-    """Return somebody who does not exist: names, where they live, how to reach them."""
+    """Return an invented person: names, address and contact details."""
     (source,) = texts("languages", lang)
     draw = draws(seed)
 
@@ -112,9 +113,9 @@ def person(lang: str, seed: str) -> Mapping[str, str]:
 
 
 def asked_about_somebody(rows: Iterable[Row], lang: str) -> Iterator[Row]:
-    """Yield each question in a template that says who asks it, or for whom.
+    """Yield each question inside a template that says who asks it, or for whom.
 
-    The question's key stays, so that it is held out where the question is.
+    The question's key is kept, so that it stays in the same part of the split.
     """
     templates = texts("clinical", lang)
     for row in rows:
@@ -125,12 +126,12 @@ def asked_about_somebody(rows: Iterable[Row], lang: str) -> Iterator[Row]:
 
 
 def sentences(lang: str, kind: str, limit: int) -> tuple[Row, ...]:
-    """Return sentences of one language in which somebody is named, or is ill.
+    """Return sentences of one language that name somebody, or mention an illness.
 
     Args:
         lang: one of ``languages``.
         kind: ``named`` or ``health``.
-        limit: most of them.
+        limit: the maximum number.
     """
     (source,) = texts("languages", lang)
     frames = [str(each) for each in items(source[kind])]
@@ -142,7 +143,7 @@ def sentences(lang: str, kind: str, limit: int) -> tuple[Row, ...]:
         name = f"made-up:{kind}:{lang}:{at}:{number}"
         values = {**person(lang, name), "illness": str(slot)}
         if kind == "named":
-            # Each name once beside each other one before any pair comes again.
+            # Every name is combined with every other one before any pair repeats.
             for column, place in (("given", number), ("family", number + at)):
                 names = items(source[column])
                 values[column] = str(names[place % len(names)])
@@ -152,7 +153,7 @@ def sentences(lang: str, kind: str, limit: int) -> tuple[Row, ...]:
 
 
 def surnames(limit: int) -> tuple[Row, ...]:
-    """Return sentences with nothing but a surname, of every tradition we have."""
+    """Return sentences with only a surname, from every naming tradition we have."""
     families = [
         str(name) for row in texts("languages") for name in items(row["family"])
     ]
@@ -169,9 +170,9 @@ def surnames(limit: int) -> tuple[Row, ...]:
 
 
 def about_people(name: str, lang: str) -> Iterator[Row]:
-    """Yield a file's templates of one language, each filled in three times.
+    """Yield one language's templates of a file, each filled in three times.
 
-    None where nobody is made up for the language.
+    Yields nothing if there are no invented people for the language.
     """
     for source in texts("people", lang):
         columns = {key: items(values) for key, values in source.items()}
@@ -190,7 +191,7 @@ def about_people(name: str, lang: str) -> Iterator[Row]:
 
 
 def buried() -> Iterator[Row]:
-    """Yield the red team's facts at the end of long prose and where a window ends."""
+    """Yield the red team's facts at the end of long prose and of a window."""
     for number, fact in enumerate(texts("redteam")):
         if text_at(fact, "topic") != BURIED:
             continue
@@ -212,7 +213,7 @@ def buried() -> Iterator[Row]:
 
 
 def written(name: str) -> tuple[Row, ...]:
-    """Return the texts of a file of ours that has no slots."""
+    """Return the texts of one of our files without slots."""
     return tuple(
         Row(
             id=f"made-up:{name}:{number}",
@@ -230,12 +231,12 @@ FORMS: Final = ("bare", "labelled", "in a sentence")
 
 
 def national(limit: int) -> Iterator[Row]:
-    """Yield valid national numbers, each alone, with its label, and in a sentence.
+    """Yield valid national numbers, each alone, with a label, and in a sentence.
 
-    Every other one is written without the marks that people put between digits.
+    Every other one is written without separators.
 
     Args:
-        limit: numbers of each country; three rows each.
+        limit: numbers per country; there are three rows for each.
     """
     for source in texts("numbers"):
         country, label = text_at(source, "country"), text_at(source, "label")
@@ -256,21 +257,21 @@ def national(limit: int) -> Iterator[Row]:
 
 
 def checks_of(country: str, name: str) -> Checks:
-    """Return what python-stdnum knows of a country's number; it must know it."""
+    """Return the python-stdnum module for a country's number; it must exist."""
     return cast("Checks", get_cc_module(country, name))
 
 
 def valid_numbers(shape: str, checks: Checks, draw: Draw) -> Iterator[str]:
-    """Yield numbers of a shape whose check digits are right, by trying.
+    """Yield numbers of a given shape with valid check digits, found by trial.
 
     Args:
         shape: ``#`` a digit, ``@`` a letter, ``*`` either, ``{d}{m}{y}`` parts of a
-            date; all else as it is.
-        checks: tells which are valid.
+            date; other characters are literal.
+        checks: decides which are valid.
         draw: random source.
 
     Raises:
-        ValueError: none of very many is valid.
+        ValueError: no valid number was found in very many attempts.
     """
     template = re.sub("[#@*]", lambda mark: f"{{{mark[0]}}}", shape)
     parts = list(Formatter().parse(template))
@@ -290,6 +291,6 @@ def _drawn(slot: str, draw: Draw) -> str:
     if slot in _ALPHABETS:
         alphabet = _ALPHABETS[slot]
         return alphabet[draw(len(alphabet))]
-    # Days that every month has, of people who are grown up.
+    # Days that every month has, and birth years of adults.
     low, span = {"d": (1, 28), "m": (1, 12), "y": (30, 69)}[slot]
     return f"{low + draw(span):02}"

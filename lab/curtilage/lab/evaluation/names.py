@@ -1,4 +1,4 @@
-"""Figures about names: of whom they are noticed, where, and what of them leaves."""
+"""Figures about names: whose are noticed, in which texts, and which parts are sent."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ _CLASSES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "ORGANIZATION": frozenset({"identifier.quasi.employer"}),
     }
 )
-# The set's own letters; who bears two of them is in no group here.
+# The set's own letters; a name with two of them is in no group here.
 _GROUPS: Final[Mapping[str, str]] = MappingProxyType(
     {"AF": "African-American", "AS": "Asian", "HA": "Hispanic", "WO": "white"}
 )
@@ -46,7 +46,7 @@ _SHARE_OF_FIRST_NAMES: Final = 2
 
 
 def pupa(bench: Bench) -> Iterator[Figure]:
-    """Yield how many real queries are flagged, and which of their units leave."""
+    """Yield how many real queries are flagged, and which of their units are sent."""
     rows = bench.sample(bench.rows("pupa"))
     with_units = [row for row in rows if row.units]
     note = "PUPA was scrubbed, and its units were marked by a model: no recall"
@@ -73,7 +73,7 @@ def pupa(bench: Bench) -> Iterator[Figure]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Variant:
-    """One way of writing the names.
+    """One way to write the names.
 
     Attributes:
         id: part of the figures' ids; empty for the plain way.
@@ -137,7 +137,8 @@ def _gap(variant: _Variant, name: str, shares: Sequence[Estimate]) -> Figure:
         title=f"largest gap between {kind}{variant.title}",
         estimate=gap,
         unit="points",
-        # The target is about names as they are written; the rest informs.
+        # The target applies to names in the normal spelling; the others are
+        # informative.
         target=None if variant.id else _GAP,
     )
 
@@ -146,7 +147,7 @@ def _gap(variant: _Variant, name: str, shares: Sequence[Estimate]) -> Figure:
 
 
 def names(bench: Bench) -> Iterator[Figure]:
-    """Yield the recall of names, places and organisations in each corpus."""
+    """Yield the recall for names, places and organisations in each corpus."""
     for name in ("ner-corpora", "uner-ewt", "nlu-evaluation-data"):
         rows = bench.rows(name)
         for corpus in sorted({row.tags[0] for row in rows}):

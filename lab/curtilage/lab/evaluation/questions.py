@@ -1,4 +1,4 @@
-"""Figures about what people ask: with somebody in it, with nobody, and hard."""
+"""Figures about typical questions: about a person, about no person, and hard ones."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -24,14 +24,14 @@ _MEDICINE: Final = frozenset(
         "virology",
     }
 )
-# Of consumers' questions in English and Spanish: who tells of themselves or of theirs.
+# Consumers' questions in English and Spanish about the asker or the asker's relatives.
 _OWN: Final = re.compile(
     r"\b(?:i|i'?[md]|i'?ve|my|mine|me|we|our|us|he|she|his|him|hers?|husband|wife|son|"
     r"daughter|mother|father|sister|brother|mom|dad|yo|mis?|tengo|estoy|soy|tomo|he|"
     r"mí|nuestr[oa]s?|él|ella|hij[oa]|madre|padre|herman[oa]|espos[oa]|hola|gracias)\b",
     re.IGNORECASE,
 )
-# What identifies in clinical records, in the words of their sets; "NAME" is PERSON.
+# What identifies a person in clinical records, as their sets call it; "NAME" is PERSON.
 RECORDED: Final = frozenset(
     {
         "ADDRESS",
@@ -54,11 +54,11 @@ RECORDED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clean:
-    """Questions with nobody in them.
+    """Questions that are about no person.
 
     Attributes:
         title: for people.
-        sets: where they are from.
+        sets: the data sets.
         counted: whether they are part of the mean that has the target.
     """
 
@@ -94,7 +94,7 @@ CLEAN: Final[Mapping[str, Clean]] = MappingProxyType(
 
 
 def questions(bench: Bench, name: str) -> list[Row]:
-    """Return a set's rows, without those in which somebody tells of themselves."""
+    """Return a set's rows, without those in which the asker mentions a person."""
     rows = bench.rows(name)
     if name != "xlinghealth":
         return list(rows)
@@ -103,15 +103,15 @@ def questions(bench: Bench, name: str) -> list[Row]:
 
 
 def clinical(bench: Bench) -> Iterator[Figure]:
-    """Yield what becomes of clinical questions about somebody, and about nobody."""
-    nobody: dict[str, tuple[Row, ...]] = {}
+    """Yield where clinical questions about a person go, and those about no person."""
+    impersonal: dict[str, tuple[Row, ...]] = {}
     for name in ("medquad", "pubmedqa", "xlinghealth", "mmlu-professional"):
         found = [row for row in questions(bench, name) if "es" not in row.tags]
         if name == "mmlu-professional":
             found = [row for row in found if _MEDICINE.intersection(row.tags)]
-        nobody[name] = bench.sample(found)
-    nobody["our own"] = tuple(filter(bench.has, written("clinicians")))
-    every = [row for rows in nobody.values() for row in rows]
+        impersonal[name] = bench.sample(found)
+    impersonal["our own"] = tuple(filter(bench.has, written("clinicians")))
+    every = [row for rows in impersonal.values() for row in rows]
     somebody = {"en": sampled(asked_about_somebody(every, "en"), bench.limit)}
     for lang, name in (
         ("es", "xlinghealth"),
@@ -154,13 +154,13 @@ def clinical(bench: Bench) -> Iterator[Figure]:
         Wanted.HOME,
         target=Target.at_most(0.25),
     )
-    for name, rows in nobody.items():
+    for name, rows in impersonal.items():
         slug = name.replace(" ", "_")
         yield bench.figure(f"clinical.nobody.{slug}", f"  {name}", rows, Wanted.HOME)
 
 
 def clean(bench: Bench) -> Iterator[Figure]:
-    """Yield which clean questions may leave, by where they are from, and their mean."""
+    """Yield which clean questions may be sent, by source, and their mean."""
     counted: list[Figure] = []
     for name, each in CLEAN.items():
         chosen: list[Row] = []
@@ -189,7 +189,7 @@ def clean(bench: Bench) -> Iterator[Figure]:
 
 
 def hard(bench: Bench) -> Iterator[Figure]:
-    """Yield which hard everyday prompts may leave, in English and in all languages."""
+    """Yield which hard everyday prompts may be sent, in English and overall."""
     english: list[Row] = []
     for name in ("arena-hard", "mt-bench", "routing"):
         rows = bench.sample(bench.rows(name))

@@ -1,8 +1,8 @@
-"""One row of a data set, and the split of rows that training and measuring share.
+"""One row of a data set, and the split that training and measuring share.
 
-A row has a text and what somebody marked in it. Its id names a file and a
-number, never a word, so that it can be told to anybody; its key may hold the
-text, and decides only to which part the row belongs.
+A row has a text and its authors' marks. Its id has a file name and a number and none of
+its words, so it is safe to show. Its key may contain the text, and only determines the
+part that the row belongs to.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ HELD_OUT_TENTHS: Final = 3
 
 
 class Part(StrEnum):
-    """Which rows are measured."""
+    """The part of the rows that is measured."""
 
     ALL = "all"
     DEVELOPED = "developed"
@@ -28,7 +28,7 @@ class Gold:
     """Characters ``start`` to ``end`` of a row's text, marked by its authors.
 
     Attributes:
-        kind: the set's own word, such as ``CREDIT_CARD``.
+        kind: the set's own label, such as ``CREDIT_CARD``.
         start: first character.
         end: one past the last.
     """
@@ -44,11 +44,11 @@ class Row:
 
     Attributes:
         id: set, file and number; safe to show.
-        key: decides the part; empty for what is never trained on.
-        text: what somebody would ask.
-        gold: what is marked in it, in the text's order.
-        tags: what else is known: a file, a kind of text, a group of people.
-        units: values that identify somebody, where no offsets are given.
+        key: determines the part; empty for rows that are never trained on.
+        text: the query.
+        gold: the marks, in the text's order.
+        tags: other properties: a file, a kind of text, a group of people.
+        units: values that identify a person, if no offsets are given.
     """
 
     id: str
@@ -64,13 +64,13 @@ class Row:
 
 
 def held_out(key: str) -> bool:
-    """Tell whether the row with this key is kept for measuring; 3 of 10 are."""
+    """Return whether the row with this key is held out; 3 of 10 are."""
     digest = hashlib.sha256(f"curtilage-split:{key}".encode()).digest()
     return int.from_bytes(digest[:4], "big") % 10 < HELD_OUT_TENTHS
 
 
 def in_part(row: Row, part: Part) -> bool:
-    """Tell whether a row belongs to a part; one without a key is held out."""
+    """Return whether a row belongs to a part; a row without a key is held out."""
     if part is Part.ALL:
         return True
     kept = not row.key or held_out(row.key)
@@ -78,18 +78,18 @@ def in_part(row: Row, part: Part) -> bool:
 
 
 def marked_as(rows: Iterable[Row], kinds: frozenset[str]) -> list[Row]:
-    """Return the rows in which something of these kinds is marked, and only that."""
+    """Return the rows with marks of these kinds, without their other marks."""
     found = (
         (row, tuple(gold for gold in row.gold if gold.kind in kinds)) for row in rows
     )
-    # Another id: what is found in a row is remembered by it, together with its marks.
+    # Verdicts are cached by id, together with the marks; so the id must differ.
     return [
         replace(row, id=f"{row.id}:marked", gold=gold) for row, gold in found if gold
     ]
 
 
 def sampled(rows: Iterable[Row], limit: int) -> tuple[Row, ...]:
-    """Return at most ``limit`` rows, the same ones each time, in their order."""
+    """Return at most ``limit`` rows, always the same ones, in their order."""
     every = tuple(rows)
     if len(every) <= limit:
         return every
@@ -97,7 +97,7 @@ def sampled(rows: Iterable[Row], limit: int) -> tuple[Row, ...]:
     def lot(row: Row) -> bytes:
         return hashlib.sha256(f"curtilage-sample:{row.id}".encode()).digest()
 
-    # By lot and not by place, since sets are often sorted by what they are about.
+    # By hash and not by position, since sets are often sorted by subject.
     chosen = {row.id for row in sorted(every, key=lot)[:limit]}
     return tuple(row for row in every if row.id in chosen)
 
@@ -105,7 +105,7 @@ def sampled(rows: Iterable[Row], limit: int) -> tuple[Row, ...]:
 def sampled_each(rows: Sequence[Row], tags: Sequence[str], limit: int) -> list[Row]:
     """Return a sample in which each of ``tags`` has an equal share of the limit.
 
-    Small groups are taken whole. A row counts for the first of ``tags`` it has.
+    Small groups are included whole. A row counts for the first of ``tags`` that it has.
     """
     groups: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:

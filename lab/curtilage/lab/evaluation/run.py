@@ -1,4 +1,4 @@
-"""The whole evaluation, section by section; which of them a run takes."""
+"""The whole evaluation, section by section, and the choice of its figures."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,12 +20,12 @@ from curtilage.lab.evaluation.identifiers import (
 )
 from curtilage.lab.evaluation.labelled import own
 from curtilage.lab.evaluation.languages import (
+    affairs,
     language,
     named,
     numbers,
     red_team,
     surname,
-    told,
 )
 from curtilage.lab.evaluation.names import fairness, names, pupa
 from curtilage.lab.evaluation.questions import clean, clinical, hard
@@ -47,7 +47,7 @@ from curtilage.policy.document.model import Policy
 
 
 class Detectors(TimedInspector, Closes, Protocol):
-    """Detectors that were started for one purpose."""
+    """Detectors that can be timed and stopped."""
 
 
 Start = Callable[[Policy], Detectors]
@@ -55,11 +55,11 @@ Start = Callable[[Policy], Detectors]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doors:
-    """How detectors are had.
+    """How to start detectors.
 
     Attributes:
         start: with their worker.
-        detectors: in this process, to count their CPU time.
+        detectors: in this process, to measure their CPU time.
     """
 
     start: Start
@@ -87,7 +87,7 @@ SECTIONS: Final[MappingProxyType[str, Section]] = MappingProxyType(
         "named": named,
         "language": language,
         "redteam": red_team,
-        "told": told,
+        "told": affairs,
         "surname": surname,
         "shapes": shapes,
         "national": numbers,
@@ -108,27 +108,27 @@ GROUPS: Final = (*SECTIONS, *MEASURED_APART)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Which figures are wanted.
+    """The requested figures.
 
     Attributes:
-        ids: groups, figures or beginnings of figures' ids; empty: all.
+        ids: groups, figures or prefixes of figures' ids; empty: all.
     """
 
     ids: tuple[str, ...] = ()
 
     def has_group(self, group: str) -> bool:
-        """Tell whether any figure of a group is wanted."""
+        """Return whether any figure of a group is wanted."""
         return not self.ids or any(each.split(".")[0] == group for each in self.ids)
 
     def has(self, figure: Figure) -> bool:
-        """Tell whether a figure is wanted."""
+        """Return whether a figure is wanted."""
         return not self.ids or any(
             figure.id == each or figure.id.startswith(f"{each}.") for each in self.ids
         )
 
 
 def sections_of(bench: Bench, choice: Choice) -> Iterator[Figure]:
-    """Yield every figure that is wanted and about rows, section by section."""
+    """Yield the wanted figures about rows, section by section."""
     for group, section in SECTIONS.items():
         if choice.has_group(group):
             yield from filter(choice.has, section(bench))
@@ -137,7 +137,7 @@ def sections_of(bench: Bench, choice: Choice) -> Iterator[Figure]:
 
 
 def figures_of(bench: Bench, choice: Choice, doors: Doors) -> Iterator[Figure]:
-    """Yield every figure that is wanted, also those of time and faults."""
+    """Yield all wanted figures, including time and faults."""
     yield from sections_of(bench, choice)
     if choice.has_group("latency"):
         yield from filter(choice.has, latency(bench, doors.start, doors.detectors))
@@ -146,7 +146,7 @@ def figures_of(bench: Bench, choice: Choice, doors: Doors) -> Iterator[Figure]:
     if choice.has_group("sockets"):
         yield sockets(bench, doors.start, SocketCount())
     if choice.has_group("faults"):
-        bench.tell("faults")
+        bench.notify("faults")
         yield from filter(choice.has, faults(bench.policy))
     if choice.has_group("validity"):
         yield from filter(choice.has, validity(bench, doors.start))
@@ -160,13 +160,13 @@ def curve_of(bench: Bench, choice: Choice, start: Start) -> Iterator[CurvePoint]
 
 
 def profiles_of(bench: Bench, choice: Choice, start: Start) -> Iterator[CurvePoint]:
-    """Yield a curve of each shipped profile, if they are wanted."""
+    """Yield a curve for each shipped profile, if they are wanted."""
     if choice.has_group("profiles"):
         yield from profiles(bench, start)
 
 
 def validity(bench: Bench, start: Start) -> Iterator[Figure]:
-    """Yield what would make the other figures doubtful."""
+    """Yield figures that show whether the others can be relied on."""
     sets: Sequence[Sequence[str]] = [
         [row.text for row in sampled(rows, _CHECKED_AGAIN)]
         for rows in (
@@ -188,7 +188,7 @@ def validity(bench: Bench, start: Start) -> Iterator[Figure]:
         ),
         target=_NONE,
     )
-    # The policy's own scan, but this run's patience: a busy machine is no finding.
+    # The policy's own scan with this run's deadline: a busy machine is not a finding.
     document = bench.policy.document
     scan = document.model_copy(update={"limits": bench.patient.document.limits})
     inspector = start(replace(bench.policy, document=scan))

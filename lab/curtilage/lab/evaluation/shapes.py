@@ -1,8 +1,8 @@
-"""Generated texts of the shapes in which names and secrets were once sent.
+"""Generated texts in the shapes in which names and secrets were once sent.
 
-Each text comes from a template of ``texts/shapes.jsonl``. Its surname is put together
-from two syllables, so that it is in no word list. What is drawn depends on the row's
-id alone, so every run has the same texts. No training reads them.
+Each text comes from a template of ``texts/shapes.jsonl``. Its surname consists of two
+syllables and is in no word list. Random choices depend on the row's id alone, so every
+run has the same texts. No training reads them.
 """
 
 import re
@@ -19,7 +19,7 @@ from curtilage.lab.evaluation.made_up import Draw, draws, filled, texts
 from curtilage.lab.evaluation.rows import Gold, Row
 from curtilage.lab.evaluation.statistics import share_of
 
-MADE: Final = 520  # texts of a shape and language, unless the limit is lower
+MADE: Final = 520  # texts per shape and language, unless the limit is lower
 _TOKEN: Final = re.compile(r"⟦[^⟧]+⟧")
 _AILING: Final = "🤢🩸🤰💊🏥💉🦠🧠🫀😷🤒🦽"  # each one character
 _LENGTHS: Final = (7, 9, 10, 12)
@@ -47,7 +47,7 @@ class _Source:
 
 @cache
 def _sources() -> tuple[_Source, ...]:
-    """Return each language's, read once: thousands of texts are made of them."""
+    """Return each language's data, read once for thousands of texts."""
     return tuple(map(_Source, texts("shapes")))
 
 
@@ -65,14 +65,14 @@ def _title(source: _Source, draw: Draw) -> tuple[str, tuple[Gold, ...]]:
     title = source.one("titles", draw)
     frame = source.one("title_frames", draw).replace("{title}", title, 1)
     text, gold = filled(frame, {"family": _surname(source, draw)})
-    # A title that opens the sentence has a capital; no place moves.
+    # A title at the beginning of the sentence has a capital; no position changes.
     return text[0].upper() + text[1:], gold
 
 
 def _particle(source: _Source, draw: Draw) -> tuple[str, tuple[Gold, ...]]:
     particle = source.one("particles", draw)
     frame = source.one("particle_frames", draw).replace("{particle}", particle, 1)
-    # Every second one is a noun of the language: those are the ones that are missed.
+    # Half of them are nouns of the language, since detectors miss those.
     family = source.one("nouns", draw) if draw(2) else _surname(source, draw)
     return filled(frame, {"given": source.one("given", draw), "family": family})
 
@@ -183,7 +183,7 @@ def made(shape: str, lang: str, limit: int) -> tuple[Row, ...]:
 
 
 def shapes(bench: Bench) -> Iterator[Figure]:
-    """Yield, for each shape and language, how many texts keep what must not leave."""
+    """Yield for each shape and language how many texts leak nothing sensitive."""
     sources = _sources()
     for shape, (title, _, wanted) in _SHAPES.items():
         for source in sources:
@@ -214,21 +214,21 @@ def shapes(bench: Bench) -> Iterator[Figure]:
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """A text with names, what of it must be left, and how many people it names."""
+    """A text with names, the words that must remain, and how many people it names."""
 
     row: Row
     keep: Sequence[str]
     people: int
 
     def holds(self, judged: Judged) -> bool:
-        """Return whether the text sent has all its own words and a token a person."""
+        """Return whether the text sent has its own words and one token per person."""
         sent = judged.outgoing
         tokens = set(_TOKEN.findall(sent))
         return len(tokens) == self.people and all(each in sent for each in self.keep)
 
 
 def _usable(bench: Bench, sources: Sequence[_Source]) -> Iterator[Figure]:
-    """Yield how many rewritten texts lost nothing but the names."""
+    """Yield how many rewritten texts lost only the names."""
     for source in sources:
         wholes = [each for each in _wholes(source) if bench.has(each.row)]
         judged = bench.judge([each.row for each in wholes], "usable")

@@ -1,9 +1,8 @@
-"""Shares, quantiles and their 95% intervals; pure, and without chance.
+"""Shares, quantiles and their 95% intervals; pure functions without chance.
 
 Shares have Wilson's score interval, differences of two shares Newcombe's, and
-quantiles the exact interval of order statistics (binomial). Rows are taken as
-independent; where several marks stand in one text, the interval is a little
-too narrow.
+quantiles the exact interval of order statistics (binomial). Rows are assumed to be
+independent; if one text has several marks, the interval is a little too narrow.
 """
 
 import math
@@ -17,7 +16,7 @@ _TAIL: Final = 0.025
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A value, its 95% interval, and of how many observations.
+    """A value, its 95% interval, and the number of observations.
 
     Attributes:
         value: the point estimate.
@@ -48,7 +47,7 @@ def share(hits: int, n: int) -> Estimate:
     half = Z95 / weight * math.sqrt(p * (1 - p) / n + Z95**2 / (4 * n**2))
     return Estimate(
         value=p,
-        # At the ends the formula is exact but for rounding.
+        # At the ends, the formula is exact except for rounding.
         low=0.0 if hits == 0 else centre - half,
         high=1.0 if hits == n else centre + half,
         n=n,
@@ -56,7 +55,7 @@ def share(hits: int, n: int) -> Estimate:
 
 
 def share_of(outcomes: Sequence[bool]) -> Estimate:
-    """Return the share of true ones."""
+    """Return the share of true values."""
     return share(sum(outcomes), len(outcomes))
 
 
@@ -74,9 +73,9 @@ def difference(larger: Estimate, smaller: Estimate) -> Estimate:
 
 
 def mean_of_shares(shares: Sequence[Estimate]) -> Estimate:
-    """Return the plain mean of shares, so that a large set does not outweigh.
+    """Return the unweighted mean of shares, so that a large set does not dominate.
 
-    The interval is that of the normal approximation for independent shares.
+    The interval is the normal approximation for independent shares.
     """
     known = [each for each in shares if each.n]
     if not known:
@@ -93,7 +92,7 @@ def mean_of_shares(shares: Sequence[Estimate]) -> Estimate:
 
 
 def quantile(values: Sequence[float], q: float) -> float:
-    """Return the quantile of nearest rank.
+    """Return the nearest-rank quantile.
 
     Raises:
         ValueError: no values, or q outside 0 to 1.
@@ -107,8 +106,8 @@ def quantile(values: Sequence[float], q: float) -> float:
 def quantile_estimate(values: Sequence[float], q: float) -> Estimate:
     """Return a quantile with the exact interval of order statistics.
 
-    Where there are too few values for 97.5% on a side, the end is the least or
-    the largest value.
+    If there are too few values for 97.5% on a side, the end is the smallest or the
+    largest value.
     """
     ordered = sorted(values)
     n = len(ordered)
@@ -123,7 +122,7 @@ def quantile_estimate(values: Sequence[float], q: float) -> Estimate:
 
 
 def _binomial_quantile(n: int, p: float, level: float) -> int:
-    """Return the least k with P(X <= k) >= level, X binomial(n, p)."""
+    """Return the least k with P(X <= k) >= level for a binomial(n, p) X."""
     if p in (0.0, 1.0):
         return round(p * n)
     total = 0.0

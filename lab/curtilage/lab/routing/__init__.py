@@ -1,5 +1,5 @@
-"""What calibrates, certifies and judges the router: arithmetic on graded questions.
+"""Calibrates, certifies and judges the router: arithmetic on graded questions.
 
-Pure: lines and figures in, values out. It knows the router's estimator and verifier,
-and no command.
+These functions are pure: they take lines and figures and return values. They import the
+router's estimator and verifier, and no command.
 """

@@ -1,8 +1,8 @@
-"""Whether routing pays: what a trace and graded answers say, with intervals.
+"""Whether routing pays: what a trace and graded answers show, with intervals.
 
-Pure: lines and figures in, an ``Advice`` out. Nothing of it is promised beforehand:
-what others promise (70 to 85 % at home, 60 to 80 % saved) stands beside what this
-traffic gives, and the advice may be not to route at all.
+Pure: from lines and figures to an ``Advice``. Nothing is assumed: the usual claims (70
+to 85 % kept local, 60 to 80 % saved) are compared with this traffic, and the advice may
+be not to route at all.
 """
 
 from collections import Counter
@@ -30,32 +30,32 @@ from curtilage.lab.routing.certify import MIN_GRADED
 from curtilage.policy.decision.tiers import TierKind
 
 Draw = Callable[[], float]
-"""Draws a number from 0 up to 1, as ``random.random`` does."""
+"""Returns a random number from 0 up to 1, as ``random.random`` does."""
 
 PROMISED_AT_HOME: Final = (0.70, 0.85)
 PROMISED_SAVING: Final = (0.60, 0.80)
 QUALITIES: Final = (0.90, 0.95, 0.99)
 
-ONE_KIND: Final = 0.95  # of the queries: then one tier is enough for all of them
-SMALL_QUERIES: Final = 100_000  # a day, below which upkeep is not repaid
+ONE_KIND: Final = 0.95  # share of one kind at which one tier is enough for all
+SMALL_QUERIES: Final = 100_000  # a day; with fewer, upkeep does not pay
 SMALL_TOKENS: Final = 200_000
 MIN_FEEDBACK: Final = 100
-QUALITY_KEPT: Final = 0.95  # at which less than this much at home is not worth it
+QUALITY_KEPT: Final = 0.95  # routing must keep enough local at this quality
 WORTH_KEEPING: Final = 0.10
 _LEVEL: Final = 0.05
 _REPETITIONS: Final = 400
 _DAY_S: Final = 86_400
-_NORMAL: Final = 40  # from which a Poisson count is drawn as a normal one
+_NORMAL: Final = 40  # Poisson means from here on use a normal distribution
 _LEAST: Final = 2.0**-53
 _MTOK: Final = 1_000_000
-# What a sealed request is padded to, in octets, and about how much of it is no text.
+# The sizes in bytes that a sealed request is padded to, and the overhead per request.
 _REQUESTS: Final = tuple(4**power * 1024 for power in range(1, 6))
 _AROUND_A_TEXT: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A figure, and between which two it lies with 95 % confidence."""
+    """A figure with its 95 % confidence interval."""
 
     low: float
     value: float
@@ -67,9 +67,9 @@ class Judged:
     """One graded question.
 
     Attributes:
-        ease: larger means kept home sooner.
-        weak: how good the home model's answer was, 0 to 1.
-        strong: how good the strong tier's was.
+        ease: questions with a larger value are kept local first.
+        weak: how good the local model's answer was, 0 to 1.
+        strong: how good the strong tier's answer was.
     """
 
     ease: float
@@ -79,10 +79,10 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoverShape:
-    """What a dummy costs on the wire.
+    """The shape and cost of a dummy on the wire.
 
     Attributes:
-        percent: of the questions that stay home, so many have one.
+        percent: the share of local questions that have one.
         frame_bytes: of one frame of an answer.
         period_ms: between two frames.
         first_bucket: frames of the shortest answer; the others double it.
@@ -109,7 +109,7 @@ class Against(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """The share at home of a part of the traffic, such as an intent."""
+    """The local share of a part of the traffic, such as an intent."""
 
     name: str
     queries: int
@@ -118,12 +118,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What all of it costs in a day, without routing and with it.
+    """The total cost per day, without and with routing.
 
     Attributes:
-        before: everything at the strongest tier that was permitted.
-        after: where the router would have it, or has it.
-        saving: 1 less the second by the first.
+        before: everything at the strongest permitted tier.
+        after: where the router sends it, or would.
+        saving: 1 minus ``after`` / ``before``.
     """
 
     before: Interval
@@ -133,12 +133,12 @@ class Spent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feasible:
-    """How much can stay home at a quality.
+    """How much can be kept local at a quality.
 
     Attributes:
-        quality: of what the strong tier alone would have.
-        share: at home, the easiest first.
-        by_chance: the share if nobody knew which are easy.
+        quality: relative to the strong tier alone.
+        share: kept local, the easiest first.
+        by_chance: the share if the easy questions were unknown.
     """
 
     quality: float
@@ -148,10 +148,10 @@ class Feasible:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoverCost:
-    """What dummies cost, per 100 queries.
+    """The cost of dummies per 100 queries.
 
     Attributes:
-        at_home: the share at home that this is for.
+        at_home: the local share that this is for.
         dummies: how many.
         octets: up and down, together.
     """
@@ -163,28 +163,28 @@ class CoverCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """What a trace says.
+    """The findings from a trace.
 
     Attributes:
-        queries: lines that a tier answered.
-        unanswered: queries that had no answer.
-        forced: queries that another tier than the chosen one answered, because that
-            one could not be reached. They show no choice, and are not counted further.
-        days: from the first line to the last, one at least.
+        queries: lines with an answer of a tier.
+        unanswered: queries without an answer.
+        forced: queries that another tier answered because the chosen one could not be
+            reached. They show no choice, and all other figures exclude them.
+        days: from the first line to the last, at least one.
         queries_per_day: of all devices.
-        tokens_per_day: of all devices; the sizes are classes, so it is an interval.
-        may_leave: share of the queries that some enclave might have answered.
+        tokens_per_day: of all devices; an interval, since sizes are classes.
+        may_leave: share of the queries that an enclave was permitted to answer.
         at_home: share that the router answers locally or on premises, or would.
-        at_home_of_free: the same of those that may leave.
+        at_home_of_free: the same, of those that may leave.
         intents: the same by intent, the most frequent first.
         lengths: the same by the queries' length in characters.
         cost: in millionths of a US dollar a day.
-        energy: in joules a day; None where a tier's is not known.
-        ratio: mean quality of the home model by that of the strong tier.
-        feasible: how much could stay home at each quality.
-        kept: quality that is left at the promised shares at home.
-        cover: what dummies cost; empty where none is to be told.
-        against: why not to route; empty: it may pay.
+        energy: in joules a day; None if a tier's is not known.
+        ratio: mean quality of the local model divided by the strong tier's.
+        feasible: how much could be kept local at each quality.
+        kept: the quality that remains at the usual promised local shares.
+        cover: the cost of dummies; empty if none is reported.
+        against: reasons not to route; empty: it may pay.
     """
 
     queries: int
@@ -209,7 +209,7 @@ class Advice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Way:
-    """One query: where it would go without routing, and where with it."""
+    """One query, with its tier without routing and with routing."""
 
     line: TraceLine
     before: str
@@ -225,24 +225,24 @@ def advise(
     cover: CoverShape | None = None,
     draw: Draw,
 ) -> Advice:
-    """Say what routing gives on this traffic.
+    """Judge what routing gains on this traffic.
 
     Args:
         lines: the trace.
-        tiers: what each tier costs.
+        tiers: the cost of each tier.
         judged: graded questions of the same traffic.
-        devices: how many such devices there are.
-        cover: how cover traffic is shaped; None: say nothing of it.
+        devices: the number of such devices.
+        cover: the shape of cover traffic; None: report nothing about it.
         draw: for the bootstrap.
 
     Raises:
-        UsageError: nothing in the trace was answered, or it names a tier that is not
-            among ``tiers``.
+        UsageError: the trace has no answered query, or names a tier that is not among
+            ``tiers``.
     """
     said = list(lines)
     answered = [line for line in said if line.answered]
     if not answered:
-        raise UsageError("no line of the trace tells of an answer")
+        raise UsageError("no line of the trace has an answer")
     ways = [_way_of(line) for line in answered if not _is_forced(line)]
     if not ways:
         raise UsageError(
@@ -311,7 +311,7 @@ def advise(
 
 
 def repeatable(seed: int) -> Draw:
-    """Return draws that are the same for the same seed; for a bootstrap, no secret."""
+    """Return draws that repeat for the same seed; for a bootstrap, not for secrets."""
 
     def numbers() -> Iterator[float]:
         for block in count():
@@ -323,7 +323,7 @@ def repeatable(seed: int) -> Draw:
 
 
 def proportion(some: int, of: int) -> Interval:
-    """Return a share with its Clopper-Pearson interval, from 0 to 1 of nothing."""
+    """Return a share with its Clopper-Pearson interval; 0 to 1 if the total is 0."""
     return Interval(
         low=lower_bound(some, of, _LEVEL / 2),
         value=some / of if of else 0.0,
@@ -332,11 +332,11 @@ def proportion(some: int, of: int) -> Interval:
 
 
 def feasible_at(judged: Sequence[Judged], quality: float, draw: Draw) -> Feasible:
-    """Return how much can stay home while that much of the quality is left.
+    """Return how much can be kept local at a given quality.
 
     Args:
-        judged: graded questions, one at least; ``ease`` made without the grades.
-        quality: 0 to 1, of what the strong tier alone would have.
+        judged: graded questions, at least one; ``ease`` must not depend on the grades.
+        quality: 0 to 1, relative to the strong tier alone.
         draw: for the bootstrap.
     """
     shares = [
@@ -364,7 +364,7 @@ def _share_at(judged: Sequence[Judged], quality: float) -> float:
 
 
 def quality_at(judged: Sequence[Judged], share: float) -> float:
-    """Return what is left of the strong tier's quality with so much at home."""
+    """Return the remaining share of the strong tier's quality at a local share."""
     ranked = sorted(judged, key=lambda each: -each.ease)
     strong = sum(each.strong for each in ranked)
     here = ranked[: round(share * len(ranked))]
@@ -378,8 +378,8 @@ def _ratio(judged: Sequence[Judged]) -> float | None:
 
 
 def _way_of(line: TraceLine) -> _Way:
-    # The least private of the permitted: as if there were no router, and all that may
-    # leave left. While observing, that is also what happened.
+    # The least private permitted tier, as without a router: everything that may leave
+    # would. While the policy observes, that is also what happened.
     used = line.tier or ""
     return _Way(
         line=line,
@@ -389,10 +389,10 @@ def _way_of(line: TraceLine) -> _Way:
 
 
 def _is_forced(line: TraceLine) -> bool:
-    """Return whether another tier answered than the one that was chosen."""
+    """Return whether another tier than the chosen one answered."""
     if line.would_choose is not None:  # while the policy observes
         return False
-    # A draft that was rejected is the way that routing takes.
+    # A rejected draft is a regular route.
     failed = line.fallback not in {None, LocalFailure.DRAFT_REJECTED}
     return failed or line.why == Reason.UNAVAILABLE
 
@@ -400,7 +400,7 @@ def _is_forced(line: TraceLine) -> bool:
 def _one_kind(intents: Iterable[str]) -> bool:
     counted = Counter(intents)
     name, most = counted.most_common(1)[0]
-    # Of what the estimator does not know nobody can say that it is all of a kind.
+    # Queries of unknown intent need not be all of one kind.
     return name != "unknown" and most >= ONE_KIND * counted.total()
 
 
@@ -421,7 +421,7 @@ def _parts(
 def _spent(
     ways: Sequence[_Way], price: Mapping[str, float], scale: float, draw: Draw
 ) -> Spent:
-    """Bootstrap what the tokens cost; of tokens, only the classes are known."""
+    """Bootstrap the cost of the tokens; the trace has only their size classes."""
     cells = Counter(
         (each.before, each.after, each.line.prompt_tokens, each.line.answer_tokens)
         for each in ways
@@ -429,8 +429,8 @@ def _spent(
     before: list[float] = []
     after: list[float] = []
     for _ in range(_REPETITIONS):
-        # One place inside the classes for a whole repetition: whether texts lie rather
-        # at the upper or at the lower end does not even out over many.
+        # One position inside the classes for a whole repetition: whether texts tend to
+        # the upper or the lower end does not average out over many.
         prompt_at, answer_at = draw(), draw()
         sums = [0.0, 0.0]
         for (unrouted, routed, prompt, answer), queries in cells.items():
@@ -461,7 +461,7 @@ def _inside(size: int, at: float) -> float:
 def _poisson(mean: int, draw: Draw) -> float:
     if mean > _NORMAL:
         return max(0.0, NormalDist(mean, sqrt(mean)).inv_cdf(draw() or _LEAST))
-    # Knuth's: as many as fit before a product of uniforms falls below e to the -mean.
+    # Knuth's method: count how many uniforms fit until their product is below e^-mean.
     fitted, product, least = -1, 1.0, exp(-mean)
     while product > least:
         fitted += 1
@@ -489,8 +489,8 @@ def _cover(
         )
         for way in ways
     ]
-    # A dummy's answer is as long as those of real queries: of those that were answered
-    # outside, or, while none was, the shortest.
+    # A dummy's answer has the length of real queries' answers from outside; while there
+    # are none, the shortest.
     frames = [
         _frames(way.line.total_ms, cover) for way in ways if way.line.tier not in near
     ] or [cover.first_bucket]

@@ -1,8 +1,8 @@
 """Learns the heads of a verifier from graded answers of one model, on this device.
 
-One for each look and one for the end: logistic regressions over some twenty features,
-for which a few hundred answers are enough. The answers must not be used for the
-certificate. Needs numpy (extras ``pii``, ``llm``).
+There is one head for each look and one for the end: logistic regressions over some
+twenty features, for which a few hundred answers are enough. The certificate must use
+other answers. Needs numpy (extras ``pii``, ``llm``).
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from curtilage.client.routing.answer_features import NAMES, Seen
 from curtilage.client.routing.verifier import LOOKS, Head
 
 Looks = tuple[tuple[int, Seen], ...]
-"""What ``scores.looks_at`` returns."""
+"""The result of ``scores.looks_at``."""
 LEAST: Final = 80
 """Minimum number of answers at a look for a head of its own."""
 
-_PENALTY: Final = 20.0  # ridge: weight of a squared weight in the objective
+_PENALTY: Final = 20.0  # ridge: the weight of a squared coefficient in the objective
 _LEAST_SPREAD: Final = 1e-3
 _STEPS: Final = 30
 _MOST: Final = 30.0
@@ -31,7 +31,7 @@ def fit_heads(answers: Sequence[Looks], good: Sequence[bool]) -> tuple[Head, ...
     """Return a head for each look and one for the end.
 
     Args:
-        answers: the features of each; those that are not sound are ignored.
+        answers: the features of each; unsound ones are ignored.
         good: whether each was good enough.
 
     Raises:
@@ -47,8 +47,8 @@ def fit_heads(answers: Sequence[Looks], good: Sequence[bool]) -> tuple[Head, ...
     if len(set(marks[-1])) < 2:  # noqa: PLR2004 - good and bad ones
         raise ValueError("there are no good answers, or no bad ones")
     end = _fitted(rows[-1], marks[-1])
-    # The head of the end is the next best: it was learned for the same features, and
-    # its quality at this look is part of the certificate.
+    # The last head is the next best: it was learned for the same features, and the
+    # certificate covers its quality at this look.
     return (
         *(
             _fitted(row, mark) if len(row) >= LEAST and len(set(mark)) > 1 else end

@@ -1,15 +1,15 @@
-"""Thresholds with a guarantee, or none: how much of the traffic a score may keep home.
+"""Thresholds with a guarantee, or none: how much of the traffic can be kept local.
 
-A score that ranks answers or queries becomes a rule with a threshold: above it, the
-home model's answer is taken. Chosen by the errors that were counted, such a threshold
-is wrong too often: the best of several is lucky on the very data that chose it. So
-each share of a grid, fixed before a label is read, has an upper confidence bound of
-its own (Clopper-Pearson, at the grid's part of ``delta``), and the largest share whose
-bound holds is taken.
+A score that ranks answers or queries becomes a rule through a threshold: above it, the
+local model's answer is used. A threshold chosen by the counted errors is wrong too
+often, because the best of several was lucky on the data that chose it. So each share of
+a grid, fixed before any label is read, has its own upper confidence bound
+(Clopper-Pearson, at the grid's part of ``delta``), and the largest share whose bound
+holds is chosen.
 
-The bounds hold all at once with probability ``1 - delta``, so every ``alpha`` that is
-read off the same bounds is covered together with the others. They assume that what
-comes is exchangeable with what was graded; ``drift`` looks for the end of that.
+The bounds hold simultaneously with probability ``1 - delta``, so every ``alpha`` that
+is read from them is covered. They assume that future traffic is exchangeable with the
+graded one; ``drift`` detects when that ends.
 """
 
 from collections.abc import Sequence
@@ -24,16 +24,16 @@ from curtilage.client.routing.bounds import upper_bound
 GRID: Final = tuple(tenths / 10 for tenths in range(1, 11))
 DELTA: Final = 0.05
 MIN_GRADED: Final = 500
-# Questions of a fit: the matrix of its dual form has so many rows and columns.
+# The dual form of a fit has a square matrix of this size.
 MOST_FITTED: Final = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graded:
-    """One graded answer of the home model.
+    """One graded answer of the local model.
 
     Attributes:
-        score: larger means taken sooner; it was made without looking at the grade.
+        score: larger values are accepted first; computed without the grade.
         bad: whether the answer was not good enough.
     """
 
@@ -43,14 +43,14 @@ class Graded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """What is known of one share of the grid.
+    """The error bound for one share of the grid.
 
     Attributes:
         share: of the graded answers, at most.
-        threshold: an answer with a larger score is taken.
-        accepted: how many of the graded ones are.
+        threshold: an answer with a larger score is accepted.
+        accepted: how many graded answers are accepted.
         errors: how many of those were bad.
-        upper: the error rate of what is taken lies below it, with confidence.
+        upper: upper confidence bound for the error rate of accepted answers.
     """
 
     share: float
@@ -67,13 +67,13 @@ def bounds_of(
     grid: Sequence[float] = GRID,
     least: int = MIN_GRADED,
 ) -> tuple[Bound, ...]:
-    """Bound the error rate of every share of a grid, in its order.
+    """Bound the error rate for every share of a grid, in its order.
 
     Args:
-        graded: answers that had no part in making the score.
-        delta: with what probability some bound may fail.
+        graded: answers that were not used to make the score.
+        delta: the probability that some bound fails.
         grid: shares between 0 and 1, fixed before the grades were seen.
-        least: refuse fewer graded answers than that.
+        least: the minimum number of graded answers.
 
     Raises:
         UsageError: there are too few, or a number is out of its range.
@@ -86,9 +86,9 @@ def bounds_of(
     bounds: list[Bound] = []
     for share in grid:
         count = int(share * len(ranked) + 1e-9)  # .3 * 10 is a little less than 3
-        # The threshold is the score of the first answer that is left out, and what is
-        # taken lies strictly above: given that score, the answers above it are a
-        # sample of their own. An answer of equal score is left out with it.
+        # The threshold is the score of the first excluded answer, and accepted answers
+        # are strictly above it: given that score, they are a sample of their own. An
+        # answer with an equal score is excluded too.
         threshold = ranked[count].score if count < len(ranked) else -inf
         taken = [each.bad for each in ranked[:count] if each.score > threshold]
         bounds.append(
@@ -104,24 +104,24 @@ def bounds_of(
 
 
 def certified(bounds: Sequence[Bound], alpha: float) -> Bound | None:
-    """Return the largest share whose error rate is below ``alpha``; None if none is."""
+    """Return the largest share with an error rate below ``alpha``; None if none has."""
     held = [each for each in bounds if each.accepted and each.upper <= alpha]
     return max(held, key=lambda each: each.accepted, default=None)
 
 
 def least_abstention(error_rate: float, alpha: float) -> float:
-    """Return how much any rule must send on so that ``alpha`` of what it keeps is bad.
+    """Return the least share that any rule must send on to keep ``alpha`` of bad ones.
 
-    Even a score that knows every grade keeps no more. Of ``error_rate`` bad answers in
-    all, at most ``alpha`` times what is kept may be among it.
+    Even a score that knows every grade cannot do better: of the ``error_rate`` bad
+    answers in all, at most ``alpha`` times the kept share may be kept.
     """
     return max(0.0, (error_rate - alpha) / (1 - alpha))
 
 
 def auroc(graded: Sequence[Graded]) -> float:
-    """Return how often a good answer has the larger score of two; a tie is half.
+    """Return how often the better of two answers has the larger score; a tie is half.
 
-    Of answers that are all good, or all bad, it is one half: nothing is told apart.
+    One half if all answers are good or all are bad, since there is nothing to rank.
     """
     good = sum(not each.bad for each in graded)
     pairs = good * (len(graded) - good)

@@ -1,13 +1,14 @@
-"""The learned gain, fitted anew to an operator's own graded questions, on this device.
+"""Refits the learned gain to an operator's own graded questions, on this device.
 
-Only the gain's head changes; what tells intents apart stays as it was shipped. A ridge
-over some hundred or thousand questions is small in its dual form: as many unknowns as
-questions, whatever the number of buckets. What it is worth is measured on others that
-had no part in it (``judge``), and stands in the file, where the estimator looks.
+Only the gain's head changes; the part that recognises intents stays as shipped. A ridge
+regression over some hundred or thousand questions is small in its dual form: as many
+unknowns as questions, whatever the number of buckets. ``judge`` measures its value on
+questions outside the fit and stores it in the file, where the estimator reads it.
 
-Of few questions, one half is too small to judge by. So each is scored by fits that had
-no part of it (``cross_scores``), and all of them judge: whether such a fit ranks better
-than chance, and than another estimator on the same questions (``compare``).
+With few questions, one half is too small to judge by. Then each question is scored by
+fits that excluded it (``cross_scores``), and all of them judge: whether such a fit
+ranks better than chance, and than another estimator on the same questions
+(``compare``).
 """
 
 import io
@@ -39,8 +40,8 @@ from curtilage.lab.routing.certify import MOST_FITTED
 
 CHANCE: Final = 0.5
 PENALTY: Final = 15.0
-DENSE_SCALE: Final = 0.07  # of a dense number, against a text's hashed ones of norm 1
-PLAIN: Final = len(DENSE) - CUES  # dense numbers that the gain is told from
+DENSE_SCALE: Final = 0.07  # of a dense number; a text's hashed ones have norm 1
+PLAIN: Final = len(DENSE) - CUES  # dense numbers that the gain is predicted from
 _STEPS: Final = 127
 _MOST_KNOTS: Final = 12
 _IN_A_BIN: Final = 40
@@ -56,12 +57,12 @@ Draw = Callable[[], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What an estimator is worth on questions that it has not seen.
+    """The value of an estimator on questions outside its fit.
 
     Attributes:
         apgr: the mean share of the gap between the models that is recovered, over all
             shares of strong calls; chance has 0.5.
-        apgr_low: the lower end of its interval of 95 %.
+        apgr_low: the lower end of its 95 % interval.
     """
 
     apgr: float
@@ -79,8 +80,8 @@ class Difference:
 
     Attributes:
         apgr: of the other.
-        by: APGR of the one less that of the other.
-        low: the lower end of the interval of 95 % of the difference.
+        by: APGR of the one minus that of the other.
+        low: the lower end of the difference's 95 % interval.
         high: its upper end.
     """
 
@@ -91,13 +92,13 @@ class Difference:
 
     @property
     def shown(self) -> bool:
-        """Whether it is better with confidence, and not by these questions alone."""
+        """Whether it is better with confidence, and not only on these questions."""
         return self.low > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """How well an estimator ranks questions that it has not seen.
+    """How well an estimator ranks questions outside its fit.
 
     Attributes:
         judgement: by itself.
@@ -109,11 +110,11 @@ class Ranking:
 
     @property
     def better(self) -> bool:
-        """Whether it is to be used.
+        """Whether it should be used.
 
-        It beats chance with confidence, and each of the others by what was measured:
-        the better guess of the two. Confidence in the difference takes many hundred
-        questions; until then it is reported as not shown.
+        It must beat chance with confidence, and each of the others by its measured
+        value, which is the better guess of the two. Confidence in the difference takes
+        many hundred questions; until then, the difference is reported as not shown.
         """
         return self.judgement.beats_chance and all(
             each.by > 0 for each in self.against.values()
@@ -122,15 +123,15 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Questions:
-    """Questions as a fit takes them, read once for several fits.
+    """Questions in the form that a fit needs, read once for several fits.
 
     Attributes:
         weights: as shipped, or fitted before.
-        places: of each question, the buckets that it fills.
-        values: what it has there.
+        places: the buckets that each question fills.
+        values: its values there.
         plain: its dense numbers, scaled.
-        priors: what its intents say of the gain.
-        gram: the product of each two.
+        priors: the gain that its intents predict.
+        gram: the inner products of all pairs.
     """
 
     weights: Weights = field(repr=False)
@@ -141,12 +142,12 @@ class Questions:
     gram: Numbers = field(repr=False)
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of questions."""
         return len(self.places)
 
 
 def read(weights: Weights, texts: Sequence[str]) -> Questions:
-    """Read questions, ``MOST_FITTED`` at most.
+    """Read at most ``MOST_FITTED`` questions.
 
     Args:
         weights: as shipped, or fitted before.
@@ -183,12 +184,12 @@ def read(weights: Weights, texts: Sequence[str]) -> Questions:
 
 
 def fit(weights: Weights, texts: Sequence[str], gains: Sequence[float]) -> Weights:
-    """Return weights with a gain of one's own; that it beats chance is not said yet.
+    """Return weights with a refitted gain; whether it beats chance is not known yet.
 
     Args:
         weights: as shipped, or fitted before.
         texts: questions.
-        gains: of each, how much better the strong tier's answer was, -1 to 1.
+        gains: for each, how much better the strong tier's answer was, -1 to 1.
     """
     return fit_to(read(weights, texts), gains)
 
@@ -198,12 +199,12 @@ def fit_to(
     gains: Sequence[float],
     rows: npt.NDArray[np.int64] | None = None,
 ) -> Weights:
-    """Do the same with questions that were read.
+    """Fit to questions that were already read.
 
     Args:
         questions: all of them.
         gains: of all of them, as for ``fit``.
-        rows: which are taken; None: all.
+        rows: which to use; None: all.
     """
     weights = questions.weights
     rows = np.arange(len(questions)) if rows is None else rows
@@ -212,7 +213,7 @@ def fit_to(
     places = [questions.places[row] for row in taken]
     hashed = [questions.values[row] for row in taken]
     plain, priors = questions.plain[rows], questions.priors[rows]
-    # (H H' + P P' + penalty) a = y; then the weights of a bucket are its column by a.
+    # (H H' + P P' + penalty) a = y; a bucket's weights are its column times a.
     gram = questions.gram[np.ix_(rows, rows)]
     inverse = np.linalg.inv(gram + PENALTY * np.eye(len(rows)))
     bias = float(wanted.mean())
@@ -224,10 +225,10 @@ def fit_to(
     )
     dense = np.concatenate([dual @ plain * DENSE_SCALE, np.zeros(CUES)])
     step = max(float(np.abs(head).max()) / _STEPS, 1e-12)
-    # What each question scores without itself: of a ridge there is no need to fit anew.
+    # Leave-one-out scores have a closed form for ridge regression; no refit is needed.
     unseen: Numbers = wanted - dual / np.diag(inverse)
-    # The intents' own word on the gain may be worth as much as what was learned, half
-    # of it, or nothing: a larger spread makes it smaller.
+    # The intents' own prediction may count as much as the learned gain, half as much,
+    # or not at all: a larger spread gives it less weight.
     tried = [
         np.array([*_moments(unseen), priors.mean(), spread], dtype=np.float32)
         for spread in (_NO_PRIOR, 2 * _spread(priors), _spread(priors))
@@ -255,14 +256,14 @@ def cross_scores(
     folds: int,
     repeats: int,
 ) -> Iterator[Numbers]:
-    """Yield what each question scores by a fit that had no part of it.
+    """Yield the score of each question by a fit that excluded it.
 
     Args:
         questions: all of them.
         gains: as for ``fit``.
-        draw: for the parts into which they are cut.
-        folds: how many parts there are; all but one are fitted to at a time.
-        repeats: how often it is done, cut in another way.
+        draw: for the partition.
+        folds: the number of parts; each fit uses all but one.
+        repeats: how often this is done, each time with a new partition.
     """
     count = len(questions)
     for _ in range(repeats):
@@ -277,7 +278,7 @@ def cross_scores(
 def _scored(
     questions: Questions, fitted: Weights, rows: npt.NDArray[np.int64]
 ) -> Numbers:
-    """Return what ``score`` would, of questions that were read."""
+    """Return the result of ``score`` for questions that were already read."""
     head = fitted.heads[:, -1].astype(np.float64) * float(fitted.steps[-1])
     dense = fitted.dense[:PLAIN, -1].astype(np.float64) / DENSE_SCALE
     taken: list[int] = rows.tolist()
@@ -289,16 +290,16 @@ def _scored(
 
 
 def score(weights: Weights, text: str) -> float:
-    """Return how much a question needs the strong tier; larger is more, of no unit."""
+    """Return how much a question needs the strong tier; no unit, larger is more."""
     raw = raw_scores(weights, features_of(text))
     return standard_gain(float(raw[-1]), _prior(weights, raw, text), weights.scale)
 
 
 def judge(scores: Sequence[float], gains: Sequence[float], draw: Draw) -> Judgement:
-    """Return what scores are worth.
+    """Return the value of scores.
 
     Args:
-        scores: of questions that had no part in the fit.
+        scores: of questions outside the fit.
         gains: of the same questions; their sum is above 0.
         draw: for the bootstrap.
     """
@@ -311,13 +312,13 @@ def compare(
     gains: Sequence[float],
     draw: Draw,
 ) -> Ranking:
-    """Return what scores are worth, by themselves and against other scores.
+    """Return the value of scores, by themselves and compared with other scores.
 
     Args:
-        scores: of ``cross_scores``; of several, the mean of what each is worth.
-        others: what other estimators score the same questions, by a name of each.
+        scores: from ``cross_scores``; the value is the mean over several.
+        others: the scores of other estimators on the same questions, by name.
         gains: of the same questions; their sum is above 0.
-        draw: for the bootstrap: the same questions are drawn for all.
+        draw: for the bootstrap; all estimators get the same samples.
     """
     own, wanted = [np.array(each) for each in scores], np.array(gains)
     rivals = {name: np.array(each) for name, each in others.items()}
@@ -325,7 +326,8 @@ def compare(
 
     def worth(rows: npt.NDArray[np.int64]) -> list[float]:
         if wanted[rows].sum() <= 0:
-            # A sample in which the strong tier is not better speaks for nothing.
+            # A sample in which the strong tier is no better counts against the
+            # estimator.
             return [0.0] + [-1.0] * len(rivals)
         mine = float(np.mean([_apgr(each[rows], wanted[rows]) for each in own]))
         theirs = [_apgr(each[rows], wanted[rows]) for each in rivals.values()]
@@ -353,7 +355,7 @@ def compare(
 
 
 def judged(weights: Weights, judgement: Judgement) -> Weights:
-    """Return weights that say what they are worth; below chance the rules answer."""
+    """Return weights with their measured value; below chance, the rules decide."""
     beats = np.array([weights.beats[0], (judgement.apgr_low, CHANCE)], dtype=np.float32)
     return replace(weights, beats=beats)
 
@@ -395,12 +397,12 @@ def _standard(learned: Numbers, priors: Numbers, scale: Floats) -> Numbers:
 
 
 def _apgr(scores: Numbers, gains: Numbers) -> float:
-    # Equal scores tell nothing apart: each of them has the mean gain of all.
+    # Equal scores imply no order: each of them has the mean gain of all.
     _, same = np.unique(scores, return_inverse=True)
     even = (np.bincount(same, weights=gains) / np.bincount(same))[same]
     order = np.argsort(-scores, kind="stable")
     reached = np.concatenate([[0.0], np.cumsum(even[order])])
-    # Of no gap nothing is recovered. Whether there is one, the caller has looked.
+    # With no gap there is nothing to recover; the caller checked that there is one.
     reached /= max(float(gains.sum()), _LEAST_SPREAD)
     shares = np.linspace(0, 1, _BINS + 1)
     curve = reached[np.round(shares * len(order)).astype(int)]
@@ -408,10 +410,10 @@ def _apgr(scores: Numbers, gains: Numbers) -> float:
 
 
 def _curve(scores: Numbers, gains: Numbers) -> Floats:
-    """Return scores, the gain there (never falling), and its interval's two ends."""
+    """Return scores, the gain there (never decreasing), and its interval's two ends."""
     order = np.argsort(scores)
     knots = max(2, min(_MOST_KNOTS, len(order) // _IN_A_BIN))
-    # Blocks that would fall are joined with the one before: pool adjacent violators.
+    # A block below its predecessor is merged with it: pool adjacent violators.
     blocks: list[npt.NDArray[np.int64]] = []
     for part in np.array_split(order, knots):
         block = part

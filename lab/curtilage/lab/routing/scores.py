@@ -11,11 +11,11 @@ from curtilage.client.routing.verifier import LOOKS, REJECTED_BELOW, Head, looks
 def looks_at(
     question: str, deltas: Iterable[Delta], finish_reason: str
 ) -> tuple[tuple[int, Seen], ...]:
-    """Return what a verifier would see of a whole answer, and by which head it judges.
+    """Return a verifier's looks at a whole answer, with the index of each head.
 
     Args:
         question: as for ``Verifier``.
-        deltas: the answer, in the pieces in which it came.
+        deltas: the answer, in the pieces in which it arrived.
         finish_reason: how it ended.
     """
     draft, looked, looks = Draft(question), 0, list[tuple[int, Seen]]()
@@ -28,7 +28,7 @@ def looks_at(
 
 
 def score_by(heads: Sequence[Head], looks: Iterable[tuple[int, Seen]]) -> float:
-    """Return the score of an answer of which ``looks_at`` says what is seen."""
+    """Return the score of an answer from its looks, as ``looks_at`` returns them."""
     return score_of([heads[at].probability(seen) for at, seen in looks])
 
 
@@ -36,10 +36,10 @@ def score_of(probabilities: Sequence[float]) -> float:
     """Return the threshold below which a verifier accepts the draft.
 
     Args:
-        probabilities: of its looks in their order, the end last.
+        probabilities: of its looks in order, the end last.
     """
-    # Accepted at a look that is above it, if none before was rejected: both hold for
-    # smaller thresholds alike.
+    # Accepted at a look above the threshold, if no look before rejected it: smaller
+    # thresholds only make both easier.
     score, kept = 0.0, math.inf
     for each in probabilities:
         score = max(score, min(each, kept))

@@ -358,7 +358,7 @@ class _Reader:
             if self._documents > 1:
                 self._stop(line, "a policy is one document; another begins here")
             if event.version is not None or event.tags:
-                self._tell(line, (), "directives are not accepted")
+                self._report(line, (), "directives are not accepted")
 
     def _take_node(self, event: yaml.NodeEvent, line: int) -> None:
         self._nodes += 1
@@ -402,7 +402,7 @@ class _Reader:
         frame.key, frame.repeated = key, key in frame.value
         if frame.repeated:
             first = self._lines[place]
-            self._tell(line, place, f"this key is given twice, first in line {first}")
+            self._report(line, place, f"this key is given twice, first in line {first}")
         self._lines.setdefault(place, line)
 
     def _check_plain(self, event: yaml.NodeEvent, place: Location, line: int) -> None:
@@ -412,7 +412,7 @@ class _Reader:
             self._refuse(line, place, "aliases are not accepted: write it out")
             return
         if event.anchor is not None:
-            self._tell(line, place, "anchors are not accepted")
+            self._report(line, place, "anchors are not accepted")
         # A tag sets a value's type; here only the model does.
         if getattr(event, "tag", None) is not None:
             self._refuse(line, place, "tags are not accepted")
@@ -435,17 +435,17 @@ class _Reader:
         lines = (self._lines[each] for each in _prefixes(place) if each in self._lines)
         return next(lines, 1)
 
-    def _tell(self, line: int, place: Location, message: str) -> None:
+    def _report(self, line: int, place: Location, message: str) -> None:
         self.problems.append(Problem(line=line, path=_path(place), message=message))
 
     def _refuse(self, line: int, place: Location, message: str) -> None:
         self._refused.add(place)
-        self._tell(line, place, message)
+        self._report(line, place, message)
 
     def _stop(self, line: int, message: str) -> None:
         # Half a tree would lead to reports of problems that the file does not have.
         self.broken = True
-        self._tell(line, (), message)
+        self._report(line, (), message)
 
 
 def _line_of(mark: object) -> int:

@@ -1,5 +1,5 @@
-"""The detectors: another process, which has neither network nor files to write.
+"""The detectors: a separate process, with no network and no files to write.
 
-Everything that reads a text for personal data stands here. Knows no route, no policy
-decision and no way out; its only answer is a frame of findings.
+All code that searches a text for personal data is here. It knows no route and no policy
+decision and has no way out; it can only reply with a frame of findings.
 """

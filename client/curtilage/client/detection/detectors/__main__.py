@@ -1,11 +1,11 @@
-"""The detectors' process: it reads its plan, is walled in, and is then asked.
+"""The detectors' process: it reads its plan, confines itself, and answers batches.
 
-Its first frame is the plan, which holds no text; then it answers one batch after the
-other over its standard streams. Its errors go nowhere, since a library's message may
-hold a text. Before it loads a library it walls itself in (``curtilage.sandbox``), so
-that native code, too, reaches no network, looks up no path elsewhere, writes no file
-and starts no program; its first answer lists the layers of the wall in force. It ends
-when its parent does, and ends itself when a text takes far too long.
+The first frame is the plan, which contains no text; then the process answers one batch
+after another over its standard streams. Its errors are discarded, since a library's
+message may contain a text. Before it loads a library it confines itself
+(``curtilage.sandbox``), so that native code too reaches no network, looks up no other
+path, writes no file and starts no program. Its first answer lists the layers of the
+sandbox in force. It ends with its parent, and on its own if a text takes far too long.
 """
 
 import os
@@ -41,24 +41,25 @@ from curtilage.sandbox.wall import Wall, compute_only
 if TYPE_CHECKING:
     from curtilage.client.detection.detectors.scanner import Scanner
 
-_GIVE_WAY: Final = 19  # the lowest priority that there is
+_GIVE_WAY: Final = 19  # the lowest priority
 _IDLE_S: Final = 1.0
-"""After so long without a batch, what most texts will need is loaded."""
+"""After this time without a batch, load what most texts need."""
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Read the plan, then answer the parent until it closes or dies."""
+    """Read the plan, then answer the parent until it closes the pipe or dies."""
     requests, replies = take_streams()
-    # The plan names the folder of the operator's model. No text comes before the wall.
+    # The plan names the folder of the operator's model. No text is read before the
+    # wall.
     plan = read_plan(requests)
     models = [Path(plan.ner.path)] if plan.ner.path else []
-    # Before any library: one that is loaded may start threads, and a thread that runs
-    # already is outside of what only the calling thread is put behind.
+    # Before any library is loaded: it may start threads, and the layers that confine
+    # only the calling thread do not apply to threads that already run.
     wall = compute_only(models)
-    # Then Python's own hook: it holds where the kernel has no wall to offer, and
-    # says in Python what the kernel would only answer with an error number.
+    # Then Python's own hook: it works even if the kernel has no sandbox, and raises
+    # a Python error where the kernel would only return an error number.
     refuse_network_and_files()
-    if sys.platform != "win32":  # a core file would hold the texts
+    if sys.platform != "win32":  # a core file would contain the texts
         import resource  # noqa: PLC0415 - not on every system
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 
 def take_streams() -> tuple[IO[bytes], IO[bytes]]:
-    """Keep the two pipes; what anybody prints from now on goes nowhere."""
+    """Keep the two pipes; anything that is printed from now on is discarded."""
     requests = os.fdopen(os.dup(0), "rb", buffering=0)
     replies = os.fdopen(os.dup(1), "wb", buffering=0)
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -79,28 +80,28 @@ def take_streams() -> tuple[IO[bytes], IO[bytes]]:
 
 
 def read_plan(requests: IO[bytes]) -> DetectionPlan:
-    """Return what to run: the first frame says, and exact lists follow it.
+    """Return the plan from the first frame, and the exact lists that follow it.
 
     Raises:
-        ValueError: it is no plan, or a list is missing.
+        ValueError: it is not a plan, or a list is missing.
     """
     first = read_frame(requests)
-    told = cast("list[object]", first) if isinstance(first, list) else []
-    if len(told) != len(("plan", "lists")) or not isinstance(told[1], int):
-        raise ValueError("the first frame is no plan")
-    lists = [b64decode(str(read_frame(requests))) for _ in range(told[1])]
+    parts = cast("list[object]", first) if isinstance(first, list) else []
+    if len(parts) != len(("plan", "lists")) or not isinstance(parts[1], int):
+        raise ValueError("the first frame is not a plan")
+    lists = [b64decode(str(read_frame(requests))) for _ in range(parts[1])]
     return DetectionPlan.from_fields(
-        told[0], {sha256(each).hexdigest(): each for each in lists}
+        parts[0], {sha256(each).hexdigest(): each for each in lists}
     )
 
 
 def _built(plan: DetectionPlan, *, spare: bool) -> "Scanner":
-    """Build the detectors; a spare's in a thread that gives way to others.
+    """Build the detectors; for a spare worker, in a thread of low priority.
 
-    On Linux a thread has a priority of its own, and this one ends with it: a
-    process could lower its own, but not raise it again.
+    On Linux a thread has its own priority, which ends with the thread. A process could
+    lower its own priority, but not raise it again.
     """
-    # Only now, behind the wall: this loads every library there is.
+    # Only behind the wall: this import loads all libraries.
     from curtilage.client.detection.detectors.all import scanner_of  # noqa: PLC0415
 
     if not spare or sys.platform != "linux":
@@ -111,7 +112,7 @@ def _built(plan: DetectionPlan, *, spare: bool) -> "Scanner":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _GIVE_WAY)
         scanner = scanner_of(plan)
         for preload in scanner.preloads:
-            with suppress(Exception):  # it fails again where a text needs it
+            with suppress(Exception):  # it fails again when a text needs it
                 preload()
         made.append(scanner)
 
@@ -132,35 +133,35 @@ def serve(
     *,
     idle_s: float | None = None,
 ) -> None:
-    """Say behind which wall one is ready, then answer every batch, task by task.
+    """Report the wall in force, then answer every batch, task by task.
 
     Args:
-        requests: where batches come from.
-        replies: where answers go.
-        scanner: looks at the texts.
+        requests: the source of batches.
+        replies: where answers are written.
+        scanner: inspects the texts.
         wall: what confines this process.
-        idle_s: after so long without a batch, what a text would have to wait for is
-            loaded; None: only when a text needs it.
+        idle_s: after this time without a batch, load what a text would have to wait
+            for; None: load it only when a text needs it.
     """
     loading.announce_to(partial(_announce, replies))
-    told: dict[str, object] = {READY: wall.to_fields()}
+    ready: dict[str, object] = {READY: wall.to_fields()}
     if scanner.broken:
-        told[BROKEN] = list(scanner.broken)
-    write_frame(replies, encode_frame(told))
+        ready[BROKEN] = list(scanner.broken)
+    write_frame(replies, encode_frame(ready))
     left = [] if idle_s is None or sys.platform == "win32" else [*scanner.preloads]
     while True:
         while left and not select.select([requests], [], [], idle_s)[0]:
-            with suppress(Exception):  # it fails again where a text needs it
+            with suppress(Exception):  # it fails again when a text needs it
                 left.pop()()
         if not _serve_batch(requests, replies, scanner):
             return
 
 
 def _announce(replies: IO[bytes], begins: bool) -> None:
-    """Say that loading begins or ends, and give it a limit of its own meanwhile."""
+    """Report that loading begins or ends, and set its own time limit meanwhile."""
     if begins:
         _Suspended.left = _alarm_left()
-        # The parent's limit is for all that is loaded; this one is for an orphan.
+        # The parent limits the total of all loading; this limit is for an orphan.
         set_alarm(LOAD_PROCESSOR_S + 2 * GRACE_S, LOAD_WALL_S + 2 * GRACE_S)
         write_frame(replies, encode_frame({LOADING: True}))
     else:
@@ -169,7 +170,7 @@ def _announce(replies: IO[bytes], begins: bool) -> None:
 
 
 class _Suspended:
-    """What was left of the alarm when loading began."""
+    """The remaining time of the alarm when loading began."""
 
     left: tuple[float, float] = (0.0, 0.0)
 
@@ -186,13 +187,14 @@ def _alarm_left() -> tuple[float, float]:
 def _serve_batch(requests: IO[bytes], replies: IO[bytes], scanner: "Scanner") -> bool:
     """Answer one batch; False at the end.
 
-    A function, so that nobody's texts are in a frame that waits for the next.
+    A function of its own, so that no frame keeps texts alive while it waits for the
+    next batch.
     """
     batch = read_frame(requests)
     if batch is None:
         return False
     for number, texts, limit_ms, wall_ms in _parse_batch(batch):
-        # The parent kills a worker that is late, but a parent can die first.
+        # The parent kills a late worker, but the parent may die first.
         set_alarm(limit_ms / 1000 + 2 * GRACE_S, wall_ms / 1000 + 2 * GRACE_S)
         found = scanner.scan_all(texts)
         set_alarm(0, 0)
@@ -224,22 +226,22 @@ def _parse_batch(batch: object) -> list[tuple[int, list[list[str]], int, int]]:
             and isinstance(wall_ms, int)
         ):
             raise ValueError("a task has a number, texts and two limits")  # noqa: TRY004 - see above
-        told = [
+        read = [
             [str(text) for text in cast("list[object]", each)]
             for each in cast("list[object]", texts)
             if isinstance(each, list)
         ]
-        # Were one left out, what was found would be taken for another's.
-        if len(told) != len(cast("list[object]", texts)):
+        # If one were omitted, its findings would be attributed to another text.
+        if len(read) != len(cast("list[object]", texts)):
             raise ValueError("a conversation is a list of texts")
-        tasks.append((number, told, limit_ms, wall_ms))
+        tasks.append((number, read, limit_ms, wall_ms))
     return tasks
 
 
 def set_alarm(processor_s: float, wall_s: float) -> None:
-    """Let the kernel end this process then; no Python code is needed for it.
+    """Have the kernel end this process at that time; this needs no Python code.
 
-    So it ends even where a pattern holds the interpreter's lock. 0 takes it back.
+    So it works even while a pattern holds the interpreter's lock. 0 cancels it.
     """
     if sys.platform != "win32":
         for number, timer, seconds in (
@@ -250,7 +252,7 @@ def set_alarm(processor_s: float, wall_s: float) -> None:
             signal.setitimer(timer, seconds)
 
 
-# --- what Python is kept from --------------------------------------------------------
+# --- restrictions on Python -----------------------------------------------------------
 
 _FORBIDDEN: Final = (
     "socket.",
@@ -275,17 +277,17 @@ _FORBIDDEN: Final = (
     "shutil.",
     "sqlite3.",
 )
-# ``socket.gethostname`` tells nobody anything, and libraries ask at import.
+# ``socket.gethostname`` discloses nothing, and libraries call it on import.
 _HARMLESS: Final = frozenset({"socket.gethostname"})
 _WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 def refuse_network_and_files() -> None:
-    """Make every later attempt to connect, to start or to write an error.
+    """Make every later attempt to connect, to start a program or to write a file fail.
 
-    For the rest of the process's life: an audit hook cannot be removed. File
-    descriptors that are open stay. It stops mistakes of libraries, such as a
-    first use that downloads; it is no sandbox against code that wants out.
+    For the rest of the process's life: an audit hook cannot be removed. Open file
+    descriptors are kept. This stops mistakes of libraries, such as a download at first
+    use. It is not a sandbox against malicious code.
     """
     sys.addaudithook(_refuse)
 
@@ -294,9 +296,11 @@ def _refuse(event: str, args: tuple[object, ...]) -> None:
     if event == "open":
         flags = args[2]
         if isinstance(flags, int) and flags & _WRITES:
-            raise PermissionError("the detectors write no files")
+            raise PermissionError("the detectors must not write files")
     elif event.startswith(_FORBIDDEN) and event not in _HARMLESS:
-        raise PermissionError("the detectors use no network and start no programs")
+        raise PermissionError(
+            "the detectors must not use the network or start programs"
+        )
 
 
 if __name__ == "__main__":

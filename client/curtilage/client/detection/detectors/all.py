@@ -1,6 +1,6 @@
-"""All detectors of a plan, put together: the one place that knows every one of them.
+"""Builds all detectors of a plan: the only module that knows every one of them.
 
-Nobody beside it knows more than its own kind; the scanner runs whatever it is given.
+Other modules know only their own kind; the scanner runs whatever it is given.
 """
 
 import hashlib
@@ -10,12 +10,12 @@ from functools import partial
 from typing import Final
 
 from curtilage.client.detection.detectors.anomalies import (
+    DictatedNumberDetector,
     InvisibleDetector,
     LanguageDetector,
     NumberRunDetector,
     ObfuscationDetector,
     OpaqueDetector,
-    ToldNumberDetector,
     UndecodableDetector,
 )
 from curtilage.client.detection.detectors.cache import FindingsCache
@@ -53,18 +53,18 @@ from curtilage.policy.decision.findings import Normalization
 from curtilage.policy.document.detection_plan import DetectionPlan, PresidioPlan
 
 WARM_UP_TEXT: Final = "Please write a short letter about what we did this week."
-"""English without doubt, and without digits: it loads nothing that few texts need."""
+"""Clearly English, and without digits: it loads nothing that only few texts need."""
 
 
 def scanner_of(plan: DetectionPlan) -> Scanner:
     """Return all detectors of a plan, warm; takes seconds.
 
-    Never raises for a detector that cannot be built: one that fails on every
-    text stands in its place, so that every query stays home.
+    Never raises if a detector cannot be built. One that fails on every text replaces
+    it, so that every query is kept local.
     """
     first, last = equipment_of(plan)
-    # Libraries load and compile at first use; a query's deadline is no time for it.
-    # What is loaded for other texts than this one, a query's clock waits for.
+    # Libraries load and compile at first use, which a query's deadline does not allow
+    # for. For libraries that other texts need, the query's clock is paused.
     Scanner(first, last).scan([WARM_UP_TEXT])
     return Scanner(
         first,
@@ -78,7 +78,7 @@ def scanner_of(plan: DetectionPlan) -> Scanner:
 def equipment_of(plan: DetectionPlan) -> tuple[Equipment, Equipment]:
     """Return all detectors of a plan, in the order in which they run.
 
-    Those that always run, and those that look for names, which are dear.
+    First those that always run, then those that search for names, which are slow.
     """
     build = partial(PresidioOnDemand, plan.recognizers)
     presidio = or_broken(PRESIDIO, build, EVERY_FORM - {Normalization.COMPACT})
@@ -103,12 +103,12 @@ def _operator_recognizers(plan: PresidioPlan) -> Equipment:
 
 
 def digest_of(plan: DetectionPlan) -> bytes:
-    """Return SHA-256 of a plan: what was found under another one is void."""
+    """Return SHA-256 of a plan; findings under another plan are not valid for it."""
     return hashlib.sha256(json.dumps(plan.to_fields()).encode()).digest()
 
 
 def own_equipment() -> Equipment:
-    """Return this project's own detectors, each with the readings it takes."""
+    """Return this project's own detectors, each with the readings that it takes."""
     return (*_own_but_names(("en",)), (NameDetector(), AS_WRITTEN))
 
 
@@ -119,7 +119,7 @@ def _own_but_names(languages: Sequence[str]) -> Equipment:
         (InvisibleDetector(), AS_WRITTEN),
         or_broken("language", partial(LanguageDetector, languages), NOT_COMPACT),
         (NumberRunDetector(), EVERY_FORM),
-        (ToldNumberDetector(), EVERY_FORM),
+        (DictatedNumberDetector(), EVERY_FORM),
         (PatternSet((*PATTERNS, *SECRETS)), EVERY_FORM),
         (OpaqueDetector(), AS_WRITTEN),
         (LexiconDetector(), NOT_COMPACT),

@@ -1,7 +1,7 @@
-"""What the detectors cannot judge, and what no pattern names.
+"""Detectors for what cannot be judged, and for what no pattern names.
 
-Runs of digits, random tokens and hidden characters identify or hide something, and
-nothing more is known. Each takes time that grows with the text only.
+Runs of digits, random tokens and hidden characters identify or hide something, without
+showing what it is. Each detector takes time linear in the text.
 """
 
 import math
@@ -22,7 +22,7 @@ from curtilage.client.detection.detectors.languages.scripts import (
 )
 from curtilage.client.detection.detectors.languages.vocabulary import VOCABULARIES
 from curtilage.client.detection.detectors.patterns import number_rows
-from curtilage.client.detection.detectors.patterns.check_digits import told_cards
+from curtilage.client.detection.detectors.patterns.check_digits import dictated_cards
 from curtilage.client.detection.detectors.patterns.government_ids import NATIONAL_LABEL
 from curtilage.client.detection.detectors.patterns.prefilter import (
     Prefilter,
@@ -51,19 +51,19 @@ _CF_IN_WORD = re.compile(
 
 
 class LanguageDetector:
-    """Find letters of other scripts, and parts of a text in other languages."""
+    """Finds letters of other scripts, and parts of a text in other languages."""
 
     id = "language"
 
     def __init__(self, languages: Collection[str]) -> None:
-        """Check that the language identifier is there.
+        """Check that the language identifier is installed.
 
         Args:
-            languages: that the policy names, as ISO 639-1; every one covered.
+            languages: those that the policy names, as ISO 639-1; all of them covered.
 
         Raises:
-            ValueError: one of them brings no words to prove it by.
-            Exception: of any kind, where the identifier is not installed.
+            ValueError: there is no vocabulary for one of them.
+            Exception: of any kind, if the identifier is not installed.
         """
         if not VOCABULARIES.keys() >= set(languages):
             raise ValueError("a language that is named is not covered")
@@ -75,7 +75,7 @@ class LanguageDetector:
         load_identifier()
 
     def find(self, reading: Reading) -> Iterator[Span]:
-        """Yield the words, or else the parts of the text, that are not covered."""
+        """Yield the words, or else the parts of the text, in languages not covered."""
         text = reading.text
         places = []
         if not text.isascii():
@@ -84,7 +84,7 @@ class LanguageDetector:
                 for match in WORD.finditer(text)
                 if not match[0].isascii() and is_in_another_script(match[0])
             ]
-        # The identifier knows Latin letters only, and the query stays home already.
+        # The identifier knows only Latin letters, and the query is kept local already.
         for start, end in places or (
             (each.start, each.end)
             for each in reading.stretches
@@ -100,13 +100,13 @@ class LanguageDetector:
 
 
 class ObfuscationDetector:
-    """Find invisible characters inside words, and words of mixed scripts."""
+    """Finds invisible characters inside words, and words of mixed scripts."""
 
     id = _OBFUSCATION
     beyond_ascii = True
 
     def find(self, reading: Reading) -> list[Span]:
-        """Return what a person would hardly write by accident."""
+        """Return what a person is unlikely to write by accident."""
         text = reading.text
         if text.isascii():
             return []
@@ -129,12 +129,12 @@ def _span(
 
 
 RUN_DETECTOR = "number-run"
-_HIGH_ENTROPY = 3.6  # bits for each character; English words stay below 3.5
+_HIGH_ENTROPY = 3.6  # bits per character; English words stay below 3.5
 _HEX_ENTROPY = 3.0
 _UNDECODABLE = re.compile("[\ud800-\udfff\x00]")
-# A digest with its algorithm and of its very length names public bytes: an image, a
-# package (OCI image specification, "Digests"). It is no key; a word before it that
-# says so is a rule's business.
+# A digest with its algorithm and exactly its length names public bytes: an image, a
+# package (OCI image specification, "Digests"). It is not a key; other rules handle a
+# word before it that says so.
 _DIGEST = re.compile(
     r"(?<![^\W_])(?:sha256[:-][0-9a-f]{64}|sha512[:-][0-9a-f]{128}|sha1[:-][0-9a-f]{40})"
     r"(?![0-9a-zA-Z])"
@@ -146,10 +146,10 @@ def _digests(text: str) -> list[tuple[int, int]]:
 
 
 class NumberRunDetector:
-    """Find seven digits and more that nothing else may have recognised.
+    """Finds seven or more digits that no other detector may have recognised.
 
-    A run in the compact reading counts only where that made a digit of it:
-    joining lines would otherwise turn every table into a number.
+    A run in the compact reading counts only if that reading made one of its digits:
+    otherwise joined lines would turn every table into a number.
     """
 
     id = RUN_DETECTOR
@@ -163,7 +163,7 @@ class NumberRunDetector:
     )
 
     def find(self, reading: Reading) -> Iterator[Span]:
-        """Yield each run that is a number, by its look or by a label near it."""
+        """Yield each run that is a number, judging by its form or by a label nearby."""
         compact = reading.normalization is Normalization.COMPACT
         public = [each.span() for each in self._public.finditer(reading.text)]
         public += _digests(reading.text)
@@ -175,9 +175,9 @@ class NumberRunDetector:
                 yield _span("uncertain.number_run", self.id, match.span())
 
     def _is_number(self, text: str, match: re.Match[str], made: bool) -> bool:
-        """Tell whether a run is somebody's number rather than a list or an amount."""
+        """Return whether a run is a person's number rather than a list or an amount."""
         row = number_rows.Row(text, *match.span())
-        # Whoever spells digits tells a number, commas between them or not.
+        # Spelled-out digits are a number, with or without commas between them.
         if made and not self._harmless.fullmatch(match[0]):
             return not number_rows.is_counting(match[0])
         if row.is_number() or _near(self._social, match, number_rows.SSN_REACH):
@@ -192,29 +192,29 @@ def _near(label: re.Pattern[str], match: re.Match[str], reach: int) -> bool:
     return label.search(match.string, start, match.end() + reach) is not None
 
 
-class ToldNumberDetector:
-    """Find numbers that are told in parts, with words between them.
+class DictatedNumberDetector:
+    """Finds numbers that are given in parts, with words between them.
 
-    As people dictate them: "5425 (pause) 2334 …", "First: 412", "is my social". A
-    check digit has to hold there, or a label to stand near that calls a number of
-    as many digits; the words between say nothing.
+    This is how people dictate: "5425 (pause) 2334 …", "First: 412", "is my social". A
+    check digit must hold, or a nearby label must name a number of that many digits; the
+    words between are ignored.
     """
 
     id = "told-number"
     prefilter = Prefilter(digits=number_rows.MIN_DIGITS)
     _labels = tuple(
         (re.compile(rf"(?<![^\W_])(?:{label})(?![^\W\d_])", re.IGNORECASE), counts)
-        for label, counts in number_rows.TOLD_LABELS
+        for label, counts in number_rows.DICTATED_LABELS
     )
 
     def find(self, reading: Reading) -> Iterator[Span]:
-        """Yield each card, and each row of groups that a label calls."""
+        """Yield each card, and each row of groups that belongs to a label."""
         text = reading.text
-        rows = [row for row in number_rows.told(text) if len(row) > 1]
+        rows = [row for row in number_rows.dictated(text) if len(row) > 1]
         if not rows:
             return
         for row in rows:
-            for first, last in told_cards([text[start:end] for start, end in row]):
+            for first, last in dictated_cards([text[start:end] for start, end in row]):
                 place = row[first][0], row[last][1]
                 yield replace(_span("financial.pan", self.id, place), validated=True)
         groups = [group for row in rows for group in row]
@@ -226,16 +226,16 @@ class ToldNumberDetector:
 
 
 class InvisibleDetector:
-    """Find characters that show nothing, in a number that can carry a text.
+    """Finds characters that show nothing, in a number that can carry a text.
 
-    One may stray into a text; a few belong to emoji, one after each picture.
+    A single one may occur by accident; an emoji may contain a few of them.
     """
 
     id = "invisible"
     beyond_ascii = True
 
     def find(self, reading: Reading) -> list[Span]:
-        """Return one span from the first to the last, if they are enough."""
+        """Return one span from the first to the last, if there are enough."""
         if reading.text.isascii():
             return []
         found = [match for match in _INVISIBLE.finditer(reading.text) if match[1]]
@@ -247,7 +247,7 @@ class InvisibleDetector:
 
 _MIN_INVISIBLE = 4
 _PICTURE = "[\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff]\ufe0f?"
-# An emoji is passed over as a whole; what is left in the group stands alone.
+# Emoji are matched as a whole; the group matches only the remaining characters.
 _INVISIBLE = re.compile(
     f"{_PICTURE}(?:\u200d{_PICTURE})*|[0-9#*]\ufe0f\u20e3|"
     "([\ufe00-\ufe0f\U000e0100-\U000e01ef\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5"
@@ -257,15 +257,15 @@ _INVISIBLE = re.compile(
 
 
 class OpaqueDetector:
-    """Find tokens that look random, and encodings that hide text."""
+    """Finds tokens that look random, and encodings that hide text."""
 
     id = "opaque"
     _token = re.compile(OPAQUE_TOKEN)
     _hex = re.compile(HEX_TOKEN, re.IGNORECASE)
 
     def find(self, reading: Reading) -> Iterator[Span]:
-        """Yield random tokens as secrets, hidden text as obfuscation."""
-        # Every character of a token in hex is one of a token: one search first.
+        """Yield random tokens as secrets, and hidden text as obfuscation."""
+        # Hexadecimal tokens consist of the same characters, so one search finds both.
         tokens = list(self._token.finditer(reading.text))
         if not tokens:
             return
@@ -283,13 +283,13 @@ class OpaqueDetector:
 
 
 def entropy(text: str) -> float:
-    """Return the Shannon entropy of a text's characters, in bits for each."""
+    """Return the Shannon entropy of a text's characters, in bits per character."""
     counts = Counter(text).values()
     return -sum(n / len(text) * math.log2(n / len(text)) for n in counts)
 
 
 def _is_random(token: str) -> bool:
-    """Tell whether a token mixes letters and digits as no word or path does."""
+    """Return whether a token mixes letters and digits as no word or path does."""
     parts = re.split(r"[/_\-+]", token)
     longest = max(parts, key=len)
     kinds = sum(
@@ -300,7 +300,7 @@ def _is_random(token: str) -> bool:
 
 
 class UndecodableDetector:
-    """Find what is no text: lone surrogates, NUL, encoded words of unknown content."""
+    """Finds undecodable text: lone surrogates, NUL, unknown encoded words."""
 
     id = "undecodable"
 

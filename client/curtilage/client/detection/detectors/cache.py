@@ -1,8 +1,8 @@
-"""What was found in texts seen before, without the texts.
+"""Findings for recently seen texts, without the texts.
 
-A chat sends its history again with every turn, so that most texts of a query
-were looked at a moment ago. A text is known by HMAC-SHA256 under a key that
-this process draws and tells nobody; kept are classes, places and scores.
+A chat sends its history again with every turn, so most texts of a query were inspected
+a moment ago. The key of an entry is the text's HMAC-SHA256 under a key that this
+process draws and never discloses; the entry has classes, positions and scores.
 """
 
 import hashlib
@@ -16,16 +16,16 @@ from typing import Final
 from curtilage.client.detection.spans import Span
 
 KEY_BYTES: Final = 32
-MAX_SPANS: Final = 50_000  # over all texts, one for each text more; about 8 MB
+MAX_SPANS: Final = 50_000  # over all texts, plus one for each text; about 8 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What was found in one text.
+    """The findings for one text.
 
     Attributes:
         first: by the detectors that always run.
-        last: by those that run if nothing has settled the route; None: they
+        last: by those that run unless the route is already settled; None: they
             did not run.
     """
 
@@ -34,12 +34,12 @@ class Found:
 
     @property
     def weight(self) -> int:
-        """How much room it takes."""
+        """The entry's size, in spans."""
         return 1 + len(self.first) + len(self.last or ())
 
 
 class FindingsCache:
-    """The texts seen last, bounded; the oldest are forgotten first."""
+    """The most recent texts, up to a limit; the oldest are dropped first."""
 
     def __init__(
         self,
@@ -55,21 +55,21 @@ class FindingsCache:
         self._found: OrderedDict[bytes, Found] = OrderedDict()
 
     def name_of(self, text: str) -> bytes:
-        """Return what stands for a text here; it cannot be guessed outside."""
-        # With the plan: under another, other detectors would have looked.
+        """Return the key of a text's entry, which only this process can compute."""
+        # Includes the plan: under another one, other detectors would have run.
         content = text.encode("utf-8", "surrogatepass")
         named = self._plan_digest + content
         return hmac.digest(self._key, named, hashlib.sha256)
 
     def recall(self, name: bytes) -> Found | None:
-        """Return what was found in a text, if it was seen lately."""
+        """Return the findings for a text, if it was seen recently."""
         found = self._found.get(name)
         if found is not None:
             self._found.move_to_end(name)
         return found
 
     def keep(self, name: bytes, found: Found) -> None:
-        """Remember what was found in a text, and forget the oldest."""
+        """Store the findings for a text, and drop the oldest entries."""
         self._held += found.weight
         before = self._found.pop(name, None)
         self._held -= 0 if before is None else before.weight
@@ -79,5 +79,5 @@ class FindingsCache:
             self._held -= oldest.weight
 
     def __len__(self) -> int:
-        """Return how many texts are known."""
+        """Return the number of texts."""
         return len(self._found)

@@ -1,8 +1,8 @@
-"""Words whose letters stand apart or are digits, in every covered language.
+"""Restores words with separated letters or with digits for letters, in all languages.
 
-"k-r-e-b-s", "H I V p o s i t i v", "schw4nger". What comes out must be a word that
-some covered language has: headings, chess, sequences and names of games are not torn
-and mended at random. A person sees through these; lists and models do not.
+"k-r-e-b-s", "H I V p o s i t i v", "schw4nger". A result must be a word of a covered
+language, so that headings, chess moves, sequences and names of games are not changed at
+random. People can read these disguises; lists and models cannot.
 """
 
 import re
@@ -23,7 +23,7 @@ _ENGLISH: Final = cast(
     "Mapping[str, str]",
     read_data("curtilage.client.detection.detectors.topics", "lexicon.toml")["classes"],
 )
-# By how it is typed without accents; what is listed without them is itself.
+# Keys are words without accents; a word that is listed without accents maps to itself.
 _WORDS: Final[dict[str, str]] = {}
 _TOPICS: Final[dict[str, str]] = {}
 _STEMS: Final[dict[str, str]] = {}
@@ -32,7 +32,7 @@ _STEMS: Final[dict[str, str]] = {}
 def _take(words: Iterable[str], found: dict[str, str]) -> None:
     for word in words:
         plain = unaccented(word)
-        # Where some language has it without accents, it is read as it is typed.
+        # If a language has the word without accents, it is read as typed.
         if word == plain or plain not in found:
             found[plain] = word
 
@@ -43,7 +43,7 @@ for _classes in (_ENGLISH, *(pack.classes for pack in PACKS.values())):
     for _listed in map(str.split, _classes.values()):
         _take((word for word in _listed if word[-1] != "*"), _TOPICS)
         _take((word[:-1] for word in _listed if word[-1] == "*"), _STEMS)
-# The words of phrases too; "f[üu]e?r" in them is how an umlaut is typed.
+# Also words in phrases; "f[üu]e?r" in them shows how an umlaut is typed.
 _UMLAUT: Final = re.compile(r"\[([^\W\d_])\w*\](?:e\?)?")
 for _phrases in (each for pack in PACKS.values() for each in pack.phrases.values()):
     for _phrase in _phrases:
@@ -55,19 +55,19 @@ _LEAST_STEM: Final = 4
 _STEM_LENGTHS: Final = sorted(
     {len(stem) for stem in _STEMS if len(stem) >= _LEAST_STEM}, reverse=True
 )
-# How words begin: what begins otherwise need not be looked up.
+# Beginnings of words: a word that begins otherwise need not be looked up.
 _HEAD_CHARS: Final = 4
 _HEADS: Final = frozenset(
     word[:_HEAD_CHARS] for words in (_WORDS, _TOPICS, _STEMS, COMMON) for word in words
 )
 _LEAST_TOPIC: Final = 3  # "HIV", "sex"
 _LEAST_WORD: Final = 4
-_LEAST_SENTENCE: Final = 16  # letters that are hardly words by chance
+_LEAST_SENTENCE: Final = 16  # letters that are unlikely to form words by chance
 _LONGEST: Final = 28
 
 
 def _topic(plain: str) -> str | None:
-    """Return a word of some topic as it is written, or None."""
+    """Return a topic word in its normal spelling, or None."""
     if len(plain) < _LEAST_TOPIC or plain[:_HEAD_CHARS] not in _HEADS:
         return None
     if plain in _TOPICS or plain in _STEMS:
@@ -79,14 +79,14 @@ def _topic(plain: str) -> str | None:
 
 
 def _word(plain: str) -> str | None:
-    """Return a word of a covered language as it is written, or None."""
+    """Return a word of a covered language in its normal spelling, or None."""
     found = _TOPICS.get(plain) or _WORDS.get(plain)
     if found is None and plain[:_HEAD_CHARS] in _HEADS:
         return plain if plain in COMMON or is_known(plain) else _topic(plain)
     return found
 
 
-# --- letters apart ----------------------------------------------------------------
+# --- separated letters ------------------------------------------------------------
 
 _SIGN: Final = r"[^\W_]"
 _GAPS: Final = re.compile(
@@ -98,17 +98,17 @@ _MARKS: Final = re.compile(
 )
 _WIDE: Final = re.compile(r"[ \t]{2,}")
 _NUCLEOTIDES: Final = frozenset("acgtun")
-# Words of one letter, which may stand beside what is torn.
+# Words of one letter, which may occur next to separated ones.
 _SINGLE: Final = frozenset("aeoyiu")
 _LEAST_GIVEN: Final = 4
 _LEAST_SURNAME: Final = 3
 
 
 def _joined(match: re.Match[str]) -> str:
-    """Return a row of letters as the words that it says, or as it stands."""
+    """Return a row of letters as the words that it spells, or unchanged."""
     groups = _WIDE.split(match[0]) if _WIDE.search(match[0]) else [match[0]]
     if any(len(each) == 1 for each in groups):
-        groups = [match[0]]  # as wide between all of them
+        groups = [match[0]]  # equally spaced
     read: list[str] = []
     named = False
     for group in groups:
@@ -122,7 +122,7 @@ def _joined(match: re.Match[str]) -> str:
 
 
 def _said(letters: str) -> str | None:
-    """Return the words that some letters are, one after the other."""
+    """Return the consecutive words that the letters spell, or None."""
     digits = sum(map(str.isdigit, letters))
     if 2 * digits >= len(letters) or _NUCLEOTIDES.issuperset(letters.lower()):
         return None
@@ -139,9 +139,9 @@ def _said(letters: str) -> str | None:
 
 
 def _cut(plain: str) -> list[int] | None:
-    """Return where words end that letters are without a rest, or None.
+    """Return the ends of the words that the letters spell without a rest, or None.
 
-    As few and as long ones as there can be; one of them must be sure.
+    It prefers few and long words; one of them must be certain.
     """
     costs = [(0.0, 0)] + [(_NEVER, 0)] * len(plain)
     for start in range(len(plain)):
@@ -171,7 +171,7 @@ def _cut(plain: str) -> list[int] | None:
     return ends if sure and enough and not inside else None
 
 
-# What a word counts: few and listed ones are likelier than many, or than an ending.
+# The weight of a word: few listed words are likelier than many, or than an ending.
 _LITTLE: Final = 0.5
 _LISTED: Final = 1.0
 _DERIVED: Final = 1.8
@@ -202,7 +202,7 @@ _FOR: Final[Mapping[str, str]] = {
     "0": "o", "1": "il", "3": "e", "4": "a", "5": "s", "6": "g", "7": "t", "8": "b",
     "9": "g", "@": "a", "$": "s", "€": "e", "!": "i",
 }  # fmt: skip
-_MOST_DOUBTS: Final = 3  # signs that are one of two letters
+_MOST_DOUBTS: Final = 3  # signs that may be either of two letters
 _LEET: Final = re.compile(
     r"(?<![\w@/#&=.\\+:-])[\w@$€!]{3,32}(?![\w@/=\\(\[]|\.\w|-[0-9a-f]{4}-)"
 )
@@ -211,7 +211,7 @@ _AT_END: Final = re.compile(r"[0-9!]+$")
 
 
 def _undone(plain: str) -> Iterator[str]:
-    """Yield what letters say, once digits among them are letters."""
+    """Yield the possible spellings once digits are replaced by letters."""
     if plain.isalpha():
         yield plain
     elif sum(len(_FOR.get(char, "")) > 1 for char in plain) <= _MOST_DOUBTS:
@@ -220,7 +220,7 @@ def _undone(plain: str) -> Iterator[str]:
 
 
 def _unleeted(match: re.Match[str]) -> str:
-    """Return a word whose digits are letters again, or as it stands."""
+    """Return a word with its digits replaced by letters, or unchanged."""
     token = match[0].rstrip("!")
     tail = match[0][len(token) :]
     signs = len(_LEETED.findall(token))
@@ -238,16 +238,16 @@ def _unleeted(match: re.Match[str]) -> str:
 
 
 def _cased(word: str, written: str) -> str:
-    """Return a word with the capitals that it is written with."""
+    """Return a word with the capitals of its written form."""
     if written.isupper():
         return word.upper()
     return word[:1].upper() + word[1:] if written[:1].isupper() else word
 
 
 def respelled(text: str) -> str:
-    """Return a text whose torn words are whole, and whose digits among letters letters.
+    """Return a text with separated words joined and digits in words replaced.
 
-    Takes time that grows with the text only: every row and every word is bounded.
+    Takes time linear in the text: the lengths of rows and words are bounded.
     """
     text = _GAPS.sub(_joined, text)
     text = _MARKS.sub(_joined, text)

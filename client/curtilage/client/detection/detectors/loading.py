@@ -1,9 +1,9 @@
-"""What the detectors load at first use, outside of a query's time limit.
+"""Loading at first use, outside a query's time limit.
 
 A model or a set of rules that few texts need is loaded when a text needs it. The
-process announces when it begins and ends to load, so that its parent stops the query's
-clock meanwhile and bounds the loading by a clock of its own (``worker``). In a process
-without a parent, such as a measurement, nothing is announced.
+process announces when loading begins and ends, so that its parent pauses the query's
+clock and limits the loading by another clock (``worker``). In a process without a
+parent, such as a measurement, nothing is announced.
 """
 
 from collections.abc import Callable, Generator
@@ -14,20 +14,20 @@ _Made = TypeVar("_Made")
 
 
 class _Announced:
-    """What of this module changes: who is called, and how deep loading is nested."""
+    """This module's state: the callback, and how deep loading is nested."""
 
     call: Callable[[bool], None] | None = None
     depth: int = 0
 
 
 def announce_to(call: Callable[[bool], None] | None) -> None:
-    """Have every loading announced: True when one begins, False when it ends."""
+    """Set the callback: True when loading begins, False when it ends."""
     _Announced.call = call
 
 
 @contextmanager
 def loading() -> Generator[None]:
-    """Announce that what the block does is loading; a nested block says nothing."""
+    """Announce that the block loads something; a nested block announces nothing."""
     call = _Announced.call if _Announced.depth == 0 else None
     _Announced.depth += 1
     try:
@@ -41,11 +41,11 @@ def loading() -> Generator[None]:
 
 
 class OnDemand(Generic[_Made]):
-    """Something that is made when it is first asked for, and only once.
+    """A value that is made when it is first needed, and only once.
 
     Args:
-        make: makes it. What it raises is raised for every later caller as well: what
-            cannot be loaded is not tried again for each text.
+        make: makes it. If it raises, later callers get an error too: what cannot be
+            loaded is not tried again for each text.
     """
 
     def __init__(self, make: Callable[[], _Made]) -> None:
@@ -54,13 +54,13 @@ class OnDemand(Generic[_Made]):
         self._failed = False
 
     def get(self) -> _Made:
-        """Return it.
+        """Return the value.
 
         Raises:
             RuntimeError: it could not be made.
         """
         if self._made is None and not self._failed:
-            # Until it is known to be good it counts as failed.
+            # It counts as failed until it is known to be good.
             self._failed = True
             with loading():
                 self._made = (self._make(),)

@@ -1,8 +1,8 @@
-"""Detectors that a policy brings: its patterns, its words, its exact values.
+"""Detectors from a policy: its patterns, its words, its exact values.
 
-Built from the plan, in the process that detects. Patterns are RE2's, so that
-no policy can make a text hang; exact values are known by HMAC only. What
-cannot be built fails on every text, so that nothing leaves unseen.
+They are built from the plan, in the detectors' process. Patterns are RE2's, so that no
+policy can make a text hang. Exact values are known only as HMACs. A detector that
+cannot be built fails on every text, so that nothing is sent without it.
 """
 
 import json
@@ -44,7 +44,7 @@ from curtilage.policy.document.exact_list import ExactList
 MAX_WORD_ALARMS: Final = 1  # of 1,000 ordinary words, for an exact list
 MAX_TEXT_ALARMS: Final = 1  # of 100 ordinary texts
 _DIGEST_CHARS: Final = 64
-# A word, or one mark; dashes and underscores join words and are left out.
+# A word, or one mark; dashes and underscores join words and are omitted.
 _TOKEN = re.compile(r"[^\W_]+|[^\w\s\-\u2010-\u2015]")
 
 Place = tuple[int, int]
@@ -52,7 +52,7 @@ Places = Callable[[str], Iterable[Place]]
 
 
 class BrokenDetector:
-    """Stand for a detector that could not be built: it fails on every text."""
+    """Replaces a detector that could not be built: it fails on every text."""
 
     broken = True
 
@@ -61,21 +61,21 @@ class BrokenDetector:
 
     @property
     def id(self) -> str:
-        """The name of the detector that is missing."""
+        """The name of the replaced detector."""
         return self._id
 
     def find(self, reading: Reading) -> NoReturn:
-        """Raise; the text is not looked at."""
+        """Raise; the text is not examined."""
         del reading
         raise RuntimeError("a detector of the policy could not be built")
 
 
 def problem_with(plan: OwnDetector) -> tuple[str, str]:
-    """Build a detector of a policy and drop it; say what is wrong with it.
+    """Build a policy's detector and drop it; return what is wrong with it.
 
     Returns:
-        The key of its entry that is wrong, empty for the whole, and why; both
-        empty where nothing is.
+        The key of the wrong entry, empty if it is the whole, and the reason; both are
+        empty if nothing is wrong.
     """
     try:
         detector = PolicyDetector(plan)
@@ -86,18 +86,18 @@ def problem_with(plan: OwnDetector) -> tuple[str, str]:
     except ImportError:
         return "", "needs the extra 'pii', which is not installed here"
     except (KeyError, ValueError):
-        return "", "cannot be built of what it names"
+        return "", "cannot be built from what it names"
     return "", ""
 
 
 def pattern_problem(recognizer: str) -> str:
-    """Say what is wrong with the patterns of one of the operator's recognizers.
+    """Return what is wrong with the patterns of one of the operator's recognizers.
 
     Args:
-        recognizer: as ``recognizers.recognizers_of`` has it.
+        recognizer: as in ``recognizers.recognizers_of``.
 
     Returns:
-        Its name, the pattern's, and why; empty where nothing is.
+        Its name, the pattern's, and the reason; empty if nothing is wrong.
     """
     import regex  # noqa: PLC0415 - Presidio's own dependency
 
@@ -106,12 +106,12 @@ def pattern_problem(recognizer: str) -> str:
         try:
             regex.compile(each["regex"], regex.IGNORECASE)
         except regex.error:
-            return f"{fields['name']}, {each['name']}: not a pattern that can be read"
+            return f"{fields['name']}, {each['name']}: not a valid pattern"
     return ""
 
 
 def slow_patterns(recognizer: str) -> tuple[str, ...]:
-    """Return the names of the patterns that RE2 does not read: the deadline ends them.
+    """Return the names of patterns that RE2 cannot run; they depend on the deadline.
 
     Args:
         recognizer: as for ``pattern_problem``.
@@ -123,21 +123,21 @@ def slow_patterns(recognizer: str) -> tuple[str, ...]:
 
 
 def _false_alarms(detector: "PolicyDetector") -> str:
-    """Say how an exact list finds itself in what is nobody's; empty: hardly.
+    """Return how an exact list matches ordinary text; empty if it hardly does.
 
-    A list of the words of a language, or of small numbers, is a mistake of whoever
-    made it, and under it every query would stay home for ever.
+    A list of a language's words, or of small numbers, is a mistake of its author, and
+    would keep every query local.
     """
-    # Only here, where the policy is loaded: the detectors' process is to hold neither
-    # what reads YAML nor what verifies signatures.
+    # Imported only here, where the policy is loaded: the detectors' process must have
+    # neither the code that reads YAML nor the code that verifies signatures.
     from curtilage.policy.cases import shipped_cases  # noqa: PLC0415
 
     listed = sorted(COMMON | PROPER | GIVEN | AMBIGUOUS | ACRONYMS)
     ordinary = [*listed, *map(str, range(10_000))]
-    # More than three characters between two words: each stands alone.
+    # More than three characters between two words, so that each is separate.
     apart = Reading(normalization=Normalization.RAW, text=" ~~~ ".join(ordinary))
     alarms = sum(1 for _ in detector.find(apart))
-    # Also whole sentences, for entries of several words and of one that is everywhere.
+    # Also whole sentences, for entries of several words and very frequent ones.
     texts = [
         "\n".join(turn.content for turn in case.turns)
         for case in shipped_cases("default").cases
@@ -151,27 +151,27 @@ def _false_alarms(detector: "PolicyDetector") -> str:
         return ""
     return (
         f"finds {alarms:,} of {len(ordinary):,} ordinary words and numbers, and "
-        f"something in {met} of {len(texts)} harmless texts: hardly a query could "
-        "leave; make the list with `curtilage policy list-make`, which leaves such "
-        "entries out"
+        f"something in {met} of {len(texts)} harmless texts: almost no query could "
+        "be sent; make the list with `curtilage policy list-make`, which omits such "
+        "entries"
     )
 
 
 def or_broken(
     detector_id: str, build: Callable[[], Detector], forms: frozenset[Normalization]
 ) -> tuple[Detector, frozenset[Normalization]]:
-    """Return a detector with the readings it takes, or one that fails in its place."""
+    """Return a detector with the readings it takes, or one that fails instead."""
     try:
         return build(), forms
-    except Exception:  # noqa: BLE001 - whatever is wrong, nothing may leave
+    except Exception:  # noqa: BLE001 - on any error, nothing may be sent
         return BrokenDetector(detector_id), AS_WRITTEN
 
 
 def own_detectors(plan: Iterable[OwnDetector]) -> Equipment:
     """Return a policy's own detectors, each with the readings it takes.
 
-    Never raises. In the compact reading lines and spaces are joined: a pattern
-    sees it only if a check tells its matches from accidents.
+    Never raises. The compact reading joins lines and spaces, so a pattern runs on it
+    only with a check that separates matches from accidents.
     """
     return tuple(
         or_broken(
@@ -187,7 +187,7 @@ class PolicyDetector:
     """One detector of a policy."""
 
     def __init__(self, plan: OwnDetector) -> None:
-        """Build it.
+        """Build the detector.
 
         Raises:
             KeyError: there is no check of that name.
@@ -201,7 +201,7 @@ class PolicyDetector:
 
     @property
     def id(self) -> str:
-        """The name that the policy gives it."""
+        """The name from the policy."""
         return self._plan.id
 
     def find(self, reading: Reading) -> Iterator[Span]:
@@ -232,7 +232,7 @@ class PolicyDetector:
 
 
 def _is_near(place: Place, context: Sequence[Place], window: int) -> bool:
-    """Tell whether a context word stands in the window around a place."""
+    """Return whether a context word is in the window around a place."""
     return any(
         max(place[0], start) - min(place[1], end) <= window for start, end in context
     )
@@ -261,14 +261,14 @@ def _places_of(plan: OwnDetector) -> Places:
 
 @dataclass(slots=True)
 class _Node:
-    """A place in the tree of entries; ``ends`` where an entry does."""
+    """A node in the tree of entries; ``ends`` if an entry ends here."""
 
     after: dict[str, "_Node"] = field(default_factory=dict["str", "_Node"], repr=False)
     ends: bool = False
 
 
 def _words_in_order(entries: Iterable[str]) -> Places:
-    """Return what finds any of many entries, case and spacing aside.
+    """Return a function that finds many entries, ignoring case and spacing.
 
     Raises:
         ValueError: an entry has no word.
@@ -309,7 +309,7 @@ def _end_of_entry(
 
 
 def _tokens(text: str) -> Iterator[tuple[str, Place]]:
-    """Yield words and marks, folded, with the places where they stand."""
+    """Yield words and marks, folded, with their positions."""
     for match in _TOKEN.finditer(text):
         word = match[0]
         if word.isascii():

@@ -1,9 +1,9 @@
-"""Other readings of a text, as an evader or a machine might have written it.
+"""Alternative readings of a text, which undo what an evader or a machine may have done.
 
-A text is read raw, then folded (NFKC, invisible characters dropped, digits of
-every script as ASCII), with look-alike letters replaced, with its encodings
-undone and what came out folded again, and with what was spelled or torn apart
-joined (``respelling``). Each reading is scanned; its offsets are its own.
+A text is read raw, then folded (NFKC, without invisible characters, digits of every
+script as ASCII), with look-alike letters replaced, with its encodings undone and the
+result folded again, and with spelled or separated parts joined (``respelling``). Each
+reading is scanned and has its own offsets.
 """
 
 import base64
@@ -28,7 +28,7 @@ from curtilage.client.detection.packs import ENGLISH, PACKS
 from curtilage.policy.decision.findings import Normalization
 
 DECODE_LEVELS = 3  # entities in quoted-printable in base64: a page in a mail
-MAX_DECODED_CHARS = 40_000  # or as the text was; what grows longer is cut
+MAX_DECODED_CHARS = 40_000  # or the text's length, if longer; the rest is cut
 _MIN_PRINTABLE = 0.95
 _MIN_DECODED_CHARS = 6
 
@@ -53,9 +53,9 @@ _LOOK_ALIKES = {ord(key): value for key, value in (_CYRILLIC | _GREEK).items()}
 
 
 def _letters_by_name() -> Iterator[tuple[int, str]]:
-    """Yield the letters that NFKC leaves as they are, or puts between brackets.
+    """Yield the letters that NFKC does not change, or puts in brackets.
 
-    Small capitals become small letters: who writes with them has both kinds.
+    Small capitals become small letters, since texts in small capitals have both kinds.
     """
     named = re.compile(
         r"(?:(?P<large>NEGATIVE (?:CIRCLED|SQUARED) LATIN CAPITAL|PARENTHESIZED LATIN "
@@ -77,17 +77,17 @@ _FLAG_CHARS = 2
 
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})")
 _TAGS = re.compile(r"(?:</?[A-Za-z][^<>]{0,200}>|<!--|-->)+")
-# Cells, lines and paragraphs: the words on their two sides are two.
+# Cells, lines and paragraphs: they separate the words on their two sides.
 _BLOCK = re.compile(
     r"</?(?:br|p|div|li|[uod]l|d[td]|t[dhr]|h[1-6r]|table|tbody|thead|caption|title|"
     r"option|label|button|section|article|header|footer|nav|main|pre|blockquote)(?!\w)",
     re.IGNORECASE,
 )
-# "key": "value" and 'key' => 'value', as what they say: a label and its value.
+# "key": "value" and 'key' => 'value', as a label and its value.
 _KEY = re.compile(
     r"(\\?[\"'])([^\W\d][\w .\-]{0,40})\1\s{0,3}(?::|=>)\s{0,3}(?:\\?[\"'])?"
 )
-# <key>value</key>, alone between spaces or tags, where a page has no such tag.
+# <key>value</key>, alone between spaces or tags; web pages have no such tags.
 _FIELD = re.compile(
     r"(?<!\w)<(?!(?:h\d|span|strong|font|small|sub|sup|mark|code|kbd|var|big|del|ins|"
     r"abbr|cite|dfn|samp|bdi|bdo|div|pre|title|option|label|button|body|html|head|"
@@ -105,26 +105,26 @@ _PIECES = re.compile(
     r"[A-Za-z0-9+/]{2,76}={0,2}(?:\s{1,2}|\Z)){2,}"
 )
 _BASE32 = re.compile(r"[A-Z2-7]{16,}")
-# Quoted-printable (RFC 2045, 6.7): a row of octets; octets anywhere and lines that go
-# on, where no "=" is anything else and one is what hardly another text has.
+# Quoted-printable (RFC 2045, 6.7): a row of bytes; or single bytes and continued lines,
+# if no "=" is anything else and one of them is rare in other texts.
 _OCTETS = re.compile(r"(?:=[0-9A-Fa-f]{2}){2,}")
 _OCTET = re.compile(r"(?:=[0-9A-F]{2})+")
 _SOFT_BREAK = re.compile(r"(?<=[^\s=])=[ \t]*\r?\n(?=[^\s=])")
 _NOT_QUOTED = re.compile(r"=(?![0-9A-F]{2}|[ \t]*\r?\n|[ \t]*\Z)")
 _QUOTED = re.compile(r"=3D|=20\r?\n|[^\s=]=\r?\n[^\s=]|(?:=[0-9A-F]{2}){2}")
-# Encoded words (RFC 2047, 2), and what only begins like one. Between two, spaces are
-# not part of the text (6.2).
+# Encoded words (RFC 2047, 2), and text that only begins like one. Spaces between two of
+# them are not part of the text (6.2).
 ENCODED_WORD = re.compile(
     r"=\?(?P<charset>[A-Za-z][\w\-]{2,40})(?:\*[\w\-]{1,20})?\?(?P<kind>[A-Za-z])\?"
     r"(?:(?P<text>[^?\s]{0,1000})\?=(?:\s{1,3}(?==\?[A-Za-z]))?)?"
 )
-# Of other alphabets than these the text would be of no covered language.
+# In other alphabets than these, the text would be in no covered language.
 _CHARSETS = re.compile(
     r"utf-?8|us-ascii|ascii|latin-?1|iso-8859-(?:1|2|3|4|9|10|13|14|15|16)|"
     r"windows-125[0247]",
     re.IGNORECASE,
 )
-# A text without one of these, and with two of them backwards, is backwards.
+# A text without these words, and with two of them reversed, is reversed.
 _FUNCTION_WORD = re.compile(
     r"(?<!\w)(?:the|an?|is|are|was|my|to|of|and|in|for|you|with|it|this|that|at|on|i)"
     r"(?!\w)",
@@ -141,7 +141,7 @@ class Reading:
 
     Attributes:
         normalization: which reading.
-        text: the text as read.
+        text: the text in this reading.
         made: offsets of digits that this reading produced.
         cut: whether this reading ends before the text does.
     """
@@ -155,17 +155,17 @@ class Reading:
     )
 
     def once(self, make: Callable[["Reading"], _Made]) -> _Made:
-        """Return what a function makes of this reading, and make it once.
+        """Return a function's result for this reading, computed only once.
 
-        For what several detectors ask of one reading. It ends with the reading: no
-        text outlives the query in it.
+        For results that several detectors need. They are dropped with the reading: no
+        text outlives its query here.
         """
         if make not in self._once:
             self._once[make] = make(self)
         return cast("_Made", self._once[make])
 
     def keep(self, make: Callable[["Reading"], _Made], made: _Made) -> None:
-        """Take what a function would make of this reading, made already."""
+        """Store a function's result for this reading that was already computed."""
         self._once[make] = made
 
     @property
@@ -173,29 +173,30 @@ class Reading:
         """The parts of the text that are in some language.
 
         Raises:
-            Exception: of any kind, where the identifier cannot be loaded.
+            Exception: of any kind, if the identifier cannot be loaded.
         """
         return self.once(_stretches)
 
     @property
     def packs(self) -> tuple[str, ...]:
-        """The covered languages beside English that a part of the text may be in."""
+        """The covered languages other than English that a part may be in."""
         here = self.once(_languages)
         return tuple(code for code in PACKS if code in here)
 
     @property
     def english(self) -> bool:
-        """Whether a part of it may be in English, or none in another covered one."""
+        """Whether a part may be in English, or none is in another covered language."""
         return not self.packs or ENGLISH in self.once(_languages)
 
     def in_english(self, start: int, end: int) -> bool:
-        """Tell whether what stands in a place may be meant in English.
+        """Return whether the text at a position may be English.
 
-        "Er" and "im" are a ward and the speaker in English, and ordinary in German.
+        "Er" and "im" are a hospital ward and "I'm" in English, and ordinary German
+        words.
         """
         if not self.packs:
             return True
-        # A clause of another language stands before the sentence that it is in.
+        # A clause in another language comes before the sentence that contains it.
         around = [each for each in self.stretches if each.start <= start < each.end]
         if around and ENGLISH not in around[0].languages:
             return False
@@ -208,8 +209,8 @@ def _stretches(reading: Reading) -> tuple[Stretch, ...]:
     text = reading.text
     if unicodedata.is_normalized("NFC", text):
         return tuple(languages_of(text))
-    # An accent that is a character of its own tears words apart, and torn words are of
-    # any language. Each letter is joined with its accents; the places stay the text's.
+    # A combining accent splits words, and fragments may be in any language. Each letter
+    # is joined with its accents; the positions are still those of the text.
     ends = [
         at for at, char in enumerate(text) if at and not unicodedata.combining(char)
     ]
@@ -225,8 +226,8 @@ def _stretches(reading: Reading) -> tuple[Stretch, ...]:
 def _languages(reading: Reading) -> frozenset[str]:
     """Return the languages of a text's parts.
 
-    A part that may be in several is in those of them that the rest of the text is
-    surely in, if any: "error" and "data" are English beside English.
+    A part with several candidates is in those that the rest of the text is certainly
+    in, if any: "error" and "data" are English next to English.
     """
     parts = [each.languages for each in reading.stretches]
     sure = frozenset[str]().union(*(each for each in parts if len(each) == 1))
@@ -235,7 +236,7 @@ def _languages(reading: Reading) -> frozenset[str]:
 
 def readings(text: str) -> Iterator[Reading]:
     """Yield the raw text, then every reading that differs from those before."""
-    # Each is made of the one before, since disguises are stacked.
+    # Each is made from the one before, since disguises are stacked.
     yield Reading(normalization=Normalization.RAW, text=text)
     folded = fold(text)
     if folded != text:
@@ -247,7 +248,7 @@ def readings(text: str) -> Iterator[Reading]:
     mended = respelled(decoded)
     if mended != replaced:
         yield Reading(normalization=Normalization.DECODED, text=mended, cut=cut)
-    # Of what stands apart and is no word: half of an address would be whole already.
+    # Not from the last reading: half of an address would already be joined.
     marked = compact(decoded)
     if marked != decoded:
         yield Reading(
@@ -258,9 +259,9 @@ def readings(text: str) -> Iterator[Reading]:
 
 
 def fold(text: str) -> str:
-    """Return NFKC without invisible characters, digits and dashes as ASCII.
+    """Return NFKC without invisible characters, with digits and dashes as ASCII.
 
-    Letters in boxes and the like are letters, which NFKC has not thought of.
+    Letters in boxes and similar ones become letters, which NFKC does not do.
     """
     if text.isascii():
         return text
@@ -274,7 +275,7 @@ def fold(text: str) -> str:
 
 
 def _spelled(row: re.Match[str]) -> str:
-    """Return regional indicators as the letters that they are called."""
+    """Return regional indicators as their letters."""
     if len(row[0]) == _FLAG_CHARS:
         return row[0]
     return "".join(chr(ord(char) - 0x1F1E6 + ord("A")) for char in row[0])
@@ -287,13 +288,13 @@ def _ascii_digit(char: str) -> str:
 
 
 def decode(text: str, *, most: int = MAX_DECODED_CHARS) -> tuple[str, bool]:
-    """Undo entities, escapes, quoted keys, tags, Markdown, mail's encodings, base64.
+    """Undo entities, escapes, quoted keys, tags, Markdown, mail encodings and base64.
 
-    Three times, since encodings are stacked; what came out is folded each time.
+    Three times, since encodings are stacked; each result is folded.
 
     Args:
-        text: folded already; one character can have become eighteen.
-        most: where it is cut, in characters.
+        text: already folded; a single character may have become eighteen.
+        most: the maximum length of the result in characters.
 
     Returns:
         The text, and whether it was cut.
@@ -312,7 +313,7 @@ def decode(text: str, *, most: int = MAX_DECODED_CHARS) -> tuple[str, bool]:
 
 
 def _decode_once(text: str) -> str:
-    # First, as what was packed last: in what it holds, marks are no Markdown's.
+    # First, as the outermost encoding: marks inside it are not Markdown.
     text = _unpacked(text)
     if "&" in text:
         text = html.unescape(text)
@@ -332,17 +333,17 @@ def _decode_once(text: str) -> str:
 
 
 def _unpacked(text: str) -> str:
-    """Undo what mail makes of texts: encoded words, base64, quoted-printable."""
+    """Undo the encodings of mail: encoded words, base64, quoted-printable."""
     if "=?" in text:
         text = ENCODED_WORD.sub(lambda word: word_text(word) or word[0], text)
     text = _PIECES.sub(_joined_pieces, text)
     text = _ENCODED.sub(lambda match: hidden_text(match[0]) or match[0], text)
-    # After base64, whose padding before a line's end is no line that goes on.
+    # After base64, in which "=" at a line's end is padding, not a continued line.
     return _unquoted(text) if "=" in text else text
 
 
 def _without_tags(match: re.Match[str]) -> str:
-    """Return what stands for tags: a space where they part two words."""
+    """Return the replacement for tags: a space if they separate two words."""
     start, end = match.span()
     apart = (
         match.string[start - 1 : start].isalpha()
@@ -353,7 +354,7 @@ def _without_tags(match: re.Match[str]) -> str:
 
 
 def word_text(word: re.Match[str]) -> str | None:
-    """Return the text of an encoded word, or None where it cannot be told."""
+    """Return the text of an encoded word, or None if it cannot be decoded."""
     text, kind = word["text"], word["kind"].upper()
     if text is None or not _CHARSETS.fullmatch(word["charset"]):
         return None
@@ -376,7 +377,7 @@ def _joined_pieces(match: re.Match[str]) -> str:
 
 
 def _unquoted(text: str) -> str:
-    """Undo quoted-printable; octets that are no text stay as they are."""
+    """Undo quoted-printable; bytes that are not text are unchanged."""
 
     def shown(match: re.Match[str]) -> str:
         octets = bytes.fromhex(match[0].replace("=", ""))
@@ -399,14 +400,14 @@ def _is_shown(text: str) -> bool:
 
 
 def _is_turned(text: str) -> bool:
-    """Tell whether a text is written from its end to its beginning."""
+    """Return whether a text is reversed."""
     if len(text) < _MIN_TURNED_CHARS or _FUNCTION_WORD.search(text):
         return False
     return len(_FUNCTION_WORD.findall(text[::-1])) > 1
 
 
 def hidden_text(token: str) -> str | None:
-    """Return the text that a base64, base32 or hex token holds, spaced, or None."""
+    """Return the text in a base64, base32 or hex token, with spaces, or None."""
     plain = token.rstrip("=")
     for undo in (binascii.unhexlify, _from_base64, _from_base32):
         try:
@@ -429,32 +430,33 @@ def _from_base32(plain: str) -> bytes:
     return base64.b32decode(plain + "=" * (-len(plain) % 8))
 
 
-# --- where a reading says something else ----------------------------------------------
+# --- where readings differ
+# --------------------------------------------------------------
 
 _WORD = re.compile(r"(?<![^\W_])\d*[^\W\d_][^\W_]+")
-_AROUND = 160  # characters on either side of a word, in which it is read again
+_AROUND = 160  # characters on either side of a word that are read again
 
 
 def words_of(text: str) -> set[str]:
-    """Return a text's words of two letters and more, in small letters."""
+    """Return a text's words of two or more letters, in lower case."""
     return {match[0].lower() for match in _WORD.finditer(text)}
 
 
 def undone(read: Sequence[Reading]) -> Reading:
-    """Return the reading in which most is undone, but nothing is joined."""
+    """Return the reading in which the most is undone, but nothing is joined."""
     return [each for each in read if each.normalization is not Normalization.COMPACT][
         -1
     ]
 
 
 def stretches(text: str, words: Container[str]) -> Iterator[tuple[int, int]]:
-    """Yield the parts of a text that have some words, apart and in order.
+    """Yield the parts of a text with some given words, separate and in order.
 
-    Each with what stands around it, cut at spaces, so that it can be read alone.
+    Each with its context, cut at spaces, so that it can be read alone.
 
     Args:
         text: any text.
-        words: as ``words_of`` returns them.
+        words: in the form that ``words_of`` returns.
     """
     begun: tuple[int, int] | None = None
     for match in _WORD.finditer(text):

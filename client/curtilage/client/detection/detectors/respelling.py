@@ -1,8 +1,8 @@
-"""Join what was spelled, spaced, mistyped or torn apart, in one text.
+"""Joins text that was spelled out, spaced, mistyped or split.
 
-Digits that were made here, and were not written, stand in a private range of
-code points until the end: a run of digits counts only if some of them were
-made, since joining lines alone would turn every table into a number.
+Digits that are made here, and were not written, are kept in a private range of code
+points until the end. A run of digits counts only if some of them were made, since
+joined lines alone would turn every table into a number.
 """
 
 import ipaddress
@@ -11,7 +11,7 @@ from typing import Final
 
 from curtilage.client.detection.detectors import told_numbers
 
-# A digit that a reading made stands in this private range until the end.
+# A digit that a reading made is in this private range until the end.
 _MADE: Final = 0xE000
 _MADE_DIGITS: Final = {_MADE + number: str(number) for number in range(10)}
 _MARK: Final = "\ue000-\ue009"
@@ -76,8 +76,8 @@ _SPELLED_WORD = re.compile(
     rf"(?P<one>{'|'.join(_SPELLED)}|\d)(?P<hundred> hundred)?)(?!\w)",
     re.IGNORECASE,
 )
-# Marks and pauses that are dictated between digits. Between written numbers "then" and
-# "next" are a list's, so those count between spoken digits, or single ones, only.
+# Marks and pauses that are dictated between digits. Between written numbers, "then" and
+# "next" belong to a list, so they count only between spoken digits or single ones.
 _PAUSE = (
     r"dash|hyphen|um+|uh+|erm?|\(?pause\)?|bindestrich|tiret|gui[oó]n|trattino|"
     r"streepje|tra[cç]o|h[ií]fen|bindestreck|my[śs]lnik|ähm?|euh|spaces?|gap|blank|"
@@ -87,7 +87,7 @@ _THEN = (
     r"then|next|and|now|again|(?:a )?new ?line|line break|followed by|after that|dot|"
     r"point|period|full stop|stop|slash|minus|underscore|break"
 )
-_TOLD_MARK = re.compile(
+_SPOKEN_MARK = re.compile(
     rf"([\d{_MARK}])(?:[ ,.]{{1,4}}(?:(?:an? |the )?(?:{_PAUSE})(?!\w))){{1,3}}"
     rf"[ ,.]{{1,4}}(?=[\d{_MARK}])|"
     rf"([{_MARK}])(?:[ ,.]{{1,4}}(?:(?:an? |the )?(?:{_PAUSE}|{_THEN})(?!\w))){{1,3}}"
@@ -98,17 +98,17 @@ _TOLD_MARK = re.compile(
     rf"[ ,.]{{1,4}}(?=[{_MARK}][ ,.\-]{{1,3}}[{_MARK}])",
     re.IGNORECASE,
 )
-# "o" is a zero between spoken digits alone.
+# "o" is a zero only between spoken digits.
 _LETTER_ZERO = re.compile(
     rf"(?<=[{_MARK}])([ ,.]{{1,3}})o(?=[ ,.]{{1,3}}[{_MARK}])", re.IGNORECASE
 )
 _NUMBER_WORDS: Final = frozenset({*_SPELLED, *_TENS})
 _LETTERS_ROW = re.compile(r"[a-z]+")
 
-# One letter for a digit between digits: l and I for 1, O for 0.
+# A letter in place of a digit between digits: l and I for 1, O for 0.
 _LETTERS: Final = {"o": "0", "O": "0", "l": "1", "I": "1", "|": "1", "S": "5", "B": "8"}
 _MISTYPED = re.compile(r"(?<=\d)[lI|oO](?![a-zA-Z]{2})|(?<![a-zA-Z\d])[lI|oO](?=\d)")
-# A bar that stands apart is a table's.
+# A separate bar belongs to a table.
 _SIGN = r"(?:[\dlIoOSB]|\|(?=[\dlIoO|])|(?<=[\dlIoO|])\|)"
 _MISTYPED_RUN = re.compile(
     rf"(?<![A-Za-z]){_SIGN}(?:[ .\-/_:()]{{0,2}}{_SIGN}){{6,}}(?![A-Za-z])"
@@ -118,7 +118,7 @@ _ACRONYM = re.compile(r"(?<![\dA-Za-z|])(?=O*[ISB])[OISB]{2,}(?![\dA-Za-z|])")
 _MISTYPED_ADDRESS = re.compile(
     r"(?<![\w.])[\dlI|oO]{1,3}(?:\.[\dlI|oO]{1,3}){3}(?!\w|\.\w)"
 )
-_MIN_TRUE_SHARE: Final = 0.5  # of digits in a run, where S and B are among the rest
+_MIN_TRUE_SHARE: Final = 0.5  # of a run with S or B in it
 
 _LEFT, _RIGHT = rf"(?<=[\w{_MARK}])", rf"(?=[\w{_MARK}])"
 _OPEN, _CLOSE = r"\s?[\[({<]\s?", r"\s?[\])}>]\s?"
@@ -152,13 +152,13 @@ _GLUED_IP = re.compile(
 _OTHER_IP = re.compile(
     r"(?<![\w./\-])\d{1,3}([_/\-])\d{1,3}\1\d{1,3}\1\d{1,3}(?![\w/\-]|[.,:]\d)"
 )
-_TELLING_OCTETS: Final = frozenset({"10", "172", "192"})
+_USUAL_OCTETS: Final = frozenset({"10", "172", "192"})
 _LARGE_OCTET: Final = 100
 
 
 def compact(text: str) -> str:
-    """Join what was spelled or torn; made digits stand in the private range."""
-    # Before English: "six" is French in a row of French numbers.
+    """Join what was spelled or split; made digits are in the private range."""
+    # Before the English ones: "six" is French in a row of French numbers.
     text = told_numbers.replaced(text, _made)
     lower = text.lower()
     if not _NUMBER_WORDS.isdisjoint(_LETTERS_ROW.findall(lower)):
@@ -166,7 +166,7 @@ def compact(text: str) -> str:
     dotted = text.count(".") >= _DOTS
     if dotted or _DIGIT.search(text) or _ANY_MADE.search(text):
         text = _LETTER_ZERO.sub(lambda match: match[1] + _made("0"), text)
-        text = _TOLD_MARK.sub(_joined_at_mark, text)
+        text = _SPOKEN_MARK.sub(_joined_at_mark, text)
         text = _OTHER_IP.sub(_as_address, _without_slips(text))
     text = _with_marks(text, lower)
     text = _MADE_ROW.sub(lambda match: match[0].replace(" ", ""), text)
@@ -183,12 +183,12 @@ _DOTS: Final = 3  # in an address of four numbers
 
 
 def made_in(marked: str) -> frozenset[int]:
-    """Return where digits stand that were made."""
+    """Return the offsets of digits that were made."""
     return frozenset(match.start() for match in _ANY_MADE.finditer(marked))
 
 
 def unmarked(marked: str) -> str:
-    """Return a text with the digits that were made as ordinary ones."""
+    """Return a text in which made digits are ordinary ones."""
     return marked.translate(_MADE_DIGITS)
 
 
@@ -213,18 +213,18 @@ def _digits_of(match: re.Match[str]) -> str:
 
 
 def _made_of(text: str) -> str:
-    """Return a text whose digits are made: they did not stand together."""
+    """Return a text whose digits are made: they were not written together."""
     return "".join(_made(c) if c.isascii() and c.isdigit() else c for c in text)
 
 
 def _joined_at_mark(match: re.Match[str]) -> str:
-    """Return the digit before a mark that was told, as made, and a dash."""
+    """Return the digit before a dictated mark, as a made one, and a dash."""
     digit = match[1] or match[2] or match[3] or match[4]
     return f"{_made(digit) if digit.isdecimal() else digit}-"
 
 
 def _without_slips(text: str) -> str:
-    """Return a text in which letters that stand for digits are digits."""
+    """Return a text in which letters in place of digits are digits."""
     if "|" in text and _TABLE_ROW.search(text):
         parts = text.split("|")
         return "|".join(_without_slips(each) for each in parts)
@@ -248,7 +248,7 @@ def _corrected(match: re.Match[str]) -> str:
 
 
 def _with_marks(text: str, lower: str) -> str:
-    """Return a text in which "at" and "dot" of an address are marks."""
+    """Return a text in which "at" and "dot" in an address are signs."""
     bracketed = any(map(text.__contains__, _OPENING))
     if bracketed:
         text = _AT_BRACKETED.sub("@", text)
@@ -263,7 +263,7 @@ _OPENING: Final = "[({<"
 
 
 def _mended(text: str) -> str:
-    """Return a text in which a line does not end inside a number or an address."""
+    """Return a text in which no line ends inside a number or an address."""
 
     def join(match: re.Match[str]) -> str:
         start = text.rfind("\n", 0, match.start()) + 1
@@ -276,12 +276,12 @@ def _mended(text: str) -> str:
 
 
 def _as_address(match: re.Match[str]) -> str:
-    """Return four numbers as an address, where they are hardly anything else."""
+    """Return four numbers as an address if they are unlikely to be anything else."""
     octets = match[0].split(match[1])
-    telling = octets[0] in _TELLING_OCTETS or (
+    usual = octets[0] in _USUAL_OCTETS or (
         sum(int(octet) >= _LARGE_OCTET for octet in octets) > 1
     )
     try:
-        return str(ipaddress.IPv4Address(".".join(octets))) if telling else match[0]
+        return str(ipaddress.IPv4Address(".".join(octets))) if usual else match[0]
     except ValueError:
         return match[0]

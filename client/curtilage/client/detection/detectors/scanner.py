@@ -1,8 +1,8 @@
-"""Run detectors over all readings of texts, whatever a detector does.
+"""Runs detectors over all readings of texts, and turns their failures into findings.
 
-Knows no detector, but how any is run: one that raises, or answers nonsense, is a
-finding of its own, ``uncertain.error``. Refuses to know where a text goes, and
-never repeats one: no message and no finding holds a word of it.
+It knows no detector, but how to run any. One that raises, or returns something invalid,
+causes a finding of its own, ``uncertain.error``. It does not know where a text goes,
+and never quotes one: no message and no finding contains a word of it.
 """
 
 import re
@@ -39,17 +39,17 @@ _DIGIT = re.compile(r"\d")
 
 
 class Detector(Protocol):
-    """Something that looks at one reading of one text.
+    """Searches one reading of one text.
 
-    It may say more of itself; what it does not say is not so:
+    A detector may have further attributes; a missing one means that it does not apply:
 
-    - ``prefilter``: no text that this keeps out holds anything for it.
-    - ``numeric``: it looks at numbers only, and takes its time.
-    - ``beyond_ascii``: what it looks for no ASCII text has.
-    - ``broken``: it stands for one that could not be built, and always fails.
-    - ``preload``: makes what it makes at first use, so that no text waits for it.
-    - ``ahead``: it takes less for several readings in one go; it is given all that
-      it will be asked about, and finds nothing yet.
+    - ``prefilter``: a text that it excludes contains nothing for this detector.
+    - ``numeric``: it searches for numbers only, and is slow.
+    - ``beyond_ascii``: it searches for things that no ASCII text contains.
+    - ``broken``: it replaces a detector that could not be built, and always fails.
+    - ``preload``: makes what it would make at first use, so that no text waits for it.
+    - ``ahead``: it is faster for several readings in one batch; it gets all readings
+      that ``find`` will be called with, and returns no findings yet.
     """
 
     @property
@@ -58,16 +58,16 @@ class Detector(Protocol):
         ...
 
     def find(self, reading: Reading) -> Iterable[Span]:
-        """Return what was found; offsets into the reading's text."""
+        """Return the findings, with offsets into the reading's text."""
         ...
 
 
 @runtime_checkable
 class LooksAhead(Protocol):
-    """A detector that takes less for several readings in one go."""
+    """A detector that is faster for several readings in one batch."""
 
     def ahead(self, readings: Sequence[Reading]) -> None:
-        """Do what can be done in one go for readings that are about to be found in."""
+        """Prepare, in one batch, readings that ``find`` will be called with."""
         ...
 
 
@@ -90,8 +90,8 @@ Detectors = Sequence[tuple[Detector, frozenset[Normalization]]]
 class Scanner:
     """All detectors of one policy, in two stages; for one caller at a time.
 
-    The second stage is dear: it finds names. It is left out where something
-    the first one found keeps the query home whatever else there is.
+    The second stage finds names and is slow. It is skipped if a finding of the first
+    stage already keeps the query local, whatever else is found.
     """
 
     def __init__(
@@ -107,11 +107,11 @@ class Scanner:
 
         Args:
             first: run over every text.
-            last: run over every text, unless ``exits`` forbid.
-            exits: classes of which one finding, validated or uncertain, settles
-                the route; empty: everything is run.
-            lists: texts whose findings are to be marked.
-            cache: of texts seen before; None: nothing is remembered.
+            last: run over every text, unless ``exits`` prevents it.
+            exits: classes of which one finding, validated or uncertain, settles the
+                route; empty: everything is run.
+            lists: texts whose findings are marked.
+            cache: for texts seen before; None: nothing is cached.
         """
         self._first = _Stage(first, lists)
         self._last = _Stage(last, lists, follows=bool(first))
@@ -133,11 +133,11 @@ class Scanner:
 
     @property
     def preloads(self) -> tuple[Callable[[], object], ...]:
-        """What may be called to load now what a text would have to wait for."""
+        """Functions that load now what a text would otherwise wait for."""
         return self._preloads
 
     def scan(self, texts: Sequence[str]) -> list[tuple[Span, ...]]:
-        """Return what all detectors find in each text of one conversation."""
+        """Return the findings of all detectors in each text of one conversation."""
         return self.scan_all([texts])[0]
 
     def scan_all(
@@ -145,7 +145,7 @@ class Scanner:
     ) -> list[list[tuple[Span, ...]]]:
         """Return the same for each text of several conversations, in less time."""
         named = [list(map(self._cache.name_of, texts)) for texts in conversations]
-        # A text that is said twice is looked at once.
+        # A repeated text is examined once.
         read = {
             name: _Readings(text)
             for names, texts in zip(named, conversations, strict=True)
@@ -156,8 +156,8 @@ class Scanner:
             or Found(first=merge(self._first.spans(each)))
             for name, each in read.items()
         }
-        # One finding that settles the route settles it for the whole conversation:
-        # then nobody need look for names in any of its texts.
+        # A finding that settles the route settles it for the whole conversation, so no
+        # text in it needs a search for names.
         asked = dict.fromkeys(
             name
             for names in named
@@ -171,7 +171,7 @@ class Scanner:
             known[name] = replace(known[name], last=spans)
         for name, each in known.items():
             spans = (*each.first, *(each.last or ()))
-            # A failure may pass, so what was found then is not remembered.
+            # A failure may be temporary, so its findings are not cached.
             if UNFINISHED.isdisjoint(span.data_class for span in spans):
                 self._cache.keep(name, each)
         return [[_joined(known[name]) for name in names] for names in named]
@@ -183,7 +183,7 @@ class Scanner:
 
 
 def _joined(found: Found) -> tuple[Span, ...]:
-    """Return all spans of a text; names of other readings were compared already."""
+    """Return all spans of a text; names in other readings were already compared."""
     if not found.last:
         return found.first
     raw = [each for each in found.last if each.normalization is Normalization.RAW]
@@ -192,12 +192,12 @@ def _joined(found: Found) -> tuple[Span, ...]:
 
 
 def scan(texts: Sequence[str], equipment: Detectors) -> list[tuple[Span, ...]]:
-    """Return what detectors find in each text, all of them in one stage."""
+    """Return the findings of the detectors in each text, in one stage."""
     return Scanner(equipment).scan(texts)
 
 
 class _Stage:
-    """Some detectors, sorted by the readings they take."""
+    """A set of detectors, sorted by the readings that they take."""
 
     def __init__(
         self,
@@ -209,11 +209,11 @@ class _Stage:
         """Take the detectors.
 
         Args:
-            equipment: each with the readings it takes.
-            lists: texts whose findings are to be marked.
-            follows: whether a stage before has said what could not be read. Then
-                those that take texts as they are written are also asked about
-                what is written otherwise.
+            equipment: each with the readings that it takes.
+            lists: texts whose findings are marked.
+            follows: whether an earlier stage reports unreadable texts. Then the
+                detectors for raw texts also get the parts of a text that differ in
+                other readings.
         """
         self._names = follows and all(forms == AS_WRITTEN for _, forms in equipment)
         self._by_form = {
@@ -242,7 +242,7 @@ class _Stage:
         self._empty = not equipment
 
     def spans(self, read: "_Readings") -> Iterator[Span]:
-        """Yield what the detectors find in one text."""
+        """Yield the detectors' findings in one text."""
         if self._empty:
             return
         if self._names:
@@ -262,7 +262,7 @@ class _Stage:
             yield from self._found(reading, numbers=not same)
 
     def ahead(self, read: Sequence["_Readings"]) -> None:
-        """Let those that gain by it do in one go what they will be asked for."""
+        """Let the detectors that support it prepare all their readings in one batch."""
         if not self._names:
             return
         readings = [
@@ -272,17 +272,17 @@ class _Stage:
         ]
         for detector in self._by_form[Normalization.RAW] if readings else ():
             if isinstance(detector, LooksAhead):
-                # What fails here fails again where it is asked for, of one text; there
-                # it is a finding of that text.
+                # If this fails, it fails again in ``find``, for a single text, and is a
+                # finding for that text.
                 with suppress(Exception):
                     detector.ahead(readings)
 
     def _named(self, read: "_Readings") -> Iterator[Span]:
-        """Yield what is found in a text, and in words that it has when undone only.
+        """Yield findings in a text, and in words that appear only once it is undone.
 
-        These are dear, so of the reading in which most is undone they see the parts
-        with such words: none where marks, tags or numbers alone differ. What one of
-        them names there stands at no place of the text as it was written.
+        These detectors are slow, so of the most undone reading they see only the parts
+        with such words: none if only marks, tags or numbers differ. A name that is
+        found there has no position in the text as written.
         """
         raw = read.all[0]
         written = _Written(raw.text, tuple(self._found(raw, numbers=True)))
@@ -296,7 +296,7 @@ class _Stage:
                         )
 
     def _found(self, reading: Reading, *, numbers: bool) -> Iterator[Span]:
-        """Yield what is found in one reading, with or without numbers."""
+        """Yield the findings in one reading, with or without numbers."""
         for detector in self._called(reading):
             if (numbers or not _says(detector, "numeric")) and (
                 found := run(detector, reading)
@@ -316,7 +316,7 @@ class _Stage:
 
 
 class _Written:
-    """What was found in a text as it was written."""
+    """The findings in a text as written."""
 
     def __init__(self, text: str, spans: tuple[Span, ...]) -> None:
         self.spans = spans
@@ -324,10 +324,10 @@ class _Written:
         self._words: dict[str, set[str]] = {}
 
     def lacks(self, span: Span, part: str, fresh: AbstractSet[str]) -> bool:
-        """Tell whether what was found in a part undone is not among it.
+        """Return whether a finding in an undone part is new.
 
-        A topic is news where it is surer; a name where it has a fresh word and was
-        not found in its encoding, as the whole of it.
+        A topic is new if it is more certain; a name if it has a new word and was not
+        found in its encoded form as a whole.
         """
         if is_uncertain(span.data_class):
             return True
@@ -341,7 +341,7 @@ class _Written:
         return not words.isdisjoint(fresh) and not words <= self._known(span.data_class)
 
     def _known(self, data_class: str) -> set[str]:
-        """Return the words of all that was found of one class, once undone."""
+        """Return the words of all findings of one class, in the undone reading."""
         if data_class not in self._words:
             found = (
                 undone(_read(self._text[each.start : each.end])).text
@@ -353,7 +353,7 @@ class _Written:
 
 
 class _Readings:
-    """A text and its readings, made once and not before somebody asks."""
+    """A text and its readings, made once and only when needed."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -364,12 +364,12 @@ class _Readings:
 
     @cached_property
     def fresh(self) -> set[str]:
-        """The words that it has when undone only."""
+        """The words that it has only in the undone reading."""
         return words_of(undone(self.all).text) - words_of(self.text)
 
     @cached_property
     def parts(self) -> tuple[tuple[int, Reading], ...]:
-        """Where such words stand, each by its first character in what is undone."""
+        """The parts with such words, with their offsets in the undone reading."""
         other = undone(self.all)
         if other.text == self.text:
             return ()
@@ -380,11 +380,11 @@ class _Readings:
 
 
 class _Unreadable(Reading):
-    """The raw text, where making the other readings failed."""
+    """The raw text, if making its other readings failed."""
 
 
 def _read(text: str) -> tuple[Reading, ...]:
-    """Return all readings of a text; one that cannot be read says so."""
+    """Return all readings of a text; an unreadable one is marked as such."""
     try:
         return tuple(readings(text))
     except Exception:  # noqa: BLE001 - a text that cannot be read is uncertain
@@ -392,7 +392,7 @@ def _read(text: str) -> tuple[Reading, ...]:
 
 
 class _Marker:
-    """Notes on findings in which of a policy's lists their texts stand."""
+    """Marks findings with the policy's lists that contain their texts."""
 
     def __init__(self, lists: Iterable[ExclusionList]) -> None:
         self._lists = [
@@ -401,7 +401,7 @@ class _Marker:
         ]
 
     def marked(self, spans: Iterable[Span], reading: Reading) -> Iterable[Span]:
-        """Return the spans, with the names of the lists they stand in."""
+        """Return the spans with the names of the lists that contain them."""
         if not self._lists:
             return spans
         return [self._mark(span, reading.text) for span in spans]
@@ -425,15 +425,15 @@ def _says(detector: Detector, what: str) -> bool:
 
 
 def run(detector: Detector, reading: Reading) -> tuple[Span, ...]:
-    """Return what one detector finds; a failure of any kind is a finding.
+    """Return the findings of one detector; a failure of any kind is a finding.
 
-    The exception is dropped unread: its message may hold the text.
+    The exception is dropped unread: its message may contain the text.
     """
     try:
         spans = checked(detector.find(reading), length=len(reading.text))
     except TimeoutError:
         spans = (whole("uncertain.timeout", "detectors", len(reading.text)),)
-    except Exception:  # noqa: BLE001 - whatever went wrong, the text is uncertain
+    except Exception:  # noqa: BLE001 - after any error, the text is uncertain
         spans = (whole("uncertain.error", "detectors", len(reading.text)),)
     if not spans or reading.normalization is Normalization.RAW:
         return spans

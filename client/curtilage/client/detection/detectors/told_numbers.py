@@ -1,8 +1,8 @@
-"""Numbers that are told in words, in the covered languages beside English.
+"""Numbers spelled out in words, in the covered languages other than English.
 
 As people dictate them: digit by digit, in pairs and in hundreds ("trentuno",
-"vierhundertzwölf", "deux cent dix"), with "double", "three times the" and "then"
-between. Only a row of them is read: alone, many a word is of another language too.
+"vierhundertzwölf", "deux cent dix"), with "double", "three times the" and "then" in
+between. Only a row of them is read, since many of the words alone are ambiguous.
 """
 
 import re
@@ -24,7 +24,7 @@ _FR: Final = _list("zéro un deux trois quatre cinq six sept huit neuf")
 _ES: Final = _list("cero uno dos tres cuatro cinco seis siete ocho nueve")
 _PT: Final = _list("zero um dois três quatro cinco seis sete oito nove")
 DIGITS: Final = (*_DE, *_NL, *_IT, *_FR, *_ES, *_PT)
-"""The ten digits of each language, as they are counted."""
+"""The ten digits of each language, in counting order."""
 # Ten to nineteen.
 _DE_TEENS: Final = _list(
     "zehn elf zwölf dreizehn vierzehn fünfzehn sechzehn siebzehn achtzehn neunzehn"
@@ -71,7 +71,7 @@ _PT_HUNDREDS: Final = _list(
     "cento duzentos trezentos quatrocentos quinhentos seiscentos setecentos "
     "oitocentos novecentos"
 )
-# Otherwise than by the rule, in some countries or when dictated; and the neighbours'.
+# Irregular forms of some countries or of dictation, and of neighbouring languages.
 _OTHERS: Final = (
     ("0", "noll"),
     ("1", "eins eine une una uma en ett jeden"),
@@ -112,7 +112,7 @@ def _glued(
     tens: Sequence[str],
     joined: Callable[[str, str], str],
 ) -> dict[int, str]:
-    """Return the numbers up to 99, where ones and tens are joined by some rule."""
+    """Return the numbers up to 99 in a language that joins ones and tens by a rule."""
     words = dict(enumerate((*units, *teens)))
     for at, ten in enumerate(tens, start=2):
         words[10 * at] = ten
@@ -136,7 +136,7 @@ def _french() -> dict[int, str]:
 
 
 def _all() -> Iterator[tuple[str, int]]:
-    """Yield every number below 1000 as it is said; hyphens are spaces."""
+    """Yield every number below 1000 in spoken form; hyphens become spaces."""
     german = _glued(_DE, _DE_TEENS, _DE_TENS, lambda ten, one: f"{one}und{ten}")
     dutch = _glued(
         _NL,
@@ -188,13 +188,15 @@ def _all() -> Iterator[tuple[str, int]]:
 
 
 def _numbers() -> dict[str, str]:
-    """Return the digits of every number, by how it is said without accents."""
-    told = [(word, str(number)) for word, number in _all()]
-    told += [(word, digits) for digits, words in _OTHERS for word in words.split()]
+    """Return the digits of every number, keyed by its spoken form without accents."""
+    spoken = [(word, str(number)) for word, number in _all()]
+    spoken += [(word, digits) for digits, words in _OTHERS for word in words.split()]
     # German compounds end in "eins" as well.
-    told += [(f"{word}s", said) for word, said in told if word.endswith("hundertein")]
+    spoken += [
+        (f"{word}s", said) for word, said in spoken if word.endswith("hundertein")
+    ]
     found: dict[str, str] = {}
-    for word, digits in told:
+    for word, digits in spoken:
         umlauts = word.replace("ü", "ue").replace("ö", "oe")
         for other in (word, umlauts):
             found.setdefault(unaccented(other), digits)
@@ -209,7 +211,7 @@ _THEN: Final = frozenset(
             "et y e en i strich bindestrich tiret guión trattino streepje traço hífen "
             "bindestreck myślnik pause pausa ähm äh euh eh ehm espace espacio spazio "
             "spatie espaço leerzeichen "
-            # What is dictated between two groups: a gap, a mark, the end of a line.
+            # Dictated between two groups: a gap, a mark, the end of a line.
             "lücke luecke abstand leer leerstelle leertaste leerschritt als frei "
             "weiter nächste naechste nächstes naechstes anschließend schließlich "
             "wieder jetzt nun neue zeile absatz umbruch gedankenstrich schrägstrich "
@@ -252,12 +254,12 @@ _WORD: Final = re.compile(r"[^\W\d_]+|\d+")
 _WITHIN: Final = frozenset((" ", "-"))
 _BETWEEN: Final = re.compile(r"[^\w\n\x1e:;?!]{0,4}")  # texts are joined by \x1e
 _MANY: Final = 5  # words that are a row, however short their numbers are
-_FEW: Final = 3  # words that are one where they make as many digits as a telephone's
+_FEW: Final = 3  # words that are one if they have as many digits as a telephone number
 _LEAST_DIGITS: Final = 7
 _LEAST_COUNTED: Final = 7
 _LEAST_COUNTED_LARGE: Final = 4
-_STEPS: Final = frozenset((-10, -1, 1, 2, 5, 10))  # by which people count
-_MOST_WRITTEN: Final = 4  # digits of a group that is written as digits in a row
+_STEPS: Final = frozenset((-10, -1, 1, 2, 5, 10))  # the steps in which people count
+_MOST_WRITTEN: Final = 4  # digits in a group that is written in digits in a row
 _MOST_TIMES: Final = 16
 _ROUND: Final = 10
 _LARGE: Final = 100
@@ -266,11 +268,11 @@ _Words = Sequence[re.Match[str]]
 
 
 def replaced(text: str, made: Callable[[str], str]) -> str:
-    """Return a text in which each row of told numbers is one number.
+    """Return a text in which each row of spelled-out numbers is one number.
 
     Args:
-        text: any text; the time grows with it only.
-        made: what stands for some digits.
+        text: any text; takes time linear in its length.
+        made: returns the replacement for some digits.
     """
     words = list(_WORD.finditer(text))
     low = [unaccented(match[0]) for match in words]
@@ -279,8 +281,8 @@ def replaced(text: str, made: Callable[[str], str]) -> str:
     parts: list[str] = []
     end = at = 0
     while at < len(words):
-        numbers, after, told = _row(text, words, low, at)
-        if told and _is_row(numbers, told):
+        numbers, after, spelled = _row(text, words, low, at)
+        if spelled and _is_row(numbers, spelled):
             parts += text[end : words[at].start()], made("".join(numbers))
             end = words[after - 1].end()
         at = max(after, at + 1)
@@ -290,15 +292,15 @@ def replaced(text: str, made: Callable[[str], str]) -> str:
 def _row(
     text: str, words: _Words, low: Sequence[str], first: int
 ) -> tuple[list[str], int, int]:
-    """Return the numbers of a row, one past its last word, how many are told."""
+    """Return a row's numbers, one past its last word, and how many are spelled out."""
     numbers: list[str] = []
-    told, together, at, after = 0, 0, first, first
+    spelled, together, at, after = 0, 0, first, first
     while at < len(words):
         found = _number(text, words, low, at)
         if found is None:
             break
         digits, at = found
-        told += not low[at - 1].isdigit()
+        spelled += not low[at - 1].isdigit()
         numbers.append(digits)
         together += 1
         after = at
@@ -310,14 +312,14 @@ def _row(
         together = together if at == after else 0
         if at < len(words) and not _follows(text, words, at):
             break
-    return numbers, after, told
+    return numbers, after, spelled
 
 
 def _past_a_word(text: str, words: _Words, low: Sequence[str], at: int) -> int:
-    """Return where a row goes on behind a word or two that no list has.
+    """Return the index at which a row continues after one or two unlisted words.
 
-    Between "eight one four" and "two two seven" any word is a pause: two numbers on
-    each side of it are no prose.
+    Between "eight one four" and "two two seven", any word is a pause: prose does not
+    have two numbers on each side of it.
     """
     for past in range(at, min(at + _LONGEST_PAUSE + 1, len(words))):
         if not _follows(text, words, past):
@@ -338,9 +340,9 @@ def _follows(text: str, words: _Words, at: int) -> bool:
     return _BETWEEN.fullmatch(text, words[at - 1].end(), words[at].start()) is not None
 
 
-def _is_row(numbers: Sequence[str], told: int) -> bool:
+def _is_row(numbers: Sequence[str], spelled: int) -> bool:
     digits = sum(map(len, numbers))
-    if told < _FEW or (told < _MANY and digits < _LEAST_DIGITS):
+    if spelled < _FEW or (spelled < _MANY and digits < _LEAST_DIGITS):
         return False
     values = list(map(int, numbers))
     if all(value >= _LARGE and value % _ROUND == 0 for value in values):
@@ -401,7 +403,7 @@ def _simple(
 
 
 def _glued_alone(word: str, after: int) -> tuple[str, int] | None:
-    """Return "viertausendzwei" and "doppelnull", which no list has."""
+    """Return "viertausendzwei" and "doppelnull", which are in no list."""
     match = _THOUSANDS.fullmatch(word)
     if match is not None:
         head, rest = match[1] or "ein", match[2] or "null"

@@ -135,7 +135,9 @@ class Judge:
     ) -> Sequence[guard_model.Judgement]:
         self.asked += [each.text for each in asked]
         if self._blind:
-            asked = [Passages(text="the" * len(each.text), beside=()) for each in asked]
+            asked = [
+                Passages(text="the" * len(each.text), excerpts=()) for each in asked
+            ]
         return self._guard.judge_all(asked, recall=recall)
 
 
@@ -730,7 +732,7 @@ def test_what_a_shipped_model_says_does_not_depend_on_neighbours(
         "A long one about the library. " * 40,
         "",
     ]
-    asked = [Passages(text=text, beside=(text[:20],)) for text in texts]
+    asked = [Passages(text=text, excerpts=(text[:20],)) for text in texts]
     together = guard.judge_all(asked * 3, recall=100)
     for each, judged in zip(asked * 3, together, strict=True):
         (alone,) = guard.judge_all([each], recall=100)

@@ -54,9 +54,11 @@ def copy(folder: Path, tmp_path: Path) -> Path:
 
 
 def judged(
-    guard: GuardModel, text: str, *, recall: int, beside: tuple[str, ...] = ()
+    guard: GuardModel, text: str, *, recall: int, excerpts: tuple[str, ...] = ()
 ) -> Judgement:
-    (judgement,) = guard.judge_all([Passages(text=text, beside=beside)], recall=recall)
+    (judgement,) = guard.judge_all(
+        [Passages(text=text, excerpts=excerpts)], recall=recall
+    )
     return judgement
 
 
@@ -145,7 +147,9 @@ def test_a_threshold_is_the_middle_of_its_topic(tmp_path: Path) -> None:
 
 
 def test_passages_beside_a_text_add_topics_and_no_names(guard: GuardModel) -> None:
-    judgement = judged(guard, "the", recall=0, beside=("diagnosed", "closeted bogdana"))
+    judgement = judged(
+        guard, "the", recall=0, excerpts=("diagnosed", "closeted bogdana")
+    )
     assert [name for name, score in judgement.topics.items() if score >= 50] == [
         "health",
         "special",
@@ -201,11 +205,11 @@ def test_no_window_is_longer_than_the_model_takes() -> None:
 # --- several at once ----------------------------------------------------------
 
 MANY = (
-    Passages(text="the bogdana meets ilieva", beside=("the diagnosed", "closeted")),
+    Passages(text="the bogdana meets ilieva", excerpts=("the diagnosed", "closeted")),
     Passages(text=""),
     Passages(text="the " * 150 + "bogdana ilieva" + " the" * 30),
-    Passages(text="acme in plovdiv", beside=("the " * 90,)),
-    Passages(text="the acme", beside=("bogdana diagnosed",)),
+    Passages(text="acme in plovdiv", excerpts=("the " * 90,)),
+    Passages(text="the acme", excerpts=("bogdana diagnosed",)),
 )
 
 
@@ -214,7 +218,9 @@ def test_texts_judged_together_are_judged_as_each_alone(
     tmp_path: Path, apart: bool
 ) -> None:
     guard = load_guard(write_guard(tmp_path / "g", rows_apart=apart))
-    alone = [judged(guard, each.text, recall=0, beside=each.beside) for each in MANY]
+    alone = [
+        judged(guard, each.text, recall=0, excerpts=each.excerpts) for each in MANY
+    ]
     for one, other in zip(alone, guard.judge_all(MANY, recall=0), strict=True):
         assert one.entities == other.entities
         assert one.topics == other.topics

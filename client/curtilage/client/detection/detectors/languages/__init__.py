@@ -1,6 +1,7 @@
-"""Which language each part of a text is in: proven, never assumed.
+"""The language of each part of a text, which must be proven.
 
-Words of the shipped vocabularies decide where they suffice; elsewhere the identifier,
-whose only door is here. What is proven to be no covered language stays home. Knows
-neither the policy nor a topic, and refuses to guess: whatever is left over is unknown.
+Words of the shipped vocabularies decide if they suffice; otherwise the identifier
+decides, which only this package imports. A part in a language that is provably not
+covered keeps the query local. This package knows neither the policy nor topics, and
+does not guess: anything else is undetermined.
 """

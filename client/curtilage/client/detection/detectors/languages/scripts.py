@@ -1,4 +1,4 @@
-"""Letters of other scripts than Latin, and words that mix them to look like others."""
+"""Letters of scripts other than Latin, and words that mix scripts to look alike."""
 
 import re
 import unicodedata
@@ -21,18 +21,18 @@ COMBINING ALEF
 
 @lru_cache(maxsize=4096)
 def script_of(char: str) -> str:
-    """Return the script of a letter as its Unicode name begins: ``LATIN``."""
+    """Return a letter's script, the first word of its Unicode name: ``LATIN``."""
     return unicodedata.name(char, "UNKNOWN").partition(" ")[0]
 
 
 def is_in_another_script(word: str) -> bool:
-    """Tell whether a word that is not ASCII is in a script that nobody covers.
+    """Return whether a word that is not ASCII is in a script that is not covered.
 
-    One Greek letter alone is mathematics, so only two in a row count; of every
-    other script one letter is enough.
+    A single Greek letter is mathematics, so at least two in a row must occur; for every
+    other script, one letter is enough.
     """
     if is_mixed(word):
-        return False  # a look-alike: obfuscation, found elsewhere
+        return False  # a look-alike: obfuscation, which another detector finds
     scripts = [script_of(char) for char in word if not char.isascii()]
     greek = scripts.count("GREEK")
     others = [each for each in scripts if each not in _HARMLESS_SCRIPTS]
@@ -40,7 +40,7 @@ def is_in_another_script(word: str) -> bool:
 
 
 def is_mixed(word: str) -> bool:
-    """Tell whether letters of another script pose as Latin ones in a word."""
+    """Return whether a word has look-alikes of Latin letters from another script."""
     scripts = {script_of(char) for char in word}
     if "LATIN" not in scripts:
         return False

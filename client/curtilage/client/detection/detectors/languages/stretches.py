@@ -1,10 +1,10 @@
-"""Which language each part of a text is in; of Latin letters only.
+"""The language of each part of a text in Latin letters.
 
-A text is cut into sentences, and these at quotes, colons, brackets and signs of code:
-what is quoted may be in another language than what quotes it. A part whose words a
-covered language has is in it; the identifier judges the others. Code, tables, addresses
-and names leave too few words to judge, and so are in none. The time grows with the text
-only: no word is looked at more than four times.
+A text is split into sentences, and those at quotes, colons, brackets and signs of code,
+since a quotation may be in another language than its context. A part is in a covered
+language if its words are; the identifier judges the remaining parts. Code, tables,
+addresses and names have too few words to judge, so they are in no language. The time is
+linear in the text: no word is examined more than four times.
 """
 
 import re
@@ -21,11 +21,11 @@ from curtilage.client.detection.packs import ENGLISH, PACKS
 from curtilage.client.detection.wordlists import GIVEN
 
 _WORD = re.compile(r"[^\W_]*[^\W\d_][^\W_]*(?:['\u2019\-][^\W\d_]+)*")
-# Digits as letters, as Arabic is written on telephones: 3andi, ma9drtch.
+# Digits for letters, as in Arabic chat spelling: 3andi, ma9drtch.
 _CHAT_WORD = re.compile(
     r"(?=.{4})[2356789]?[a-z]+(?:[2356789][a-z]+)+|[2356789][a-z]{3,}"
 )
-# The stems of the WHO's international names for substances, where English has no word.
+# Stems of the WHO's international names for substances that are not English words.
 _MEDICINE = re.compile(
     r"(?:xaban|mab|tinib|sartan|statin|olol|azole|mycin|micin|cillin|oxacin|cycline|"
     r"prazole|dipine|gliptin|gliflozin|glutide|azepam|azolam|triptan|setron|profen|"
@@ -39,7 +39,7 @@ _CUT = re.compile(
     r"\u2013\u2014]|[.\u2026](?!\w)|['\u2018\u2019](?=\s)|(?<=\s)['\u2018\u2019]|\s-+\s"
 )
 _JOINTS: Final = frozenset((" ", "/", "'", "\u2019"))
-# Beside one of these a word is a piece of code, an address or a path.
+# Next to one of these, a word is a piece of code, an address or a path.
 _CODE_BEFORE: Final = frozenset("_$@#\\%&</-")
 _CODE_AFTER: Final = frozenset("_(=\\@/")
 
@@ -56,8 +56,8 @@ class Stretch:
     Attributes:
         start: first character.
         end: one past the last character.
-        languages: ISO 639-1, as the identifier calls them. Covered ones, several where
-            a few words are in each; or one that is not covered.
+        languages: ISO 639-1 codes. Either covered ones, several if a few words belong
+            to each of them; or one that is not covered.
     """
 
     start: int
@@ -66,7 +66,7 @@ class Stretch:
 
 
 class _Word(NamedTuple):
-    """A word, whose it is, and whose it cannot be; neither, where it is code."""
+    """A word with the languages that know it and exclude it; both empty for code."""
 
     start: int
     end: int
@@ -81,7 +81,7 @@ class _Word(NamedTuple):
 
     @property
     def name(self) -> bool:
-        """Whether it may be a name, of whatever: names are in any language."""
+        """Whether it may be a name, which can occur in any language."""
         return not self.excluded and (
             self.capital
             or self.text in GIVEN
@@ -93,24 +93,24 @@ class _Word(NamedTuple):
         return self.end - self.start > 1
 
 
-# --- how sure one must be: tuned on the developers' halves of the data sets -----------
-# All but SHARE in the identifier's own unit, the natural logarithm of a likelihood.
+# --- thresholds: tuned on the developers' halves of the data sets ---------------------
+# All except SHARE are in the identifier's unit, the natural log of a likelihood.
 
-SHARE: Final = 0.75  # of the words: known ones prove a language without the identifier
-GRACE: Final = 4.0  # a language whose words are shipped may lie behind by this much,
-GRACE_OF_OTHERS: Final = 2.0  # the same of a language other than English,
-KNOWN: Final = 1.0  # more for each word that it knows,
+SHARE: Final = 0.75  # of the words; known ones then prove a language alone
+GRACE: Final = 4.0  # how far a language with a vocabulary may be behind the best,
+GRACE_OF_OTHERS: Final = 2.0  # the same for a language other than English,
+KNOWN: Final = 1.0  # more for each word that the language knows,
 UNKNOWN: Final = 1.0  # less for each word that it does not know,
-BESIDE: Final = 6.0  # covered ones that lie so near to each other may be meant both
-EXCLUDED: Final = 8.0  # and for each that tells of another one
-# A name or a title among English ones fits any language; so do the pieces of code.
+CLOSE: Final = 6.0  # covered languages this close to each other are both possible
+EXCLUDED: Final = 8.0  # and for each word that indicates another language
+# A name or title among English ones fits any language; so do pieces of code.
 AMONG_OTHERS: Final = 6.0
 IN_CODE: Final = 4.0
 TITLE: Final = 10.0
 SINGLE_WORD: Final = 14.0
-WHOLE_TEXT: Final = 10.0  # a single word that is all there is
-PAIR: Final = 18.0  # two unknown words in a row inside a sentence
-CLAUSE: Final = 11.0  # three and more
+WHOLE_TEXT: Final = 10.0  # for a single word that is the whole text
+PAIR: Final = 18.0  # for two unknown words in a row inside a sentence
+CLAUSE: Final = 11.0  # for three and more
 _LEAST_OTHERS: Final = 3
 _TITLE_WORDS: Final = 4
 _LEAST_KNOWN: Final = 2
@@ -118,21 +118,21 @@ _BRIDGE: Final = 2
 
 
 def stretches(text: str) -> Iterator[Stretch]:
-    """Yield the parts of a text that are in some language, as far as it can be told.
+    """Yield the parts of a text with the languages that they may be in, if clear.
 
-    A clause of another language inside a sentence is yielded before the sentence.
+    A clause in another language is yielded before the sentence that contains it.
 
     Args:
         text: any text; words in other letters than Latin ones are judged wrongly.
 
     Raises:
-        Exception: of any kind, where the identifier cannot be loaded.
+        Exception: of any kind, if the identifier cannot be loaded.
     """
     matches = list(_WORD.finditer(text))
     plain = [match[0].lower() for match in matches]
     whose = {word: _KEPT.get(word) or _whose(word) for word in set(plain)}
-    # First of all, and for most texts last: a language knows every word. Where two do,
-    # a few words are in both, and nobody can tell which was meant.
+    # First, and enough for most texts: one language knows every word. If two do, the
+    # few words belong to both, and it is impossible to determine which was meant.
     shared = _EVERY.intersection(*(known for known, _ in whose.values()))
     if matches and shared:
         yield Stretch(start=0, end=len(text), languages=shared)
@@ -156,14 +156,14 @@ def stretches(text: str) -> Iterator[Stretch]:
 def _judged_sentence(
     text: str, sentence: Sequence[_Word], known: int
 ) -> Iterator[Stretch]:
-    """Yield the parts of a sentence, or the whole where that is in another language."""
+    """Yield the parts of a sentence, or all of it if it is in another language."""
     parts = list(_parts(text, sentence))
     uncovered = False
     for part in parts:
         for found in _judged(part, known):
             uncovered = uncovered or found.languages.isdisjoint(VOCABULARIES)
             yield found
-    # Marks between every two words leave parts that are too short to judge.
+    # Separators between every two words leave parts that are too short to judge.
     code = sum(word.code for word in sentence) + len(parts)
     if not uncovered and len(parts) > 1 and 2 * code <= len(sentence):
         plain = [word for word in sentence if not word.code]
@@ -176,11 +176,11 @@ def _whose(word: str) -> tuple[frozenset[str], frozenset[str]]:
     """Return the languages that know a word in lower case, and those it excludes."""
     if len(word) == 1:
         return _EVERY, _NONE
-    if _DIGIT.search(word):  # or code, which nobody asks whose it is
+    if _DIGIT.search(word):  # or code, for which the language does not matter
         return _NONE, _EVERY
     excluded = {code for code, each in VOCABULARIES.items() if word in each.excludes}
     known = {code for code, each in VOCABULARIES.items() if each.knows(word)}
-    if excluded and not known:  # "mujhe" is of none of them
+    if excluded and not known:  # "mujhe" excludes all of them
         excluded = set(VOCABULARIES)
     found = frozenset(known - excluded), frozenset(excluded)
     if word in _LISTED:
@@ -188,8 +188,8 @@ def _whose(word: str) -> tuple[frozenset[str], frozenset[str]]:
     return found
 
 
-# The words that are looked at most are looked up once. Of listed ones alone: what else
-# was kept would be what somebody wrote.
+# Frequent words are cached. Listed ones only: the cache must not keep words that a
+# user wrote.
 _LISTED: Final = _NONE.union(*(each.listed for each in VOCABULARIES.values()))
 _KEPT: Final[dict[str, tuple[frozenset[str], frozenset[str]]]] = {}
 
@@ -228,7 +228,7 @@ def _word(
 
 
 def _parts(text: str, sentence: Sequence[_Word]) -> Iterator[Sequence[_Word]]:
-    """Yield what stands between quotes, colons, brackets and signs of code."""
+    """Yield the parts between quotes, colons, brackets and signs of code."""
     first = 0
     for at, (word, after) in enumerate(pairwise(sentence), 1):
         between = text[word.end : after.start]
@@ -241,7 +241,7 @@ def _parts(text: str, sentence: Sequence[_Word]) -> Iterator[Sequence[_Word]]:
 
 
 def _judged(part: Sequence[_Word], known: int) -> Iterator[Stretch]:
-    """Yield the language of a part, and clauses inside it that are in another one."""
+    """Yield the language of a part, and clauses in it that are in another one."""
     plain = [word for word in part if not word.code]
     languages = _languages(plain, known, in_code=2 * len(plain) <= len(part))
     if languages is None:
@@ -254,7 +254,7 @@ def _judged(part: Sequence[_Word], known: int) -> Iterator[Stretch]:
                 yield _stretch(clause, shared)
                 continue
             allowance = CLAUSE if len(unknown) > _LEAST_KNOWN else PAIR
-            # Chosen for being unknown, so that this says nothing against them.
+            # They were chosen for being unknown, so this is no evidence against them.
             allowance += UNKNOWN * len(unknown)
             inside = _identified(clause, unknown, allowance, around=languages)
             if inside.isdisjoint(languages):
@@ -265,12 +265,12 @@ def _judged(part: Sequence[_Word], known: int) -> Iterator[Stretch]:
 def _languages(
     words: Sequence[_Word], known: int, *, in_code: bool
 ) -> frozenset[str] | None:
-    """Return what some words together may be in; None where they are too few.
+    """Return the languages that some words may be in; None if they are too few.
 
     Args:
-        words: of one part, in its order, without code.
+        words: of one part, in order, without code.
         known: how many words of covered languages the whole text has.
-        in_code: whether they stand among code.
+        in_code: whether they are among code.
     """
     judged = _without_names(words)
     long = [word for word in judged if word.long]
@@ -278,7 +278,7 @@ def _languages(
         return None
     alone = known + len(words) == 1
     if len(long) == 1 and long[0].capital and not alone and known > 1:
-        return None  # a name, or the first word of nothing
+        return None  # a name, or the beginning of nothing
     sure = _knowing(long)
     if len(sure) == 1:
         return sure
@@ -298,14 +298,14 @@ def _languages(
 
 
 def _knowing(long: Sequence[_Word]) -> frozenset[str]:
-    """Return the languages that know enough of some words; none where none does."""
-    # Names are in any language: "mi prima Uxue se casa".
+    """Return the languages that know enough of some words; empty if none does."""
+    # Names occur in any language: "mi prima Uxue se casa".
     telling = [word for word in long if word.known or not word.name]
     knows = {code: sum(code in each.known for each in telling) for code in VOCABULARIES}
     most = max(knows.values())
     sure = {code for code, count in knows.items() if count == most}
     if sure != {ENGLISH} and most > _LEAST_OTHERS:
-        # Their lists are shorter, and near languages share most words.
+        # Their lists are shorter, and related languages share most words.
         sure = {code for code, count in knows.items() if count >= most - 1}
     enough = SHARE * len(long if sure == {ENGLISH} else telling)
     if not telling or most < enough:
@@ -314,7 +314,7 @@ def _knowing(long: Sequence[_Word]) -> frozenset[str]:
 
 
 def _without_names(words: Sequence[_Word]) -> Sequence[_Word]:
-    """Return the words without capitals, but for the first, if enough are left."""
+    """Return the words without capitals, except the first, if enough remain."""
     kept = [word for at, word in enumerate(words) if not (at and word.name)]
     long = [word for word in kept if word.long]
     enough = _LEAST_OTHERS if any(not word.known for word in long) else _LEAST_KNOWN
@@ -329,14 +329,14 @@ def _identified(
     among: AbstractSet[str] = _EVERY,
     around: AbstractSet[str] = _NONE,
 ) -> frozenset[str]:
-    """Return the covered languages that are near enough to the best, or the best.
+    """Return the covered languages that are close enough to the best, or the best.
 
     Args:
-        words: what the identifier is shown.
+        words: the words that the identifier gets.
         long: those of them that count for or against a language.
-        allowance: how far English may lie behind any other.
-        among: the covered languages that may be meant.
-        around: the languages of the sentence that they are a part of, if of one.
+        allowance: how far English may be behind any other language.
+        among: the covered languages that are possible.
+        around: the languages of the sentence that contains them, if any.
     """
     scores = load_identifier().scores(" ".join(word.text for word in words))
     others = [code for code in scores if code not in VOCABULARIES]
@@ -347,22 +347,22 @@ def _identified(
         excluded = sum(code in word.excluded for word in long)
         known = sum(code in word.known for word in long)
         unknown = len(long) - known - excluded
-        told = KNOWN * known - UNKNOWN * unknown
-        fits[code] = scores[code] + told - EXCLUDED * excluded
-        # In words that are names and titles as often, English is not looked for.
+        evidence = KNOWN * known - UNKNOWN * unknown
+        fits[code] = scores[code] + evidence - EXCLUDED * excluded
+        # Only English and the languages of the sentence around get the full allowance.
         full = code == ENGLISH or (code in around and not excluded)
         room = allowance if full else min(allowance, GRACE_OF_OTHERS)
-        # It takes half of what is rare in Spanish for Galician: frequent words decide.
+        # To the identifier, rare Spanish words look Galician: frequent words decide.
         certain = not excluded and (code in around or known > unknown)
-        beside = PACKS[code].near if certain and code in PACKS else _NONE
-        other = max(scores[each] for each in others if each not in beside)
-        if scores[code] + max(room + told, 0) - EXCLUDED * excluded >= other:
+        related = PACKS[code].near if certain and code in PACKS else _NONE
+        other = max(scores[each] for each in others if each not in related)
+        if scores[code] + max(room + evidence, 0) - EXCLUDED * excluded >= other:
             near.add(code)
     if not near:
         nearest = max(fits, key=fits.__getitem__)
         return frozenset({best if scores[best] > scores[nearest] else UNDETERMINED})
-    least = max(fits[code] for code in near) - BESIDE
-    # English is meant wherever it may be; the words of another may be in it.
+    least = max(fits[code] for code in near) - CLOSE
+    # English is assumed wherever it is possible; it may contain foreign words.
     return frozenset(
         code
         for code in near
@@ -373,13 +373,13 @@ def _identified(
 def _clauses(
     words: Sequence[_Word], languages: frozenset[str]
 ) -> Iterator[Sequence[_Word]]:
-    """Yield runs of two words and more that no language of a part knows.
+    """Yield runs of two or more words that no language of a part knows.
 
-    Two that it knows, or names, may stand between: ``ik ben her zwanger``.
+    Two known words, or names, may be in between: ``ik ben her zwanger``.
     """
     run: list[_Word] = []
-    last = 0  # how many words of the run there are up to the last unknown one
-    count = 0  # of those, how many are unknown
+    last = 0  # the run's length up to its last unknown word
+    count = 0  # how many of those are unknown
     for word in words:
         if languages.isdisjoint(word.known) and (word.known or not word.name):
             run.append(word)

@@ -1,4 +1,4 @@
-"""What each covered language brings: the words by which it is proven."""
+"""The vocabulary of each covered language: the words that prove it."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -20,9 +20,9 @@ class Vocabulary:
 
     Attributes:
         listed: its most frequent words, in lower case.
-        knows: whether a word, in any case, is one of it.
-        excludes: words in lower case that tell of another language, whatever
-            ``knows`` says.
+        knows: whether a word, in any case, belongs to it.
+        excludes: words in lower case that indicate another language, whatever
+            ``knows`` returns.
     """
 
     listed: frozenset[str]
@@ -38,11 +38,11 @@ def _is_english(word: str) -> bool:
 
 
 _JOINT: Final = re.compile(r"['\u2019-]")
-_LEARNED_CHARS: Final = 7  # at least, of a word that is known by its ending
+_LEARNED_CHARS: Final = 7  # minimum length of a word that is recognised by its ending
 
 
 def _knower(pack: Pack) -> Callable[[str], bool]:
-    """Return what knows a listed word, a learned one, and joined ones: "qu'as-tu"."""
+    """Return a test for listed, learned and elided words, such as "qu'as-tu"."""
 
     def is_listed(plain: str) -> bool:
         return plain in pack.words or (
@@ -57,7 +57,7 @@ def _knower(pack: Pack) -> Callable[[str], bool]:
     return knows
 
 
-# By ISO 639-1. What ``curtilage.policy`` calls covered stands here, and nothing else.
+# By ISO 639-1: exactly the languages that ``curtilage.policy`` calls covered.
 VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
     ENGLISH: Vocabulary(
         listed=COMMON | _ENGLISH,

@@ -1,5 +1,5 @@
-"""The models that find names and topics: the embedded one and the organisation's own.
+"""The models that find names and topics: the embedded one and an organisation's own.
 
-The only door to ONNX Runtime, tokenizers and transformers. Runs in the detectors'
-process and downloads nothing.
+The only package that imports ONNX Runtime, tokenizers and transformers. It runs in the
+detectors' process and downloads nothing.
 """

@@ -1,9 +1,9 @@
-"""Weigh what a model says about names against what lists and rules say.
+"""Combines a model's opinion on names with that of lists and rules.
 
-Knows three engines: the embedded model, a model of the operator's
-(``operator``), and none. Neither overrules the other where it is sure:
-a name that only one of both sees is still one. A model that cannot be loaded
-is replaced by a detector that fails on every text, so that nothing leaves.
+There are three engines: the embedded model, a model of the operator (``operator``), and
+none. Neither side overrules the other where it is certain: a name that only one of them
+sees still counts. If a model cannot be loaded, a detector that fails on every text
+replaces it, so that nothing is sent.
 """
 
 import re
@@ -96,7 +96,7 @@ ZIP: Final = "identifier.quasi.zip"
 DATE: Final = "identifier.quasi.date"
 MARKER: Final = "marker.first_person"
 CASE: Final = "marker.case"
-# The kinds of the embedded model, in the classes of the policy.
+# The policy's class for each kind of the embedded model.
 CLASSES: Final[Mapping[str, str]] = {
     "PERSON": PERSON,
     "LOCATION": CITY,
@@ -122,19 +122,19 @@ _STREET = re.compile(
     r"laan|straat|plein|katu|tie)(?!\w)",
     re.IGNORECASE,
 )
-# "tomorrow" and "on Friday" are dates of nothing.
-_TELLS_DATE = re.compile(
+# "tomorrow" and "on Friday" are not identifying dates.
+_CALENDAR_DATE = re.compile(
     r"\d|(?<!\w)(?:jan|feb|mar|apr|jun|jul|aug|sep|oct|nov|dec)\w*|(?<!\w)may(?!\w)",
     re.IGNORECASE,
 )
-# What is numbered, and no house: a page, a rule, a train, a psalm, a reporter of cases.
+# Numbered things other than houses: a page, a rule, a train, a psalm, a law report.
 _NUMBERED = re.compile(
     r"(?:(?:the|der|die|das|dem|den|le|la|el|il|lo|o|a|de|het)\s)?(?:"
     r"p|pages?|circular|section|chapter|table|figure|fig|exhibit|form|article|rule|vol|"
     r"volume|part|step|question|line|row|column|lesson|level|round|ironman|port|"
     r"l[ií]nea|linha|ligne|zeile|regel|riga|p[áa]gina|seite|cap[ií]tulo|ejercicio|"
     r"exerc[ií]cio|(?:\w+-?)?(?:kapitel|aufgabe|übung|artikel|lektion|tabelle|abbildung)|"
-    # No stem here: Reeperbahn, Rennbahn and Grabenzug are streets.
+    # Not as a stem: Reeperbahn, Rennbahn and Grabenzug are streets.
     r"absatz|band|frage|(?:linien|reise|nacht|schnell|schul|flix)?-?bus|"
     r"(?:s|u|stra(?:ß|ss)en|stadt|regional)?-?bahn|(?:regional|nacht|schnell)?-?zug|"
     r"(?:(?:bus|zug|tram|(?:s|u|stra(?:ß|ss)en|stadt)-?bahn)-?)?linie|"
@@ -148,7 +148,7 @@ _NUMBERED = re.compile(
     r"x86)\b.*",
     re.IGNORECASE | re.DOTALL,
 )
-# Behind these any name with a number is a house: ik woon Spoor 47.
+# After these, any name with a number is a house: ik woon Spoor 47.
 _DWELLS = re.compile(
     r"(?<!\w)(?:lives?|living|reside[sd]?|\w{0,12}address|deliver|wohn\w{0,10}|"
     r"\w{0,16}(?:adresse|anschrift)|hausbesuch|paket|liefer\w{0,8}|habit(?:e[rsz]?|ons|"
@@ -158,16 +158,16 @@ _DWELLS = re.compile(
     r"[^.!?]{0,32}\Z",
     re.IGNORECASE,
 )
-# So many of something, on an order or in a recipe.
+# A count of something, in an order or a recipe.
 _COUNT = re.compile(
     r"\d[\d.,]* ?(?:pieces?|pcs|items?|packs?|boxes|bottles|tablets|sheets|pages|"
     r"people|persons|guests|cm|mm|kg|ml)(?!\w)",
     re.IGNORECASE,
 )
-_BEFORE: Final = 48  # characters that are looked at before an address
-AROUND: Final = 150  # characters on either side of a word that is judged by itself
+_BEFORE: Final = 48  # characters that are examined before an address
+AROUND: Final = 150  # characters on either side of a word that is judged separately
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|\n\s*")
-_LONGEST_DATE = 40  # characters; the model takes half a page of a history for one
+_LONGEST_DATE = 40  # characters; the model sometimes takes half a page for a date
 _PLACE_NAME = re.compile(r"(?<![\w.])[^\W\d_]{3,}(?!\w)")
 _CELL = re.compile(r"[\t|\n]")
 _ZIP = re.compile(r"\d{5}(?:-\d{4})?|[A-Z]{1,2}\d[A-Z\d]? ?\d[A-Z]{2}")
@@ -175,20 +175,19 @@ _OLDEST_SAFE = 89  # 45 CFR 164.514(b)(2)(i)(C): ages over 89 are identifiers
 
 
 def ner_detectors(plan: NerPlan, languages: Collection[str] = ()) -> Equipment:
-    """Return what looks for names under a policy, and the readings it takes.
+    """Return the detectors of names for a policy, and the readings that they take.
 
     Args:
         plan: which model.
-        languages: that the policy names, as ISO 639-1.
+        languages: those that the policy names, as ISO 639-1.
 
-    Never raises: a model that cannot be loaded becomes a detector that does,
-    on every text.
+    Never raises: if a model cannot be loaded, the detector raises on every text.
     """
     if plan.engine == "none":
         return ((NameDetector(), AS_WRITTEN),)
     try:
         model = _open(plan, languages)
-    except Exception:  # noqa: BLE001 - whatever is wrong, nothing may leave
+    except Exception:  # noqa: BLE001 - on any error, nothing may be sent
         return ((MissingModelDetector(), AS_WRITTEN),)
     return ((NerDetector(model), AS_WRITTEN),)
 
@@ -214,12 +213,12 @@ def _require_classes(kinds: Sequence[str]) -> None:
 
 
 class MissingModelDetector:
-    """Fail on every text: the model that the policy names is not there."""
+    """Fails on every text: the model that the policy names is missing."""
 
     id = DETECTOR
 
     def find(self, reading: Reading) -> NoReturn:
-        """Raise; the text is not looked at."""
+        """Raise; the text is not examined."""
         del reading
         raise RuntimeError("the policy's names model is not loaded")
 
@@ -231,10 +230,10 @@ class _Judge(Protocol):
 
 
 class _LoadedAtFirstUse:
-    """The model of the other languages: loaded when a text is in one of them.
+    """The model for other languages, loaded when a text is in one of them.
 
     Args:
-        load: loads it. Where it fails, every text that needs it is uncertain.
+        load: loads it. If that fails, every text that needs it is uncertain.
     """
 
     def __init__(self, load: "Callable[[], GuardModel]") -> None:
@@ -248,7 +247,7 @@ class _LoadedAtFirstUse:
 
     def _warm(self) -> "GuardModel":
         model = self._load()
-        # Its first run allocates and pages in what every later one finds there.
+        # Its first run allocates memory and reads pages that later runs reuse.
         model.judge_all([Passages(text=WARM_UP)], recall=0)
         return model
 
@@ -257,34 +256,34 @@ class _LoadedAtFirstUse:
 class EmbeddedModel:
     """The model of this package, at one setting of the recall knob."""
 
-    guard: _Judge  # knows English
+    guard: _Judge  # for English
     recall: int
-    others: _Judge | None = None  # knows every covered language
+    others: _Judge | None = None  # for every covered language
     person: str = "PERSON"
 
     @property
     def classes(self) -> Mapping[str, str]:
-        """The data class of each kind it knows."""
+        """The data class of each kind that it knows."""
         return CLASSES
 
     def opinion(self, reading: Reading) -> Opinion:
-        """Judge one text, and by itself what is said of somebody in it."""
+        """Judge a text, and separately its excerpts about a person."""
         judged = [reading.once(judge) for judge in self._judges(reading)]
         return judged[0] if len(judged) == 1 else _Joined(judged)
 
     def with_capitals(
         self, text: str, places: Sequence[tuple[int, int]], *, alone: bool = False
     ) -> Sequence[tuple[Opinion, int]]:
-        """Judge words with a capital instead of a small letter, each where it is.
+        """Judge words with a capital in place of a small letter, each in its context.
 
         Args:
             text: a text.
-            places: of the words in it.
+            places: the positions of the words.
             alone: judge the word's sentence without the others.
 
         Returns:
-            For each place what is said of a part of the text around it, and where in
-            that part the place begins.
+            For each position, the opinion on a part of the text around it, and the
+            offset of the word in that part.
         """
         if not places:
             return ()
@@ -299,18 +298,18 @@ class EmbeddedModel:
         return list(zip(judged, offsets, strict=True))
 
     def ahead(self, readings: Sequence[Reading]) -> None:
-        """Judge several texts in one go, and keep with each what was said of it."""
+        """Judge several texts in one batch, and store each opinion with its text."""
         for guard, judge in ((self.guard, self._english), (self.others, self._other)):
             here = [each for each in readings if judge in self._judges(each)]
             if guard is None or not here:
                 continue
-            asked = [Passages(text=each.text, beside=excerpts(each)) for each in here]
+            asked = [Passages(text=each.text, excerpts=excerpts(each)) for each in here]
             judged = guard.judge_all(asked, recall=self.recall)
             for each, judgement in zip(here, judged, strict=True):
                 each.keep(judge, judgement)
 
     def _judges(self, reading: Reading) -> "Sequence[Callable[[Reading], Judgement]]":
-        """Return by whom a text is judged: who knows its languages."""
+        """Return the models that judge a text, by its languages."""
         if self.others is None or not reading.packs:
             return (self._english,)
         return (self._english, self._other) if reading.english else (self._other,)
@@ -322,12 +321,12 @@ class EmbeddedModel:
         return self._judged(self.others or self.guard, reading)
 
     def _judged(self, guard: _Judge, reading: Reading) -> "Judgement":
-        asked = Passages(text=reading.text, beside=excerpts(reading))
+        asked = Passages(text=reading.text, excerpts=excerpts(reading))
         return guard.judge_all([asked], recall=self.recall)[0]
 
 
 def _around(text: str, start: int, end: int, *, alone: bool) -> tuple[str, str]:
-    """Return what is before and behind a word, or of its sentence alone."""
+    """Return the text before and after a word, or only that of its sentence."""
     first = text.rfind(" ", 0, max(0, start - AROUND)) + 1
     last = text.find(" ", end + AROUND)
     before, behind = text[first:start], text[end : last if last >= 0 else None]
@@ -338,7 +337,7 @@ def _around(text: str, start: int, end: int, *, alone: bool) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Joined:
-    """What two models say of one text in two languages: whatever one of them sees."""
+    """The union of two models' opinions on a text in two languages."""
 
     opinions: Sequence[Opinion]
 
@@ -359,7 +358,7 @@ class _Joined:
 
 
 class NerDetector:
-    """Find names, places, dates and topics: a model, joined with lists and rules."""
+    """Finds names, places, dates and topics by a model, lists and rules."""
 
     id = DETECTOR
 
@@ -367,12 +366,12 @@ class NerDetector:
         self._model = model
 
     def ahead(self, readings: Sequence[Reading]) -> None:
-        """Have the embedded model judge several texts in one go."""
+        """Have the embedded model judge several texts in one batch."""
         if isinstance(self._model, EmbeddedModel):
             self._model.ahead(readings)
 
     def find(self, reading: Reading) -> Iterator[Span]:
-        """Yield entities, topics, people who are introduced, and what is left."""
+        """Yield entities, topics, introduced people, and the remaining suspects."""
         text = reading.text
         opinion = self._model.opinion(reading)
         named: list[Span] = []
@@ -386,7 +385,7 @@ class NerDetector:
         named += self._unseen(reading, opinion)
         places = [(each.start, each.end) for each in joined(text, named)]
         named += (
-            _person("name-beside", start, end, BESIDE_SCORE)
+            _person("name-beside", start, end, NEIGHBOUR_SCORE)
             for start, end in neighbours(text, places)
             if not is_nobody(text, start, end) and not _is_health(text[start:end])
         )
@@ -395,7 +394,7 @@ class NerDetector:
         for topic, score in opinion.topics.items():
             if score >= LEAST_TOPIC:
                 yield self._whole(f"topic.{topic}", text, score)
-        # Surely a topic is somebody's where it is told; a question may be about nobody.
+        # In a statement, a topic concerns the speaker; a question may concern no one.
         if any(
             score >= SURE_TOPIC for score in opinion.topics.values()
         ) and not tells_of_nobody(reading):
@@ -403,9 +402,9 @@ class NerDetector:
             yield self._whole(marker, text, SURE_TOPIC)
 
     def _small(self, reading: Reading, opinion: Opinion) -> Iterator[Span]:
-        """Yield unknown words in small letters that the model takes for names.
+        """Yield unknown lower-case words that the model takes for names.
 
-        It trusts capitals, and so is asked again with one where it has any doubt.
+        The model relies on capitals, so words in doubt are judged again with a capital.
         """
         if not isinstance(self._model, EmbeddedModel):
             return
@@ -421,7 +420,7 @@ class NerDetector:
         nouns = all(not PACKS[code].capitals for code in reading.packs)
         for alone in (False, True):
             if alone:
-                # A word whose sentence is all that was read gets the same answer.
+                # If its sentence is the whole text, the answer is the same.
                 left = [
                     each
                     for each in left
@@ -447,15 +446,15 @@ class NerDetector:
     def _to_ask(
         self, text: str, unknown: Sequence[tuple[int, int, Looks]], opinion: Opinion
     ) -> list[tuple[tuple[int, int, Looks], bool]]:
-        """Return the words to ask about, and whether the model doubts each itself.
+        """Return the words to judge, and whether the model doubts each by itself.
 
-        Each is judged with what is around it, and a query's time is limited. Of more
-        words than that allows only those that the model doubts count, the likeliest.
-        Of words of a dictionary, always only those.
+        Each is judged in its context, and a query's time is limited. If there are more
+        words than that allows, only those that the model doubts are judged, the
+        likeliest first. Words of a dictionary are always limited to those.
         """
         if not is_prose(text, (looks for _, _, looks in unknown)):
             return []
-        # One place for each word: the one where it is likeliest to be a name.
+        # One position for each word: the one where it is likeliest to be a name.
         places: dict[str, tuple[int, tuple[int, int, Looks]]] = {}
         for each in unknown:
             likely = opinion.likelihood(self._model.person, *each[:2])
@@ -495,10 +494,10 @@ class NerDetector:
         for (start, end), surely in carried(text, places):
             likely = opinion.likelihood(self._model.person, start, end)
             if not surely and likely >= LEAST_CARRIED:
-                yield _person("name-beside", start, end, BESIDE_SCORE)
+                yield _person("name-beside", start, end, NEIGHBOUR_SCORE)
 
     def _unseen(self, reading: Reading, opinion: Opinion) -> Iterator[Span]:
-        """Yield people whom rules and lists see, whether or not the model does."""
+        """Yield people that rules and lists see, whether or not the model does."""
         text = reading.text
         for span in (*people(text), *people_in(reading), *titled(reading)):
             if self._holds(reading, span, opinion):
@@ -506,13 +505,13 @@ class NerDetector:
         for suspect in suspects(reading):
             yield from self._weighed(text, suspect, opinion)
         if isinstance(opinion, PlainOpinion):
-            return  # it clears nothing, and every unknown word would be somebody
+            return  # it clears nothing, so every unknown word would be a person
         yield from self._small(reading, opinion)
         if reading.english:
             yield from self._asked(text, opinion)
 
     def _asked(self, text: str, opinion: Opinion) -> Iterator[Span]:
-        """Yield unknown words where English sentences name somebody."""
+        """Yield unknown words where English sentences name a person."""
         for start, end, surely in asked(text):
             likely = self._likely(text, start, end, opinion)
             least = LEAST_ASKED if surely else LEAST_LINKED
@@ -537,12 +536,12 @@ class NerDetector:
             return
         if data_class == EMPLOYER and is_spoken_of(text, entity.start, found):
             return
-        # A surname alone is called a place or a company as often as not.
+        # A surname alone is as often labelled a place or a company.
         if (
             data_class in (CITY, EMPLOYER)
             and not isinstance(opinion, PlainOpinion)
             and not is_place_or_company(text, entity.start, entity.end)
-            # The marks are English ones; in other languages the model has to doubt.
+            # These signs are English; in other languages the model must have doubts.
             and (
                 reading.english
                 or opinion.likelihood(self._model.person, entity.start, entity.end)
@@ -557,7 +556,7 @@ class NerDetector:
             or (
                 entity.score < SURE_WORD
                 and is_ordinary(reading, found)
-                # "Malte" is a verb, and somebody in "Malte von Felde".
+                # "Malte" is a verb in German, but a person in "Malte von Felde".
                 and not (found[0].isupper() and is_carried_on(text, entity.end))
             )
         ):
@@ -586,7 +585,7 @@ class NerDetector:
 
     def _weighed(self, text: str, suspect: Suspect, opinion: Opinion) -> Iterator[Span]:
         """Yield a suspect as a person, unless the model clears it."""
-        # A model that says nothing of other words would make each noun a name.
+        # A model without opinions on other words would make each noun a name.
         if suspect.why is Why.NOUN and isinstance(opinion, PlainOpinion):
             return
         over = [
@@ -615,7 +614,7 @@ class NerDetector:
             )
             or any(
                 self._model.classes[each.kind] == PERSON
-                and _beside(text, suspect, each)
+                and _is_adjacent(text, suspect, each)
                 for each in opinion.entities
             )
         ):
@@ -628,17 +627,17 @@ class NerDetector:
             )
 
     def _likely(self, text: str, start: int, end: int, opinion: Opinion) -> int:
-        """Return how likely a word names somebody, in thousandths.
+        """Return how likely a word names a person, in thousandths.
 
-        A surname that stands alone is taken for a place or a company, so those count
-        as well where it has no marks of one.
+        A surname alone is often labelled a place or a company, so those count as well
+        unless there are signs of one.
         """
         if not is_place_or_company(text, start, end):
             return self._naming(start, end, opinion)
         return opinion.likelihood(self._model.person, start, end)
 
     def _holds(self, reading: Reading, span: Span, opinion: Opinion) -> bool:
-        """Tell whether a name that one word alone announced is one for the model."""
+        """Return whether the model agrees on a name that a single word introduced."""
         text = reading.text
         if span.detector not in LEAST_ANNOUNCED or isinstance(opinion, PlainOpinion):
             return True
@@ -652,12 +651,12 @@ class NerDetector:
         )
 
 
-# --- tuned on the developers' parts; docs/detection.md has the figures of the others
+# --- tuned on the developers' parts; docs/detection.md has the figures for the others
 
-LEAST_TOPIC: Final = 20  # below, a topic is not worth a finding
-SURE_TOPIC: Final = 50  # from here on the text is taken to be about somebody
-# How likely the model must find a suspect word that it did not choose, in
-# thousandths. A listed name with a capital counts whatever the model says.
+LEAST_TOPIC: Final = 20  # below this score, a topic is not a finding
+SURE_TOPIC: Final = 50  # from this score on, a text is about a person
+# How likely the model must consider a suspect that it did not choose, in thousandths.
+# A listed name with a capital counts whatever the model returns.
 LEAST_LIKELY: Final[Mapping[Why, int]] = {
     Why.LISTED: 0,
     Why.GIVEN: 5,
@@ -666,27 +665,27 @@ LEAST_LIKELY: Final[Mapping[Why, int]] = {
     Why.HANDLE: 0,
     Why.NOUN: 60,
 }
-LEAST_DOUBTED: Final = 50  # the same of what it calls a place or a company
-LEAST_NAMED: Final = 200  # the same for a person, a place or a company without marks
+LEAST_DOUBTED: Final = 50  # the same for words that it labels a place or a company
+LEAST_NAMED: Final = 200  # the same for a person, a place or a company without signs
 LEAST_OF_THING: Final = 300  # the same for a person whose name ends like a substance
-LEAST_ASKED: Final = 30  # the same of a word in small letters behind "ask" or "pay"
-LEAST_ADDRESSED: Final = 3  # of one with a capital there
-LEAST_LINKED: Final = 200  # and of one behind "to" or "from", or before "has"
-LEAST_CARRIED: Final = 4  # the same of an ordinary word behind "von der" or "am"
-# the same behind "tenant", "name =", and behind a title that is as often none
+LEAST_ASKED: Final = 30  # the same for a lower-case word after "ask" or "pay"
+LEAST_ADDRESSED: Final = 3  # for a word with a capital there
+LEAST_LINKED: Final = 200  # for a word after "to" or "from", or before "has"
+LEAST_CARRIED: Final = 4  # the same for an ordinary word after "von der" or "am"
+# the same after "tenant", "name =", and after a title that is ambiguous
 LEAST_ANNOUNCED: Final[Mapping[str, int]] = {ROLE: 100, KEYED: 100, UNSURE_TITLE: 20}
 SMALL_SCORE: Final = 45
 
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """How likely a word must be a person, and a person, a place or a company."""
+    """The least likelihood as a person, and as a person, place or company."""
 
     person: int
     named: int
 
 
-# Of an unknown word in small letters, and of the same once it has a capital.
+# For an unknown lower-case word, and for the same word with a capital.
 LEAST_SMALL: Final[Mapping[Looks, Least]] = {
     Looks.FOREIGN: Least(person=0, named=1),
     Looks.FOREIGN_NOUN: Least(person=0, named=4),
@@ -703,7 +702,7 @@ LEAST_WITH_CAPITAL: Final[Mapping[Looks, Least]] = {
     Looks.FORMED: Least(person=200, named=200),
     Looks.LISTED: Least(person=300, named=950),
 }
-# The same with a capital, where the word in small letters raised no doubt.
+# With a capital, if the lower-case word raised no doubt.
 LEAST_SURELY: Final[Mapping[Looks, Least]] = {
     Looks.FOREIGN: Least(person=15, named=700),
     Looks.FOREIGN_NOUN: Least(person=700, named=900),
@@ -712,42 +711,42 @@ LEAST_SURELY: Final[Mapping[Looks, Least]] = {
     Looks.FORMED: Least(person=300, named=800),
     Looks.LISTED: LEAST_WITH_CAPITAL[Looks.LISTED],
 }
-# Where every noun has a capital, a model takes few other words for names.
+# In languages that capitalise every noun, the model takes few other words for names.
 LEAST_BETWEEN_NOUNS: Final[Mapping[Looks, Least]] = {
     each: Least(person=0, named=150 if each.startswith("small-foreign") else 400)
     for each in Looks
 } | {Looks.LISTED: LEAST_WITH_CAPITAL[Looks.LISTED]}
-MOST_UNKNOWN: Final = 24  # words in small letters of one text that are asked about
-ASKED_CHARS: Final = 1000  # that are judged for them, and half as many as it has
-ASKED_AT_MOST: Final = 8  # times the text
+MOST_UNKNOWN: Final = 24  # lower-case words per text that are judged
+ASKED_CHARS: Final = 1000  # characters judged for them, plus half of the text's
+ASKED_AT_MOST: Final = 8  # times the length of the text
 SHORT_CHARS: Final = 3
-ACRONYM_CHARS: Final = 6  # what is longer and in capitals may be shouted
+ACRONYM_CHARS: Final = 6  # longer words in capitals may be emphasis
 ASKED_SCORE: Final = 60
-BESIDE_SCORE: Final = 50
-# The classes that say that something has a name.
+NEIGHBOUR_SCORE: Final = 50
+# The classes that mean that something has a name.
 NAMING: Final = frozenset({PERSON, CITY, EMPLOYER})
-SURE_WORD: Final = 95  # an ordinary word is a person from here on
-LEAST_IN_ENTITY: Final = 50  # the same where the model chose another kind
+SURE_WORD: Final = 95  # from this score on, an ordinary word is a person
+LEAST_IN_ENTITY: Final = 50  # the same if the model chose another kind
 
 
 def _without_marks(text: str, entity: Entity) -> Entity | None:
-    """Return an entity without the marks before it; None where it is nothing else.
+    """Return an entity without the marks before it; None if nothing else remains.
 
-    In "mr. smith" the model takes ". smith" for the name. Replaced so, it would leave
-    "mr[PERSON_1]", and a word that is looked up with its mark is in no list.
+    In "mr. smith", the model takes ". smith" for the name. Replaced as it is, that
+    would leave "mr[PERSON_1]"; and no list has a word with a leading mark.
     """
     found = text[entity.start : entity.end]
     if len(found) != entity.end - entity.start or not found:
-        return entity  # no place of the text, which is an error to whoever checks it
+        return entity  # not a place in the text, which ``checked`` reports
     marks = len(found) - len(found.lstrip(".,;: \t\n"))
     return None if marks == len(found) else replace(entity, start=entity.start + marks)
 
 
 def joined(text: str, named: Iterable[Span]) -> Iterator[Span]:
-    """Yield people with every word of one name in one span.
+    """Yield people so that all words of one name are in one span.
 
-    What a rule, a list and the model found of a name overlaps or stands side by
-    side; were the surest alone kept, the rest of the name would go out.
+    The spans of a name from rules, lists and the model overlap or are adjacent. If only
+    the most certain one were kept, the rest of the name would be sent.
     """
     last: Span | None = None
     for span in sorted(named, key=lambda each: (each.start, each.end)):
@@ -765,22 +764,22 @@ def joined(text: str, named: Iterable[Span]) -> Iterator[Span]:
 
 
 def finer_class(data_class: str, found: str, before: str = "") -> str | None:
-    """Return the class of an entity once its words, and those before it, are looked at.
+    """Return an entity's class after a check of its words and those before it.
 
-    None where they tell that it is nothing: a model takes a part number for an
-    address and a girl for an age.
+    None if they show that it is nothing: a model takes a part number for an address and
+    "girl" for an age.
     """
     if data_class == NATIONALITY and (
         _is_special(found) or found.lower().endswith("lingual")
     ):
-        return None  # a religion or a party: the lexicon has it
+        return None  # a religion or a party, which the lexicon has
     if data_class == AGE:
         return _age_class(found)
     if data_class == ADDRESS:
         return _address_class(found, before)
     if data_class == DATE:
-        told = len(found) <= _LONGEST_DATE and _TELLS_DATE.search(found)
-        return DATE if told else None
+        is_date = len(found) <= _LONGEST_DATE and _CALENDAR_DATE.search(found)
+        return DATE if is_date else None
     return data_class
 
 
@@ -789,16 +788,16 @@ def _person(detector: str, start: int, end: int, score: int) -> Span:
 
 
 def _is_health(found: str) -> bool:
-    """Tell whether a single word is an illness or a drug that the lexicon has."""
+    """Return whether a single word is an illness or a drug in the lexicon."""
     listed = class_of(bare(found.strip()))
     return listed is not None and listed.startswith("health.")
 
 
 def _is_description(text: str, found: str) -> bool:
-    """Tell whether a place or a company singles out nobody: it is described.
+    """Return whether a place or company is described without identifying a person.
 
-    A State or what is larger; "the university hospital" in a text that has capitals;
-    and an acronym that no list has is no place by itself.
+    A state or a larger region; "the university hospital" in a text that uses capitals;
+    an acronym that is in no list is not a place by itself.
     """
     plain = found.lower().split()
     if "".join(plain).replace(".", "").removeprefix("the") in wordlists.REGIONS:
@@ -818,7 +817,7 @@ def _is_description(text: str, found: str) -> bool:
 
 
 def _is_no_name(text: str, entity: Entity) -> bool:
-    """Tell whether an unsure person is a mark, a letter or an ordinary word."""
+    """Return whether an uncertain person is a mark, a letter or an ordinary word."""
     found, score = text[entity.start : entity.end], entity.score
     if sum(map(str.isalpha, found)) < MIN_NAME_CHARS:
         return True
@@ -849,13 +848,13 @@ def _age_class(found: str) -> str | None:
 
 
 def _address_class(found: str, before: str) -> str | None:
-    """Tell a house from a place, and a place from a number of any kind."""
+    """Return the class of a house or a place; None for a number of any other kind."""
     if _STREET.search(found):
         return ADDRESS
     if _NUMBERED.fullmatch(found.strip()) and not _DWELLS.search(before):
         return None
     found = _COUNT.sub("", found)
-    # A number and a name in different cells of a table are no house.
+    # A number and a name in different cells of a table are not an address.
     if any(_PLACE_NAME.search(at) and _NUMBER.search(at) for at in _CELL.split(found)):
         return ADDRESS
     if _ZIP.fullmatch(found):
@@ -863,8 +862,8 @@ def _address_class(found: str, before: str) -> str | None:
     return CITY if _PLACE_NAME.search(found) else None
 
 
-def _beside(text: str, suspect: Suspect, entity: Entity) -> bool:
-    """Tell whether a suspect stands right before or behind an entity."""
+def _is_adjacent(text: str, suspect: Suspect, entity: Entity) -> bool:
+    """Return whether a suspect is directly before or after an entity."""
     low, high = sorted(((suspect.start, suspect.end), (entity.start, entity.end)))
     between = text[low[1] : high[0]]
     return len(between) <= len(". ") and not between.strip(" .")

@@ -1,11 +1,10 @@
-"""The embedded model's only door: onnxruntime and tokenizers.
+"""The embedded model: the only module that imports onnxruntime and tokenizers.
 
-Knows a folder of three files, their digests, and how to turn the network's
-numbers into places of a text. Refuses to know the policy. It loads nothing
-whose digest is not the expected one, and repeats no word of a text in an error.
-It tells the runtime to report nothing; that the process cannot reach anybody is
-the worker's business (``detectors.__main__``), not this module's. Needs the extra
-``pii``.
+It reads a folder of three files with their digests, and turns the network's output into
+positions in a text. It knows nothing about the policy. It loads only files with the
+expected digest, and quotes no word of a text in an error. It disables the runtime's
+telemetry; the process's sandbox, which blocks all connections, is set up in
+``detectors.__main__``. Needs the extra ``pii``.
 """
 
 import json
@@ -30,27 +29,27 @@ from curtilage.client.telemetry import UNREPORTED
 
 FORMAT: Final = 1
 FOLDER: Final = "weights"
-MULTILINGUAL: Final = "multilingual"  # inside of that folder: knows every language
+MULTILINGUAL: Final = "multilingual"  # inside that folder: for every language
 MANIFEST: Final = "guard.json"
 NETWORK: Final = "guard.onnx"
 VOCABULARY: Final = "tokenizer.json"
 OUTSIDE: Final = "O"
 BERT_MARKS: Final = ("[CLS]", "[SEP]")
 OUTPUTS: Final = ("entities", "topics")
-MARGIN_PIECES: Final = 16  # context on either side of where a window decides
-THREADS: Final = 2  # as much CPU time as one, and half as long where a core is free
-# A row of few pieces takes up to twice as long alone as among others. From so many on
-# nothing is won, and each is run alone.
+MARGIN_PIECES: Final = 16  # context on either side of the decided pieces of a window
+THREADS: Final = 2  # the same CPU time as one, and half the duration if a core is free
+# A short row takes up to twice as long alone as in a batch. Longer rows gain nothing
+# from a batch, and each is run alone.
 SHORT_PIECES: Final = 64
-RUN_PIECES: Final = 512  # of all rows of one run: more leave the processor's cache
-PAD_PIECES: Final = 4  # by which a row may be shorter than the longest of its run
+RUN_PIECES: Final = 512  # of all rows in one run: more exceed the processor's cache
+PAD_PIECES: Final = 4  # how much shorter than the longest row of its run a row may be
 _MAX_MANIFEST_BYTES: Final = 65_536
 _MIN_PIECES: Final = 2 * MARGIN_PIECES + 2 + 16
 _HIGHEST: Final = 100
-# White space to every rule, between turns that are read as one (``turns.JOINT``) and
-# between pages; a tokenizer drops it, and two words would be seen as one.
+# White space to every rule, between joined turns (``turns.JOINT``) and between pages.
+# A tokenizer drops it, and two words would be seen as one.
 _APART: Final = str.maketrans("\x0b\x0c\x1c\x1d\x1e\x1f\x85", "\n" * 7)
-# What may stand between two words of one name, alone: O'Neil, J.R.; or nothing.
+# What may separate two words of one name: O'Neil, J.R.; or nothing.
 _GLUE: Final = frozenset(("", *"'\u2019.-_"))
 
 Ids = npt.NDArray[np.int64]
@@ -58,14 +57,14 @@ Numbers = npt.NDArray[np.float32]
 
 
 class GuardModelError(Exception):
-    """The model cannot be loaded, or it answered nonsense.
+    """The model cannot be loaded, or its output is invalid.
 
-    Messages name files, fields and sizes; never a text that was judged.
+    Messages name files, fields and sizes, and never quote a text.
     """
 
 
 class Encoding(Protocol):
-    """What is used of a tokenizer's answer."""
+    """The part of a tokenizer's result that is used."""
 
     @property
     def ids(self) -> list[int]:
@@ -74,7 +73,7 @@ class Encoding(Protocol):
 
     @property
     def offsets(self) -> list[tuple[int, int]]:
-        """Where each piece stands in the text, in characters."""
+        """The position of each piece in the text, in characters."""
         ...
 
     @property
@@ -84,10 +83,10 @@ class Encoding(Protocol):
 
 
 class Pieces(Protocol):
-    """What is used of a tokenizer."""
+    """The part of a tokenizer that is used."""
 
     def encode(self, text: str, *, add_special_tokens: bool) -> Encoding:
-        """Cut a text into pieces."""
+        """Split a text into pieces."""
         ...
 
     def token_to_id(self, token: str) -> int | None:
@@ -96,7 +95,7 @@ class Pieces(Protocol):
 
 
 class Network(Protocol):
-    """What is used of an inference session."""
+    """The part of an inference session that is used."""
 
     def run(self, names: Sequence[str], feeds: Mapping[str, Ids]) -> Sequence[Numbers]:
         """Return the outputs of these names."""
@@ -105,19 +104,19 @@ class Network(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What ``guard.json`` says of the network.
+    """The description of the network in ``guard.json``.
 
     Attributes:
         entities: the labels of a piece, in the order of the output: ``O``,
-            ``B-`` and ``I-`` of each kind.
+            ``B-`` and ``I-`` for each kind.
         topics: the topics, in the order of the output.
-        max_pieces: the longest input, the two marks at its ends included.
+        max_pieces: the longest input, including the two marks at its ends.
         digests: SHA-256 of the other two files, hex.
-        thresholds: the probability from which a topic counts, over 0 and below
-            1; 0.5 where nothing is said.
-        marks: what the tokenizer calls the pieces at an input's two ends.
-        rows_apart: whether what the network says of a row is the same whatever rows
-            it is run with; then short ones are run together.
+        thresholds: the probability from which a topic counts, between 0 and 1; the
+            default is 0.5.
+        marks: the tokenizer's names for the pieces at the two ends of an input.
+        rows_apart: whether the output for a row is independent of the other rows in
+            its run; only then are short rows run together.
     """
 
     entities: tuple[str, ...]
@@ -137,12 +136,12 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What the model says of one text.
+    """The model's opinion on one text.
 
     Attributes:
         entities: the entities, in the text's order, not overlapping.
-        topics: each topic's score, 0 to 100, that the text tells somebody's affairs
-            of this kind, not that it is about the subject; 50 is its threshold.
+        topics: for each topic a score from 0 to 100 that the text discloses a person's
+            affairs of this kind, not that it mentions the subject; 50 is the threshold.
     """
 
     entities: tuple[Entity, ...]
@@ -152,12 +151,12 @@ class Judgement:
     _chances: Numbers = field(repr=False)
 
     def likelihood(self, kind: str, start: int, end: int) -> int:
-        """Return how likely a word in a place is of a kind, in thousandths.
+        """Return how likely a word at a position is of a kind, in thousandths.
 
-        Of several words the likeliest counts; 0 where no word is.
+        For several words, the likeliest counts; 0 if there is none.
         """
         column = self._kinds.index(kind)
-        # Words stand in order and apart: a long list of names asks for each of them.
+        # Words are sorted and do not overlap; a long list of names calls this for each.
         low = bisect_right(self._places, start, key=itemgetter(1))
         high = bisect_left(self._places, end, lo=low, key=itemgetter(0))
         if low == high:
@@ -167,7 +166,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A text in pieces, and the windows in which they are looked at."""
+    """A text in pieces, and the windows in which they are examined."""
 
     text: str = field(repr=False)
     encoding: Encoding = field(repr=False)
@@ -181,7 +180,7 @@ class _Cut:
 
 
 class GuardModel:
-    """The model, ready; for one caller at a time."""
+    """The loaded model; for one caller at a time."""
 
     def __init__(self, manifest: Manifest, pieces: Pieces, network: Network) -> None:
         self._manifest = manifest
@@ -192,13 +191,13 @@ class GuardModel:
         self._begins = _columns(manifest, "B-")
         self._inside = _columns(manifest, "I-")
         self._outside = manifest.entities.index(OUTSIDE)
-        # No thread begins before there are two runs, so none has the priority of
-        # whoever builds this.
+        # Threads start only when there are two runs, so none of them inherits the
+        # priority of the thread that builds this object.
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="model")
 
     @property
     def manifest(self) -> Manifest:
-        """What the model says of itself."""
+        """The model's description of itself."""
         return self._manifest
 
     def judge_all(
@@ -208,23 +207,23 @@ class GuardModel:
 
         Args:
             asked: the texts.
-            recall: hundredths that are taken off the logit of "no entity"; 0 is
+            recall: hundredths that are subtracted from the logit of "no entity"; 0 is
                 the model as it was trained, 300 finds far too much.
 
         Raises:
-            GuardModelError: the network's answer has the wrong shape.
+            GuardModelError: the network's output has the wrong shape.
         """
         cuts = [
-            [self._cut(text) for text in (each.text, *each.beside)] for each in asked
+            [self._cut(text) for text in (each.text, *each.excerpts)] for each in asked
         ]
         rows = [row for each in cuts for cut in each for row in cut.rows]
-        # In the order of the rows, so each text takes those of its windows.
+        # In the order of the rows, so each text takes the results of its windows.
         answers = iter(self._run(rows))
         made: list[Judgement] = []
         for each, (whole, *others) in zip(asked, cuts, strict=True):
             looks = list(islice(answers, len(whole.windows)))
-            besides = islice(answers, sum(len(cut.windows) for cut in others))
-            topics = np.max([about for _, about in (*looks, *besides)], axis=0)
+            more = islice(answers, sum(len(cut.windows) for cut in others))
+            topics = np.max([about for _, about in (*looks, *more)], axis=0)
             seen = [entities for entities, _ in looks]
             made.append(self._judgement(each.text, whole, seen, topics, recall))
         return tuple(made)
@@ -265,18 +264,18 @@ class GuardModel:
         )
 
     def _cut(self, text: str) -> _Cut:
-        # A lone surrogate cannot be handed over; what stands in has its length.
+        # A lone surrogate cannot be encoded; its replacement has the same length.
         readable = text.encode("utf-8", "replace").decode("utf-8").translate(_APART)
         encoding = self._pieces.encode(readable, add_special_tokens=False)
-        ids = encoding.ids  # made anew at every look
+        ids = encoding.ids  # rebuilt on every access
         room = self._manifest.max_pieces - 2  # the marks at both ends
         return _Cut(readable, encoding, ids, list(_windows(len(ids), room)))
 
     def _run(self, rows: Sequence[Sequence[int]]) -> list[tuple[Numbers, Numbers]]:
-        """Return what the network says of each row of pieces, in their order."""
+        """Return the network's output for each row of pieces, in order."""
         lengths = [len(row) for row in rows]
-        # Where 8-bit numbers are scaled by all that is in a run, one text would blur
-        # what is seen in another: then every row is run alone.
+        # If 8-bit numbers are scaled by everything in a run, other texts would affect
+        # the result for a text: then every row is run alone.
         apart = self._manifest.rows_apart
         runs = list(_runs(lengths)) if apart else [[at] for at in range(len(rows))]
         found: dict[int, tuple[Numbers, Numbers]] = {}
@@ -285,7 +284,7 @@ class GuardModel:
             entities, topics = self._run_once([rows[at] for at in run])
             found.update(zip(run, zip(entities, topics, strict=True), strict=True))
 
-        # The network lets go of the interpreter while it works.
+        # The network releases the interpreter's lock while it works.
         if len(runs) > 1 and sum(lengths) > SHORT_PIECES:
             list(self._threads.map(look, runs))
         else:
@@ -311,7 +310,7 @@ class GuardModel:
         return entities, topics
 
     def _by_kind(self, shares: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Add up ``B-`` and ``I-``: a word of a name is one either way."""
+        """Add up ``B-`` and ``I-``: either is a word of a name."""
         kinds = shares[:, self._begins] + shares[:, self._inside]
         return np.concatenate([shares[:, [self._outside]], kinds], axis=1)
 
@@ -322,7 +321,7 @@ class GuardModel:
         shares: npt.NDArray[np.float64],
         chances: npt.NDArray[np.float64],
     ) -> Iterator[Entity]:
-        begun: list[int] | None = None  # column of the kind, first word, last word
+        begun: list[int] | None = None  # the kind's column, first word, last word
         for row, column in enumerate(chances.argmax(axis=1).tolist()):
             if column == 0:
                 continue
@@ -358,12 +357,12 @@ class GuardModel:
 def load_guard(folder: Traversable | None = None) -> GuardModel:
     """Load the model that ships with this package, or one in a folder.
 
-    Trusts ``guard.json`` for the digests of the other files. Each file is read
-    once, and what was hashed is what is loaded.
+    ``guard.json`` is trusted for the digests of the other files. Each file is read
+    once, so that the bytes that were hashed are those that are loaded.
 
     Raises:
-        GuardModelError: a file is missing, broken or another than expected, or
-            the extra is not installed.
+        GuardModelError: a file is missing, broken or not the expected one, or the extra
+            is not installed.
     """
     folder = _shipped() if folder is None else folder
     manifest = read_manifest(folder)
@@ -373,21 +372,21 @@ def load_guard(folder: Traversable | None = None) -> GuardModel:
         return GuardModel(manifest, _open_pieces(vocabulary), _open_network(network))
     except GuardModelError:
         raise
-    except Exception:  # noqa: BLE001 - the libraries raise what they like
+    except Exception:  # noqa: BLE001 - the libraries raise anything
         raise GuardModelError("the model's files cannot be opened") from None
 
 
 def read_manifest(folder: Traversable) -> Manifest:
-    """Read what the model in a folder says of itself; load nothing of it.
+    """Read the description of the model in a folder, without loading the model.
 
     Raises:
-        GuardModelError: the file is missing, or not as it should be.
+        GuardModelError: the file is missing or invalid.
     """
     return parse_manifest(_read(folder, MANIFEST))
 
 
 def multilingual() -> Traversable:
-    """Return the folder of the shipped model for other languages than English."""
+    """Return the folder of the shipped model for languages other than English."""
     return _shipped().joinpath(MULTILINGUAL)
 
 
@@ -400,7 +399,7 @@ def parse_manifest(data: bytes) -> Manifest:
     """Read ``guard.json``.
 
     Raises:
-        GuardModelError: it is not as said above; names the field.
+        GuardModelError: it is invalid; the message names the field.
     """
     if len(data) > _MAX_MANIFEST_BYTES:
         raise GuardModelError(f"{MANIFEST} is too long")
@@ -477,7 +476,7 @@ def _verified(folder: Traversable, name: str, manifest: Manifest) -> bytes:
 
 
 def _open_pieces(data: bytes) -> Pieces:
-    """Open the tokenizer, whole texts in, nothing added, nothing cut."""
+    """Open the tokenizer for whole texts: nothing added, nothing cut."""
     from tokenizers import Tokenizer  # noqa: PLC0415 - needs the extra
 
     tokenizer = Tokenizer.from_str(data.decode())
@@ -487,15 +486,15 @@ def _open_pieces(data: bytes) -> Pieces:
 
 
 def _open_network(data: bytes) -> Network:
-    # Newer versions than the pinned one report from native code, once they are
-    # loaded, whatever is called afterwards; only the environment keeps them from it.
+    # Versions after the pinned one send telemetry from native code once they are
+    # loaded, whatever is called afterwards; only the environment prevents it.
     os.environ.update(UNREPORTED)
     import onnxruntime  # noqa: PLC0415 # pyright: ignore[reportMissingTypeStubs]
 
     runtime: Any = onnxruntime
     runtime.disable_telemetry_events()
     options = runtime.SessionOptions()
-    options.intra_op_num_threads = 1  # runs stand side by side, ``THREADS`` of them
+    options.intra_op_num_threads = 1  # ``THREADS`` runs are made in parallel
     options.inter_op_num_threads = 1
     options.log_severity_level = 4  # fatal only: a message may show a shape or more
     return cast(
@@ -516,7 +515,7 @@ def _columns(manifest: Manifest, mark: str) -> list[int]:
 
 
 def _heads(text: str, encoding: Encoding) -> list[int]:
-    """Return the first piece of each word; a piece of white space alone is in none."""
+    """Return the first piece of each word, except for pieces of white space alone."""
     heads: list[int] = []
     last: int | None = None
     for at, (word, (start, end)) in enumerate(
@@ -531,12 +530,12 @@ def _heads(text: str, encoding: Encoding) -> list[int]:
 def _places(
     text: str, encoding: Encoding, heads: Sequence[int]
 ) -> list[tuple[int, int]]:
-    offsets = encoding.offsets  # made anew at every look
+    offsets = encoding.offsets  # rebuilt on every access
     ends = [*heads[1:], len(offsets)] if heads else []
     places: list[tuple[int, int]] = []
     for head, end in zip(heads, ends, strict=True):
         start, stop = offsets[head][0], offsets[end - 1][1]
-        # In some tokenizers the space before a word is a part of its first piece.
+        # In some tokenizers, the first piece of a word includes the space before it.
         found = text[start:stop]
         start += len(found) - len(found.lstrip())
         places.append((start, stop - (len(found) - len(found.rstrip()))))
@@ -544,9 +543,9 @@ def _places(
 
 
 def _windows(length: int, room: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield what to look at, and between which pieces that look decides.
+    """Yield windows, and the pieces that each of them decides.
 
-    Every piece is decided once, where possible with a margin on either side.
+    Every piece is decided once, if possible with a margin on either side.
     """
     begin = 0
     while True:
@@ -560,7 +559,7 @@ def _windows(length: int, room: int) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _runs(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Yield which rows are run together: short ones of about one length."""
+    """Yield the rows to run together: short ones of similar length."""
     run: list[int] = []
     longest = 0
     for at in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
@@ -579,7 +578,7 @@ def _runs(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _odds(chances: npt.NDArray[np.float64], column: int) -> npt.NDArray[np.float64]:
-    """Return the share of one kind where only it and none are asked about."""
+    """Return the share of one kind relative to it and "no entity" alone."""
     odds: npt.NDArray[np.float64] = chances[:, column]
     return odds / (odds + chances[:, 0])
 
@@ -591,7 +590,7 @@ def _softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def _calibrated(logit: float, threshold: float) -> int:
-    """Return a score of which the middle is the threshold, by odds."""
+    """Return a score from odds, scaled so that the threshold is 50."""
     shifted = logit - math.log(threshold / (1 - threshold))
     return _percent(1 / (1 + math.exp(-max(-50.0, min(50.0, shifted)))))
 

@@ -1,4 +1,4 @@
-"""What a names model says of a text, whichever model it is."""
+"""A name model's opinion on a text, for any model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,29 +9,29 @@ from curtilage.client.detection.detectors.readings import Reading
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passages:
-    """What is judged as one.
+    """A text to be judged as one.
 
     Attributes:
-        text: any text; a longer one than the model takes is looked at in windows
-            that overlap.
-        beside: passages of it whose topics count as well: the highest of each. Names
-            in them are looked for in the text only.
+        text: any text; if it is longer than the model's input, it is examined in
+            overlapping windows.
+        excerpts: passages of it whose topics are judged too; the highest score counts.
+            Names are searched for in ``text`` only.
     """
 
     text: str = field(repr=False)
-    beside: tuple[str, ...] = field(default=(), repr=False)
+    excerpts: tuple[str, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entity:
-    """One place in a text that names somebody or something; holds no word of it.
+    """A place in a text that names a person or a thing, without its words.
 
     Attributes:
-        kind: as the model calls it, ``PERSON``.
+        kind: the model's own label, such as ``PERSON``.
         start: first character.
         end: one past the last character.
-        score: 1 to 100; the embedded model's are 50 and more: how much likelier
-            its surest word is of this kind than of none.
+        score: 1 to 100; the embedded model's are 50 and more: how much likelier its
+            most certain word is of this kind than of none.
     """
 
     kind: str
@@ -41,34 +41,34 @@ class Entity:
 
 
 class Opinion(Protocol):
-    """What a model says of one text."""
+    """A model's opinion on one text."""
 
     @property
     def entities(self) -> Sequence[Entity]:
-        """What it sees, in the text's order."""
+        """The entities, in the text's order."""
         ...
 
     @property
     def topics(self) -> Mapping[str, int]:
-        """What the text tells of somebody, 0 to 100 each."""
+        """The topics that the text discloses about a person, 0 to 100 each."""
         ...
 
     def likelihood(self, kind: str, start: int, end: int) -> int:
-        """Return how likely a word in a place is of a kind, in thousandths."""
+        """Return how likely a word at a position is of a kind, in thousandths."""
         ...
 
 
 class NameModel(Protocol):
-    """A model that can be asked."""
+    """A model that judges texts."""
 
     @property
     def classes(self) -> Mapping[str, str]:
-        """The data class of each kind it knows."""
+        """The data class of each kind that it knows."""
         ...
 
     @property
     def person(self) -> str:
-        """The kind that is a person."""
+        """The kind for people."""
         ...
 
     def opinion(self, reading: Reading) -> Opinion:

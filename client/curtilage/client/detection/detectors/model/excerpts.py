@@ -1,8 +1,8 @@
-"""Cut out of a text what is said of somebody, to be judged by itself.
+"""Cuts out the sentences of a text that are about a person, to judge them separately.
 
-A model that reads a whole text sees the mean of it: one sentence about an
-illness is lost beside a page about a library. So the sentences in which
-somebody speaks or is spoken of are also read alone. Refuses to judge them.
+A model averages over the text that it reads: one sentence about an illness is lost next
+to a page about a library. So sentences in which a person speaks or is mentioned are
+also judged alone. This module does not judge them.
 """
 
 import re
@@ -16,12 +16,12 @@ from curtilage.client.detection.detectors.topics.markers import PersonMarkerDete
 
 MAX_CHARS: Final = 200  # of one excerpt
 MAX_EXCERPTS: Final = 8
-# What judging them may cost: so many of a short text, and half of a long one.
+# Limits on the cost: this many for a short text, and half of the length of a long one.
 LEAST_EXCERPTS: Final = 3
-CHARS_FOR_ONE: Final = 400  # a text of so many characters has one excerpt more
+CHARS_FOR_ONE: Final = 400  # one excerpt more for each so many characters of text
 LEAST_CHARS: Final = 160
-# A sentence, a line, a turn among others (``turns.JOINT``), or of what is longer a
-# hundred characters.
+# A sentence, a line, a turn (``turns.JOINT``), or a hundred characters of a longer
+# stretch.
 _SENTENCE = re.compile(
     r"[^\n\x1e]{1,200}?(?:[.!?](?=\s)|(?=\x1e)|$)|"
     r"[^\n\x1e]{1,100}(?!\S)|[^\n\x1e]{1,100}",
@@ -34,15 +34,15 @@ _MARKERS = PersonMarkerDetector()
 class _Excerpt:
     start: int
     end: int
-    markers: int  # words that tell of somebody
+    markers: int  # words that refer to a person
 
 
 def excerpts(reading: Reading) -> tuple[str, ...]:
-    """Return the excerpts of a text that are about somebody, in its order.
+    """Return the excerpts of a text that are about a person, in order.
 
-    Each is one sentence of at most 200 characters: beside another, even a short
-    one, it would be lost again. Of many those count in which most is said of
-    somebody. None where the text is one sentence: that is judged anyway.
+    Each is one sentence of at most 200 characters: next to another one, even a short
+    one, it would be lost again. If there are many, those with the most words about a
+    person are chosen. None if the text is one sentence, which is judged anyway.
     """
     text = reading.text
     whole = text.strip()
@@ -58,10 +58,10 @@ def _afforded(reading: Reading) -> Iterator[_Excerpt]:
     text = reading.text
     most = min(MAX_EXCERPTS, LEAST_EXCERPTS + len(text) // CHARS_FOR_ONE)
     left = max(LEAST_CHARS, len(text) // 2)
-    told = sorted(
+    ranked = sorted(
         _about_people(reading), key=lambda each: (-each.markers, each.end - each.start)
     )
-    for count, each in enumerate(told[:most]):
+    for count, each in enumerate(ranked[:most]):
         left -= each.end - each.start
         if count and left < 0:
             return
@@ -69,7 +69,7 @@ def _afforded(reading: Reading) -> Iterator[_Excerpt]:
 
 
 def _about_people(reading: Reading) -> Iterator[_Excerpt]:
-    """Yield the sentences that have a word for a person outside polite frames."""
+    """Yield the sentences with a word for a person outside polite phrases."""
     places = sorted(span.start for span in _MARKERS.find(reading))
     for match in _SENTENCE.finditer(reading.text) if places else ():
         count = bisect_left(places, match.end()) - bisect_left(places, match.start())

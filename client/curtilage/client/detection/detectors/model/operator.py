@@ -1,9 +1,9 @@
-"""Load a names model that the operator installed, from a folder, never a hub.
+"""Loads a name model that the operator installed, from a folder, never from a hub.
 
-Knows spaCy pipelines and transformers token classifiers, and the digest by
-which a policy names one. Refuses everything that is not in the folder: no
-download, no code that comes with a model, no pickled weights. Both libraries
-are the operator's to install; neither is imported before it is named.
+It supports spaCy pipelines and transformers token classifiers, and checks the digest by
+which a policy names one. It uses only what is in the folder: no download, no code that
+comes with a model, no pickled weights. The operator installs both libraries; neither is
+imported unless a policy names it.
 """
 
 import math
@@ -22,26 +22,26 @@ from curtilage.client.errors import ConfigError
 from curtilage.client.files import folder_digest
 from curtilage.policy.document.detection_plan import NerPlan
 
-# Read by the libraries when they are imported; set before that happens.
+# The libraries read these when they are imported, so they are set before.
 OFFLINE: Final[Mapping[str, str]] = {
     **telemetry.UNREPORTED,
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
-STRIDE_PIECES: Final = 32  # windows of a long text overlap by so much
-SPACY_SCORE: Final = 85  # spaCy's entities come without one
+STRIDE_PIECES: Final = 32  # the overlap of the windows of a long text
+SPACY_SCORE: Final = 85  # spaCy's entities come without a score
 _HIGHEST: Final = 100
 _CERTAIN: Final = 1000
 
 
 class OperatorModelError(Exception):
-    """The operator's model is not there, not the one named, or not usable."""
+    """The operator's model is missing, not the named one, or not usable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainOpinion:
-    """Entities, and nothing about any other word.
+    """An opinion with entities only.
 
     Attributes:
         entities: in the text's order.
@@ -51,17 +51,19 @@ class PlainOpinion:
 
     @property
     def topics(self) -> Mapping[str, int]:
-        """Nothing: such a model knows no topics."""
+        """Empty: such a model knows no topics."""
         return {}
 
     def likelihood(self, kind: str, start: int, end: int) -> int:
-        """Return certainty: what a list suspects, this model cannot clear.
+        """Return certainty: this model cannot clear what a list suspects.
 
-        Unless it says what it is.
+        Unless it recognises the word as something else.
         """
         del kind
-        told = any(each.start < end and start < each.end for each in self.entities)
-        return 0 if told else _CERTAIN
+        recognised = any(
+            each.start < end and start < each.end for each in self.entities
+        )
+        return 0 if recognised else _CERTAIN
 
 
 class _Entity(Protocol):
@@ -75,22 +77,22 @@ class _Document(Protocol):
 
 
 class SpacyPipeline(Protocol):
-    """What is used of a spaCy pipeline."""
+    """The part of a spaCy pipeline that is used."""
 
     def __call__(self, text: str) -> _Document:
         """Judge a text."""
         ...
 
     def memory_zone(self) -> AbstractContextManager[object]:
-        """Return a zone after which no word is kept of those split in it."""
+        """Return a zone; the words split in it are dropped at its end."""
         ...
 
 
 class TransformersPipeline(Protocol):
-    """What is used of a token-classification pipeline."""
+    """The part of a token-classification pipeline that is used."""
 
     def __call__(self, text: str) -> Sequence[Mapping[str, Any]]:
-        """Judge a text; one mapping for each entity."""
+        """Judge a text; one mapping per entity."""
         ...
 
 
@@ -104,7 +106,7 @@ class SpacyModel:
 
     def opinion(self, reading: Reading) -> PlainOpinion:
         """Return the entities whose labels the policy names."""
-        # Every word that spaCy splits outside a zone is kept for good.
+        # Outside a zone, spaCy keeps every word that it splits forever.
         with self.pipeline.memory_zone():
             found = tuple(
                 Entity(
@@ -136,14 +138,14 @@ class TransformersModel:
 
 
 def open_operator_model(plan: NerPlan) -> SpacyModel | TransformersModel:
-    """Load the model that a policy names, if it is that one.
+    """Load the model that a policy names, if its digest is the named one.
 
-    The folder is hashed, then read again by the library: whoever may write to
-    it in between is trusted.
+    The folder is hashed, then read again by the library: anyone who can write to it in
+    between is trusted.
 
     Raises:
-        OperatorModelError: not there, another digest, no labels, or a library
-            that is missing or refuses; says no more.
+        OperatorModelError: it is missing, has another digest or no labels, or a
+            library is missing or refuses it. The message says no more.
     """
     if not plan.labels:
         raise OperatorModelError("the policy maps none of the model's labels")
@@ -163,14 +165,14 @@ def open_operator_model(plan: NerPlan) -> SpacyModel | TransformersModel:
         if plan.engine == "spacy":
             return SpacyModel(classes, _open_spacy(path))
         return TransformersModel(classes, _open_transformers(path))
-    except Exception:  # noqa: BLE001 - the libraries raise what they like
+    except Exception:  # noqa: BLE001 - the libraries raise anything
         raise OperatorModelError("the model folder cannot be opened") from None
 
 
 def _open_spacy(path: Path) -> SpacyPipeline:
     import spacy  # noqa: PLC0415 - needs the extra
 
-    # A path is never taken for a name to download.
+    # With a path, it never takes the name for one to download.
     return cast("SpacyPipeline", spacy.load(path))
 
 
@@ -197,7 +199,7 @@ def _open_transformers(path: Path) -> TransformersPipeline:
 
 
 def _entity(found: Mapping[str, Any]) -> Entity:
-    """Read one entity of a pipeline; whatever is missing or odd raises."""
+    """Read one entity of a pipeline; raises if anything is missing or invalid."""
     return Entity(
         kind=str(found["entity_group"]),
         start=int(found["start"]),

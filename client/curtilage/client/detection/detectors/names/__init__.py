@@ -1,5 +1,5 @@
 """Names found without a model: by their capitals, and by the words that introduce them.
 
-Pure functions of a text: no model, no policy, no way out. Runs in the detectors'
-process alone.
+Pure functions of a text, with no model, no policy and no way out. Runs only in the
+detectors' process.
 """

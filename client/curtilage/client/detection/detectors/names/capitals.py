@@ -1,10 +1,9 @@
-"""Find what may be a person's name, without a model.
+"""Finds words that may be a person's name, without a model.
 
-From sure to unsure: who is introduced is a person (``cues``); a given
-name is perhaps one; and so is every capital inside a sentence that no list
-calls harmless. Without a model the unsure ones are ``uncertain.name``: a span
-nobody should replace, and a query that stays home. With one, ``model.detector`` weighs
-them.
+From certain to uncertain: an introduced name is a person (``cues``); a given name may
+be one; so may every capitalised word inside a sentence that no list calls harmless.
+Without a model, the uncertain ones are ``uncertain.name``: a span that must not be
+replaced, so the query is kept local. With a model, ``model.detector`` weighs them.
 """
 
 import re
@@ -41,7 +40,7 @@ _WORD = re.compile(r"[^\W\d_][\w]*(?:['\u2019\-](?=[^\W\d_])[\w]+)*")
 _SENTENCE_END = frozenset(".!?:;\n\r•*#>|\"\u201c\u201d([{=\t\u2013\u2014…'\u2018`/")
 _CODE_BEFORE = frozenset("._$@#&%-/")
 _CODE_AFTER = frozenset("_([")
-# Marks of markup, of paths and of keys as well: of code where other code is near.
+# Marks of markup, paths and keys; they indicate code if other code is near.
 _MARKUP = frozenset("<=\\")
 _CODE = re.compile(
     r"[;{]\s*$|^\s*[}@]|\w\(\)|[=!]=|->|=>|::|\\(?:begin|frac|sum|text|left|int|alpha)|"
@@ -63,7 +62,7 @@ _LOWER_CASE_NAMES = wordlists.GIVEN - wordlists.NOT_IN_LOWER_CASE
 _HANDLE_NAMES = frozenset(
     name
     for name in _LOWER_CASE_NAMES
-    if len(name) > 3  # noqa: PLR2004 - shorter ones stand in too many words
+    if len(name) > 3  # noqa: PLR2004 - shorter ones are part of too many words
 )
 _SHOUTED_SHARE = 0.6
 _INITIAL_ENDINGS = tuple(
@@ -81,10 +80,10 @@ class Why(StrEnum):
 
     GIVEN = "given"  # a given name in lower case
     LISTED = "listed"  # a given name with a capital
-    CAPITAL = "capital"  # a capital that nothing explains
-    FIRST = "first"  # the same where every word has one
+    CAPITAL = "capital"  # a capital without another explanation
+    FIRST = "first"  # the same if every word has one
     HANDLE = "handle"  # a given name inside an account name
-    NOUN = "noun"  # a capital in a language where every noun has one
+    NOUN = "noun"  # a capital in a language that capitalises every noun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,12 +104,12 @@ class Suspect:
 
 
 class NameDetector:
-    """Find names and what may be names, in raw text."""
+    """Finds names and possible names in raw text."""
 
     id = "name"
 
     def find(self, reading: Reading) -> Iterator[Span]:
-        """Yield people and suspects; one word is one span."""
+        """Yield people and suspects; each word is one span."""
         yield from people(reading.text)
         yield from people_in(reading)
         yield from titled(reading)
@@ -125,15 +124,15 @@ class NameDetector:
 
 
 def suspects(reading: Reading) -> Iterator[Suspect]:
-    """Yield every word that may be a name; one word is one suspect.
+    """Yield every word that may be a name; each word is one suspect.
 
-    In a language whose nouns all have a capital, that says next to nothing.
+    In a language that capitalises every noun, a capital means next to nothing.
     """
     text = reading.text
     ordinary = [PACKS[code].words for code in reading.packs]
     nouns = not all(PACKS[code].capitals for code in reading.packs)
     shouted = _is_shouted(text)
-    # Once: every word between marks would look through the whole text again.
+    # Only once: otherwise every word between marks would search the whole text again.
     in_code = not _MARKUP.isdisjoint(text) and _CODE.search(text) is not None
     plain_words = "_" not in text and _LOWER_CASE_NAMES.isdisjoint(bag(text))
     before: re.Match[str] | None = None
@@ -165,7 +164,7 @@ def _suspicion(
     shouted: bool,
     in_code: bool,
 ) -> tuple[Why, int] | None:
-    """Return why and how much a word looks like a name."""
+    """Return why a word looks like a name, and how much."""
     word = match[0]
     if word.islower():
         return _lower_case_suspicion(word)
@@ -174,7 +173,7 @@ def _suspicion(
     plain = bare(word)
     acronym = word.isupper() and len(word) <= _SHORT_CHARS and not shouted
     if plain in wordlists.GIVEN:
-        # ED is a department as well as a man.
+        # ED is a department as well as a given name.
         return (Why.CAPITAL, _UNLIKELY) if acronym else (Why.LISTED, _LISTED)
     if len(plain) < MIN_NAME_CHARS or _is_code(text, match, in_code=in_code):
         return None
@@ -186,7 +185,7 @@ def _suspicion(
 def _capital_suspicion(
     text: str, match: re.Match[str], before: re.Match[str] | None
 ) -> tuple[Why, int] | None:
-    """Judge a word with a capital that is not all capitals."""
+    """Judge a word that has a capital but is not all capitals."""
     word = match[0]
     plain = bare(word)
     if not _JOINT.sub("", word[1:]).islower():
@@ -203,9 +202,9 @@ def _capital_suspicion(
 
 
 def _begins_name(text: str, match: re.Match[str]) -> bool:
-    """Return whether an ordinary word with a capital may be a given name: "Malte von".
+    """Return whether a capitalised ordinary word may be a given name: "Malte von".
 
-    "malte" is a verb, which has no capital inside a sentence.
+    "malte" is a verb, which is not capitalised inside a sentence.
     """
     return (
         match[0][0].isupper()
@@ -215,7 +214,7 @@ def _begins_name(text: str, match: re.Match[str]) -> bool:
 
 
 def _in_heading(before: re.Match[str] | None) -> bool:
-    """Tell whether the word before has a capital too and is no name."""
+    """Return whether the word before is capitalised too and is not a name."""
     return (
         before is not None
         and before[0][0].isupper()
@@ -232,7 +231,7 @@ def _lower_case_suspicion(word: str) -> tuple[Why, int] | None:
 
 
 def _handle_suspicion(word: str) -> tuple[Why, int] | None:
-    """Judge ``john_smith``, ``johnSmith42``: a name made into a word."""
+    """Judge ``john_smith``, ``johnSmith42``: a name inside an account name."""
     parts = [part.lower() for part in HUMP.findall(word)]
     if len(parts) > 1 and not _HANDLE_NAMES.isdisjoint(parts):
         return Why.HANDLE, _UNLIKELY
@@ -254,7 +253,7 @@ def _joined_suspicion(word: str) -> tuple[Why, int] | None:
     """Judge ``Anne-Marie``, ``Smith-Jones``, ``JavaScript`` and ``McKay``."""
     parts = _JOINT.split(word)
     if len(parts) == 1:
-        # CamelCase: a product or an identifier of a program, or a handle.
+        # CamelCase: a product, a program's identifier, or a handle.
         return _handle_suspicion(word)
     unknown = any(
         part[0].isupper() and part[1:].islower() and not is_known(part)
@@ -264,7 +263,7 @@ def _joined_suspicion(word: str) -> tuple[Why, int] | None:
 
 
 def _is_code(text: str, match: re.Match[str], *, in_code: bool) -> bool:
-    """Tell whether a word is glued to marks that programs are made of."""
+    """Return whether a word is attached to characters of program code."""
     start, end = match.span()
     before = text[start - 1] if start else " "
     after = text[end] if end < len(text) else " "
@@ -282,12 +281,12 @@ def _begins_sentence(text: str, match: re.Match[str]) -> bool:
         at -= 1
     if at < 0 or text[at] in _SENTENCE_END:
         return not _is_abbreviated(text, at)
-    # "1) Name" and "- Name" begin one too.
+    # "1) Name" and "- Name" begin a sentence too.
     return text[at] in ")-]" and (at == 0 or not text[at - 1].isalpha())
 
 
 def _is_abbreviated(text: str, at: int) -> bool:
-    """Tell whether the full stop ends an initial: ``J. Doe``."""
+    """Return whether the full stop ends an initial: ``J. Doe``."""
     return (
         at >= 1
         and text[at] == "."
@@ -304,7 +303,7 @@ def _is_harmless_first(plain: str) -> bool:
 
 
 def _is_shouted(text: str) -> bool:
-    """Tell whether a text is written in capitals, so that they mean nothing."""
+    """Return whether a text is written in capitals, so that they mean nothing."""
     capitals = sum(map(str.isupper, text))
     if capitals < _SHOUTED_CHARS * _SHOUTED_SHARE:
         return False

@@ -1,7 +1,7 @@
-"""Find people by the words around them, without a model.
+"""Finds people by the words around them, without a model.
 
-A title, an introduction, a greeting, a closing line or initials stand before a
-name in any text. What follows counts as a person unless it is an ordinary word.
+A title, an introduction, a greeting, a closing line or initials occur before a name.
+The word after them counts as a person unless it is an ordinary word.
 """
 
 import re
@@ -22,10 +22,10 @@ from curtilage.client.detection.wordlists import (
 )
 
 PERSON = "identifier.direct.person"
-# Found by a word that may stand before any other word as well; a model may clear them.
+# Found by a word that may precede any other word too; a model may clear them.
 ROLE = "name-role"
 KEYED = "name-keyed"
-INITIALS = "name-initials"  # announced by nothing but itself
+INITIALS = "name-initials"  # nothing introduces them
 
 _PRODUCTS = words(
     "word excel office access teams paint windows outlook sql project visio degree"
@@ -57,7 +57,7 @@ _INTRODUCED = re.compile(
     rf"[ \t\n]{{0,2}}[\"'\u201c]?({_NAME})",
     re.IGNORECASE,
 )
-# "tenant okonkwo" and "tenant rights": the word alone does not tell.
+# "tenant okonkwo" and "tenant rights": the word alone does not decide.
 _ROLE = re.compile(
     rf"(?<!\w)(?:(?:{_ROLES})[ \t\n]{{1,2}}|"
     r"(?:my|his|her|our|their) (?:\w{2,10} )?(?:mother|father|mom|"
@@ -67,7 +67,7 @@ _ROLE = re.compile(
     rf"[\"'\u201c]?({_NAME})",
     re.IGNORECASE,
 )
-# Keys, columns, tags and folders that hold a name: "tenant=x", "<ln>x</ln>".
+# Keys, columns, tags and folders that contain a name: "tenant=x", "<ln>x</ln>".
 _KEYED = re.compile(
     r"(?<![^\W\d_])(?:(?:first|last|sur|given|family|full|user|patient|client|tenant|"
     r"customer|employee|contact)[_\- ]?name|[fl]n|surname|tenant|patient|client|"
@@ -77,7 +77,7 @@ _KEYED = re.compile(
     rf"(?<!\w)(?:in re|ex parte|estate of|matter of|widow of|u\.?/o)[ \t]({_NAME})",
     re.IGNORECASE,
 )
-# ``sumOfArray``: what a program calls something, unlike ``McKay``.
+# ``sumOfArray``: a program's identifier, unlike ``McKay``.
 _IDENTIFIER = re.compile(r"[a-z][A-Z]|\d|_")
 _PREFIXES = (
     "Mc",
@@ -93,7 +93,7 @@ _PREFIXES = (
     "Von",
     "Fitz",
 )
-# One to three words alone at the end of a letter, and after a greeting.
+# One to three words alone at the end of a letter or after a greeting.
 _CLOSED = re.compile(
     r"(?<!\w)(?:regards|best|wishes|sincerely|thanks|thank you|thx|cheers|yours|"
     r"truly|faithfully|love|xoxo|cordially|respectfully)[,!.]?[ \t]*\r?\n\s{0,8}"
@@ -113,9 +113,9 @@ _THANKED = re.compile(
     re.IGNORECASE,
 )
 _THANKS = words("thanks thank thx ty bye sorry cheers from here")
-# Who shall do it, in a program's comment: any word there is a person.
+# The person responsible, in a program's comment; any word there is a person.
 _TODO = re.compile(r"(?<!\w)(?:TODO|FIXME|XXX|HACK)\(@?([^\W\d_][\w.\-]{1,30})\)")
-# "J. Doe", "J. R. R. Doe": capitals only, or every "e.g. this" would be one.
+# "J. Doe", "J. R. R. Doe": capitals only, else every "e.g. this" would match.
 _INITIALS = re.compile(
     r"(?<![\w.])(?:[A-ZÀ-Þ]\.[ \t]?){1,3}"
     r"(?:(?:van|von|de|der|den|la|al|bin|di|du)[ \t]){0,2}"
@@ -123,7 +123,7 @@ _INITIALS = re.compile(
 )
 
 
-_ONLY_TITLES = ("mrs", "mx")  # of a person alone, whatever word follows
+_ONLY_TITLES = ("mrs", "mx")  # only for a person, whatever word follows
 _KEY_MARK = re.compile(r"[=:>\\/]|\b(?:re|parte|of)\b", re.IGNORECASE)
 _TITLES = words("""
 mr mrs ms mx dr prof rev sgt capt lt hon miss professor doctor sir dame madam nurse
@@ -146,7 +146,7 @@ _GREETINGS = words("dear hi hello hey")
 
 
 def people(text: str) -> Iterator[Span]:
-    """Yield whoever is called a person by the words before; one word each."""
+    """Yield the people that the words before them introduce; one word each."""
     here = bag(text)
     if not _TITLES.isdisjoint(here):
         for match in _TITLE.finditer(text):
@@ -187,7 +187,7 @@ def _titled(match: re.Match[str]) -> Iterator[Span]:
     elif word.islower() and match[0].lower().startswith(_ONLY_TITLES):
         yield _span("name-title", match.span(group), 65)
     elif word.islower() and not is_known(word):
-        # "dr okonkwo" is somebody; "nurse practitioners" are perhaps not.
+        # "dr okonkwo" is a person; "nurse practitioners" may not be.
         yield _span("name-title" if group == 1 else ROLE, match.span(group), 65)
 
 
@@ -206,11 +206,11 @@ def _may_be_name(word: str) -> bool:
     return bare(word) in wordlists.GIVEN or not is_known(word)
 
 
-# An unknown word behind what is done to people, or to things as well, or before
-# what people do.
+# An unknown word after a verb for people, or for things as well, or before a verb that
+# people do.
 _UNKNOWN = r"([^\W\d_]{3,30})"
 _ASKED = re.compile(
-    # "The text reads", "an answer shorter": nobody is asked.
+    # "The text reads", "an answer shorter": no one is asked.
     r"(?<![\w.@/])(?<!the )(?<!this )(?<! an )(?<!your )(?:ask|tell|remind|invite|call|"
     r"phone|e-?mail|text|message|pay|thank|meet|"
     r"contact|notify|inform|warn|help|hire|fire|promote|sue|evict|owe|visit|marry|"
@@ -239,11 +239,11 @@ _DOING = re.compile(
 
 
 def asked(text: str) -> Iterator[tuple[int, int, bool]]:
-    """Yield unknown words where somebody is likely to be named.
+    """Yield unknown words where a person is likely to be named.
 
-    Each with whether only people are spoken of so: "ask okonkwo to pay", and not "a
-    letter from okonkwo". The syntax says perhaps, and a model has to say more; without
-    one they are too many to be worth a suspicion.
+    Each comes with whether only people are mentioned in this way: "ask okonkwo to pay",
+    but not "a letter from okonkwo". The syntax is only a hint, and a model must agree;
+    without one, there are too many to suspect.
     """
     for pattern in (_ASKED, _LINKED, _DOING):
         for match in pattern.finditer(text):
@@ -253,17 +253,17 @@ def asked(text: str) -> Iterator[tuple[int, int, bool]]:
                 yield *match.span(1), pattern is _ASKED
 
 
-# --- the other languages: what their packs say --------------------------------------
+# --- the other languages: the rules of their packs ----------------------------------
 
 
 def _packed(code: str) -> re.Pattern[str]:
     names = PACKS[code].names
     before = "|".join((*names["introduced"], *names["greeted"])) or "(?!)"
     closed = "|".join(names["closed"]) or "(?!)"
-    # With letters of any case: the name itself is read as it was written.
+    # With letters of any case: the name itself is read as written.
     return re.compile(
         rf"(?<!\w)(?:(?:{before}):?[ \t]{{1,2}}[\"\u201e\u201c\u00ab]?|"
-        # Not taken away: it may itself announce one ("Hallo Frau Maier").
+        # Not consumed, since it may introduce a name itself ("Hallo Frau Maier").
         rf"(?:{closed})[,!.]?[ \t]*\r?\n\s{{0,8}})(?=({_NAME}))"
     )
 
@@ -272,9 +272,9 @@ _PACKED: Final = {code: _packed(code) for code in PACKS}
 
 
 def people_in(reading: Reading) -> Iterator[Span]:
-    """Yield whoever is announced in one of a text's other languages; one word each.
+    """Yield the people introduced in one of a text's other languages; one word each.
 
-    A word that is not written like a name there is one only if a model says so.
+    A word that is not written like a name there counts only if a model agrees.
     """
     plain = lowered(reading.text)
     for code in reading.packs:

@@ -1,11 +1,11 @@
-"""Tell people of history and figures of fiction from people of today, by a list.
+"""Distinguishes historical and fictional figures from living people, by a list.
 
-"Who was Albert Einstein?" is about nobody who could be told. A name is a figure's where
-all its words are names of the list, the text is about history, letters or ideas, and
-nothing in it says that somebody bears the name: a title or a role before it, somebody
-who is mine, what is done these days. A name that living people bear as well needs what
-its famous bearer made. Whether a figure may leave as it is, the policy says; everywhere
-else it is a person.
+"Who was Albert Einstein?" identifies no living person. A name is a figure's if all its
+words are a name in the list, the text is about history, literature or ideas, and
+nothing in it suggests a living bearer: a title or a role before it, a relation to the
+speaker, current activities. A name that living people have too must occur with a work
+of its famous bearer. The policy decides whether figures may be sent; elsewhere they
+count as people.
 """
 
 import re
@@ -28,19 +28,20 @@ from curtilage.client.detection.spans import Span
 FIGURE: Final = "identifier.public.figure"
 
 Place = tuple[int, int]
-_Name = tuple[str, ...]  # its words, as `wordlists.unaccented` writes them
+_Name = tuple[str, ...]  # its words, in the spelling of `wordlists.unaccented`
 
-_REACH: Final = 80  # characters on either side, in which what he made may stand
-_LONGEST: Final = 7  # words of a name
+_REACH: Final = 80  # characters on either side that are searched for the figure's works
+_LONGEST: Final = 7  # words in a name
 _MIN_SURNAME_CHARS: Final = 3
 _MIN_GENITIVE_CHARS: Final = 5
 _WORD = re.compile(r"[^\W\d_]+")
-_INSIDE = re.compile(r"[\s.'\u2019\-]{1,3}")  # between the words of one name
-# Between several, and before one: "Hamlet and Macbeth", "de filosofie van Spinoza".
+_INSIDE = re.compile(r"[\s.'\u2019\-]{1,3}")  # between the words of a name
+# Between several names, and before one: "Hamlet and Macbeth", "de filosofie van
+# Spinoza".
 _LINKS: Final = wordlists.words(
     "and und et y e en ed i s of the von van de di da du del vs or oder ou o"
 )
-# What makes another word of a name, or a cell, a key, a tag: "@hamlet", "x=Hamlet".
+# Makes it part of another name, a cell, a key or a tag: "@hamlet", "x=Hamlet".
 _GLUED = re.compile(r"[\w@#/\\=<>|\[\]{}+~\t]")
 _GOES_ON = re.compile(r"[\w@/\\=<>|\[\]{}+~\t]|[:.]\w")
 _WORD_BEFORE = re.compile(r"(?P<word>[^\W\d_][\w.'\u2019\-]*)[ \t]$")
@@ -69,7 +70,7 @@ _FULL: Final = frozenset(_names(_DATA["full"]))
 _BORNE: Final = frozenset((*_names(_DATA["borne"]), *_names(_DATA["surnames"])))
 _ALONE: Final = _FULL.union(_names(_DATA["alone"])) - _BORNE
 _LISTED: Final = _ALONE | _BORNE
-# A surname counts beside the whole name: "Immanuel Kant ... Kant".
+# A surname counts if the full name occurs too: "Immanuel Kant ... Kant".
 _LAST: Final = frozenset(
     name[-1]
     for name in _FULL - _BORNE
@@ -91,9 +92,9 @@ _DEALT_WITH: Final = _around(
 
 
 def with_figures(reading: Reading, named: Iterable[Span]) -> Iterator[Span]:
-    """Yield people, those that are listed figures as such.
+    """Yield people, with listed figures marked as such.
 
-    A span that holds any other name, or a part of one, stays a person.
+    A span with any other name, or a part of one, is still a person.
     """
     places: Sequence[Place] | None = None
     for span in named:
@@ -104,7 +105,7 @@ def with_figures(reading: Reading, named: Iterable[Span]) -> Iterator[Span]:
 
 
 def figures(reading: Reading) -> Sequence[Place]:
-    """Return where figures are named, longest names first found; never one of today."""
+    """Return the positions of figures, longest names first; never a living person's."""
     text = wordlists.unaccented(reading.text)
     words = [match.span() for match in _WORD.finditer(text)]
     found = list(_listed(text, words))
@@ -119,19 +120,19 @@ def figures(reading: Reading) -> Sequence[Place]:
     found = [
         (place, name)
         for place, name in found
-        # A title that is part of the name stands inside of it: "Sir Isaac Newton".
+        # A title that belongs to the name is inside it: "Sir Isaac Newton".
         if place[0] not in announced
         and (small or reading.text[place[0]].isupper())
         and not _is_anothers(reading, place)
-        and not _DEALT_WITH.search(_beside(text, place))
+        and not _DEALT_WITH.search(_context(text, place))
     ]
     whole = {name[-1] for _, name in found if name in _FULL - _BORNE}
-    # Two of them in one text are no accident: "Kant and Hegel".
+    # Two of them in one text are no coincidence: "Kant and Hegel".
     several = len({name for _, name in found}) > 1
     learned = _SUBJECT.search(text) is not None or any(
-        _KNOWN.search(_beside(text, place)) for place, _ in found
+        _KNOWN.search(_context(text, place)) for place, _ in found
     )
-    # "Explain why Napoleon is late": a whole name, or another one, has to stand there.
+    # "Explain why Napoleon is late": a full name, or another figure, is required.
     asked = several or any(len(name) > 1 for _, name in found)
     if not (learned or (asked and _LESSON.search(text))):
         return ()
@@ -141,12 +142,12 @@ def figures(reading: Reading) -> Sequence[Place]:
         if name in _ALONE
         or (len(name) == 1 and name[0] in whole)
         or (several and name in _BORNE and wordlists.GIVEN.isdisjoint(name))
-        or (name in _BORNE and _KNOWN.search(_beside(text, place)))
+        or (name in _BORNE and _KNOWN.search(_context(text, place)))
     )
 
 
 def _listed(text: str, words: Sequence[Place]) -> Iterator[tuple[Place, _Name]]:
-    """Yield each longest name of the list; a genitive counts as the name itself."""
+    """Yield each longest name of the list; a genitive counts as the name."""
     at = 0
     while at < len(words):
         if not _may_begin(text[slice(*words[at])]):
@@ -171,7 +172,7 @@ def _may_begin(word: str) -> bool:
 
 
 def _as_listed(name: _Name) -> _Name | None:
-    """Return a name as it is listed, or None; a surname is, of a whole name."""
+    """Return a name's listed form, or None; a surname gives the full name."""
     forms = [name]
     if len(name[-1]) >= _MIN_GENITIVE_CHARS and name[-1].endswith("s"):
         forms.append((*name[:-1], name[-1].removesuffix("s")))
@@ -181,8 +182,8 @@ def _as_listed(name: _Name) -> _Name | None:
     return None
 
 
-def _beside(text: str, place: Place) -> str:
-    """Return what stands around a name, with a mark in its place."""
+def _context(text: str, place: Place) -> str:
+    """Return the text around a name, with a mark in its place."""
     start, end = place
     ending = "s" if text[end - 1] == "s" and _is_genitive(text[start:end]) else ""
     before = text[max(0, start - _REACH) : start]
@@ -195,7 +196,7 @@ def _is_genitive(found: str) -> bool:
 
 
 def _is_anothers(reading: Reading, place: Place) -> bool:
-    """Tell whether a name is part of a longer one, or of something that is no prose.
+    """Return whether a name is part of a longer one, or of something other than prose.
 
     "Napoleon Hill", "Max Beethoven", "hamlet@example.org", "user=hamlet".
     """
@@ -205,35 +206,35 @@ def _is_anothers(reading: Reading, place: Place) -> bool:
     before = _WORD_BEFORE.search(text, max(0, start - _REACH), start)
     behind = _WORD_BEHIND.match(text, end)
     return (before is not None and _is_name(reading, before, wordlists.COMMON)) or (
-        # "Napoleon Hill": an ordinary word with a capital is a surname here.
+        # "Napoleon Hill": a capitalised ordinary word is a surname here.
         behind is not None and _is_name(reading, behind, _LINKS | wordlists.PROPER)
     )
 
 
 def _is_name(
-    reading: Reading, beside: re.Match[str], ordinary: AbstractSet[str]
+    reading: Reading, neighbour: re.Match[str], ordinary: AbstractSet[str]
 ) -> bool:
-    """Tell whether a word with a capital beside a name may be a part of it."""
-    word, plain = beside["word"], wordlists.bare(beside["word"])
+    """Return whether a capitalised word next to a name may be part of it."""
+    word, plain = neighbour["word"], wordlists.bare(neighbour["word"])
     if not word[0].isupper() or word.isupper():
         return False
     if plain in wordlists.GIVEN:
         return True
     if any(_may_begin(part) for part in _WORD.findall(wordlists.unaccented(plain))):
-        return False  # another figure, which is judged for itself
-    at = beside.start("word")
+        return False  # another figure, which is judged by itself
+    at = neighbour.start("word")
     begins = at == 0 or _BEGINS.search(reading.text, max(0, at - 2), at) is not None
     packs = [PACKS[code] for code in reading.packs]
     return not (
         begins
         or plain in ordinary
-        # In a language whose nouns all have a capital it tells nothing.
+        # In a language that capitalises every noun, a capital is no evidence.
         or any(plain in each.words or not each.capitals for each in packs)
     )
 
 
 def _is_made_of(text: str, span: Span, places: Sequence[Place]) -> bool:
-    """Tell whether every word of a span is one of a figure's names, or links two."""
+    """Return whether every word of a span is in a figure's name or links two names."""
     words = [match.span() for match in _WORD.finditer(text, span.start, span.end)]
     inside = [
         any(start <= word[0] and word[1] <= end for start, end in places)

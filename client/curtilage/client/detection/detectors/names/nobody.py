@@ -1,9 +1,9 @@
-"""Tell names of things from names of people: by what stands around them, and by lists.
+"""Distinguishes names of things from names of people, by context and by lists.
 
-"Wilson's disease" is about nobody, "Wilson has a disease" is about somebody. So a list
-alone never decides on a word that may be a surname; the thing that is called after
-somebody has to stand behind it. Drugs, substances and illnesses are told by how they
-end. Pure functions of a text.
+"Wilson's disease" is about no person, "Wilson has a disease" is about one. So a list
+alone never decides about a possible surname; the thing that is named after a person
+must follow. Drugs, substances and illnesses are recognised by their endings. Pure
+functions of a text.
 """
 
 import re
@@ -22,7 +22,7 @@ from curtilage.client.detection.wordlists import (
     words,
 )
 
-_REACH: Final = 60  # characters that are looked at on either side
+_REACH: Final = 60  # characters that are examined on either side
 _SINGLE = re.compile(r"[^\W\d_][\w'\u2019\-\u2013\u2010]*")
 _JOINED = re.compile(r"[\w'\u2019\-\u2013\u2010]*")
 _POSSESSIVE = re.compile(r"['\u2019]s?$|(?<=s)['\u2019]$")
@@ -31,14 +31,14 @@ _TAIL = re.compile(
     r"(?P<own>['\u2019]s?)?(?P<rest>(?:,?[ \t\n\-\u2013]{1,2}[\w\-]+){1,6})"
 )
 _BEFORE = re.compile(r"([\w.'\u2019]+)[ \t]{1,2}$")
-# Words of a name that are no eponyms themselves: "Ellis-van Creveld".
+# Words in eponyms that are not eponyms themselves: "Ellis-van Creveld".
 _PARTICLES = words("van von de der den la le di du da and y ii iii iv v")
 _TITLES = words("mr mrs ms mx miss dr prof professor doctor sir nurse judge herr frau")
 _ASKING = words("""
 ask asks asked tell tells told call called phone email text pay paid remind invite meet
 met to that did does let why from my our his her their with by patient client tenant
 """)
-# What a person does and a thing does not: "Foley has a fever", "Apgar said".
+# Verbs for people and not for things: "Foley has a fever", "Apgar said".
 _DOES = words("""
 has had admitted came come comes says said asked asks told tells wants wanted called
 calls paid pays owes owed lives lived works worked signed signs complains complained
@@ -55,10 +55,10 @@ _INITIAL_SPECIES = re.compile(r"[A-Z][a-z]{0,3}\.? ?([a-z]{3,})")
 _INITIAL_BEFORE = re.compile(r"(?<!\w)[A-Z](?:[a-z]{0,3}\.|[a-z]{2,}) $")
 # T2a, CYP2D6, IL-6: letters and digits mixed; GGATCC: a sequence.
 _CODED = re.compile(r"[A-Z][A-Za-z]{0,2}\d[\w\-]*|[A-Z0-9\-]*\d[A-Z0-9\-]*|[ACGTU]{6,}")
-# "Lenke et al.": what is cited is published; a case is not ("Okafor et al. v."). "al"
-# alone is a word of Spanish and Italian: "llama a Zubieta al mediodía".
+# "Lenke et al.": a citation is published; a case is not ("Okafor et al. v."). "al"
+# alone is a Spanish and Italian word: "llama a Zubieta al mediodía".
 _CITED = re.compile(r" (?:et al\b|al\.)(?!\.? v)")
-# The trial, score or group that capitals inside a sentence are the name of.
+# A trial, score or group whose name is the word in capitals.
 _NAMED_IN_CAPITALS = re.compile(
     r"(?:[\-\u2013 ]\w+)?[\-\u2013 ](?:trials?|stud(?:y|ies)|scores?|scales?|criteria|"
     r"protocols?|projects?|syndromes?|groups?|genes?|questionnaires?|registry|database|"
@@ -67,12 +67,12 @@ _NAMED_IN_CAPITALS = re.compile(
 
 
 def is_nobody(text: str, start: int, end: int) -> bool:
-    """Tell whether what may be a name in a place is the name of a thing.
+    """Return whether a possible name at a position is the name of a thing.
 
     Args:
         text: the whole text.
-        start: first character of what may be a name.
-        end: one past its last character; half a joined word counts as the whole.
+        start: first character of the possible name.
+        end: one past its last character; half of a joined word counts as the whole.
     """
     while start > 0 and _JOINED.fullmatch(text[start - 1]):
         start -= 1
@@ -81,7 +81,7 @@ def is_nobody(text: str, start: int, end: int) -> bool:
     found = text[start:end]
     before = _BEFORE.search(text, max(0, start - _REACH), start)
     last = "" if before is None else before[1]
-    # "Mr Parkinson", "Ana Wilson": whose illness it is, not what it is called.
+    # "Mr Parkinson", "Ana Wilson": the person with the illness, not its name.
     if last.lower().rstrip(".") in _TITLES or _is_given(last):
         return False
     if (_SINGLE.fullmatch(found) and is_term(found)) or _is_option(text, found):
@@ -98,15 +98,16 @@ def is_nobody(text: str, start: int, end: int) -> bool:
     return _is_eponym(text, start, end, asked=last.lower() in _ASKING)
 
 
-# "--author", which no capital begins.
+# "--author", which has no capital.
 _OPTION = re.compile(r"--[a-z]{2,}(?:-[a-z]+)*")
 _ANY_OPTION = re.compile(r"(?<=[\w\"'=/.] )--[a-z]{2,}(?:-[a-z]+)*(?![\w])")
 
 
 def _is_option(text: str, found: str) -> bool:
-    """Return whether a word behind two dashes is a program's, and no signature.
+    """Return whether a word after two dashes is a program's option, not a signature.
 
-    It is of ordinary words, or it is not the only one and is within a line.
+    An option consists of ordinary words, or there is another one, and it is within a
+    line.
     """
     parts = found.strip("-").split("-")
     if not _OPTION.fullmatch(found) or not wordlists.GIVEN.isdisjoint(parts):
@@ -120,10 +121,10 @@ def _is_given(word: str) -> bool:
 
 
 def _is_eponym(text: str, start: int, end: int, *, asked: bool) -> bool:
-    """Tell whether something is called after whoever is named in a place."""
+    """Return whether a thing is named after the person at a position."""
     found = text[start:end]
     parts = [part.lower() for part in _PARTS.split(_POSSESSIVE.sub("", found)) if part]
-    # What is called after somebody may have been taken for a part of the name.
+    # The thing may have been taken for a part of the name.
     things: list[str] = []
     while len(parts) > 1 and (parts[-1] in wordlists.HEADS or is_term(parts[-1])):
         things.insert(0, parts.pop())
@@ -136,7 +137,7 @@ def _is_eponym(text: str, start: int, end: int, *, asked: bool) -> bool:
     if not names or (listed and things and is_term(things[0])):
         return listed and bool(things)
     if len(names) > 1:
-        # Two that are joined are a thing, or are one person's name: Smith-Jones.
+        # Two joined names are a thing, or a double surname: Smith-Jones.
         some = not wordlists.EPONYMS.isdisjoint(names)
         alone = listed and (wordlists.GIVEN | wordlists.AMBIGUOUS).isdisjoint(names)
         head = _head(behind, listed=some, owned=False)
@@ -152,17 +153,17 @@ def _is_eponym(text: str, start: int, end: int, *, asked: bool) -> bool:
         ailments = wordlists.AILMENTS - wordlists.GIVEN
         return names[0] in ailments and following not in _KIN
     if names[0] in wordlists.THINGS:
-        # "Foley was admitted", and not "Foley was placed".
+        # "Foley was admitted", but not "Foley was placed".
         acts = [word for word in behind[:2] if word not in ("was", "is")]
         return not asked and (not acts or acts[0] not in _DOES)
     return found.isupper() and _NAMED_IN_CAPITALS.match(text, end) is not None
 
 
 def _head(behind: list[str], *, listed: bool, owned: bool) -> str | None:
-    """Return what is called after somebody, of the words behind the name.
+    """Return the thing that is named after a person, from the words after the name.
 
-    Directly behind it, or behind words that belong to such a thing: "Glasgow coma
-    scale". Of a name that no list has, only what nobody has or does himself.
+    It follows directly, or after words that belong to such a thing: "Glasgow coma
+    scale". With an unlisted name, it must be a thing that no person has or does.
     """
     for word in behind:
         if listed and (word in wordlists.HEADS or is_term(word)):
@@ -213,10 +214,11 @@ _STATE_BEHIND = re.compile(r", ?([^\W\d_]+)")
 
 
 def is_place_or_company(text: str, start: int, end: int) -> bool:
-    """Tell whether what a model calls a place or a company has the marks of one.
+    """Return whether a place or company from a model has the signs of one.
 
-    A surname alone is called so as often as not. Several words, an acronym, a listed
-    name, "in" before or "Ltd" behind are marks; one unlisted word without any is none.
+    A model often labels a surname alone as one. Signs are several words, an acronym, a
+    listed name, "in" before or "Ltd" after it; one unlisted word without a sign is
+    none.
     """
     found = text[start:end].strip()
     if any(_is_marked(word) for word in _NAME_WORD.findall(found)):
@@ -232,9 +234,10 @@ def is_place_or_company(text: str, start: int, end: int) -> bool:
 
 
 def is_joined_name(found: str) -> bool:
-    """Return whether a given name and a particle begin what a model calls a place.
+    """Return whether a place from a model begins with a given name and a particle.
 
-    "Ginevra dal Monte", "Rosália dos Rio"; "Palma" in "Palma de Mallorca" is no name.
+    "Ginevra dal Monte", "Rosália dos Rio"; but "Palma" in "Palma de Mallorca" is not a
+    given name.
     """
     parts = found.split()
     return (
@@ -256,10 +259,10 @@ _EMPLOYED = re.compile(
 
 
 def is_spoken_of(text: str, start: int, found: str) -> bool:
-    """Tell whether a company or an institution is one that everybody knows.
+    """Return whether a company or an institution is a generally known one.
 
-    And nobody is said to be there: "does Mayo Clinic recommend it", and not "at Mayo
-    Clinic" nor "Toyota fired me".
+    And no person is said to be there: "does Mayo Clinic recommend it", but not "at Mayo
+    Clinic" or "Toyota fired me".
     """
     listed = bare(found) in wordlists.PROPER or any(
         bare(word) in wordlists.ORGANISATIONS for word in _NAME_WORD.findall(found)
@@ -273,7 +276,7 @@ def is_spoken_of(text: str, start: int, found: str) -> bool:
 
 
 def _is_marked(word: str) -> bool:
-    """Tell whether a word of a name is one that no surname is."""
+    """Return whether a word in a name cannot be a surname."""
     plain = bare(word)
     if plain in _KIN or plain in _LINKS:
         return False
@@ -291,7 +294,7 @@ def _is_marked(word: str) -> bool:
 
 
 def unknown_words(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield the words of what may be several names, without what links them."""
+    """Yield the words of what may be several names, without their links."""
     for match in _NAME_WORD.finditer(text, start, end):
         if bare(match[0]) not in _KIN | _LINKS and not is_known(match[0]):
             yield match.span()
@@ -299,17 +302,17 @@ def unknown_words(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 # --- programs -----------------------------------------------------------------------
 
-# "doctorAccount", "XMLParser": the words that a joined one is made of.
+# "doctorAccount", "XMLParser": the parts of a joined word.
 HUMP: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _IDENTIFIER_CHAR = re.compile(r"\w")
 _MIN_PART_CHARS: Final = 3
 
 
 def is_identifier(text: str, start: int, end: int) -> bool:
-    """Tell whether a name is a part of what a program calls something.
+    """Return whether a name is part of a program's identifier.
 
-    ``doctor_account``, ``PatientService``: of ordinary words alone. One that is unknown
-    is somebody (``okonkwo_rent``).
+    ``doctor_account``, ``PatientService``: all parts are ordinary words. With an
+    unknown part it is a person (``okonkwo_rent``).
     """
     while start > 0 and _IDENTIFIER_CHAR.fullmatch(text[start - 1]):
         start -= 1
@@ -324,26 +327,27 @@ def is_identifier(text: str, start: int, end: int) -> bool:
 # --- the other languages ------------------------------------------------------------
 
 
-def _beside(code: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+def _thing_patterns(code: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     names = PACKS[code].names
     before = "|".join(names["things_before"]) or "(?!)"
     after = "|".join(names["things_after"]) or "(?!)"
     return re.compile(rf"(?<!\w)(?:{before})[ \t]?$"), re.compile(rf"(?:{after})(?!\w)")
 
 
-_THINGS: Final = {code: _beside(code) for code in PACKS}
+_THINGS: Final = {code: _thing_patterns(code) for code in PACKS}
 
 
 def is_thing(reading: Reading, start: int, end: int) -> bool:
-    """Tell whether a thing is called after whom is named in a place.
+    """Return whether a thing is named after the person at a position.
 
-    By what its language writes before or behind: "maladie de Crohn", "Down-Syndrom".
+    By the words that its language puts before or after: "maladie de Crohn",
+    "Down-Syndrom".
     """
     for code in reading.packs:
         before, after = _THINGS[code]
         if before.search(lowered(reading.text[max(0, start - _REACH) : start])):
             return True
-        # What stands behind may have been taken for a part of the name.
+        # The words after it may have been taken for a part of the name.
         length = end - start
         behind = lowered(reading.text[start : end + _REACH])
         if any(0 < at.start() <= length <= at.end() for at in after.finditer(behind)):
@@ -352,7 +356,7 @@ def is_thing(reading: Reading, start: int, end: int) -> bool:
 
 
 def is_ordinary(reading: Reading, found: str) -> bool:
-    """Tell whether a name is made of ordinary words of the text's languages alone."""
+    """Return whether a name has only ordinary words of the text's languages."""
     plain = _NAME_WORD.findall(lowered(found))
     return any(
         bool(plain) and PACKS[code].words.issuperset(plain) for code in reading.packs

@@ -1,12 +1,12 @@
-"""Find surnames that are written in small letters, by what no vocabulary has.
+"""Finds surnames in lower case, as words that are in no vocabulary.
 
-"La segunda renta de iwasaki": a word of no covered language, where a name can be, is
-perhaps one. How much a model has to agree depends on how much the word looks like one
-of the text's language, and on whether an article or the like precedes it. Pure
-functions of a text; English has rules of its own (``cues.asked``).
+"La segunda renta de iwasaki": a word of no covered language, in a position where a name
+is possible, may be one. How strongly a model must agree depends on how much the word
+looks like one of the text's language, and on whether an article or the like precedes
+it. Pure functions of a text; English has its own rules (``cues.asked``).
 
-Which words there are is asked of simplemma's dictionaries of word forms, whose only
-door this is. Needs the extra ``pii``.
+The words come from simplemma's dictionaries of word forms, which only this module
+imports. Needs the extra ``pii``.
 """
 
 import re
@@ -27,41 +27,42 @@ _DICTIONARIES: Final = "simplemma"
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019\-][^\W\d_]+)*")
 _ELIDED = re.compile(r"([^\W\d_]{1,7})['\u2019](?=.{3})")
 _BEFORE = re.compile(r"([^\W\d_]+|'t)[ \t]{1,2}$")
-_REACH: Final = 24  # characters before a word to search for the one before it
-# Tuples: an empty text, where a text begins or ends, is none of them.
+_REACH: Final = 24  # characters before a word to search for the previous one
+# Tuples, because the empty string, at either end of a text, is "in" every string.
 _CODE_BEFORE: Final = tuple(r"_$@#\%&</=({[.>")
 _CODE_AFTER: Final = tuple(r"_(=\@/[{")
 _MIN_CHARS: Final = 4
 _LONG_WORD = re.compile(rf"[^\W\d_]{{{_MIN_CHARS},}}")
-_FEW_UNKNOWN: Final = 6  # of which each text may have as many
+_FEW_UNKNOWN: Final = 6  # unknown words that any text may have
 _STEM_CHARS: Final = 4
-_ENDING_CHARS: Final = 4  # at most, by which two forms of one word differ
+_ENDING_CHARS: Final = 4  # the longest ending by which two forms of a word differ
 _GRAM: Final = 4
-_NATIVE_SHARE: Final = 0.7  # of its rows of letters that the language's words have
+_NATIVE_SHARE: Final = 0.7  # of its letter sequences that the language has
 _FORMED_CHARS: Final = 5
 _COMPOUNDING: Final = frozenset(("de", "nl"))
 _PART_CHARS: Final = 3
 _INFINITIVES: Final = ("ar", "er", "ir")
 _SUBSTANCE_ENDINGS: Final = ("as", "os", "es", "a", "o", "e")
-# Behind these elided words a noun or a verb follows; behind d' and qu' anybody.
+# After these elided words there is a noun or a verb; after d' and qu' there may be a
+# name.
 _ELIDED_DETERMINERS: Final = words(
     "l s m t n c j un dell all dall nell sull quest quell"
 )
 
 
 class Looks(StrEnum):
-    """What an unknown word in small letters looks like."""
+    """The appearance of an unknown lower-case word."""
 
-    FOREIGN = "small-foreign"  # no word of this language is written like it
-    FOREIGN_NOUN = "small-foreign-noun"  # the same behind an article
-    NATIVE = "small-native"  # it may be a word that no list has
-    NATIVE_NOUN = "small-native-noun"  # the same behind an article
+    FOREIGN = "small-foreign"  # no word of this language looks like it
+    FOREIGN_NOUN = "small-foreign-noun"  # the same after an article
+    NATIVE = "small-native"  # it may be a word that is in no list
+    NATIVE_NOUN = "small-native-noun"  # the same after an article
     FORMED = "small-formed"  # the same with an ending, or made of two words
-    LISTED = "small-listed"  # a word that a dictionary has; "silva" is one as well
+    LISTED = "small-listed"  # a dictionary has it; "silva" is one of them
 
 
 def require_dictionaries() -> None:
-    """Raise unless the dictionaries are installed; looks, and loads nothing.
+    """Raise unless the dictionaries are installed; loads nothing.
 
     Raises:
         FileNotFoundError: they are not.
@@ -71,7 +72,7 @@ def require_dictionaries() -> None:
 
 
 def unknown_small(reading: Reading) -> Iterator[tuple[int, int, Looks]]:
-    """Yield each word in small letters that no list of ours has, and its looks."""
+    """Yield each lower-case word that is in none of our lists, with its appearance."""
     codes = reading.packs
     for match in _WORD.finditer(reading.text) if codes else ():
         if not match[0].islower() or _is_code(reading.text, *match.span()):
@@ -95,9 +96,10 @@ def unknown_small(reading: Reading) -> Iterator[tuple[int, int, Looks]]:
 
 
 def is_prose(text: str, looks: Iterable[Looks]) -> bool:
-    """Return whether the unknown words, which look so, are few among all.
+    """Return whether unknown words with these appearances are few in a text.
 
-    They are not in code, in a text that was read backwards, or in another language.
+    If so, they are not in code, in a text that was read backwards, or in another
+    language.
     """
     unknown = sum(each is not Looks.LISTED for each in looks)
     if unknown <= _FEW_UNKNOWN:
@@ -136,7 +138,7 @@ def _is_known(word: str, codes: Sequence[str], *, english: bool) -> bool:
     here = (*codes, ENGLISH) if english else codes
     if any(VOCABULARIES[code].knows(word) for code in here):
         return True
-    # "Terazosina", "bilirubine": a substance, as four languages write it.
+    # "Terazosina", "bilirubine": substances in the spelling of four languages.
     if any(is_term(word.removesuffix(each)) for each in _SUBSTANCE_ENDINGS):
         return True
     parts = word.split("-")
@@ -146,12 +148,12 @@ def _is_known(word: str, codes: Sequence[str], *, english: bool) -> bool:
 
 
 def _is_in_dictionary(word: str, code: str) -> bool:
-    """Return whether a language has a word, which nobody is called."""
+    """Return whether a language has a word, and it is not also a surname."""
     plain = _dictionary(code)(word)
     if plain is None or word in GIVEN:
         return False
-    # "García" is in it as well, with its capital. So is each noun in German. "Gallares"
-    # is a form of "gallar" that nobody has used for centuries.
+    # The dictionary has "García" too, capitalised, and in German every noun. "Gallares"
+    # is a form of "gallar" that has not been used for centuries.
     return plain[0].islower() and not (
         plain.endswith(_INFINITIVES) and word == f"{plain}es"
     )
@@ -159,7 +161,7 @@ def _is_in_dictionary(word: str, code: str) -> bool:
 
 @cache
 def _dictionary(code: str) -> Callable[[str], str | None]:
-    """Return what looks up a word's basic form: 4 to 15 MB, a second to load."""
+    """Return a function for a word's basic form: 4 to 15 MB, a second to load."""
     with loading():
         from simplemma.strategies import (  # noqa: PLC0415 - needs the extra
             CliticDecompositionStrategy,
@@ -167,27 +169,27 @@ def _dictionary(code: str) -> Callable[[str], str | None]:
             StreamDictionaryFactory,
         )
 
-        # In place: read as a dictionary it is ten times as fast and as large.
+        # Searched in place: a parsed dictionary is ten times as fast and as large.
         forms = DictionaryLookupStrategy(StreamDictionaryFactory(1))
-        forms.get_lemma("a", code)  # reads it
+        forms.get_lemma("a", code)  # loads it
         joined = CliticDecompositionStrategy(forms)  # "ayudarnos"
     return lambda word: forms.get_lemma(word, code) or joined.get_lemma(word, code)
 
 
 @cache
 def _every_word() -> frozenset[str]:
-    """Return the words of all covered languages, as they are listed."""
+    """Return the words of all covered languages, as listed."""
     with loading():
         return frozenset[str]().union(
             VOCABULARIES[ENGLISH].listed,
             *(pack.words | pack.everyday for pack in PACKS.values()),
-            # These say nothing about how a language writes its words: many are loans.
+            # These show nothing about a language's spelling, since many are loanwords.
             *map(words, read_data(_DATA, "everyday.toml").values()),
         )
 
 
 def _is_native(word: str, code: str) -> bool:
-    """Return whether a word could be one of a language, by how it is written."""
+    """Return whether a word's spelling fits a language."""
     if any(stem in _stems(code) for stem in _stems_of(word)):
         return True
     grams = _grams_of(word)
@@ -195,7 +197,7 @@ def _is_native(word: str, code: str) -> bool:
 
 
 def _is_formed(word: str, code: str) -> bool:
-    """Return whether a word ends like a form of an ordinary one, or is made of two."""
+    """Return whether a word ends like an ordinary word's form, or combines two."""
     pack = PACKS[code]
     if len(word) >= _FORMED_CHARS and word.endswith(pack.inflections):
         return True

@@ -1,8 +1,8 @@
-"""Find people by the title, the rank, the trade or the family word before a name.
+"""Finds people by the title, rank, trade or family word before a name.
 
-"Herrn Döring", "dott.ssa Cavallini", "Schwester Kupfernagel": a word with a capital
-there is somebody, also where it is a town, a company or an ordinary noun elsewhere. The
-words are in the packs, and for English in ``words.toml``. Pure functions of a text.
+"Herrn Döring", "dott.ssa Cavallini", "Schwester Kupfernagel": a capitalised word there
+is a person, even if it is a town, a company or an ordinary noun elsewhere. The words
+are in the packs, and for English in ``words.toml``. Pure functions of a text.
 """
 
 import re
@@ -26,9 +26,9 @@ from curtilage.client.detection.wordlists import (
 )
 
 TITLE: Final = "name-title"
-UNSURE_TITLE: Final = "name-titled"  # a model has to agree
+UNSURE_TITLE: Final = "name-titled"  # a model must agree
 # "sig.ra", "dipl.-ing.", "l'infirmière", "O'Brien"; with the full stop of an
-# abbreviation, or of the sentence.
+# abbreviation or of the sentence.
 _TOKEN = re.compile(
     r"['\u2019]?[^\W\d_]+(?:\.?[-'\u2019]?[^\W\d_\u00aa\u00ba]+)*[\u00aa\u00ba]?"
     r"(?:\.[\u00aa\u00ba])?\.?"
@@ -39,13 +39,13 @@ _PER_REACH: Final = 4
 _JOINT = re.compile(r"['\u2019\-]")
 _MOST_TITLES: Final = 4  # "Herrn Univ.-Prof. Dr. med. Döring"
 _MOST_PARTICLES: Final = 4
-# Between titles, and nothing by itself: "Dr. med.", "Madame la comtesse".
+# Between titles, and not titles by themselves: "Dr. med.", "Madame la comtesse".
 _BETWEEN: Final = words("""
 med. phil. jur. iur. rer. nat. h.c. dent. vet. habil. mult. pol. oec. la le el il the
 """)
 _ARTICLES: Final = words("the a an our your their his her my this that these any no")
 _SURE, _LIKELY = 80, 65
-# "Nachbarin Freund zum Abschied": behind an honorific only they begin a name.
+# "Nachbarin Freund zum Abschied": these begin a name only after an honorific.
 _NOT_AFTER_ROLES: Final = frozenset(("vom", "zu", "zum", "zur"))
 _MIN_FOREIGN_CHARS: Final = 4
 _MIN_HEAD_REST: Final = 3
@@ -55,7 +55,7 @@ class _Token(NamedTuple):
     start: int
     end: int
     raw: str
-    plain: str  # in lower case, with the full stop that it may have
+    plain: str  # in lower case, with its full stop if there is one
 
     @property
     def word(self) -> str:
@@ -79,16 +79,16 @@ def titled(reading: Reading) -> Iterator[Span]:
     ]
     for at, token in enumerate(tokens):
         title = _title(tokens, at, codes)
-        # "18/min. An oral examination": a unit, and no minister.
+        # "18/min. An oral examination": a unit, not a minister.
         per = max(0, token.start - _PER_REACH), token.start
         if title is not None and not _PER.search(text, *per):
             yield from _behind(text, tokens, at, title, codes)
 
 
 def _title(tokens: Sequence[_Token], at: int, codes: Sequence[str]) -> _Title | None:
-    """Return what a word is as a title of one of these languages, or None."""
+    """Return a word's title in one of these languages, or None."""
     if tokens[at].raw == "me":
-        return None  # "Me" is a lawyer, "me" is me
+        return None  # "Me" is a lawyer, "me" is a pronoun
     found = _listed(tokens[at].plain, codes)
     if found is None:
         # "l'infirmière", "all'avvocato"; "ex-chef", "Klassen-Lehrerin".
@@ -126,7 +126,7 @@ def _listed(plain: str, codes: Sequence[str]) -> _Title | None:
             for head in titles.heads
         ):
             return _Title(code, honorific=False, unsure=False)
-    # "Write to Frau Döring": a title of another language than the text's.
+    # "Write to Frau Döring": a title in another language than the text's.
     abroad = (
         code
         for code, titles in TITLES.items()
@@ -139,21 +139,21 @@ def _listed(plain: str, codes: Sequence[str]) -> _Title | None:
 
 
 def _is_ordinary(plain: str, code: str) -> bool:
-    """Return whether a word in small letters is in the vocabulary of a language."""
+    """Return whether a lower-case word is in the vocabulary of a language."""
     if code == ENGLISH:
         return plain in COMMON or is_known(plain)
     return plain in PACKS[code].words
 
 
 def _has_nouns(codes: Sequence[str]) -> bool:
-    """Return whether all nouns have a capital in one of these languages."""
+    """Return whether one of these languages capitalises all nouns."""
     return any(code in PACKS and not PACKS[code].capitals for code in codes)
 
 
 def _behind(
     text: str, tokens: Sequence[_Token], at: int, title: _Title, codes: Sequence[str]
 ) -> Iterator[Span]:
-    """Yield the name behind a title, if there is one."""
+    """Yield the name after a title, if there is one."""
     first, title = _past_titles(text, tokens, at + 1, title, codes)
     start = _past_particles(text, tokens, first)
     if start is None:
@@ -161,12 +161,12 @@ def _behind(
     name, listed = tokens[start], TITLES[title.code]
     if f"{tokens[at].plain} {tokens[at + 1].word}" in listed.things:
         return
-    # Behind "Herr" any noun is a name; elsewhere "Mr President" names no one.
+    # After "Herr", any noun is a name; elsewhere, "Mr President" names no one.
     if not (title.honorific and listed.articles) and (
         name.word in listed.not_names or bare(name.word) in listed.not_names
     ):
         return
-    # "Engineer ECU": an acronym, if it is not all shouted.
+    # "Engineer ECU": an acronym, unless the text is all in capitals.
     acronym = name.raw.isupper() and len(name.word) <= ACRONYM_CHARS
     if acronym and not (title.honorific or tokens[at].raw.isupper()):
         return
@@ -187,7 +187,7 @@ def _behind(
 def _past_titles(
     text: str, tokens: Sequence[_Token], at: int, title: _Title, codes: Sequence[str]
 ) -> tuple[int, _Title]:
-    """Return the first word behind all titles in a row, and what they are together."""
+    """Return the index after all titles in a row, and their combination."""
     for _ in range(_MOST_TITLES):
         if not (_follows(text, tokens, at) and _follows(text, tokens, at + 1)):
             break
@@ -206,10 +206,10 @@ def _past_titles(
 def _is_doubtful(
     tokens: Sequence[_Token], at: int, name: _Token, codes: Sequence[str]
 ) -> bool:
-    """Return whether a title and an ordinary word may be anything: "General Terms"."""
-    # A capital inside a sentence marks a name, where not every noun has one.
+    """Return whether a title before an ordinary word is ambiguous: "General Terms"."""
+    # A capital inside a sentence marks a name, unless every noun has one.
     marked = tokens[at].raw.islower() and not _has_nouns(codes)
-    # "of Major Butter" in a sentence, and not "the General Terms".
+    # "of Major Butter" in a sentence, but not "the General Terms".
     if codes == (ENGLISH,) and at and tokens[at - 1].raw.islower():
         marked = marked or tokens[at - 1].plain not in _ARTICLES
     return not marked and any(_is_ordinary(bare(name.word), code) for code in codes)
@@ -223,7 +223,7 @@ def _follows(text: str, tokens: Sequence[_Token], at: int) -> bool:
 
 
 def _is_capital(token: _Token) -> bool:
-    """Return whether a word begins with a capital, behind "d'" or "al-" perhaps."""
+    """Return whether a word is capitalised, possibly after "d'" or "al-"."""
     return any(part[:1].isupper() for part in _JOINT.split(token.raw)[:2])
 
 
@@ -234,7 +234,7 @@ def _may_begin(text: str, tokens: Sequence[_Token], at: int) -> bool:
 
 
 def _past_particles(text: str, tokens: Sequence[_Token], at: int) -> int | None:
-    """Return where the first word of a name with a capital is, behind particles."""
+    """Return the index of a name's first capitalised word, after its particles."""
     if not _follows(text, tokens, at):
         return None
     here = at
@@ -250,15 +250,15 @@ def _past_particles(text: str, tokens: Sequence[_Token], at: int) -> int | None:
 
 
 def _last(text: str, tokens: Sequence[_Token], at: int, codes: Sequence[str]) -> int:
-    """Return the last word of a name that begins with a word with a capital."""
+    """Return the last word of a name that begins with a capitalised word."""
     while _follows(text, tokens, at + 1) and _is_capital(tokens[at + 1]):
-        # A full stop ends a sentence, but for that of an initial.
+        # A full stop ends a sentence, except after an initial.
         if tokens[at].raw.endswith(".") and len(tokens[at].word) > 1:
             break
         plain = bare(tokens[at + 1].word)
         if any(plain in TITLES[code].not_names for code in codes):
             break
-        # In a language whose nouns all have a capital it may be the next noun.
+        # In a language that capitalises all nouns, it may be the next noun.
         given = bare(tokens[at].word) in GIVEN
         if (
             _has_nouns(codes)

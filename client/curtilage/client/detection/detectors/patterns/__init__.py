@@ -1,5 +1,5 @@
-"""Identifiers and secrets as rules: a pattern, what checks it, what confirms it.
+"""Rules for identifiers and secrets: a pattern, its check, and what confirms it.
 
-Linear-time matching only (RE2), since texts are hostile. Knows no
-policy and no model; runs in the detectors' process alone.
+Matching takes linear time only (RE2), since texts are hostile. The rules know no policy
+and no model; they run only in the detectors' process.
 """

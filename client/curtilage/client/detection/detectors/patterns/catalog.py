@@ -1,8 +1,8 @@
 """All patterns of identifiers and regulated content.
 
-What Presidio lacks, misses or does in quadratic time (classifier design,
-hazards F2 to F8). The patterns stand by subject in the modules beside this
-one; those of secrets in ``secrets``. Nothing here runs.
+They find what Presidio lacks, misses or finds in quadratic time (classifier design,
+hazards F2 to F8). There is one module for each subject; secrets are in ``secrets``.
+This module runs nothing.
 """
 
 from curtilage.client.detection.detectors.patterns.contact import CONTACT

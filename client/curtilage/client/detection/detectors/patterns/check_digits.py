@@ -1,13 +1,13 @@
 """Check digits and checksums of identifiers; pure arithmetic.
 
-Every function takes the matched text and tells whether the check holds. A
-check that holds makes a finding certain; one that fails removes nothing that
-another detector found.
+Every function takes the matched text and returns whether the check holds. A check that
+holds makes a finding certain; a failing one removes nothing that another detector
+found.
 
-The arithmetic is python-stdnum's where it has a pure function for it. Luhn is ours,
-since ``pan`` needs the sums of all beginnings of a run, and so is ISIN's: the
-library takes a letter for a check digit. Its ``is_valid`` is never asked: it knows
-today's date, and lists of what was issued.
+The arithmetic is python-stdnum's if it has a pure function for it. Luhn is ours, since
+``pan`` needs the sums of all prefixes of a run, and so is ISIN's: the library accepts a
+letter as the check digit. Its ``is_valid`` is not used, since it depends on the current
+date and on lists of issued numbers.
 """
 
 import ipaddress
@@ -22,22 +22,22 @@ from stdnum.us import rtn
 
 _GROUP = re.compile(r"\d+")
 _PAN_DIGITS = range(12, 20)
-_PAN_FIRST = frozenset("23456")  # ISO/IEC 7812-1: of those who issue cards
-# As cards are printed, and their halves.
+_PAN_FIRST = frozenset("23456")  # ISO/IEC 7812-1: of card issuers
+# The groups printed on cards, and their halves.
 _PAN_GROUPS = frozenset(
     {(4, 4, 4, 4), (4, 4, 4, 4, 3), (4, 6, 5), (4, 6, 4), (8, 8), (4, 4, 4, 1)}
     | {(6, 10), (6, 13), (4, 4, 8), (8, 4, 4), (4, 8, 4), (4, 12), (12, 4), (6, 6, 4)}
 )
-_PAN_TOLD = frozenset({14, 15, 16, 19})  # digits told one by one
+_PAN_DICTATED = frozenset({14, 15, 16, 19})  # numbers dictated digit by digit
 _LEAST_SERIES = 5  # groups; a card is printed in four
-# Signs that join, also where a line ends inside a number.
+# Separators inside a number, which may also be at a line's end.
 _JOINED = re.compile(
     "(?:[^\\w,;|\t=<>^%$\u20ac\u00a3\u00a5\u20b9*\u00d7\u00f7+]|_){1,3}"
 )
 YEAR = r"(?:19|20)\d\d"
 _DAY = r"(?:0?[1-9]|[12]\d|3[01])"
 TIME = r"(?:[01]?\d|2[0-4]):[0-5]\d(?::[0-5]\d(?:[.,]\d{1,9})?)?"
-# A day, written in one of the usual orders, and a time behind it.
+# A date in one of the usual orders, and a time after it.
 MOMENT = (
     rf"(?:{_DAY}(?P<a>[./\-]){_DAY}(?P=a){YEAR}|{YEAR}(?P<b>[./\-])"
     rf"(?:0?[1-9]|1[0-2])(?P=b){_DAY})(?:[ ,T]{{1,2}}{TIME})?(?![._\-/:]?\d)"
@@ -54,7 +54,7 @@ _VIN_VALUES = dict(
 )
 _ABA_DIGITS = 9
 _IBAN_CHARS = range(15, 35)
-_IBAN_DIGITS = 7  # Malta has the fewest
+_IBAN_DIGITS = 7  # Malta's has the fewest
 _MAX_CHARS = 512
 _SSN_DIGITS = 9
 _IMEI_DIGITS = 15
@@ -87,31 +87,31 @@ def digits_of(text: str) -> str:
 
 
 def luhn(text: str) -> bool:
-    """Tell whether 12 to 19 digits satisfy the Luhn formula (ISO/IEC 7812-1)."""
+    """Return whether 12 to 19 digits satisfy the Luhn formula (ISO/IEC 7812-1)."""
     digits = digits_of(text)
-    # Zeros alone satisfy it, and are nobody's number.
+    # Zeros alone satisfy it, but are not a number.
     return len(digits) in _PAN_DIGITS and len(set(digits)) > 1 and luhn_of(digits)
 
 
 def luhn_of(digits: str) -> bool:
-    """Tell whether ASCII digits, however many, satisfy the Luhn formula."""
+    """Return whether ASCII digits of any count satisfy the Luhn formula."""
     return _luhn_sums(digits, doubled=len(digits) % 2)[-1] % 10 == 0
 
 
 def imei(text: str) -> bool:
-    """Tell whether 15 digits are an IMEI (3GPP TS 23.003, annex B: Luhn)."""
+    """Return whether 15 digits are an IMEI (3GPP TS 23.003, annex B: Luhn)."""
     digits = digits_of(text)
     return len(digits) == _IMEI_DIGITS and len(set(digits)) > 1 and luhn_of(digits)
 
 
 def npi(text: str) -> bool:
-    """Tell whether ten digits are a US provider number: Luhn after 80840."""
+    """Return whether ten digits are a US provider number: Luhn after 80840."""
     digits = digits_of(text)
     return len(digits) == _NPI_DIGITS and luhn_of("80840" + digits)
 
 
 def dea(text: str) -> bool:
-    """Tell whether two letters and seven digits are a DEA registration."""
+    """Return whether two letters and seven digits are a DEA registration."""
     digits = digits_of(text)
     if len(digits) != _DEA_DIGITS or not any(map(int, digits)):
         return False
@@ -120,10 +120,10 @@ def dea(text: str) -> bool:
 
 
 def is_series(groups: Sequence[str]) -> bool:
-    """Tell whether five groups or more go up or down by one step, or by one factor.
+    """Return whether five or more groups rise or fall by one step, or by one factor.
 
-    "10 20 30 40 50" and "2 4 8 16 32" are a list; no number is told in such groups,
-    but for one with zeros before them, as telephones have ("01 02 03 04 05").
+    "10 20 30 40 50" and "2 4 8 16 32" are lists. Numbers are not dictated in such
+    groups, except with leading zeros, as in telephone numbers ("01 02 03 04 05").
     """
     if len(groups) < _LEAST_SERIES or max(map(len, groups)) == 1:
         return False
@@ -139,11 +139,11 @@ def is_series(groups: Sequence[str]) -> bool:
 
 
 def pan(text: str) -> bool:
-    """Tell whether a run of digit groups holds a card number, whole or in part.
+    """Return whether a run of digit groups contains a card number.
 
-    "4111 1111 1111 1111 12/27" reads as one run; groups are joined in a row. Some
-    stretch of any table passes Luhn, so they must be joined as a number's are, or be
-    grouped as cards are printed, or be single digits that are nothing but the number.
+    "4111 1111 1111 1111 12/27" is one run; groups in a row are joined. Some part of any
+    table satisfies Luhn, so the groups must be joined like a number's, or be grouped as
+    on cards, or be single digits and nothing else.
     """
     text = _MOMENT.sub(" | ", text)
     groups = list(_GROUP.finditer(text))
@@ -167,7 +167,7 @@ def pan(text: str) -> bool:
 def _is_card(
     groups: Sequence[str], between: Sequence[str], first: int, last: int
 ) -> bool:
-    """Tell whether groups, the last one too, are joined or grouped as a card's are."""
+    """Return whether groups up to the last are joined or grouped like a card's."""
     joints = between[first:last]
     lines = sum("\n" in each for each in joints)
     joined = all(map(_JOINED.fullmatch, joints))
@@ -176,41 +176,41 @@ def _is_card(
     if groups[first][0] not in _PAN_FIRST:
         return False
     lengths = tuple(map(len, groups[first : last + 1]))
-    # A number is broken at one line's end, and not at more.
+    # A number may be broken at one line's end, but not at several.
     if (joined and lines == 1) or lengths in _PAN_GROUPS:
         return True
-    beside = (*groups[max(first - 1, 0) : first], *groups[last + 1 : last + 2])
+    around = (*groups[max(first - 1, 0) : first], *groups[last + 1 : last + 2])
     return (
-        len(lengths) in _PAN_TOLD
-        and max(lengths) == 1 < min(map(len, beside), default=2)
+        len(lengths) in _PAN_DICTATED
+        and max(lengths) == 1 < min(map(len, around), default=2)
         and len(set(joints)) == 1
     )
 
 
-def told_cards(groups: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last of groups that are a card's, whatever is between.
+def dictated_cards(groups: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last index of a card's groups, whatever is in between.
 
-    Grouped as a card is printed, or digit by digit; and Luhn holds.
+    They are grouped as on a card, or digit by digit; and Luhn holds.
     """
-    shapes = (*_PAN_GROUPS, *((1,) * count for count in _PAN_TOLD))
+    shapes = (*_PAN_GROUPS, *((1,) * count for count in _PAN_DICTATED))
     lengths = tuple(map(len, groups))
     for at, first in enumerate(groups):
         if first[0] not in _PAN_FIRST:
             continue
         for shape in shapes:
             end = at + len(shape)
-            # Digits told one by one are the number if no more of them follow.
-            beside = (*lengths[max(at - 1, 0) : at], *lengths[end : end + 1])
+            # Single digits are the number only if no more of them follow.
+            around = (*lengths[max(at - 1, 0) : at], *lengths[end : end + 1])
             if (
                 lengths[at:end] == shape
                 and luhn("".join(groups[at:end]))
-                and not (max(shape) == 1 and 1 in beside)
+                and not (max(shape) == 1 and 1 in around)
             ):
                 yield at, end - 1
 
 
 def _luhn_sums(digits: str, doubled: int = 0) -> tuple[int, ...]:
-    """Return the Luhn sums of all beginnings of a run of digits.
+    """Return the Luhn sums of all prefixes of a run of digits.
 
     Args:
         digits: ASCII digits.
@@ -224,7 +224,7 @@ def _luhn_sums(digits: str, doubled: int = 0) -> tuple[int, ...]:
 
 
 def iban(text: str) -> bool:
-    """Tell whether an IBAN satisfies ISO 13616 (remainder 1 modulo 97)."""
+    """Return whether an IBAN satisfies ISO 13616 (remainder 1 modulo 97)."""
     plain = "".join(char for char in text.upper() if char.isalnum())
     if len(plain) not in _IBAN_CHARS or not plain.isascii():
         return False
@@ -232,7 +232,7 @@ def iban(text: str) -> bool:
 
 
 def iban_first(text: str) -> bool:
-    """Tell whether a text is an IBAN, or begins with one and goes on in words."""
+    """Return whether a text is an IBAN, or one followed by words."""
     ends = [at for at, char in enumerate(text) if char in " -"]
     return len(digits_of(text)) >= _IBAN_DIGITS and any(
         iban(text[:end]) for end in (len(text), *reversed(ends))
@@ -240,7 +240,7 @@ def iban_first(text: str) -> bool:
 
 
 def mod97(text: str) -> bool:
-    """Tell whether letters and digits leave 1 modulo 97 (ISO 7064, MOD 97-10)."""
+    """Return whether letters and digits leave 1 modulo 97 (ISO 7064, MOD 97-10)."""
     plain = "".join(char for char in text.upper() if char.isalnum())
     if not plain.isascii() or not 2 < len(plain) <= _MAX_CHARS:  # noqa: PLR2004 - two check digits, and more
         return False
@@ -248,7 +248,7 @@ def mod97(text: str) -> bool:
 
 
 def mod11_2(text: str) -> bool:
-    """Tell whether digits and a last digit or X pass ISO 7064, MOD 11-2 (ISNI)."""
+    """Return whether digits and a last digit or X pass ISO 7064, MOD 11-2 (ISNI)."""
     plain = "".join(char for char in text.upper() if char.isalnum())
     if not plain[:-1].isdecimal() or not (plain[-1:].isdecimal() or plain[-1:] == "X"):
         return False
@@ -256,13 +256,13 @@ def mod11_2(text: str) -> bool:
 
 
 def mod11_10(text: str) -> bool:
-    """Tell whether digits pass ISO 7064, MOD 11,10."""
+    """Return whether digits pass ISO 7064, MOD 11,10."""
     digits = digits_of(text)
     return len(digits) > 1 and mod_11_10.checksum(digits) == 1
 
 
 def verhoeff(text: str) -> bool:
-    """Tell whether digits pass Verhoeff's check (dihedral group of order ten).
+    """Return whether digits pass Verhoeff's check (dihedral group of order ten).
 
     It finds every wrong digit and every swap of neighbours.
     """
@@ -271,7 +271,7 @@ def verhoeff(text: str) -> bool:
 
 
 def isin(text: str) -> bool:
-    """Tell whether twelve characters are a security's number (ISO 6166: Luhn)."""
+    """Return whether twelve characters are a security's number (ISO 6166: Luhn)."""
     plain = text.upper()
     if len(plain) != _ISIN_CHARS or not plain.isalnum() or not plain.isascii():
         return False
@@ -279,13 +279,13 @@ def isin(text: str) -> bool:
 
 
 def swift(text: str) -> bool:
-    """Tell whether a code's country could be one (ISO 9362); there is no check."""
+    """Return whether a code's country exists (ISO 9362); there is no check digit."""
     plain = text.upper()
     return plain[4:6] in _COUNTRIES and len(plain) in _SWIFT_CHARS
 
 
 def aba(text: str) -> bool:
-    """Tell whether nine digits are an ABA routing number."""
+    """Return whether nine digits are an ABA routing number."""
     digits = digits_of(text)
     if len(digits) != _ABA_DIGITS or not any(map(int, digits)):
         return False
@@ -293,7 +293,7 @@ def aba(text: str) -> bool:
 
 
 def vin(text: str) -> bool:
-    """Tell whether 17 characters are a vehicle number (49 CFR 565.15)."""
+    """Return whether 17 characters are a vehicle number (49 CFR 565.15)."""
     plain = "".join(char for char in text.upper() if char.isalnum())
     if len(plain) != _VIN_CHARS or not plain.isascii():
         return False
@@ -307,7 +307,7 @@ def vin(text: str) -> bool:
 
 
 def ssn(text: str) -> bool:
-    """Tell whether nine digits can be a US social security number.
+    """Return whether nine digits can be a US social security number.
 
     There is no check digit; areas 000, 666 and 900 up, group 00 and serial
     0000 were never issued.
@@ -325,9 +325,9 @@ def ssn(text: str) -> bool:
 
 
 def ip_address(text: str) -> bool:
-    """Tell whether a text is an address that could name a machine.
+    """Return whether a text is an address that can identify a machine.
 
-    Loopback, unspecified and netmask-like addresses name none.
+    Loopback, unspecified and netmask-like addresses identify none.
     """
     try:
         address = ipaddress.ip_address(text)
@@ -339,7 +339,7 @@ def ip_address(text: str) -> bool:
 
 
 def is_no_machine(text: str) -> bool:
-    """Return whether a text is an address, and one that names no machine."""
+    """Return whether a text is an address that identifies no machine."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -347,7 +347,7 @@ def is_no_machine(text: str) -> bool:
     return not ip_address(text)
 
 
-# What a policy's own detectors may name under ``validate``.
+# The checks that a policy's own detectors may name under ``validate``.
 NAMED: Mapping[str, Callable[[str], bool]] = MappingProxyType(
     {
         "aba": aba,

@@ -1,8 +1,8 @@
-"""Patterns of what reaches a person or names a machine, as data.
+"""Patterns for addresses of people and machines, as data.
 
-E-mail, telephone, fax, accounts on the Web, network addresses, devices and
-vehicles. Nothing here runs; ``matcher`` runs it. Every repetition is bounded
-or cannot overlap its neighbour, so that time grows with length only.
+E-mail, telephone, fax, accounts on the Web, network addresses, devices and vehicles.
+This module runs nothing; ``matcher`` does. Every repetition is bounded or cannot
+overlap its neighbour, so that the time is linear in the length.
 """
 
 from curtilage.client.detection.detectors.patterns import check_digits as checks
@@ -10,14 +10,14 @@ from curtilage.client.detection.detectors.patterns.rule import PatternRule, labe
 
 _PHONE = r"\+?\(?\d(?:[\s().\-/]{0,3}\d){5,14}"
 
-# Accounts of a project or of a machine, behind which nobody in particular stands
-# (RFC 2142 names most of them). Whoever writes for a practice is somebody: no "office".
+# Accounts of a project or a machine, which identify no person (RFC 2142 names most of
+# them). The sender for a practice is a person, so "office" is not one of them.
 _ROLES = (
     r"(?:git|hg|svn|no-?reply|do-?not-?reply|postmaster|hostmaster|webmaster|"
     r"mailer-daemon|abuse|security|support|info|help|licens(?:e|ing)|opensource|"
     r"maintainers?|developers?|dev|bugs?|users|announce)"
 )
-# What stands behind the sign in "lodash@4.17.21", "checkout@v4" and "react@latest"; an
+# The part after the sign in "lodash@4.17.21", "checkout@v4" and "react@latest"; an
 # address of four numbers is a host.
 _RELEASE = (
     r"(?:v\d{1,4}(?:\.\d{1,5}){0,3}|\d{1,4}(?:(?:\.\d{1,5}){2})?|latest|sha256)"
@@ -28,7 +28,7 @@ _RELEASE = (
 _CANTONS = (
     "AG|AI|AR|BE|BL|BS|FR|GE|GL|GR|JU|LU|NE|NW|OW|SG|SH|SO|SZ|TG|TI|UR|VD|VS|ZG|ZH"
 )
-# What has a plate, and what is done with it.
+# Vehicles that have a plate, and verbs for them.
 _CAR = (
     r"auto|wagen|pkw|kfz|fahrzeug|lieferwagen|motorrad|fahrer(?:in)?|halter\w{0,8}|"
     r"unfallgegner|einfahrt|geblitzt|abgeschleppt|falschparker|voiture|véhicule|bagnole|"
@@ -73,7 +73,7 @@ REACH = (
         gate="([{<",
         words=("(at", "( at", "[at", "[ at", "{at", "{ at", "<at", "< at"),
     ),
-    # As it is said, with the sign's name in other languages than English, or in blanks:
+    # Spelled out, with the sign's name in other languages than English, or with blanks:
     # marion point petit arobase orange point fr, m.petit @ free.fr, mail: mp at free.fr
     PatternRule(
         id="email-told",
@@ -134,7 +134,7 @@ REACH = (
         words="fax|facsimile|télécopie|faks",
         score=80,
     ),
-    # Within a house; a film has a "Klappe 2" as well.
+    # An internal extension; a film has a "Klappe 2" as well.
     PatternRule(
         id="phone-extension",
         data_class="identifier.direct.phone",
@@ -192,8 +192,8 @@ ACCOUNTS = (
         score=45,
         gate="@",
     ),
-    # "@some.body" in a chat. Where a line begins it is a decorator's name, unless a
-    # colon follows.
+    # "@some.body" in a chat. At the beginning of a line it is a decorator's name,
+    # unless a colon follows.
     PatternRule(
         id="handle-dotted",
         data_class="identifier.direct.username",
@@ -203,7 +203,7 @@ ACCOUNTS = (
         score=45,
         gate="@",
     ),
-    # Who speaks in an export of a chat: "[10:32] some_body7: ...", "U02AB3CD4 [10:32]".
+    # The speaker in an exported chat: "[10:32] some_body7: ...", "U02AB3CD4 [10:32]".
     PatternRule(
         id="chat-speaker",
         data_class="identifier.direct.username",
@@ -229,9 +229,9 @@ ACCOUNTS = (
         r"twitter\.com|x\.com|tiktok\.com/@|t\.me|venmo\.com|paypal\.me|wa\.me|"
         r"snapchat\.com/add|bsky\.app/profile|"
         r"reddit\.com/u(?:ser)?)/?[\w.\-@]{2,40}|"
-        # A profile; with a further part, a repository.
+        # A profile; with a further part it is a repository.
         r"(?<!\w)git(?:hub|lab)\.com/[\w.\-@]{2,40}(?![\w.\-@]|/[\w.\-])|"
-        # Unless the owner is called as people are in a company's directory.
+        # Unless the owner has a name as in a company's directory.
         r"(?<!\w)(?:gitlab\.com|bitbucket\.org|codeberg\.org)/(?:[a-z]{3,30}\.[a-z]|"
         r"[a-z]\.[a-z]{3,30})(?![\w.\-@])(?:/[\w.\-/]{1,80})?",
         score=60,
@@ -264,7 +264,7 @@ ACCOUNTS = (
         score=60,
         words=("http://", "https://", "www."),
     ),
-    # What a browser is known by: "Cookie: sid=…", "_ga=GA1.2.…", "JSESSIONID=…".
+    # Identifiers of a browser: "Cookie: sid=…", "_ga=GA1.2.…", "JSESSIONID=…".
     PatternRule(
         id="cookie",
         data_class="identifier.direct.device",
@@ -377,9 +377,9 @@ THINGS = (
         r"targat?[ao]?|"
         r"kenteken|numm?erplaat|nummerplade|registreringsnummer|rekisterinumero|"
         r"numer rejestracyjny|plate (?:number|no|is|reads))"
-        # The name of a part may look the same, and has a number of its own.
+        # A part's name may look the same, and has a number of its own.
         r"(?!(?:[ ](?:base|gráfica|rtx|gtx|atx|de)|s? \d{1,4} ?(?:mm|cm)))",
-        # A year, a price or a word beside a number is none: matrícula 2023.
+        # Not with a year, a price or a word next to a number: matrícula 2023.
         r"(?!(?:19|20)\d\d(?![\w\- ]))(?!(?:de|di|da|do|en|a|la|el) )"
         r"(?=[A-Z0-9\-]{0,9}\d|(?:[A-Z]{1,3}[ \-]){1,2}[A-Z0-9]{0,3}\d)"
         r"[A-Z0-9](?:[A-Z0-9\-]|[ ](?=[A-Z0-9\- ]{0,6}\d)){1,8}"
@@ -400,7 +400,8 @@ THINGS = (
         required=True,
         mixed=True,
     ),
-    # Europe's have no check digit (ISO 3779): told by region and the row at the end.
+    # Europe's have no check digit (ISO 3779): the region and the final digits identify
+    # them.
     PatternRule(
         id="vin-europe",
         data_class="identifier.direct.vehicle",
@@ -411,7 +412,7 @@ THINGS = (
         mixed=True,
         cased=True,
     ),
-    # FG-441-KL, as France has them since 2009 (arrêté du 9 février 2009).
+    # FG-441-KL, the French form since 2009 (arrêté du 9 février 2009).
     PatternRule(
         id="plate-france",
         data_class="identifier.direct.vehicle",
@@ -421,7 +422,7 @@ THINGS = (
         digits=3,
         cased=True,
     ),
-    # ZH 441 208: a canton and up to six digits, in groups; no sum of francs.
+    # ZH 441 208: a canton and up to six digits, in groups; not an amount in francs.
     PatternRule(
         id="plate-switzerland",
         data_class="identifier.direct.vehicle",
@@ -431,7 +432,7 @@ THINGS = (
         digits=5,
         cased=True,
     ),
-    # A plate's shape beside a word of cars, in small letters as well.
+    # A plate's shape next to a word about cars, also in lower case.
     PatternRule(
         id="plate-beside",
         data_class="identifier.direct.vehicle",

@@ -1,11 +1,11 @@
-"""Patterns of numbers that states give to people, by country, as data.
+"""Patterns of numbers that states issue to people, by country, as data.
 
-Presidio has some of them (``presidio.catalog``); these are the others, and those
-that it misses. Two rules for most numbers: one after a label, in the country's
-languages and in English, where a failing check digit only lowers the score;
-one for the bare number, where the check must hold. Nothing here runs;
-``matcher`` runs it. Every repetition is bounded or cannot overlap its
-neighbour, so that time grows with length only.
+Presidio has some of them (``presidio.catalog``); these are the others, and those that
+it misses. Most numbers have two rules: one after a label, in the country's languages
+and in English, where a failing check digit only lowers the score; and one for the bare
+number, where the check must hold. This module runs nothing; ``matcher`` does. Every
+repetition is bounded or cannot overlap its neighbour, so that the time is linear in the
+length.
 """
 
 from collections.abc import Callable, Iterator
@@ -40,7 +40,7 @@ UNITED_STATES = (
         required=True,
         digits=9,
     ),
-    # As a list or over lines: "ssn": ["536", "22", "1234"]. Issued or not.
+    # In a list or over lines: "ssn": ["536", "22", "1234"]. Issued or not.
     PatternRule(
         id="ssn-spread",
         data_class=_GOV + "us_ssn",
@@ -130,19 +130,19 @@ DOCUMENTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Number:
-    """One country's number: how it is written, checked and called.
+    """One country's number: its format, check and labels.
 
     Attributes:
         name: the class below ``gov_id``, and the rule's name.
         shape: as a regular expression; begins with its first character.
         label: alternatives before the number.
-        words: of the labels, with bars between, for the gate.
+        words: of the labels, separated by bars, for the gate.
         check: None if there is no check digit.
-        bare: the shape without a label; "" if only a label tells it apart.
-        bare_score: where the check of a bare one fails; 0: it is dropped.
-        digits: of the number.
+        bare: the shape without a label; "" if only a label identifies it.
+        bare_score: if the check of a bare number fails; 0: it is dropped.
+        digits: in the number.
         data_class: if not that of ``name``.
-        mixed: letters stand right beside the digits.
+        mixed: letters are directly next to the digits.
     """
 
     name: str
@@ -157,7 +157,7 @@ class _Number:
     mixed: bool = False
 
     def rules(self) -> Iterator[PatternRule]:
-        """Yield the rule for the labelled number, and that for the bare one."""
+        """Yield the rules for the labelled and for the bare number."""
         name = self.name.replace("_", "-")
         data_class = self.data_class or _GOV + self.name
         yield labelled(
@@ -176,8 +176,8 @@ class _Number:
             )
 
 
-# The first digit of a bare number, nothing that belongs to it before: written
-# with the digit first, since ``re`` finds a digit faster than what is not there.
+# The first digit of a bare number, with nothing that belongs to it before. The digit is
+# written first, because ``re`` finds a digit faster than an absence.
 def _first(digit: str) -> str:
     return rf"{digit}(?<![\w.\-]{digit})"
 
@@ -469,7 +469,7 @@ _NUMBERS = (
     ),
 )
 
-# Between the groups of a number with letters, which no run of digits would keep.
+# Between the groups of a number with letters, which no run of digits would include.
 _GAP = r"(?:\W|_){0,3}"
 _BARE_GAP = r"[ .\-/_\u2013]?"
 
@@ -661,5 +661,5 @@ IDENTITY = (
     *(rule for number in (*_NUMBERS, *_LETTERED_NUMBERS) for rule in number.rules()),
 )
 
-# What every number is called, in its country's languages and in English.
+# The labels of every number, in its country's languages and in English.
 NATIONAL_LABEL = "|".join(each.label for each in (*_NUMBERS, *_LETTERED_NUMBERS))

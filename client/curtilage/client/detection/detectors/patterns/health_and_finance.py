@@ -1,7 +1,7 @@
-"""Patterns of regulated content, as data: money and health.
+"""Patterns of regulated content about money and health, as data.
 
-Nothing here runs; ``matcher`` runs it. Every repetition is bounded or
-cannot overlap its neighbour, so that time grows with length only.
+This module runs nothing; ``matcher`` does. Every repetition is bounded or cannot
+overlap its neighbour, so that the time is linear in the length.
 """
 
 from curtilage.client.detection.detectors.patterns import check_digits as checks
@@ -17,8 +17,8 @@ _AMOUNT = r"[$€£¥₹]?\s?\d[\d,.]{1,12}\s?[km]?"
 _CURRENCY = r"(?:[$€£¥₹]|(?:usd|eur|gbp|chf|sek|nok|dkk|pln|czk|cad|aud)\s)"
 
 CARDS = (
-    # The whole run, however long: the check looks for a card of any issuer
-    # inside it, from 12 digits (Maestro) to 19 (Visa).
+    # The whole run, of any length: the check searches it for a card of any issuer, from
+    # 12 digits (Maestro) to 19 (Visa).
     PatternRule(
         id="pan",
         data_class="financial.pan",
@@ -28,8 +28,8 @@ CARDS = (
         required=True,
         digits=12,
     ),
-    # Grouped as on the card: a wrong check digit is a typing error, not a
-    # permission to leave (F7).
+    # Grouped as on the card: a wrong check digit is a typing error, not a permission to
+    # be sent (F7).
     PatternRule(
         id="pan-shape",
         data_class="financial.pan",
@@ -199,7 +199,7 @@ ACCOUNTS = (
         "mx-rfc",
         "financial.tax_id",
         r"rfc",
-        r"[A-ZÑ&]{3,4}\d{6}[A-Z0-9]{3}",  # of a person, or of a company
+        r"[A-ZÑ&]{3,4}\d{6}[A-Z0-9]{3}",  # of a person or a company
         words="rfc",
     ),
     PatternRule(

@@ -1,8 +1,8 @@
-"""Patterns of what law or contract keeps confidential, as data.
+"""Patterns of content that is confidential by law or contract, as data.
 
-Dockets, privilege, export control, markings. Nothing here runs; ``matcher``
-runs it. Every repetition is bounded or cannot overlap its neighbour, so that
-time grows with length only.
+Dockets, privilege, export control, markings. This module runs nothing; ``matcher``
+does. Every repetition is bounded or cannot overlap its neighbour, so that the time is
+linear in the length.
 """
 
 from curtilage.client.detection.detectors.patterns.rule import (
@@ -122,7 +122,7 @@ LEGAL = (
         gate=ANY_DIGIT,
         words=("eccn", "export control"),
     ),
-    # 5A002.a, with its paragraph, or with what is said of it.
+    # 5A002.a, with its paragraph or its description.
     PatternRule(
         id="eccn-bare",
         data_class="export.eccn",

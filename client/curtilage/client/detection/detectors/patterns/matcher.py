@@ -1,11 +1,10 @@
-"""Run all pattern rules of ours over a reading; most of them never start.
+"""Runs all our pattern rules over a reading; most of them never start.
 
-Before a rule's expression is run, the text must show what every match of it
-holds: a digit, a long enough run of digits, a character, a word. Words are
-sought all at once (``prefilter``), so that the price of a rule that does not
-apply is next to nothing. A prefilter never hides a match: it is read off the
-expression, or a test derives from the expression what its matches must hold.
-The time of what does run grows with the text only.
+A rule's expression runs only if the text has what every match of it contains: a digit,
+a long enough run of digits, a character, a word. All words are searched at once
+(``prefilter``), so a rule that does not apply costs next to nothing. A prefilter never
+hides a match: it is derived from the expression, or a test derives from the expression
+what its matches must contain. The time of the rules that run is linear in the text.
 """
 
 import re
@@ -24,17 +23,17 @@ from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.spans import MAX_SCORE, Span
 from curtilage.policy.decision.findings import Normalization
 
-_SPOKEN_DIGITS = 3  # "the card is one of two" tells no number
-SHORT = 3  # characters: a shorter word of a prefilter stands in too many texts
+_SPOKEN_DIGITS = 3  # "the card is one of two" has no number
+SHORT = 3  # characters: a shorter word of a prefilter is in too many texts
 _DIGIT = re.compile(r"\d")
-# As far apart as the widest rule lets digits stand.
+# As far apart as the widest rule allows digits to be.
 _DIGIT_RUN = re.compile(r"\d(?:(?:\W|_){0,8}\d)*")
 _MIXED = re.compile(r"\d(?:[^\W\d_]|(?<=[^\W\d_]\d))")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Compiled:
-    """A rule, ready to run."""
+    """A compiled rule."""
 
     rule: PatternRule
     everywhere: bool
@@ -44,7 +43,7 @@ class _Compiled:
 
     @property
     def regex(self) -> re.Pattern[str]:
-        """The rule's expression; most rules never start, and are never compiled."""
+        """The expression, compiled at first use, since most rules never start."""
         if not self.compiled:
             flags = re.UNICODE if self.rule.cased else re.IGNORECASE
             with loading():
@@ -53,7 +52,7 @@ class _Compiled:
 
 
 class _Shown:
-    """What a text shows at a glance; looked at once, and only if it is asked."""
+    """Properties of a text for quick checks, each computed once and only if needed."""
 
     __slots__ = ("_longest_run", "_mixed", "text")
 
@@ -63,7 +62,7 @@ class _Shown:
         self._mixed: bool | None = None
 
     def passes(self, rule: PatternRule) -> bool:
-        """Tell whether a rule could match, its words aside."""
+        """Return whether a rule could match, apart from its words."""
         if rule.digits and rule.digits > self.longest_run():
             return False
         if rule.mixed and not self.mixed():
@@ -73,26 +72,27 @@ class _Shown:
         return any(char in self.text for char in rule.gate)
 
     def longest_run(self) -> int:
-        """Return how many digits the longest run has."""
+        """Return the number of digits in the longest run."""
         if self._longest_run is None:
             self._longest_run = _longest_run(self.text)
         return self._longest_run
 
     def mixed(self) -> bool:
-        """Tell whether a letter stands right beside a digit."""
+        """Return whether a letter is directly next to a digit."""
         if self._mixed is None:
             self._mixed = _MIXED.search(self.text) is not None
         return self._mixed
 
 
 class PatternSet:
-    """One detector for many rules; a finding bears the name of its rule."""
+    """One detector for many rules; a finding has the name of its rule."""
 
     id = "patterns"
 
     def __init__(self, rules: Iterable[PatternRule]) -> None:
         self._rules = [_compiled(rule) for rule in rules]
-        # Two prefilters for each: as read off the expression, and as written down.
+        # Two prefilters for each: derived from the expression, and written by its
+        # author.
         read = [
             prefilter_of(each.rule.regex, flags=0 if each.rule.cased else re.IGNORECASE)
             for each in self._rules
@@ -132,17 +132,17 @@ class PatternSet:
 
 
 def _written(rule: PatternRule) -> Prefilter:
-    """Return what a rule's author asks of a text."""
+    """Return the prefilter that a rule's author wrote."""
     digits = max(rule.digits, rule.gate == ANY_DIGIT or rule.mixed)
     signs = "" if rule.gate == ANY_DIGIT else rule.gate
     return Prefilter(digits=digits, words=frozenset(rule.words or signs))
 
 
 def fold(text: str) -> str:
-    """Return a text in which a word of a prefilter is found as ``re`` finds it.
+    """Return a text in which a prefilter's word is found as ``re`` finds it.
 
-    ``re`` takes the dotted and the dotless i, the long s and the Kelvin sign
-    for their plain letters, if case does not matter.
+    Without regard to case, ``re`` equates the dotted and the dotless i, the long s and
+    the Kelvin sign with their plain letters.
     """
     if text.isascii():
         return text.lower()
@@ -162,7 +162,7 @@ def _compiled(rule: PatternRule) -> _Compiled:
 
 
 def _longest_run(text: str) -> int:
-    """Return how many digits the longest run has; 0 if there is none."""
+    """Return the number of digits in the longest run; 0 if there is none."""
     if _DIGIT.search(text) is None:
         return 0
     runs = (match[0] for match in _DIGIT_RUN.finditer(text))

@@ -1,14 +1,13 @@
-"""Check digits of the numbers that states give to people; pure arithmetic.
+"""Check digits of the numbers that states issue to people; pure arithmetic.
 
-Every function takes the matched text, separators and all, and tells whether
-the check holds. Where a number holds a date of birth, the date must exist too:
-that is worth more than a check digit. No check proves that a number was ever
-issued.
+Every function takes the matched text with its separators and returns whether the check
+holds. If a number contains a date of birth, the date must exist too, which is stronger
+evidence than a check digit. No check proves that a number was ever issued.
 
-Ours are the shapes and the dates; the arithmetic is python-stdnum's where it has a
-function for it that gives the same for every number of that shape. It does not for
-EMSO (a remainder of 1 has no check digit), for PPS, RIC and CURP (it refuses
-letters, places and words that it does not know), and has none for the others.
+The shapes and dates are ours. The arithmetic is python-stdnum's if it has a function
+that gives the same for every number of that shape. It does not for EMSO (a remainder of
+1 has no check digit) and for PPS, RIC and CURP (it refuses letters, places and words
+that it does not know), and it has none for the others.
 """
 
 from collections.abc import Sequence
@@ -41,22 +40,22 @@ from curtilage.client.detection.detectors.patterns.check_digits import (
 
 _MONTHS = range(1, 13)
 _DAYS = range(1, 32)
-_TEN = 10  # the remainder that has no digit
+_TEN = 10  # the remainder without a digit
 
 
 def weighted(digits: str, weights: Sequence[int]) -> int:
-    """Return the sum of digits times weights; of the shorter of the two."""
+    """Return the sum of digits times weights, up to the shorter of the two."""
     return sum(int(d) * w for d, w in zip(digits, weights, strict=False))
 
 
 def _is_date(month: str, day: str, *shifts: int) -> bool:
-    """Tell whether a month, perhaps shifted, and a day can be a date."""
+    """Return whether a month, possibly shifted, and a day can be a date."""
     shifted = (int(month) - shift for shift in (0, *shifts))
     return int(day) in _DAYS and any(month in _MONTHS for month in shifted)
 
 
 def _exact(text: str, count: int) -> str:
-    """Return the digits if there are so many, and not all equal; else ""."""
+    """Return the digits if the count is right and they are not all equal; else ""."""
     digits = digits_of(text)
     return digits if len(digits) == count and len(set(digits)) > 1 else ""
 
@@ -67,19 +66,19 @@ def _plain(text: str) -> str:
 
 
 def uk_nhs(text: str) -> bool:
-    """Tell whether ten digits are an NHS number of the United Kingdom (modulo 11)."""
+    """Return whether ten digits are an NHS number of the United Kingdom (modulo 11)."""
     digits = _exact(text, 10)
     return bool(digits) and nhs.checksum(digits) == 0
 
 
 def de_idnr(text: str) -> bool:
-    """Tell whether eleven digits are a German tax number (ISO 7064, MOD 11,10)."""
+    """Return whether eleven digits are a German tax number (ISO 7064, MOD 11,10)."""
     digits = _exact(text, 11)
     return bool(digits) and digits[0] != "0" and mod11_10(digits)
 
 
 def es_nif(text: str) -> bool:
-    """Tell whether a Spanish DNI or NIE has its letter (modulo 23).
+    """Return whether a Spanish DNI or NIE has its letter (modulo 23).
 
     A foreigner's begins with X, Y or Z, which count as 0, 1 and 2.
     """
@@ -91,7 +90,7 @@ def es_nif(text: str) -> bool:
 
 
 def it_cf(text: str) -> bool:
-    """Tell whether an Italian code has its last letter (a sum modulo 26)."""
+    """Return whether an Italian code has its last letter (a sum modulo 26)."""
     plain = _plain(text)
     if len(plain) != 16 or plain[-1].isdigit():  # noqa: PLR2004 - Agenzia delle Entrate
         return False
@@ -99,7 +98,7 @@ def it_cf(text: str) -> bool:
 
 
 def pt_cc(text: str) -> bool:
-    """Tell whether a Portuguese card's number has its check digit (Luhn's kind)."""
+    """Return whether a Portuguese card's number has its check digit (Luhn's kind)."""
     plain = _plain(text)
     if len(plain) != 12 or not plain[-1].isdecimal():  # noqa: PLR2004 - Instituto dos Registos
         return False
@@ -107,7 +106,7 @@ def pt_cc(text: str) -> bool:
 
 
 def pl_pesel(text: str) -> bool:
-    """Tell whether eleven digits are a Polish number: a date, and modulo 10.
+    """Return whether eleven digits are a Polish number: a date, and modulo 10.
 
     The century is added to the month: 80, 20, 40 or 60.
     """
@@ -118,7 +117,7 @@ def pl_pesel(text: str) -> bool:
 
 
 def se_pnr(text: str) -> bool:
-    """Tell whether ten or twelve digits are a Swedish number: a date, and Luhn.
+    """Return whether ten or twelve digits are a Swedish number: a date, and Luhn.
 
     A coordination number adds 60 to the day; the century is not summed.
     """
@@ -131,7 +130,7 @@ def se_pnr(text: str) -> bool:
 
 
 def fi_hetu(text: str) -> bool:
-    """Tell whether a Finnish code has its last sign (modulo 31), and a date."""
+    """Return whether a Finnish code has its last sign (modulo 31), and a date."""
     plain = _plain(text)
     digits = digits_of(plain[:-1])
     if len(digits) != 9 or not _is_date(digits[2:4], digits[:2]):  # noqa: PLR2004 - DVV
@@ -140,19 +139,19 @@ def fi_hetu(text: str) -> bool:
 
 
 def ca_sin(text: str) -> bool:
-    """Tell whether nine digits are a Canadian insurance number (Luhn)."""
+    """Return whether nine digits are a Canadian insurance number (Luhn)."""
     digits = _exact(text, 9)
     return bool(digits) and digits[0] not in "08" and luhn_of(digits)
 
 
 def au_tfn(text: str) -> bool:
-    """Tell whether nine digits are an Australian tax number (modulo 11)."""
+    """Return whether nine digits are an Australian tax number (modulo 11)."""
     digits = _exact(text, 9)
     return bool(digits) and tfn.checksum(digits) == 0
 
 
 def de_kvnr(text: str) -> bool:
-    """Tell whether a letter and nine digits are of a German insured person (modulo 10).
+    """Return whether a letter and nine digits are a German health insurance number.
 
     The letter counts as its place in the alphabet, in two digits; weights are 1 and 2.
     """
@@ -167,7 +166,7 @@ def de_kvnr(text: str) -> bool:
 
 
 def de_svnr(text: str) -> bool:
-    """Tell whether a German pension number has its check digit, and a date."""
+    """Return whether a German pension number has its check digit, and a date."""
     plain = _plain(text)
     if len(plain) != 12 or not plain[8].isalpha():  # noqa: PLR2004 - VKVV, section 2
         return False
@@ -182,7 +181,7 @@ def de_svnr(text: str) -> bool:
 
 
 def fr_nir(text: str) -> bool:
-    """Tell whether a French number has its key: 97 less the rest modulo 97.
+    """Return whether a French number has its key: 97 less the rest modulo 97.
 
     Corsica's departments 2A and 2B count as 19 and 18.
     """
@@ -192,13 +191,13 @@ def fr_nir(text: str) -> bool:
 
 
 def nl_bsn(text: str) -> bool:
-    """Tell whether nine digits pass the Dutch test of eleven."""
+    """Return whether nine digits pass the Dutch test of eleven."""
     digits = _exact(text, 9)
     return bool(digits) and bsn.checksum(digits) == 0
 
 
 def be_nrn(text: str) -> bool:
-    """Tell whether a Belgian number has its key; from 2000 on with a 2 before."""
+    """Return whether a Belgian number has its key; from 2000 on with a 2 before."""
     digits = _exact(text, 11)
     if not digits or not 0 <= int(digits[2:4]) % 20 <= 12:  # noqa: PLR2004 - months; BIS numbers add 20 or 40
         return False
@@ -207,7 +206,7 @@ def be_nrn(text: str) -> bool:
 
 
 def pt_nif(text: str) -> bool:
-    """Tell whether nine digits are a Portuguese tax number (modulo 11)."""
+    """Return whether nine digits are a Portuguese tax number (modulo 11)."""
     digits = _exact(text, 9)
     if not digits or digits[0] == "0":
         return False
@@ -215,7 +214,7 @@ def pt_nif(text: str) -> bool:
 
 
 def ie_pps(text: str) -> bool:
-    """Tell whether an Irish number has its check letter (modulo 23)."""
+    """Return whether an Irish number has its check letter (modulo 23)."""
     plain = "".join(char for char in text.upper() if char.isalnum())
     digits, letters = plain[:7], plain[7:]
     if not digits.isdecimal() or not letters.isalpha() or not letters.isascii():
@@ -227,7 +226,7 @@ def ie_pps(text: str) -> bool:
 
 
 def dk_cpr(text: str) -> bool:
-    """Tell whether a Danish number passes modulo 11; many since 2007 do not."""
+    """Return whether a Danish number passes modulo 11; many since 2007 do not."""
     digits = _exact(text, 10)
     return (
         bool(digits) and _is_date(digits[2:4], digits[:2]) and cpr.checksum(digits) == 0
@@ -235,7 +234,7 @@ def dk_cpr(text: str) -> bool:
 
 
 def cz_rc(text: str) -> bool:
-    """Tell whether ten digits are a Czech or Slovak birth number (modulo 11).
+    """Return whether ten digits are a Czech or Slovak birth number (modulo 11).
 
     Women's months are 50 more; 20 and 70 more where a day's numbers ran out.
     """
@@ -246,7 +245,7 @@ def cz_rc(text: str) -> bool:
 
 
 def ro_cnp(text: str) -> bool:
-    """Tell whether thirteen digits are a Romanian number (modulo 11; 10 as 1)."""
+    """Return whether thirteen digits are a Romanian number (modulo 11; 10 as 1)."""
     digits = _exact(text, 13)
     if not digits or digits[0] == "0" or not _is_date(digits[3:5], digits[5:7]):
         return False
@@ -254,7 +253,7 @@ def ro_cnp(text: str) -> bool:
 
 
 def at_svnr(text: str) -> bool:
-    """Tell whether ten digits are an Austrian insurance number (modulo 11)."""
+    """Return whether ten digits are an Austrian insurance number (modulo 11)."""
     digits = _exact(text, 10)
     if not digits or digits[0] == "0" or int(digits[4:6]) not in _DAYS:
         return False
@@ -264,26 +263,26 @@ def at_svnr(text: str) -> bool:
 
 
 def gr_amka(text: str) -> bool:
-    """Tell whether eleven digits are a Greek number: a date, and Luhn."""
+    """Return whether eleven digits are a Greek number: a date, and Luhn."""
     digits = _exact(text, 11)
     return bool(digits) and _is_date(digits[2:4], digits[:2]) and luhn_of(digits)
 
 
 def gr_afm(text: str) -> bool:
-    """Tell whether nine digits are a Greek tax number (powers of two, modulo 11)."""
+    """Return whether nine digits are a Greek tax number (powers of two, modulo 11)."""
     digits = _exact(text, 9)
     return bool(digits) and afm.calc_check_digit(digits[:8]) == digits[8]
 
 
 def hu_taj(text: str) -> bool:
-    """Tell whether nine digits are a Hungarian insurance number (modulo 10)."""
+    """Return whether nine digits are a Hungarian insurance number (modulo 10)."""
     digits = _exact(text, 9)
     weights = (3, 7) * 4
     return bool(digits) and weighted(digits[:8], weights) % 10 == int(digits[8])
 
 
 def bg_egn(text: str) -> bool:
-    """Tell whether ten digits are a Bulgarian number (modulo 11; 10 as 0)."""
+    """Return whether ten digits are a Bulgarian number (modulo 11; 10 as 0)."""
     digits = _exact(text, 10)
     if not digits or not _is_date(digits[2:4], digits[4:6], 20, 40):
         return False
@@ -291,13 +290,13 @@ def bg_egn(text: str) -> bool:
 
 
 def hr_oib(text: str) -> bool:
-    """Tell whether eleven digits are a Croatian number (ISO 7064, MOD 11,10)."""
+    """Return whether eleven digits are a Croatian number (ISO 7064, MOD 11,10)."""
     digits = _exact(text, 11)
     return bool(digits) and mod11_10(digits)
 
 
 def baltic(text: str) -> bool:
-    """Tell whether eleven digits are an Estonian or Lithuanian number.
+    """Return whether eleven digits are an Estonian or Lithuanian number.
 
     Modulo 11 in two rounds; 10 after the second counts as 0.
     """
@@ -308,7 +307,7 @@ def baltic(text: str) -> bool:
 
 
 def lv_pk(text: str) -> bool:
-    """Tell whether eleven digits are a Latvian number of the older kind.
+    """Return whether eleven digits are a Latvian number of the older kind.
 
     The newer kind begins with 32 and has no check digit.
     """
@@ -319,7 +318,7 @@ def lv_pk(text: str) -> bool:
 
 
 def si_emso(text: str) -> bool:
-    """Tell whether thirteen digits are an EMSO or JMBG (modulo 11)."""
+    """Return whether thirteen digits are an EMSO or JMBG (modulo 11)."""
     digits = _exact(text, 13)
     if not digits or not _is_date(digits[2:4], digits[:2]):
         return False
@@ -328,7 +327,7 @@ def si_emso(text: str) -> bool:
 
 
 def no_fnr(text: str) -> bool:
-    """Tell whether a Norwegian number has both its check digits (modulo 11).
+    """Return whether a Norwegian number has both its check digits (modulo 11).
 
     D numbers add 40 to the day, H numbers 40 to the month.
     """
@@ -340,13 +339,13 @@ def no_fnr(text: str) -> bool:
 
 
 def ch_ahv(text: str) -> bool:
-    """Tell whether thirteen digits from 756 on are a Swiss number (EAN-13)."""
+    """Return whether thirteen digits from 756 on are a Swiss number (EAN-13)."""
     digits = _exact(text, 13)
     return digits.startswith("756") and ean.calc_check_digit(digits[:12]) == digits[12]
 
 
 def br_cpf(text: str) -> bool:
-    """Tell whether eleven digits have both check digits of a Brazilian CPF."""
+    """Return whether eleven digits have both check digits of a Brazilian CPF."""
     digits = _exact(text, 11)
     return bool(digits) and all(
         weighted(digits[:count], range(count + 1, 1, -1)) * 10 % 11 % 10
@@ -356,7 +355,7 @@ def br_cpf(text: str) -> bool:
 
 
 def cn_ric(text: str) -> bool:
-    """Tell whether a Chinese number has its check (ISO 7064, MOD 11-2), and a date."""
+    """Return whether a Chinese number passes ISO 7064, MOD 11-2, and has a date."""
     plain = text.strip().upper()
     digits = digits_of(plain[:-1])
     if len(digits) != 17 or not _is_date(digits[10:12], digits[12:14]):  # noqa: PLR2004 - GB 11643
@@ -369,7 +368,7 @@ _CURP = "0123456789ABCDEFGHIJKLMN\u00d1OPQRSTUVWXYZ"
 
 
 def mx_curp(text: str) -> bool:
-    """Tell whether a Mexican CURP has its check digit (modulo 10), and a date."""
+    """Return whether a Mexican CURP has its check digit (modulo 10), and a date."""
     plain = text.upper()
     if len(plain) != 18 or any(char not in _CURP for char in plain):  # noqa: PLR2004 - RENAPO
         return False
@@ -381,19 +380,19 @@ def mx_curp(text: str) -> bool:
 
 
 def il_tz(text: str) -> bool:
-    """Tell whether nine digits are an Israeli number (Luhn's sum from the left)."""
+    """Return whether nine digits are an Israeli number (Luhn's sum from the left)."""
     digits = _exact(text, 9)
     return bool(digits) and luhn_of(digits)
 
 
 def jp_my_number(text: str) -> bool:
-    """Tell whether twelve digits are a Japanese My Number (modulo 11)."""
+    """Return whether twelve digits are a Japanese My Number (modulo 11)."""
     digits = _exact(text, 12)
     return bool(digits) and in_.calc_check_digit(digits[:11]) == digits[11]
 
 
 def nz_ird(text: str) -> bool:
-    """Tell whether eight or nine digits are a New Zealand tax number (modulo 11)."""
+    """Return whether eight or nine digits are a New Zealand tax number (modulo 11)."""
     digits = digits_of(text).zfill(9)
     if len(digits) != 9 or len(set(digits)) == 1:  # noqa: PLR2004 - IRD's own width
         return False

@@ -1,11 +1,11 @@
-"""What a row of digits is: a number told in groups, or a list of several numbers.
+"""Decides whether a row of digits is one number in groups or a list of several numbers.
 
-A card is printed in groups, and so is every table; some stretch of any table passes
-Luhn. What tells them apart is how the groups are joined: a number's by a sign that
-joins (a space, a dash, a dot), a list's by one that parts (a comma, a bar). Whatever
-is not known to part joins, so that a sign nobody thought of frees no number. A list
-is a number all the same if its groups are as one is printed, or a label stands near.
-Nothing here runs by itself; every expression takes time that grows with length only.
+A card number is printed in groups, and so is every table; some part of any table
+satisfies Luhn. They differ in their separators: those inside a number join (a space, a
+dash, a dot), those of a list separate (a comma, a bar). A sign that is not known to
+separate joins, so an unforeseen sign cannot hide a number. A list still counts as a
+number if its groups are as printed on one, or a label is near. This module runs nothing
+by itself; every expression takes time linear in the length.
 """
 
 import re
@@ -20,9 +20,9 @@ NUMBER_RUN: Final = r"\d(?:(?:[^\w\n]|_){0,3}\d){6,}"
 MIN_DIGITS: Final = 7
 # Between the texts of a query that are read as one (``turns.JOINT``).
 _JOINT = "\x1e"
-# What a long run may be instead: a grouped amount, a list of years, a decimal
-# with a short integer part; a year at the end of one text and a number at the
-# beginning of the next.
+# Harmless forms of a long run: a grouped amount, a list of years, a decimal with a
+# short integer part; a year at the end of one text and a number at the beginning of the
+# next.
 HARMLESS_RUN: Final = (
     r"\d{1,3}(?:,\d{3}){2,6}(?:\.\d{1,4})?|\d{1,3},\d{3}\.\d{2}|"
     rf"{checks.YEAR}(?:[ ,/\-\u2013\u2014{_JOINT}]{{1,3}}{checks.YEAR}){{1,7}}|"
@@ -30,11 +30,11 @@ HARMLESS_RUN: Final = (
     rf"\d{{1,2}}\.\d{{1,16}}"
 )
 
-# Near this word nine digits are a social security number, however written.
+# Near this word, nine digits in any form are a social security number.
 SSN_LABEL: Final = r"(?<![^\W_])(?:ssn|soc(?:ial)?[\W_]{0,3}sec(?:urity)?)(?![^\W\d_])"
 SSN_REACH: Final = 30  # characters
-# Words by which people call a number that is theirs, in the languages of people who
-# may write here. Near one of them a list of digits is that number.
+# Words for a number that belongs to a person, in the languages of likely users. Near
+# one of them, a list of digits is that number.
 NUMBER_LABEL: Final = (
     r"(?<![^\W_])(?:ssn|soc(?:ial)?[\W_]{0,3}sec(?:urity)?|"
     r"(?:my|his|her|their|your|whose) (?:\w{2,12} ){0,2}(?:number|no|id|social|nr)|"
@@ -52,8 +52,8 @@ NUMBER_LABEL: Final = (
 )
 LABEL_REACH: Final = 40  # characters
 
-# Numbers of what is public, by their very form: a vulnerability, a standard with its
-# year, and a day with the time to the second, as a log has them.
+# Numbers of public things, by their form: a vulnerability, a standard with its year, a
+# date with the time to the second, as in a log.
 PUBLIC: Final = (
     r"(?<![\w\-])(?:CVE-(?:19|20)\d{2}-\d{4,7}|"
     r"(?:ISO|IEC|DIN|EN)(?:[ /](?:ISO|IEC|EN|TS|TR)){0,3} \d{3,5}(?:-\d{1,2})?:"
@@ -64,15 +64,15 @@ PUBLIC: Final = (
     r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?=[.,]\d{3} | [A-Z\[])"
 )
 
-# Signs that part the numbers of a list. Alone they decide; a colon or a plus does
-# with blanks around, since "+49" and "12:30" have them too.
+# Separators of the numbers in a list. They decide alone; a colon or a plus does so with
+# blanks around it, since "+49" and "12:30" contain them too.
 _PARTS = ",;|\t=<>^%$\u20ac\u00a3\u00a5\u20b9*\u00d7\u00f7"
 _JOIN = rf"(?!:\s|\s\+\s)(?:[^\w\n{_PARTS}]|_){{1,3}}"
 _END = r"(?![._\-/:]?\d)"
 _HOUR = r"(?:1?\d|2[0-4])\.[0-5][05]"
 _ITEM = re.compile(
     rf"(?P<date>{checks.MOMENT}|{checks.TIME}(?:[ ]?[\-\u2013][ ]?{checks.TIME})?"
-    # Hours as much of Europe writes them: 9.00-17.30.
+    # Hours in the notation of much of Europe: 9.00-17.30.
     rf"{_END}|{_HOUR}[ ]?[\-\u2013][ ]?{_HOUR}{_END})|"
     r"(?P<amount>\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![,.]?\d))|"
     rf"(?P<row>\d+(?:{_JOIN}\d+)*)"
@@ -80,8 +80,8 @@ _ITEM = re.compile(
 _DIGITS = re.compile(r"\d+")
 _YEARS = re.compile(rf"{checks.YEAR}(?:[ /\-\u2013\u2014]{checks.YEAR})?")
 _HARMLESS = re.compile(
-    # A list's decimal; years; one digit and zeros; bits; one digit again and again.
-    # A span between round numbers.
+    # A list's decimal; years; one digit and zeros; bits; one digit repeated. A range of
+    # round numbers.
     rf"{HARMLESS_RUN}|\d{{1,4}}0{{2,}}[ ]?[\-\u2013][ ]?\d{{1,4}}0{{2,}}|"
     r"\d{3}\.\d{5,16}|[1-9]\d?0{5,}\d?|[01]{7,}|(\d)\1{6,}"
 )
@@ -95,13 +95,13 @@ _UNIT_BEHIND = re.compile(
     r"times|years|samples|iterations)(?!\w))",
     re.IGNORECASE,
 )
-# As sums are grouped elsewhere; so are telephones, unless a unit stands behind.
+# Amounts may be grouped in this way; so are telephone numbers, unless a unit follows.
 _THOUSANDS = re.compile(r"\d{1,3}([ .'\u2019\u00a0\u202f])\d{3}(?:\1\d{3})*")
-# Hexadecimal, a version, what stands in a degree or below zero.
+# Hexadecimal, a version, a degree, or below zero.
 _MARK_BEFORE = re.compile(
     r"(?:(?<![^\W_])(?:0x|&h)|(?<![^\W\d_])v|[\\~^]|==)\Z", re.IGNORECASE
 )
-# Words before a number that is a thing's or a moment's.
+# Words before a number of a thing or a time.
 _THING_BEFORE = re.compile(
     r"(?<![^\W_])(?:isbn(?:-1[03])?|issn|ean(?:-13)?|upc|gtin|asin|doi|pmid|pmcid|"
     r"arxiv|rfc|commit|build|version|release|revision|time_?stamp|ts|epoch|population|"
@@ -109,8 +109,8 @@ _THING_BEFORE = re.compile(
     r"10\.\d{4,9}/[\w./()\-]{0,30})[\s:=#\"'(of]{0,6}\Z",
     re.IGNORECASE,
 )
-# A law has a year and a few digits more. Not more: Italian "lei" is she, and English
-# "wet" no law.
+# A law has a year and a few more digits. Not many, since Italian "lei" is "she" and
+# English "wet" is not a law.
 _LAW_BEFORE = re.compile(
     r"(?<![^\W_])(?:loi|d[eé]cret|arr[eê]t[eé]|ordonnance|directive|r[eè]glement|"
     r"richtlinie|verordnung|ley|legge|lei|decreto|wet)"
@@ -118,15 +118,15 @@ _LAW_BEFORE = re.compile(
     re.IGNORECASE,
 )
 _MOST_OF_LAW: Final = 9  # digits
-_BEFORE: Final = 48  # characters that are looked at before a number
+_BEFORE: Final = 48  # characters that are examined before a number
 _ARITHMETIC = re.compile(r"\s?[*\u00d7\u00f7^%]\s?\Z|\s[+/]\s\Z|\*\*\s?\Z")
 _ARITHMETIC_BEHIND = re.compile(r"\s?[*\u00d7\u00f7^%]{1,2}\s?\d|\s[+/]\s\d")
 _LEAST_COUNTED: Final = 5
-_TOLD_SHAPES: Final = ((3, 2, 4), (3, 3, 4), (2, 2, 2, 2, 2))
+_DICTATED_SHAPES: Final = ((3, 2, 4), (3, 3, 4), (2, 2, 2, 2, 2))
 
 
 class Row:
-    """One run of digits in a text, taken apart."""
+    """One run of digits in a text, with its groups and separators."""
 
     def __init__(self, text: str, start: int, end: int) -> None:
         self._text = text
@@ -136,11 +136,11 @@ class Row:
         ]
 
     def is_number(self) -> bool:
-        """Tell whether some of it can be one number of seven digits or more."""
-        return any(self._numbers()) or self._is_told()
+        """Return whether a part of it can be a number of seven or more digits."""
+        return any(self._numbers()) or self._is_number_in_list()
 
     def digits(self) -> int:
-        """Return how many digits are none of a date, a year or a sum of money."""
+        """Return how many digits are not part of a date, a year or an amount."""
         return sum(
             len(checks.digits_of(self._text[start:end]))
             for kind, start, end in self.places
@@ -162,7 +162,7 @@ class Row:
                 )
 
     def _is_thing(self, found: str, start: int, end: int) -> bool:
-        """Tell whether what stands beside a number says that it is nobody's."""
+        """Return whether the context shows that a number is not a person's."""
         before = self._text[max(start - _BEFORE, 0) : start]
         if _MARK_BEFORE.search(before) or _THING_BEFORE.search(before):
             return True
@@ -178,8 +178,8 @@ class Row:
             or is_book(found)
         )
 
-    def _is_told(self) -> bool:
-        """Tell whether a list has the groups of a number, joined alike."""
+    def _is_number_in_list(self) -> bool:
+        """Return whether a list has a number's groups with equal separators."""
         texts = [
             self._text[start:end] if kind == "row" else ""
             for kind, start, end in self.places
@@ -190,13 +190,13 @@ class Row:
         ]
         return any(
             has_shape(texts[at : at + len(shape)], between[at:], shape)
-            for shape in _TOLD_SHAPES
+            for shape in _DICTATED_SHAPES
             for at in range(len(texts) - len(shape) + 1)
         )
 
 
 def is_counting(run: str) -> bool:
-    """Tell whether somebody counts, by ones or tens, with commas between."""
+    """Return whether a run counts, by ones or tens, with commas in between."""
     parts = [each.rpartition(":")[2].strip() for each in run.split(",")]
     if len(parts) < _LEAST_COUNTED or not all(map(str.isdecimal, parts)):
         return False
@@ -208,7 +208,7 @@ def is_counting(run: str) -> bool:
 def has_shape(
     groups: Sequence[str], between: Sequence[str], shape: tuple[int, ...]
 ) -> bool:
-    """Tell whether groups are as those of a telephone's or a person's number are."""
+    """Return whether groups are those of a telephone number or a personal number."""
     if tuple(map(len, groups)) != shape or len(set(between[: len(shape) - 1])) > 1:
         return False
     if not all(map(str.isdecimal, groups)):
@@ -216,7 +216,7 @@ def has_shape(
     digits = "".join(groups)
     if shape == (3, 2, 4):
         return checks.ssn(digits)
-    # A column of years follows many a number; no exchange begins with 0 or 1.
+    # Many a number is followed by a column of years; no exchange begins with 0 or 1.
     if shape == (3, 3, 4):
         return min(digits[0], digits[3]) > "1" and not re.fullmatch(
             checks.YEAR, groups[2]
@@ -233,9 +233,10 @@ _ARTICLE_DIGITS: Final = (8, 12, 13, 14)
 
 
 def is_article(text: str, start: int, end: int) -> bool:
-    """Tell whether a number is called a thing's, and has that number's check digit.
+    """Return whether a number is labelled as a thing's, with that kind's check digit.
 
-    GS1 General Specifications, 7.9: from the right, every second one weighs three.
+    GS1 General Specifications, 7.9: from the right, every second digit has weight
+    three.
     """
     digits = text[start:end]
     return (
@@ -249,24 +250,24 @@ def is_article(text: str, start: int, end: int) -> bool:
 
 
 def is_book(digits: str) -> bool:
-    """Tell whether digits are an ISBN's thirteen (ISO 2108: an EAN from 978 on)."""
+    """Return whether digits are an ISBN's thirteen (ISO 2108: an EAN from 978 on)."""
     if len(digits) != 13 or digits[:3] not in {"978", "979"}:  # noqa: PLR2004 - ISO 2108
         return False
     weights = (1, 3) * 7
     return sum(w * int(d) for w, d in zip(weights, digits, strict=False)) % 10 == 0
 
 
-# --- numbers told in parts --------------------------------------------------------
+# --- numbers dictated in parts ------------------------------------------------------
 
-# A group of a number that is told: nothing beside it makes it an amount or a name.
-TOLD_GROUP: Final = re.compile(
+# A group of a dictated number: nothing next to it makes it an amount or a name.
+DICTATED_GROUP: Final = re.compile(
     r"(?<![\w$\u20ac\u00a3\u00a5%])(?<!\d[.,])\d{1,10}(?![\w%\u20ac\u00b0]|[.,]\d)"
 )
-TOLD_GAP: Final = 40  # characters between two groups, with what is said there
-TOLD_REACH: Final = 60  # between the groups and a label
-_TOLD_MOST: Final = 20  # groups, if each is a digit; else
-_TOLD_GROUPS: Final = 7  # as many as any number is printed in
-# Labels, and how many digits the number has that each of them calls.
+DICTATED_GAP: Final = 40  # characters between two groups, including the words there
+DICTATED_REACH: Final = 60  # between the groups and a label
+_DICTATED_MOST: Final = 20  # groups, if each is a digit; else
+_DICTATED_GROUPS: Final = 7  # as many as any number is printed in
+# Labels, and the number of digits that each of them implies.
 _SOCIAL = (
     r"ssn|soc(?:ial)?[\W_]{0,3}sec(?:urity)?|(?:my|his|her|their|your) social|"
     r"social(?= ?[:=])"
@@ -300,8 +301,8 @@ _OFFICIAL = (
     r"(?:national |tax |identity |passport |member |patient |insurance |medical |"
     r"record |customer )(?:id )?(?:number|no\.?|record)"
 )
-# Labels, and how many digits the number has that each of them calls.
-TOLD_LABELS: Final[tuple[tuple[str, Collection[int]], ...]] = (
+# Labels, and the number of digits that each of them implies.
+DICTATED_LABELS: Final[tuple[tuple[str, Collection[int]], ...]] = (
     (_SOCIAL, {9}),
     (_CARD, {13, 14, 15, 16, 19}),
     (_ACCOUNT, range(7, 15)),
@@ -310,11 +311,11 @@ TOLD_LABELS: Final[tuple[tuple[str, Collection[int]], ...]] = (
 )
 
 
-def told(text: str) -> Iterator[list[tuple[int, int]]]:
-    """Yield groups of digits that follow each other with little between them."""
+def dictated(text: str) -> Iterator[list[tuple[int, int]]]:
+    """Yield groups of digits with little between them."""
     row: list[tuple[int, int]] = []
-    for match in TOLD_GROUP.finditer(text):
-        if row and match.start() - row[-1][1] > TOLD_GAP:
+    for match in DICTATED_GROUP.finditer(text):
+        if row and match.start() - row[-1][1] > DICTATED_GAP:
             yield row
             row = []
         row.append(match.span())
@@ -325,19 +326,20 @@ def told(text: str) -> Iterator[list[tuple[int, int]]]:
 def called(
     groups: Sequence[tuple[int, int]], label: tuple[int, int], counts: Collection[int]
 ) -> tuple[int, int] | None:
-    """Return the place of a number in parts that a label calls, or None.
+    """Return the position of a number in parts that a label refers to, or None.
 
     Args:
-        groups: all places of groups in a text, in its order.
-        label: where the label stands: before the number, or right behind it.
-        counts: how many digits such a number has.
+        groups: the positions of all groups in a text, in order.
+        label: the position of the label: before the number, or right after it.
+        counts: the possible numbers of digits.
     """
     ahead = bisect_left(groups, (label[1], 0))
     behind = bisect_left(groups, (label[0], 0))
-    return _called(groups[ahead : ahead + _TOLD_MOST], label[1], counts) or _called(
-        [(-end, -start) for start, end in groups[max(behind - _TOLD_MOST, 0) : behind]][
-            ::-1
-        ],
+    return _called(groups[ahead : ahead + _DICTATED_MOST], label[1], counts) or _called(
+        [
+            (-end, -start)
+            for start, end in groups[max(behind - _DICTATED_MOST, 0) : behind]
+        ][::-1],
         -label[0],
         counts,
     )
@@ -346,12 +348,12 @@ def called(
 def _called(
     groups: Sequence[tuple[int, int]], label: int, counts: Collection[int]
 ) -> tuple[int, int] | None:
-    """Do the same for what follows a label; with negative places, what goes before."""
-    at, reach, digits = label, TOLD_REACH, 0
+    """Do the same for groups after a label; negative positions mean before it."""
+    at, reach, digits = label, DICTATED_REACH, 0
     for count, (start, end) in enumerate(groups, 1):
-        if start - at > reach or (count > _TOLD_GROUPS and digits >= count):
+        if start - at > reach or (count > _DICTATED_GROUPS and digits >= count):
             return None
-        at, reach, digits = end, TOLD_GAP, digits + end - start
+        at, reach, digits = end, DICTATED_GAP, digits + end - start
         if count > 1 and digits in counts:
             first = groups[0][0]
             return (first, end) if first >= 0 else (-end, -first)

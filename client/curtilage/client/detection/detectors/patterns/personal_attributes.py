@@ -1,8 +1,8 @@
-"""Patterns of what is true of a person without naming one, as data.
+"""Patterns of a person's attributes other than a name, as data.
 
-Dates, birth, age, town, employer, occupation, and words of biometric data.
-Nothing here runs; ``matcher`` runs it. Every repetition is bounded or
-cannot overlap its neighbour, so that time grows with length only.
+Dates, birth, age, town, employer, occupation, and words for biometric data. This module
+runs nothing; ``matcher`` does. Every repetition is bounded or cannot overlap its
+neighbour, so that the time is linear in the length.
 """
 
 from curtilage.client.detection.detectors.patterns.rule import (
@@ -16,8 +16,9 @@ _MONTH = (
     r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|"
     r"aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
 )
-# German, French, Spanish, Italian, Portuguese, Dutch, Polish, Swedish, Danish,
-# Czech and Finnish; German's that are English too, for it writes a dot: 3. April.
+# German, French, Spanish, Italian, Portuguese, Dutch, Polish, Swedish, Danish, Czech
+# and Finnish; also the German ones that are English too, since German has a dot: 3.
+# April.
 _FOREIGN_MONTHS = listed("""
 januar jänner februar märz marts maj mai juni juli oktober dezember
 april august september november
@@ -32,8 +33,8 @@ września października listopada grudnia ledna února března dubna května če
 huhtikuuta toukokuuta kesäkuuta heinäkuuta elokuuta syyskuuta lokakuuta marraskuuta
 joulukuuta
 """)
-# Cut ones; some are words of other languages ("12 out of 20", "3 set points"), so that
-# they count beside a year only.
+# Abbreviated ones; some are words of other languages ("12 out of 20", "3 set points"),
+# so they count only next to a year.
 _CUT_MONTHS = listed("""
 jan jän janv ene gen feb febr févr fevr fév fev mrz mär mrt mar apr avr abr mai mag
 jun giu jul juil lug aug août ago sept sep set okt oct ott out nov dez dec déc dic
@@ -59,14 +60,14 @@ _WHOLE_DATE = (
     rf"{{1,3}}{_SHORT_YEAR}|{_DAY} {{1,3}}{_MONTH},? {{1,3}}{_SHORT_YEAR}|"
     r"\d{1,2}[/.\-]\d{1,2}[/.\-](?:19|20)\d\d|(?:19|20)\d\d[/.\-]\d{1,2}[/.\-]\d{1,2}"
 )
-# Behind a day whose year is left out here: whoever was born then is no patient.
+# After a day whose year is omitted here: a person born then is not a patient.
 _LONG_AGO = r"(?!,?(?: del?)? {1,3}1[0-8]\d\d(?!\d))"
 _TEXTUAL_DATE = (
     rf"{_MONTH} {{1,3}}(?:the )?{_DAY}(?:,? {{1,3}}{_SHORT_YEAR})?|"
     rf"{_DAY}(?: of)? {{1,3}}{_MONTH}(?:,? {{1,3}}{_SHORT_YEAR})?"
 )
 _DATED = rf"\d{{1,2}}[ \-]{_MONTH}[ \-](?:{_YEAR}|\d\d)"
-# 180577, 18 05 1977: only where a birth is told.
+# 180577, 18 05 1977: only in a statement of birth.
 _RUN_DATE = r"(?:[0-2]\d|3[01]) ?(?:0\d|1[0-2]) ?(?:19|20)?\d\d(?!\d)"
 _ANY_DATE = rf"(?:{_FOREIGN_DATE}|{_DATED}|{_TEXTUAL_DATE}|{_NUMERIC_DATE}|{_YEAR})"
 _MONTH_WORDS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct",
@@ -101,7 +102,7 @@ _WORDED_DE = (
 )
 _UNIT = r"(?:years?|yrs?|yr|months?|weeks?|wks?)"
 _OLD = rf"[ \-]?{_UNIT}\.?[ \-](?:of[ \-]age|old|young)"
-# "im" is German as well: im 3. Stock.
+# "im" is German too: im 3. Stock.
 _I_AM = (
     r"(?:i'm|im(?! \d{1,2}\. (?:stock|quartal|jahr|semester|monat|trimester|lebens|"
     r"kapitel|"
@@ -116,7 +117,7 @@ _YEARS_ABROAD = (
     r"[ \-]?jährig\w{0,2}|[ \-]jarige?|enne| j\.(?=[,;)])|(?<=de \d\d) a\.|"
     r"(?<=mit \d\d) jahren|(?<=von \d\d) jahren)"
 )
-# Years that are nobody's age: what has been or will be, and how long something lasts.
+# Numbers of years that are not an age: past or future, and durations.
 _SINCE = "".join(
     rf"(?<!\b{word} \d)"
     for word in (
@@ -163,8 +164,8 @@ DATES = (
         gate=ANY_DIGIT,
         words=_BORN_WORDS,
     ),
-    # Behind a star, which German puts for "born", or right behind whom it is of; at the
-    # beginning of a line a star is a bullet.
+    # After a star, which means "born" in German, or right after the person; at the
+    # beginning of a line, a star is a bullet.
     PatternRule(
         id="dob-star",
         data_class="identifier.quasi.dob",
@@ -176,8 +177,9 @@ DATES = (
         score=75,
         digits=4,
     ),
-    # In words, or with the year behind: am zwölften März neunzehnhundertvierundachtzig
-    # geboren, naissance le quatorze février mille neuf cent cinquante-six.
+    # In words, or with the year after it: am zwölften März
+    # neunzehnhundertvierundachtzig geboren, naissance le quatorze février mille neuf
+    # cent cinquante-six.
     PatternRule(
         id="dob-in-german-or-french",
         data_class="identifier.quasi.dob",
@@ -217,7 +219,7 @@ DATES = (
             *("nascita", "geboren", "geb.", "geboorte", "geburt"),
         ),
     ),
-    # A whole date near such a word: "your date of birth. It's 3/11/1995".
+    # A full date near such a word: "your date of birth. It's 3/11/1995".
     PatternRule(
         id="dob-near",
         data_class="identifier.quasi.dob",
@@ -244,7 +246,7 @@ DATES = (
         regex=r"\d(?<![\w/.\-]\d)(?:\d?[/.\-]\d{1,2}[/.\-](?:\d{4}|\d\d)|"
         r"\d{3}-\d\d-\d\d)[)\"',]{0,2}\s{1,2}(?:is|was|as|being)\s(?:\w{2,8}'?s?\s)?"
         r"(?:dob|d\.o\.b\.?|date of birth|birth ?date|birthday)(?!\w)|"
-        # German puts it last: am 3. März 1975 in Köln geboren.
+        # In German it is last: am 3. März 1975 in Köln geboren.
         rf"(?<!\w)(?:{_WHOLE_DATE}|\d{{1,2}}\.\d{{1,2}}\.\d\d)(?: in [\w\-]{{2,24}})? "
         r"(?:geboren|zur Welt|auf die Welt|Geburtstag)(?!\w)",
         score=85,
@@ -418,7 +420,7 @@ OTHERS = (
         group=1,
         words=("work as", "job is", "employed as", "profession", "occupation:"),
     ),
-    # The data themselves: a file or a template of a body's features.
+    # The data itself: a file or a template of a body's features.
     PatternRule(
         id="biometric",
         data_class="identifier.direct.biometric",

@@ -1,7 +1,7 @@
-"""Patterns of postal addresses, in the order of many countries, as data.
+"""Patterns of postal addresses in the formats of many countries, as data.
 
-Nothing here runs; ``matcher`` runs it. Every repetition is bounded or
-cannot overlap its neighbour, so that time grows with length only.
+This module runs nothing; ``matcher`` does. Every repetition is bounded or cannot
+overlap its neighbour, so that the time is linear in the length.
 """
 
 from curtilage.client.detection.detectors.patterns.rule import (
@@ -11,7 +11,7 @@ from curtilage.client.detection.detectors.patterns.rule import (
     listed,
 )
 
-# English words that end a street's name; the short ones want the blank before.
+# English words at the end of a street's name; the short ones need a blank before.
 _LONG_WAYS = listed("""
 street avenue boulevard lane drive court place square terrace parkway highway circle
 crescent close grove alley trail plaza mews gardens road blvd pkwy turnpike esplanade
@@ -22,7 +22,7 @@ st ave rd ln dr ct pl sq ter way hwy cir row sts tce cres
 """)
 _WAYS = "|".join((*_LONG_WAYS, *_SHORT_WAYS))
 _GATE_WAYS = (*_LONG_WAYS, *(f"{blank}{way}" for way in _SHORT_WAYS for blank in " \t"))
-# Words before a street's name, in the languages that put the number last.
+# Words before a street's name, in the languages that write the number last.
 _BEFORE = listed("""
 via viale piazza piazzale piazzetta corso vicolo contrada lungomare salita galleria
 rua avenida travessa calçada praça praca estrada alameda beco ladeira calle carrer
@@ -33,21 +33,21 @@ aleja aleje osiedle strada bulevardul jalan jln utca bulevar trg
 _SHORT_BEFORE = (r"ul\.", r"al\.", r"os\.", r"str\.", r"jl\.", r"av\.", r"avda\.",
                  r"p\.z?za", r"p\.le", r"v\.le", r"c\.so", r"pza\.", r"ctra\.",
                  r"urb\.", r"bv\.", r"bd\.")  # fmt: skip
-# The same for the search that goes before, and a street's one letter.
+# The same for the preliminary search, and abbreviations of one letter.
 _WRITTEN_SHORT = ("ul.", "al.", "os.", "str.", "jl.", "av.", "avda.", "p.za", "p.zza",
                   "p.le", "v.le", "c.so", "pza.", "ctra.", "urb.", "bv.", "bd.",
                   "c/ ", " c/", ",c/")  # fmt: skip
-# Everyday words as well: only before a name with a capital.
+# These are everyday words as well, so only before a capitalised name.
 _COMMON_BEFORE = listed(
     "largo località borgo place route cours square villa passage quadra"
 )
-# What stands inside a street's name without a capital.
+# Words inside a street's name without a capital.
 _LINK = (
     r"(?:d[aeiou]l?s?|della|delle|degli|dei|de la|de las|de los|du|des|la|las|los|le|"
     r"les|e|y|et|d['\u2019]|l['\u2019]|dell['\u2019])"
 )
 _NAME_WORD = r"[^\W\d][\w.'\u2019\-]{1,23}"
-# What stands behind "via" or "corso" where no street is spoken of.
+# Words after "via" or "corso" where no street is meant.
 _NO_NAME = (
     r"(?:e?-?mail|sms|fax|telefono|internet|web|app|chat|orale|oral|endovenosa|venosa|"
     r"intramuscol\w|sottocutanea|intravenosa|subcutánea|rettale|retal|tópica|mare|"
@@ -55,7 +55,7 @@ _NO_NAME = (
     r"aerea|com|con|tiene|tem|ha|the|an?|of|for|is|nel|entro|between|at|to|from|and|"
     r"with|acheter|pour|est|sont|es|son|is|are|di(?= \d)|de(?= \d))(?!\w)"
 )
-# Behind a number: what was counted or measured, so that no house has it.
+# Units after a number: a count or a measure, not a house number.
 _COUNTED = (
     r"(?![ ]?(?:%|h\b|km|m\b|mm|cm|kg|mg|ml|g\b|x\b|uhr|jahr|tag|woche|monat|stunde|"
     r"minut|"
@@ -63,7 +63,7 @@ _COUNTED = (
     r"ore\b|"
     r"giorni|volte|anni|keer|dagen|weken|uur|miliard|million|mil\b|casas|metr|milhões))"
 )
-# Words of one form or another that are no street, before a number: am Montag 12.
+# Words before a number that resemble a street's name: am Montag 12.
 _NO_LANE = (
     r"(?!(?:januar|jänner|februar|märz|april|mai|juni|juli|august|september|oktober|"
     r"november|"
@@ -81,7 +81,7 @@ _NO_LANE = (
     r"takt|akt\b|vers|block|feld|modul|test|takte|szene|gruppe|platz|staffel|bus|"
     r"zug)\w{0,3} )"
 )
-# Endings of a street's name, of the languages that write it in one word.
+# Endings of street names, in the languages that write them as one word.
 _ENDINGS = listed("""
 strasse straße gasse platz allee gatan vägen vagen straat laan gracht plein gade vej
 vejen veien gata katu kuja polku
@@ -122,7 +122,7 @@ Lisboa Porto Braga Coimbra
 _ADDRESS = "identifier.direct.address"
 _ZIP = "identifier.quasi.zip"
 
-# Words that stand in no street's name in English.
+# Words that are in no English street name.
 _NO_STREET = (
     r"(?:an?|in|to|is|are|was|were|for|per|and|or|there|with|from|by|at|that|which|"
     r"hours?|minutes?|days?|copies|it|he|she|they)(?!\w)"
@@ -205,8 +205,8 @@ STREETS = (
             *("pº ", "p.º"),
         ),
     ),
-    # Without capitals, as it is typed in a hurry; then nothing may stand behind it but
-    # the end, a mark or a postcode: via roma 12, Calle de la bola 19.
+    # Without capitals, as typed in a hurry; then only the end, a mark or a postcode may
+    # follow: via roma 12, Calle de la bola 19.
     PatternRule(
         id="street-name-first-small",
         data_class=_ADDRESS,
@@ -237,8 +237,8 @@ STREETS = (
         gate=ANY_DIGIT,
         words=(*_ENDINGS, "str.", "str ", "str\t", "weg", "wg."),
     ),
-    # With a capital only, for they end other words as well: Kurfürstendamm 21, not
-    # "investigate 10 cases" or "a decade 3 times".
+    # Only with a capital, since other words have these endings too: Kurfürstendamm 21,
+    # but not "investigate 10 cases" or "a decade 3 times".
     PatternRule(
         id="street-one-word-capital",
         data_class=_ADDRESS,
@@ -276,7 +276,8 @@ STREETS = (
         rf"{_HOUSE}(?!\w|[.,:]\d){_COUNTED}|"
         rf"(?<!\w)(?:Am|An der|Auf dem|Im|In der|Unter den|Zum|Zur)[ ](?i:{_NO_LANE})"
         rf"(?:[A-ZÄÖÜ][\w\-]{{2,24}}[ ](?i:{_NO_LANE}))?"
-        # A counted thing would follow; a house stands at the end, or before its town.
+        # A counted thing would follow; a house number is at the end, or before the
+        # town.
         r"[A-ZÄÖÜ][\w\-]{2,24}[ ]\d{1,3}[ ]?[a-z]?(?!\w)"
         r"(?=[ ]?(?:[,;)\n/]|\.(?!\d)|\Z)| in [A-ZÄÖÜ]| (?:and|und|oder|bei|ist|is) )",
         score=60,
@@ -504,7 +505,7 @@ POST_CODES = (
             *("c.p.", "c. p.", "cp ", "cp:", "cp."),
         ),
     ),
-    # somebody "from 62704", and no sum
+    # a person "from 62704", not an amount
     PatternRule(
         id="zip-from",
         data_class=_ZIP,
@@ -535,7 +536,7 @@ POST_CODES = (
         digits=4,
         cased=True,
     ),
-    # Without a sign of the country a town has to be known: 10000 Menschen, 1945 Berlin.
+    # Without the country's sign, the town must be known: 10000 Menschen, 1945 Berlin.
     PatternRule(
         id="post-code-and-town",
         data_class=_ZIP,
@@ -545,7 +546,7 @@ POST_CODES = (
         digits=4,
         cased=True,
     ),
-    # 1012AB and 01310-100: no other number is written so.
+    # 1012AB and 01310-100: no other number has this form.
     PatternRule(
         id="post-code-bare",
         data_class=_ZIP,

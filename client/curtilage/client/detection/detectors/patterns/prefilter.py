@@ -1,8 +1,8 @@
-"""What a text must hold for a pattern to match: words, and enough digits.
+"""Prefilters: the words and the digits that a text needs for a pattern to match.
 
-Read off the pattern itself, so that nobody has to keep two lists in step; a
-pattern that is not understood is always run. Findings are the same with and
-without: only patterns that cannot match are passed over.
+They are derived from the pattern, so there is no second list to maintain. A pattern
+that cannot be analysed always runs. Findings are the same with and without prefilters:
+only patterns that cannot match are skipped.
 """
 
 import re
@@ -26,12 +26,12 @@ _DIGIT_RUN = re.compile(rf"\d(?:\D{{0,{_MAX_GAP}}}\d)*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prefilter:
-    """What a text must hold.
+    """What a text must contain.
 
     Attributes:
-        digits: at least so many, of any script.
-        run: so many with no more than eight other characters between two.
-        words: one of these, in either case; empty: none is needed.
+        digits: at least this many, of any script.
+        run: this many with at most eight other characters between two of them.
+        words: one of these, in either case; empty: no word is needed.
     """
 
     digits: int = 0
@@ -57,10 +57,10 @@ def prefilter_of(regex: str, *, flags: int = 0) -> Prefilter:
 
     Args:
         regex: in the syntax of ``re``.
-        flags: of ``re``; case never matters here.
+        flags: of ``re``; case is always ignored here.
     """
     try:
-        # Python's own, and private: no types know it, and one day it may be gone.
+        # Python's own parser; it is private, has no types, and may disappear one day.
         from re import _parser  # type: ignore[attr-defined] # noqa: PLC0415
 
         parser = cast("_Parser", _parser)
@@ -73,7 +73,7 @@ def prefilter_of(regex: str, *, flags: int = 0) -> Prefilter:
 
 
 def prefilter_named_by(owner: object) -> Prefilter:
-    """Return what a detector says that it needs; one that says nothing is asked."""
+    """Return a detector's own prefilter; a detector without one always runs."""
     prefilter = getattr(owner, "prefilter", OPEN)
     return prefilter if isinstance(prefilter, Prefilter) else OPEN
 
@@ -94,7 +94,7 @@ def any_of(prefilters: Iterable[Prefilter]) -> Prefilter:
 
 
 def _shortest(words: frozenset[str]) -> frozenset[str]:
-    """Drop every word that holds another: where it is, that one is."""
+    """Drop every word that contains another one, which is then found too."""
     return frozenset(
         word
         for word in words
@@ -103,12 +103,12 @@ def _shortest(words: frozenset[str]) -> frozenset[str]:
 
 
 # --- reading a pattern ---------------------------------------------------------
-# A node is an operation's name and its arguments, as the parser of ``re`` has
-# them. ``_exact`` lists all that a node can match, where that is a short list.
+# A node is an operation's name and its arguments, as in the parser of ``re``.
+# ``_exact`` lists everything that a node can match, if that list is short.
 
 
 def _needed(nodes: Nodes) -> frozenset[str] | None:
-    """Return words of which every match holds one; None: none is known."""
+    """Return words of which every match contains one; None: none is known."""
     best: frozenset[str] | None = None
     run = frozenset({""})
     for node in nodes:
@@ -209,7 +209,7 @@ def _exact_repeat(given: object) -> frozenset[str] | None:
 
 
 def _nothing(given: object) -> frozenset[str]:
-    """Stand for a node that takes no character."""
+    """Return the single empty match of a node that takes no character."""
     del given
     return frozenset({""})
 
@@ -237,7 +237,7 @@ def _branches(given: object) -> Sequence[Nodes]:
 
 
 def _inside(node: Node) -> Nodes | None:
-    """Return what a group or a positive look-around holds."""
+    """Return the content of a group or a positive look-around."""
     kind, given = str(node[0]), node[1]
     if kind == "SUBPATTERN":
         return cast("tuple[object, object, object, Nodes]", given)[3]
@@ -257,9 +257,9 @@ def _taken(nodes: Nodes, digits_of: Callable[[Node], int]) -> int:
 
 
 def _run(nodes: Nodes) -> int:
-    """Return how many digits stand close together in any match.
+    """Return how many digits are close together in any match.
 
-    All of them, where a match has room for few other characters.
+    All of them, if a match has room for only a few other characters.
     """
     taken = _taken(nodes, _inner_digits_of)
     _, widest = cast("_Parsed", nodes).getwidth()
@@ -303,11 +303,11 @@ def _is_digit_code(code: int) -> bool:
     return ord("0") <= code <= ord("9")
 
 
-# --- many prefilters, one look at the text ------------------------------------------
+# --- many prefilters, one pass over the text -----------------------------------------
 
 
 class Prefilters:
-    """Tells which of many prefilters a text passes, in the order given."""
+    """Checks which of many prefilters a text passes, in the given order."""
 
     def __init__(self, prefilters: Sequence[Prefilter]) -> None:
         bits = [1 << at for at in range(len(prefilters))]
@@ -341,7 +341,7 @@ class Prefilters:
         self._words = _word_set(words) if words else None
 
     def passed(self, text: str) -> int:
-        """Return those that a text passes: bit *n* stands for the one at *n*."""
+        """Return the prefilters that a text passes: bit *n* for the one at *n*."""
         count = min(len(_DIGIT.findall(text)), _MAX_DIGITS)
         enough = self._by_digits[count]
         enough &= self._by_run[min(longest_run(text), _MAX_DIGITS) if count else 0]
@@ -360,7 +360,7 @@ class Prefilters:
 
 
 def longest_run(text: str) -> int:
-    """Return how many digits the longest run has; 0 if there is none."""
+    """Return the number of digits in the longest run; 0 if there is none."""
     runs = _DIGIT_RUN.findall(text)
     return max(len(_DIGIT.findall(run)) for run in runs) if runs else 0
 
@@ -378,7 +378,7 @@ def _is_common(char: str) -> bool:
 
 
 def _word_set(words: Sequence[str]) -> WordSet | None:
-    """Return the words, ready to be sought; None: the library is not there."""
+    """Return the words, prepared for the search; None: the library is missing."""
     try:
         return WordSet(words)
     except ImportError:
@@ -386,7 +386,7 @@ def _word_set(words: Sequence[str]) -> WordSet | None:
 
 
 def positions(mask: int) -> Iterator[int]:
-    """Yield the numbers of the bits that are set, lowest first."""
+    """Yield the indices of the set bits, lowest first."""
     while mask:
         lowest = mask & -mask
         yield lowest.bit_length() - 1

@@ -1,7 +1,7 @@
-"""google-re2's only door: patterns that take linear time, whatever the text.
+"""Patterns in linear time for any text: the only module that imports google-re2.
 
-For patterns that a policy brings, and to find many words in one pass. Knows
-no class and no policy. Imported lazily: the extra is ``pii``.
+It runs the patterns that a policy brings, and finds many words in one pass. It knows no
+class and no policy. It is imported lazily: the extra is ``pii``.
 """
 
 import re
@@ -9,19 +9,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, cast
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-MAX_MEMORY_BYTES = 64 * 1024 * 1024  # of the automaton that looks for words
-# Letters that match an ASCII letter for one engine and not for the other.
+MAX_MEMORY_BYTES = 64 * 1024 * 1024  # of the automaton that searches for words
+# Letters that match an ASCII letter in one engine and not in the other.
 ODD_CASE = re.compile("[\u0130\u0131\u017f\u212a]")
 
-# White space for ``regex`` and not for RE2.
+# White space in ``regex`` and not in RE2.
 ODD_SPACE = re.compile("[\x0b\x1c-\x1f]")
-# What both read, and not alike: ungreedy or Unicode, a repetition without a least
-# number, a fuzzy one, properties, quotes.
+# Syntax that both accept with different meanings: ungreedy or Unicode, a repetition
+# without a minimum, a fuzzy one, properties, quotes.
 _READ_OTHERWISE = re.compile(r"\(\?[a-zA-Z-]*U|\{(?!\d+(?:,\d*)?\})|\\[pPCQEXz]")
 
 
 class LinearError(ValueError):
-    """A pattern is none of RE2's, or too large; says no more."""
+    """A pattern is not valid in RE2, or too large; the message says no more."""
 
 
 class _Match(Protocol):
@@ -69,7 +69,7 @@ def _library() -> _RE2:
 
 
 def _options(library: _RE2) -> _Options:
-    """Return options that print no pattern: it may be the organisation's."""
+    """Return options that never print a pattern: it may be the organisation's."""
     options = library.Options()
     options.log_errors = False
     options.never_capture = True
@@ -80,10 +80,10 @@ class LinearPattern:
     """One pattern in RE2's syntax."""
 
     def __init__(self, pattern: str) -> None:
-        """Compile it.
+        """Compile the pattern.
 
         Raises:
-            LinearError: it is none, or matches the empty text.
+            LinearError: it is invalid, or matches the empty text.
         """
         library = _library()
         try:
@@ -96,7 +96,7 @@ class LinearPattern:
             raise LinearError("a pattern matches the empty text") from None
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield where it matches; empty matches are none."""
+        """Yield the positions of its matches, except empty ones."""
         for match in self._compiled.finditer(encodable(text)):
             start, end = match.span()
             if start < end:
@@ -104,11 +104,11 @@ class LinearPattern:
 
 
 def linear(pattern: str) -> LinearPattern | None:
-    """Return a pattern of ``regex`` for RE2; None where it has none that is the same.
+    """Return a pattern of ``regex`` for RE2; None if RE2 has no equivalent.
 
-    With the flags that Presidio runs its patterns with. The same for texts in ASCII
-    without ``ODD_SPACE``: what a letter, a digit or an end of a word is beyond them,
-    the two do not agree on.
+    With the flags that Presidio uses. It is equivalent for ASCII texts without
+    ``ODD_SPACE``: for other characters, the engines disagree on letters, digits and
+    word ends.
     """
     if _READ_OTHERWISE.search(pattern):
         return None
@@ -119,7 +119,7 @@ def linear(pattern: str) -> LinearPattern | None:
 
 
 class WordSet:
-    """Many short texts, sought in one pass, in either case."""
+    """Many short texts that are searched in one pass, in either case."""
 
     def __init__(self, words: Iterable[str]) -> None:
         library = _library()
@@ -131,12 +131,12 @@ class WordSet:
         for word in words:
             self._set.Add(library.escape(word))
             self._count += 1
-        # It matches every text: an answer without it is a search that failed.
+        # It matches every text: a result without it is a failed search.
         self._always = self._set.Add("")
         self._set.Compile()
 
     def found(self, text: str) -> list[int] | None:
-        """Return the indices of the words in a text; None: it is not known."""
+        """Return the indices of the words in a text; None: the search failed."""
         found = [*self._set.Match(encodable(text))]
         if self._always not in found:
             return None

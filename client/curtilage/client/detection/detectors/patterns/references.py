@@ -1,11 +1,11 @@
-"""Patterns of numbers under which somebody is kept, whoever keeps them, as data.
+"""Patterns of reference numbers under which a person is registered anywhere, as data.
 
-Customer, contract, file, tenant, meter, ticket: nobody can list all labels. German and
-Dutch make a word of "number" and what is numbered, French says "number of"; what is
-numbered so is somebody's, unless it is among things that have numbers and belong to
-all. What remains is ``uncertain.number_run``: no more is known than that it numbers
-something. Nothing here runs; ``matcher`` runs it. Every repetition is bounded or cannot
-overlap its neighbour, so that time grows with length only.
+Customer, contract, file, tenant, meter, ticket: no list has all labels. German and
+Dutch combine "number" and the numbered thing into one word, French says "number of".
+Such a number refers to a person, unless the thing is one that is numbered for everyone.
+The class is ``uncertain.number_run``, since nothing is known but that it numbers
+something. This module runs nothing; ``matcher`` does. Every repetition is bounded or
+cannot overlap its neighbour, so that the time is linear in the length.
 """
 
 from curtilage.client.detection.detectors.patterns.rule import (
@@ -16,8 +16,8 @@ from curtilage.client.detection.detectors.patterns.rule import (
 
 _CLASS = "uncertain.number_run"
 
-# From its first digit on four signs at least, three of them digits; letters before it
-# are joined to it, or are capitals. No year, no sum of money, no measure.
+# At least four characters from the first digit on, three of them digits; letters before
+# it are joined to it, or are capitals. Not a year, an amount or a measure.
 _VALUE = (
     r"(?!(?:19|20)\d\d(?![\w\-/.]))(?=(?:[^\d\s]{0,8}[ ]?\d){3})"
     r"(?:(?-i:[A-Z]{1,3})[ ]|[A-Z]{1,8}[./\-]?)?"
@@ -25,20 +25,20 @@ _VALUE = (
     r"(?!\w|[.,]\d|\s?(?:[€$£%]|(?:euros?|eur|chf|franken|francs?|stück|mal|uhr|m²|km|"
     r"kg|gb|mb|personen|personnes|ans|heures|jours|mois|pages|unités)(?!\w)))"
 )
-# What stands between: a quote or a bracket of a record, a colon, "ist", "est le", "#".
+# Between them: a quote or a bracket of a record, a colon, "ist", "est le", "#".
 _IS = (
     r"[\"'*_\])>]{0,3}\s?(?:[:=]|(?:ist|lautet|war|wäre|heißt|sind|est|is|était)"
     r"(?: le| la| die| das)?(?!\w)|n[°º]|nr\.?)?\s{0,2}[:=]?\s{0,2}[\"'(#*_]{0,2}"
 )
-# "bei den Stadtwerken", "auprès de la MGEN", "de mon contrat": whose number it is.
+# "bei den Stadtwerken", "auprès de la MGEN", "de mon contrat": the number's issuer.
 _AT = (
     r"(?:[ ](?:bei|beim|der|des|für|vom|von|am|im|auprès|chez|pour|à|de|du|des|mon|ma|"
     r"mes)(?:[ ][^\W\d][\w.'\u2019\-]{0,20}){1,4}[ ](?:ist|lautet|est(?: le)?|:)|"
     r"[ ]?\([^()\d\n]{1,24}\))?"
 )
 
-# Things that everybody's catalogue, timetable, statute book or program numbers. A stem
-# stands for every compound that ends with it: Ersatzteil, Werkstoff.
+# Things that any catalogue, timetable, statute book or program numbers. A stem covers
+# every compound that ends with it: Ersatzteil, Werkstoff.
 _NOBODYS_COMPOUNDS = listed("""
 artikel artnr teil teile modell typen muster produkt material werkstoff farbton serien
 versions version revision release build ausgaben ausgabe auflage seiten blatt kapitel
@@ -50,7 +50,7 @@ inventar opus werkverzeichnis aufgaben fragen übungs beispiel test notruf servi
 hotline kurzwahl behörden lager abbildungs tabellen anlagen pagina bladzijde trein
 vlucht lijn kamer spoor serie versie hoofdstuk onderdeel
 """)
-# Short ones, which end other words as well: Kunden-, Patientennummer.
+# Short ones, which are also the ends of other words: Kunden-, Patientennummer.
 _NOBODYS_WORDS = listed("""
 art teil typ prod sach mat farb ser rev heft band seite kap pos lfd bus tür stock platz
 wagen atom cas eg un eu iso din en euro port bug pull los batch kat drs pzn ean gtin
@@ -61,7 +61,7 @@ _COMPOUND = (
     r"(?<![\w@/.\-])(?!(?:[\w\-]{0,24}?(?:"
     rf"{'|'.join(_NOBODYS_COMPOUNDS)})|(?:{'|'.join(_NOBODYS_WORDS)}))s?[.\-]{{0,2}}"
     r"n(?:umme)?rn?(?!\w))"
-    # An account of a ledger has four digits: see ``account-by-name``.
+    # An account in a ledger has four digits: see ``account-by-name``.
     r"(?![\w\-]{0,24}konto-?n(?:umme)?r)"
     r"[a-zäöüß][a-zäöüß./\-]{0,30}?n(?:ummern?|r(?!\w)\.?)"
 )
@@ -91,7 +91,7 @@ _NUMBER_OF = (
     r"[^\W\d_][\w'\u2019\-]{1,20}\.?"
     r"(?:[ /](?!n[°º])[^\W\d_][\w'\u2019\-]{0,20}\.?){0,3}?"
 )
-# What is numbered for somebody, where "number" follows or nothing does.
+# Things that are numbered for a person, with or without "number" after them.
 _SOMEBODYS = (
     r"client(?:e|ele)?|dossier|compte|cpte|contrat|police|sinistre|adh[eé]rente?|"
     r"abonn[eé]e?|abonnement|assur[eé]e?|allocataire|b[eé]n[eé]ficiaire|patiente?|"
@@ -151,7 +151,7 @@ REFERENCES = (
             ("reference-named", _NAMED),
         )
     ),
-    # Five digits at least: with four it is an account of a ledger.
+    # At least five digits: with four, it is an account in a ledger.
     PatternRule(
         id="account-by-name",
         data_class=_CLASS,

@@ -1,7 +1,7 @@
 """Patterns of secrets, as data: keys, tokens, passwords, connection strings.
 
-What is told of a key or a password, in code and in a sentence; the shapes that
-vendors publish stand in ``vendor_tokens``. Names no real key; runs nothing.
+For statements of a key or a password, in code and in prose; the shapes that vendors
+publish are in ``vendor_tokens``. Contains no real key; runs nothing.
 """
 
 import re
@@ -16,7 +16,7 @@ from curtilage.client.detection.detectors.told_numbers import DIGITS
 from curtilage.client.detection.wordlists import read_data
 
 _ASSIGN = r"[\"']?\s{0,3}(?:[:=]|=>|:=)\s{0,3}[\"']?"
-# Words after "password is" that are none.
+# Words after "password is" that are not passwords.
 _NO_ENGLISH_VALUE = (
     r"(?!(?:not|never|no|being|a|an|the|my|your|our|too|very|wrong|incorrect|invalid|"
     r"valid|"
@@ -31,8 +31,8 @@ _NO_ENGLISH_VALUE = (
     r"request\w*|getenv|environ|os|process|self|data|form|user|args|params|config|"
     r"password|passwd|pass|pwd|secret|token|key|value|text|varchar|char)\b)"
 )
-# What stands behind a variable's name in code, where no value does: a type, a
-# call, another variable, a blank to be filled in.
+# After a variable's name in code, where there is no value: a type, a call, another
+# variable, a placeholder.
 _NO_LITERAL = (
     r"(?!(?:string|str|secretstr|text|varchar|char|int|integer|float|number|bool|"
     r"boolean|bytes|object|list|dict|array|any|none|null|nil|undefined|true|false|"
@@ -63,7 +63,7 @@ bloqueada obrigatória minha tua sua o uma com não já nova segura fraca curta 
 """)
 _NO_VALUE = rf"(?!(?:{'|'.join(_NO_VALUE_ABROAD)})(?!\w)){_NO_ENGLISH_VALUE}"
 _VALUE = r"[^\s\"'`<>(){}\[\],;]{3,80}"
-_TELL = (
+_IS_VALUE = (
     r"(?:\s{1,4}(?:is|was|will be|would be|ist|lautet|est|es|è|é|jest|är|"
     r"er)\s{1,4}(?:now\s|still\s|currently\s)?|\s{0,2}[:=]\s{0,2})"
 )
@@ -80,12 +80,12 @@ _JOINED = tuple(
     for sign in ("_", "-", " ", "")
     for kind in _KINDS
 )
-_TOLD_BY = (
+_LABEL = (
     r"pass(?:word|code|phrase|wd|wort)|pwd|pswd|"
-    # Of what it is: la contraseña del wifi es ...
+    # With what it opens: la contraseña del wifi es ...
     r"(?:contrase[ñn]a|senha|palavra-passe)(?: d(?:el?|e la|e mi|[oa]) [\w\-]{2,14})?|"
     r"mot de passe|kennwort|wachtwoord|has[łl]o|"
-    # Everyday words, and short ones: what follows has a digit.
+    # Everyday words, and short ones: a value with a digit must follow.
     r"(?:clave|parola|mdp|code secret)(?=\W[^\n]{0,24}\d)|l[öo]senord|"
     r"adgangskode|heslo|salasana|credentials? secret"
 )
@@ -106,7 +106,7 @@ KEYS = (
         gate="-",
         words=("private key", "age-secret-key-1", "putty-user-key-file"),
     ),
-    # Short, cut or without its armour: DER's beginnings in base64.
+    # Short, cut or without its armour: the beginnings of DER in base64.
     PatternRule(
         id="private-key-body",
         data_class="secret.private_key",
@@ -124,7 +124,7 @@ KEYS = (
             "b3blbnnzac1rzxktdje",
         ),
     ),
-    # Key stores and files of secrets, by their own words.
+    # Key stores and files of secrets, by their typical words.
     PatternRule(
         id="secret-file",
         data_class="secret.private_key",
@@ -188,7 +188,7 @@ KEYS = (
         data_class="secret.api_key",
         regex=rf"(?<!\w)(?:api|access|secret|license|licence|product|"
         rf"activation|recovery|encryption|auth|serial|backup)[_\- ]?(?:key|token|code|"
-        rf"secret){_TELL}[\"'`]?(?=\S{{0,40}}\d)([^\s\"'`,;]{{6,400}})",
+        rf"secret){_IS_VALUE}[\"'`]?(?=\S{{0,40}}\d)([^\s\"'`,;]{{6,400}})",
         score=75,
         group=1,
         gate=ANY_DIGIT,
@@ -212,7 +212,7 @@ _PINS = (
     r"(?:tür|zugangs|toegangs)-?code|code secret|code d['\u2019](?:accès|entrée)|"
     r"digicode|codice (?:pin|di accesso|segreto)|c[oó]digo de (?:acceso|accesso|acesso)"
 )
-# What a code opens, in the covered languages, as it follows or precedes the word.
+# What a code opens, in the covered languages, before or after the word.
 _DOORS = (
     r"doors?|gates?|alarms?|safe|vault|lock|entrance|"
     r"puerta|portal|port[aã]o|verja|alarma|caja fuerte|candado|"
@@ -225,8 +225,8 @@ _DOOR_WORDS = (
     "code", "codice", "código", "codigo", "combination", "combinaci",
     "combinaison", "combinazione", "combina", "kombination", "combinatie",
 )  # fmt: skip
-# Digits dictated one by one: behind the name of a code, three are one.
-_TOLD_DIGIT = "|".join(
+# Digits dictated one by one: after the name of a code, three are enough.
+_SPOKEN_DIGIT = "|".join(
     dict.fromkeys(
         (
             *listed("oh zero one two three four five six seven eight nine"),
@@ -235,12 +235,12 @@ _TOLD_DIGIT = "|".join(
         )
     )
 )
-# What such a row is dictated for.
+# What such digits are dictated for.
 _CODES = (
     r"pin|pin-?code|pincode|geheimzahl|cvc|cvv|(?:t[üu]r|alarm|safe|tresor|zugangs|deur|"
     r"poort|kluis|door|gate|pass)-?code|code|c[oó]digo|codice"
 )
-# What a program does, with words behind it that may be numbers.
+# Verbs of programs, followed by words that may be numbers.
 _PROGRAM = (
     r"\s(?:that|which|to|with|has|prints?|shows?|qui|affiche|avec|che|con|que|com|"
     r"imprime|stampa|zeigt|der|das|mit|hat|dat|met|toont)\s"
@@ -280,17 +280,17 @@ PASSWORDS = (
         data_class="secret.password",
         regex=rf"(?<!\w)(?:{_CODES})(?!\w|{_PROGRAM})"
         rf"(?:[ ,:=\-]{{1,3}}[\w'\u2019]{{1,16}}){{0,6}}?"
-        rf"[ ,:=\-]{{1,3}}(?:(?:{_TIMES}) )?(?:{_TOLD_DIGIT})"
+        rf"[ ,:=\-]{{1,3}}(?:(?:{_TIMES}) )?(?:{_SPOKEN_DIGIT})"
         rf"(?:[ ,\-]{{1,3}}(?:(?:{_PAUSES})[ ,]{{1,3}}){{0,2}}"
-        rf"(?:(?:{_TIMES}) )?(?:{_TOLD_DIGIT})){{2,8}}(?!\w)",
+        rf"(?:(?:{_TIMES}) )?(?:{_SPOKEN_DIGIT})){{2,8}}(?!\w)",
         score=75,
         words=("pin", "geheimzahl", "cvc", "cvv", "code", "código", "codigo", "codice"),
     ),
     PatternRule(
         id="password-told",
         data_class="secret.password",
-        regex=rf"(?<![\w])(?:{_TOLD_BY})(?:\s(?:for|to|of|"
-        rf"on)(?:\s[\w.\-']{{1,20}}){{1,4}})?{_TELL}[\"'`\u201c\u2018]?{_NO_VALUE}({_VALUE})",
+        regex=rf"(?<![\w])(?:{_LABEL})(?:\s(?:for|to|of|"
+        rf"on)(?:\s[\w.\-']{{1,20}}){{1,4}})?{_IS_VALUE}[\"'`\u201c\u2018]?{_NO_VALUE}({_VALUE})",
         score=80,
         group=1,
         everywhere=True,
@@ -316,7 +316,7 @@ PASSWORDS = (
         gate=ANY_DIGIT,
         words=_PASSWORD_WORDS,
     ),
-    # What was spaced out and is joined again by the compact reading.
+    # Text that was spaced out and joined again by the compact reading.
     PatternRule(
         id="password-run-together",
         data_class="secret.password",
@@ -433,7 +433,7 @@ _SETTING = (
     r"(?<=[_.\-])(?:pass|pwd|pw|psk|secret)|(?<![a-z])secret_key(?:_base)?|"
     r"(?-i:(?<=[a-z0-9])(?:Pass|Pwd|Pw|Secret)))"
 )
-# A quoted word that only stands for the value.
+# A quoted word that is only a placeholder.
 _NO_QUOTED = (
     r"(?![\"'`](?:[$%*.<{/&\\]|x{3}|your[_\-]|change[_\-]?me|(?:my|the|user|new|db)?"
     r"[_\-]?(?:password|passwd|pass|pwd|secret|username|string|text|none|null)[\"'`]))"
@@ -451,7 +451,7 @@ SETTINGS = (
         score=80,
         gate=":=",
     ),
-    # In capitals, as of an environment: the value may be a plain word.
+    # In capitals, like environment variables: the value may be a plain word.
     PatternRule(
         id="password-environment",
         data_class="secret.password",
@@ -498,7 +498,7 @@ SETTINGS = (
         score=75,
         gate=":=",
     ),
-    # aws_secret_access_key wJalr…: set apart by spaces only
+    # aws_secret_access_key wJalr…: separated by spaces only
     PatternRule(
         id="key-spaced",
         data_class="secret.api_key",
@@ -561,7 +561,7 @@ SETTINGS = (
             "ansible_become_pass",
         ),
     ),
-    # The last of what a call to connect or to log in is given.
+    # The last argument of a call to connect or to log in.
     PatternRule(
         id="call-credential",
         data_class="secret.password",
@@ -581,7 +581,7 @@ _NAMES = read_data("curtilage.client.detection.detectors.patterns", "key_names.t
 
 
 def _any_of(text: str) -> str:
-    # A blank in an entry is in brackets, so that entries are split at others.
+    # A blank inside an entry is in brackets, so that entries are split at the others.
     return "|".join(re.split(r"\s(?!\])", text.strip()))
 
 
@@ -591,19 +591,19 @@ _GIVEN = _any_of(_NAMES["stems"]["given"])
 _GIVEN_WORDS = ("log", "daten", "identifiants", "creden", "gegevens")
 _OWNER = _any_of(_NAMES["owners"]["names"])
 _NETWORK = _any_of(_NAMES["owners"]["networks"])
-# Words about a key that are not its value: WPA2, base64, an iPhone 14.
+# Words about a key other than its value: WPA2, base64, an iPhone 14.
 _NO_KEY = (
     r"(?!(?:wpa|802|aes|rsa|ed25519|x25519|oauth|uuid|http|base\d|sha|md5|hmac|utf|v\d{1,2}(?!\w)|"
     r"(?:python|html|css|es|php|java|node|react|vue|angular|django)\d|"
     r"iphone|ipad|ios|android|windows|win\d|macos|galaxy|version|\d+-?(?:bit|stellig|"
     r"chars?|caract|zeichen|digits?))|\d+(?:st|nd|rd|th|er|e|h|min|ghz|mhz|px|x)(?!\w))"
 )
-# A letter, and a digit or a mark inside it, as no word has.
+# A letter with a digit or a mark inside, as in no word.
 _KEY_VALUE = (
     r"(?=[^\s\"'`,;]{0,60}[a-z])(?=[^\s\"'`,;<>]{0,60}\d|[a-z]{2,20}"
     r"(?:[!#$%&*+~_]|-[a-z]{2,20}-)[a-z])[^\s\"'`<>(){}\[\],;]{5,80}"
 )
-# Behind a colon a word alone as well.
+# After a colon, a word alone is enough.
 _KEY_WORD = (
     r"(?:(?<=[:=])|(?<=[:=] )|(?<=[:=][\"'])|(?<=[:=] [\"']))[^\W\d_]{6,40}"
     r"(?=[\"']?\s{0,4}(?:\Z|[\n.,;]|(?:and|und|et|y|e|en)\s))"
@@ -615,14 +615,14 @@ _SAYS = (
     r"(?:\s(?:now|still|jetzt|nun|maintenant|ahora|adesso|nu|agora))?\s{1,3}|"
     r"\s{0,2}(?:[:=]|=>|->|\u2192)\s{0,3}|\s{1,3}\(?)[\"'`\u201c\u201e\u00ab\u2018]?"
 )
-# A code of these is no key: Fehlercode, source code.
+# These codes are not keys: Fehlercode, source code.
 _NO_NUMBER = (
     r"(?<![^\W_])(?<!error )(?<!status )(?<!source )(?<!zip )(?<!qr )"
     r"(?!fehler|status|quell|post|farb)"
 )
 _NEAR = r"(?:[ _\-'\u2019]{1,2}[^\W\d_]{1,10}){0,4}?[ _\-'\u2019]{0,2}"
-# Words joined by a mark, with digits: made up for a key. A dash or a dot joins parts of
-# names as well, so that the digits have to be at the end.
+# Words joined by a mark, with digits: an invented key. A dash or a dot is also in
+# names, so the digits must be at the end.
 _MADE_UP = (
     r"(?<![\w./@:\-])(?:(?=\S{0,60}\d)(?=\S{0,60}[a-z])[^\W_]{2,20}"
     r"(?:[!#$%&*+~][^\W_]{1,20}){1,3}|[^\W\d_]{3,20}[_.\-][^\W\d_]{3,20}\d{2,5})"

@@ -1,6 +1,6 @@
 """Shapes of keys and tokens that vendors publish, read from ``data`` as rules.
 
-Nothing here runs; the matcher runs it.
+This module runs nothing; the matcher does.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ _DATA: Final = read_data(
 
 def _rules(entries: list[Mapping[str, Any]]) -> Iterator[PatternRule]:
     for entry in entries:
-        # A key that is no field of a rule's is an error, here and at once.
+        # An entry with a key that is not a field of a rule raises here, immediately.
         keys: dict[str, Any] = {"data_class": _KEY, "score": 95, **entry}
         keys["words"] = listed(keys.get("words", ""))
         if "token" in keys:

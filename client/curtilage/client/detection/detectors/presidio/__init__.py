@@ -1,4 +1,5 @@
-"""Presidio's only door: its analyzer with our recognizers, and nothing it would fetch.
+"""Presidio's analyzer with our recognizers, and without its downloads.
 
-Runs in the detectors' process. Knows no policy and no other detector.
+The only package that imports Presidio. Runs in the detectors' process. Knows no policy
+and no other detector.
 """

@@ -1,8 +1,8 @@
-"""Which of Presidio's recognizers may run, and what each of them finds.
+"""Which of Presidio's recognizers may run, and the class of their findings.
 
-A table only: nothing is imported from Presidio here. A policy's packs choose
-from it by name, and a name that does not stand here is never built. Left out
-on purpose, with ours in their place:
+A table only: nothing is imported from Presidio here. A policy's packs select from it by
+name, and a recognizer that is not listed is never built. Omitted on purpose, with ours
+in their place:
 
 - Email fetches the public suffix list and drops private domains (F5, F6).
 - Iban skips a pattern that times out (F1).
@@ -10,15 +10,15 @@ on purpose, with ours in their place:
 - TrLicensePlate and NgVehicleRegistration read "20 and 10" and "for 235pm" as
   number plates, the first with a check that any province number passes;
   UkVehicleRegistration reads "for 20 a" near "care" or "card" as one.
-- Spacy, Stanza, GLiNER and their like load models; Azure and LangExtract ask
-  a server.
+- Spacy, Stanza, GLiNER and similar ones load models; Azure and LangExtract send
+  texts to a server.
 """
 
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-PHONE: Final = "PhoneRecognizer"  # runs no patterns: has a door of its own
+PHONE: Final = "PhoneRecognizer"  # runs no patterns: see ``phone``
 
 RECOGNIZERS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -54,7 +54,7 @@ RECOGNIZERS: Final[Mapping[str, str]] = MappingProxyType(
         "UsPrescriptionNumberRecognizer": "health.plan_id",
         "UsPriorAuthorizationNumberRecognizer": "health.plan_id",
         "UsReferralNumberRecognizer": "health.plan_id",
-        # issued by a state to one person
+        # issued by a state to a person
         "AuMedicareRecognizer": "identifier.direct.gov_id.au_medicare",
         "AuTfnRecognizer": "identifier.direct.gov_id.au_tfn",
         "CaSinRecognizer": "identifier.direct.gov_id.ca_sin",

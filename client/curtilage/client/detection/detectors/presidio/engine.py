@@ -1,9 +1,9 @@
-"""Presidio's only door: its recognizers without its downloads and its logs.
+"""Presidio's engine with our selection of recognizers, without downloads and logs.
 
-The engine has a blank English tokenizer and no model. The registry is built
-here, in code; recognizers that fetch, that drop private domains or that take
-quadratic time are not in it (``patterns`` has ours). A pattern that times
-out raises instead of being skipped. Imported lazily: the extra is ``pii``.
+The engine has a blank English tokenizer and no model. The registry is built here, in
+code; recognizers that download, that drop private domains or that take quadratic time
+are not in it (``patterns`` has ours). A pattern that times out raises instead of being
+skipped. It is imported lazily: the extra is ``pii``.
 """
 
 import math
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 LANGUAGE = "en"
 PRESIDIO = "presidio"
-PATTERN_TIMEOUT_S = 5.0  # of one pattern; the worker's deadline is shorter
-MIN_SCORE = 35  # below, Presidio guesses; digits alone are a number run anyway
+PATTERN_TIMEOUT_S = 5.0  # for one pattern; the worker's deadline is shorter
+MIN_SCORE = 35  # lower scores are guesses; digits alone are a number run anyway
 VALIDATED_SCORE = 100
 
-RECOGNIZER_ID = "recognizer_identifier"  # ``RecognizerResult`` names it so
+RECOGNIZER_ID = "recognizer_identifier"  # as ``RecognizerResult`` names it
 PHONE_ENTITY = "PHONE_NUMBER"
 _DIGIT = re.compile(r"\d")
 WARM_UP = "Call 1 a@b.example 192.0.2.1 2020-01-01 phone +1 202 555 0100."
@@ -57,10 +57,10 @@ _NO_WORD = re.compile(r"[\W_]")
 
 
 class HasMemoryZone(Protocol):
-    """What is used of spaCy's pipeline; its own type of this method is unknown."""
+    """The part of spaCy's pipeline that is used; it has no usable type."""
 
     def memory_zone(self) -> AbstractContextManager[object]:
-        """Return a zone after which no word is kept of those split in it."""
+        """Return a zone; the words split in it are dropped at its end."""
         ...
 
 
@@ -68,16 +68,16 @@ _IP: Final = "identifier.direct.ip"
 
 
 class PresidioOnDemand:
-    """Presidio's recognizers, loaded when a text with a digit comes.
+    """Presidio's recognizers, loaded for the first text with a digit.
 
-    Every match of theirs holds one, and loading them takes longer than all else.
+    All their matches contain one, and loading them takes longer than everything else.
     """
 
     numeric = True
     prefilter = Prefilter(digits=1)
 
     def __init__(self, names: Sequence[str]) -> None:
-        """Check what can be checked without loading them.
+        """Check as much as possible without loading them.
 
         Args:
             names: as for ``PresidioDetector``.
@@ -101,7 +101,7 @@ class PresidioOnDemand:
         self._detector.get()
 
     def find(self, reading: Reading) -> Iterator[Span]:
-        """Yield what ``PresidioDetector`` does.
+        """Yield the findings of ``PresidioDetector``.
 
         Raises:
             RuntimeError: they could not be loaded.
@@ -112,7 +112,7 @@ class PresidioOnDemand:
 
 def _warm_detector(names: Sequence[str]) -> "PresidioDetector":
     detector = PresidioDetector(names)
-    # Words are split where something was found: that too is slow the first time.
+    # Words are split only after a finding; the first time, that is slow too.
     warm_up = Reading(normalization=Normalization.RAW, text=WARM_UP)
     for _ in detector.find(warm_up):
         pass
@@ -120,17 +120,17 @@ def _warm_detector(names: Sequence[str]) -> "PresidioDetector":
 
 
 class PresidioDetector:
-    """Run Presidio's pattern and phone recognizers over one text.
+    """Runs Presidio's pattern and phone recognizers over one text.
 
-    What ``AnalyzerEngine.analyze`` does, in its order, except that words are
-    split only after something was found: findings are the same, since words
-    only raise scores; and a recognizer is asked only where its patterns could
-    match. The test compares both.
+    It does what ``AnalyzerEngine.analyze`` does, in the same order, with two
+    exceptions. Words are split only after something was found, which does not change
+    the findings, since words only raise scores. And a recognizer runs only if its
+    patterns could match. The test compares both.
     """
 
     numeric = True
-    # Every recognizer's matches hold a digit, but for a few of letters alone
-    # (MAC addresses), that ours find.
+    # All recognizers' matches contain a digit, except for a few of letters alone (MAC
+    # addresses), which our own detectors find.
     prefilter = Prefilter(digits=1)
 
     def __init__(self, names: Sequence[str] = tuple(RECOGNIZERS)) -> None:
@@ -163,29 +163,30 @@ class PresidioDetector:
 
     @property
     def engine(self) -> "AnalyzerEngine":
-        """The engine whose results these are; for comparison."""
+        """The engine that these results come from; for comparison."""
         return self._engine
 
     @property
     def recognizers(self) -> "Sequence[EntityRecognizer]":
-        """All that runs; for a look."""
+        """The recognizers that run; for inspection."""
         return self._recognizers
 
     def find(self, reading: Reading) -> Iterator[Span]:
-        """Yield what is at least likely, or validated; nothing without a digit."""
+        """Yield the likely or validated results; nothing without a digit."""
         if _DIGIT.search(reading.text):
             for span in self.spans_of(self._analyze(reading.text)):
-                # Thirteen digits are a person's somewhere; called an EAN, a thing's.
+                # A person may have a number of thirteen digits; labelled as an EAN, it
+                # is a thing's.
                 if is_article(reading.text, span.start, span.end):
                     continue
-                # This very machine, or any: 127.0.0.1, 0.0.0.0.
+                # This machine, or any: 127.0.0.1, 0.0.0.0.
                 named = reading.text[span.start : span.end]
                 if span.data_class == _IP and is_no_machine(named):
                     continue
                 yield span
 
     def spans_of(self, results: "Iterable[RecognizerResult]") -> Iterator[Span]:
-        """Yield the results that count, in this project's classes."""
+        """Yield the results that count, with this project's classes."""
         for result in results:
             score = min(math.ceil(result.score * 100), VALIDATED_SCORE)
             if score >= MIN_SCORE:
@@ -214,15 +215,15 @@ class PresidioDetector:
         return type(self._recognizers[0]).remove_duplicates(results)
 
     def _may_gain(self, text: str, results: "Sequence[RecognizerResult]") -> bool:
-        """Tell whether a word in the text could raise a score.
+        """Return whether a word in the text could raise a score.
 
-        One counts that holds a context word of the recognizer, so the text does.
+        Only a word with a context word of the recognizer can, so the text contains it.
         """
-        told = (
+        noted = (
             cast("Mapping[str, str] | None", vars(result)["recognition_metadata"]) or {}
             for result in results
         )
-        asked = {each[RECOGNIZER_ID] for each in told if RECOGNIZER_ID in each}
+        asked = {each[RECOGNIZER_ID] for each in noted if RECOGNIZER_ID in each}
         if not asked:
             return False
         lowered = _plain_lower(text)
@@ -231,8 +232,8 @@ class PresidioDetector:
     def _enhanced(
         self, text: str, results: "list[RecognizerResult]"
     ) -> "list[RecognizerResult]":
-        # Every word that spaCy splits goes into a store of its own, for good,
-        # unless it is split inside a zone; the words are gone with the zone.
+        # spaCy keeps every word that it splits forever, unless it is split inside a
+        # zone; the words are dropped with the zone.
         with self._pipeline.memory_zone():
             return self._engine.context_aware_enhancer.enhance_using_context(
                 text=text,
@@ -243,7 +244,7 @@ class PresidioDetector:
 
 
 def _plain_lower(text: str) -> str:
-    """Return lower case; a sigma is the same wherever its word ends."""
+    """Return lower case with one form of sigma, wherever its word ends."""
     return text.lower().replace("\u03c2", "\u03c3")
 
 
@@ -267,8 +268,8 @@ def _recognizers(
     from presidio_analyzer import predefined_recognizers  # noqa: PLC0415
 
     _require_known(names)
-    # Recognizers are filtered by language, and a Polish number is one in an
-    # English text too; so all of them claim to be English.
+    # Recognizers are filtered by language, but a Polish number counts in an English
+    # text too; so all of them claim to be English.
     chosen: list[EntityRecognizer] = []
     classes: dict[str, str] = {}
     for name in names:
@@ -293,7 +294,7 @@ class _Pattern(Protocol):
 
 
 class Patterned(Protocol):
-    """What is used of a recognizer that runs patterns."""
+    """The part of a recognizer with patterns that is used."""
 
     name: str
     context: list[str] | None
@@ -302,19 +303,19 @@ class Patterned(Protocol):
     global_regex_flags: int
 
     def validate_result(self, pattern_text: str) -> bool | None:
-        """Tell whether a check holds; None: there is none."""
+        """Return whether a check holds; None: there is none."""
         ...
 
     def invalidate_result(self, pattern_text: str) -> bool | None:
-        """Tell whether a match is ruled out; None: nothing is known."""
+        """Return whether a match is ruled out; None: unknown."""
         ...
 
 
 def strict_recognizer(inner: Patterned) -> "EntityRecognizer":
     """Return a recognizer with the same patterns whose timeouts raise (F1).
 
-    Presidio catches a pattern's timeout, logs it and goes on without it: the
-    text then counts as clean.
+    Presidio catches a pattern's timeout, logs it and continues without it: the text
+    would then count as clean.
     """
     import regex  # noqa: PLC0415 - Presidio's own dependency; it knows timeouts
     from presidio_analyzer import (  # noqa: PLC0415
@@ -352,14 +353,14 @@ def strict_recognizer(inner: Patterned) -> "EntityRecognizer":
             entities: list[str],
             nlp_artifacts: NlpArtifacts | None = None,
         ) -> list[RecognizerResult]:
-            """Return every match whose check does not refute it."""
+            """Return every match that its check does not refute."""
             return [
                 RecognizerResult(
                     entity_type=entity,
                     start=match.start(),
                     end=match.end(),
                     score=score,
-                    # Context words are noted in it; it ends here.
+                    # Presidio notes context words in it; it is dropped with the result.
                     analysis_explanation=AnalysisExplanation(name, base),
                     recognition_metadata={
                         RecognizerResult.RECOGNIZER_NAME_KEY: name,
@@ -380,7 +381,7 @@ def strict_recognizer(inner: Patterned) -> "EntityRecognizer":
 
 
 def _score_of(recognizer: Patterned, found: str, score: float) -> float:
-    """Return a match's score after its checks, as Presidio has it."""
+    """Return a match's score after its checks, computed as in Presidio."""
     if recognizer.invalidate_result(found):
         return 0.0
     valid = recognizer.validate_result(found)
@@ -388,25 +389,25 @@ def _score_of(recognizer: Patterned, found: str, score: float) -> float:
 
 
 def blank_pipeline(engine: "NlpEngine") -> "HasMemoryZone":
-    """Return the tokenizer inside the engine, whose words must not pile up."""
+    """Return the tokenizer in the engine, whose words must not accumulate."""
     pipelines = cast("Mapping[str, HasMemoryZone]", vars(engine)["nlp"])
     return pipelines[LANGUAGE]
 
 
 def loosen(text: str) -> str:
-    """Return a text in which no token is long, of the same length.
+    """Return a text of the same length in which no token is long.
 
-    spaCy strips punctuation from a token a character at a time: a long run of
-    it takes quadratic time. Words stay as they are.
+    spaCy strips punctuation from a token one character at a time, so a long run of it
+    takes quadratic time. Words are unchanged.
     """
     return _LONG_TOKEN.sub(lambda match: _NO_WORD.sub(" ", match[0]), text)
 
 
 def blank_engine() -> "NlpEngine":
-    """Return an engine that splits words and loads nothing.
+    """Return an engine that splits words and loads no model.
 
-    A blank pipeline has empty lemmas, by which context words would silently
-    never match; the lower-case word stands in.
+    A blank pipeline has empty lemmas, so context words would silently never match; the
+    lower-case word replaces the lemma.
     """
     import spacy  # noqa: PLC0415
     from presidio_analyzer.nlp_engine import (  # noqa: PLC0415
@@ -420,9 +421,9 @@ def blank_engine() -> "NlpEngine":
 
         @override
         def load(self) -> None:
-            """Make the tokenizer; it takes no file beyond spaCy's own."""
+            """Create the tokenizer; it reads only spaCy's own files."""
             blank = spacy.blank(LANGUAGE)
-            blank.max_length = 10_000_000  # our own limit is lower, and tells
+            blank.max_length = 10_000_000  # our own limit is lower, and reported
             setattr(self, "nlp", {LANGUAGE: blank})  # noqa: B010 - declared as None there
 
         @override

@@ -1,9 +1,9 @@
-"""The operator's own recognizers, as Presidio runs them, with nothing skipped.
+"""The operator's own recognizers, run as Presidio does, but without skipping any.
 
-``AnalyzerEngine`` itself answers: its context words, thresholds and removal of
-duplicates are its own. What differs is that a pattern that times out raises, and
-that patterns run in linear time where RE2 reads them as ``regex`` does. Python
-recognizers are loaded here, behind the wall of the detectors' process.
+``AnalyzerEngine`` itself runs them, with its own context words, thresholds and removal
+of duplicates. There are two differences: a pattern that times out raises, and patterns
+run in linear time if RE2 reads them as ``regex`` does. Python recognizers are loaded
+here, inside the sandbox of the detectors' process.
 """
 
 import json
@@ -42,7 +42,7 @@ YAML: Final = "presidio.recognizers"
 
 
 class OperatorRecognizers:
-    """Recognizers of one source, over one text after the other."""
+    """The recognizers of one source."""
 
     def __init__(
         self,
@@ -50,11 +50,11 @@ class OperatorRecognizers:
         recognizers: "Sequence[EntityRecognizer]",
         classes: Mapping[str, str],
     ) -> None:
-        """Open an engine with them.
+        """Open an engine with the recognizers.
 
         Raises:
             ImportError: Presidio is not installed.
-            ValueError: there is none, or an entity of theirs has no class.
+            ValueError: there is none, or one of their entities has no class.
         """
         from presidio_analyzer import (  # noqa: PLC0415
             AnalyzerEngine,
@@ -66,7 +66,7 @@ class OperatorRecognizers:
         if not found or not found <= classes.keys():
             raise ValueError("a recognizer finds what the policy has no class for")
         for each in recognizers:
-            # Recognizers are filtered by language; these look at every text.
+            # Recognizers are filtered by language; these examine every text.
             each.supported_language = LANGUAGE
         self._name, self._classes = name, classes
         self._engine = AnalyzerEngine(
@@ -80,20 +80,20 @@ class OperatorRecognizers:
 
     @property
     def id(self) -> str:
-        """Where they are from."""
+        """The name of their source."""
         return self._name
 
     def results(self, text: str) -> "list[RecognizerResult]":
-        """Return what ``AnalyzerEngine.analyze`` does."""
-        # Every word that spaCy splits outside a zone is kept for good.
+        """Return the results of ``AnalyzerEngine.analyze``."""
+        # Outside a zone, spaCy keeps every word that it splits forever.
         with self._pipeline.memory_zone():
             return self._engine.analyze(text, language=LANGUAGE)
 
     def find(self, reading: Reading) -> Iterator[Span]:
-        """Yield the results, in this project's classes."""
+        """Yield the results, with this project's classes."""
         for result in self.results(reading.text):
             yield Span(
-                # A result of another entity than it said raises, as it should.
+                # An entity that it did not declare raises, as it should.
                 data_class=self._classes[result.entity_type],
                 detector=self._name,
                 start=result.start,
@@ -103,10 +103,10 @@ class OperatorRecognizers:
 
 
 def from_yaml(plan: PresidioPlan) -> OperatorRecognizers:
-    """Build the recognizers of a policy's file.
+    """Build the recognizers from a policy's file.
 
     Raises:
-        Exception: whatever is wrong with one of them.
+        Exception: of any kind, if one of them is invalid.
     """
     made = [pattern_recognizer(json.loads(each)) for each in plan.recognizers]
     return OperatorRecognizers(YAML, made, dict(plan.classes))
@@ -115,10 +115,10 @@ def from_yaml(plan: PresidioPlan) -> OperatorRecognizers:
 def from_entry_point(
     plan: PresidioPlan, point: tuple[str, str, str]
 ) -> OperatorRecognizers:
-    """Load a recognizer in Python: a class, one that is made, or what makes some.
+    """Load a recognizer in Python: a class, an instance, or a function that makes some.
 
     Raises:
-        Exception: it is not installed, is of another version, or raises.
+        Exception: it is not installed, has another version, or raises.
     """
     from presidio_analyzer import EntityRecognizer  # noqa: PLC0415
 
@@ -136,7 +136,7 @@ def from_entry_point(
 
 
 def pattern_recognizer(fields: Mapping[str, Any]) -> "EntityRecognizer":
-    """Return Presidio's pattern recognizer, except that it skips nothing (F1)."""
+    """Return Presidio's pattern recognizer, changed to skip nothing (F1)."""
     import regex  # noqa: PLC0415 - Presidio's own dependency; it knows timeouts
     from presidio_analyzer import (  # noqa: PLC0415
         EntityRecognizer,
@@ -150,7 +150,7 @@ def pattern_recognizer(fields: Mapping[str, Any]) -> "EntityRecognizer":
     compiled: list[tuple[LinearPattern | None, Any, float]] = []
 
     class Unskipped(PatternRecognizer):
-        """Presidio's, with a pattern that times out as an error."""
+        """Presidio's recognizer, in which a pattern's timeout is an error."""
 
         @override
         def analyze(

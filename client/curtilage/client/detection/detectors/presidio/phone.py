@@ -1,10 +1,10 @@
-"""Presidio's phone recognizer, asked only where it could find something (F4).
+"""Presidio's phone recognizer, run only where it could find something (F4).
 
-It tries every position of the whole text once for each of its regions, in
-Python, and takes most of the time that a text with numbers takes. Here it sees
-windows around enough digits, and of the regions those that have numbers as
-short as what stands there; and of a long row of digits it parses only such
-parts as have a number's length. Findings are the same.
+For each of its regions, it tries every position of the whole text in Python, which
+takes most of the time for a text with numbers. Here it gets windows around enough
+digits, and only the regions that have numbers as short as those in the window; and it
+parses only those parts of a long row of digits that have a number's length. The
+findings are the same.
 """
 
 import re
@@ -25,28 +25,28 @@ PHONE_DIGITS: Final = 5
 PHONE_CANDIDATE: Final = re.compile(r"\d(?:[^\w\n]{0,4}\d){4,}")
 _PHONE_MARGIN: Final = 24
 _NAME: Final = "PhoneRecognizer"
-# No fewer digits than these dial another country: two to get out, and at least
-# six that follow. The test reads it off the library's tables.
+# With fewer digits, no other country can be dialled: two for the exit code, and at
+# least six more. The test derives it from the library's tables.
 ABROAD_DIGITS: Final = 8
 _RUN: Final = re.compile(r"\d(?:\D{0,4}\d)*")
-# Signs by which a number is another country's, or has letters that count.
+# Signs of another country's number, or letters that count as digits.
 _SPECIAL: Final = re.compile(
     r"[+\uff0b#\uff03;~\uff5e]|"
     r"\d\W*(?:[x\uff58]|ext|\uff45\uff58\uff54|int|\uff49\uff4e\uff54|anexo|доб)",
     re.IGNORECASE,
 )
-# Digits and what may stand between them, without any sign that is _SPECIAL.
+# Digits and separators, without any sign in _SPECIAL.
 _PLAIN: Final = re.compile(r"[0-9 ()\[\]./\-]*")
-# Rules by which a number is a part of what was dialled, and no longer than it.
+# Rules by which a number is a part of what was dialled, and not longer.
 _PARTS: Final = frozenset({None, r"\1", r"\2"})
-MAX_PREFIX: Final = 8  # national prefix and carrier; the test reads off fewer
+MAX_PREFIX: Final = 8  # national prefix and carrier; the test derives fewer
 _DECIMAL: Final = re.compile(r"(?:0|[1-9]\d{0,2})\.\d{1,16}")  # 02. is an area code
 _DOTTED: Final = re.compile(r"\d+(?:\.\d+)+")
-_MAX_ABROAD: Final = 30  # out, country, and 17 digits at most (E.164 has 15)
+_MAX_ABROAD: Final = 30  # exit code, country, and 17 digits at most (E.164 has 15)
 
 
 def windowed_phone(language: str) -> "EntityRecognizer":
-    """Return the phone recognizer, looking only where enough digits are."""
+    """Return the phone recognizer, limited to windows with enough digits."""
     from phonenumbers import PhoneNumberMatcher  # noqa: PLC0415
     from presidio_analyzer import AnalysisExplanation, RecognizerResult  # noqa: PLC0415
     from presidio_analyzer.nlp_engine import NlpArtifacts  # noqa: PLC0415
@@ -55,11 +55,11 @@ def windowed_phone(language: str) -> "EntityRecognizer":
     )
 
     class Matcher(PhoneNumberMatcher):
-        """The library's, which parses no row of digits that can be no number.
+        """The library's matcher, which skips rows of digits that cannot be a number.
 
-        Of a row with separators it tries every end, for each region: of the
-        digits "1/1/1/..." alone it made one attempt for each, which took longer
-        than all other detectors together.
+        For a row with separators, it tries every end, for each region: for the digits
+        "1/1/1/..." alone it made one attempt each, which took longer than all other
+        detectors together.
         """
 
         @override
@@ -83,7 +83,7 @@ def windowed_phone(language: str) -> "EntityRecognizer":
             nlp_artifacts: NlpArtifacts | None = None,
         ) -> list[RecognizerResult]:
             """Return the phone numbers in every window."""
-            del entities, nlp_artifacts  # not used there either
+            del entities, nlp_artifacts  # Presidio does not use them either
             regions = cast("tuple[str, ...]", vars(self)["supported_regions"])
             places = {
                 (start + match.start, start + match.end)
@@ -113,9 +113,9 @@ def windowed_phone(language: str) -> "EntityRecognizer":
 
 
 def is_decimal(text: str, start: int, end: int) -> bool:
-    """Tell whether a match is a decimal, or a part of a version or of an OID.
+    """Return whether a match is a decimal, or a part of a version or of an OID.
 
-    Seven digits of any such kind are still a number run where nothing explains them.
+    Seven digits of this kind are still a number run if nothing explains them.
     """
     return _DECIMAL.fullmatch(text, start, end) is not None or (
         _DOTTED.fullmatch(text, start, end) is not None
@@ -125,7 +125,7 @@ def is_decimal(text: str, start: int, end: int) -> bool:
 
 
 def phone_windows(text: str) -> list[tuple[int, int]]:
-    """Return where a phone number could be, with room around, not overlapping."""
+    """Return where a phone number is possible, with margins, not overlapping."""
     windows: list[tuple[int, int]] = []
     for match in PHONE_CANDIDATE.finditer(text):
         start = max(match.start() - _PHONE_MARGIN, 0)
@@ -137,10 +137,10 @@ def phone_windows(text: str) -> list[tuple[int, int]]:
 
 
 def regions_of(window: str, regions: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the regions in which a number of a window could be valid.
+    """Return the regions in which a number in a window could be valid.
 
-    Too few digits for a region's shortest number, and for one abroad, are none
-    of that region.
+    A region is excluded if there are too few digits for its shortest number and for a
+    call abroad.
     """
     runs = (match[0] for match in _RUN.finditer(window))
     longest = max((sum(map(str.isdecimal, run)) for run in runs), default=0)
@@ -150,9 +150,9 @@ def regions_of(window: str, regions: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def may_be_number(candidate: str, region: str) -> bool:
-    """Tell whether a row of digits has the length of a number, in or abroad.
+    """Return whether a row of digits has the length of a number, domestic or abroad.
 
-    True for everything that is not plain, such as one with an extension.
+    True for everything that is not plain, such as a number with an extension.
     """
     if not _PLAIN.fullmatch(candidate):
         return True
@@ -164,9 +164,9 @@ def may_be_number(candidate: str, region: str) -> bool:
 
 @cache
 def least_digits(region: str) -> int:
-    """Return how many digits a region's shortest number has; 0: it is not known.
+    """Return the length of a region's shortest number in digits; 0: not known.
 
-    Countries that share a calling code share their numbers.
+    Countries with the same calling code share their numbers.
     """
     from phonenumbers import (  # noqa: PLC0415 - the extra
         COUNTRY_CODE_TO_REGION_CODE,
@@ -182,7 +182,7 @@ def least_digits(region: str) -> int:
 
 @cache
 def _most_digits(region: str) -> int:
-    """Return how many digits a region's longest number has, all prefixes told."""
+    """Return the length of a region's longest number in digits, with all prefixes."""
     from phonenumbers import (  # noqa: PLC0415 - the extra
         COUNTRY_CODE_TO_REGION_CODE,
         PhoneMetadata,
@@ -202,7 +202,7 @@ def _most_digits(region: str) -> int:
 
 
 def _prefix_digits(region: str) -> int:
-    """Return how many digits may stand before a national number, at most."""
+    """Return the most digits that can precede a national number."""
     from phonenumbers import PhoneMetadata  # noqa: PLC0415 - the extra
 
     own = PhoneMetadata.metadata_for_region(region)

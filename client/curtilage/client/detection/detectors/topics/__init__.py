@@ -1,5 +1,5 @@
-"""What a text is about: stems, phrases and first-person markers of regulated topics.
+"""The subject of a text: stems, phrases and first-person markers of regulated topics.
 
-Pure functions of a text: no model, no policy, no way out. Runs in the detectors'
-process alone.
+Pure functions of a text, with no model, no policy and no way out. Runs only in the
+detectors' process.
 """

@@ -1,9 +1,9 @@
-"""Find the figures of a household, without a person named, and of a company.
+"""Finds the figures of a household without a named person, and those of a company.
 
-"Take-home 1,870, rent 1,240: what first?" names no person and is somebody's. So are a
-balance below zero next to another sum or a word of debts, and the rows of debtors who
-are known by a number. The words are data (``data/household.toml``), read in every
-language at once: a list has too few words to be of any.
+"Take-home 1,870, rent 1,240: what first?" names no person and yet concerns one. So do a
+negative balance next to another amount or a word about debts, and lists of debtors with
+numbers in place of names. The words are data (``data/household.toml``), and are
+searched for in every language at once, since a list has too few words to identify one.
 """
 
 import re
@@ -21,8 +21,8 @@ _DATA: Final = read_data(
 _FINANCE: Final = "financial.balance"
 _SOMEBODY: Final = "marker.first_person"
 _SCORE: Final = 60
-_REACH: Final = 90  # characters from one sum to the next of a list
-_NEXT: Final = 4  # the same where a company's list could have both nouns
+_REACH: Final = 90  # characters between two amounts of a list
+_NEXT: Final = 4  # the same if a company's list could contain both nouns
 
 
 def _entries(text: str) -> frozenset[str]:
@@ -52,7 +52,7 @@ _SUM: Final = (
     r"(?:[$\u20ac\u00a3] ?)?(?:\d{1,2}(?:[.,]\d)?k|\d{1,3}(?:[.,'\u2019 ]?\d{3}){0,2}"
     r"(?:[.,]\d{1,2}|,-)?)"
     r"(?: ?(?:[$\u20ac\u00a3]|eur|euros?|usd|gbp|chf|pounds|dollars)(?!\w))?"
-    # A number in a row of a table has another one next to it; a share is no sum.
+    # A number in a table row has another one next to it; a percentage is not an amount.
     r"(?!\w| ?%|[.,]?\d|[\t|]|\s{2,}\d| \d)"
 )
 _NOUNS: Final = _any_of({*_OWN, *_SHARED})
@@ -98,12 +98,12 @@ _FIGURE: Final = re.compile(
 
 
 class HouseholdDetector:
-    """Find sums that belong to a household, or to somebody in a list of debtors."""
+    """Finds amounts of a household, or of a person in a list of debtors."""
 
     id = "household"
 
     def find(self, reading: Reading) -> Iterator[Span]:
-        """Yield sums as money, one mark that they are a person's, and figures."""
+        """Yield amounts as money, one marker of a person, and figures."""
         text = lowered(reading.text)
         here = bag(text)
         if not _OWNERS.isdisjoint(here):
@@ -135,7 +135,7 @@ def _places(text: str) -> Iterator[tuple[int, int]]:
         nouns = {each["noun"] or each["thing"] for each in (one, other)}
         apart = other.start() - one.end()
         near = apart <= (_NEXT if nouns.isdisjoint(_OWN) else _REACH)
-        # What a flat costs is in every advertisement of one.
+        # Every advertisement of a flat has its price.
         if nouns <= _FLAT:
             continue
         if near and len(nouns) > 1:

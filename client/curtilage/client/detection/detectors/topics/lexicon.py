@@ -1,7 +1,8 @@
-"""Words that tell what a text is about.
+"""The lexicon: words that show what a text is about.
 
-A word alone keeps nothing home: a rule joins it with a person (``markers``). The words
-are data (``data/lexicon.toml``); what takes several of them is a rule, and stands here.
+A word alone keeps nothing local: a rule combines it with a person (``markers``). The
+words are data (``data/lexicon.toml``); patterns of several words are rules in this
+module.
 """
 
 import re
@@ -18,9 +19,9 @@ from curtilage.client.detection.wordlists import bag, lowered, read_data, words
 
 _DATA = read_data("curtilage.client.detection.detectors.topics", "lexicon.toml")
 _LISTS = cast("Mapping[str, str]", _DATA["words"])
-# A class is looked up by exact word, or by the longest stem that begins it.
+# Classes are looked up by exact word, or by the longest matching stem.
 CLASSES = cast("Mapping[str, str]", _DATA["classes"])
-# Of several words, in lower case; looked for where one of ``_PHRASE_WORDS`` is.
+# Of several words, in lower case; searched for if one of ``_PHRASE_WORDS`` occurs.
 _PHRASES: Mapping[str, str] = {
     "special.union": r"(?:trade|labou?r) unions?|unions? (?:members?|membership|reps?|"
     r"representatives?|dues)|(?:joined|join|in) (?:the|a|our|my) union|shop stewards?",
@@ -50,13 +51,13 @@ _PHRASE = re.compile(
 )
 _PHRASE_CLASSES = {f"p{at}": name for at, name in enumerate(_PHRASES)}
 _PHRASE_WORDS = words(_LISTS["phrase_words"])
-# Words that are as often about something else; a rule may ask for more.
+# Words that are as often about something else; a rule may require a higher score.
 _COMMON_SCORE = 40
 _COMMON_SCORES = dict.fromkeys(words(_LISTS["common"]), _COMMON_SCORE)
 _WORD_SCORE = 60
 
 _WORD = re.compile(r"[a-z][a-z0-9]*(?:-[a-z][a-z0-9]*)*")
-# Most words of a text begin like none of the listed ones.
+# Most words of a text do not begin like any listed one.
 _HEAD_CHARS = 3
 
 
@@ -67,8 +68,8 @@ class Lexicon:
         """Take the words.
 
         Args:
-            classes: by class, words and stems (``*``) that begin longer ones.
-            not_by_stem: words that a stem would take in and that mean another thing.
+            classes: by class, words and stems (``*``) of longer words.
+            not_by_stem: words that match a stem and have another meaning.
         """
         self._words: dict[str, str] = {}
         stems: dict[str, str] = {}
@@ -116,7 +117,7 @@ _ENGLISH = Lexicon(CLASSES, words(_LISTS["not_by_stem"]))
 class_of = _ENGLISH.class_of
 
 
-# --- the other languages: what their packs say --------------------------------------
+# --- the other languages: their packs ------------------------------------------------
 
 _ANY_WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _LEXICONS = {
@@ -127,18 +128,18 @@ _LEXICONS = {
 
 @cache
 def _phrases_of(code: str) -> Mapping[str, re.Pattern[str]]:
-    # A text in this language is the first that needs them.
+    # The first text in this language loads them.
     with loading():
         return {name: one_of(each) for name, each in PACKS[code].phrases.items()}
 
 
 def class_in(code: str, word: str) -> str | None:
-    """Return the class of one lower-case word in a language that has a pack."""
+    """Return the class of one lower-case word in a language with a pack."""
     return _LEXICONS[code].class_of(word)
 
 
-# What somebody calls his house's own, and what he asks to be kept there. The
-# rules look at lower-case text; every gap is bounded.
+# Words for an organisation's own matters, and requests to keep them internal. The rules
+# read lower-case text; every gap is bounded.
 _OWN = re.compile(
     r"(?<!\w)(?:our|this|these|the following|attached) (?:[\w'-]+ ){0,2}?(?:internal|"
     r"proprietary|confidential|unpublished|unreleased|private|sensitive|"
@@ -178,12 +179,12 @@ _CONFIDENTIAL = "org.confidential"
 
 
 class LexiconDetector:
-    """Find words of health, special categories, finance, law and work."""
+    """Finds words about health, special categories, finance, law and work."""
 
     id = "lexicon"
 
     def find(self, reading: Reading) -> Iterable[Span]:
-        """Yield each listed word, whole or cut at a hyphen, and what is internal."""
+        """Yield each listed word, whole or cut at a hyphen, and internal matters."""
         text = lowered(reading.text)
         for code in reading.packs:
             yield from self.in_pack(text, code)
@@ -196,13 +197,13 @@ class LexiconDetector:
         here = bag(text)
         yield from self._confidential(text, here)
         yield from self._phrases(text, here)
-        for told, phrase in phrases_in(text, here):
-            yield self._span(told, phrase, _WORD_SCORE)
+        for data_class, phrase in phrases_in(text, here):
+            yield self._span(data_class, phrase, _WORD_SCORE)
         for name, match in _ENGLISH.find(text, _WORD):
             yield self._span(name, match, _COMMON_SCORES.get(match[0], _WORD_SCORE))
 
     def in_pack(self, text: str, code: str) -> Iterable[Span]:
-        """Yield each word and phrase that is listed in a language that has a pack.
+        """Yield each listed word and phrase of a language with a pack.
 
         Args:
             text: in lower case.

@@ -1,13 +1,13 @@
-"""Tell whether a text is about somebody: a speaker, a third, a case of nobody's name.
+"""Decides whether a text is about a person: the speaker, a third party, or a case.
 
-"What is HIV?" is about nobody; "I was diagnosed with HIV", "bed 12 has a fever" and
-"Miscarried on Sunday" are about somebody who can be told. "A 55-year-old man" is a
-case: an age and a sex single out nobody, but a clinic may mean its patient by them. A
-polite frame ("can you tell me"), a number ("troponin I"), a house ("our clinic") and
-people in general ("our users", "if the patient") are nobody. Refuses to know what a
-text is about.
+"What is HIV?" is about no person; "I was diagnosed with HIV", "bed 12 has a fever" and
+"Miscarried on Sunday" are about an identifiable one. "A 55-year-old man" is a case: an
+age and a sex identify no one, but a clinic may mean its patient. A polite phrase ("can
+you tell me"), a number ("troponin I"), an organisation ("our clinic") and people in
+general ("our users", "if the patient") are not persons. This module does not decide
+what a text is about.
 
-Every rule reads lower-case text and has gaps that are bounded.
+Every rule reads lower-case text and has bounded gaps.
 """
 
 import re
@@ -56,7 +56,7 @@ _FEW = (
     r"fifteen|twenty|thirty|several|a few|a couple(?: of)?)"
 )
 _UNIT = r"(?:hours?|hrs?|days?|nights?|weeks?|wks?|months?|years?|yrs?)"
-# What tells of an event or a state, as against talk in general.
+# Verbs of an event or a state, as opposed to general statements.
 _DOES = (
     r"(?:'s|\u2019s|is|was|has|had|isn't|wasn't|hasn't|hadn't|keeps?|kept|won't|"
     r"wouldn't|can't|cannot|doesn't|didn't|got|gets|just|still|already|never|came|"
@@ -67,8 +67,8 @@ _DOES = (
     r"\u2019s)|"
     r"who (?:is|was|has|had)|with)"
 )
-# Of whom a place has one. No trade of which exams and clauses speak in general: nurses,
-# judges, officers.
+# Roles that a place has one of. No trades that exams and clauses mention in general,
+# such as nurses, judges, officers.
 _TRADES = (
     r"(?:goalkeeper|coach|porter|mayor|vicar|priest|pastor|imam|rabbi|organist|"
     r"choirboy|cook|chef|driver|pilot|cashier|receptionist|cleaner|caretaker|janitor|"
@@ -76,7 +76,7 @@ _TRADES = (
     r"hairdresser|plumber|electrician|singer|drummer|guitarist|librarian|accountant|"
     r"treasurer|bride|groom|widow|widower|au pair|babysitter|dentist)"
 )
-# Nobody's own: a house, a thing that one makes, people in general.
+# Not personal: an organisation, a product, people in general.
 _HOUSE = (
     r"(?:hospitals?|clinics?|practice|wards?|unit|department|dept|surgery|pharmacy|lab|"
     r"laboratory|compan(?:y|ies)|firm|business|office|bank|school|university|college|"
@@ -103,18 +103,19 @@ _HOUSE = (
     r"century|oceans?|forests?|galaxy|universe)"
 )
 
-# --- what is about nobody -------------------------------------------------------------
+# --- what is about no person
+# ------------------------------------------------------------
 
-# About the speaker's wish, not his state: "I want to know", "tell me".
+# About the speaker's wish, not their state: "I want to know", "tell me".
 _POLITE = re.compile(
     r"(?<!\w)(?:can|could|would|will) you(?: please)? (?:\w+ )?(?:me|us)?|"
-    # What is done to others, or asked; "can I get an abortion" is the speaker's.
+    # Actions on others, or questions; "can I get an abortion" is about the speaker.
     r"(?<!\w)(?:can|could|may) i (?:please )?(?:ask|see|give|prescribe|administer|"
     r"order|combine|crush|dilute|mix|convert|calculate|measure|distinguish|explain|"
     r"describe|treat|manage|monitor|teach|write|make|build|use|add|run|set|find)(?!\w)|"
     r"(?<!\w)(?:tell|give|help|show|teach|explain to|explain|remind|let|quiz|"
     r"write|find|send|get|list|make|draw|walk) (?:me|us)(?!\w)"
-    # What only somebody whom it befell asks for.
+    # Requests that only an affected person makes.
     r"(?! (?:how (?:to|i can|we can) |to |with )?(?:cope|coping|live with|living with|"
     r"get (?:over|through|off|sober|clean|pregnant|custody)|come to terms|survive|quit|"
     r"recover|heal|conceive|accept (?:my|our|his|her|that)|deal with (?:my|our|being|"
@@ -153,7 +154,7 @@ _POLITE = re.compile(
     r"systematically|propose|demonstrated?|report (?:on|the|a|an|that|here)|reviewed|"
     r"studied|searched|measured|estimated|calculated|included|collected|performed|"
     r"present(?:ed)? (?:a|an|the|here|new))(?!\w)|"
-    # Who asks, and no more: what he is ill with would follow.
+    # The speaker's occupation alone; an illness would follow.
     r"(?<!\w)(?:i(?:'m| am|\u2019m)|we(?:'re| are|\u2019re)|as) an? (?:\w+ "
     r"){0,2}?(?:nurse|"
     r"doctor|physician|gp|surgeon|pharmacist|midwife|dentist|student|resident|"
@@ -170,12 +171,13 @@ _HOUSE_RE = re.compile(
     r"(?![\w'\u2019])"
 )
 _RELATIVE = re.compile(_ANY_KIN)
-# Mine these are what befell me ("my results: HIV", "my car was seized"); ours, work.
+# With "my", these mean an event in one's life ("my results: HIV", "my car was seized");
+# with "our", they mean work.
 _MINE = words(
     "results findings analysis report review exam exams class story script sample "
     "doctors physicians nurses car laptop computer kitchen bike"
 )
-# "type I", "factor V": a numeral, unless "I" does something.
+# "type I", "factor V": a numeral, unless a verb follows "I".
 _NUMERAL = re.compile(
     r"(?<!\w)(?:troponins?|types?|phases?|stages?|class(?:es)?|factors?|grades?|"
     r"levels?|"
@@ -208,9 +210,10 @@ _IF = re.compile(
     r"(?<!\w)(?:if|whether|should|unless|whenever|must|does|do|may|can|each|every|any|"
     r"when|where|per|which|what|another|no|an?|average|typical)(?: [\w-]{1,12}){0,2} ?$"
 )
-_BEFORE = 34  # characters, in which such a word stands
+_BEFORE = 34  # characters before a match that are searched for such a word
 
-# --- what is about somebody -----------------------------------------------------------
+# --- what is about a person
+# -------------------------------------------------------------
 
 _PERSONAL = re.compile(
     r"(?<![\w'\u2019])(?:my|mine|myself|our|ours|we|we're|we've|us|i|i'm|im|ive|i've|"
@@ -222,14 +225,14 @@ _PERSONAL_WORDS = words("my mine myself our ours we us i im ive me")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Marker:
-    """One rule: what a match tells of, and words of which one is in every match."""
+    """One rule: the class of its match, and words of which every match contains one."""
 
     data_class: str
     pattern: re.Pattern[str]
     words: frozenset[str] = frozenset()
-    # Not where a word before it makes it talk in general: "if the patient has".
+    # Excluded if a word before it makes the statement general: "if the patient has".
     particular: bool = False
-    # It may mean a case that was introduced before: "a man ... he", "the patient".
+    # It may refer to a case introduced before: "a man ... he", "the patient".
     back: bool = False
 
 
@@ -259,7 +262,7 @@ _RULES: Final = (
         rf"){{0,2}}?(?:{_ANY_KIN})(?!\w)",
         back=True,
     ),
-    # Mine, and whoever is told of by what he is to somebody.
+    # The speaker's relatives, and people known by their relation to someone.
     _marker(
         SOMEBODY,
         "my our a an one",
@@ -283,7 +286,7 @@ _RULES: Final = (
         particular=True,
         back=True,
     ),
-    # Whom everybody there knows by that word.
+    # People whom everyone there knows by that word.
     _marker(
         SOMEBODY,
         "the our somebody someone both",
@@ -297,7 +300,7 @@ _RULES: Final = (
         particular=True,
         back=True,
     ),
-    # Who is called so by his own alone: "Grandad's had a turn".
+    # Names that only relatives use: "Grandad's had a turn".
     _marker(
         SOMEBODY,
         "mum mam mom dad mummy daddy grandad granddad gran granny nan nana grandma "
@@ -306,7 +309,7 @@ _RULES: Final = (
         r"granny|nan|nana|grandma|grandpa|hubby|auntie)(?:['\u2019]s (?!day)| "
         rf"{_DOES}(?!\w))",
     ),
-    # "They", of whom nothing was said before; and whoever lies there without a verb.
+    # "They" without an antecedent; and patients without a verb.
     _marker(
         SOMEBODY,
         "they both",
@@ -428,7 +431,7 @@ _RULES: Final = (
         r"(?:^|[\n.;] {0,2})(?:diagnosis|dx|allergies|problem list) ?: ?(?!what|how|"
         r"name|list)\w",
     ),
-    # No subject: whoever writes so writes of himself, or of his patient.
+    # Without a subject: the writer means themselves, or their patient.
     _marker(
         SOMEBODY,
         "",
@@ -470,7 +473,7 @@ _RULES: Final = (
         r"[,.:;\u2013-] ?(?:any|what|which|how|can|is|should|help|please|need|am|do|"
         r"will)"
         r"(?!\w))",
-        # Whoever introduces himself so; what is put or stands here is nobody.
+        # Self-introductions; "put here" and the like are not about a person.
         r"(?:^|[\n.;!?] {0,2})(?:(?!(?:click|over|right|from|what|welcome|come|start|"
         r"look|"
         r"stop|nothing|something|anything|everything|nobody|see|put|paste|insert|enter|"
@@ -528,7 +531,7 @@ _RULES: Final = (
         r"hours?|d|"
         r"days?) ago|x ?\d{1,2} ?(?:h|d|days|hours|wks?|weeks))(?!\w)",
     ),
-    # Of him to whom an application listens.
+    # The person that an application listens to.
     _marker(
         SOMEBODY,
         "user caller customer member visitor subscriber",
@@ -575,7 +578,7 @@ _RULES: Final = (
         r"(?<!\w)(?:since|because|given(?: that)?|now that) you(?!\w)",
         particular=True,
     ),
-    # A case that nobody can tell from his name: ages below 90, sexes, "a patient".
+    # A case that cannot be identified: ages below 90, sexes, "a patient".
     _marker(
         CASE,
         "old aged",
@@ -596,8 +599,8 @@ _RULES: Final = (
         particular=True,
     ),
 )
-# Where a case was introduced as any man, what is said of "him" and "the patient" is
-# said of the case, unless a day or the speaker makes him one who can be told.
+# If a case was introduced as any man, statements on "him" and "the patient" are about
+# the case, unless a day or the speaker makes him identifiable.
 _ANY_MAN = re.compile(
     r"(?:^|[\n.:;!?)\]] {0,2}|(?:of|in|for|with|about|case|question)[: "
     r"]{1,2})(?:an? )?"
@@ -607,11 +610,12 @@ _ANY_MAN = re.compile(
 )
 
 
-# --- the other languages: what their packs say --------------------------------------
+# --- the other languages: their packs
+# --------------------------------------------------
 
 
 class _PackRules:
-    """The markers of one pack, ready."""
+    """The compiled markers of one pack."""
 
     def __init__(self, pack: Pack) -> None:
         said = {name: one_of(each) for name, each in pack.markers.items()}
@@ -620,7 +624,7 @@ class _PackRules:
             (ADDRESSEE, said["addressee"]),
             (CASE, said["case"]),
         )
-        self._nobody = said["nobody"]
+        self._nonpersonal = said["nobody"]
         self._everyday = said.get("everyday", one_of(()))
         self._asks = re.compile(
             rf"\W*(?:{'|'.join(pack.markers['asks']) or '(?!)'})(?!\w)"
@@ -629,7 +633,7 @@ class _PackRules:
     def markers(
         self, text: str, unlisted: Callable[[], bool]
     ) -> Iterator[tuple[str, int, int]]:
-        """Yield class and place of each marker of a lower-case text.
+        """Yield the class and position of each marker in a lower-case text.
 
         Args:
             text: the text.
@@ -641,7 +645,9 @@ class _PackRules:
             for match in pattern.finditer(text)
         ]
         frames = (
-            [match.span() for match in self._nobody.finditer(text)] if found else []
+            [match.span() for match in self._nonpersonal.finditer(text)]
+            if found
+            else []
         )
         if found and unlisted():
             frames += [match.span() for match in self._everyday.finditer(text)]
@@ -650,12 +656,12 @@ class _PackRules:
                 yield data_class, begin, end
 
     def asks(self, text: str, unlisted: Callable[[], bool]) -> bool:
-        """Tell whether every sentence of a lower-case text asks, or is of a thing."""
+        """Return whether each sentence of a lower-case text asks or is impersonal."""
         return _every_sentence(
             text,
             lambda each: (
                 self._asks.match(each)
-                or self._nobody.search(each)
+                or self._nonpersonal.search(each)
                 or (self._everyday.search(each) and unlisted())
             ),
         )
@@ -668,18 +674,18 @@ def _rules_of(code: str) -> _PackRules:
 
 
 class PersonMarkerDetector:
-    """Find words by which a text is about somebody: a speaker, a third, a case."""
+    """Finds words that make a text about a person: speaker, third party or case."""
 
     id = "person-marker"
 
     def find(self, reading: Reading) -> Iterable[Span]:
-        """Return each marker outside of what is about nobody."""
+        """Return each marker outside of passages that are about no person."""
         return reading.once(_markers)
 
 
 def _names_nothing(reading: Reading) -> bool:
-    # A model takes hunger and a lost key for an illness. Where a listed word says the
-    # same as the model, what is every day's is not looked at.
+    # A model takes hunger or a lost key for an illness. If a listed word agrees with
+    # the model, everyday matters are not considered.
     return not any(True for _ in LexiconDetector().find(reading))
 
 
@@ -720,14 +726,14 @@ def _english_markers(reading: Reading, text: str) -> tuple[Span, ...]:
     ]
     if not found:
         return ()
-    frames = _about_nobody(text)
+    frames = _impersonal(text)
     kept = [
         each
         for each in found
         if not any(start <= each.start < end for start, end in frames)
     ]
-    # "A 55-year-old man ... he": nobody who can be told, as long as nothing else
-    # than words that point back to him tells of somebody.
+    # "A 55-year-old man ... he": not identifiable, as long as only words that refer
+    # back to him indicate a person.
     any_man = all(each.back for each in kept) and _introduces_any_man(text)
     return tuple(
         Span(
@@ -742,7 +748,7 @@ def _english_markers(reading: Reading, text: str) -> tuple[Span, ...]:
 
 
 def tells_of_any_man(reading: Reading) -> bool:
-    """Tell whether a text is about a case ("a man of 55") and nobody else."""
+    """Return whether a text is about a case ("a man of 55") and no other person."""
     kinds = _kinds(reading)
     if SOMEBODY in kinds:
         return False
@@ -752,7 +758,7 @@ def tells_of_any_man(reading: Reading) -> bool:
 
 
 def _introduces_any_man(plain: str) -> bool:
-    # Of a case something is asked. What asks nothing may be a page of somebody's chart.
+    # A case comes with a question. A text without one may be from a patient's chart.
     return "?" in plain and _ANY_MAN.search(plain) is not None
 
 
@@ -774,7 +780,7 @@ def _speakers(raw: str, text: str, here: frozenset[str]) -> Iterator[_Found]:
         return
     shouted = raw.isupper()
     for match in _PERSONAL.finditer(text):
-        # A country, a way of injecting, a disease; unless all is in capitals.
+        # A country, an injection route, a disease; unless all is in capitals.
         if raw[match.start() : match.end()] in {"US", "IM", "ME"} and not shouted:
             continue
         yield _Found(data_class=SOMEBODY, start=match.start(), end=match.end())
@@ -795,24 +801,24 @@ def _rules(text: str, here: frozenset[str]) -> Iterator[_Found]:
                 )
 
 
-def _about_nobody(text: str) -> list[tuple[int, int]]:
-    """Return where words for a person tell of nobody."""
+def _impersonal(text: str) -> list[tuple[int, int]]:
+    """Return the positions where words for a person refer to no person."""
     found = [
         match.span()
         for pattern in (_POLITE, _HE_OR_SHE)
         for match in pattern.finditer(text)
     ]
-    found.extend(_on_premises_servers(text))
-    # Of a numeral the letter alone.
+    found.extend(_organisations(text))
+    # For a numeral, only the letter.
     found.extend((match.end() - 1, match.end()) for match in _NUMERAL.finditer(text))
     return found
 
 
-def _on_premises_servers(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where a house or a thing is meant, and nobody by it.
+def _organisations(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the positions of organisations or things that identify no person.
 
-    "My father's office" is my father, "my HIV clinic" tells that I have HIV; "our
-    diabetes clinic" is where somebody works.
+    "My father's office" identifies my father, "my HIV clinic" discloses that I have
+    HIV; "our diabetes clinic" is a place of work.
     """
     for match in _HOUSE_RE.finditer(text):
         between = match["between"].split()
@@ -823,7 +829,8 @@ def _on_premises_servers(text: str) -> Iterator[tuple[int, int]]:
             yield match.span()
 
 
-# --- whether a text asks at all, or tells --------------------------------------------
+# --- whether a text asks or reports
+# -------------------------------------------------------
 
 _SENTENCE = re.compile(r"[^.?!\n]{1,400}[.?!]*")
 _ASKS = re.compile(
@@ -859,7 +866,7 @@ _ASKS = re.compile(
 )
 
 
-# An assistant that is told its task is nobody; whoever else is asked how he does is.
+# An assistant's instructions address no person; "how do you cope" addresses one.
 _ANYBODY = re.compile(
     r"(?<!can )(?<!could )(?<!would )(?<!will )(?<!\w)you(?! (?:are|have|know|"
     r"(?:should|must|shall) (?:always|never|only|not|answer|respond|reply|be|use|"
@@ -870,16 +877,17 @@ _ANYBODY = re.compile(
 _JOINT = "\x1e"  # between turns that are read as one (``turns.JOINT``)
 
 
-# A post, and nobody yet who holds it.
+# A job whose holder is not known yet.
 _ADVERT = re.compile(
     r"(?<!\w)we(?:['\u2019]re| are) (?:now )?(?:hiring|recruiting)(?!\w)"
 )
 
 
 def tells_of_nobody(reading: Reading) -> bool:
-    """Tell whether a text asks, bids, or speaks of a house, and tells of nobody.
+    """Return whether a text asks, instructs or describes an organisation.
 
-    Then a topic, however sure, is nobody's.
+    If so, it discloses nothing about a person, and no topic in it is personal, however
+    certain.
     """
     plain = lowered(reading.text)
     turns = plain.split(_JOINT)
@@ -893,10 +901,10 @@ def tells_of_nobody(reading: Reading) -> bool:
     if len(turns) > 1:
         # Each turn was judged alone as well; together they need not be stricter.
         return not _kinds(reading) and all(map(_asks, turns))
-    if any(_on_premises_servers(plain)) and not _kinds(reading):
+    if any(_organisations(plain)) and not _kinds(reading):
         return True
     here = bag(_ADVERT.sub(" ", _NUMERAL.sub(" ", plain)))
-    # "How do you deal with it?" asks of oneself more often than of anybody.
+    # "How do you deal with it?" is more often about the speaker than about anyone else.
     if not _SPEAKER_WORDS.isdisjoint(here) or _ANYBODY.search(plain):
         return False
     return _asks(plain)
@@ -907,8 +915,8 @@ def _asks(plain: str) -> bool:
 
 
 def _every_sentence(plain: str, asks: Callable[[str], object]) -> bool:
-    told = [each[0].strip() for each in _SENTENCE.finditer(plain)]
-    sentences = [each for each in told if any(map(str.isalnum, each))]
+    pieces = [each[0].strip() for each in _SENTENCE.finditer(plain)]
+    sentences = [each for each in pieces if any(map(str.isalnum, each))]
     return bool(sentences) and all(
         each.endswith("?") or asks(each) is not None for each in sentences
     )

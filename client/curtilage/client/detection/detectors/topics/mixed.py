@@ -1,8 +1,8 @@
-"""Find one's family in a sentence of two languages.
+"""Finds family members in a sentence of two languages.
 
-"My abuela tiene azúcar again": no rule of either language reads it, for each of them
-is asked of a part that is in its language. What is said of health there is looked for
-in the family word's own language as well. The words are data (``data/mixed.toml``).
+"My abuela tiene azúcar again": no rule of either language matches, since each runs only
+on parts in its language. Words about health are searched for in the family word's
+language too. The words are data (``data/mixed.toml``).
 """
 
 import re
@@ -27,8 +27,8 @@ _WORD: Final = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _LEXICON: Final = LexiconDetector()
 _HEALTH: Final = "health."
 _SCORE: Final = 60
-_LEAST: Final = 2  # small words of another language; one may be a name's
-_AROUND: Final = 150  # characters on either side, in which they are
+_LEAST: Final = 2  # function words of another language; one may belong to a name
+_AROUND: Final = 150  # characters on either side that are searched for them
 
 
 def _vocabulary(code: str) -> frozenset[str]:
@@ -39,7 +39,7 @@ _KNOWN: Final = {code: _vocabulary(code) for code in _KIN}
 
 
 def family_in(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the places of words for one's family amid words of another language.
+    """Yield the positions of family words among words of another language.
 
     Args:
         text: in lower case.
@@ -49,7 +49,7 @@ def family_in(text: str) -> Iterator[tuple[int, int]]:
 
 
 def health_in(text: str) -> Iterator[Span]:
-    """Yield words of health near such a word, in the languages that it is of.
+    """Yield words about health near a family word, in the family word's languages.
 
     Args:
         text: in lower case.
@@ -95,7 +95,7 @@ def _families(text: str) -> Iterator[tuple[re.Match[str], list[str]]]:
         usual = any(said in _BEFORE[code] for code in own)
         others = [code for code in _SMALL if match[0] not in _KNOWN[code]]
         around = text[max(match.start() - _AROUND, 0) : match.end() + _AROUND]
-        # A word of the kin's own language shows no other one.
+        # A word of the family word's language is no evidence of another one.
         here = {each[0] for each in _WORD.finditer(around)}.difference(
             *(_KNOWN[code] for code in own)
         )
@@ -107,10 +107,10 @@ def _families(text: str) -> Iterator[tuple[re.Match[str], list[str]]]:
 
 
 class MixedDetector:
-    """Find words of health that a family word's own language has for them."""
+    """Finds words about health in the language of a family word."""
 
     id = "mixed"
 
     def find(self, reading: Reading) -> Iterator[Span]:
-        """Yield words of health near one's family, in a sentence of two languages."""
+        """Yield words about health near a family word of another language."""
         yield from health_in(lowered(reading.text))

@@ -1,9 +1,8 @@
-"""What people say of themselves without the word that names it.
+"""Phrases by which people disclose something without the word that names it.
 
-"I hear voices", "we keep kosher", "I did three years": no word of these is a
-word of health, belief or crime. Each rule runs only where one of its words
-is, reads lower-case text, and has gaps that are bounded. The lists are this
-project's own.
+"I hear voices", "we keep kosher", "I did three years": no word in these is about
+health, belief or crime. Each rule runs only if one of its words occurs, reads
+lower-case text, and has bounded gaps. The lists are this project's own.
 """
 
 import re
@@ -23,7 +22,7 @@ _FEW = (
     "fifteen|twenty|some|several|a few)"
 )
 _MONEY = "[$\u00a3\u20ac]? ?\\d[\\d,.]*k?"
-# The same where it is surely money: with its sign or its word, or as people say it.
+# The same, if it is certainly money: with a sign or a word for it, or as spoken.
 _SUM = (
     "(?:[$\u00a3\u20ac] ?\\d[\\d,.]*(?:k|m| ?(?:grand|thousand|million))?|\\d[\\d,.]* "
     "?(?:k|"
@@ -62,9 +61,9 @@ class Phrase:
     """One rule.
 
     Attributes:
-        data_class: what a match tells of.
-        words: one of them is in every text that the rule matches.
-        pattern: what to look for in lower-case text.
+        data_class: the class of a match.
+        words: every text that the rule matches contains one of them.
+        pattern: for lower-case text.
     """
 
     data_class: str
@@ -73,7 +72,7 @@ class Phrase:
 
 
 def phrases_in(text: str, here: frozenset[str]) -> Iterator[tuple[str, re.Match[str]]]:
-    """Yield what each rule finds in a lower-case text that has these words."""
+    """Yield the matches of each rule in a lower-case text with these words."""
     for phrase in PHRASES:
         if not phrase.words.isdisjoint(here):
             for match in phrase.pattern.finditer(text):
@@ -148,7 +147,7 @@ PHRASES: Final = (
         r"bypass (?:surgery|operation|op|graft\w*|patients?)|"
         r"(?:my|his|her) bypass(?! (?:filter|switch|valve|road|rule|proxy|the)(?!\w))",
     ),
-    # A span of time is one as well ("the contract's period").
+    # A period of time is a "period" as well ("the contract's period").
     _phrase(
         "health.condition",
         "period periods",
@@ -287,7 +286,7 @@ PHRASES: Final = (
         r"these|this|some|an?|\d+) (?:[\w-]+ ){0,4}?(?:centrifuges?|missiles?|"
         r"warheads?|munitions?|night[- ]vision)",
     ),
-    # --- health: what a body does, and what is done to it
+    # --- health: bodily functions, and procedures
     _phrase(
         "health.condition",
         "lump lumps shadow mass spot bleeding blood pus peeing pee poo stool wee "
@@ -830,7 +829,7 @@ PHRASES: Final = (
         r"[\w'\u2019]+){1,4}? "
         rf"(?:go|off|loose)(?: \w+){{0,2}} {_SOON}",
     ),
-    # --- privilege and inside information, as it is told
+    # --- privilege and inside information, as people phrase it
     _phrase(
         "legal.privilege",
         "solicitor lawyer attorney barrister counsel client stand knife gun body "

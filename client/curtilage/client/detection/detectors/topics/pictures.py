@@ -1,7 +1,7 @@
-"""Find pictures (emoji) that name an illness, a treatment or a person.
+"""Finds pictures (emoji) of an illness, a treatment or a person.
 
-"👵 💉 again" says what "grandma had an injection again" says, and so does "result: 🩸".
-The pictures and words are data (``data/pictures.toml``).
+"👵 💉 again" means "grandma had an injection again", and "result: 🩸" is similar. The
+pictures and words are data (``data/pictures.toml``).
 """
 
 import re
@@ -22,7 +22,7 @@ _JOINER: Final = "\u200d"
 
 def _one_of(text: str) -> re.Pattern[str]:
     longest = sorted(text.split(), key=len, reverse=True)
-    # A picture that another one is joined to is a third: a person at a computer.
+    # A picture joined to another one is a different picture: a person at a computer.
     return re.compile(
         rf"(?<!{_JOINER})(?:{'|'.join(longest)})[\U0001f3fb-\U0001f3ff]?"
         rf"(?:{_JOINER}[\u2640\u2642])?\ufe0f?(?!{_JOINER})"
@@ -39,7 +39,7 @@ def _words(text: str) -> str:
     return rf"(?<![^\W_])(?:{'|'.join(entries)})(?![^\W_])"
 
 
-# A word or two may come between: "Ergebnis da: 🩸".
+# One or two words may be in between: "Ergebnis da: 🩸".
 _RESULT: Final = re.compile(
     rf"{_words(_DATA['words']['results'])}(?: [^\W_]{{1,10}}){{0,2}} ?[:=]? {{0,2}}"
     rf"(?={_SURE.pattern}|{_OTHERS.pattern})"
@@ -49,13 +49,13 @@ _TIMES: Final = re.compile(_words(_DATA["words"]["times"]))
 
 
 class PictureDetector:
-    """Find pictures of an illness or a treatment, and of people next to them."""
+    """Finds pictures of an illness or a treatment, and of people next to them."""
 
     id = "picture"
     beyond_ascii = True
 
     def find(self, reading: Reading) -> Iterator[Span]:
-        """Yield each of them; a person only where one of health is there as well."""
+        """Yield each of them; people only if there is one about health as well."""
         text = reading.text
         if text.isascii():
             return
@@ -81,7 +81,7 @@ class PictureDetector:
 
 
 def _about_somebody(text: str) -> bool:
-    """Return whether words say whom a picture is about."""
+    """Return whether words indicate the person that a picture is about."""
     if not ANY_KIN.isdisjoint(bag(text)):
         return True
     return _OWN.search(text) is not None and _TIMES.search(text) is not None
