@@ -121,7 +121,7 @@ def test_a_step_names_the_contract_that_holds_the_libraries() -> None:
 def test_the_doors_that_are_shown_hold_the_libraries() -> None:
     shown = audit.libraries()
     assert "curtilage.client.endpoint.server" in shown["aiohttp"]
-    assert shown["huggingface_hub"] == ["curtilage.client.local.download"]
+    assert shown["huggingface_hub"] == ["curtilage.client.local.registry.download"]
 
 
 def test_every_contract_is_explained() -> None:

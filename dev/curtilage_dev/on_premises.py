@@ -27,7 +27,7 @@ from curtilage.client.endpoint.openai_answers import (
 )
 from curtilage.client.errors import ClientError
 from curtilage.client.local.model import LocalModel
-from curtilage.client.local.registry import Registry
+from curtilage.client.local.registry.store import Registry
 from curtilage.client.openai_chat import (
     parse_completion_request,
 )

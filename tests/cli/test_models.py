@@ -12,9 +12,9 @@ from typing_extensions import override
 from curtilage.cli import main as cli
 from curtilage.cli import models
 from curtilage.cli.models import TASKS_TRIED
-from curtilage.client.local import catalogue, machine
-from curtilage.client.local.download import Agree, PullRequest
-from curtilage.client.local.registry import ModelEntry
+from curtilage.client.local.registry import catalogue, machine
+from curtilage.client.local.registry.download import Agree, PullRequest
+from curtilage.client.local.registry.store import ModelEntry
 from support.byte_model import TRAINED_CONTEXT, make_adapter, make_byte_model, sha256_of
 from support.fakes import returns
 from support.model_hub import FILE, REPOSITORY, REVISION, FakeHub, serving
@@ -486,7 +486,9 @@ def test_a_known_models_size_memory_and_network_are_shown_before_anything_is_sen
 def test_a_known_model_without_room_is_not_fetched(
     hub: FakeHub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("curtilage.client.local.registry.free_room", returns(1 << 20))
+    monkeypatch.setattr(
+        "curtilage.client.local.registry.store.free_room", returns(1 << 20)
+    )
     assert cli.main(["models", "pull", BEST, "--yes", "--endpoint", hub.url]) == 2
     assert "has room for 1 MiB" in said(capsys)
     assert hub.asked == []

@@ -110,8 +110,9 @@ async def test_a_client_keeps_a_spare_if_it_is_told_so(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
-    async def no_model(config: object) -> None:
+    async def no_model(config: object) -> UnavailableLocal:
         del config
+        return UnavailableLocal("there is none")
 
     monkeypatch.setattr(assembling, "local_model", no_model)
     config = read_config(Flags(policy="mine.yaml"), {})
@@ -163,8 +164,9 @@ async def test_what_never_leaves_needs_no_hpke(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
-    async def no_model(config: object) -> None:
+    async def no_model(config: object) -> UnavailableLocal:
         del config
+        return UnavailableLocal("there is none")
 
     monkeypatch.setattr(assembling, "local_model", no_model)
     monkeypatch.setattr(xwing, "_LABEL", b"another label")
@@ -239,8 +241,9 @@ async def test_whoever_starts_detectors_is_told_that_no_wall_stands(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr(Nothing, "advice", "no wall stands")
 
-    async def no_model(config: object) -> None:
+    async def no_model(config: object) -> UnavailableLocal:
         del config
+        return UnavailableLocal("there is none")
 
     monkeypatch.setattr(assembling, "local_model", no_model)
     config = read_config(Flags(policy="mine.yaml"), {})

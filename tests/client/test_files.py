@@ -1,22 +1,55 @@
 """Files of ours: private, replaced in one step, locked."""
 
+import fcntl
 import math
 import os
 import stat
 import subprocess
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from curtilage.client.errors import ConfigError
 from curtilage.client.files import (
+    data_folder,
     folder_digest,
     locked,
     make_private_folder,
     open_private,
     open_unshared,
+    state_folder,
     write_private_atomically,
 )
+
+
+@pytest.mark.parametrize(
+    ("folder", "variable", "usual"),
+    [
+        (data_folder, "XDG_DATA_HOME", "/home/me/.local/share/curtilage"),
+        (state_folder, "XDG_STATE_HOME", "/home/me/.local/state/curtilage"),
+    ],
+)
+@pytest.mark.parametrize("system", ["linux", "darwin"])
+def test_folders_are_where_earlier_versions_put_them(
+    folder: Callable[[], Path],
+    variable: str,
+    usual: str,
+    system: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.platform", system)
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv(variable, "/named")
+    assert folder() == Path("/named/curtilage")
+    # The specification requires relative paths to be ignored.
+    for unusable in ("named", ""):
+        monkeypatch.setenv(variable, unusable)
+        assert folder() == Path(usual)
+    monkeypatch.delenv(variable)
+    assert folder() == Path(usual)
 
 
 def test_a_file_is_there_for_its_owner_alone(tmp_path: Path) -> None:
@@ -125,6 +158,43 @@ def test_a_lock_keeps_others_out_until_it_is_let_go(tmp_path: Path) -> None:
     ):
         pass
     with locked(path, 0):
+        pass
+    assert mode_of(path) == 0o600
+
+
+def test_a_lock_is_the_kernels(tmp_path: Path) -> None:
+    # An older version of this program takes it in this way.
+    path = tmp_path / "lock"
+    path.write_bytes(b"kept")
+    with path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(TimeoutError, match="another"), locked(path, 0.01):
+            pass
+    with locked(path, 0), path.open("rb") as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert path.read_bytes() == b"kept"
+
+
+def test_another_thread_may_release_a_lock(tmp_path: Path) -> None:
+    held = ExitStack()
+    held.enter_context(locked(tmp_path / "lock", 0))
+    thread = Thread(target=held.close)
+    thread.start()
+    thread.join()
+    with locked(tmp_path / "lock", 0):
+        pass
+
+
+def test_a_lock_makes_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), locked(tmp_path / "absent" / "lock", 0):
+        pass
+    assert not (tmp_path / "absent").exists()
+
+
+def test_a_lock_is_not_taken_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "target").touch()
+    (tmp_path / "lock").symlink_to(tmp_path / "target")
+    with pytest.raises(OSError, match="symbolic links"), locked(tmp_path / "lock", 0):
         pass
 
 

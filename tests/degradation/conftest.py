@@ -23,7 +23,7 @@ from curtilage.client.assemble import router_for
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.errors import ClientError, FailureReason
 from curtilage.client.local.model import LocalModel
-from curtilage.client.local.registry import Registry
+from curtilage.client.local.registry.store import Registry
 from curtilage.client.options import Mode, Require, RoutingOptions
 from curtilage.client.parts import AnswersLocally, ClientParts, Inspects
 from curtilage.client.query import Message, Query, Settings

@@ -22,9 +22,9 @@ from curtilage.client.detection.inspection import Inspector
 from curtilage.client.errors import QueuedError
 from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.fair_queue import FairQueue
-from curtilage.client.local.machine import on_battery
 from curtilage.client.local.model import LocalModel
 from curtilage.client.local.reasons import LocalFailure
+from curtilage.client.local.registry.machine import on_battery
 from curtilage.inference.scripted import Script, ScriptedEngine
 from curtilage.policy.document.load import load_policy
 from curtilage_dev.stack import Stack

@@ -7,7 +7,7 @@ import pytest
 
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.local.model import LocalModel
-from curtilage.client.local.registry import Registry
+from curtilage.client.local.registry.store import Registry
 from curtilage.client.parts import AnswersLocally, ClientParts
 from curtilage.client.remote.access import read_access
 from curtilage.client.remote.addresses import RelayAddress

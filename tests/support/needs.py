@@ -78,7 +78,7 @@ PROCESS: Final[Table] = {
     "client/detection/test_worker.py": (),
     "client/detection/test_worker_pool.py": (),
     "client/endpoint": (),
-    "client/local/test_download.py": (),
+    "client/local/registry/test_download.py": (),
     "client/local/test_model.py": ("test_embedded_model_answers",),
     "client/on_premises/test_server.py": (),
     "client/on_premises/test_settings.py": (

@@ -14,8 +14,8 @@ from curtilage.attest.log.model_manifest import (
     encode_model_manifest,
 )
 from curtilage.attest.log.witness_policy import LogPolicy, simple_policy
-from curtilage.client.local.registry import Registry
-from curtilage.client.local.rollout import Rollout
+from curtilage.client.local.registry.store import Registry
+from curtilage.client.local.rollout.state import Rollout
 from curtilage.client.routing.trace import TraceFile, TraceOutcome, model_tag
 from curtilage_dev.log import DevelopmentLog, new_signer, new_witness
 from support.route_traces import LINE

@@ -1,23 +1,17 @@
 """``curtilage models``: manage this user's local models."""
 
 import argparse
-import os
 import sys
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
-from curtilage.cli.terminal import (
-    COULD_NOT,
-    DONE,
-    err,
-    err_again,
-    out,
-    out_json,
-)
+from curtilage.cli.terminal import COULD_NOT, DONE, err, err_again, out, out_json
 from curtilage.client.errors import ClientError, UsageError
-from curtilage.client.local.catalogue import (
+from curtilage.client.local.model import resolve, verify_choice
+from curtilage.client.local.registry.catalogue import (
     DEFAULT_NAME,
     USUAL_CONTEXT,
     Advice,
@@ -27,50 +21,40 @@ from curtilage.client.local.catalogue import (
     catalogue,
     known,
 )
-from curtilage.client.local.download import (
+from curtilage.client.local.registry.download import (
     Agree,
     NotAgreedError,
     PullRequest,
     can_pull,
     pull,
 )
-from curtilage.client.local.machine import Machine
-from curtilage.client.local.model import resolve, verify_choice
-from curtilage.client.local.parts import put_together
-from curtilage.client.local.registry import (
-    ModelEntry,
-    Registry,
-    data_directory,
-)
-from curtilage.client.local.shape import read_shape
+from curtilage.client.local.registry.join import put_together
+from curtilage.client.local.registry.machine import Machine
+from curtilage.client.local.registry.shape import read_shape
+from curtilage.client.local.registry.store import ModelEntry, Registry
 
 MEGABYTE, GIGABYTE = 1000**2, 1000**3
-TOLD_EVERY_S = 0.5
+SHOWN_EVERY_S = 0.5
 TASKS_TRIED = 6  # the office tasks of docs/costs.md
-
-
-def registry() -> Registry:
-    """Open the registry of this user."""
-    return Registry(data_directory(os.environ, Path.home()))
 
 
 def run_list(arguments: argparse.Namespace) -> int:
     """List the models with their memory needs, and whether they fit."""
     entries = _entries()
-    machine = Machine.read(registry().folder)
-    needs = [_needs(entry, machine) for entry in entries]
+    spare_bytes = Machine.read(Registry().folder).spare_bytes
+    needs = [_needs(entry, spare_bytes) for entry in entries]
     if arguments.json:
         pairs = zip(entries, needs, strict=True)
-        out_json([asdict(entry) | asdict(need) for entry, need in pairs])
+        out_json([asdict(entry) | need for entry, need in pairs])
         return DONE
     if not entries:
         err("no model is installed; in a source checkout `make setup` installs one")
     fits = {True: "fits", False: "does NOT fit", None: "unknown whether it fits"}
     for entry, need in zip(entries, needs, strict=True):
         out(
-            f"{entry.name:<20} {need.quantisation or '?':<7} "
-            f"{_size(entry.size_bytes):>7}, in memory {_size(need.memory_bytes)}: "
-            f"{fits[need.fits]}  sha256:{entry.sha256[:16]}…  "
+            f"{entry.name:<20} {need['quantisation'] or '?':<7} "
+            f"{_size(entry.size_bytes):>7}, in memory {_size(need['memory_bytes'])}: "
+            f"{fits[need['fits']]}  sha256:{entry.sha256[:16]}…  "
             f"{entry.source or entry.path}"
             + (f" (adapter for sha256:{entry.base[:16]}…)" if entry.base else "")
         )
@@ -78,44 +62,33 @@ def run_list(arguments: argparse.Namespace) -> int:
 
 
 def _entries() -> list[ModelEntry]:
-    entries = [*registry().entries()]
+    entries = [*Registry().entries()]
     with suppress(ClientError):  # its package may not be installed
         entries.insert(0, _embedded())
     return entries
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Needs:
-    """A model's needs according to its file header; None: unknown."""
-
-    quantisation: str | None = None
-    trained_context: int | None = None
-    context_bytes_per_token: int | None = None
-    memory_bytes: int | None = None
-    fits: bool | None = None
-
-
-def _needs(entry: ModelEntry, machine: Machine) -> _Needs:
+def _needs(entry: ModelEntry, spare_bytes: int | None) -> dict[str, Any]:
+    """Return a model's needs according to its file's header; None: unknown."""
     shape = None
     with suppress(ClientError):  # `models verify` reports a missing file
         shape = read_shape(Path(entry.path))
-    if shape is None:
-        return _Needs()
-    memory = shape.memory_bytes(entry.size_bytes, USUAL_CONTEXT)
-    spare = machine.spare_bytes
-    return _Needs(
-        quantisation=shape.quantisation,
-        trained_context=shape.trained_context,
-        context_bytes_per_token=shape.context_bytes(1),
-        memory_bytes=memory,
-        fits=None if spare is None else memory <= spare,
-    )
+    memory = shape.memory_bytes(entry.size_bytes, USUAL_CONTEXT) if shape else None
+    return {
+        "quantisation": shape.quantisation if shape else None,
+        "trained_context": shape.trained_context if shape else None,
+        "context_bytes_per_token": shape.context_bytes(1) if shape else None,
+        "memory_bytes": memory,
+        "fits": None
+        if memory is None or spare_bytes is None
+        else memory <= spare_bytes,
+    }
 
 
 def run_recommend(arguments: argparse.Namespace) -> int:
     """Show which known models fit, and how to get the best one; exit 3: none fits."""
     registered = {entry.sha256: entry.name for entry in reversed(_entries())}
-    machine = Machine.read(registry().folder)
+    machine = Machine.read(Registry().folder)
     advice = advise(
         machine,
         here=registered,
@@ -257,17 +230,17 @@ def run_add(arguments: argparse.Namespace) -> int:
     if arguments.adapter_of is not None:
         if arguments.file is None or arguments.sha256 is None:
             raise UsageError("--adapter-of needs one FILE and its --sha256")
-        base = resolve(arguments.adapter_of, registry=registry())
-        _print(registry().add(name, arguments.file, arguments.sha256, base=base.sha256))
+        base = resolve(arguments.adapter_of, registry=Registry())
+        _print(Registry().add(name, arguments.file, arguments.sha256, base=base.sha256))
         return DONE
     sha256 = _digest(arguments.sha256, model)
     _require_licence(sha256, arguments)
     if arguments.file is not None:
-        _print(registry().add(name, arguments.file, sha256))
+        _print(Registry().add(name, arguments.file, sha256))
         return DONE
     bar = _Bar(name)
     entry = put_together(
-        registry(),
+        Registry(),
         name,
         arguments.parts,
         sha256=sha256,
@@ -350,7 +323,7 @@ def _fetch(request: PullRequest, *, yes: bool, endpoint: str | None = None) -> N
     """
     bar = _Bar(request.filename)
     entry = pull(
-        registry(),
+        Registry(),
         request,
         agree=_agreement(request, yes=yes),
         progress=bar,
@@ -364,7 +337,7 @@ def _agreement(request: PullRequest, *, yes: bool) -> Agree:
     """Return a function that asks for consent to a download of some size."""
 
     def agree(size: int | None) -> None:
-        machine, model = Machine.read(registry().folder), by_digest(request.sha256)
+        machine, model = Machine.read(Registry().folder), by_digest(request.sha256)
         memory = None if model is None else model.memory_bytes
         metered = (
             "METERED (a mobile adapter)"
@@ -404,7 +377,7 @@ def _size(size_bytes: int | None) -> str:
 
 def run_verify(arguments: argparse.Namespace) -> int:
     """Hash models again; exit 3 if one differs."""
-    known = registry()
+    known = Registry()
     names = arguments.names or [DEFAULT_NAME, *(e.name for e in known.entries())]
     failed = False
     for name in names:
@@ -427,7 +400,7 @@ def _embedded(*, verify: bool = False) -> ModelEntry:
     Raises:
         ClientError: its package is not installed, or contains another file.
     """
-    choice = resolve(None, registry=registry())
+    choice = resolve(None, registry=Registry())
     if verify:
         verify_choice(choice)
     return ModelEntry(
@@ -449,7 +422,7 @@ class _Bar:
 
     def __call__(self, done: int, total: int | None) -> None:
         """Show the progress, at most twice a second."""
-        if not self._shown or monotonic() - self._shown_s < TOLD_EVERY_S:
+        if not self._shown or monotonic() - self._shown_s < SHOWN_EVERY_S:
             return
         self._shown_s = monotonic()
         share = f" of {total / MEGABYTE:.1f}" if total else ""

@@ -18,7 +18,7 @@ from curtilage.cli.policy import parser as policy
 from curtilage.cli.release import parser as release
 from curtilage.cli.route import parser as route
 from curtilage.cli.terminal import EXIT_CODES, Commands, add_command, out
-from curtilage.client.local.catalogue import TASKS
+from curtilage.client.local.registry.catalogue import TASKS
 
 DESCRIPTION = """\
 Answer regulated questions locally; send the rest to an attested enclave.

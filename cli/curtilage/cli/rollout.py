@@ -19,14 +19,14 @@ from curtilage.attest.log.model_manifest import (
     parse_model_manifest,
 )
 from curtilage.cli.options import write_or_print
-from curtilage.cli.start import config_from, registry
+from curtilage.cli.start import config_from
 from curtilage.cli.terminal import DONE, err, out, out_json, unix_text
-from curtilage.client.assemble import rollout_for
 from curtilage.client.errors import ClientError, ConfigError, UsageError
 from curtilage.client.files import read_bounded, read_text
-from curtilage.client.local.catalogue import by_digest
 from curtilage.client.local.model import resolve, verify_choice
-from curtilage.client.local.rollout import (
+from curtilage.client.local.registry.catalogue import by_digest
+from curtilage.client.local.registry.store import Registry
+from curtilage.client.local.rollout.state import (
     LEAST_GRADED,
     FilesMissingError,
     Rollout,
@@ -108,7 +108,7 @@ def _next(arguments: argparse.Namespace, not_after: int) -> ModelManifest:
 
 def _files(name: str) -> ModelFiles:
     """Return a model of this machine after hashing its files."""
-    choice = resolve(name, registry=registry())
+    choice = resolve(name, registry=Registry())
     verify_choice(choice)
     adapter = choice.adapter
     return ModelFiles(
@@ -255,4 +255,4 @@ def _rollout(arguments: argparse.Namespace) -> Rollout:
     problem = config.currency and config.currency.problem(datetime.now(UTC))
     if problem:
         raise ClientError(f"{config.policy_source}: {problem}")
-    return rollout_for(plan.rollout)
+    return Rollout.on_this_device(plan.rollout)

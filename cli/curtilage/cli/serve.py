@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import os
 import secrets
 import signal
 import sys
@@ -21,13 +20,13 @@ from curtilage.cli.terminal import (
     plural,
 )
 from curtilage.client.audit.checkpoint import CHECKPOINT_S
-from curtilage.client.audit.directory import state_folder
 from curtilage.client.config import ClientConfig
 from curtilage.client.consent import KEY_BYTES, ConsentDesk
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.endpoint.accounts import TOKEN_NAME, Callers, stored_token
 from curtilage.client.errors import ClientError, UsageError
 from curtilage.client.failure_texts import FAILURE_TEXTS
+from curtilage.client.files import state_folder
 from curtilage.client.health import WORDS
 from curtilage.client.queue.deferred import State
 from curtilage.client.telemetry import (
@@ -155,7 +154,7 @@ def kept_token() -> tuple[str | None, Path]:
     Raises:
         ConfigError: the file is invalid, or readable by others.
     """
-    folder = state_folder(os.environ, Path.home())
+    folder = state_folder()
     path = folder / TOKEN_NAME
     try:
         return stored_token(folder, secrets.token_urlsafe), path

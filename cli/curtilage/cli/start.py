@@ -6,13 +6,11 @@ import os
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from curtilage.cli.options import renamed
 from curtilage.cli.terminal import err, progress
 from curtilage.client.config import ClientConfig, Flags, read_config
-from curtilage.client.local.registry import Registry, data_directory
 
 if TYPE_CHECKING:  # commands that only decide do not load the tiers
     from collections.abc import AsyncGenerator
@@ -49,11 +47,6 @@ def config_from(arguments: argparse.Namespace) -> ClientConfig:
     if "CURTILAGE_HOUSE_KEY_FILE" in os.environ:
         err(renamed("CURTILAGE_HOUSE_KEY_FILE", "CURTILAGE_ON_PREMISES_KEY_FILE"))
     return read_config(flags, os.environ)
-
-
-def registry() -> Registry:
-    """Open the registry of this user's models."""
-    return Registry(data_directory(os.environ, Path.home()))
 
 
 @asynccontextmanager

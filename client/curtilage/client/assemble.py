@@ -6,17 +6,14 @@ everything is kept local.
 """
 
 import asyncio
-import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from curtilage.client.audit.directory import state_directory, state_folder
 from curtilage.client.audit.trail import DiskAuditTrail
 from curtilage.client.audit.writer import AuditLog
 from curtilage.client.config import ClientConfig
@@ -28,16 +25,14 @@ from curtilage.client.errors import (
     LocalUnavailableError,
     SealingError,
 )
-from curtilage.client.local.catalogue import by_digest, known
-from curtilage.client.local.machine import is_metered, on_battery
+from curtilage.client.files import state_folder
 from curtilage.client.local.model import (
     LocalModel,
     LocalModelMemoryError,
-    ModelChoice,
 )
-from curtilage.client.local.registry import Registry, data_directory
-from curtilage.client.local.rolled_out import RolledOutModel
-from curtilage.client.local.rollout import Rollout
+from curtilage.client.local.registry.catalogue import by_digest, known
+from curtilage.client.local.registry.machine import is_metered, on_battery
+from curtilage.client.local.registry.store import Registry
 from curtilage.client.on_premises.server import OnPremisesServer
 from curtilage.client.on_premises.settings import (
     OnPremisesSettings,
@@ -79,8 +74,11 @@ from curtilage.policy.expectations import expectations_from
 from curtilage.wire.errors import SelfTestError
 from curtilage.wire.hpke.self_test import self_test
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # optional parts, which are not imported unless a policy has them
+    from curtilage.client.local.rollout.model import RolledOutModel
     from curtilage.client.queue.deferred_store import DeferredStore
+
+    Local = LocalModel | RolledOutModel | UnavailableLocal
 
 PATIENT_S: Final = 5.0
 
@@ -121,9 +119,7 @@ async def assemble(
         if each.readable_by_others is not None
     ]
     queue = await asyncio.to_thread(queue_of, config.policy)
-    kept = await asyncio.to_thread(
-        KeptConversations, state_folder(os.environ, Path.home()), lasting=lasting
-    )
+    kept = await asyncio.to_thread(KeptConversations, state_folder(), lasting=lasting)
     audit = audit_trail(config)
     inspector, local, _ = await asyncio.gather(
         asyncio.to_thread(inspector_from, config, spare=spare),
@@ -150,7 +146,7 @@ async def assemble(
             tier: partial(OnPremisesServer, each) for tier, each in servers.items()
         },
         router=router,
-        trace=TraceFile(state_folder(os.environ, Path.home()) / TRACE_NAME).append,
+        trace=TraceFile(state_folder() / TRACE_NAME).append,
         advice="\n".join(
             filter(
                 None,
@@ -169,7 +165,9 @@ async def assemble(
         kept=kept,
         detectors=lambda: inspector.condition,
         currency=config.currency,
-        home_model=lambda: local.tag if isinstance(local, RolledOutModel) else "",
+        home_model=lambda: (
+            "" if isinstance(local, LocalModel | UnavailableLocal) else local.tag
+        ),
         notify=notify,
     )
 
@@ -184,17 +182,13 @@ def queue_of(policy: Policy) -> "DeferredStore | None":
         return None
     from curtilage.client.queue.deferred_store import queue_store  # noqa: PLC0415
 
-    directory = state_folder(os.environ, Path.home())
+    directory = state_folder()
     return queue_store(policy.routing.queue, directory)
 
 
-def parameters_of(local: AnswersLocally) -> int:
+def parameters_of(local: "Local") -> int:
     """Return about how many parameters a model of the catalogue has; 0: unknown."""
-    known = (
-        by_digest(local.sha256)
-        if isinstance(local, LocalModel | RolledOutModel)
-        else None
-    )
+    known = None if isinstance(local, UnavailableLocal) else by_digest(local.sha256)
     # Q4_K_M has about five bits for each parameter, with its scales.
     if known is None or known.shape.quantisation != "Q4_K_M":
         return 0
@@ -215,10 +209,10 @@ def audit_trail(config: ClientConfig) -> DiskAuditTrail:
 def _audit_directory(config: ClientConfig) -> Path:
     if config.audit is not None:
         return Path(config.audit)
-    return state_directory(os.environ, Path.home())
+    return state_folder() / "audit"
 
 
-async def local_model(config: ClientConfig) -> AnswersLocally:
+async def local_model(config: ClientConfig) -> LocalModel | UnavailableLocal:
     """Start the local model, or record why there is none.
 
     If other tiers may answer as well, it is loaded in the background: ready when it is
@@ -261,20 +255,8 @@ def _named_model(config: ClientConfig) -> LocalModel:
     return LocalModel.open(
         config.model,
         sha256=config.model_sha256,
-        registry=Registry(data_directory(os.environ, Path.home())),
+        registry=Registry(),
         context_tokens=config.context_tokens,
-    )
-
-
-def rollout_for(settings: RolloutSettings) -> Rollout:
-    """Return the rollout of a line of manifests on this user's device."""
-    data = data_directory(os.environ, Path.home())
-    return Rollout(
-        settings.name,
-        settings.log_policy(),
-        folder=data / "rollouts",
-        registry=Registry(data),
-        trace=state_folder(os.environ, Path.home()) / TRACE_NAME,
     )
 
 
@@ -286,20 +268,13 @@ def _rollout(config: ClientConfig) -> RolloutSettings | None:
 
 async def _rolled_out(
     config: ClientConfig, settings: RolloutSettings, notify: Notify | None
-) -> AnswersLocally:
+) -> "RolledOutModel | UnavailableLocal":
     """Start the model of a rollout, or record why there is none."""
-    registry = Registry(data_directory(os.environ, Path.home()))
+    from curtilage.client.local.rollout.model import RolledOutModel  # noqa: PLC0415
 
-    def open_model(choice: ModelChoice | None, tokens: int | None) -> LocalModel:
-        if choice is None:
-            return LocalModel.open(registry=registry, context_tokens=tokens)
-        return LocalModel.of(choice, context_tokens=tokens)
-
-    model = RolledOutModel(
-        rollout_for(settings),
-        open_model,
+    model = RolledOutModel.on_this_device(
+        settings,
         context_tokens=config.context_tokens,
-        clock=lambda: datetime.now(UTC),
         notify=notify or (lambda _: None),
     )
     try:

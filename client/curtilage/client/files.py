@@ -9,10 +9,9 @@ ones, also after a power failure. Use a local file system.
 """
 
 import errno
-import fcntl
+import math
 import os
 import stat
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from hashlib import file_digest, sha256
@@ -20,12 +19,26 @@ from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from filelock import FileLock, Timeout
+from platformdirs.unix import Unix
+
 from curtilage.client.errors import ConfigError
 
 PRIVATE_FILE: Final = 0o600
 PRIVATE_FOLDER: Final = 0o700
-_FIRST_PAUSE_S: Final = 0.0002
-_LONGEST_PAUSE_S: Final = 0.01
+_POLL_S: Final = 0.002
+# Also on macOS, where platformdirs has ~/Library: earlier versions have files here.
+_PLACES: Final = Unix("curtilage", appauthor=False)
+
+
+def data_folder() -> Path:
+    """Return the user's data folder (``$XDG_DATA_HOME``); may be missing."""
+    return _PLACES.user_data_path
+
+
+def state_folder() -> Path:
+    """Return the folder of a client's own state (``$XDG_STATE_HOME``)."""
+    return _PLACES.user_state_path
 
 
 def open_ordinary(path: Path) -> BufferedReader:
@@ -208,31 +221,30 @@ def locked(path: Path, wait_s: float) -> Generator[None]:
 
     Raises:
         TimeoutError: another process holds it for longer than that.
-        OSError: it cannot be opened.
+        OSError: it cannot be opened, or the file system has no ``flock``.
     """
-    descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
+    # The library would create a missing folder, which others could read; and a log on a
+    # volume that is not mounted must not begin anew.
+    path.parent.stat()
+    lock = FileLock(
+        path,
+        timeout=-1 if wait_s == math.inf else wait_s,
+        mode=PRIVATE_FILE,
+        # Another thread may release it than took it.
+        thread_local=False,
+        poll_interval=_POLL_S,
+        # A lock that is a mere file would remain if this process were killed.
+        fallback_to_soft=False,
+    )
     try:
-        _take_lock(descriptor, wait_s)
+        lock.acquire()
+    except Timeout:
+        raise TimeoutError(errno.ETIMEDOUT, "held by another process") from None
+    try:
         yield
     finally:
-        # Releases the lock; the kernel does the same if this process is killed.
-        os.close(descriptor)
-
-
-def _take_lock(descriptor: int, wait_s: float) -> None:
-    # Polling, since a blocking flock has no timeout, and a stopped writer must not stop
-    # all others.
-    until, pause_s = time.monotonic() + wait_s, _FIRST_PAUSE_S
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise TimeoutError(errno.ETIMEDOUT, "held by another process") from None
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-        else:
-            return
+        # The kernel does the same if this process is killed.
+        lock.release()
 
 
 def folder_digest(folder: Path) -> str:

@@ -17,8 +17,8 @@ from curtilage.client.audit.trail import AuditTrail
 from curtilage.client.conversation.kept import KeptConversations
 from curtilage.client.errors import FailureReason
 from curtilage.client.health import Detectors
-from curtilage.client.local.catalogue import KnownModel, by_digest
 from curtilage.client.local.reasons import LocalModelError
+from curtilage.client.local.registry.catalogue import KnownModel, by_digest
 from curtilage.client.query import Query
 from curtilage.client.remote.cover import CoverSettings
 from curtilage.client.remote.draining import MAX_RUNNING, TIMER, Timer

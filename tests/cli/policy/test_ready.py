@@ -17,7 +17,7 @@ from curtilage.cli.provenance import DEMONSTRATION
 from curtilage.cli.route import explain as route_explain
 from curtilage.client import assemble
 from curtilage.client.detection.checked import CheckedInspector
-from curtilage.client.local.catalogue import DEFAULT_NAME, known
+from curtilage.client.local.registry.catalogue import DEFAULT_NAME, known
 from curtilage.client.parts import UnavailableLocal
 from curtilage.client.query import Query, single_query
 from curtilage.client.routing.estimate import Intent

@@ -13,12 +13,15 @@ CONVERSATION = "curtilage.client.conversation"
 BOUNDARY = {f"{CONVERSATION}.{name}" for name in ("narrowing", "excerpt", "redaction")}
 CONTENT = {f"{CONVERSATION}.{name}" for name in ("contents", "everyday")}
 QUEUE = {f"{ANSWERING}.queueing", "curtilage.client.queue"}
+DOWNLOAD = "curtilage.client.local.registry.download"
+ROLLOUT = {f"curtilage.client.local.rollout.{name}" for name in ("model", "state")}
 OPTIONAL = {
     *DRAFTS,
     *CONSENT,
     *BOUNDARY,
     *CONTENT,
     *QUEUE,
+    *ROLLOUT,
     f"{ANSWERING}.hedging",
     f"{ANSWERING}.doubt",
 }
@@ -101,3 +104,29 @@ routing:
     queue = {"curtilage.client.queue.deferring"}
     assert modules >= CONSENT | BOUNDARY | CONTENT | queue
     assert f"{ANSWERING}.drafts" not in modules
+
+
+def imported_by(*commands: str) -> set[str]:
+    """Return the modules that a fresh interpreter has after importing commands."""
+    names = ", ".join(f"curtilage.cli.{command}" for command in commands)
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys, {names}; print(*sys.modules)"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(done.stdout.split())
+
+
+def test_commands_that_answer_import_neither_rollouts_nor_downloads() -> None:
+    modules = imported_by("ask", "serve")
+    assert "curtilage.client.local.model" in modules
+    assert not modules & {*ROLLOUT, DOWNLOAD, "huggingface_hub"}
+
+
+def test_commands_for_rollouts_and_downloads_import_them() -> None:
+    """Else the test above could not fail."""
+    modules = imported_by("rollout", "models")
+    assert modules >= {"curtilage.client.local.rollout.state", DOWNLOAD}
+    assert "huggingface_hub" not in modules

@@ -23,7 +23,6 @@ from curtilage.client.audit.directory import (
     SIGNING_KEY,
     AuditDirectory,
     Disk,
-    state_directory,
 )
 from curtilage.client.audit.reader import LogToRead
 from curtilage.client.audit.record import AuditRecord, commit, parse_line
@@ -658,18 +657,6 @@ async def test_a_trail_refuses_what_no_record_may_hold(folder: Path) -> None:
     assert canary not in str(trail.problem)
     await trail.close()
     assert canary not in content_of(folder)
-
-
-@pytest.mark.parametrize(
-    ("named", "expected"),
-    [
-        ("/state", "/state/curtilage/audit"),
-        ("state", "/home/me/.local/state/curtilage/audit"),
-    ],
-)
-def test_the_users_own_log_is_where_xdg_says(named: str, expected: str) -> None:
-    found = state_directory({"XDG_STATE_HOME": named}, Path("/home/me"))
-    assert found == Path(expected)
 
 
 def test_a_line_is_one_that_parses(folder: Path) -> None:

@@ -14,7 +14,7 @@ from curtilage.client import openai_fields, telemetry
 from curtilage.client.answer import AnswerEvent, Delta
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.errors import ConfigError, ListenError
-from curtilage.client.local.catalogue import known
+from curtilage.client.local.registry.catalogue import known
 from curtilage.client.openai_fields import REFUSALS
 from curtilage.client.parts import (
     AnswersLocally,

@@ -25,8 +25,8 @@ from curtilage.client.local.model import (
     verify_choice,
 )
 from curtilage.client.local.reasons import LocalModelError
-from curtilage.client.local.registry import Registry
-from curtilage.client.local.shape import read_shape
+from curtilage.client.local.registry.shape import read_shape
+from curtilage.client.local.registry.store import Registry
 from curtilage.client.query import Message, Query, Settings
 from curtilage.inference.default_model import DEFAULT_MODEL_ID, DEFAULT_SHA256
 from curtilage.inference.errors import (

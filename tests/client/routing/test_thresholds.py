@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from curtilage.client.errors import ConfigError
-from curtilage.client.local.catalogue import by_digest
+from curtilage.client.local.registry.catalogue import by_digest
 from curtilage.client.routing.answer_features import FEATURES_SHA256
 from curtilage.client.routing.estimate import ROUTINE_INTENTS, Intent
 from curtilage.client.routing.estimators import shipped_thresholds

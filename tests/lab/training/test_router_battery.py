@@ -20,7 +20,7 @@ from lab.training.router.battery import (
 )
 from lab.training.router.sources import office
 
-from curtilage.client.local.catalogue import known
+from curtilage.client.local.registry.catalogue import known
 from curtilage.client.routing.estimators import open_estimator
 
 LANGUAGES = {"en", "de", "fr", "es", "it", "nl", "pt"}

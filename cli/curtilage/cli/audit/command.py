@@ -23,7 +23,6 @@ from curtilage.client.audit.checkpoint import CHECKPOINT_S, encode_key
 from curtilage.client.audit.directory import (
     AuditDirectory,
     parse_organisation_key,
-    state_directory,
 )
 from curtilage.client.audit.export import (
     COLUMNS,
@@ -40,7 +39,7 @@ from curtilage.client.audit.span import Span
 from curtilage.client.audit.verify import VerifiedLog
 from curtilage.client.audit.writer import AuditLog
 from curtilage.client.errors import ConfigError, UsageError
-from curtilage.client.files import read_text
+from curtilage.client.files import read_text, state_folder
 from curtilage.policy.errors import AuditRefusedError, AuditStep
 
 SHOWN_AFTER_S = 2.0
@@ -182,7 +181,7 @@ def _directory(arguments: argparse.Namespace) -> Path:
         raise UsageError("FOLDER and --dir (--audit) exclude each other")
     given = arguments.folder or arguments.dir
     named = given or os.environ.get("CURTILAGE_AUDIT")
-    return Path(named) if named else state_directory(os.environ, Path.home())
+    return Path(named) if named else state_folder() / "audit"
 
 
 def _reading(arguments: argparse.Namespace, kept: list[str] | None = None) -> LogToRead:

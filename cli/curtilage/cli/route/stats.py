@@ -1,7 +1,6 @@
 """``curtilage route stats``: figures of each tier in a trace."""
 
 import argparse
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,9 +9,9 @@ from typing import Final
 
 from curtilage.cli.start import config_from
 from curtilage.cli.terminal import DONE, out, out_json, plural
-from curtilage.client.audit.directory import state_folder
 from curtilage.client.errors import UsageError
 from curtilage.client.failure_texts import FAILURE_TEXTS
+from curtilage.client.files import state_folder
 from curtilage.client.routing.figures import TierFigures
 from curtilage.client.routing.health import PRIORS
 from curtilage.client.routing.trace import (
@@ -110,7 +109,7 @@ def trace_path(given: str | None) -> Path:
     """Return the named trace, or the user's own."""
     if given is not None:
         return Path(given)
-    return state_folder(os.environ, Path.home()) / TRACE_NAME
+    return state_folder() / TRACE_NAME
 
 
 def read_named(given: str | None) -> tuple[TraceLine, ...]:

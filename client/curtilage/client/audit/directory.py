@@ -18,7 +18,7 @@ questions can be tested. The lock is ``flock``: use a local file system.
 import os
 import re
 import stat
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -100,19 +100,6 @@ class AuditKeys:
     public: NoteKey
     organisation: bytes = field(repr=False)
     signing: Ed25519PrivateKey = field(repr=False)
-
-
-def state_directory(environ: Mapping[str, str], home: Path) -> Path:
-    """Return the default directory of a user's audit log."""
-    return state_folder(environ, home) / "audit"
-
-
-def state_folder(environ: Mapping[str, str], home: Path) -> Path:
-    """Return the folder for a client's own state (XDG)."""
-    # The specification requires relative paths to be ignored.
-    named = Path(environ.get("XDG_STATE_HOME", ""))
-    base = named if named.is_absolute() else home / ".local" / "state"
-    return base / "curtilage"
 
 
 class AuditDirectory:

@@ -1,5 +1,5 @@
-"""The local model, which answers questions on this device.
+"""The local model, which answers questions on this device, and shortens long texts.
 
-It must not import any network code: nothing of ``remote``, nothing of the wire. Only
-``download`` fetches models, for a command of its own and never for a query.
+It must not import any network code: nothing of ``remote``, nothing of the wire. The
+model imports nothing of ``rollout``; ``registry`` finds its file.
 """

@@ -16,11 +16,11 @@ from typing import Final, Self
 from curtilage.client.answer import AnswerEvent, Delta, Finished, TokenSignal
 from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageError
 from curtilage.client.fair_queue import FairQueue, TurnRefusedError
-from curtilage.client.local.catalogue import DEFAULT_NAME
-from curtilage.client.local.machine import available_memory
 from curtilage.client.local.reasons import LocalFailure, LocalModelError
-from curtilage.client.local.registry import ModelEntry, Registry
-from curtilage.client.local.shape import read_shape
+from curtilage.client.local.registry.catalogue import DEFAULT_NAME
+from curtilage.client.local.registry.machine import available_memory
+from curtilage.client.local.registry.shape import read_shape
+from curtilage.client.local.registry.store import ModelEntry, Registry
 from curtilage.client.query import Query
 from curtilage.inference.default_model import (
     DEFAULT_MODEL_ID,

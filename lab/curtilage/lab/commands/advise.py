@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Final
 
 from curtilage.cli.route.stats import amounts_of, figures_of, read_named
-from curtilage.cli.start import config_from, registry
+from curtilage.cli.start import config_from
 from curtilage.cli.terminal import DONE, err, out, out_json, plural, progress
 from curtilage.client.assemble import router_for, shipped_of, thresholds_of
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageError
 from curtilage.client.local.model import resolve, running_digest
+from curtilage.client.local.registry.store import Registry
 from curtilage.client.parts import UnavailableLocal
 from curtilage.client.query import single_query
 from curtilage.client.routing.bounds import lower_bound
@@ -117,7 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _model_of(config: ClientConfig) -> str | None:
     """Return the digest of the model that would run, as thresholds name it, or None."""
     try:
-        named = resolve(config.model, sha256=config.model_sha256, registry=registry())
+        named = resolve(config.model, sha256=config.model_sha256, registry=Registry())
     except (ConfigError, LocalUnavailableError):
         return None
     return running_digest(named.sha256, named.adapter_sha256)

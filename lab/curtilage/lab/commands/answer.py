@@ -7,14 +7,15 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from curtilage.cli.start import config_from, registry
+from curtilage.cli.start import config_from
 from curtilage.cli.terminal import DONE, REFUSED, HowFar, err, out, progress
 from curtilage.client.answer import Delta
 from curtilage.client.audit.export import new_file, refuse_taken
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import ClientError
 from curtilage.client.local.model import LocalModel, resolve, running_digest
-from curtilage.client.local.shape import read_shape
+from curtilage.client.local.registry.shape import read_shape
+from curtilage.client.local.registry.store import Registry
 from curtilage.client.query import Settings, single_query
 from curtilage.lab.commands.answered_file import (
     AnsweredBy,
@@ -100,7 +101,7 @@ def _grade(question: Asked, row: AnsweredRow) -> float | None:
 async def _started(
     config: ClientConfig,
 ) -> AsyncGenerator[tuple[LocalModel, AnsweredBy]]:
-    chosen = resolve(config.model, sha256=config.model_sha256, registry=registry())
+    chosen = resolve(config.model, sha256=config.model_sha256, registry=Registry())
     shape = read_shape(chosen.path)
     model = LocalModel.of(chosen, context_tokens=config.context_tokens)
     with progress("loading the local model"):

@@ -11,7 +11,7 @@ from statistics import median
 from time import monotonic
 from typing import Final, Protocol
 
-from curtilage.cli.start import config_from, registry, session_from
+from curtilage.cli.start import config_from, session_from
 from curtilage.cli.terminal import (
     DONE,
     REFUSED,
@@ -27,6 +27,7 @@ from curtilage.client.audit.export import new_file, refuse_taken
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import ClientError, ConfigError, UsageError
 from curtilage.client.local.model import LocalModel, ModelChoice, resolve
+from curtilage.client.local.registry.store import Registry
 from curtilage.client.options import Require, RoutingOptions
 from curtilage.client.query import Query, Settings, single_query
 from curtilage.lab.commands.begun_file import Begun, begun
@@ -282,7 +283,7 @@ def _side_of(given: str, config: ClientConfig, digests: list[str]) -> _Side:
         if is_file and not digests:
             raise UsageError(f"{given} is used only with its digest: add --sha256 HEX")
         sha256 = digests.pop(0) if is_file else None
-        chosen = resolve(given, sha256=sha256, registry=registry())
+        chosen = resolve(given, sha256=sha256, registry=Registry())
         return _Side(name=given, config=config, answers=chosen)
     tiers = {tier.id: tier for tier in config.policy.rulebook.tiering.tiers}
     name = given.removeprefix(TIER)
@@ -290,7 +291,7 @@ def _side_of(given: str, config: ClientConfig, digests: list[str]) -> _Side:
         raise UsageError(f"the policy has no tier {name}; it has {', '.join(tiers)}")
     if tiers[name].kind is TierKind.IN_PROCESS:
         # Not through the client, which might prefer another tier.
-        chosen = resolve(config.model, sha256=config.model_sha256, registry=registry())
+        chosen = resolve(config.model, sha256=config.model_sha256, registry=Registry())
         return _Side(name=given, config=config, answers=chosen)
     return _Side(name=given, config=config, answers=tiers[name])
 

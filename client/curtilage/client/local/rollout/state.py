@@ -33,11 +33,18 @@ from curtilage.attest.log.model_manifest import (
 )
 from curtilage.attest.log.witness_policy import LogPolicy
 from curtilage.client.errors import ClientError, ConfigError
-from curtilage.client.files import locked, read_bounded, write_private_atomically
+from curtilage.client.files import (
+    data_folder,
+    locked,
+    read_bounded,
+    state_folder,
+    write_private_atomically,
+)
 from curtilage.client.local.model import ModelChoice, resolve_digest
-from curtilage.client.local.registry import Registry, make_private
+from curtilage.client.local.registry.store import Registry, make_private
 from curtilage.client.routing.drift import first_alarm
-from curtilage.client.routing.trace import model_tag, read_grades
+from curtilage.client.routing.trace import TRACE_NAME, model_tag, read_grades
+from curtilage.policy.document.routing_settings import Rollout as RolloutSettings
 
 LEAST_GRADED: Final = 100
 """How many answers must be graded before a model is withdrawn automatically."""
@@ -169,6 +176,17 @@ class Rollout:
         self._trace = trace
         self._draw = draw
 
+    @classmethod
+    def on_this_device(cls, settings: RolloutSettings) -> Self:
+        """Return the rollout with this user's models, state and grades."""
+        return cls(
+            settings.name,
+            settings.log_policy(),
+            folder=data_folder() / "rollouts",
+            registry=Registry(),
+            trace=state_folder() / TRACE_NAME,
+        )
+
     def choice(self, model: ModelFiles) -> ModelChoice | None:
         """Return the files of a model; None: some are missing.
 
@@ -294,7 +312,6 @@ class Rollout:
 
     @contextmanager
     def _locked(self) -> Generator[None]:
-        make_private(self._folder.parent)
         make_private(self._folder)
         with locked(self._file.with_suffix(".lock"), math.inf):
             yield

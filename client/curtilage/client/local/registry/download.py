@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from types import ModuleType
-from typing import BinaryIO, Final, Self, cast
+from typing import Any, BinaryIO, Final, Self
 
 from curtilage.client.errors import ClientError
-from curtilage.client.local.registry import (
+from curtilage.client.local.registry.store import (
     SHA256_HEX,
     ModelEntry,
     ModelRegistryError,
@@ -135,11 +135,20 @@ def _silent(_done: int, _total: int | None) -> None:
     """Report nothing."""
 
 
-class _NoBar:
-    """Replaces the library's own progress bar."""
+class _Bar:
+    """Replaces the library's progress bar; reports, and limits the size.
 
-    def __init__(self, *_args: object, **_settings: object) -> None:
-        pass
+    Attributes:
+        report: called with the bytes present and the size.
+        size: of the file that was agreed to; None: unknown. What the server says
+            afterwards does not count.
+    """
+
+    report: Progress
+    size: int | None
+
+    def __init__(self, *, initial: int, **_settings: object) -> None:
+        self._here = initial
 
     def __enter__(self) -> Self:
         return self
@@ -147,33 +156,12 @@ class _NoBar:
     def __exit__(self, *_problem: object) -> None:
         pass
 
-    def update(self, _count: float) -> None:
-        """Ignore a step."""
-
-
-class _CountedFile:
-    """The partial file, as the library writes it; reports after each write."""
-
-    def __init__(self, file: BinaryIO, total: int | None, progress: Progress) -> None:
-        self._file = file
-        self._total = total
-        self._progress = progress
-
-    def write(self, data: bytes) -> int:
-        written = self._file.write(data)
-        if self._total is not None and self._file.tell() > self._total:
+    def update(self, count: int) -> None:
+        """Count a piece, before it is written."""
+        self._here += count
+        if self.size is not None and self._here > self.size:
             raise ModelPullError("the server sends more than the file's size")
-        self._progress(self._file.tell(), self._total)
-        return written
-
-    def seek(self, offset: int) -> int:
-        return self._file.seek(offset)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def truncate(self) -> int:
-        return self._file.truncate()
+        self.report(self._here, self.size)
 
 
 def _download(
@@ -234,14 +222,16 @@ def _download(
         elif metadata.size not in {None, request.size_bytes}:
             raise ModelPullError("the server has a file of another size")
         progress(here, metadata.size)
+        fields = {"report": staticmethod(progress), "size": metadata.size}
+        bar: Any = type("Bar", (_Bar,), fields)
         http_get(
             metadata.location,
-            cast("BinaryIO", _CountedFile(file, metadata.size, progress)),
+            file,
             resume_size=here,
             headers={"Accept-Encoding": "identity"},
             expected_size=metadata.size,
             displayed_filename=request.name,
-            tqdm_class=cast("type", _NoBar),
+            tqdm_class=bar,
         )
     except _faults(hub) as problem:
         raise ModelPullError(

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from curtilage.client.local.registry import (
+from curtilage.client.local.registry.store import (
     ModelEntry,
     ModelRegistryError,
     Registry,
-    data_directory,
 )
 
 CONTENT = b"GGUF" + bytes(range(256)) * 4096
@@ -33,14 +32,6 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / "model.gguf"
     path.write_bytes(CONTENT)
     return path
-
-
-def test_data_directory_follows_xdg() -> None:
-    home = Path("/home/someone")
-    assert data_directory({}, home) == home / ".local/share/curtilage"
-    assert data_directory({"XDG_DATA_HOME": "/data"}, home) == Path("/data/curtilage")
-    relative = {"XDG_DATA_HOME": "data"}
-    assert data_directory(relative, home) == home / ".local/share/curtilage"
 
 
 def test_empty_registry_holds_nothing(registry: Registry, root: Path) -> None:

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from curtilage.client.local.catalogue import (
+from curtilage.client.local.registry.catalogue import (
     TASKS,
     Advice,
     KnownModel,
@@ -12,10 +12,10 @@ from curtilage.client.local.catalogue import (
     catalogue,
     known,
 )
-from curtilage.client.local.download import PullRequest
-from curtilage.client.local.machine import Machine
-from curtilage.client.local.registry import SHA256_HEX, check_name
-from curtilage.client.local.shape import read_shape
+from curtilage.client.local.registry.download import PullRequest
+from curtilage.client.local.registry.machine import Machine
+from curtilage.client.local.registry.shape import read_shape
+from curtilage.client.local.registry.store import SHA256_HEX, check_name
 from curtilage.inference.default_model import (
     DEFAULT_SHA256,
     DEFAULT_SIZE_BYTES,

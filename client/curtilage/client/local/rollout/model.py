@@ -9,12 +9,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Final
+from datetime import UTC, datetime
+from typing import Final, Self
 
 from curtilage.client.answer import AnswerEvent
 from curtilage.client.errors import ClientError, LocalUnavailableError
-from curtilage.client.local.machine import available_memory
 from curtilage.client.local.model import (
     DEFAULT_CONTEXT_TOKENS,
     LocalModel,
@@ -22,10 +21,13 @@ from curtilage.client.local.model import (
     ModelChoice,
 )
 from curtilage.client.local.reasons import LocalModelError
-from curtilage.client.local.rollout import Rollout
-from curtilage.client.local.shape import read_shape
+from curtilage.client.local.registry.machine import available_memory
+from curtilage.client.local.registry.shape import read_shape
+from curtilage.client.local.registry.store import Registry
+from curtilage.client.local.rollout.state import Rollout
 from curtilage.client.query import Query
 from curtilage.client.routing.trace import model_tag
+from curtilage.policy.document.routing_settings import Rollout as RolloutSettings
 
 LOOK_S: Final = 300.0
 """How long a grade or a new manifest may remain unnoticed."""
@@ -78,6 +80,30 @@ class RolledOutModel:
         self._held: _Held | None = None
         self._leaving: _Held | None = None
         self._looking: asyncio.Task[None] | None = None
+
+    @classmethod
+    def on_this_device(
+        cls,
+        settings: RolloutSettings,
+        *,
+        context_tokens: int | None,
+        notify: Callable[[str], object],
+    ) -> Self:
+        """Return the model of a rollout, not loaded yet, with this user's files."""
+        registry = Registry()
+
+        def open_model(choice: ModelChoice | None, tokens: int | None) -> LocalModel:
+            if choice is None:
+                return LocalModel.open(registry=registry, context_tokens=tokens)
+            return LocalModel.of(choice, context_tokens=tokens)
+
+        return cls(
+            Rollout.on_this_device(settings),
+            open_model,
+            context_tokens=context_tokens,
+            clock=lambda: datetime.now(UTC),
+            notify=notify,
+        )
 
     @property
     def model_id(self) -> str:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from curtilage.client.local.machine import (
+from curtilage.client.local.registry.machine import (
     Machine,
     available_memory,
     free_room,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from curtilage.client.local.rollout import (
+from curtilage.client.local.rollout.state import (
     LEAST_GRADED,
     FilesMissingError,
     RolloutError,

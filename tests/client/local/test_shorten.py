@@ -14,17 +14,17 @@ from curtilage.client.answer import (
     Finished,
     without_notes,
 )
-from curtilage.client.local.ladder import (
+from curtilage.client.local.model import (
+    LocalContextTooLongError,
+    LocalModelFailedError,
+    LocalModelSlowError,
+)
+from curtilage.client.local.shorten import (
     GAP,
     LEAST_ROOM_TOKENS,
     begun_within,
     shortened,
     shortened_to_fit,
-)
-from curtilage.client.local.model import (
-    LocalContextTooLongError,
-    LocalModelFailedError,
-    LocalModelSlowError,
 )
 from curtilage.client.openai_chat import turns_of
 from curtilage.client.query import Message, Query, Settings

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curtilage.client.errors import ConfigError
-from curtilage.client.local.shape import (
+from curtilage.client.local.registry.shape import (
     MAX_HEAD_BYTES,
     WORKING_BYTES,
     ModelShape,

@@ -12,8 +12,8 @@ from importlib import resources
 from typing import Any, Final
 
 from curtilage.client.errors import ConfigError
-from curtilage.client.local.machine import Machine
-from curtilage.client.local.shape import ModelShape
+from curtilage.client.local.registry.machine import Machine
+from curtilage.client.local.registry.shape import ModelShape
 
 TASKS: Final = (
     "classification", "extraction", "summarisation", "generation", "transform", "qa",
@@ -100,7 +100,7 @@ class KnownModel:
 @cache
 def catalogue() -> tuple[KnownModel, ...]:
     """Return every known model, the best first."""
-    data = resources.files("curtilage.client.local").joinpath("data", "catalogue.toml")
+    data = resources.files("curtilage.client.local.registry") / "data/catalogue.toml"
     return tuple(map(_known, tomllib.loads(data.read_text("utf-8"))["model"]))
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from curtilage.client.local import registry as registry_module
-from curtilage.client.local.parts import PartsError, in_order, put_together
-from curtilage.client.local.registry import (
+from curtilage.client.local.registry import store as registry_module
+from curtilage.client.local.registry.join import PartsError, in_order, put_together
+from curtilage.client.local.registry.store import (
     ModelArrivingError,
     ModelEntry,
     ModelRegistryError,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from curtilage.client.local import registry as registry_module
-from curtilage.client.local.download import ModelPullError, PullRequest, pull
-from curtilage.client.local.registry import (
+from curtilage.client.local.registry import store as registry_module
+from curtilage.client.local.registry.download import ModelPullError, PullRequest, pull
+from curtilage.client.local.registry.store import (
     ModelArrivingError,
     ModelRegistryError,
     NoRoomError,
@@ -165,9 +165,11 @@ def test_pull_refuses_a_damaged_partial_file(
 
 def test_pull_refuses_more_than_was_announced(registry: Registry, hub: FakeHub) -> None:
     hub.extra = b"x" * 100_000
-    with pytest.raises(ModelPullError):
+    with pytest.raises(ModelPullError, match="more than the file's size"):
         pull(registry, request(), endpoint=hub.url)
     assert registry.entries() == ()
+    (partial,) = registry.folder.iterdir()
+    assert partial.stat().st_size <= len(CONTENT)
 
 
 def test_pull_refuses_another_revision(registry: Registry, hub: FakeHub) -> None:

@@ -4,13 +4,13 @@ A model is a file and its SHA-256; none is registered or used without it. The re
 is one JSON file in the user's data directory, replaced atomically.
 """
 
-import fcntl
 import hashlib
 import json
 import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from io import BufferedRandom, BufferedReader
 from pathlib import Path
@@ -18,13 +18,14 @@ from typing import BinaryIO, Final, cast
 
 from curtilage.client.errors import ClientError, ConfigError
 from curtilage.client.files import (
+    data_folder,
     locked,
     make_private_folder,
     open_ordinary,
     open_private,
     write_private_atomically,
 )
-from curtilage.client.local.machine import free_room
+from curtilage.client.local.registry.machine import free_room
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 SHA256_HEX: Final = re.compile(r"[0-9a-f]{64}")
@@ -81,33 +82,21 @@ class ModelEntry:
     base: str = ""
 
 
-def data_directory(environ: Mapping[str, str], home: Path) -> Path:
-    """Return the user's data directory for this program (XDG).
-
-    Args:
-        environ: the process's environment.
-        home: the user's home directory.
-    """
-    # The specification requires relative paths to be ignored.
-    named = Path(environ.get("XDG_DATA_HOME", ""))
-    base = named if named.is_absolute() else home / ".local" / "share"
-    return base / "curtilage"
-
-
 class Registry:
     """The models of one user.
 
     Args:
-        root: the data directory; created, for its owner only, when first written.
+        root: the data folder; created, for its owner only, when first written; None:
+            the user's.
 
     Attributes:
         folder: for downloaded files.
     """
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._file = root / "models.json"
-        self.folder = root / "models"
+    def __init__(self, root: Path | None = None) -> None:
+        self._root = root or data_folder()
+        self._file = self._root / "models.json"
+        self.folder = self._root / "models"
 
     def entries(self) -> tuple[ModelEntry, ...]:
         """Return every registered model, by name.
@@ -225,14 +214,15 @@ class Registry:
         self, final: Path, sha256: str, write: Callable[[BinaryIO], None]
     ) -> None:
         partial = final.with_suffix(".partial")
-        descriptor = open_private(partial, os.O_RDWR | os.O_CREAT)
-        with os.fdopen(descriptor, "r+b") as file:
+        with ExitStack() as held:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+                held.enter_context(locked(partial, 0))
+            except TimeoutError:
                 raise ModelArrivingError(
                     "another process is already receiving this file"
                 ) from None
+            descriptor = open_private(partial, os.O_RDWR)
+            file = held.enter_context(os.fdopen(descriptor, "r+b"))
             write(file)
             # Synced before it gets its name, or after a power failure the name could
             # refer to other bytes than were hashed. Hashed through the descriptor that

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from curtilage.client.files import open_ordinary
-from curtilage.client.local.registry import (
+from curtilage.client.local.registry.store import (
     CHUNK_BYTES,
     GGUF_MAGIC,
     ModelEntry,

@@ -11,13 +11,13 @@ from typing_extensions import override
 
 from curtilage.client.answer import Delta
 from curtilage.client.errors import ConfigError, LocalUnavailableError
-from curtilage.client.local import rolled_out
 from curtilage.client.local.model import (
     LocalModel,
     LocalModelMemoryError,
     ModelChoice,
 )
-from curtilage.client.local.rolled_out import RolledOutModel
+from curtilage.client.local.rollout import model as rolled_out
+from curtilage.client.local.rollout.model import RolledOutModel
 from curtilage.client.query import Message, Query
 from curtilage.client.routing.trace import model_tag
 from curtilage.inference.errors import (
