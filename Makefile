@@ -5,6 +5,9 @@ ARGS ?=
 MODEL ?=
 # Newer versions of a library than the pinned one report home (docs/decisions/0026).
 export ORT_DISABLE_TELEMETRY := 1
+# SETUP with the groups of requirements/ that a target needs.
+SETUP := $(PYTHON) -m tools.bootstrap
+ALL := runtime format image test lab fuzz balancers lint
 PARTS := sandbox wire attest inference policy client transparency lab cli relay enclave_server
 CODE := $(PARTS) dev deploy/image benchmarks tools tests
 
@@ -22,30 +25,36 @@ help: ## Say what each target does
 	@echo "  make demo ARGS=\"--ask 'My card 4111 1111 1111 1111 was refused, what now?'\""
 	@echo "  make test ARGS=\"tests/wire -k chunked\""
 
-setup: ## Virtual environment, libraries, engine, model (runs by itself where needed)
-	@$(PYTHON) tools/bootstrap.py $(if $(filter setup,$(MAKECMDGOALS)),--offer)
+setup: ## Virtual environment, libraries, engine, model: everything that runs
+	@$(SETUP) runtime $(if $(filter setup,$(MAKECMDGOALS)),--offer)
 
-setup-dev: ## What `make setup` does, and the developers' tools (runs by itself where needed)
-	@$(PYTHON) tools/bootstrap.py --dev
+setup-dev: ## What `make setup` does, and what every other target installs
+	@$(SETUP) $(ALL)
 
-demo: setup ## Start enclave, relay and client on loopback and ask real questions (MODEL=FILE or an address)
+demo: ## Start enclave, relay and client on loopback and ask real questions (MODEL=FILE or an address)
+	@$(SETUP)
 	@$(BIN)/curtilage demo $(if $(MODEL),--model "$(MODEL)") $(ARGS)
 
-test: setup-dev ## Run the tests that start no program and measure no time, on every processor
+test: ## Run the tests that start no program and measure no time, on every processor
+	@$(SETUP) runtime test
 	@$(BIN)/python -m pytest -n auto --dist worksteal -m "not process and not timing" $(ARGS)
 
-test-processes: setup-dev ## Run the tests that start programs or open sockets, a file to a processor
+test-processes: ## Run the tests that start programs or open sockets, a file to a processor
+	@$(SETUP) runtime test lab fuzz balancers
 	@$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "process and not timing" $(ARGS)
 
-test-timing: setup-dev ## Run the tests that measure time: alone on the machine
+test-timing: ## Run the tests that measure time: alone on the machine
+	@$(SETUP) runtime test
 	@$(BIN)/python -m pytest -m timing $(ARGS)
 
-test-removal: setup-dev ## Take refusals out, a sample, one by one; their tests must fail
+test-removal: ## Take refusals out, a sample, one by one; their tests must fail
+	@$(SETUP) runtime test lab fuzz balancers
 	@$(BIN)/python tools/mutants.py $(ARGS)
 
 test-all: test test-processes test-timing test-removal ## Run all of these
 
-lint: setup-dev ## Format check, lint, types (mypy, pyright), import contracts, docstrings
+lint: ## Format check, lint, types (mypy, pyright), import contracts, docstrings
+	@$(SETUP) runtime test lab fuzz lint
 	@$(BIN)/ruff format --check $(CODE)
 	@$(BIN)/ruff check $(CODE)
 	@$(BIN)/mypy
@@ -53,49 +62,61 @@ lint: setup-dev ## Format check, lint, types (mypy, pyright), import contracts, 
 	@$(BIN)/lint-imports
 	@$(BIN)/interrogate -q $(PARTS)
 
-audit: setup-dev ## What the promise rests on; run the contracts and tests that prove it
+audit: ## What the promise rests on; run the contracts and tests that prove it
+	@$(SETUP) runtime test
 	@$(BIN)/python tools/audit.py $(ARGS)
 
-format: setup-dev ## Format the code
+format: ## Format the code
+	@$(SETUP) runtime format
 	@$(BIN)/ruff format $(CODE)
 	@$(BIN)/ruff check --fix $(CODE)
 
-bench: setup-dev ## Measure everything, or ARGS="wire attest relay starve added memory path decisions egress routing routing_trace boundary"
+bench: ## Measure everything, or ARGS="wire attest relay starve added memory path decisions egress routing routing_trace boundary"
+	@$(SETUP) runtime test lab
 	@PYTHONPATH=dev:tests $(BIN)/python -m benchmarks $(ARGS)
 
 train-guard: ## Train the model that finds names and topics again (an hour; needs the data sets; ARGS=--multilingual)
 	@PYTHON=$(PYTHON) lab/training/train.sh $(ARGS)
 
-train-router: setup-dev ## Learn the router's weights again (minutes; needs the data sets), and measure them
+train-router: ## Learn the router's weights again (minutes; needs the data sets), and measure them
+	@$(SETUP) runtime lab
 	@$(BIN)/python -m lab.training.router.train \
 		--data $(or $(CURTILAGE_SHARED),../shared)/data --out client/curtilage/client/routing/weights
 
-fuzz: setup-dev ## Coverage-guided bytes at every parser (ARGS="--seconds 600" each)
+fuzz: ## Coverage-guided bytes at every parser (ARGS="--seconds 600" each)
+	@$(SETUP) runtime test fuzz
 	@$(BIN)/python tests/fuzz/run.py $(ARGS)
 
-vectors: setup-dev ## Make our own test vectors again and compare, then everybody else's
+vectors: ## Make our own test vectors again and compare, then everybody else's
+	@$(SETUP) runtime test
 	@$(BIN)/python tests/vectors/make.py
 	@$(BIN)/python -m pytest tests/conformance/wire tests/wire/test_shaped_vectors.py $(ARGS)
 
-conformance: setup-dev ## One suite for two relays, built in and nginx, and one for two balancers, nginx and Envoy
+conformance: ## One suite for two relays, built in and nginx, and one for two balancers, nginx and Envoy
+	@$(SETUP) runtime test balancers
 	@$(BIN)/python -m pytest tests/conformance/relay tests/conformance/balancer $(ARGS)
 
-interop: setup-dev ## Speak to peers in Go and Node, both directions (installs them; minutes)
+interop: ## Speak to peers in Go and Node, both directions (installs them; minutes)
+	@$(SETUP) runtime test
 	@$(BIN)/python tests/conformance/peers/run.py $(ARGS)
 
-leak: setup-dev ## What sizes and gaps of answers tell an observer, for several frames and paces
+leak: ## What sizes and gaps of answers tell an observer, for several frames and paces
+	@$(SETUP) runtime test lab
 	@PYTHONPATH=dev:tests $(BIN)/python -m benchmarks.leak $(ARGS)
 
-ledger: setup-dev ## Compare every hop's bytes with docs/metadata.yaml
+ledger: ## Compare every hop's bytes with docs/metadata.yaml
+	@$(SETUP) runtime test
 	@$(BIN)/python -m pytest tests/privacy -k ledger $(ARGS)
 
-outside: setup-dev ## Watch every program at work for 90 s from outside: names, connections, files
+outside: ## Watch every program at work for 90 s from outside: names, connections, files
+	@$(SETUP) runtime test
 	@$(BIN)/python -m pytest tests/privacy/test_outside.py $(ARGS)
 
-image: setup-dev ## Build the enclave's measured image (ARGS="--twice" compares two builds; docs/image.md)
+image: ## Build the enclave's measured image (ARGS="--twice" compares two builds; docs/image.md)
+	@$(SETUP) runtime image
 	@$(BIN)/python -m deploy.image build $(ARGS)
 
-requirements: setup ## Resolve the pinned requirements again (needs uv)
+requirements: ## Resolve the pinned requirements again (needs uv)
 	@tools/requirements.sh
 
 clean: ## Remove the virtual environment and every cache of the tree

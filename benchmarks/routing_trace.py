@@ -43,7 +43,7 @@ from curtilage.policy.decision.tiers import (
     Tiering,
     TierKind,
 )
-from curtilage.policy.document.routing_plan import Aim, AimKind
+from curtilage.policy.document.routing_settings import Aim, Weights
 from curtilage.wire.shaping import PADDED
 
 HOURS: Final = 8
@@ -521,7 +521,7 @@ class Aimed(Utility):
 
     def __init__(self) -> None:
         super().__init__()
-        self._aim = Aim(kind=AimKind.QUALITY_LOSS_PERMILLE, value=SHIPPED_AIM)
+        self._aim = Aim(quality_loss_permille=SHIPPED_AIM)
         self._traffic = traffic_of("ngram")
 
     @override
@@ -571,7 +571,7 @@ def _table(title: str, *, per_s: float, routine: float) -> Table:
         "utility, by its weights": Utility,
         "utility, by the aim (shipped)": Aimed,
         "utility, cost three times": lambda: Utility(
-            UtilitySettings(cost_permille=240)
+            UtilitySettings(weights=Weights(cost=240))
         ),
         "oracle": Oracle,
     }

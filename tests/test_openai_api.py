@@ -13,6 +13,9 @@ from curtilage.client import openai_fields
 from curtilage.client.endpoint import admission
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.endpoint.accounts import Callers
+from curtilage.client.endpoint.openai_answers import (
+    error_object,
+)
 from curtilage.client.errors import (
     BlockedError,
     BusyError,
@@ -21,7 +24,6 @@ from curtilage.client.errors import (
     UsageError,
 )
 from curtilage.client.local.model import LocalContextTooLongError
-from curtilage.client.openai_chat import error_object
 from curtilage.client.openai_fields import DROPPED, NEUTRAL, REFUSALS, ROUTES, USED
 
 if TYPE_CHECKING:

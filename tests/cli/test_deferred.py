@@ -12,7 +12,7 @@ from curtilage.client.queue.deferred_store import DeferredStore, queue_store
 from curtilage.client.queue.deferring import MOST_PAUSE_S
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.load import profile_text
-from curtilage.policy.document.routing_plan import QueuePlan
+from curtilage.policy.document.routing_settings import Queue
 from support.client_parts import LOCALLY
 
 CANARY = b"canary-7e19"
@@ -38,7 +38,7 @@ def policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def store(policy: Path, state_home: Path) -> DeferredStore:
     """The queue with two questions."""
-    plan = QueuePlan(store="file", key_file=str(policy.with_name("queue.key")))
+    plan = Queue(store="file", key_file=str(policy.with_name("queue.key")))
     store = queue_store(plan, state_home / "curtilage")
     now_ms = time.time_ns() // 1_000_000
     for number, ticket in enumerate(TICKETS):

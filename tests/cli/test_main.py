@@ -21,7 +21,7 @@ from curtilage.client.queue.deferred_store import queue_store
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.load import load_policy, load_profile, profile_text
 from curtilage.policy.document.model import Policy
-from curtilage.policy.document.routing_plan import QueuePlan
+from curtilage.policy.document.routing_settings import Queue
 from curtilage_dev.policy import Emulated, attestation_section, transport_section
 from support.memory_enclave import NOW, QUICK, MemoryEnclave, deployment
 
@@ -379,7 +379,7 @@ def test_queued_questions_are_retried(
         put_ms=now_ms,
         until_ms=now_ms + 600_000,
     )
-    plan = QueuePlan(store="file", key_file=str(key))
+    plan = Queue(store="file", key_file=str(key))
     store = queue_store(plan, state_home / "curtilage")
     asked = replace(single_query("What is HIV?"), settings=Settings(max_tokens=4))
     store.put(item, request_of(asked), "")

@@ -151,7 +151,7 @@ async def test_ask_says_how_many_placeholders_are_left(
     )
 
     async def run(stream: AnswerStream) -> AsyncGenerator[SessionEvent]:
-        stream.set_source(PLACED)
+        stream.status.source = PLACED
         yield Delta(text="MY_PERSON_1")
         yield finished
 

@@ -11,10 +11,12 @@ from typing_extensions import override
 from curtilage.attest.verify import VerifiedKey
 from curtilage.cli.ask import outbound_lines
 from curtilage.client.answer import Answerer
+from curtilage.client.audit.record import Outcome
 from curtilage.client.consent import LIFE_MS, ConsentDesk, Outbound, Stays
 from curtilage.client.endpoint import server as gateway
+from curtilage.client.endpoint.openai_answers import error_object
 from curtilage.client.errors import ConsentRequiredError, EnclaveError
-from curtilage.client.openai_chat import error_object, query_from
+from curtilage.client.openai_chat import query_from
 from curtilage.client.parts import ClientParts
 from curtilage.client.query import Query
 from curtilage.client.remote.reasons import EnclaveFailure, Unmet
@@ -184,6 +186,7 @@ class Bench:
             Reply(content=sse(chunk("Yes."), chunk(finish="stop")))
         )
         self.shown: list[Outbound] = []
+        self.trail = MemoryTrail()
         self.session = Session(
             ClientParts(
                 policy=policy,
@@ -191,7 +194,7 @@ class Bench:
                 local=ScriptedLocal(),
                 transport=self.enclave,
                 keys=key_store(policy=policy),
-                audit=MemoryTrail(),
+                audit=self.trail,
                 clock=Clock(),
                 consents=consents,  # type: ignore[arg-type]  # wrong ones, too
             )
@@ -231,15 +234,13 @@ async def test_another_release_than_the_one_agreed_to_reads_nothing(
     """A key may be renewed while a person thinks."""
     named = iter(["llm/1", "llm/2"])
 
-    def release(_: VerifiedKey) -> str:
-        return next(named)
-
-    for module in ("steps.consent", "tiers.enclave"):
-        monkeypatch.setattr(f"curtilage.client.answering.{module}.release_of", release)
+    monkeypatch.setattr(VerifiedKey, "release", property(lambda _: next(named)))
     bench = Bench(_agrees)
     answer = await bench.session.ask(ask("Is Ann older?"))
     assert answer.provenance.fallback is Unmet.CONSENT
     assert bench.enclave.sealed == []
+    recorded = [each.outcome for each in bench.trail.entries]
+    assert recorded == [Outcome.LOCAL], "nothing was sent, and no record says so"
 
 
 @pytest.mark.parametrize("consents", [None, says(False), says("yes"), says(None)])

@@ -24,7 +24,7 @@ from curtilage.client.answer import (
     SessionEvent,
     TokenSignal,
     Verified,
-    without_reading_note,
+    without_notes,
 )
 from curtilage.client.audit.record import AuditEntry, Outcome
 from curtilage.client.budget import Budget
@@ -35,6 +35,7 @@ from curtilage.client.errors import (
     NotRoutedError,
 )
 from curtilage.client.local.reasons import LocalFailure, LocalModelError
+from curtilage.client.openai_chat import turns_of
 from curtilage.client.options import Require
 from curtilage.client.parts import ClientParts
 from curtilage.client.query import Message, Query
@@ -595,10 +596,10 @@ async def test_a_warning_is_no_part_of_the_conversation() -> None:
     first = query(HARD)
     said = (await bench.session.ask(first)).text
     assert said.endswith(DOUBT)
-    turn = without_reading_note("assistant", said)
+    turn = without_notes(said)
     assert turn == "At home."
-    assert without_reading_note("assistant", f"{said}\n") == turn
-    assert without_reading_note("assistant", f"[read 2 of 9 tokens]\n\n{said}") == turn
-    assert without_reading_note("user", said) == said
+    assert without_notes(f"{said}\n") == turn
+    assert without_notes(f"[read 2 of 9 tokens]\n\n{said}") == turn
+    assert turns_of([{"role": "user", "content": said}])[0][0].content == said
     inside = f"It said{DOUBT} and went on."
-    assert without_reading_note("assistant", inside) == inside
+    assert without_notes(inside) == inside

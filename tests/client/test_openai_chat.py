@@ -15,6 +15,12 @@ from curtilage.client.answer import (
     Finished,
     Provenance,
 )
+from curtilage.client.endpoint.openai_answers import (
+    ChunkBuilder,
+    completion_object,
+    error_object,
+    provenance_headers,
+)
 from curtilage.client.errors import (
     BlockedError,
     BusyError,
@@ -32,11 +38,7 @@ from curtilage.client.local.reasons import LocalModelError
 from curtilage.client.openai_chat import (
     MAX_MESSAGES,
     MAX_REQUEST_BYTES,
-    ChunkBuilder,
-    completion_object,
-    error_object,
     parse_completion_request,
-    provenance_headers,
     query_from,
 )
 from curtilage.client.openai_fields import DROPPED, NEUTRAL, USED

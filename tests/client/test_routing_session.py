@@ -10,6 +10,9 @@ from typing_extensions import override
 
 from curtilage.client.answer import Answerer
 from curtilage.client.consent import Outbound
+from curtilage.client.endpoint.openai_answers import (
+    error_object,
+)
 from curtilage.client.errors import (
     ConsentRequiredError,
     EnclaveError,
@@ -21,7 +24,7 @@ from curtilage.client.errors import (
 )
 from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.local.reasons import LocalFailure
-from curtilage.client.openai_chat import error_object, query_from
+from curtilage.client.openai_chat import query_from
 from curtilage.client.options import Mode, Require
 from curtilage.client.parts import ClientParts
 from curtilage.client.pseudonyms.vault import ConversationKeys
@@ -40,7 +43,7 @@ from curtilage.client.session import Session
 from curtilage.policy.decision.classes import CLASSES, STALE_POLICY
 from curtilage.policy.decision.tiers import Permitted, RoutingClass
 from curtilage.policy.document.load import load_policy
-from curtilage.policy.document.routing_plan import Preference
+from curtilage.policy.document.routing_settings import Intents, Preference
 from support.client_parts import (
     EASY,
     HARD,
@@ -216,9 +219,11 @@ def test_there_is_a_choice_where_two_may_answer_or_an_intent_forbids_it() -> Non
     plan = policy.routing
     assert plan is not None
     free = Router(plan, RulesEstimator(), clock=lambda: 0.0)
-    overrides = {Intent.CODE.value: Preference.ONLY_HOME}
+    intents = Intents(overrides={"code": Preference.ONLY_HOME})
     strict = Router(
-        replace(plan, overrides=overrides), RulesEstimator(), clock=lambda: 0.0
+        plan.model_copy(update={"intents": intents}),
+        RulesEstimator(),
+        clock=lambda: 0.0,
     )
     for tiers, chosen, kept in (
         ((), False, False),

@@ -12,7 +12,7 @@ from curtilage.attest.evidence import Tee
 from curtilage.attest.evidence_json import encode_bundle
 from curtilage.attest.verify import verify
 from curtilage.policy.document.load import load_policy, profile_text
-from curtilage.policy.document.routing_plan import Aim, AimKind
+from curtilage.policy.document.routing_settings import Aim
 from curtilage.policy.expectations import expectations_from, transport_expectations
 from curtilage.wire.shaping import PADDED, UNPADDED, TransportParameters
 from curtilage_dev.deployment import (
@@ -169,7 +169,7 @@ def _machine(tee: Tee, platform: EmulatedPlatform, now: datetime) -> Machine:
 def test_another_aim_takes_the_place_of_the_profile_s() -> None:
     plan = load_policy(aimed(profile_text("default"), "{local_percent: 50}")).routing
     assert plan is not None
-    assert plan.aim == Aim(kind=AimKind.LOCAL_PERCENT, value=50)
+    assert plan.aim == Aim(local_percent=50)
 
 
 def test_a_policy_without_an_aim_gets_none() -> None:

@@ -17,7 +17,7 @@ from curtilage.policy.document.load import (
     profile_text,
 )
 from curtilage.policy.document.model import PACKS, Policy
-from curtilage.policy.document.routing_plan import Speculating
+from curtilage.policy.document.routing_settings import Speculating
 from support.inspections import inspection_of
 
 LOADED = {name: load_profile(name) for name in PROFILES}
@@ -58,8 +58,8 @@ def test_a_profile_wants_drafts_of_what_is_public_or_internal(name: str) -> None
     plan = LOADED[name].routing
     assert plan is not None
     assert plan.speculation.mode is Speculating.VERIFY
-    assert plan.speculation.classes == {RoutingClass.PUBLIC, RoutingClass.INTERNAL}
-    assert plan.speculation.artifact == b"", "by what comes with Curtilage"
+    assert plan.drafted == {RoutingClass.PUBLIC, RoutingClass.INTERNAL}
+    assert plan.speculation.thresholds is None, "by what comes with Curtilage"
 
 
 @pytest.mark.parametrize("name", PROFILES)

@@ -105,6 +105,11 @@ def test_overrides_replace_and_gateways_add() -> None:
         (MINIMAL + '"a/b" = "https://b"\n', "gateways.a/b: a name is"),
         (MINIMAL + '"a\\n" = "https://b"\n', "gateways.a\n: a name is"),
         (MINIMAL + 'b = "http://127.0.0.1:1"\n', "gateways.b: 'http://127.0.0.1:1'"),
+        ('hosts = "relay.example"\n' + MINIMAL, "hosts: expected a list of texts"),
+        ('hosts = ["a", 7]\n' + MINIMAL, "hosts: expected a list of texts"),
+        ("upstream_ca_file = 7\n" + MINIMAL, "upstream_ca_file: expected a path"),
+        (MINIMAL + "[tls]\nx = 1\n", "tls.x: unknown key"),
+        (MINIMAL + "[tls]\nkey = 1\n", "tls.key: expected a path"),
         ('environment = "test"\n' + MINIMAL, "environment: expected"),
         ("environment = []\n" + MINIMAL, "environment: expected"),
         # The relay keeps no record, whatever a file of an earlier version says.
@@ -121,6 +126,7 @@ def test_overrides_replace_and_gateways_add() -> None:
         (MINIMAL + '[telemetry]\notlp = "ftp://x"\n', "telemetry.otlp: expected"),
         (MINIMAL + '[telemetry]\nprometheus = "x"\n', "telemetry.prometheus: 'x'"),
         (MINIMAL + '[telemetry]\nprometheus = "unix:/x"\n', "telemetry.prometheus: ex"),
+        (MINIMAL + "[telemetry]\nprometheus = 7\n", "telemetry.prometheus: expected"),
     ],
 )
 def test_wrong_files_are_refused_with_the_key(text: str, problem: str) -> None:

@@ -1,6 +1,7 @@
 """A classifier of traces by gradient boosting, with scikit-learn.
 
-It has no types, so that everything of it is unknown to a strict checker.
+It has no types, so that everything of it is unknown to a strict checker. It is imported
+by who classifies: `make test` only collects those tests, and does not install it.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false
@@ -9,9 +10,6 @@ It has no types, so that everything of it is unknown to a strict checker.
 from collections.abc import Sequence
 
 import numpy as np
-from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.model_selection import StratifiedKFold, cross_val_predict
-from threadpoolctl import threadpool_limits
 
 from support.leak import Trace, features
 
@@ -20,6 +18,13 @@ FOLDS = 5
 
 def classify(traces: Sequence[Trace]) -> float:
     """Return the share of traces whose kind is predicted, by cross-validation."""
+    from sklearn.ensemble import HistGradientBoostingClassifier  # noqa: PLC0415
+    from sklearn.model_selection import (  # noqa: PLC0415
+        StratifiedKFold,
+        cross_val_predict,
+    )
+    from threadpoolctl import threadpool_limits  # noqa: PLC0415
+
     described = np.stack([features(trace) for trace in traces])
     described = described[:, described.std(axis=0) > 0]
     kinds = np.asarray([trace.kind for trace in traces])

@@ -1,8 +1,9 @@
 """What a test needs besides processor and memory, and proof that it needs no more.
 
-``process``: it starts a program or opens a socket. ``timing``: it measures how long
-something takes, or how that grows, and wants the machine for itself. Everything
-else runs on every processor at once, ``make test``.
+``process``: it starts a program or opens a socket, or uses what only the target of
+these tests installs (the groups ``lab``, ``fuzz`` and ``balancers``). ``timing``: it
+measures how long something takes, or how that grows, and wants the machine for itself.
+Everything else runs on every processor at once, ``make test``.
 
 The table is the one place that says so. A test that starts a program, connects,
 listens or measures without its row fails, whatever became of what it tried.
@@ -180,10 +181,21 @@ PROCESS: Final[Table] = {
     "lab/evaluation/test_evaluation.py": (
         "test_a_process_that_fails_in_any_way_keeps_the_query_home",
     ),
-    # urllib3, which Presidio brings, tries a socket when it is imported.
+    # Besides, urllib3, which Presidio brings, tries a socket when it is imported.
     "lab/evaluation/test_stock_presidio.py": (
+        "test_a_changed_model_is_refused",
         "test_a_model_finds_names_that_a_tokenizer_alone_does_not",
     ),
+    "lab/training/test_router_battery.py": (
+        "test_by_the_default_profile_a_useful_local_model_does_the_routine_work",
+        "test_by_the_default_profile_the_embedded_model_is_asked_next_to_nothing",
+        "test_on_requests_that_were_written_blind_it_does_less_well",
+    ),
+    "lab/training/test_router_outcomes.py": (
+        "test_a_head_is_measured_by_what_it_did_not_learn",
+        "test_answers_are_graded_and_kept_without_a_word_of_them",
+    ),
+    "lab/training/test_router_training.py": (),
     "privacy": (),
     "relay/test_access_keys.py": (
         "test_relay_asks_everything_but_health_for_a_key",

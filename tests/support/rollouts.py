@@ -13,11 +13,10 @@ from curtilage.attest.log.model_manifest import (
     ModelManifest,
     encode_model_manifest,
 )
-from curtilage.attest.log.witness_policy import simple_policy
+from curtilage.attest.log.witness_policy import LogPolicy, simple_policy
 from curtilage.client.local.registry import Registry
 from curtilage.client.local.rollout import Rollout
 from curtilage.client.routing.trace import TraceFile, TraceOutcome, model_tag
-from curtilage.policy.document.routing_plan import RolloutPlan
 from curtilage_dev.log import DevelopmentLog, new_signer, new_witness
 from support.route_traces import LINE
 
@@ -41,13 +40,11 @@ class FollowedRollout:
         self.old, self.new, self.other = (
             self.file(name) for name in ("old", "new", "other")
         )
-        self.plan = RolloutPlan(
-            name="clinic-home",
-            log=simple_policy(
-                log=self.log.signer.public,
-                witnesses=[each.public for each in self.log.witnesses],
-                quorum=1,
-            ),
+        self.name = "clinic-home"
+        self.trusted = simple_policy(
+            log=self.log.signer.public,
+            witnesses=[each.public for each in self.log.witnesses],
+            quorum=1,
         )
 
     def file(self, name: str, *, registered: bool = True) -> ModelFiles:
@@ -74,15 +71,16 @@ class FollowedRollout:
             ],
             "quorum": 1,
         }
-        rollout = json.dumps({"name": self.plan.name, "log": log})
+        rollout = json.dumps({"name": self.name, "log": log})
         return (
             "routing:\n  tiers: [{id: device, kind: in_process}]\n"
             f"  rollout: {rollout}\n"
         )
 
-    def rollout(self, plan: RolloutPlan | None = None) -> Rollout:
+    def rollout(self, log: LogPolicy | None = None) -> Rollout:
         return Rollout(
-            plan or self.plan,
+            self.name,
+            log or self.trusted,
             folder=self.data / "rollouts",
             registry=self.registry,
             trace=self.trace,

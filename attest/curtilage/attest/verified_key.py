@@ -105,6 +105,11 @@ class VerifiedKey:
             raise TypeError("only verify() builds a VerifiedKey")
         object.__setattr__(self, "_brand", VERIFY_DOOR)
 
+    @property
+    def release(self) -> str:
+        """Name and version of the software in the enclave."""
+        return f"{self.release_name}/{self.release_version}"
+
     @override
     def __init_subclass__(cls) -> None:
         """Refuse subclasses, which could answer in this one's place."""

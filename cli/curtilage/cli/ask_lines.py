@@ -28,6 +28,9 @@ from typing import Final, cast
 from curtilage.cli.json_lines import MAX_ID_CHARS, LineId, is_id, object_of
 from curtilage.cli.provenance import answer_object
 from curtilage.client.answer import Answer
+from curtilage.client.endpoint.openai_answers import (
+    error_object,
+)
 from curtilage.client.errors import (
     BlockedError,
     ClientError,
@@ -39,7 +42,6 @@ from curtilage.client.files import locked, open_unshared
 from curtilage.client.openai_chat import (
     MAX_REQUEST_BYTES,
     OPTIONS,
-    error_object,
     query_from,
 )
 from curtilage.client.options import ROUTING_FIELDS

@@ -14,7 +14,7 @@ from itertools import count, islice, repeat
 from typing import cast
 
 from curtilage.cli.json_lines import LineId, is_id, object_of
-from curtilage.client.answer import without_reading_note
+from curtilage.client.answer import without_notes
 from curtilage.client.detection.checked import InspectsMany
 from curtilage.client.query import ROLES, Message, Query
 from curtilage.policy.decision.decide import assess
@@ -196,7 +196,8 @@ def _parse_message(
     if content is None and role == "assistant":
         content = ""
     if isinstance(content, str):
-        content = without_reading_note(role, content)
+        if role == "assistant":
+            content = without_notes(content)
         return Message(role=role, content=content, name=name), ()
     # Content parts are not supported here: one may be an image or a file.
     place = Where(message=index, role=role, json_path="content")

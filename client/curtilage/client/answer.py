@@ -129,14 +129,12 @@ def doubt_note() -> Delta:
     return Delta(text=f"\n\n{_DOUBT}", note=True)
 
 
-def without_reading_note(role: str, text: str) -> str:
-    """Return a turn as the model wrote it, without such lines.
+def without_notes(text: str) -> str:
+    """Return an assistant's turn as the model wrote it, without such lines.
 
     They are not part of the conversation. A model would imitate them, the detectors
     would judge them, and an answer that was kept local would not be recognised.
     """
-    if role != "assistant":
-        return text
     if (ended := text.rstrip()).endswith(_DOUBT):
         text = ended.removesuffix(_DOUBT).removesuffix("\n\n")
     note = _READING_NOTE.match(text)

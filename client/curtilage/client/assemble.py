@@ -8,7 +8,7 @@ everything is kept local.
 import asyncio
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -72,12 +72,9 @@ from curtilage.client.routing.thresholds import (
 from curtilage.client.routing.trace import TRACE_NAME, TraceFile
 from curtilage.policy.decision.tiers import TierKind
 from curtilage.policy.document.model import Policy
-from curtilage.policy.document.routing_plan import (
-    Budgets,
-    RolloutPlan,
-    RoutingPlan,
-    Speculating,
-)
+from curtilage.policy.document.routing import Routing
+from curtilage.policy.document.routing_settings import Budgets, Speculating
+from curtilage.policy.document.routing_settings import Rollout as RolloutSettings
 from curtilage.policy.expectations import expectations_from
 from curtilage.wire.errors import SelfTestError
 from curtilage.wire.hpke.self_test import self_test
@@ -269,25 +266,26 @@ def _named_model(config: ClientConfig) -> LocalModel:
     )
 
 
-def rollout_for(plan: RolloutPlan) -> Rollout:
+def rollout_for(settings: RolloutSettings) -> Rollout:
     """Return the rollout of a line of manifests on this user's device."""
     data = data_directory(os.environ, Path.home())
     return Rollout(
-        plan,
+        settings.name,
+        settings.log_policy(),
         folder=data / "rollouts",
         registry=Registry(data),
         trace=state_folder(os.environ, Path.home()) / TRACE_NAME,
     )
 
 
-def _rollout(config: ClientConfig) -> RolloutPlan | None:
+def _rollout(config: ClientConfig) -> RolloutSettings | None:
     """Return the rollout to follow; none if the user names a model."""
     plan = config.policy.routing
     return None if plan is None or config.model is not None else plan.rollout
 
 
 async def _rolled_out(
-    config: ClientConfig, plan: RolloutPlan, notify: Notify | None
+    config: ClientConfig, settings: RolloutSettings, notify: Notify | None
 ) -> AnswersLocally:
     """Start the model of a rollout, or record why there is none."""
     registry = Registry(data_directory(os.environ, Path.home()))
@@ -298,7 +296,7 @@ async def _rolled_out(
         return LocalModel.of(choice, context_tokens=tokens)
 
     model = RolledOutModel(
-        rollout_for(plan),
+        rollout_for(settings),
         open_model,
         context_tokens=config.context_tokens,
         clock=lambda: datetime.now(UTC),
@@ -328,10 +326,10 @@ def on_premises_settings_of(config: ClientConfig) -> dict[str, OnPremisesSetting
     budgets = Budgets() if plan is None else plan.budgets
     return {
         tier.id: on_premises_settings(
-            address=tier.address,
-            model=tier.model,
-            ca=tier.ca,
-            spki_sha256=tier.spki_sha256,
+            address=tier.address or "",
+            model=tier.model or "",
+            ca=config.policy.routing_files[tier.ca] if tier.ca else b"",
+            spki_sha256=tier.spki_sha256 or "",
             key_file=keys.get(tier.id),
             plain_loopback=development,
             total_s=budgets.total_ms / 1000,
@@ -371,13 +369,13 @@ def router_for(policy: Policy, local: AnswersLocally) -> Router | None:
         return None
     return Router(
         plan,
-        estimator_of(plan),
+        estimator_of(plan, policy.routing_files),
         clock=time.monotonic,
         home_tokens=lambda: local.context_tokens,
         home_quality=lambda: _quality_of(local),
         demonstrates=lambda: demonstrates(local),
         device=lambda: Device(on_battery=on_battery(), metered=is_metered()),
-        thresholds=thresholds_of(plan),
+        thresholds=thresholds_of(plan, policy.routing_files),
         shipped=shipped_of(plan),
         running=lambda: local.digests,
     )
@@ -389,23 +387,23 @@ def _quality_of(local: AnswersLocally) -> int | None:
     return None if known is None else known.quality_permille
 
 
-def thresholds_of(plan: RoutingPlan) -> Thresholds | None:
+def thresholds_of(plan: Routing, files: Mapping[str, bytes]) -> Thresholds | None:
     """Return the thresholds for drafts, or None if the policy names none.
 
     Raises:
         ConfigError: the file is invalid, or its counts do not support it.
     """
-    artifact = plan.speculation.artifact
+    file = plan.speculation.thresholds
     try:
-        return read_thresholds(artifact) if artifact else None
+        return read_thresholds(files[file]) if file else None
     except ConfigError as error:
         raise ConfigError(f"routing.speculation.{error}") from None
 
 
-def shipped_of(plan: RoutingPlan) -> tuple[Shipped, ...]:
+def shipped_of(plan: Routing) -> tuple[Shipped, ...]:
     """Return the thresholds for drafts if the policy names none."""
     wants = plan.speculation.mode is not Speculating.OFF
-    return shipped_thresholds() if wants and not plan.speculation.artifact else ()
+    return shipped_thresholds() if wants and not plan.speculation.thresholds else ()
 
 
 def undrafted(router: Router | None) -> str | None:
@@ -416,7 +414,7 @@ def undrafted(router: Router | None) -> str | None:
     return f"no drafts are written: {UNFIT[why]}; see `curtilage route certify`"
 
 
-def estimator_of(plan: RoutingPlan) -> Estimator:
+def estimator_of(plan: Routing, files: Mapping[str, bytes]) -> Estimator:
     """Return the policy's estimator of how hard a query is.
 
     Raises:
@@ -426,9 +424,9 @@ def estimator_of(plan: RoutingPlan) -> Estimator:
     try:
         return open_estimator(
             named.kind,
-            threshold=plan.threshold_permille / 1000,
-            data=named.artifact or None,
-            sha256=named.sha256,
+            threshold=plan.intents.threshold_permille / 1000,
+            data=files[named.file] if named.file else None,
+            sha256=named.sha256 or "",
         )
     except RouterModelError as error:
         raise ConfigError(f"routing.estimator: {error}") from None

@@ -21,7 +21,8 @@ from curtilage.client.options import RoutingOptions
 from curtilage.client.payload import Payload
 from curtilage.policy.decision.findings import Where
 
-ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+PROMPTS = frozenset({"system", "developer"})
+ROLES = PROMPTS | {"user", "assistant", "tool"}
 # Common values for the length of an answer: round numbers, powers of two and one and a
 # half times these. Others are rounded down: an upper bound must remain one, though the
 # enclave's tokens cannot be counted here.
@@ -139,7 +140,7 @@ class Query:
             yield _leaf(last, "user", f"stop[{number}]", text)
 
     @property
-    def octets(self) -> int:
+    def text_bytes(self) -> int:
         """Length of its turns in bytes, for code that must not read them."""
         texts = (
             each.content.encode("utf-8", "surrogatepass") for each in self.messages

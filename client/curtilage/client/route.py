@@ -68,11 +68,12 @@ class AskEnclave:
         """How much of the conversation is sent, if not the whole."""
         return "" if self.narrowed is None else self.narrowed.rung.value
 
-    def sent_of(self, query: Query) -> Query:
-        """Return the query to be sent in place of the original."""
+    @property
+    def instead(self) -> Query | None:
+        """The query to be sent in place of the original; None: that is sent itself."""
         if self.narrowed is not None:
             return self.narrowed.query
-        return query if self.rewritten is None else self.rewritten.query
+        return None if self.rewritten is None else self.rewritten.query
 
 
 @dataclass(frozen=True, slots=True)

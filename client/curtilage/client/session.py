@@ -6,7 +6,7 @@ their health, and the order in which they are closed.
 
 import asyncio
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -23,7 +23,11 @@ from curtilage.client.answering.refusals import no_queue
 from curtilage.client.audit.recorder import CoverRecorder
 from curtilage.client.audit.trail import AuditTrail
 from curtilage.client.conversation.kept import UNSAVED_AT_END
-from curtilage.client.conversation.pinned import PinnedConversations
+from curtilage.client.conversation.pinned import (
+    Contents,
+    Digests,
+    PinnedConversations,
+)
 from curtilage.client.errors import FailureReason
 from curtilage.client.health import (
     PARTS,
@@ -58,9 +62,8 @@ class Session:
     def __init__(self, parts: ClientParts) -> None:
         self._parts = parts
         self._pinned = PinnedConversations(
-            by_content=parts.policy.rulebook.sticky == "content",
+            contents=_contents(parts.policy),
             by_message=parts.policy.routing is not None,
-            languages=parts.policy.languages,
             kept=parts.kept,
             now_s=lambda: parts.clock().timestamp(),
         )
@@ -254,7 +257,7 @@ class Session:
             way = ways.by_tier[tier.id]
             if isinstance(way, AskEnclave):
                 key = await self.verified_key()
-                sent = way.sent_of(query)
+                sent = way.instead or query
                 token = query.options.consent
                 return outbound(key, way, sent, tier=tier, token=token)
         decision = case.recorder.decision
@@ -353,6 +356,15 @@ class Session:
             await self._parts.audit.close()
 
 
+def _contents(policy: Policy) -> Callable[[Digests], Contents] | None:
+    """Return what recognises conversations by their contents, if the policy asks."""
+    if policy.rulebook.sticky != "content":
+        return None
+    from curtilage.client.conversation.contents import KeptContents  # noqa: PLC0415
+
+    return partial(KeptContents, languages=policy.languages)
+
+
 def _enclave(parts: ClientParts, desk: PermitDesk) -> Enclave | None:
     """Return the way out; None: there is none."""
     if parts.transport is None:
@@ -390,7 +402,7 @@ def _queue(
 
     return Deferring(
         parts.queue,
-        plan.queue,
+        plan.ttl_s,
         session,
         now_ms=parts.now_ms,
         sleep=parts.sleep,

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 from curtilage.enclave_server.errors import ConfigError
-from curtilage.enclave_server.toml_reader import Listen, Table, is_loopback
+from curtilage.enclave_server.toml_reader import Listen, Table, Within, is_loopback
 
 MAX_CONFIG_BYTES: Final = 64 * 1024
 EMBEDDED: Final = "embedded"
@@ -126,17 +126,17 @@ class Limits:
         shutdown_s: for answers in progress after SIGTERM.
     """
 
-    max_body_bytes: int = 1024 * 1024
-    max_connections: int = 64
-    max_queue: int = 16
-    max_tokens: int = 4096
-    max_requests_per_key: int = 262144
-    header_s: int = 10
-    body_s: int = 30
-    idle_s: int = 30
-    write_s: int = 10
-    answer_s: int = 600
-    shutdown_s: int = 10
+    max_body_bytes: Annotated[int, Within(1024, 16 * 1024 * 1024)] = 1024 * 1024
+    max_connections: Annotated[int, Within(1, 4096)] = 64
+    max_queue: Annotated[int, Within(1, 1024)] = 16
+    max_tokens: Annotated[int, Within(1, 131072)] = 4096
+    max_requests_per_key: Annotated[int, Within(1, 2**22)] = 262144
+    header_s: Annotated[int, Within(1, 600)] = 10
+    body_s: Annotated[int, Within(1, 600)] = 30
+    idle_s: Annotated[int, Within(1, 3600)] = 30
+    write_s: Annotated[int, Within(1, 600)] = 10
+    answer_s: Annotated[int, Within(1, 3600)] = 600
+    shutdown_s: Annotated[int, Within(0, 600)] = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,7 @@ class ChallengeChoice:
     """
 
     enabled: bool = False
-    least_interval_s: int = 5
+    least_interval_s: Annotated[int, Within(1, 3600)] = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +226,7 @@ def parse_config(text: str) -> EnclaveConfig:
         table: dict[str, object] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"not TOML: {error}") from None
-    top = Table(table, "")
+    top = Table(table)
     # The stricter environment is first: it is used if the value is invalid.
     environment = Environment(top.one_of("environment", tuple(Environment)))
     listen = top.listen("listen")
@@ -249,9 +249,9 @@ def parse_config(text: str) -> EnclaveConfig:
         top.problem("trust_anchors", "none of them is a CPU's")
     log = _read_log(top.table("log"))
     model = _read_model(top.table("model"))
-    limits = _read_limits(top.table("limits", optional=True))
+    limits = top.settings("limits", Limits())
     freshness = _read_freshness(top.table("freshness", optional=True))
-    challenge = _read_challenge(top.table("challenge", optional=True))
+    challenge = top.settings("challenge", ChallengeChoice())
     top.finish()
     # Last: values that replaced invalid ones must never be served with.
     if top.problems:
@@ -301,18 +301,6 @@ def _read_anchor(table: Table, environment: Environment) -> AnchorFile:
     return anchor
 
 
-def _read_challenge(table: Table) -> ChallengeChoice:
-    usual = ChallengeChoice()
-    choice = ChallengeChoice(
-        enabled=table.boolean("enabled", default=usual.enabled),
-        least_interval_s=table.integer(
-            "least_interval_s", 1, 3600, default=usual.least_interval_s
-        ),
-    )
-    table.finish()
-    return choice
-
-
 def _read_log(table: Table) -> LogKeys:
     witnesses: list[Witness] = []
     for item in table.tables("witnesses"):
@@ -352,30 +340,6 @@ def _read_model(table: Table) -> ModelChoice:
     )
     table.finish()
     return model
-
-
-def _read_limits(table: Table) -> Limits:
-    usual = Limits()
-    read = table.integer
-    limits = Limits(
-        max_body_bytes=read(
-            "max_body_bytes", 1024, 16 * 1024 * 1024, default=usual.max_body_bytes
-        ),
-        max_connections=read("max_connections", 1, 4096, default=usual.max_connections),
-        max_queue=read("max_queue", 1, 1024, default=usual.max_queue),
-        max_tokens=read("max_tokens", 1, 131072, default=usual.max_tokens),
-        max_requests_per_key=read(
-            "max_requests_per_key", 1, 2**22, default=usual.max_requests_per_key
-        ),
-        header_s=read("header_s", 1, 600, default=usual.header_s),
-        body_s=read("body_s", 1, 600, default=usual.body_s),
-        idle_s=read("idle_s", 1, 3600, default=usual.idle_s),
-        write_s=read("write_s", 1, 600, default=usual.write_s),
-        answer_s=read("answer_s", 1, 3600, default=usual.answer_s),
-        shutdown_s=read("shutdown_s", 0, 600, default=usual.shutdown_s),
-    )
-    table.finish()
-    return limits
 
 
 def _read_freshness(table: Table) -> Freshness:

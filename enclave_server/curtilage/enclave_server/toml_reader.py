@@ -5,10 +5,10 @@ Knows types, not meanings: the keys are defined in ``config``.
 
 import base64
 import ipaddress
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, TypeGuard
+from typing import Any, Final, TypeVar, cast, get_args, get_type_hints
 
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.log.note import COSIGNATURE_V1, ED25519
@@ -32,49 +32,47 @@ class Listen:
     path: Path | None = None
 
 
-def _is_table(value: object) -> TypeGuard[dict[str, object]]:
-    return isinstance(value, dict)
+@dataclass(frozen=True, slots=True)
+class Within:
+    """The bounds of a whole number, for the annotation of a field; both are allowed."""
+
+    lowest: int
+    highest: int
 
 
-def _is_list(value: object) -> TypeGuard[list[object]]:
-    return isinstance(value, list)
+_Settings = TypeVar("_Settings")
 
 
+@dataclass(frozen=True, slots=True)
 class Table:
-    """Reads one table: takes keys out, collects problems.
+    """One table of a file: what was not read yet, and the problems of the whole file.
 
     A missing or invalid value is recorded as a problem and read as an empty value of
     its type, so that one run reports everything.
     """
 
-    def __init__(
-        self,
-        values: Mapping[str, object],
-        place: str,
-        problems: list[str] | None = None,
-    ) -> None:
-        self._values = dict(values)
-        self._place = place
-        self.problems: list[str] = [] if problems is None else problems
+    values: dict[str, object]
+    place: str = ""
+    problems: list[str] = field(default_factory=list[str])
 
     def problem(self, key: str, message: str) -> None:
         """Record a problem of one key."""
-        self.problems.append(f"{self._place}{key}: {message}")
+        self.problems.append(f"{self.place}{key}: {message}")
 
     def has(self, key: str) -> bool:
         """Return whether the key is present and not yet read."""
-        return key in self._values
+        return key in self.values
 
     def finish(self) -> None:
         """Refuse every key that was not read."""
-        for key in self._values:
+        for key in self.values:
             # An unknown key is the operator's own text; even so, only printable
             # characters.
             self.problem(repr(key), "unknown key")
 
     def text(self, key: str) -> str:
         """Read a string that is not empty."""
-        value = self._values.pop(key, None)
+        value = self.values.pop(key, None)
         if not isinstance(value, str) or not value:
             self.problem(key, "a string is required")
             return ""
@@ -90,7 +88,7 @@ class Table:
 
     def integer(self, key: str, lowest: int, highest: int, *, default: int) -> int:
         """Read an integer within bounds."""
-        value = self._values.pop(key, default)
+        value = self.values.pop(key, default)
         # bool is an int to Python, not to TOML.
         if not isinstance(value, int) or isinstance(value, bool):
             self.problem(key, "an integer is required")
@@ -102,11 +100,32 @@ class Table:
 
     def boolean(self, key: str, *, default: bool) -> bool:
         """Read true or false."""
-        value = self._values.pop(key, default)
+        value = self.values.pop(key, default)
         if not isinstance(value, bool):
             self.problem(key, "true or false is required")
             return default
         return value
+
+    def settings(self, key: str, usual: _Settings) -> _Settings:
+        """Read an optional sub-table of whole numbers and flags into a dataclass.
+
+        Args:
+            key: of the sub-table.
+            usual: the defaults; each number's annotation has its bounds (``Within``).
+        """
+        table, chosen = self.table(key, optional=True), dict[str, Any]()
+        for name, kind in get_type_hints(type(usual), include_extras=True).items():
+            default = getattr(usual, name)
+            if kind is bool:
+                chosen[name] = table.boolean(name, default=default)
+            else:
+                _, bounds = get_args(kind)
+                chosen[name] = table.integer(
+                    name, bounds.lowest, bounds.highest, default=default
+                )
+        table.finish()
+        made: _Settings = replace(cast("Any", usual), **chosen)
+        return made
 
     def path(self, key: str) -> Path:
         """Read an absolute path; a relative one depends on the working directory."""
@@ -150,25 +169,27 @@ class Table:
 
     def table(self, key: str, *, optional: bool = False) -> "Table":
         """Read a sub-table; an optional one may be absent."""
-        value = self._values.pop(key, {} if optional else None)
-        if not _is_table(value):
+        value = self.values.pop(key, {} if optional else None)
+        if not isinstance(value, dict):
             self.problem(key, "a table is required")
             value = {}
-        return Table(value, f"{self._place}{key}.", self.problems)
+        values = cast("dict[str, object]", value)  # TOML's names are texts
+        return Table(values, f"{self.place}{key}.", self.problems)
 
     def tables(self, key: str) -> tuple["Table", ...]:
         """Read an array of tables, at least one."""
-        value = self._values.pop(key, None)
-        if not _is_list(value) or not value:
+        value = self.values.pop(key, None)
+        if not isinstance(value, list) or not value:
             self.problem(key, "at least one table is required")
             return ()
         found: list[Table] = []
-        for number, item in enumerate(value):
-            place = f"{self._place}{key}[{number}]."
-            if not _is_table(item):
+        for number, item in enumerate(cast("list[object]", value)):
+            place = f"{self.place}{key}[{number}]."
+            if isinstance(item, dict):
+                values = cast("dict[str, object]", item)
+                found.append(Table(values, place, self.problems))
+            else:
                 self.problems.append(f"{place.rstrip('.')}: a table is required")
-                continue
-            found.append(Table(item, place, self.problems))
         return tuple(found)
 
 

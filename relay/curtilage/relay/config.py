@@ -6,12 +6,11 @@ kind not listed here refuses the whole file, with all problems named at once.
 
 import ipaddress
 import re
-import tomllib
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum, unique
 from pathlib import Path
-from typing import Any, ClassVar, Final, Protocol, TypeVar, cast
+from typing import Final
 from urllib.parse import urlsplit
 
 from curtilage.relay.access_keys import KeyRecord, parse_key_record
@@ -19,6 +18,7 @@ from curtilage.relay.client_limits import ClientLimits
 from curtilage.relay.errors import ConfigError
 from curtilage.relay.forward import MAX_NODES
 from curtilage.relay.telemetry import TelemetrySettings
+from curtilage.relay.toml_reader import Table, read_toml
 
 HOST: Final = re.compile(r"[a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\]")
 ORIGIN: Final = re.compile(
@@ -32,9 +32,6 @@ RESERVED: Final = frozenset({"healthz"})
 RESERVED_NODES: Final = frozenset({"keys", "bundle"})
 """Path segments below a pool's name that are not nodes."""
 MAX_PORT: Final = 65535
-MAY_BE_ZERO: Final = frozenset(
-    {"drain_delay_s", "connections", "exchanges", "requests_per_s", "place_wait_s"}
-)
 KEYS: Final = frozenset(
     {
         "environment",
@@ -228,19 +225,166 @@ def parse_config(text: str, overrides: Mapping[str, object]) -> RelayConfig:
             tree[key] = {**present, **value}
         else:
             tree[key] = value
-    return TreeReader(tree).config()
+    return _config(Table(tree))
 
 
-def read_toml(text: str) -> dict[str, object]:
-    """Return the tree of a configuration file's text.
+def _config(top: Table) -> RelayConfig:
+    top.only(KEYS)
+    environment = read_environment(top)
+    listen = read_listen(top)
+    gateways = _gateways(top, environment)
+    hosts = top.texts("hosts")
+    for name in hosts:
+        if HOST.fullmatch(name) is None:
+            top.problem(
+                "hosts", f"{name!r}: expected a name in lower case, without a port"
+            )
+    tls = read_tls(top, listen)
+    keys = _keys(top)
+    clients = top.numbers("clients", ClientLimits())
+    limits = top.numbers("limits", Limits())
+    telemetry = _telemetry(top.table("telemetry"))
+    ca_file = top.path("upstream_ca_file")
+    # Last: what replaced a wrong value must never be served with.
+    if top.problems or listen is None:
+        raise ConfigError(*top.problems)
+    return RelayConfig(
+        listen=listen,
+        gateways=gateways,
+        environment=environment,
+        hosts=frozenset(name.encode() for name in hosts),
+        tls=tls,
+        keys=keys,
+        clients=clients,
+        limits=limits,
+        telemetry=telemetry,
+        upstream_ca_file=ca_file,
+    )
 
-    Raises:
-        ConfigError: it is not TOML.
-    """
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"not TOML: {error}") from None
+
+def read_environment(top: Table) -> Environment:
+    """Read where the program runs; absent: production."""
+    named = top.values.get("environment", Environment.PRODUCTION.value)
+    if named in list(Environment):
+        return Environment(str(named))
+    top.problem("environment", 'expected "production" or "development"')
+    # Continue as production, so that its problems are reported as well.
+    return Environment.PRODUCTION
+
+
+def read_listen(top: Table) -> Listen | None:
+    """Read the address to listen at; None: it is wrong."""
+    return top.parsed("listen", parse_listen, "expected host:port or unix:/path")
+
+
+def read_tls(top: Table, listen: Listen | None) -> TLSSettings | None:
+    """Read the files of TLS towards clients; None: none are named, or wrong."""
+    if "tls" not in top.values:
+        return None
+    table = top.table("tls")
+    table.only({"certificate", "key", "client_ca"})
+    if isinstance(listen, UnixAddress):
+        top.problem("tls", "not on a UNIX socket")
+    certificate, private = table.path("certificate"), table.path("key")
+    client_ca = table.path("client_ca")
+    if certificate is None or private is None:
+        top.problem("tls", "expected certificate and key, both paths")
+        return None
+    return TLSSettings(certificate=certificate, key=private, client_ca=client_ca)
+
+
+def _gateways(top: Table, environment: Environment) -> Mapping[str, Upstream]:
+    table = top.table("gateways")
+    if not table.values:
+        top.problem("gateways", "expected at least one, name = upstream")
+    addresses: dict[str, str] = {}
+    for name, value in table.values.items():
+        if NAME.fullmatch(name) is None or name in RESERVED:
+            table.problem(
+                name,
+                "a name is 1 to 32 of a-z, 0-9 and -, begins with a letter or digit, "
+                "and is not healthz",
+            )
+        elif isinstance(value, str):
+            addresses[name] = value
+        elif isinstance(value, dict):
+            nodes = _pool(table, name).items()
+            addresses |= {f"{name}/{node}": address for node, address in nodes}
+        else:
+            table.problem(name, "expected a text, or a table of a pool's nodes")
+    gateways: dict[str, Upstream] = {}
+    for name, address in addresses.items():
+        try:
+            gateways[name] = parse_upstream(address, environment)
+        except ConfigError as error:
+            table.problem(name, str(error))
+    return gateways
+
+
+def _pool(gateways: Table, name: str) -> Mapping[str, str]:
+    """Return the addresses of a pool's nodes with valid names."""
+    nodes = gateways.table(name)
+    if not 1 <= len(nodes.values) <= MAX_NODES:
+        gateways.problem(name, f"a pool has 1 to {MAX_NODES} nodes, id = upstream")
+    found: dict[str, str] = {}
+    for node, address in nodes.values.items():
+        if NAME.fullmatch(node) is None or node in RESERVED_NODES:
+            nodes.problem(
+                node,
+                "a node's id is 1 to 32 of a-z, 0-9 and -, begins with a letter or "
+                "digit, and is neither keys nor bundle",
+            )
+        elif not isinstance(address, str):
+            nodes.problem(node, "expected a text")
+        # One enclave under two ids would get two shares of the requests, and
+        # clients, which compare keys, would take the second for a missing node.
+        elif address in found.values():
+            nodes.problem(node, "listed twice")
+        else:
+            found[node] = address
+    return found
+
+
+def _keys(top: Table) -> tuple[KeyRecord, ...]:
+    table = top.table("access")
+    table.only({"keys"})
+    records: dict[str, KeyRecord] = {}
+    for number, line in enumerate(table.texts("keys"), 1):
+        # Never the line itself: it might be a key that was put there by mistake.
+        record = parse_key_record(line)
+        if record is None or record.name in records:
+            table.problem(
+                "keys",
+                f"entry {number} is not a line of curtilage-relay make-key, or its "
+                "name occurs twice",
+            )
+        else:
+            records[record.name] = record
+    if "access" in top.values and not (records or top.problems):
+        table.problem("keys", "expected at least one")
+    return tuple(records.values())
+
+
+def _telemetry(table: Table) -> TelemetrySettings:
+    table.only({"otlp", "prometheus"})
+    otlp = table.values.get("otlp")
+    if otlp is not None and not (
+        isinstance(otlp, str) and otlp.startswith(("http://", "https://"))
+    ):
+        table.problem("otlp", "expected http(s)://host:port")
+        otlp = None
+    if "prometheus" not in table.values:
+        return TelemetrySettings(otlp_endpoint=otlp)
+    address = table.parsed("prometheus", parse_listen, "expected host:port")
+    if isinstance(address, UnixAddress):
+        table.problem("prometheus", "expected host:port")
+    if not isinstance(address, TCPAddress):
+        return TelemetrySettings()
+    return TelemetrySettings(
+        otlp_endpoint=otlp,
+        prometheus_host=address.host,
+        prometheus_port=address.port,
+    )
 
 
 def named_files(tls: TLSSettings | None, ca_file: Path | None) -> Mapping[str, str]:
@@ -325,249 +469,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False  # names too: another machine may answer for them
-
-
-class _Dataclass(Protocol):
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-
-_Numbers = TypeVar("_Numbers", bound=_Dataclass)
-
-
-class TreeReader:
-    """Reads a TOML tree once and collects all problems."""
-
-    def __init__(self, tree: Mapping[str, object]) -> None:
-        self._tree = tree
-        self._problems: list[str] = []
-
-    def config(self) -> RelayConfig:
-        """Return the configuration in a relay's file.
-
-        Raises:
-            ConfigError: with every problem found.
-        """
-        self._refuse_unknown(KEYS)
-        environment = self._environment()
-        listen = self._listen()
-        gateways = self._gateways(environment)
-        hosts = self._texts(self._tree, "hosts", "hosts")
-        self._problems += [
-            f"hosts: {name!r}: expected a name in lower case, without a port"
-            for name in hosts
-            if HOST.fullmatch(name) is None
-        ]
-        tls = self._tls(listen)
-        keys = self._keys()
-        clients = self._numbers("clients", ClientLimits())
-        limits = self._numbers("limits", Limits())
-        telemetry = self._telemetry()
-        ca_file = self._path(self._tree, "upstream_ca_file")
-        if self._problems or listen is None:
-            raise ConfigError(*self._problems)
-        return RelayConfig(
-            listen=listen,
-            gateways=gateways,
-            environment=environment,
-            hosts=frozenset(name.encode() for name in hosts),
-            tls=tls,
-            keys=keys,
-            clients=clients,
-            limits=limits,
-            telemetry=telemetry,
-            upstream_ca_file=ca_file,
-        )
-
-    def _refuse_unknown(self, known: Collection[str]) -> None:
-        # Not ignored: a misspelt limit would silently keep its default.
-        self._problems += [
-            f"{key}: unknown key; known: {', '.join(sorted(known))}"
-            for key in sorted(self._tree.keys() - set(known))
-        ]
-
-    def _environment(self) -> Environment:
-        named = self._tree.get("environment", Environment.PRODUCTION.value)
-        if named in list(Environment):
-            return Environment(str(named))
-        self._problems.append('environment: expected "production" or "development"')
-        # Continue as production, so that its problems are reported as well.
-        return Environment.PRODUCTION
-
-    def _listen(self) -> Listen | None:
-        value = self._tree.get("listen")
-        if not isinstance(value, str):
-            self._problems.append("listen: expected host:port or unix:/path")
-            return None
-        try:
-            return parse_listen(value)
-        except ConfigError as error:
-            self._problems.append(f"listen: {error}")
-            return None
-
-    def _gateways(self, environment: Environment) -> Mapping[str, Upstream]:
-        gateways: dict[str, Upstream] = {}
-        table = self._table("gateways")
-        if not table:
-            self._problems.append("gateways: expected at least one, name = upstream")
-        for name, value in table.items():
-            if NAME.fullmatch(name) is None or name in RESERVED:
-                self._problems.append(
-                    f"gateways.{name}: a name is 1 to 32 of a-z, 0-9 and -, "
-                    "begins with a letter or digit, and is not healthz"
-                )
-            elif isinstance(value, str):
-                self._gateway(name, value, environment, gateways)
-            elif isinstance(value, dict):
-                nodes = self._pool(name, cast("dict[str, object]", value))
-                for node, address in nodes.items():
-                    self._gateway(f"{name}/{node}", address, environment, gateways)
-            else:
-                self._problems.append(
-                    f"gateways.{name}: expected a text, or a table of a pool's nodes"
-                )
-        return gateways
-
-    def _gateway(
-        self,
-        name: str,
-        address: str,
-        environment: Environment,
-        gateways: dict[str, Upstream],
-    ) -> None:
-        try:
-            gateways[name] = parse_upstream(address, environment)
-        except ConfigError as error:
-            self._problems.append(f"gateways.{name}: {error}")
-
-    def _pool(self, name: str, nodes: Mapping[str, object]) -> Mapping[str, str]:
-        """Return the addresses of a pool's nodes with valid names."""
-        if not 1 <= len(nodes) <= MAX_NODES:
-            self._problems.append(
-                f"gateways.{name}: a pool has 1 to {MAX_NODES} nodes, id = upstream"
-            )
-        found: dict[str, str] = {}
-        for node, address in nodes.items():
-            if NAME.fullmatch(node) is None or node in RESERVED_NODES:
-                self._problems.append(
-                    f"gateways.{name}.{node}: a node's id is 1 to 32 of a-z, 0-9 "
-                    "and -, begins with a letter or digit, and is neither keys nor "
-                    "bundle"
-                )
-            elif not isinstance(address, str):
-                self._problems.append(f"gateways.{name}.{node}: expected a text")
-            # One enclave under two ids would get two shares of the requests, and
-            # clients, which compare keys, would take the second for a missing node.
-            elif address in found.values():
-                self._problems.append(f"gateways.{name}.{node}: listed twice")
-            else:
-                found[node] = address
-        return found
-
-    def _tls(self, listen: Listen | None) -> TLSSettings | None:
-        if "tls" not in self._tree:
-            return None
-        table = self._table("tls")
-        for key in sorted(table.keys() - {"certificate", "key", "client_ca"}):
-            self._problems.append(f"tls.{key}: unknown key")
-        if isinstance(listen, UnixAddress):
-            self._problems.append("tls: not on a UNIX socket")
-        certificate = self._path(table, "certificate", "tls.")
-        private = self._path(table, "key", "tls.")
-        client_ca = self._path(table, "client_ca", "tls.")
-        if certificate is None or private is None:
-            self._problems.append("tls: expected certificate and key, both paths")
-            return None
-        return TLSSettings(certificate=certificate, key=private, client_ca=client_ca)
-
-    def _keys(self) -> tuple[KeyRecord, ...]:
-        table = self._table("access")
-        for key in sorted(table.keys() - {"keys"}):
-            self._problems.append(f"access.{key}: unknown key")
-        records: dict[str, KeyRecord] = {}
-        for number, line in enumerate(self._texts(table, "keys", "access.keys"), 1):
-            # Never the line itself: it might be a key that was put there by mistake.
-            record = parse_key_record(line)
-            if record is None or record.name in records:
-                self._problems.append(
-                    f"access.keys: entry {number} is not a line of "
-                    "curtilage-relay make-key, or its name occurs twice"
-                )
-            else:
-                records[record.name] = record
-        if "access" in self._tree and not (records or self._problems):
-            self._problems.append("access.keys: expected at least one")
-        return tuple(records.values())
-
-    def _texts(self, table: Mapping[str, object], key: str, label: str) -> list[str]:
-        value = table.get(key, [])
-        texts = cast("list[object]", value) if isinstance(value, list) else [value]
-        found = [text for text in texts if isinstance(text, str)]
-        if not isinstance(value, list) or len(found) < len(texts):
-            self._problems.append(f"{label}: expected a list of texts")
-        return found
-
-    def _numbers(self, name: str, defaults: _Numbers) -> _Numbers:
-        known = {item.name: item.type for item in fields(defaults)}
-        chosen: dict[str, Any] = {}  # each checked against its field below
-        for key, value in self._table(name).items():
-            whole = known.get(key) is int
-            # To Python a bool is an int. Neither NaN nor infinity is a number of
-            # seconds that ever pass, so each would turn its limit off.
-            if key not in known:
-                self._problems.append(f"{name}.{key}: unknown key")
-            elif isinstance(value, bool) or not isinstance(
-                value, int if whole else int | float
-            ):
-                kind = "whole number" if whole else "number"
-                self._problems.append(f"{name}.{key}: expected a {kind}")
-            elif not 0 < value < float("inf") and not (
-                value == 0 and key in MAY_BE_ZERO
-            ):
-                self._problems.append(f"{name}.{key}: expected more than 0")
-            else:
-                chosen[key] = value
-        return replace(defaults, **chosen)
-
-    def _telemetry(self) -> TelemetrySettings:
-        table = self._table("telemetry")
-        for key in sorted(table.keys() - {"otlp", "prometheus"}):
-            self._problems.append(f"telemetry.{key}: unknown key")
-        otlp, prometheus = table.get("otlp"), table.get("prometheus")
-        if otlp is not None and not (
-            isinstance(otlp, str) and otlp.startswith(("http://", "https://"))
-        ):
-            self._problems.append("telemetry.otlp: expected http(s)://host:port")
-            otlp = None
-        if prometheus is None:
-            return TelemetrySettings(otlp_endpoint=otlp)
-        try:
-            address = parse_listen(str(prometheus))
-        except ConfigError as error:
-            self._problems.append(f"telemetry.prometheus: {error}")
-            return TelemetrySettings()
-        if isinstance(address, UnixAddress):
-            self._problems.append("telemetry.prometheus: expected host:port")
-            return TelemetrySettings()
-        return TelemetrySettings(
-            otlp_endpoint=otlp,
-            prometheus_host=address.host,
-            prometheus_port=address.port,
-        )
-
-    def _path(
-        self, table: Mapping[str, object], key: str, label: str = ""
-    ) -> Path | None:
-        value = table.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, str) or not value:
-            self._problems.append(f"{label}{key}: expected a path")
-            return None
-        return Path(value)
-
-    def _table(self, key: str) -> Mapping[str, object]:
-        value = self._tree.get(key, {})
-        if isinstance(value, dict):
-            return cast("dict[str, object]", value)  # TOML's names are texts
-        self._problems.append(f"{key}: expected a table")
-        return {}

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 import pytest
 
@@ -40,7 +41,7 @@ def stream_of(*events: SessionEvent | asyncio.Event) -> AnswerStream:
     """Return a stream of these; at an ``asyncio.Event`` it waits for it."""
 
     async def answer(stream: AnswerStream) -> AsyncGenerator[SessionEvent]:
-        stream.set_source(PROVENANCE)
+        stream.status.source = PROVENANCE
         for event in events:
             if isinstance(event, asyncio.Event):
                 await event.wait()
@@ -100,7 +101,7 @@ async def test_silence_is_broken_by_a_sign_of_life() -> None:
     held = asyncio.Event()
     stream = stream_of(held, Delta(text="late"), FINISHED)
     stream.first_signal_s = 0.01
-    stream.phase = Phase.ASKING_ENCLAVE
+    stream.status.phase = Phase.ASKING_ENCLAVE
     events = stream.events(retract=False)
     assert await anext(events) == Progress(phase=Phase.ASKING_ENCLAVE)
     held.set()
@@ -119,7 +120,7 @@ async def test_whoever_leaves_stops_the_answer() -> None:
     ended = asyncio.Event()
 
     async def answer(stream: AnswerStream) -> AsyncGenerator[SessionEvent]:
-        stream.set_source(PROVENANCE)
+        stream.status.source = PROVENANCE
         try:
             yield Delta(text="a")
             await asyncio.Event().wait()
@@ -137,7 +138,7 @@ async def test_a_pump_tells_what_its_generator_raised() -> None:
         yield 1
         raise ValueError("of the generator")
 
-    async with Pump(broken()) as pump:
+    async with aclosing(Pump(broken())) as pump:
         assert await pump.next() == 1
         with pytest.raises(ValueError, match="of the generator"):
             await pump.next()
@@ -150,7 +151,7 @@ async def test_a_pump_that_was_waited_for_in_vain_loses_nothing() -> None:
         await held.wait()
         yield 1
 
-    async with Pump(slow()) as pump:
+    async with aclosing(Pump(slow())) as pump:
         assert await pump.next(0.01) is None
         held.set()
         assert await pump.next() == 1

@@ -69,12 +69,13 @@ def handed_over() -> Generator[list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("named", "tier", "route"),
-    [("", "enclave", "enclave"), ("For Ann: ", "local", "local")],
+    ("named", "tier", "modules", "hand_overs"),
+    [("", "enclave", 17, 33), ("For Ann: ", "local", 8, 14)],
 )
 async def test_in_answering_only_the_pipeline_and_a_tier_get_the_text(
-    named: str, tier: str, route: str
+    named: str, tier: str, modules: int, hand_overs: int
 ) -> None:
+    """From the query until its answer is remembered; detectors are not included."""
     policy, local = load_profile("default"), ScriptedLocal()
     session = Session(
         ClientParts(
@@ -91,10 +92,12 @@ async def test_in_answering_only_the_pipeline_and_a_tier_get_the_text(
     async with session:
         with handed_over() as path:
             answer = await session.ask(query(f"{named}How do I reverse {NEEDLE}?"))
-    assert answer.route.value == route
+    assert answer.route.value == tier
     inside = {each for each in path if each.startswith("answering/")}
     assert inside == {
         "answering/pipeline.py",
         "answering/asking.py",
         f"answering/tiers/{tier}.py",
     }
+    assert len(set(path)) <= modules
+    assert len(path) - 1 <= hand_overs

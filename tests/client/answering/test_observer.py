@@ -1,6 +1,7 @@
-"""What is counted of queries, and recorded besides."""
+"""What is counted of queries, and recorded of their answers."""
 
 from collections.abc import AsyncGenerator, Iterator
+from datetime import UTC, datetime
 
 import pytest
 
@@ -17,7 +18,10 @@ from curtilage.client.answer import (
     Verified,
 )
 from curtilage.client.answering.answer_stream import AnswerStream
-from curtilage.client.answering.observer import Observed, Observer
+from curtilage.client.answering.attempt import Case
+from curtilage.client.answering.course import Course
+from curtilage.client.answering.delivery import Delivery
+from curtilage.client.answering.observer import Observer
 from curtilage.client.audit.record import Outcome
 from curtilage.client.audit.recorder import QueryRecorder
 from curtilage.client.errors import (
@@ -30,9 +34,18 @@ from curtilage.client.errors import (
     UsageError,
 )
 from curtilage.client.local.reasons import LocalFailure, LocalModelError
+from curtilage.client.options import RoutingOptions
 from curtilage.client.remote.reasons import EnclaveFailure
+from curtilage.client.route import Plan, Ways
+from curtilage.client.routing.utility import Reason
 from curtilage.policy.decision.decide import decide
-from curtilage.policy.decision.tiers import ENCLAVE_TIER, LOCAL_TIER, Tier
+from curtilage.policy.decision.tiers import (
+    ENCLAVE_TIER,
+    LOCAL_TIER,
+    Permitted,
+    RoutingClass,
+    Tier,
+)
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail
 from support.counts import Counts
@@ -65,31 +78,47 @@ class Bench:
         )
         self.stream = AnswerStream(_nothing)
         self.stream.retracts = retracts
-        self.observed: Observed = Observer([LOCAL_TIER, ENCLAVE_TIER], None).of(
-            self.stream, recorder, chosen=chosen
+        case = Case(
+            recorder=recorder,
+            ways=Ways(
+                permitted=Permitted(routing_class=RoutingClass.PUBLIC, tiers=()),
+                by_tier={},
+            ),
+            options=RoutingOptions(),
+            max_tokens=512,
+            messages=1,
+            characters=0,
+            text_bytes=0,
+            payload=0,
+        )
+        plan = Plan(tiers=(), why=Reason.AIM if chosen else "")
+        self.delivery = Delivery(
+            Course(case, plan, self.stream, began_s=0.0),
+            Observer([LOCAL_TIER, ENCLAVE_TIER], None),
+            None,
+            now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
+            trace=lambda _: None,
         )
 
     def told(
         self, tier: Tier, fallback: FailureReason | None = None, *, left_out: int = 0
     ) -> None:
         """Say who answers from here on."""
-        self.stream.set_source(
-            Provenance(
-                route=Answerer.LOCAL if tier is LOCAL_TIER else Answerer.ENCLAVE,
-                model="m",
-                classes=(),
-                rule="r",
-                reason="",
-                policy_digest="",
-                fallback=fallback,
-                tier=tier.id,
-                left_out=left_out,
-            )
+        self.stream.status.source = Provenance(
+            route=Answerer.LOCAL if tier is LOCAL_TIER else Answerer.ENCLAVE,
+            model="m",
+            classes=(),
+            rule="r",
+            reason="",
+            policy_digest="",
+            fallback=fallback,
+            tier=tier.id,
+            left_out=left_out,
         )
 
     async def saw(self, *events: SessionEvent) -> None:
         for event in events:
-            await self.observed.saw(event)
+            await self.delivery.saw(event)
 
     @property
     def recorded(self) -> list[tuple[Outcome, str]]:

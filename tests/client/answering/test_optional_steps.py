@@ -11,11 +11,13 @@ DRAFTS = {f"{ANSWERING}.drafts", "curtilage.client.routing.speculate"}
 CONSENT = {f"{ANSWERING}.consent", "curtilage.client.consent"}
 CONVERSATION = "curtilage.client.conversation"
 BOUNDARY = {f"{CONVERSATION}.{name}" for name in ("narrowing", "excerpt", "redaction")}
+CONTENT = {f"{CONVERSATION}.{name}" for name in ("contents", "everyday")}
 QUEUE = {f"{ANSWERING}.queueing", "curtilage.client.queue"}
 OPTIONAL = {
     *DRAFTS,
     *CONSENT,
     *BOUNDARY,
+    *CONTENT,
     *QUEUE,
     f"{ANSWERING}.hedging",
     f"{ANSWERING}.doubt",
@@ -34,7 +36,8 @@ from support.client_parts import PLAIN, MemoryTrail, ScriptedLocal, WordInspecto
 from support.memory_enclave import Clock, MemoryEnclave, key_store
 
 async def main(section, questions):
-    policy = load_policy(PLAIN + section) if section else load_profile("default")
+    sticky = PLAIN.replace("sticky: conversation", "sticky: content")
+    policy = load_policy(sticky + section) if section else load_profile("default")
     local = ScriptedLocal()
     session = Session(
         ClientParts(
@@ -95,5 +98,6 @@ routing:
   queue: {store: memory}
 """
     _, modules = ran(section, (ABOUT_ANN,))
-    assert modules >= CONSENT | BOUNDARY | {"curtilage.client.queue.deferring"}
+    queue = {"curtilage.client.queue.deferring"}
+    assert modules >= CONSENT | BOUNDARY | CONTENT | queue
     assert f"{ANSWERING}.drafts" not in modules

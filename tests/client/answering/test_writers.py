@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 
 import pytest
 
@@ -18,10 +18,10 @@ from curtilage.client.answer import (
     SessionEvent,
     Verified,
 )
-from curtilage.client.answering.pump import Pump
+from curtilage.client.answering.attempt import Status
+from curtilage.client.answering.pump import Pump, Writer
 from curtilage.client.answering.steps.drafts import judged
 from curtilage.client.answering.steps.hedging import sooner
-from curtilage.client.answering.writer import Writer, WriterStatus
 from curtilage.client.errors import AnswererError, EnclaveError, LocalUnavailableError
 from curtilage.client.local.reasons import (
     DraftRejectedError,
@@ -54,7 +54,7 @@ class Desk:
 
     def __init__(self, stack: AsyncExitStack) -> None:
         self.stack = stack
-        self.reader = WriterStatus(Phase.CLASSIFYING)
+        self.reader = Status(Phase.CLASSIFYING)
         self.failures: list[AnswererError] = []
         self.stopped: list[str] = []
 
@@ -75,8 +75,9 @@ class Desk:
             finally:
                 self.stopped.append(tier)
 
-        pump = await self.stack.enter_async_context(Pump(answer()))
-        return Writer(tier, pump, WriterStatus(Phase.ASKING_HERE, provenance(tier)))
+        pump = Pump(answer())
+        await self.stack.enter_async_context(aclosing(pump))
+        return Writer(tier, pump, Status(Phase.ASKING_HERE, provenance(tier)))
 
     async def judge(
         self, home: Writer, rival: Writer | None = None

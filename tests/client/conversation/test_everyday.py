@@ -1,9 +1,11 @@
 import tomllib
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from curtilage.client.conversation.contents import KeptContents
 from curtilage.client.conversation.everyday import (
     MAX_CHARS,
     Everyday,
@@ -45,7 +47,7 @@ def chat(*said: str) -> Query:
 
 
 def after(*said: str) -> PinnedConversations:
-    pins = PinnedConversations(by_content=True, languages=ALL)
+    pins = PinnedConversations(contents=partial(KeptContents, languages=ALL))
     pins.add(chat(*said), NOTHING)
     return pins
 
@@ -216,7 +218,7 @@ def test_a_summary_in_another_language_is_held_in_any_role() -> None:
 
 
 def test_with_english_only_its_own_rules_apply() -> None:
-    pins = PinnedConversations(by_content=True, languages=["en"])
+    pins = PinnedConversations(contents=partial(KeptContents, languages=["en"]))
     pins.add(chat("My mother Anna has cancer."), NOTHING)
     assert not pins.holds(chat("Recommend board games for rainy afternoons."), NOTHING)
     assert pins.holds(chat("Nenne Flüsse in Europa."), NOTHING)

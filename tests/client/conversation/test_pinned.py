@@ -7,11 +7,10 @@ from typing import Any, TypeVar
 
 import pytest
 
+from curtilage.client.conversation.contents import LAST, MAX_CONTENTS, KeptContents
 from curtilage.client.conversation.kept import MAX_CALLERS, KeptConversations
 from curtilage.client.conversation.pinned import (
-    LAST,
     LOST_S,
-    MAX_CONTENTS,
     MAX_TURNS,
     MAX_WORDS,
     Found,
@@ -180,7 +179,7 @@ def contents(pins: PinnedConversations) -> list[Any]:
 
 
 def after(*said: str, system: str | None = None) -> PinnedConversations:
-    pins = PinnedConversations(by_content=True)
+    pins = PinnedConversations(contents=KeptContents)
     pins.add(chat(*said, system=system), NOTHING)
     return pins
 
@@ -251,7 +250,7 @@ def test_the_local_answer_is_kept_too() -> None:
 
 
 def test_sent_turns_may_be_sent_again() -> None:
-    pins = PinnedConversations(by_content=True)
+    pins = PinnedConversations(contents=KeptContents)
     first = chat("Explain quicksort with pseudocode.")
     pins.leaves(first)
     pins.answered(first, "Choose it, then sort both parts.", here=False)
@@ -289,7 +288,7 @@ def test_a_constant_prompt_is_not_a_repetition() -> None:
     ],
 )
 def test_a_finding_counts_as_a_repetition(before: str, now: str, *, held: bool) -> None:
-    pins = PinnedConversations(by_content=True)
+    pins = PinnedConversations(contents=KeptContents)
     pins.add(chat(SAID), Found(frozenset({(before, 0)})))
     assert pins.holds(chat(OTHER), Found(frozenset({(now, 0)}))) is held
 
@@ -298,7 +297,7 @@ def test_a_finding_counts_as_a_repetition(before: str, now: str, *, held: bool) 
     "name", ["attachment", "timeout", "waited", "error", "opaque_blob"]
 )
 def test_unread_content_keeps_every_question(name: str) -> None:
-    pins = PinnedConversations(by_content=True)
+    pins = PinnedConversations(contents=KeptContents)
     pins.leaves(chat("Tell me about Rome."))
     seen = Found(frozenset({(f"uncertain.{name}", 2)}))
     pins.add(chat("Tell me about Rome.", "x", "y z"), seen)
@@ -330,7 +329,7 @@ def test_a_bare_question_is_held_against_the_last_few_alone() -> None:
 
 
 def test_contents_are_bounded() -> None:
-    pins = PinnedConversations(by_content=True)
+    pins = PinnedConversations(contents=KeptContents)
     for number in range(MAX_CONTENTS + 3):
         pins.add(chat(f"secret number {number}x"), NOTHING)
         pins.leaves(chat(f"open number {number}x"))
@@ -345,7 +344,7 @@ def test_contents_are_bounded() -> None:
 
 
 def test_nothing_of_contents_is_kept_as_text() -> None:
-    pins = PinnedConversations(by_content=True)
+    pins = PinnedConversations(contents=KeptContents)
     pins.add(chat(f"{CANARY} zebra\ud800"), Found(frozenset({("health.lab", 0)})))
     pins.answered(chat(f"{CANARY} zebra\ud800"), CANARY, here=True)
     pins.leaves(chat(CANARY))
@@ -453,7 +452,7 @@ UNSAID = ("trombone", "hexagon", "orchard", "lighthouse", "glacier", "bicycle")
 
 def of_words(now_s: Callable[[], float] = lambda: 1e9) -> PinnedConversations:
     """One caller's text with some words stayed."""
-    pins = PinnedConversations(by_content=True, now_s=now_s)
+    pins = PinnedConversations(contents=KeptContents, now_s=now_s)
     asked(b"one", lambda: pins.add(chat(" ".join(WORDS)), NOTHING))
     return pins
 
@@ -485,7 +484,7 @@ def test_a_caller_is_held_to_its_own_words() -> None:
 def test_callers_without_a_name_are_all_held_once_one_of_them_was() -> None:
     """They cannot be distinguished, so nothing is compared: all stays, for a while."""
     now = [1e9]
-    pins = PinnedConversations(by_content=True, now_s=lambda: now[0])
+    pins = PinnedConversations(contents=KeptContents, now_s=lambda: now[0])
     asked(None, lambda: pins.add(chat(" ".join(WORDS)), NOTHING))
     for word in (*WORDS, *UNSAID):
         question = chat(f"Compare {word} against Turing.")
@@ -502,7 +501,7 @@ def test_callers_without_a_name_are_all_held_once_one_of_them_was() -> None:
 
 
 def test_callers_beyond_the_room_count_as_without_a_name() -> None:
-    pins = PinnedConversations(by_content=True)
+    pins = PinnedConversations(contents=KeptContents)
     for number in range(MAX_CALLERS):
         name = f"caller {number}".encode()
         asked(name, lambda: pins.add(chat("Osprey is secret."), NOTHING))
@@ -534,7 +533,7 @@ def test_after_a_restart_without_words_all_is_kept_for_a_while(
 
     def started() -> PinnedConversations:
         return PinnedConversations(
-            by_content=True,
+            contents=KeptContents,
             kept=KeptConversations(tmp_path),
             now_s=lambda: now[0],
         )
@@ -560,7 +559,9 @@ def test_content_kept_by_another_running_process_is_kept_for_a_while(
     now = [1e9]
     one, other = (
         PinnedConversations(
-            by_content=True, kept=KeptConversations(tmp_path), now_s=lambda: now[0]
+            contents=KeptContents,
+            kept=KeptConversations(tmp_path),
+            now_s=lambda: now[0],
         )
         for _ in range(2)
     )

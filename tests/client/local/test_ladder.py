@@ -12,7 +12,7 @@ from curtilage.client.answer import (
     AnswerEvent,
     Delta,
     Finished,
-    without_reading_note,
+    without_notes,
 )
 from curtilage.client.local.ladder import (
     GAP,
@@ -26,6 +26,7 @@ from curtilage.client.local.model import (
     LocalModelFailedError,
     LocalModelSlowError,
 )
+from curtilage.client.openai_chat import turns_of
 from curtilage.client.query import Message, Query, Settings
 
 ASKED = "Which remedy did the patient get against her headache?"
@@ -172,10 +173,10 @@ async def test_the_line_is_taken_off_where_the_answer_comes_back(says: bool) -> 
     events, _ = await events_of(Model(3000, says=says), long(FACT))
     assert isinstance(events[0], Delta)
     for text in (f"{events[0].text}Yes.", f"  {events[0].text.strip()} Yes."):
-        assert without_reading_note("assistant", text) == "Yes."
-        assert without_reading_note("user", text) == text
+        assert without_notes(text) == "Yes."
+        assert turns_of([{"role": "user", "content": text}])[0][0].content == text
     for text in ("Yes.", "[read it] Yes.", "Yes. [read 2 of 3 tokens]"):
-        assert without_reading_note("assistant", text) == text
+        assert without_notes(text) == text
 
 
 async def test_the_end_of_a_conversation_remains_before_its_beginning() -> None:

@@ -87,7 +87,7 @@ def test_an_older_one_is_not_taken_under_another_log_either(
     second = FollowedRollout(tmp_path / "second")
     leaf, proof = second.logged(second.manifest(4))
     with pytest.raises(RolloutError, match="not newer than 5"):
-        home.rollout(second.plan).take(leaf, proof, now=NOW)
+        home.rollout(second.trusted).take(leaf, proof, now=NOW)
 
 
 def test_an_expired_manifest_is_not_taken(home: FollowedRollout) -> None:
@@ -152,7 +152,7 @@ def test_an_untrusted_manifest_is_no_longer_followed(
     home.take(home.manifest())
     (tmp_path / "second").mkdir()
     other = FollowedRollout(tmp_path / "second")
-    standing = home.rollout(other.plan).look(NOW)
+    standing = home.rollout(other.trusted).look(NOW)
     assert standing.run is None
     assert "no longer trusted: unsigned" in standing.problem
 

@@ -10,13 +10,18 @@ from typing_extensions import override
 from curtilage.client.answer import Answerer, Obstacle, Provenance
 from curtilage.client.audit.record import Outcome
 from curtilage.client.endpoint import server as gateway
+from curtilage.client.endpoint.openai_answers import (
+    provenance_headers,
+)
 from curtilage.client.errors import (
     EnclaveError,
     IncompleteAnswerError,
     LocalUnavailableError,
     UsageError,
 )
-from curtilage.client.openai_chat import provenance_headers, query_from
+from curtilage.client.openai_chat import (
+    query_from,
+)
 from curtilage.client.parts import ClientParts, UnavailableLocal
 from curtilage.client.query import Message, Query, Settings
 from curtilage.client.remote.reasons import EnclaveFailure

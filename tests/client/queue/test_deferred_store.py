@@ -22,7 +22,7 @@ from curtilage.client.queue.deferred_store import (
     read_queue_key,
 )
 from curtilage.policy.decision.tiers import RoutingClass
-from curtilage.policy.document.routing_plan import QueuePlan
+from curtilage.policy.document.routing_settings import Queue
 
 KEY = bytes(range(KEY_BYTES))
 SECRET = b"Dr Adalbert Quux has the flu"
@@ -411,8 +411,8 @@ def test_a_missing_key_is_told_with_how_to_make_one(tmp_path: Path) -> None:
 
 def test_a_policy_says_where_it_waits(tmp_path: Path) -> None:
     key = key_at(tmp_path / "key", KEY.hex())
-    plan = QueuePlan(store="file", key_file=str(key))
+    plan = Queue(store="file", key_file=str(key))
     store = queue_store(plan, tmp_path / "state")
     assert not store.in_memory
     assert (tmp_path / "state" / "queue.db").exists()
-    assert queue_store(QueuePlan(store="memory"), tmp_path).in_memory
+    assert queue_store(Queue(store="memory"), tmp_path).in_memory

@@ -7,11 +7,11 @@ import pytest
 from typing_extensions import override
 
 from curtilage.client import telemetry
-from curtilage.client.answer import Delta
+from curtilage.client.answer import AnswerEvent, Delta
 from curtilage.client.errors import AttemptFailure, EnclaveError, FailureReason
 from curtilage.client.query import Message, Query
 from curtilage.client.receipt import ReceiptSecret
-from curtilage.client.remote.enclave import Enclave, Step, clock_words
+from curtilage.client.remote.enclave import Enclave, clock_words
 from curtilage.client.remote.fetch_order import FetchOrder
 from curtilage.client.remote.keys import KeySource
 from curtilage.client.remote.reasons import EnclaveFailure
@@ -71,7 +71,7 @@ class Asked:
     async def challenged(self, content: bytes, verdict_id: str) -> None:
         """Record nothing."""
 
-    async def ask(self) -> list[Step]:
+    async def ask(self) -> list[AnswerEvent]:
         request = ChatRequest(
             allowed=allowed(), tier="enclave", payload=QUERY.payload(), records=self
         )

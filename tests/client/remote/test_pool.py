@@ -9,12 +9,12 @@ import pytest
 
 from curtilage.attest.requirements import Requirement
 from curtilage.attest.verify import VerifiedKey
-from curtilage.client.answer import Delta, Finished
+from curtilage.client.answer import AnswerEvent, Delta, Finished
 from curtilage.client.budget import Budget
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.query import Message, Query
 from curtilage.client.receipt import ReceiptSecret
-from curtilage.client.remote.enclave import Enclave, Step
+from curtilage.client.remote.enclave import Enclave
 from curtilage.client.remote.fetch_order import MIRROR, FetchOrder
 from curtilage.client.remote.keys import NEGATIVE_TTL, KeySource, KeyStore
 from curtilage.client.remote.nodes import FAILED_FOR
@@ -130,8 +130,8 @@ class Bench:
         self,
         requirement: Requirement = NOTHING_MORE,
         *,
-        into: list[Step] | None = None,
-    ) -> list[Step]:
+        into: list[AnswerEvent] | None = None,
+    ) -> list[AnswerEvent]:
         request = ChatRequest(
             allowed=allowed(),
             tier="enclave",
@@ -266,7 +266,7 @@ async def test_after_the_first_words_no_other_node_is_asked() -> None:
     bench = Bench(MemoryPool(3))
     bench.pool.enclaves["a"].cut = 400
     bench.pool.breaks_off["a"] = EnclaveError(EnclaveFailure.ENCLAVE_UNREACHABLE)
-    shown: list[Step] = []
+    shown: list[AnswerEvent] = []
     with pytest.raises(EnclaveError, match="cannot reach"):
         await bench.steps(into=shown)
     assert any(isinstance(each, Delta) for each in shown)

@@ -20,14 +20,15 @@ from curtilage.client.routing.aim import (
     Traffic,
     traffic_of,
 )
-from curtilage.policy.document.routing_plan import Aim, AimKind
+from curtilage.policy.document.routing_settings import Aim, AimKind
 
 EVEN = [(1.0, 200.0)] * BINS
 PAIR = Pair(local=REFERENCE, strong=STRONG, local_price=0.05, strong_price=0.5)
 
 
 def aim(kind: AimKind, value: int) -> Aim:
-    return Aim(kind=kind, value=value)
+    none = Aim(local_percent=0)
+    return none.model_copy(update={"local_percent": None, kind.value: value})
 
 
 def line(kind: AimKind, value: int, pair: Pair = PAIR) -> float:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curtilage.client.routing.breaker import Breaker, BreakerState
-from curtilage.policy.document.routing_plan import Breaker as BreakerSettings
+from curtilage.policy.document.routing_settings import Breaker as BreakerSettings
 
 WINDOW_MS = OPEN_MS = 30_000.0
 

@@ -139,7 +139,6 @@ def test_numbers_in_words_are_numbers() -> None:
 
 
 UNSURE = Signs(
-    request="",
     characters=40,
     words=8,
     scores=dict.fromkeys(KNOWN, 0.0),

@@ -18,19 +18,13 @@ from curtilage.policy.decision.tiers import (
     Tier,
     TierKind,
 )
-from curtilage.policy.document.routing_plan import (
-    Aim,
-    AimKind,
-    EstimatorPlan,
-    Priors,
-    RoutingPlan,
-    TierPlan,
-)
+from curtilage.policy.document.routing import Routing
+from curtilage.policy.document.routing_settings import Aim, Estimator, Priors, TierEntry
 from support.tier_views import DEVICE, ENCLAVE, WARD, expects
 
 MASK = Permitted(routing_class=RoutingClass.PUBLIC, tiers=(DEVICE, ENCLAVE))
 QUERY = single_query("Anything.")
-LOSS = Aim(kind=AimKind.QUALITY_LOSS_PERMILLE, value=40)
+LOSS = Aim(quality_loss_permille=40)
 
 
 class Fixed:
@@ -50,17 +44,16 @@ def router(
     quality: int | None = None,
     measured: int | None = None,
 ) -> Router:
-    plan = RoutingPlan(
+    plan = Routing(
         tiers=(
-            TierPlan(
+            TierEntry(
                 id="device",
                 kind=TierKind.IN_PROCESS,
                 priors=Priors(quality_permille=quality),
             ),
-            TierPlan(id="enclave", kind=TierKind.ATTESTED),
+            TierEntry(id="enclave", kind=TierKind.ATTESTED),
         ),
-        aim=aim,
-    )
+    ).model_copy(update={"aim": aim})
     return Router(plan, Fixed(gain), clock=lambda: 0.0, home_quality=lambda: measured)
 
 
@@ -76,7 +69,7 @@ def test_what_needs_a_strong_model_less_than_the_line_is_answered_locally() -> N
 
 def test_the_reason_says_hard_only_of_what_was_found_hard() -> None:
     def why(gain: float, percent: int) -> Reason:
-        asked = router(gain, aim=Aim(kind=AimKind.LOCAL_PERCENT, value=percent))
+        asked = router(gain, aim=Aim(local_percent=percent))
         return asked.route(MASK, QUERY, conversation=b"").choice.reason
 
     assert why(0.45, 50) is Reason.HARD
@@ -123,13 +116,13 @@ def test_of_a_model_that_takes_over_unmeasured_nothing_is_kept() -> None:
 @pytest.mark.parametrize("gain", [-0.5, 0.0, 0.3, 0.72, 1.0])
 def test_all_and_nothing_are_met_for_every_gain(gain: float) -> None:
     for percent, tier in ((0, "enclave"), (100, "device")):
-        aim = Aim(kind=AimKind.LOCAL_PERCENT, value=percent)
+        aim = Aim(local_percent=percent)
         assert first(router(gain, aim=aim)) == tier
 
 
 @pytest.mark.parametrize("cost", [0, 1])
 def test_a_cost_that_cannot_be_met_sends_nothing(cost: int) -> None:
-    aim = Aim(kind=AimKind.COST_PER_1000, value=cost)
+    aim = Aim.model_construct(cost_per_1000=cost)
     asked = router(0.9, aim=aim)
     assert first(asked) == "device"
     for _ in range(3):
@@ -142,10 +135,12 @@ def test_an_estimator_of_one_s_own_has_no_cliff_in_quality() -> None:
 
     def chosen(quality: int, aim: Aim, gain: float) -> str:
         plan = router(gain, aim=aim, quality=quality).plan
-        own = replace(plan, estimator=EstimatorPlan(artifact=b"own", sha256="00"))
+        own = plan.model_copy(
+            update={"estimator": Estimator(file="own", sha256="00" * 32)}
+        )
         return first(Router(own, Fixed(gain), clock=lambda: 0.0))
 
-    share = Aim(kind=AimKind.LOCAL_PERCENT, value=70)
+    share = Aim(local_percent=70)
     for aim in (LOSS, share):
         for gain, tier in ((0.02, "device"), (0.45, "enclave")):
             found = {chosen(each, aim, gain) for each in (300, 600, 880, 899, 900, 950)}
@@ -156,21 +151,23 @@ def test_an_estimator_of_one_s_own_has_no_cliff_in_quality() -> None:
     ("aim", "tier"),
     [
         # Nine in ten are to be local, by whichever tier.
-        (Aim(kind=AimKind.LOCAL_PERCENT, value=90), "device"),
+        (Aim(local_percent=90), "device"),
         # The device alone would lose more than that.
-        (Aim(kind=AimKind.QUALITY_LOSS_PERMILLE, value=35), "enclave"),
+        (Aim(quality_loss_permille=35), "enclave"),
     ],
 )
 def test_the_aim_holds_while_the_best_local_tier_is_out_of_order(
     aim: Aim, tier: str
 ) -> None:
     tiers = (DEVICE, WARD, ENCLAVE)
-    plan = RoutingPlan(
-        tiers=tuple(
-            TierPlan(
-                id=each.id, kind=each.kind, priors=Priors(quality_permille=quality)
-            )
-            for each, quality in zip(tiers, (300, 800, 900), strict=True)
+    device, ward, enclave = (Priors(quality_permille=each) for each in (300, 800, 900))
+    plan = Routing(
+        tiers=(
+            TierEntry(id=DEVICE.id, kind=DEVICE.kind, priors=device),
+            TierEntry(
+                id=WARD.id, kind=WARD.kind, address="unix:/w", model="m", priors=ward
+            ),
+            TierEntry(id=ENCLAVE.id, kind=ENCLAVE.kind, priors=enclave),
         ),
         aim=aim,
     )
@@ -188,7 +185,7 @@ def test_the_aim_holds_while_the_best_local_tier_is_out_of_order(
 
 
 def test_a_conversation_changes_tiers_only_clearly_beyond_the_line() -> None:
-    aim = Aim(kind=AimKind.LOCAL_PERCENT, value=50)
+    aim = Aim(local_percent=50)
     middle = router(0.0, aim=aim)
     assert standing(middle).line == pytest.approx(0.5)
     # The least gain that is clearly above the line in rank.

@@ -31,15 +31,15 @@ from curtilage.policy.decision.tiers import (
     TierKind,
 )
 from curtilage.policy.document.load import load_profile
-from curtilage.policy.document.routing_plan import (
+from curtilage.policy.document.routing import ClassEntry, Classes, Routing
+from curtilage.policy.document.routing_settings import (
     Aim,
-    AimKind,
     Preference,
-    RoutingPlan,
     Speculating,
-    SpeculationPlan,
-    TierPlan,
+    TierEntry,
+    Weights,
 )
+from curtilage.policy.document.routing_settings import Speculation as Drafting
 from support.drafts import STOPPED, THRESHOLDS, thresholds, written
 from support.inspections import inspection_of
 from support.tier_views import (
@@ -54,10 +54,11 @@ from support.tier_views import (
 
 MEDIUM, HARD = expects(0.2), expects(0.5)
 SETTINGS, ANYHOW = UtilitySettings(), RoutingOptions()
-PLAN = SpeculationPlan(
-    mode=Speculating.VERIFY,
-    classes=frozenset({RoutingClass.PUBLIC, RoutingClass.INTERNAL}),
+PLAN = Routing(
+    tiers=tuple(TierEntry(id=each.id, kind=each.kind) for each in (DEVICE, ENCLAVE)),
+    speculation=Drafting(mode=Speculating.VERIFY),
 )
+INTERNAL_ONLY = Classes(public=ClassEntry(speculation="deny"))
 RULEBOOK = replace(
     load_profile("default").rulebook, tiering=Tiering(tiers=(DEVICE, WARD, ENCLAVE))
 )
@@ -90,7 +91,7 @@ class Case:
     estimate: Estimate = MEDIUM
     options: RoutingOptions = ANYHOW
     settings: UtilitySettings = SETTINGS
-    plan: SpeculationPlan = PLAN
+    plan: Routing = PLAN
     thresholds: Thresholds | None = THRESHOLDS
 
     def wanted(self) -> Speculation | None:
@@ -160,7 +161,7 @@ def test_none_is_written_where_both_together_may_break_a_hard_promise(
 
 
 def test_a_race_loses_no_time_and_costs_both() -> None:
-    race = replace(PLAN, mode=Speculating.RACE)
+    race = PLAN.model_copy(update={"speculation": Drafting(mode=Speculating.RACE)})
     dear = {
         "device": DEVICE_VIEW,
         "enclave": replace(ENCLAVE_VIEW, cost_microusd_per_mtok=10_000_000),
@@ -169,7 +170,7 @@ def test_a_race_loses_no_time_and_costs_both() -> None:
     assert Case(plan=race, views=dear).wanted() is None
     soon: dict[str, Any] = {
         "options": RoutingOptions(total_ms=5000),
-        "settings": UtilitySettings(latency_permille=100, cost_permille=0),
+        "settings": UtilitySettings(weights=Weights(latency=100, cost=0)),
     }
     raced = Case(plan=race, **soon).wanted()
     verified = Case(plan=PLAN, **soon).wanted()
@@ -181,8 +182,8 @@ def test_a_race_loses_no_time_and_costs_both() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"plan": replace(PLAN, mode=Speculating.OFF)},
-        {"plan": replace(PLAN, classes=frozenset({RoutingClass.INTERNAL}))},
+        {"plan": PLAN.model_copy(update={"speculation": Drafting()})},
+        {"plan": PLAN.model_copy(update={"classes": INTERNAL_ONLY})},
         {"thresholds": None},
         {"allowed": None},
         {"options": RoutingOptions(mode=Mode.HOME)},
@@ -215,8 +216,15 @@ def test_what_may_leave_as_it_is_has_drafts(floor: RoutingClass) -> None:
 
 def test_confidential_queries_have_none() -> None:
     confidential = allowed(RoutingClass.CONFIDENTIAL)
-    everything = replace(PLAN, classes=frozenset(RoutingClass))
-    assert Case(allowed=confidential, plan=everything).wanted() is None
+
+    class Everything(Routing):
+        @property
+        @override
+        def drafted(self) -> frozenset[RoutingClass]:
+            return frozenset(RoutingClass)
+
+    plan = Everything(tiers=PLAN.tiers, speculation=PLAN.speculation)
+    assert Case(allowed=confidential, plan=plan).wanted() is None
     with pytest.raises(ValueError, match="no drafts"):
         speculation(allowed=confidential)
 
@@ -261,9 +269,8 @@ def routed_by(
     *, running: tuple[str, str | None] | None, mode: Speculating = Speculating.VERIFY
 ) -> tuple[Unfit | None, Speculation | None]:
     """Return what a router says of drafts of the model that runs."""
-    tiers = tuple(TierPlan(id=each.id, kind=each.kind) for each in (DEVICE, ENCLAVE))
     router = Router(
-        RoutingPlan(tiers=tiers, speculation=replace(PLAN, mode=mode)),
+        PLAN.model_copy(update={"speculation": Drafting(mode=mode)}),
         RulesEstimator(),
         clock=lambda: 0.0,
         thresholds=THRESHOLDS,
@@ -328,10 +335,9 @@ def shipping(
     observe: bool = False,
 ) -> Router:
     """Return a router with thresholds that come with Curtilage."""
-    tiers = tuple(TierPlan(id=each.id, kind=each.kind) for each in (DEVICE, ENCLAVE))
-    plan = replace(PLAN, mode=mode)
+    changes = {"speculation": Drafting(mode=mode), "observe": observe}
     return Router(
-        RoutingPlan(tiers=tiers, speculation=plan, observe=observe),
+        PLAN.model_copy(update=changes),
         RulesEstimator(),
         clock=lambda: 0.0,
         thresholds=own,
@@ -405,7 +411,7 @@ def test_the_question_is_not_read_where_nothing_could_judge_its_answer() -> None
             raise AssertionError("read")
 
     router = Router(
-        RoutingPlan(tiers=(), speculation=PLAN),
+        PLAN.model_copy(update={"tiers": ()}),
         Unreadable(),
         clock=lambda: 0.0,
         shipped=[SHIPPED],
@@ -495,10 +501,10 @@ def test_most_routine_questions_get_a_draft_and_hard_ones_do_not(measured: int) 
 @pytest.mark.parametrize(
     ("aim", "drafts"),
     [
-        (Aim(kind=AimKind.QUALITY_LOSS_PERMILLE, value=35), True),
-        (Aim(kind=AimKind.LOCAL_PERCENT, value=70), False),
-        (Aim(kind=AimKind.COST_PER_1000, value=100), False),
-        (Aim(kind=AimKind.LOCAL_PERCENT, value=5), True),
+        (Aim(quality_loss_permille=35), True),
+        (Aim(local_percent=70), False),
+        (Aim.model_construct(cost_per_1000=100), False),
+        (Aim(local_percent=5), True),
     ],
 )
 def test_what_an_aim_of_share_or_cost_keeps_local_has_no_draft(
@@ -506,7 +512,7 @@ def test_what_an_aim_of_share_or_cost_keeps_local_has_no_draft(
 ) -> None:
     """Of two drafts in ten the enclave would be asked after all."""
     router = shipped_router(670)
-    router.plan = replace(router.plan, aim=aim)
+    router.plan = router.plan.model_copy(update={"aim": aim})
     assert bool(drafts_of(router, ROUTINE)) is drafts
 
 

@@ -26,7 +26,7 @@ from curtilage.policy.decision.tiers import (
     Tier,
     TierKind,
 )
-from curtilage.policy.document.routing_plan import Preference
+from curtilage.policy.document.routing_settings import Preference, Weights
 from support.tier_views import (
     ALL,
     DEVICE,
@@ -358,11 +358,14 @@ OPTIONS = st.builds(
 WEIGHTS = st.integers(0, 1000)
 ALL_SETTINGS = st.builds(
     UtilitySettings,
-    latency_permille=WEIGHTS,
-    cost_permille=WEIGHTS,
-    risk_permille=WEIGHTS,
-    switch_permille=WEIGHTS,
-    hysteresis_permille=WEIGHTS,
+    weights=st.builds(
+        Weights,
+        latency=WEIGHTS,
+        cost=WEIGHTS,
+        risk=WEIGHTS,
+        switch=WEIGHTS,
+        hysteresis=WEIGHTS,
+    ),
     overrides=st.dictionaries(st.sampled_from(Intent), st.sampled_from(Preference)),
 )
 
@@ -466,8 +469,11 @@ def test_what_weighs_more_is_never_taken_more_of(
         for tier, view in zip(two, views, strict=True)
     }
     settings = replace(settings, overrides={})
-    name = f"{weight}_permille"
-    heavier = replace(settings, **{name: getattr(settings, name) + more})
+    weights = settings.weights
+    heavier = replace(
+        settings,
+        weights=weights.model_copy(update={weight: getattr(weights, weight) + more}),
+    )
 
     def taken(with_settings: UtilitySettings) -> float:
         first = pick(estimate, *two, views=known, settings=with_settings).order[0]

@@ -16,7 +16,8 @@ from curtilage.client.routing.trace import TraceLine, TraceOutcome
 from curtilage.lab.commands import advise as advising
 from curtilage.lab.commands.advise import draft_words
 from curtilage.policy.document.load import load_policy, load_profile
-from curtilage.policy.document.routing_plan import RoutingPlan, SpeculationPlan
+from curtilage.policy.document.routing import Routing
+from curtilage.policy.document.routing_settings import Speculation
 from support.drafts import THRESHOLDS
 from support.route_traces import LINE, written
 
@@ -226,8 +227,8 @@ def test_it_says_what_is_promised_by_thresholds_that_come_with_curtilage(
         thresholds=THRESHOLDS,
     )
 
-    def shipped_of(plan: RoutingPlan) -> tuple[Shipped, ...]:
-        assert plan.speculation.artifact == b""
+    def shipped_of(plan: Routing) -> tuple[Shipped, ...]:
+        assert plan.speculation.thresholds is None
         return (shipped,)
 
     monkeypatch.setattr(advising, "shipped_of", shipped_of)
@@ -236,5 +237,6 @@ def test_it_says_what_is_promised_by_thresholds_that_come_with_curtilage(
     assert said.endswith(", of invented")
     section = policy.routing
     assert section is not None
-    off = replace(section, speculation=SpeculationPlan())
-    assert list(draft_words(replace(policy, routing=off), None)) == []
+    off = section.model_copy(update={"speculation": Speculation()})
+    document = policy.document.model_copy(update={"routing": off})
+    assert list(draft_words(replace(policy, document=document), None)) == []

@@ -18,7 +18,6 @@ from lab.training.router.battery import (
     requests,
     typos,
 )
-from lab.training.router.measure import chosen_locally
 from lab.training.router.sources import office
 
 from curtilage.client.local.catalogue import known
@@ -108,6 +107,8 @@ def quality_of(name: str) -> int:
 
 
 def test_by_the_default_profile_a_useful_local_model_does_the_routine_work() -> None:
+    from lab.training.router.measure import chosen_locally  # noqa: PLC0415 - see needs
+
     local = chosen_locally(
         "default", quality_of("qwen2.5-coder-1.5b"), requests("held")
     )
@@ -116,11 +117,15 @@ def test_by_the_default_profile_a_useful_local_model_does_the_routine_work() -> 
 
 
 def test_by_the_default_profile_the_embedded_model_is_asked_next_to_nothing() -> None:
+    from lab.training.router.measure import chosen_locally  # noqa: PLC0415 - see needs
+
     held = requests("held")
     assert chosen_locally("default", quality_of("default"), held).total() == 0
 
 
 def test_on_requests_that_were_written_blind_it_does_less_well() -> None:
+    from lab.training.router.measure import chosen_locally  # noqa: PLC0415 - see needs
+
     rows = blind()
     assert Counter(row.side for row in rows) == {
         "routine": 76,

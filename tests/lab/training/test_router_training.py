@@ -5,6 +5,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+
+pytest.importorskip(
+    "sklearn", reason="SKIPPED LOUDLY: scikit-learn comes with make test-processes"
+)
+
 from lab.training.router.heads import Texts
 from lab.training.router.quality import difference
 from lab.training.router.sources import Outcome, Task

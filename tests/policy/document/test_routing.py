@@ -18,20 +18,19 @@ from curtilage.policy.decision.tiers import (
 )
 from curtilage.policy.document.load import load_policy
 from curtilage.policy.document.model import Policy
-from curtilage.policy.document.routing_plan import (
+from curtilage.policy.document.routing import Routing
+from curtilage.policy.document.routing_settings import (
     INTENTS,
     Aim,
     AimKind,
-    EstimatorPlan,
-    LocalPlan,
+    Estimator,
+    Local,
     Preference,
     Priors,
-    QueuePlan,
+    Queue,
     Resilience,
-    RolloutPlan,
-    RoutingPlan,
     Speculating,
-    TierPlan,
+    TierEntry,
 )
 from curtilage.policy.errors import PolicyError, Problem
 
@@ -73,7 +72,7 @@ def load(section: str, files: Mapping[str, bytes] = FILES) -> Policy:
     return load_policy(SMALL + dedent(section), files=read)
 
 
-def plan_of(policy: Policy) -> RoutingPlan:
+def plan_of(policy: Policy) -> Routing:
     assert policy.routing is not None
     return policy.routing
 
@@ -96,10 +95,10 @@ def test_two_tiers_are_what_an_absent_section_means() -> None:
         "{id: enclave, kind: attested}]}\n"
     )
     assert policy.rulebook.tiering == Tiering()
-    assert plan_of(policy) == RoutingPlan(
+    assert plan_of(policy) == Routing(
         tiers=(
-            TierPlan(id="local", kind=TierKind.IN_PROCESS),
-            TierPlan(id="enclave", kind=TierKind.ATTESTED),
+            TierEntry(id="local", kind=TierKind.IN_PROCESS),
+            TierEntry(id="enclave", kind=TierKind.ATTESTED),
         )
     )
 
@@ -159,34 +158,39 @@ def test_the_section_is_read() -> None:
         never=frozenset({"device", "ward"}),
     )
     assert plan.tiers[0].cost_microusd_per_mtok == 50_000
-    assert plan.tier("ward") == TierPlan(
+    assert plan.tier("ward") == TierEntry(
         id="ward",
         kind=TierKind.ON_PREMISES,
         address="https://10.1.2.3:8443/v1",
         model="Qwen/Qwen2.5-7B-Instruct",
-        ca=PEM.encode(),
+        ca="on-premises.pem",
+        trusted=("health.*", "identifier.direct.person", "uncertain.*"),
         context_tokens=32768,
         priors=Priors(ttft_ms=300, tokens_per_s=40, quality_permille=850),
     )
     assert plan.tier("enclave").context_tokens == 8192
     assert plan.tier("enclave").questions_per_min == 9
-    assert (plan.threshold_permille, plan.overrides) == (
-        600,
-        {"code": Preference.ONLY_HOME},
+    intents = plan.intents
+    assert intents.threshold_permille == 600
+    assert intents.overrides == {"code": Preference.ONLY_HOME}
+    assert plan.estimator == Estimator(
+        file="router.npz", sha256=hashlib.sha256(b"weights").hexdigest()
     )
-    assert plan.estimator == EstimatorPlan(
-        artifact=b"weights", sha256=hashlib.sha256(b"weights").hexdigest()
-    )
-    weights = plan.weights
+    assert policy.routing_files == {
+        "on-premises.pem": PEM.encode(),
+        "router.npz": b"weights",
+    }
+    weights = plan.weights_permille
     assert (weights.latency, weights.cost, weights.risk) == (1, 2, 3)
     assert (weights.switch, weights.hysteresis) == (4, 5)
-    assert plan.aim == Aim(kind=AimKind.QUALITY_LOSS_PERMILLE, value=35)
+    assert plan.aim == Aim(quality_loss_permille=35)
     assert (plan.budgets.first_signal_ms, plan.budgets.total_ms) == (500, 9000)
     breaker = plan.breaker
     assert (breaker.fails, breaker.window_s, breaker.open_s) == (1, 2, 3)
     assert plan.observe
     assert plan.resilience == Resilience(retry_after_max_s=0, retry_budget_percent=5)
-    assert plan.local == LocalPlan(stall_s=2, shortens=False)
+    assert plan.local == Local(stall_s=2, long_text="refuse")
+    assert not plan.local.shortens
     assert plan.history == {
         RoutingClass.RESTRICTED: History.NEVER,
         RoutingClass.CONFIDENTIAL: History.REDACTED_EXTRACT,
@@ -194,18 +198,15 @@ def test_the_section_is_read() -> None:
         RoutingClass.PUBLIC: History.NEVER,
     }
     assert plan.consent == {RoutingClass.CONFIDENTIAL}
-    assert plan.queue == QueuePlan(
-        store="file",
-        max_items=9,
-        max_bytes=5000,
-        key_file="/q.key",
-        ttl_s={
-            RoutingClass.RESTRICTED: 0,
-            RoutingClass.CONFIDENTIAL: 28_800,
-            RoutingClass.INTERNAL: 86_400,
-            RoutingClass.PUBLIC: 60,
-        },
+    assert plan.queue == Queue(
+        store="file", max_items=9, max_bytes=5000, key_file="/q.key"
     )
+    assert plan.ttl_s == {
+        RoutingClass.RESTRICTED: 0,
+        RoutingClass.CONFIDENTIAL: 28_800,
+        RoutingClass.INTERNAL: 86_400,
+        RoutingClass.PUBLIC: 60,
+    }
 
 
 @pytest.mark.parametrize(
@@ -219,7 +220,8 @@ def test_the_section_is_read() -> None:
 )
 def test_an_aim_is_one_number(written: str, kind: AimKind, value: int) -> None:
     plan = plan_of(load(f"routing: {{tiers: {ALL}, aim: {{{written}}}}}\n"))
-    assert plan.aim == Aim(kind=kind, value=value)
+    assert plan.aim is not None
+    assert (plan.aim.kind, plan.aim.value) == (kind, value)
 
 
 def test_without_a_word_of_history_a_conversation_stays_whole() -> None:
@@ -247,7 +249,7 @@ def test_every_intent_has_an_override(intent: str) -> None:
         f"routing: {{tiers: [{DEVICE}], intents: "
         f"{{overrides: {{{intent}: prefer_strong}}}}}}\n"
     )
-    assert plan_of(policy).overrides == {intent: Preference.PREFER_STRONG}
+    assert plan_of(policy).intents.overrides == {intent: Preference.PREFER_STRONG}
 
 
 def test_a_socket_needs_no_pin() -> None:
@@ -257,8 +259,8 @@ def test_a_socket_needs_no_pin() -> None:
     ward = plan_of(load(f"routing: {{tiers: [{tier}]}}\n")).tier("ward")
     assert (ward.address, ward.ca, ward.spki_sha256) == (
         "unix:/run/llm/api.sock",
-        b"",
-        "",
+        None,
+        None,
     )
 
 
@@ -606,7 +608,7 @@ def test_drafts_need_who_writes_and_who_answers_after(tiers: str, mode: str) -> 
 def test_drafts_may_be_judged_by_what_comes_with_curtilage(mode: str) -> None:
     plan = plan_of(load(f"routing: {{tiers: {ALL}, speculation: {{mode: {mode}}}}}\n"))
     assert plan.speculation.mode is Speculating(mode)
-    assert (plan.speculation.artifact, plan.speculation.sha256) == (b"", "")
+    assert (plan.speculation.thresholds, plan.speculation.sha256) == (None, None)
 
 
 def test_without_a_word_there_are_no_drafts() -> None:
@@ -630,9 +632,11 @@ def test_drafts_are_of_classes_that_allow_them(
 ) -> None:
     section = f"{{mode: verify, thresholds: thresholds.json, {CERTIFIED}}}"
     text = f"routing: {{tiers: {ALL}, classes: {classes}, speculation: {section}}}\n"
-    plan = plan_of(load(text)).speculation
-    assert (plan.mode, plan.artifact) == (Speculating.VERIFY, b"certified")
-    assert plan.classes == drafted
+    policy = load(text)
+    plan = plan_of(policy)
+    assert plan.speculation.mode is Speculating.VERIFY
+    assert policy.routing_files == {"thresholds.json": b"certified"}
+    assert plan.drafted == drafted
 
 
 def test_the_thresholds_are_under_the_digest() -> None:
@@ -679,13 +683,13 @@ def test_a_rollout_names_a_line_and_a_log() -> None:
     policy = load(
         f"routing:\n  tiers: {ALL}\n  rollout: {{name: home, log: {{{LOG}}}}}\n"
     )
-    assert plan_of(policy).rollout == RolloutPlan(
-        name="home",
-        log=simple_policy(
-            log=NoteKey(name="log.example/home", public_key=bytes(32)),
-            witnesses=[NoteKey(name="w.example", public_key=bytes([1] * 32))],
-            quorum=1,
-        ),
+    rollout = plan_of(policy).rollout
+    assert rollout is not None
+    assert rollout.name == "home"
+    assert rollout.log_policy() == simple_policy(
+        log=NoteKey(name="log.example/home", public_key=bytes(32)),
+        witnesses=[NoteKey(name="w.example", public_key=bytes([1] * 32))],
+        quorum=1,
     )
 
 

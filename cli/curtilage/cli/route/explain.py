@@ -41,7 +41,7 @@ from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import DEFAULT
 from curtilage.policy.decision.tiers import TierKind
 from curtilage.policy.document.model import Policy
-from curtilage.policy.document.routing_plan import Aim
+from curtilage.policy.document.routing_settings import Aim
 from curtilage.policy.explain.decision import (
     CONSENT,
     NO_ENCLAVE,
@@ -190,7 +190,7 @@ def routed_by(router: Router, decision: Assessment, query: Query) -> Routed:
     return router.route_unread(
         permitted,
         query.options,
-        octets=query.octets,
+        text_bytes=query.text_bytes,
         messages=len(query.messages),
         most=query.settings.max_tokens,
     )
@@ -218,7 +218,7 @@ def words_of(
         return
     found, choice = routed.estimate, routed.choice
     yield from _permitted(router, routed)
-    yield from _expected(estimator_of(router.plan), query, found)
+    yield from _expected(estimator_of(router.plan, policy.routing_files), query, found)
     if choice.refusal is not None:
         yield f"choice    none: {router.remedy(routed)}"
         return

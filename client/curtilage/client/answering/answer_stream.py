@@ -6,6 +6,7 @@ Text that may still be taken back is withheld from a reader who cannot take it b
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
+from itertools import accumulate
 
 from curtilage.client.answer import (
     Answer,
@@ -19,6 +20,7 @@ from curtilage.client.answer import (
     SessionEvent,
     Verified,
 )
+from curtilage.client.answering.attempt import Status
 from curtilage.client.answering.pump import Ended, Pump
 
 
@@ -30,7 +32,7 @@ class AnswerStream:
 
     Attributes:
         id: of the answer; it can be graded by that later.
-        phase: what is being done now.
+        status: what is being done now, and which tier answers.
         first_signal_s: how long ``events`` may be silent; None: for any time.
         retracts: the reader can take back what was shown.
     """
@@ -42,7 +44,7 @@ class AnswerStream:
         answer_id: str = "",
     ) -> None:
         self.id = answer_id
-        self.phase = Phase.CLASSIFYING
+        self.status = Status(Phase.CLASSIFYING)
         self.first_signal_s: float | None = None
         self.retracts = False
         self._events = events(self)
@@ -50,7 +52,6 @@ class AnswerStream:
         self._waiting: SessionEvent | None = None
         self._pieces: list[Delta] = []
         self._finished: Finished | None = None
-        self._provenance: Provenance | None = None
         self._settled = self._settle()
 
     async def begin(self) -> Provenance:
@@ -101,11 +102,11 @@ class AnswerStream:
         self._begun = True
         source = self._noted() if self.retracts else self._settled
         ahead, self._waiting = self._waiting, None
-        async with aclosing(self._events), Pump(source) as pump:
+        async with aclosing(self._events), aclosing(Pump(source)) as pump:
             if ahead is not None:
                 yield ahead
             while not isinstance(more := await pump.next(self.first_signal_s), Ended):
-                yield Progress(phase=self.phase) if more is None else more
+                yield Progress(phase=self.status.phase) if more is None else more
 
     async def aclose(self) -> None:
         """Stop the answer, and the model that makes it."""
@@ -119,7 +120,9 @@ class AnswerStream:
                 case Delta():
                     self._pieces.append(event)
                 case Retract(from_char=start):
-                    self._pieces = _until(self._pieces, start)
+                    ends = accumulate(len(piece.text) for piece in self._pieces)
+                    known = zip(self._pieces, ends, strict=True)
+                    self._pieces = [piece for piece, end in known if end <= start]
                 case Finished():
                     self._finished = event
                 case Verified() | Replaced():
@@ -148,20 +151,11 @@ class AnswerStream:
                     yield event
 
     @property
-    def source(self) -> Provenance | None:
-        """The tier that answers, and why; None before any began."""
-        return self._provenance
-
-    @property
     def provenance(self) -> Provenance:
-        """The same; only after ``begin``."""
-        if self._provenance is None:
+        """The tier that answers, and why; only after ``begin``."""
+        if self.status.source is None:
             raise RuntimeError("no tier began to answer yet")
-        return self._provenance
-
-    def set_source(self, provenance: Provenance) -> None:
-        """Set the tier that answers, once it is known."""
-        self._provenance = provenance
+        return self.status.source
 
     @property
     def answer(self) -> Answer:
@@ -175,14 +169,3 @@ class AnswerStream:
             finished=self._finished,
             logprobs=tuple(pair for piece in self._pieces for pair in piece.logprobs),
         )
-
-
-def _until(pieces: list[Delta], characters: int) -> list[Delta]:
-    """Return the pieces that make up so many characters."""
-    kept: list[Delta] = []
-    for piece in pieces:
-        if characters < len(piece.text):
-            break
-        characters -= len(piece.text)
-        kept.append(piece)
-    return kept

@@ -6,20 +6,17 @@ Drafts and hedging ask a second tier; they are imported when a query needs them.
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing, nullcontext
 from functools import partial
-from types import TracebackType
-from typing import Self
 
-from curtilage.client.answer import AnswerEvent, Delta, Finished, SessionEvent
+from curtilage.client.answer import Delta, Finished, SessionEvent
 from curtilage.client.answering.attempt import Answers, Attempt, Status
 from curtilage.client.answering.course import Course
 from curtilage.client.answering.covering import Covering
 from curtilage.client.answering.observer import Observer
 from curtilage.client.answering.planning import Planner
-from curtilage.client.answering.pump import Pump
+from curtilage.client.answering.pump import Pump, Writer
 from curtilage.client.answering.tiers.enclave import EnclaveTier
 from curtilage.client.answering.tiers.local import LocalTier
 from curtilage.client.answering.tiers.on_premises import OnPremisesTier
-from curtilage.client.answering.writer import Writer, WriterStatus
 from curtilage.client.conversation.pinned import PinnedConversations
 from curtilage.client.options import Mode, Require
 from curtilage.client.parts import ClientParts
@@ -78,7 +75,7 @@ class Asking:
         after_s = self._planner.late_after_s(course, tier)
         attempt = course.attempt(tier)
         if after_s is None:
-            return self._asked(query, attempt, course.stream)
+            return self._asked(query, attempt, course.stream.status)
         return self._unless_late(query, course, attempt, after_s)
 
     async def _unless_late(
@@ -87,9 +84,9 @@ class Asking:
         """Yield a tier's answer; if it is late, a second tier is asked as well."""
         async with AsyncExitStack() as stack:
             first = await self._writes(query, attempt, stack)
-            course.stream.phase = first.status.phase
+            course.stream.status.phase = first.status.phase
             if self._router is None or await first.pump.begins(after_s):
-                answer = first.rest(course.stream)
+                answer = first.rest(course.stream.status)
             else:
                 from curtilage.client.answering.steps.hedging import (  # noqa: PLC0415
                     hedged,
@@ -109,86 +106,65 @@ class Asking:
     async def _writes(
         self, query: Query, attempt: Attempt, stack: AsyncExitStack
     ) -> Writer:
-        status = WriterStatus(attempt.phase)
-        pump = await stack.enter_async_context(
-            Pump(self._asked(query, attempt, status))
-        )
+        status = Status(attempt.phase)
+        pump = Pump(self._asked(query, attempt, status))
+        await stack.enter_async_context(aclosing(pump))
         return Writer(attempt.tier.id, pump, status)
 
     async def _asked(self, query: Query, attempt: Attempt, status: Status) -> Answers:
         """Ask one tier; note its events in its figures, and its answer as a turn."""
-        status.phase = attempt.phase
-        match attempt.way:
-            case AskEnclave() as way:
-                answer = self.enclave.answer(attempt, way, query, status)
-            case AskOnPremises() as way:
-                answer = self._on_premises.answer(attempt, way, query, status)
-            case AskLocal():
-                answer = self._local.answer(attempt, query, status)
+        answer, way = self._answer(query, attempt, status), attempt.way
+        here, left = attempt.case.ways.here, isinstance(way, AskEnclave)
+        clears = here is not True and not _was_kept_home(attempt)
+        if isinstance(way, AskEnclave):
+            # A restored answer holds the values that were replaced in the query.
+            here = None if way.rewritten is not None else False
         router, estimate = self._router, attempt.plan.estimate
         following = (
             router.follow(attempt.tier, estimate) if router and estimate else None
         )
         measured = self._observer.asks(attempt.tier)
-        with following or nullcontext(), Turn(attempt, query, self._pinned) as turn:
-            async with aclosing(answer) as events:
-                async for event in events:
-                    turn.saw(event)
-                    if following is not None:
-                        following.saw(event)
-                    if isinstance(event, Finished):
-                        measured.finished(event.prompt_tokens, event.completion_tokens)
-                    else:
-                        measured.text()
-                    yield event
+        said: list[str] = []
+        with following or nullcontext():
+            try:
+                async with aclosing(answer) as events:
+                    async for event in events:
+                        if clears:
+                            self._pinned.clears(query)
+                            clears = False
+                        # Notes that the client wrote are no part of the turn: they are
+                        # removed where the answer is sent again as one.
+                        if isinstance(event, Delta) and not event.note:
+                            said.append(event.text)
+                        if following is not None:
+                            following.saw(event)
+                        if isinstance(event, Finished):
+                            measured.finished(
+                                event.prompt_tokens, event.completion_tokens
+                            )
+                        else:
+                            measured.text()
+                        yield event
+            finally:
+                # Also an incomplete answer: it was read up to here.
+                if here is not None:
+                    text = "".join(said)
+                    self._pinned.answered(query, text, here=here, left=left)
+
+    def _answer(self, query: Query, attempt: Attempt, status: Status) -> Answers:
+        status.phase = attempt.phase
+        match attempt.way:
+            case AskEnclave() as way:
+                return self.enclave.answer(attempt, way, query, status)
+            case AskOnPremises() as way:
+                return self._on_premises.answer(attempt, way, query, status)
+            case AskLocal():
+                return self._local.answer(attempt, query, status)
 
     async def close(self) -> None:
         """Free the model, and close every connection to on-premises servers."""
         await self._local.close()
         await self._on_premises.close()
-
-
-class Turn:
-    """One answer; a context manager, since a reader may stop at any time."""
-
-    def __init__(
-        self, attempt: Attempt, query: Query, pinned: PinnedConversations
-    ) -> None:
-        way, here = attempt.way, attempt.case.ways.here
-        self._query = query
-        self._pinned = pinned
-        self._clears = here is not True and not _was_kept_home(attempt)
-        self._left = isinstance(way, AskEnclave)
-        if isinstance(way, AskEnclave):
-            # A restored answer holds the values that were replaced in the query.
-            here = None if way.rewritten is not None else False
-        self._here = here
-        self._said: list[str] = []
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Remember the text, also an incomplete one: it was read up to here."""
-        if self._here is not None:
-            text = "".join(self._said)
-            self._pinned.answered(self._query, text, here=self._here, left=self._left)
-
-    def saw(self, event: AnswerEvent) -> None:
-        """Note an event of the answer."""
-        if self._clears:
-            self._pinned.clears(self._query)
-            self._clears = False
-        # Notes that the client wrote are no part of the turn: they are removed where
-        # the answer is sent again as one.
-        if isinstance(event, Delta) and not event.note:
-            self._said.append(event.text)
 
 
 def _was_kept_home(attempt: Attempt) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from curtilage.attest.verified_key import VerifiedKey
 from curtilage.client.answer import Answerer, AnswerEvent, Phase, Provenance
@@ -19,25 +19,24 @@ ANSWERERS: Final = {
     TierKind.ON_PREMISES: Answerer.ON_PREMISES,
     TierKind.ATTESTED: Answerer.ENCLAVE,
 }
+_PHASES: Final = {
+    TierKind.IN_PROCESS: Phase.ASKING_HERE,
+    TierKind.ON_PREMISES: Phase.ASKING_ON_PREMISES,
+    TierKind.ATTESTED: Phase.ASKING_ENCLAVE,
+}
 
 
-class Status(Protocol):
-    """The state of an answer: what is being done for it, and which tier gives it.
+@dataclass(slots=True)
+class Status:
+    """The state of an answer.
 
     Attributes:
-        phase: what is being done now.
+        phase: what is being done for it now.
+        source: the tier that gives it, and why; None before any began.
     """
 
     phase: Phase
-
-    @property
-    def source(self) -> Provenance | None:
-        """The tier that answers, and why; None before any began."""
-        ...
-
-    def set_source(self, provenance: Provenance) -> None:
-        """Set it."""
-        ...
+    source: Provenance | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +50,7 @@ class Case:
         max_tokens: limit of its answer.
         messages: how many it has.
         characters: of its messages.
-        octets: of its messages, in bytes.
+        text_bytes: length of the text of its messages in bytes.
         payload: length of its payload in bytes; None: it has no encoding.
     """
 
@@ -61,7 +60,7 @@ class Case:
     max_tokens: int
     messages: int
     characters: int
-    octets: int
+    text_bytes: int
     payload: int | None
 
 
@@ -95,32 +94,12 @@ class Attempt:
     @property
     def phase(self) -> Phase:
         """The phase until its first text."""
-        match self.way:
-            case AskEnclave():
-                return Phase.ASKING_ENCLAVE
-            case AskOnPremises():
-                return Phase.ASKING_ON_PREMISES
-            case AskLocal():
-                return Phase.ASKING_HERE
+        return _PHASES[self.tier.kind]
 
     @property
     def fallback(self) -> FailureReason | None:
         """Why a tier that might have come before does not answer."""
         return self.failures[0].reason if self.failures else self.plan.fallback
-
-    @property
-    def _why(self) -> str:
-        """Why this tier answers; empty without a choice."""
-        if not self.plan.why:
-            return ""
-        if self.failures:
-            # After a rejected draft, a query is sent on because it is too hard, and not
-            # because of a failure.
-            rejected = self.fallback is LocalFailure.DRAFT_REJECTED
-            return Reason.HARD if rejected else Reason.UNAVAILABLE
-        if self.hedge:
-            return Reason.FASTER
-        return Reason.EASY if self.draft else self.plan.why
 
     def provenance(
         self,
@@ -135,6 +114,14 @@ class Attempt:
         way, decision = self.way, self.case.recorder.decision
         rewritten = way.rewritten if isinstance(way, AskEnclave) else None
         floor = self.case.options.floor
+        why = self.plan.why  # empty without a choice
+        if why and self.failures:
+            # After a rejected draft, a query is sent on because it is too hard, and not
+            # because of a failure.
+            rejected = self.fallback is LocalFailure.DRAFT_REJECTED
+            why = Reason.HARD if rejected else Reason.UNAVAILABLE
+        elif why and (self.hedge or self.draft):
+            why = Reason.FASTER if self.hedge else Reason.EASY
         return Provenance(
             route=ANSWERERS[self.tier.kind],
             model=model,
@@ -151,7 +138,7 @@ class Attempt:
             obstacle=way.obstacle if isinstance(way, AskLocal) else None,
             boundary="" if isinstance(way, AskOnPremises) else way.boundary,
             tier=self.tier.id,
-            why=self._why,
+            why=why,
             home_model=home_model,
             demonstration=demonstration,
             floor="" if floor is RoutingClass.PUBLIC else floor.value,
@@ -160,8 +147,3 @@ class Attempt:
 
 Answers = AsyncGenerator[AnswerEvent]
 """What a tier yields: pieces of the answer, and its end."""
-
-
-def release_of(key: VerifiedKey) -> str:
-    """Return name and version of the software in the enclave."""
-    return f"{key.release_name}/{key.release_version}"

@@ -149,16 +149,10 @@ class Course:
             self.state = State.FAILED
             return []
         self.shown = Shown.NOTHING
-        return [taken_back(failure), Replaced(tier=self.left[0].id)]
+        why = RetractReason.NOT_GOOD_ENOUGH if rejected else RetractReason.BROKE_OFF
+        return [Retract(from_char=0, reason=why), Replaced(tier=self.left[0].id)]
 
     async def aclose(self) -> None:
         """Stop the tier that is being asked."""
         if self._source is not None:
             await self._source.aclose()
-
-
-def taken_back(failure: AnswererError) -> Retract:
-    """Return the event that takes the text of a failed tier back."""
-    rejected = failure.reason is LocalFailure.DRAFT_REJECTED
-    why = RetractReason.NOT_GOOD_ENOUGH if rejected else RetractReason.BROKE_OFF
-    return Retract(from_char=0, reason=why)

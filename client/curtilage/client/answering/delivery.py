@@ -6,12 +6,30 @@ from datetime import datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from curtilage.client.answer import SessionEvent
+from curtilage.client import telemetry
+from curtilage.client.answer import (
+    Delta,
+    Finished,
+    Provenance,
+    Replaced,
+    Retract,
+    RetractReason,
+    SessionEvent,
+    Verified,
+)
 from curtilage.client.answering.course import Course
 from curtilage.client.answering.observer import Observer
-from curtilage.client.errors import ClientError, QueuedError, UsageError
+from curtilage.client.audit.record import Outcome
+from curtilage.client.errors import (
+    ClientError,
+    QueuedError,
+    UsageError,
+)
+from curtilage.client.local.reasons import LocalFailure
 from curtilage.client.routing.trace import TraceLine
 from curtilage.client.routing.tracing import Tracing
+from curtilage.client.telemetry import Opinion
+from curtilage.policy.decision.tiers import TierKind
 
 if TYPE_CHECKING:
     from curtilage.client.queue.deferring import Deferring
@@ -34,14 +52,16 @@ class Delivery:
     ) -> None:
         plan = course.plan
         self._course = course
+        self._recorder = course.case.recorder
+        self._stream = course.stream
         self._observer = observer
         self._now = now
         self._trace = trace
         self._queue = queue
         self._waits_on = False
-        self._observed = observer.of(
-            course.stream, course.case.recorder, chosen=bool(plan.why)
-        )
+        self._shown = False
+        self._gave_up: tuple[str, RetractReason] | None = None
+        self._escalated_from: str | None = None
         self._tracing = Tracing(
             began_s=course.began_s,
             estimate=plan.estimate,
@@ -52,7 +72,48 @@ class Delivery:
     async def saw(self, event: SessionEvent) -> None:
         """Note an event, before the reader gets it."""
         self._tracing.saw(event, monotonic())
-        await self._observed.saw(event)
+        source, names = self._stream.status.source, self._observer.names
+        if source is None:
+            return
+        match event:
+            case Delta():
+                # From a reader who cannot take it back, a draft is withheld.
+                self._shown |= self._stream.retracts or not event.tentative
+            case Verified():
+                telemetry.verified(names[source.tier], Opinion.GOOD)
+            case Retract():
+                self._gave_up = (source.tier, event.reason)
+                if event.reason is RetractReason.NOT_GOOD_ENOUGH:
+                    telemetry.verified(names[source.tier], Opinion.BAD)
+            case Replaced(tier=by):
+                await self._replaced(by)
+            case Finished():
+                await self._finished(source)
+
+    async def _replaced(self, by: str) -> None:
+        tier, reason = self._gave_up or (None, None)
+        better = reason is RetractReason.NOT_GOOD_ENOUGH
+        # If no other tier is left, the one that wrote the draft is asked again.
+        if better and tier is not None and tier != by:
+            self._escalated_from = tier
+            telemetry.escalated(self._observer.names[tier])
+            await self._recorder.stays(Outcome.ESCALATED)
+        if self._shown:
+            await self._recorder.stays(Outcome.REPLACED)
+        self._shown, self._gave_up = False, None
+
+    async def _finished(self, source: Provenance) -> None:
+        tier = source.tier
+        self._observer.there(tier)
+        home = self._observer.tiers[tier].kind is not TierKind.ATTESTED
+        telemetry.answered(source.route, home=home)
+        # An escalated query got the better answer, unless the tier of the draft
+        # answered after all.
+        cause = source.fallback if self._escalated_from in {None, tier} else None
+        if source.left_out:
+            cause = LocalFailure.TOO_LONG
+        if self._course.plan.why and cause is not None:
+            await self._recorder.stays(Outcome.DEGRADED, cause)
 
     def failed(self, error: ClientError) -> None:
         """Note that no tier answered."""
@@ -64,24 +125,20 @@ class Delivery:
 
     def ended(self) -> None:
         """Trace the query, and remember its answer so that it can be graded."""
-        stream, line = self._course.stream, self._line()
-        # A query that waits was traced when it was queued, and is traced again when it
-        # is answered.
-        self._trace(None if self._waits_on else line)
-        if stream.source is not None and self._tracing.first_s is not None:
-            self._observer.answered(stream.id, stream.source.tier, line)
-        self._observer.report()
-
-    def _line(self) -> TraceLine | None:
-        case = self._course.case
+        source, case, line = self._stream.status.source, self._course.case, None
         # A line that cannot be made, of too many classes for example, costs no answer.
         with suppress(UsageError):
-            return self._tracing.line(
+            line = self._tracing.line(
                 case.characters,
                 case.recorder.decision,
                 case.ways.permitted,
-                self._course.stream.source,
+                source,
                 at=self._now(),
                 now_s=monotonic(),
             )
-        return None
+        # A query that waits was traced when it was queued, and is traced again when it
+        # is answered.
+        self._trace(None if self._waits_on else line)
+        if source is not None and self._tracing.first_s is not None:
+            self._observer.gradable.note(self._stream.id, source.tier, line)
+        self._observer.report()

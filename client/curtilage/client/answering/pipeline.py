@@ -61,7 +61,7 @@ from curtilage.policy.decision.decide import Decision, Inspection, decide
 from curtilage.policy.decision.permit import PermitDesk
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import STICKY
-from curtilage.policy.decision.tiers import RoutingClass, Tier
+from curtilage.policy.decision.tiers import RoutingClass
 
 if TYPE_CHECKING:
     from curtilage.client.conversation.narrowing import Narrowing
@@ -181,7 +181,7 @@ class Pipeline:
             max_tokens=query.settings.max_tokens,
             messages=len(query.messages),
             characters=sum(len(each.content) for each in query.messages),
-            octets=query.octets,
+            text_bytes=query.text_bytes,
             payload=payload,
         )
 
@@ -241,7 +241,9 @@ class Pipeline:
                     for event in await self._advance(query, course):
                         await delivery.saw(event)
                         yield event
-            self._planner.answered(course)
+            key = course.plan.conversation
+            if self._router is not None and key is not None:
+                self._router.answered(key, course.stream.provenance.tier)
         except ClientError as error:
             delivery.failed(error)
             raise
@@ -264,7 +266,7 @@ class Pipeline:
             routed = router.route_unread(
                 permitted,
                 case.options,
-                octets=case.octets,
+                text_bytes=case.text_bytes,
                 messages=case.messages,
                 most=case.max_tokens,
             )
@@ -299,18 +301,14 @@ class Pipeline:
             return await course.next()
         except AnswererError as error:
             failed = error.alone()
-        return await self._after(course, course.tier, failed)
-
-    async def _after(
-        self, course: Course, tier: Tier, failed: AnswererError
-    ) -> list[SessionEvent]:
-        """Return the events of a failure: the same tier is asked again, or another."""
+        tier = course.tier
         self.observer.failed(tier, failed.reason)
         wait_s = self._planner.wait_s(course, failed)
         if wait_s is None:
             return course.failed(failed)
+        # The same tier is asked again.
         course.waited = True
-        course.stream.phase = Phase.WAITING
+        course.stream.status.phase = Phase.WAITING
         await self._parts.sleep(wait_s)
         course.again(tier)
         return []

@@ -16,11 +16,11 @@ from curtilage.client.errors import (
 )
 from curtilage.client.options import Require, RoutingOptions
 from curtilage.client.remote.keys import RandomBelow
-from curtilage.client.route import AskEnclave, AskLocal, Plan, Ways
+from curtilage.client.route import AskEnclave, AskLocal, Plan
 from curtilage.client.routing.router import REMEDIES, Routed, Router, required_unmet
 from curtilage.client.routing.utility import SPECULATIVE, Refusal
 from curtilage.policy.decision.tiers import Denial, RoutingClass, Tier
-from curtilage.policy.document.routing_plan import RoutingPlan
+from curtilage.policy.document.routing import Routing
 
 if TYPE_CHECKING:
     from curtilage.client.routing.speculate import Speculation
@@ -40,7 +40,7 @@ class Planner:
         self,
         router: Router | None,
         observer: Observer,
-        rules: RoutingPlan | None,
+        rules: Routing | None,
         below: RandomBelow,
     ) -> None:
         self._router = router
@@ -70,16 +70,20 @@ class Planner:
                     param=name,
                 )
 
-    def answered(self, course: Course) -> None:
-        """Remember which tier answered in a conversation."""
-        key = course.plan.conversation
-        if self._router is not None and key is not None:
-            self._router.answered(key, course.stream.provenance.tier)
-
     def usual(self, case: Case) -> Plan:
         """Return the plan if the policy chooses nothing."""
-        self._observer.masked(case.ways.permitted)
-        return _usual(case.ways, case.options)
+        self._observer.denied(case.ways.permitted.denied)
+        # The request's options restrict it, too.
+        tiers, require = case.ways.usual(case.options), case.options.require
+        if tiers or not case.ways.permitted.tiers:
+            return Plan(tiers=tiers)
+        none, said = Refusal.HOME_UNAVAILABLE, REMEDIES[Refusal.HOME_UNAVAILABLE]
+        if require is not None:
+            none = Refusal.REQUIRED_UNMET
+            said = required_unmet(
+                f"the policy permits no tier of the kind {require.value!r}"
+            )
+        return Plan(tiers=(), refusal=NotRoutedError(none.value, said))
 
     def plan(
         self, case: Case, routed: Routed, conversation: bytes | None, *, seconds: float
@@ -109,7 +113,14 @@ class Planner:
         too_long = refusal is Refusal.CONTEXT_TOO_LONG
         if refusal in _TRIED_ANYWAY or (too_long and router.plan.local.shortens):
             # The local model itself reports what it lacks, and what to do.
-            tiers = _local_tiers(case, routed)
+            denied = dict(routed.choice.denied)
+            tiers = tuple(
+                each
+                for each in case.ways.permitted.tiers
+                if isinstance(case.ways.by_tier[each.id], AskLocal)
+                and case.options.require in {None, Require.LOCAL}
+                and denied.get(each.id) not in _LIMITS
+            )
         refused = TooLongError if too_long else NotRoutedError
         draft = None
         if conversation is not None:
@@ -189,29 +200,3 @@ class Planner:
         if late or not 0 < most_s >= wait_s or not router.retries.take():
             return None
         return longer_s
-
-
-def _local_tiers(case: Case, routed: Routed) -> tuple[Tier, ...]:
-    """Return the permitted local models that only a missing ability excluded."""
-    options, denied = case.options, dict(routed.choice.denied)
-    return tuple(
-        each
-        for each in case.ways.permitted.tiers
-        if isinstance(case.ways.by_tier[each.id], AskLocal)
-        and options.require in {None, Require.LOCAL}
-        and denied.get(each.id) not in _LIMITS
-    )
-
-
-def _usual(ways: Ways, asked: RoutingOptions) -> Plan:
-    """Return the plan without a router; the request's options restrict it, too."""
-    tiers = ways.usual(asked)
-    if tiers or not ways.permitted.tiers:
-        return Plan(tiers=tiers)
-    none, said = Refusal.HOME_UNAVAILABLE, REMEDIES[Refusal.HOME_UNAVAILABLE]
-    if asked.require is not None:
-        none = Refusal.REQUIRED_UNMET
-        said = required_unmet(
-            f"the policy permits no tier of the kind {asked.require.value!r}"
-        )
-    return Plan(tiers=(), refusal=NotRoutedError(none.value, said))

@@ -1,14 +1,19 @@
-"""Runs an asynchronous generator in a task of its own.
+"""Answers that are generated in tasks of their own, to be read or not.
 
 Waiting for a generator's next item with a time limit would break the generator at the
 limit. And two that are to run at the same time need a task each.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
-from types import TracebackType
-from typing import Final, Generic, Self, TypeVar, final
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing, suppress
+from dataclasses import dataclass, field, replace
+from typing import Final, Generic, TypeVar, final
+
+from curtilage.client.answer import AnswerEvent
+from curtilage.client.answering.attempt import Attempt, Status
+from curtilage.client.errors import FailureReason
+from curtilage.client.routing.utility import Reason
 
 _Item = TypeVar("_Item")
 
@@ -22,7 +27,7 @@ ENDED: Final = Ended()
 
 
 class Pump(Generic[_Item]):
-    """One running generator, read one item ahead; as a context it is ended."""
+    """One running generator, read one item ahead, until it is closed."""
 
     def __init__(self, events: AsyncGenerator[_Item]) -> None:
         self._events = events
@@ -33,30 +38,15 @@ class Pump(Generic[_Item]):
         self._task.add_done_callback(_take_error)
         self._waiting: asyncio.Task[_Item | Ended | Exception] | None = None
 
-    async def __aenter__(self) -> Self:
-        """Return it."""
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End the generator, and wait until it has ended."""
-        await self.aclose()
-
     async def next(self, timeout_s: float | None = None) -> _Item | Ended | None:
         """Return the next item, ``ENDED``, or None if the time is over.
 
         Raises:
             Exception: what the generator raised.
         """
-        task = self.waiting()
-        await asyncio.wait({task}, timeout=timeout_s)
-        if not task.done():
+        if not await self.begins(timeout_s):
             return None
-        self._waiting = None
+        task, self._waiting = self.waiting(), None
         found = task.result()
         try:
             if isinstance(found, Exception):
@@ -67,7 +57,7 @@ class Pump(Generic[_Item]):
             # error, the question would be kept until the next collection of cycles.
             del found, task
 
-    async def begins(self, timeout_s: float) -> bool:
+    async def begins(self, timeout_s: float | None) -> bool:
         """Return whether ``next`` has something at once, within this time."""
         task = self.waiting()
         await asyncio.wait({task}, timeout=timeout_s)
@@ -113,3 +103,54 @@ async def ready(*pumps: Pump[_Item]) -> Pump[_Item]:
         {each.waiting() for each in pumps}, return_when=asyncio.FIRST_COMPLETED
     )
     return next(each for each in pumps if each.waiting().done())
+
+
+@dataclass(slots=True, eq=False)
+class Writer:
+    """One tier that generates an answer.
+
+    Attributes:
+        tier: its id.
+        pump: its answer.
+        status: its own status.
+        why: why it is read and not another; None: as its status says.
+        failed: why the other failed, if it is read for that reason.
+        beside: another tier was asked at the same time.
+    """
+
+    tier: str
+    pump: Pump[AnswerEvent] = field(repr=False)
+    status: Status
+    why: Reason | None = None
+    failed: FailureReason | None = None
+    beside: bool = False
+
+    def read(self, status: Status) -> None:
+        """Make its status that of the whole answer: it is the one that is read."""
+        status.phase = self.status.phase
+        if (own := self.status.source) is not None:
+            # Its own status is from before it was known what the other does.
+            why = self.why or (Reason.UNAVAILABLE if self.failed else own.why)
+            fallback = own.fallback or self.failed
+            beside = self.beside
+            status.source = replace(own, why=why, fallback=fallback, beside=beside)
+
+    async def rest(
+        self, status: Status, held: Sequence[AnswerEvent] = ()
+    ) -> AsyncGenerator[AnswerEvent]:
+        """Yield the events that were held back, and all that follow.
+
+        Raises:
+            AnswererError: the answer broke off.
+        """
+        for event in held:
+            self.read(status)
+            yield event
+        while not isinstance(more := await self.pump.next(), Ended):
+            self.read(status)
+            if more is not None:
+                yield more
+
+
+Writes = Callable[[Attempt, AsyncExitStack], Awaitable[Writer]]
+"""Begins an attempt that is read only if its text turns out to be the answer."""

@@ -22,7 +22,7 @@ from curtilage.client.conversation.redaction import (
     redacted,
 )
 from curtilage.client.conversation.standalone import stands_alone
-from curtilage.client.query import Message, Query, Settings
+from curtilage.client.query import PROMPTS, Message, Query, Settings
 from curtilage.policy.decision.conversation import History
 from curtilage.policy.decision.tiers import RoutingClass
 
@@ -39,7 +39,6 @@ MAX_SUMMARISED_CHARS: Final = (
 )
 # A smaller one copies names into its summary, and omits the question.
 LEAST_PARAMETERS: Final = 3_000_000_000
-_PROMPTS: Final = frozenset({"system", "developer"})
 _WORD: Final = re.compile(r"[^\W_]+")
 _ASKED: Final = (
     "Summarise this conversation in at most five short English sentences: what is "
@@ -102,7 +101,7 @@ def summary_request(
     conversation = "\n".join(
         f"{message.role}: {message.content}"
         for message, each in zip(query.messages[:-1], taint, strict=False)
-        if history.get(each) is History.SAFE_SUMMARY and message.role not in _PROMPTS
+        if history.get(each) is History.SAFE_SUMMARY and message.role not in PROMPTS
     )
     if not conversation:
         return None
@@ -221,7 +220,7 @@ def _extracted(
     for message, each in reversed(
         tuple(zip(query.messages[:-1], taint[:-1], strict=True))
     ):
-        if message.role in _PROMPTS:
+        if message.role in PROMPTS:
             continue
         left = _left_of(message, each, history)
         if left is None:
@@ -238,7 +237,7 @@ def _prompts(
     """Return all instructions of the application to the model, redacted."""
     prompts: list[Message] = []
     for message, each in zip(query.messages, taint, strict=True):
-        if message.role not in _PROMPTS:
+        if message.role not in PROMPTS:
             continue
         left = _left_of(message, each, history)
         # Without its instructions, the model would answer another question.

@@ -315,7 +315,7 @@ class Inspector:
             BusyError: too many are already waiting.
         """
         try:
-            await self._turns.take(cost_of(query, self._limits))
+            await self._turns.take(cost_of(tuple(query.leaves()), self._limits))
         except TurnRefusedError:
             raise BusyError(
                 "too many queries are waiting for the detectors; try again later"

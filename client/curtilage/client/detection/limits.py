@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from curtilage.client.detection.worker import TimeLimit
-from curtilage.client.query import Leaf, Query
+from curtilage.client.query import Leaf
 
 if TYPE_CHECKING:  # a policy's file, packs and trust are not needed here
     from curtilage.policy.document.model import Limits
@@ -46,9 +46,8 @@ def time_limit(limits: "Limits", weight: int) -> TimeLimit:
     )
 
 
-def cost_of(query: Query, limits: "Limits") -> int:
-    """Return a query's cost relative to others."""
-    leaves = tuple(query.leaves())
+def cost_of(leaves: Sequence[Leaf], limits: "Limits") -> int:
+    """Return the cost of a query's texts relative to others."""
     if is_oversize(leaves, limits):
         return 1  # no detector examines it
     return _LEAST_COST + weight_of([leaf.text for leaf in leaves])

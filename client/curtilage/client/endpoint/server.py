@@ -47,6 +47,14 @@ from curtilage.client.endpoint.admission import (
     affordable_connections,
     page,
 )
+from curtilage.client.endpoint.openai_answers import (
+    TOO_MANY,
+    ChunkBuilder,
+    completion_object,
+    error_object,
+    provenance_headers,
+    sse,
+)
 from curtilage.client.errors import (
     ClientError,
     ConfigError,
@@ -64,17 +72,11 @@ from curtilage.client.files import PRIVATE_FILE, locked, own_place
 from curtilage.client.health import Status
 from curtilage.client.openai_chat import (
     MAX_REQUEST_BYTES,
-    TOO_MANY,
     ChatCompletionRequest,
-    ChunkBuilder,
     JsonObject,
-    completion_object,
-    error_object,
     no_such_model,
     parse_completion_request,
     parse_feedback,
-    provenance_headers,
-    sse,
 )
 from curtilage.client.openai_fields import (
     CHAT_PATH,

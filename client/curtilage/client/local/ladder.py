@@ -22,7 +22,7 @@ from curtilage.client.local.model import (
     LocalContextTooLongError,
     LocalModelSlowError,
 )
-from curtilage.client.query import MESSAGE_TOKENS, Message, Query
+from curtilage.client.query import MESSAGE_TOKENS, PROMPTS, Message, Query
 
 GAP: Final = "\n[…]\n"
 """Marks omitted text, for the model."""
@@ -35,7 +35,6 @@ _MOST_CHARS_PER_TOKEN: Final = 3.5
 _CAREFUL: Final = 0.9
 _UNCOUNTED_BYTES: Final = 12
 """No tokenizer needs this many bytes for each token of a whole text."""
-_PROMPTS: Final = frozenset({"system", "developer"})
 _PASSAGE: Final = re.compile(
     rf".{{{PASSAGE_CHARS // 4},{PASSAGE_CHARS}}}?(?:[.!?]\s|\n)|.{{1,{PASSAGE_CHARS}}}",
     re.DOTALL,
@@ -217,7 +216,7 @@ def _passages(query: Query) -> Iterator[_Passage]:
         for at, text in enumerate(texts):
             number += 1
             asks = message == last and at in ends
-            is_prompt = messages[message].role in _PROMPTS
+            is_prompt = messages[message].role in PROMPTS
             shared = asked & words[message][at]
             weight = sum(math.log(1 + whole / seen[word]) for word in shared)
             # Where words make no difference, pieces are taken evenly from everywhere.
@@ -249,7 +248,7 @@ def _joined(
     for message, text, rest in zip(query.messages, texts, dropped, strict=True):
         # Templates require a user's turn first, and then alternating turns.
         begun = begun or (message.role == "user" and bool(text))
-        if begun or (message.role in _PROMPTS and text):
+        if begun or (message.role in PROMPTS and text):
             yield replace(message, content=text + _in_place_of(rest))
 
 

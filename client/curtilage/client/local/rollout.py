@@ -31,13 +31,13 @@ from curtilage.attest.log.model_manifest import (
     require_next,
     verify_model_manifest,
 )
+from curtilage.attest.log.witness_policy import LogPolicy
 from curtilage.client.errors import ClientError, ConfigError
 from curtilage.client.files import locked, read_bounded, write_private_atomically
 from curtilage.client.local.model import ModelChoice, resolve_digest
 from curtilage.client.local.registry import Registry, make_private
 from curtilage.client.routing.drift import first_alarm
 from curtilage.client.routing.trace import model_tag, read_grades
-from curtilage.policy.document.routing_plan import RolloutPlan
 
 LEAST_GRADED: Final = 100
 """How many answers must be graded before a model is withdrawn automatically."""
@@ -144,7 +144,8 @@ class Rollout:
     """The effect of one series of manifests on this device.
 
     Args:
-        plan: identifies the manifests to follow.
+        name: of the line of manifests to follow.
+        log: the log that each must be in, and which cosignatures suffice.
         folder: of the state; created, for its owner only, when first written.
         registry: the installed models.
         trace: the graded answers.
@@ -153,16 +154,17 @@ class Rollout:
 
     def __init__(
         self,
-        plan: RolloutPlan,
+        name: str,
+        log: LogPolicy,
         *,
         folder: Path,
         registry: Registry,
         trace: Path,
         draw: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
-        self._plan = plan
+        self._name, self._log = name, log
         self._folder = folder
-        self._file = folder / f"{plan.name}.json"
+        self._file = folder / f"{name}.json"
         self._registry = registry
         self._trace = trace
         self._draw = draw
@@ -288,9 +290,7 @@ class Rollout:
         return standing
 
     def _verified(self, leaf: bytes, proof: str) -> ModelManifest:
-        return verify_model_manifest(
-            leaf, proof, log=self._plan.log, name=self._plan.name
-        )
+        return verify_model_manifest(leaf, proof, log=self._log, name=self._name)
 
     @contextmanager
     def _locked(self) -> Generator[None]:

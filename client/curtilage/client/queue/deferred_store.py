@@ -40,7 +40,7 @@ from curtilage.client.local.reasons import LocalFailure
 from curtilage.client.queue.deferred import Deferred, State, refusal_of
 from curtilage.client.queue.reasons import reason_named
 from curtilage.policy.decision.tiers import RoutingClass
-from curtilage.policy.document.routing_plan import QueuePlan
+from curtilage.policy.document.routing_settings import Queue
 
 QUEUE_NAME: Final = "queue.db"
 KEY_BYTES: Final = 32
@@ -111,22 +111,23 @@ def read_queue_key(path: Path) -> bytes:
     raise ConfigError(f"{path}: not 64 hexadecimal digits; {make}")
 
 
-def queue_store(plan: QueuePlan, directory: Path) -> "DeferredStore":
+def queue_store(settings: Queue, directory: Path) -> "DeferredStore":
     """Open the queue of a policy.
 
     Args:
-        plan: the policy's settings; they permit queueing.
+        settings: the policy's; they permit queueing.
         directory: where its file is, if it has one.
 
     Raises:
         ConfigError: the key is not usable, or does not open the file.
     """
-    in_file = plan.store == "file"
     return DeferredStore(
-        directory / QUEUE_NAME if in_file else None,
-        read_queue_key(Path(plan.key_file)) if in_file else token_bytes(KEY_BYTES),
-        max_items=plan.max_items,
-        max_bytes=plan.max_bytes,
+        directory / QUEUE_NAME if settings.key_file else None,
+        read_queue_key(Path(settings.key_file))
+        if settings.key_file
+        else token_bytes(KEY_BYTES),
+        max_items=settings.max_items,
+        max_bytes=settings.max_bytes,
     )
 
 

@@ -7,7 +7,7 @@ its storage, a query may be asked twice; it has one answer.
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context, ContextVar
 from dataclasses import dataclass, replace
@@ -53,7 +53,6 @@ from curtilage.client.queue.deferred_store import (
 )
 from curtilage.policy.decision.decide import Decision
 from curtilage.policy.decision.tiers import RoutingClass
-from curtilage.policy.document.routing_plan import QueuePlan
 
 FIRST_PAUSE_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 60.0
@@ -110,7 +109,7 @@ class Deferring:
 
     Args:
         store: where queries are stored.
-        plan: for how long each may be queued.
+        ttl_s: for how long one of a routing class may be queued.
         asks: the session.
         now_ms: Unix time.
         sleep: waits for this many seconds.
@@ -122,7 +121,7 @@ class Deferring:
     def __init__(
         self,
         store: DeferredStore,
-        plan: QueuePlan,
+        ttl_s: Mapping[RoutingClass, int],
         asks: Asks,
         *,
         now_ms: Callable[[], int],
@@ -134,7 +133,7 @@ class Deferring:
         self._way_out = way_out
         self._notify = notify
         self._store = store
-        self._plan = plan
+        self._ttl_s = ttl_s
         self._asks = asks
         self._now_ms = now_ms
         self._sleep = sleep
@@ -188,7 +187,7 @@ class Deferring:
         """
         routing_class = decision.permitted.routing_class
         cause = worth_waiting(failures, routing_class)
-        ttl_s = self._plan.ttl_s[routing_class]
+        ttl_s = self._ttl_s[routing_class]
         if not query.options.defer or cause is None or not ttl_s:
             return None
         # A retried query already has its place in the queue.

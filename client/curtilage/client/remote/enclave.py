@@ -106,20 +106,6 @@ class Transport(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptRecorded:
-    """A request was recorded and is about to be sealed; not part of an answer.
-
-    Attributes:
-        key: that it will be sealed to.
-    """
-
-    key: VerifiedKey
-
-
-Step = AttemptRecorded | AnswerEvent
-
-
 @dataclass(slots=True)
 class _Course:
     """State of one request that changes from attempt to attempt.
@@ -129,12 +115,15 @@ class _Course:
         skew: how far its clock is ahead, according to the node.
         exceptions: reasons for further attempts, each once, the last one last.
         begun: whether any part of an answer was passed on.
+        recorded: see ``Enclave.ask``. It is kept here, as what is drained in the
+            background must not keep anything of a query.
     """
 
     node: Node
     skew: timedelta = NO_SKEW
     exceptions: list[WireException] = field(default_factory=list[WireException])
     begun: bool = False
+    recorded: Callable[[VerifiedKey], object] = lambda _: None
 
 
 class Enclave:
@@ -184,15 +173,24 @@ class Enclave:
         """Number of exchanges on the wire."""
         return self._supervisor.running
 
-    def ask(self, request: ChatRequest) -> AsyncGenerator[Step]:
-        """Yield the enclave's answer, preceded by an event for each recorded attempt.
+    def ask(
+        self,
+        request: ChatRequest,
+        recorded: Callable[[VerifiedKey], object] = lambda _: None,
+    ) -> AsyncGenerator[AnswerEvent]:
+        """Yield the enclave's answer.
+
+        Args:
+            request: the request.
+            recorded: called with the key of each attempt, once the attempt is recorded
+                and before anything is sealed.
 
         Raises:
             EnclaveError: the enclave was not asked or not trusted, it does not meet
                 the requirement, or the attempt could not be recorded; nothing
                 follows it.
         """
-        return self._attempts(request)
+        return self._attempts(request, recorded)
 
     async def cover(self, size_class: int, records: RecordsCover) -> None:
         """Send a cover request, in the same way as a query, and wait for its answer.
@@ -251,7 +249,11 @@ class Enclave:
         await self._supervisor.close()
         await self._transport.close()
 
-    async def _attempts(self, request: Request) -> AsyncGenerator[Step]:
+    async def _attempts(
+        self,
+        request: Request,
+        recorded: Callable[[VerifiedKey], object] = lambda _: None,
+    ) -> AsyncGenerator[AnswerEvent]:
         """Try; once more each for another key, a corrected date and another node."""
 
         def meets(key: VerifiedKey) -> bool:
@@ -261,15 +263,15 @@ class Enclave:
                 key, request.requirement, now=self._clock(), challenged=True
             )
 
-        course = _Course(await self._keys.node(meets))
+        course = _Course(await self._keys.node(meets), recorded=recorded)
         if self._earns:
             self._retries.earn()
         while True:
             try:
-                async with aclosing(self._exchange(request, course)) as steps:
-                    async for step in steps:
-                        course.begun |= not isinstance(step, AttemptRecorded)
-                        yield step
+                async with aclosing(self._exchange(request, course)) as events:
+                    async for event in events:
+                        course.begun = True
+                        yield event
             except EnclaveError as failure:
                 if not await self._changed(course, failure, meets):
                     raise
@@ -343,7 +345,7 @@ class Enclave:
 
     async def _exchange(
         self, request: Request, course: _Course
-    ) -> AsyncGenerator[Step]:
+    ) -> AsyncGenerator[AnswerEvent]:
         """Record, seal and send one attempt; yield its answer."""
         # One key for the whole attempt: the key that is checked, recorded and sealed to
         # must be the same, whatever is renewed meanwhile.
@@ -359,7 +361,7 @@ class Enclave:
         # On disk before a byte is sealed. A crash after this line leaves a record of a
         # request that was not sent, never the other way round.
         await request.record(key)
-        yield AttemptRecorded(key)
+        course.recorded(key)
         if isinstance(request, ChatRequest):
             # Again, at the moment of sealing: the evidence has aged meanwhile.
             challenges.require(key, request.requirement, challenged=False)

@@ -21,7 +21,7 @@ from curtilage.client.receipt import ReceiptSecret
 from curtilage.client.remote.answer_opener import AnswerReader
 from curtilage.client.remote.answer_reader import FreshEvidence
 from curtilage.client.remote.keys import RandomBelow
-from curtilage.client.remote.reasons import EnclaveFailure
+from curtilage.client.remote.reasons import EnclaveFailure, Unmet
 from curtilage.client.remote.seal import (
     challenge_content,
     cover_content,
@@ -149,6 +149,7 @@ class ChatRequest:
         records: records its steps.
         requirement: what the enclave must prove for the query's data.
         attempt: how many requests the query made before.
+        agreed: the release that consent was given for; None: none was necessary.
     """
 
     share: ClassVar[int] = 1
@@ -159,11 +160,19 @@ class ChatRequest:
     records: Records
     requirement: Requirement = NOTHING_MORE
     attempt: int = 0
+    agreed: str | None = None
     _permit: EgressPermit | None = field(default=None, repr=False)
     _secret: ReceiptSecret | None = field(default=None, repr=False)
 
     async def record(self, key: VerifiedKey) -> None:
-        """Record that it is about to be sent."""
+        """Record that it is about to be sent.
+
+        Raises:
+            EnclaveError: it cannot be recorded, or consent was for another release.
+        """
+        # Consent is for one release; the key may have been renewed since.
+        if self.agreed not in {None, key.release}:
+            raise EnclaveError(Unmet.CONSENT)
         # A new secret for each attempt: two receipts with the same secret would reveal
         # that they concern the same query.
         self._secret = await self.records.leaves(self.allowed, key.verdict_id)

@@ -17,7 +17,7 @@ from typing import Final
 from curtilage.client.routing.estimate import Estimate
 from curtilage.client.routing.health import PRIORS
 from curtilage.policy.decision.tiers import TierKind
-from curtilage.policy.document.routing_plan import Aim, AimKind
+from curtilage.policy.document.routing_settings import Aim, AimKind
 
 REFERENCE: Final = PRIORS[TierKind.IN_PROCESS].quality_permille / 1000
 """Share of ordinary questions solved by the model that gains are relative to."""

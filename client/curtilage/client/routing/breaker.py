@@ -6,7 +6,7 @@ Pure: all times are arguments, milliseconds of a monotonic clock.
 from collections import deque
 from enum import StrEnum, unique
 
-from curtilage.policy.document.routing_plan import Breaker as BreakerSettings
+from curtilage.policy.document.routing_settings import Breaker as BreakerSettings
 
 
 @unique

@@ -9,7 +9,7 @@ code, of several steps and of hard tasks; it is smooth, so that it can be ranked
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum, unique
 from itertools import pairwise
 from typing import Final, Generic, Literal, Protocol, TypeVar
@@ -109,9 +109,9 @@ def prompt_tokens(text: str) -> int:
     return tokens_in(len(text.encode("utf-8", "surrogatepass")))
 
 
-def tokens_in(octets: int) -> int:
+def tokens_in(text_bytes: int) -> int:
     """Return the approximate number of tokens of a text of this many bytes."""
-    return math.ceil(octets / _BYTES_PER_TOKEN)
+    return math.ceil(text_bytes / _BYTES_PER_TOKEN)
 
 
 def answer_tokens(intent: Intent, prompt: int, most: int) -> int:
@@ -384,15 +384,16 @@ _HARD: Final[_Words[bool]] = _Words((word, True) for word in _HARD_WORDS.split()
 _QUANTITY: Final[_Words[bool]] = _Words((word, True) for word in _QUANTITIES.split())
 
 
-def unread(octets: int, messages: int, most: int) -> Estimate:
+def unread(text_bytes: int, messages: int, most: int) -> Estimate:
     """Return the estimate for a query that is not read: by its size, without an intent.
 
     Args:
-        octets: length of its texts in bytes.
+        text_bytes: length of its texts in bytes.
         messages: number of its messages.
         most: largest number of tokens of its answer.
     """
-    gain, prompt = GAIN[Intent.UNKNOWN], tokens_in(octets) + messages * MESSAGE_TOKENS
+    gain = GAIN[Intent.UNKNOWN]
+    prompt = tokens_in(text_bytes) + messages * MESSAGE_TOKENS
     return Estimate(
         intent=Intent.UNKNOWN,
         intent_confidence=0.0,
@@ -407,10 +408,9 @@ def unread(octets: int, messages: int, most: int) -> Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """Superficial signs in a text, computed once for all estimators.
+    """Superficial signs in a text, computed once for all estimators; no word of it.
 
     Attributes:
-        request: the request within the text's two ends, in lowercase.
         characters: length of the whole text, without courtesies.
         words: number of words of the request.
         scores: the weight of its cues for each intent.
@@ -420,7 +420,6 @@ class Signs:
         in_steps: whether it asks for several steps.
     """
 
-    request: str = field(repr=False)
     characters: int
     words: int
     scores: Mapping[Intent, float]
@@ -438,6 +437,11 @@ class Signs:
 
 def signs_of(text: str) -> Signs:
     """Return the signs in a text of any length."""
+    return read(text)[1]
+
+
+def read(text: str) -> tuple[str, Signs]:
+    """Return the request within a text's two ends, in lowercase, and its signs."""
     lowered = ends_of(text).lower()
     request = request_in(lowered)
     words = _WORD.findall(request)
@@ -470,8 +474,7 @@ def signs_of(text: str) -> Signs:
         scores[Intent.QA] += 1.0
     scores[Intent.CODE] += 2.0 * in_code
     scores[Intent.REASONING] += 2.0 * in_steps
-    return Signs(
-        request=request,
+    return request, Signs(
         # Lowercase can be longer than uppercase, such as for a dotted I.
         characters=max(len(request), len(text) - len(lowered) + len(request)),
         words=len(words),

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from curtilage.client.routing.estimate import Signs, signs_of
+from curtilage.client.routing.estimate import Signs, read
 
 VERSION: Final = 2
 BUCKET_BITS: Final = 16
@@ -96,17 +96,15 @@ class Features:
     dense: Floats
 
 
-def features_of(text: str, signs: Signs | None = None) -> Features:
-    """Return the features of a text, of any length and content.
+def features_of(text: str) -> Features:
+    """Return the features of a text, of any length and content."""
+    return features_in(*read(text))
 
-    Args:
-        text: the text.
-        signs: the result of ``signs_of``, if already known.
-    """
-    signs = signs_of(text) if signs is None else signs
-    lowered = signs.request
+
+def features_in(request: str, signs: Signs) -> Features:
+    """Return the same of a text that ``read`` has read."""
     # A lone surrogate becomes three bytes, like other characters of its size.
-    encoded = lowered.encode("utf-8", "surrogatepass")[: _MOST_BYTES - 2]
+    encoded = request.encode("utf-8", "surrogatepass")[: _MOST_BYTES - 2]
     raw = np.frombuffer(b" " + encoded + b" ", dtype=np.uint8)
     edges = np.flatnonzero(np.diff(_IN_WORD[raw])) + 1
     begins, finishes = edges[::2], edges[1::2]
@@ -120,11 +118,11 @@ def features_of(text: str, signs: Signs | None = None) -> Features:
         np.log1p(times[places]).astype(np.float32),
         np.array(
             [
-                *_counts(signs),
+                *_counts(request, signs),
                 float((finishes - begins).mean()) if len(words) else 0.0,
                 len(np.unique(words)) / max(1, len(words)),
-                math.log1p(len(_NEGATION.findall(lowered))),
-                math.log1p(max(map(len, _SENTENCE_END.split(lowered)))),
+                math.log1p(len(_NEGATION.findall(request))),
+                math.log1p(max(map(len, _SENTENCE_END.split(request)))),
                 *signs.shares,
             ],
             dtype=np.float32,
@@ -159,8 +157,7 @@ def _word_pieces(words: _Hashes) -> list[_Hashes]:
     ]
 
 
-def _counts(signs: Signs) -> tuple[float, ...]:
-    request = signs.request
+def _counts(request: str, signs: Signs) -> tuple[float, ...]:
     raw = np.frombuffer(request.encode("utf-8", "surrogatepass"), dtype=np.uint8)
     times = np.bincount(raw, minlength=256)
     size = max(1, len(raw))

@@ -15,7 +15,7 @@ from weakref import WeakSet
 from curtilage.client.errors import Failure
 from curtilage.client.routing.breaker import Breaker, BreakerState
 from curtilage.policy.decision.tiers import TierKind
-from curtilage.policy.document.routing_plan import Breaker as BreakerSettings
+from curtilage.policy.document.routing_settings import Breaker as BreakerSettings
 
 MOST_SAMPLES: Final = 32
 NEWER: Final = 0.9

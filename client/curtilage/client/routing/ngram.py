@@ -29,7 +29,7 @@ from curtilage.client.routing.estimate import (
     expected_gain,
     named_intent,
     prompt_tokens,
-    signs_of,
+    read,
 )
 from curtilage.client.routing.features import (
     BUCKETS,
@@ -37,7 +37,7 @@ from curtilage.client.routing.features import (
     VERSION,
     Features,
     Floats,
-    features_of,
+    features_in,
 )
 
 # Of the shipped file; ``make train-router`` prints the next one.
@@ -165,11 +165,11 @@ class NgramEstimator:
 
     def estimate(self, query_text: str, max_tokens: int) -> Estimate:
         """Return the learned estimate, completed by the rules."""
-        signs, tokens = signs_of(query_text), prompt_tokens(query_text)
+        tokens, (request, signs) = prompt_tokens(query_text), read(query_text)
         ruled = self._rules.judge(signs, tokens, max_tokens)
         if not (self._knows_intent or self._knows_gain):
             return ruled
-        raw = raw_scores(self._weights, features_of(query_text, signs))
+        raw = raw_scores(self._weights, features_in(request, signs))
         intent, confidence = ruled.intent, ruled.intent_confidence
         gains: tuple[float, ...] = (ruled.gain, ruled.gain_low, ruled.gain_high)
         chances = chances_of(self._weights, raw)

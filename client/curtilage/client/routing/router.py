@@ -7,7 +7,7 @@ each conversation, the tier that answered last; no text of a query.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import ceil, inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -57,12 +57,12 @@ from curtilage.client.routing.utility import (
 from curtilage.client.routing.verifier import Verifier
 from curtilage.policy.decision.decide import Allowed
 from curtilage.policy.decision.tiers import Denial, Permitted, Tier, TierKind
-from curtilage.policy.document.routing_plan import (
+from curtilage.policy.document.routing import Routing
+from curtilage.policy.document.routing_settings import (
     AimKind,
     Preference,
-    RoutingPlan,
     Speculating,
-    TierPlan,
+    TierEntry,
 )
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class Router:
 
     def __init__(
         self,
-        plan: RoutingPlan,
+        plan: Routing,
         estimator: Estimator,
         *,
         clock: Callable[[], float],
@@ -250,15 +250,10 @@ class Router:
         }
         self._last_failure: dict[str, FailureReason] = {}
         self._last_tier: OrderedDict[bytes, str] = OrderedDict()
-        weights = plan.weights
         self._settings = UtilitySettings(
-            latency_permille=weights.latency,
-            cost_permille=weights.cost,
-            risk_permille=weights.risk,
-            switch_permille=weights.switch,
-            hysteresis_permille=weights.hysteresis,
+            weights=plan.weights_permille,
             total_ms=plan.budgets.total_ms,
-            overrides={Intent(intent): wish for intent, wish in plan.overrides.items()},
+            overrides={str(k): v for k, v in plan.intents.overrides.items()},
         )
 
     def estimate(self, query: Query) -> Estimate:
@@ -322,7 +317,7 @@ class Router:
         permitted: Permitted,
         options: RoutingOptions,
         *,
-        octets: int,
+        text_bytes: int,
         messages: int,
         most: int,
     ) -> Routed:
@@ -331,11 +326,12 @@ class Router:
         Args:
             permitted: the mask.
             options: the sender's options.
-            octets: length of the query's texts in bytes.
+            text_bytes: length of the query's texts in bytes.
             messages: number of its messages.
             most: largest number of tokens of its answer.
         """
-        return self._routed(permitted, unread(octets, messages, most), options, None)
+        estimate = unread(text_bytes, messages, most)
+        return self._routed(permitted, estimate, options, None)
 
     def _routed(
         self,
@@ -347,7 +343,7 @@ class Router:
         views = self.views()
         pair = self._pair(permitted, views)
         scale = REFERENCE_SCALE
-        if self.plan.estimator.artifact and pair is not None:
+        if self.plan.estimator.file and pair is not None:
             # An operator's own weights were learned between the operator's own two
             # models: the gain is the actual loss, whatever quality the policy states
             # for them.
@@ -398,7 +394,7 @@ class Router:
         # A conversation changes tiers only if it is clearly beyond the line.
         if last is not None and last in views:
             away = views[last].kind is TierKind.ATTESTED
-            shift = self._settings.hysteresis_permille / 1000
+            shift = self._settings.weights.hysteresis / 1000
             line = min(1.0, max(0.0, line - shift if away else line + shift))
         return Standing(rank=rank, line=line, bar=traffic.need(line))
 
@@ -456,7 +452,7 @@ class Router:
             estimate=routed.estimate,
             options=options,
             settings=self._settings,
-            plan=self.plan.speculation,
+            plan=self.plan,
             thresholds=thresholds,
             last=self._last_tier.get(conversation),
             scale=routed.scale,
@@ -745,9 +741,9 @@ def required_unmet(why: str) -> str:
     return f"{why}; {REMEDIES[Refusal.REQUIRED_UNMET]}"
 
 
-def _priors(tier: TierPlan) -> TierPriors:
+def _priors(tier: TierEntry) -> TierPriors:
     """Return the policy's expectations of a tier, completed by those of its kind."""
-    said = {k: v for k, v in asdict(tier.priors).items() if v is not None}
+    said = tier.priors.model_dump(exclude_none=True)
     if tier.cost_microusd_per_mtok:
         said["cost_microusd_per_mtok"] = tier.cost_microusd_per_mtok
     return replace(PRIORS[tier.kind], **said)

@@ -30,7 +30,8 @@ from curtilage.client.routing.utility import (
 from curtilage.client.routing.verifier import LOOKS, Verifier
 from curtilage.policy.decision.decide import Allowed, require_allowed
 from curtilage.policy.decision.tiers import Tier, TierKind
-from curtilage.policy.document.routing_plan import Speculating, SpeculationPlan
+from curtilage.policy.document.routing import Routing
+from curtilage.policy.document.routing_settings import Speculating
 
 
 @final
@@ -88,7 +89,7 @@ def wanted(
     estimate: Estimate,
     options: RoutingOptions,
     settings: UtilitySettings,
-    plan: SpeculationPlan,
+    plan: Routing,
     thresholds: Thresholds | None,
     last: str | None,
     scale: Scale = REFERENCE_SCALE,
@@ -103,7 +104,7 @@ def wanted(
         estimate: the estimate for the query.
         options: the sender's options.
         settings: the weights.
-        plan: the policy's settings for speculation.
+        plan: the policy's.
         thresholds: certified for the current model; None: there are none.
         last: the tier that answered last in the conversation; None: none did.
         scale: the meaning of the estimate's gain.
@@ -112,8 +113,8 @@ def wanted(
     if (
         allowed is None
         or thresholds is None
-        or plan.mode is Speculating.OFF
-        or allowed.routing_class not in SPECULATIVE & plan.classes
+        or plan.speculation.mode is Speculating.OFF
+        or allowed.routing_class not in SPECULATIVE & plan.drafted
         # If a tier was asked for explicitly, no other is asked speculatively.
         or options.mode is not Mode.AUTO
         or options.require is not None
@@ -124,7 +125,7 @@ def wanted(
     draft, escalation = kinds.get(TierKind.IN_PROCESS), kinds.get(TierKind.ATTESTED)
     if draft is None or escalation is None or escalation.id not in allowed.tiers:
         return None
-    race = plan.mode is Speculating.RACE
+    race = plan.speculation.mode is Speculating.RACE
     views = {tier.id: views[tier.id] for tier in choice.order}
     local, away = (
         terms_of(
@@ -174,7 +175,7 @@ def wanted(
         - local.cost - (1 if race else goes) * away.cost
         - keeps * (local.risk + local.switch) - goes * (away.risk + away.switch)
     )  # fmt: skip
-    least = settings.hysteresis_permille / 1000 if bar is None else 0.0
+    least = settings.weights.hysteresis / 1000 if bar is None else 0.0
     if not drafted - max(alone, sent) > least:
         return None
     return Speculation(

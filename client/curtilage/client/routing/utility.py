@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from curtilage.client.options import Mode, RoutingOptions
 from curtilage.client.routing.aim import REFERENCE_SCALE, Scale
 from curtilage.client.routing.breaker import BreakerState
-from curtilage.client.routing.estimate import Estimate, Intent
+from curtilage.client.routing.estimate import Estimate
 from curtilage.client.routing.health import TierView
 from curtilage.policy.decision.tiers import (
     Denial,
@@ -25,8 +25,10 @@ from curtilage.policy.decision.tiers import (
     Tier,
     TierKind,
 )
-from curtilage.policy.document.routing_plan import Preference
+from curtilage.policy.document.routing_settings import Preference, Weights
 
+REF_MICROUSD: Final = 1000
+"""The cost that counts as one."""
 SPECULATIVE: Final = frozenset({RoutingClass.PUBLIC, RoutingClass.INTERNAL})
 """The classes of which a second tier may be asked, as after a rejected draft. That
 reveals to the enclave that a query was hard, and to an observer a delay."""
@@ -85,31 +87,17 @@ class Refusal(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UtilitySettings:
-    """Relative weights of costs, from the policy.
+    """What an operator prefers, from the policy.
 
     Attributes:
-        latency_permille: for exceeding the deadline by 100 %.
-        cost_permille: for a cost of ``ref_microusd``.
-        risk_permille: for a likely failure: little headroom, a half-open breaker, a
-            scarce battery or metered network.
-        switch_permille: for another tier than that of the conversation's last answer.
-        hysteresis_permille: a difference in quality that is ignored. With an aim: how
-            many ranks beyond its line a conversation changes tiers.
-        ref_microusd: the cost that counts as one.
+        weights: of costs.
         total_ms: deadline for the complete answer, if the sender sets none.
-        overrides: the operator's preferences by intent.
+        overrides: preferences by intent.
     """
 
-    latency_permille: int = 250
-    cost_permille: int = 80
-    risk_permille: int = 50
-    switch_permille: int = 20
-    hysteresis_permille: int = 20
-    ref_microusd: int = 1000
+    weights: Weights = field(default_factory=Weights)
     total_ms: int = 60_000
-    overrides: Mapping[Intent, Preference] = field(
-        default_factory=dict[Intent, Preference]
-    )
+    overrides: Mapping[str, Preference] = field(default_factory=dict[str, Preference])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +215,7 @@ def _scored(
         for tier in known
     }
     if bar is None:
-        worth, least = _worth(views, scale), settings.hysteresis_permille / 1000
+        worth, least = _worth(views, scale), settings.weights.hysteresis / 1000
         # The rules only know an interval of the gain: a query is moved to a less
         # private tier only if that is better at both ends.
         bounded = estimate.source == "rules"
@@ -422,15 +410,15 @@ def terms_of(
     ]
     risk = max(0.0, (view.rate_used - _USED_FREELY) / (1 - _USED_FREELY))
     risk += (view.state is BreakerState.HALF_OPEN) + view.strained
-    cost = view.cost_microusd(prompt, answer) / settings.ref_microusd
+    cost = view.cost_microusd(prompt, answer) / REF_MICROUSD
     return Terms(
         quality=view.quality_permille / 1000,
         latency=lateness(times, options, settings),
-        cost=0.0 if aimed else settings.cost_permille * cost / 1000,
-        risk=settings.risk_permille * risk / 1000,
+        cost=0.0 if aimed else settings.weights.cost * cost / 1000,
+        risk=settings.weights.risk * risk / 1000,
         switch=0.0
         if aimed or last in {None, tier.id}
-        else settings.switch_permille / 1000,
+        else settings.weights.switch / 1000,
     )
 
 
@@ -453,7 +441,7 @@ def lateness(
         if options.ttft_ms is not None:
             over = max(over, first_ms / options.ttft_ms)
         late += max(0.0, over - 1) / len(times)
-    return settings.latency_permille * late / 1000
+    return settings.weights.latency * late / 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

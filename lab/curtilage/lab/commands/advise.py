@@ -41,7 +41,8 @@ from curtilage.lab.routing.advise import (
 from curtilage.lab.routing.certify import MIN_GRADED
 from curtilage.policy.decision.tiers import TierKind
 from curtilage.policy.document.model import Policy
-from curtilage.policy.document.routing_plan import RoutingPlan, Speculating
+from curtilage.policy.document.routing import Routing
+from curtilage.policy.document.routing_settings import Speculating
 
 SEED: Final = 1  # the same file gives the same advice
 DELTA: Final = 0.05
@@ -132,7 +133,7 @@ def draft_words(policy: Policy, model_sha256: str | None) -> Iterator[str]:
     plan = policy.routing
     if plan is None or plan.speculation.mode is Speculating.OFF:
         return
-    thresholds = thresholds_of(plan)
+    thresholds = thresholds_of(plan, policy.routing_files)
     if thresholds is None:
         yield from _shipped_words(plan, model_sha256)
         return
@@ -146,7 +147,7 @@ def draft_words(policy: Policy, model_sha256: str | None) -> Iterator[str]:
     yield _promised(thresholds)
 
 
-def _shipped_words(plan: RoutingPlan, model_sha256: str | None) -> Iterator[str]:
+def _shipped_words(plan: Routing, model_sha256: str | None) -> Iterator[str]:
     """Yield the same for a policy that names no thresholds of its own."""
     fit = [
         each

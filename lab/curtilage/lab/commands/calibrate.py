@@ -285,14 +285,15 @@ def present_of(policy: Policy, rows: Sequence[GradedRow]) -> Present:
     texts = [row.text for row in rows[:MOST_FITTED]]
     router = router_for(policy, UnavailableLocal("not started"))
     shipped = open_estimator()
-    if router is None or router.plan.estimator.artifact:
+    own = None if router is None else router.plan.estimator.sha256
+    if router is None or own is not None:
         name = "none, for want of a routing section"
-        if router is not None:
-            name = f"its own file ({router.plan.estimator.sha256[:12]})"
+        if own is not None:
+            name = f"its own file ({own[:12]})"
         gains = [shipped.estimate(text, _MOST).gain for text in texts]
         return Present(name=name, compared=SHIPPED, gains=gains)
     # With weights that do not beat chance, the rules decide.
-    read = estimator_of(router.plan).estimate("", _MOST)
+    read = estimator_of(router.plan, policy.routing_files).estimate("", _MOST)
     name = RULES if read.source == "rules" else SHIPPED
     gains = [router.estimate(single_query(text)).gain for text in texts]
     return Present(name=name, compared=name, gains=gains)

@@ -150,7 +150,9 @@ def load_policy(
         tiering=Tiering(claimed=claimed)
         if routing is None
         else routing.tiering(own, claimed),
-        routing=None if routing is None else routing.plan(attached.contents),
+        routing_files={}
+        if routing is None
+        else {each: attached.contents[each] for each in routing.files},
         notices=tuple(_old_names(tree)),
     )
 

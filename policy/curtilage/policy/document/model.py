@@ -5,7 +5,7 @@ enumerations; checks across entries are in ``checks``. Everything is frozen, and
 every key that is defined here has an effect.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Final, Literal, Self, get_args
 
@@ -60,7 +60,6 @@ from curtilage.policy.document.detection_plan import (
 )
 from curtilage.policy.document.dictionaries import MAX_ENTRY_CHARS, MIN_SALT_BYTES
 from curtilage.policy.document.routing import Routing
-from curtilage.policy.document.routing_plan import RoutingPlan
 from curtilage.policy.document.sections import (
     FileName,
     Id,
@@ -426,8 +425,7 @@ class Policy:
         presidio: the operator's recognizers, ready to be built.
         tiering: where an answer may be made; without the section ``routing``, here
             and in an enclave.
-        routing: what to prefer where there is a choice; None: there is no choice, so
-            every query that may leave is sent.
+        routing_files: contents of the files that ``routing`` names, by name.
         notices: what the author should change before the next version.
         rulebook: the part that a decision reads.
     """
@@ -443,7 +441,9 @@ class Policy:
     lists: tuple[ExclusionList, ...] = field(default=(), repr=False)
     presidio: PresidioPlan = NO_RECOGNIZERS
     tiering: Tiering = field(default_factory=Tiering, repr=False)
-    routing: RoutingPlan | None = field(default=None, repr=False)
+    routing_files: Mapping[str, bytes] = field(
+        default_factory=dict[str, bytes], repr=False
+    )
     notices: tuple[str, ...] = ()
     rulebook: Rulebook = field(init=False, repr=False, compare=False)
 
@@ -479,6 +479,11 @@ class Policy:
     def attestation(self) -> Attestation | None:
         """What evidence must show; None: no evidence is accepted."""
         return self.document.attestation
+
+    @property
+    def routing(self) -> Routing | None:
+        """The tiers and what to prefer; None: every query that may leave is sent."""
+        return self.document.routing
 
     @property
     def transport(self) -> Transport:

@@ -9,8 +9,15 @@ from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.tiers import RoutingClass, TierKind
 from curtilage.policy.document.model import Policy
-from curtilage.policy.document.routing import ANYTHING, ClassEntry, Routing, TierEntry
-from curtilage.policy.document.routing_plan import Aim, AimKind, Preference, Speculating
+from curtilage.policy.document.routing import ClassEntry, Routing
+from curtilage.policy.document.routing_settings import (
+    ANYTHING,
+    Aim,
+    AimKind,
+    Preference,
+    Speculating,
+    TierEntry,
+)
 
 ABSENT: Final = (
     "nothing is chosen: every query that may leave is sent; where one cannot be sent, "
@@ -163,9 +170,9 @@ def _alike(
 
 
 def _tier(tier: TierEntry, policy: Policy) -> str:
-    if tier.kind == "on_premises":
+    if tier.kind is TierKind.ON_PREMISES:
         words = _on_premises(tier)
-    elif tier.kind == "in_process":
+    elif tier.kind is TierKind.IN_PROCESS:
         words = "the local model, in this process"
     else:
         words = "an enclave that was verified, behind the relay"
@@ -195,13 +202,7 @@ def _on_premises(tier: TierEntry) -> str:
 
 def _drafts(section: Routing) -> str:
     """Say how drafts are written, for which classes, and how they are judged."""
-    names = ("public", "internal")
-    entries = (section.classes.public, section.classes.internal)
-    drafted = [
-        name
-        for name, entry in zip(names, entries, strict=True)
-        if entry is None or entry.speculation != "deny"
-    ]
+    drafted = [each.value for each in reversed(RoutingClass) if each in section.drafted]
     if not drafted:
         return "none: both classes deny them"
     file = section.speculation.thresholds
@@ -254,7 +255,7 @@ def _preferences(section: Routing) -> Iterator[tuple[str, str]]:
         words = f"where it is {sure:g} % sure" if intent != "unknown" else "the rest"
         yield "intent", f"{intent} ({words}): {_PREFERENCES[preference]}"
     if section.aim is not None:
-        yield "aim", aim_in_words(section.aim.plan())
+        yield "aim", aim_in_words(section.aim)
     weights = {"ngram": "learned weights", "rules": "rules"}[section.estimator.kind]
     file = section.estimator.file
     if section.speculation.mode is not Speculating.OFF:

@@ -17,15 +17,17 @@ from curtilage.relay.config import (
     Listen,
     TCPAddress,
     TLSSettings,
-    TreeReader,
     Upstream,
     is_remote,
     named_files,
     parse_upstream,
-    read_toml,
+    read_environment,
+    read_listen,
+    read_tls,
     upstream_text,
 )
 from curtilage.relay.errors import ConfigError
+from curtilage.relay.toml_reader import Table, read_toml
 
 KEYS: Final = frozenset(
     {
@@ -133,126 +135,116 @@ def parse_balancer(text: str) -> BalancerConfig:
     Raises:
         ConfigError: with every problem found.
     """
-    return _BalancerReader(read_toml(text)).balancer()
-
-
-class _BalancerReader(TreeReader):
-    def balancer(self) -> BalancerConfig:
-        self._refuse_unknown(KEYS)
-        listen = self._listen()
-        tls = self._tls(listen)
-        chooses = "relays" in self._tree
-        # A balancer in front of both would see the client and the enclave that answers:
-        # knowledge that is to be divided between two parties.
-        if chooses == ("enclaves" in self._tree):
-            both = ", not both: no balancer may see both clients and enclaves"
-            self._problems.append(
-                f"expected [relays] or [enclaves]{both if chooses else ''}"
-            )
-        names = self._names("relays" if chooses else "enclaves")
-        if not chooses and "clients" in self._tree:
-            self._problems.append(
-                "clients: before enclaves each client is a relay with all its own"
-            )
-        shares = self._numbers("clients", Shares())
-        limits = self._numbers("limits", BalancerLimits())
-        ca_file = self._path(self._tree, "upstream_ca_file")
-        self._check_listen(listen, tls)
-        self._check_files(tls, ca_file)
-        if self._problems or listen is None:
-            raise ConfigError(*self._problems)
-        return BalancerConfig(
-            listen=listen,
-            tls=tls,
-            names=names,
-            chooses=chooses,
-            shares=shares,
-            limits=limits,
-            upstream_ca_file=ca_file,
+    top = Table(read_toml(text))
+    top.only(KEYS)
+    listen = read_listen(top)
+    tls = read_tls(top, listen)
+    chooses = "relays" in top.values
+    # A balancer in front of both would see the client and the enclave that answers:
+    # knowledge that is to be divided between two parties.
+    if chooses == ("enclaves" in top.values):
+        both = ", not both: no balancer may see both clients and enclaves"
+        top.problems.append(f"expected [relays] or [enclaves]{both if chooses else ''}")
+    names = _names(top, "relays" if chooses else "enclaves")
+    if not chooses and "clients" in top.values:
+        top.problem(
+            "clients", "before enclaves each client is a relay with all its own"
         )
+    shares = top.numbers("clients", Shares())
+    limits = top.numbers("limits", BalancerLimits())
+    ca_file = top.path("upstream_ca_file")
+    _check_listen(top, listen, tls)
+    _check_files(top, tls, ca_file)
+    if top.problems or listen is None:
+        raise ConfigError(*top.problems)
+    return BalancerConfig(
+        listen=listen,
+        tls=tls,
+        names=names,
+        chooses=chooses,
+        shares=shares,
+        limits=limits,
+        upstream_ca_file=ca_file,
+    )
 
-    def _names(self, table: str) -> Mapping[str, tuple[Upstream, ...]]:
-        environment = self._environment()
-        rows = self._table(table)
-        if not rows and table in self._tree:
-            self._problems.append(f"{table}: expected at least one name")
-        names = {
-            name: self._backends(table, name, value, environment)
-            for name, value in rows.items()
-        }
-        seen = [backend for backends in names.values() for backend in backends]
-        # Listed twice, it would get twice its share.
-        self._problems += [
-            f"{table}: {upstream_text(backend)!r} is named twice"
-            for backend in dict.fromkeys(seen)
-            if seen.count(backend) > 1
-        ]
-        return names
 
-    def _backends(
-        self, table: str, name: str, value: object, environment: Environment
-    ) -> tuple[Upstream, ...]:
-        label = f"{table}.{name}"
-        if NAME.fullmatch(name) is None:
-            self._problems.append(
-                f"{label}: expected a name in lower case, without a port"
-            )
-        if table == "enclaves":
-            # A request is sealed to one enclave's key and cannot be opened elsewhere;
-            # and a balancer that could choose could steer a client to an enclave.
-            texts: object = [value]
-            wanted = "expected one address: each enclave has a key of its own"
-        else:
-            texts, wanted = value, "expected a list of addresses"
-        if not isinstance(texts, list) or not texts:
-            self._problems.append(f"{label}: {wanted}")
-            return ()
-        backends: list[Upstream] = []
-        for text in cast("list[object]", texts):
-            if not isinstance(text, str):
-                self._problems.append(f"{label}: {wanted}")
-                continue
-            try:
-                backends.append(parse_upstream(text, environment))
-            except ConfigError as error:
-                self._problems.append(f"{label}: {error}")
-            self._check_text(label, text)
-        # The same transport for all backends of one name: the next address to be tried
-        # must not be a weaker one.
-        if len({upstream_text(backend).partition(":")[0] for backend in backends}) > 1:
-            self._problems.append(f"{label}: expected one kind of address for all")
-        return tuple(backends)
+def _names(top: Table, key: str) -> Mapping[str, tuple[Upstream, ...]]:
+    environment = read_environment(top)
+    rows = top.table(key)
+    if not rows.values and key in top.values:
+        top.problem(key, "expected at least one name")
+    choose = key == "relays"
+    names = {
+        name: _backends(rows, name, environment, choose=choose) for name in rows.values
+    }
+    seen = [backend for backends in names.values() for backend in backends]
+    # Listed twice, it would get twice its share.
+    for backend in dict.fromkeys(seen):
+        if seen.count(backend) > 1:
+            top.problem(key, f"{upstream_text(backend)!r} is named twice")
+    return names
 
-    def _check_listen(self, listen: Listen | None, tls: TLSSettings | None) -> None:
-        if not isinstance(listen, TCPAddress):
-            return
-        if tls is None and is_remote(listen):
-            # An observer of the line would see names, media types and where each
-            # message ends, and a relay's access keys.
-            self._problems.append("tls: needed where other machines reach this")
-        if listen.port == 0:
-            self._problems.append(
-                "listen: expected a port; 0 cannot be found by clients"
-            )
+
+def _backends(
+    rows: Table, name: str, environment: Environment, *, choose: bool
+) -> tuple[Upstream, ...]:
+    if NAME.fullmatch(name) is None:
+        rows.problem(name, "expected a name in lower case, without a port")
+    texts, wanted = rows.values.get(name), "expected a list of addresses"
+    if not choose:
+        # A request is sealed to one enclave's key and cannot be opened elsewhere; and a
+        # balancer that could choose could steer a client to an enclave.
+        texts = [texts]
+        wanted = "expected one address: each enclave has a key of its own"
+    if not isinstance(texts, list) or not texts:
+        rows.problem(name, wanted)
+        return ()
+    backends: list[Upstream] = []
+    for text in cast("list[object]", texts):
+        if not isinstance(text, str):
+            rows.problem(name, wanted)
+            continue
         try:
-            ipaddress.ip_address(listen.host)
-        except ValueError:
-            self._problems.append("listen: expected an address, not a name")
+            backends.append(parse_upstream(text, environment))
+        except ConfigError as error:
+            rows.problem(name, str(error))
+        _check_text(rows, name, text)
+    # The same transport for all backends of one name: the next address to be tried
+    # must not be a weaker one.
+    if len({upstream_text(backend).partition(":")[0] for backend in backends}) > 1:
+        rows.problem(name, "expected one kind of address for all")
+    return tuple(backends)
 
-    def _check_files(self, tls: TLSSettings | None, ca_file: Path | None) -> None:
-        for key, path in named_files(tls, ca_file).items():
-            self._check_text(key, path)
-            if not path.startswith("/"):
-                self._problems.append(f"{key}: expected an absolute path")
-        listen = self._tree.get("listen")
-        if isinstance(listen, str):
-            self._check_text("listen", listen)
 
-    def _check_text(self, key: str, text: str) -> None:
-        # A semicolon or a brace in a path would end our line and begin another
-        # directive.
-        if SAFE_TEXT.fullmatch(text) is None:
-            self._problems.append(
-                f"{key}: {text!r} has characters that nginx or Envoy would read as "
-                "its own"
-            )
+def _check_listen(top: Table, listen: Listen | None, tls: TLSSettings | None) -> None:
+    if not isinstance(listen, TCPAddress):
+        return
+    if tls is None and is_remote(listen):
+        # An observer of the line would see names, media types and where each message
+        # ends, and a relay's access keys.
+        top.problem("tls", "needed where other machines reach this")
+    if listen.port == 0:
+        top.problem("listen", "expected a port; 0 cannot be found by clients")
+    try:
+        ipaddress.ip_address(listen.host)
+    except ValueError:
+        top.problem("listen", "expected an address, not a name")
+
+
+def _check_files(top: Table, tls: TLSSettings | None, ca_file: Path | None) -> None:
+    for key, path in named_files(tls, ca_file).items():
+        _check_text(top, key, path)
+        if not path.startswith("/"):
+            top.problem(key, "expected an absolute path")
+    listen = top.values.get("listen")
+    if isinstance(listen, str):
+        _check_text(top, "listen", listen)
+
+
+def _check_text(table: Table, key: str, text: str) -> None:
+    # A semicolon or a brace in a path would end our line and begin another directive.
+    if SAFE_TEXT.fullmatch(text) is None:
+        table.problem(
+            key,
+            f"{text!r} has characters that nginx or Envoy would read as its own",
+        )

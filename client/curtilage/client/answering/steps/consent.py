@@ -1,9 +1,8 @@
 """Consent: what would be sent is shown, and it is sent only if the user agrees."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from curtilage.attest.verified_key import VerifiedKey
-from curtilage.client.answering.attempt import release_of
 from curtilage.client.consent import Consents, Outbound
 from curtilage.client.errors import EnclaveError
 from curtilage.client.query import Query
@@ -21,7 +20,7 @@ def outbound(
         payload_digest=way.allowed.payload_digest,
         routing_class=way.allowed.routing_class,
         tier=tier.id,
-        release=release_of(key),
+        release=key.release,
         verdict_id=key.verdict_id,
         evidence=key.tee,
         deidentified=() if way.rewritten is None else way.rewritten.counts,
@@ -30,13 +29,31 @@ def outbound(
     )
 
 
-async def agreed_release(consents: Consents, shown: Outbound) -> str:
+async def agreed_release(
+    consents: Consents | None,
+    verified_key: Callable[[], Awaitable[VerifiedKey]],
+    way: AskEnclave,
+    sent: Query,
+    *,
+    tier: Tier,
+    token: str | None,
+) -> str:
     """Return the release that consent was given for.
 
+    Args:
+        consents: asks the user; None: no user can be asked.
+        verified_key: returns the enclave's key in force.
+        way: how the tier would be asked.
+        sent: the query to be sent.
+        tier: the tier.
+        token: of an earlier consent to the same.
+
     Raises:
-        EnclaveError: it was not given.
+        EnclaveError: it was not given, or there is no key; nothing is sealed.
     """
-    answer = consents(shown)
-    if (await answer if isinstance(answer, Awaitable) else answer) is True:
-        return shown.release
+    if consents is not None:
+        shown = outbound(await verified_key(), way, sent, tier=tier, token=token)
+        answer = consents(shown)
+        if (await answer if isinstance(answer, Awaitable) else answer) is True:
+            return shown.release
     raise EnclaveError(Unmet.CONSENT)

@@ -20,8 +20,7 @@ from curtilage.client.answer import (
 from curtilage.client.answering.attempt import Status
 from curtilage.client.answering.course import Course
 from curtilage.client.answering.covering import Covering
-from curtilage.client.answering.pump import Ended, ready
-from curtilage.client.answering.writer import Writer, Writes
+from curtilage.client.answering.pump import Ended, Writer, Writes, ready
 from curtilage.client.errors import AnswererError, FailureReason
 from curtilage.client.local.reasons import DraftRejectedError, LocalFailure
 from curtilage.client.routing.speculate import Speculation
@@ -51,7 +50,7 @@ async def drafted(
         if draft.race:
             course.left.remove(draft.escalation)
             rival = await writes(course.attempt(draft.escalation), stack)
-        answer = judged(home, rival, verifier, course.stream, course.failures)
+        answer = judged(home, rival, verifier, course.stream.status, course.failures)
         async with aclosing(answer) as events:
             async for event in events:
                 accepted = isinstance(event, Verified)

@@ -6,8 +6,7 @@ from contextlib import AsyncExitStack, aclosing
 from curtilage.client.answer import AnswerEvent
 from curtilage.client.answering.attempt import Status
 from curtilage.client.answering.course import Course
-from curtilage.client.answering.pump import Ended, ready
-from curtilage.client.answering.writer import Writer, Writes
+from curtilage.client.answering.pump import Ended, Writer, Writes, ready
 from curtilage.client.budget import Budget
 from curtilage.client.errors import AnswererError
 
@@ -26,7 +25,7 @@ def hedged(
             return None
         return await writes(course.attempt(course.left.pop(0), hedge=True), stack)
 
-    return sooner(first, 0.0, second, course.stream, course.failures)
+    return sooner(first, 0.0, second, course.stream.status, course.failures)
 
 
 async def sooner(

@@ -3,18 +3,16 @@
 from contextlib import aclosing
 
 from curtilage.attest.verified_key import VerifiedKey
-from curtilage.client.answering.attempt import Answers, Attempt, Status, release_of
+from curtilage.client.answering.attempt import Answers, Attempt, Status
 from curtilage.client.answering.planning import Planner
 from curtilage.client.conversation.pinned import PinnedConversations
 from curtilage.client.errors import EnclaveError
 from curtilage.client.parts import ClientParts
 from curtilage.client.pseudonyms.restore import AnswerRestorer
 from curtilage.client.query import Query
-from curtilage.client.remote.enclave import AttemptRecorded, Enclave
-from curtilage.client.remote.reasons import Unmet
+from curtilage.client.remote.enclave import Enclave
 from curtilage.client.remote.requests import ChatRequest
 from curtilage.client.route import AskEnclave
-from curtilage.policy.decision.tiers import Tier
 from curtilage.policy.expectations import requirement_for
 
 
@@ -44,12 +42,42 @@ class EnclaveTier:
         if self._enclave is None:
             raise EnclaveError(self._parts.absent)
         case, policy = attempt.case, self._parts.policy
-        sent = way.sent_of(query)
+        sent = way.instead or query
         agreed = None
         if self._planner.asks_about(way.allowed.routing_class):
-            agreed = await self._agreed(attempt, way, sent)
+            from curtilage.client.answering.steps.consent import (  # noqa: PLC0415
+                agreed_release,
+            )
+
+            agreed = await agreed_release(
+                self._parts.consents,
+                self.verified_key,
+                way,
+                sent,
+                tier=attempt.tier,
+                token=case.options.consent,
+            )
         rewritten, part = way.rewritten, way.narrowed
         restorer = None if rewritten is None else AnswerRestorer(rewritten.vault.values)
+
+        def recorded(key: VerifiedKey) -> None:
+            # The record is on the disk and nothing is sealed yet. Only now does the
+            # query count as sent, and is it known which release answers.
+            self._pinned.leaves(sent, way.allowed.routing_class)
+            if self._parts.router is not None:
+                # For later choices: this enclave can begin at once.
+                shape = key.transport
+                self._parts.router.ready(
+                    attempt.tier,
+                    life_s=(key.expires_at - self._parts.clock()).total_seconds(),
+                    period_ms=shape.period_ms,
+                    first_bucket=shape.frames_of(0) if shape.buckets else 0,
+                    buckets=shape.buckets,
+                )
+            status.source = attempt.provenance(
+                model=key.release, key=key, recorded=True
+            )
+
         request = ChatRequest(
             allowed=way.allowed,
             tier=attempt.tier.id,
@@ -63,44 +91,12 @@ class EnclaveTier:
             requirement=requirement_for(
                 policy, {*case.recorder.decision.classes, *way.classes}
             ),
+            agreed=agreed,
         )
-        async with aclosing(self._enclave.ask(request)) as steps:
-            async for event in steps:
-                if isinstance(event, AttemptRecorded):
-                    release = release_of(event.key)
-                    # Consent is for one release; the key may have been renewed since.
-                    if agreed not in {None, release}:
-                        raise EnclaveError(Unmet.CONSENT)
-                    # The record is on the disk and nothing is sealed yet. Only now does
-                    # the query count as sent, and is it known which release answers.
-                    self._pinned.leaves(sent, way.allowed.routing_class)
-                    self._note_ready(attempt.tier, event.key)
-                    status.set_source(
-                        attempt.provenance(model=release, key=event.key, recorded=True)
-                    )
-                    continue
+        async with aclosing(self._enclave.ask(request, recorded)) as events:
+            async for event in events:
                 for each in [event] if restorer is None else restorer.push(event):
                     yield each
-
-    async def _agreed(self, attempt: Attempt, way: AskEnclave, sent: Query) -> str:
-        """Return the release that consent was given for.
-
-        Raises:
-            EnclaveError: consent was not given, so nothing is sealed.
-        """
-        from curtilage.client.answering.steps.consent import (  # noqa: PLC0415
-            agreed_release,
-            outbound,
-        )
-
-        consents = self._parts.consents
-        if consents is None:
-            raise EnclaveError(Unmet.CONSENT)
-        key = await self.verified_key()
-        token = attempt.case.options.consent
-        return await agreed_release(
-            consents, outbound(key, way, sent, tier=attempt.tier, token=token)
-        )
 
     async def verified_key(self) -> VerifiedKey:
         """Return the enclave's key in force; verifies one if necessary.
@@ -111,16 +107,3 @@ class EnclaveTier:
         if self._enclave is None:
             raise EnclaveError(self._parts.absent)
         return await self._enclave.verified_key()
-
-    def _note_ready(self, tier: Tier, key: VerifiedKey) -> None:
-        """Note for later choices that this enclave can begin at once."""
-        if self._parts.router is None:
-            return
-        shape = key.transport
-        self._parts.router.ready(
-            tier,
-            life_s=(key.expires_at - self._parts.clock()).total_seconds(),
-            period_ms=shape.period_ms,
-            first_bucket=shape.frames_of(0) if shape.buckets else 0,
-            buckets=shape.buckets,
-        )

@@ -39,13 +39,11 @@ class LocalTier:
         ):
             # The thresholds were certified for another model.
             raise DraftRejectedError
-        status.set_source(
-            attempt.provenance(
-                model=parts.local.model_id,
-                recorded=recorded,
-                home_model=parts.home_model(),
-                demonstration=parts.demonstration,
-            )
+        status.source = attempt.provenance(
+            model=parts.local.model_id,
+            recorded=recorded,
+            home_model=parts.home_model(),
+            demonstration=parts.demonstration,
         )
         if not attempt.draft:  # a draft may still be sent on
             self._covering.unless_sent(case, attempt.failures)
@@ -96,7 +94,7 @@ class LocalTier:
 
         def left_out(count: int) -> None:
             if status.source is not None:
-                status.set_source(replace(status.source, left_out=count))
+                status.source = replace(status.source, left_out=count)
 
         return shortened_to_fit(generate, query, left_out)
 

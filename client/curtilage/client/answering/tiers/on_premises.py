@@ -36,7 +36,7 @@ class OnPremisesTier:
         # On the disk first, as for an enclave: the trail must name every machine that
         # received the query.
         await case.recorder.sent_on_premises(way.allowed)
-        status.set_source(attempt.provenance(model=server.model_id, recorded=True))
+        status.source = attempt.provenance(model=server.model_id, recorded=True)
         self._covering.unless_sent(case, attempt.failures)
         try:
             permit = self._desk.mint_on_premises(
