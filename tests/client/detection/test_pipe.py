@@ -21,7 +21,7 @@ def test_frames_round_trip(value: object) -> None:
 def test_a_cut_frame_is_refused(value: object, data: st.DataObject) -> None:
     frame = encode_frame(value)
     cut = data.draw(st.integers(1, len(frame) - 1))
-    with pytest.raises(ValueError, match="cut"):
+    with pytest.raises(ValueError, match="truncated"):
         read_frame(io.BytesIO(frame[:cut]))
 
 
@@ -40,5 +40,5 @@ def test_the_end_of_a_stream_is_none() -> None:
     ids=["too long", "no JSON", "null", "no text"],
 )
 def test_a_bad_frame_is_refused(data: bytes) -> None:
-    with pytest.raises(ValueError, match=r"too long|Expecting|nothing|decode"):
+    with pytest.raises(ValueError, match=r"too long|Expecting|empty|decode"):
         read_frame(io.BytesIO(data))

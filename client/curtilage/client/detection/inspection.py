@@ -53,7 +53,7 @@ _GROUP = 32
 _GROUP_CHARS = 4000
 _NO_DIGEST = bytes(32)
 _WHOLE_QUERY = Where(message=0, role="user", json_path="")
-_SPLIT_NUMBERS = Where(message=-1, role="user", json_path="")  # never in a finding
+_SPLIT = Where(message=-1, role="user", json_path="")  # never in a finding
 _DETECTOR = "inspector"
 _CLASS_OF = {
     RestartCause.TIMEOUT: "uncertain.timeout",
@@ -85,7 +85,7 @@ class _Prepared:
     @property
     def places(self) -> tuple[Where, ...]:
         own = tuple(leaf.where for leaf in self.leaves)
-        split = (_SPLIT_NUMBERS,) if self.split_numbers else ()
+        split = (_SPLIT,) if self.split_numbers else ()
         return (*own, *(_WHOLE_QUERY for _ in self.seams), *split)
 
     @property
@@ -205,14 +205,10 @@ def _without_repeats(findings: Sequence[Finding]) -> Iterator[Finding]:
     for each in findings:
         known = surest.get(each.data_class, (False, -1))
         failed = each.data_class in UNFINISHED
-        if each.where == _SPLIT_NUMBERS and not (each.validated or failed):
+        if each.where == _SPLIT and not (each.validated or failed):
             continue
         if each.where.json_path or known < (each.validated, each.score):
-            yield (
-                each
-                if each.where != _SPLIT_NUMBERS
-                else replace(each, where=_WHOLE_QUERY)
-            )
+            yield each if each.where != _SPLIT else replace(each, where=_WHOLE_QUERY)
 
 
 class Inspector:
