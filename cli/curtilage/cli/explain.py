@@ -1,9 +1,9 @@
 """``curtilage explain``: the findings in a text and the rule that decides."""
 
-import argparse
 import asyncio
 
 from curtilage.cli.decide_lines import read_lines
+from curtilage.cli.declared import Arguments
 from curtilage.cli.examine import start_detectors
 from curtilage.cli.options import text_from
 from curtilage.cli.start import config_from
@@ -16,7 +16,7 @@ from curtilage.policy.decision.routes import Route
 from curtilage.policy.explain.decision import explain, explain_json
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Explain; exit 1 where the policy blocks."""
     config = config_from(arguments)
     policy = config.policy

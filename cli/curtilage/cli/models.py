@@ -1,6 +1,5 @@
 """``curtilage models``: manage this user's local models."""
 
-import argparse
 import os
 import sys
 from contextlib import suppress
@@ -8,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import monotonic
 
+from curtilage.cli.declared import Arguments
 from curtilage.cli.terminal import (
     COULD_NOT,
     DONE,
@@ -54,7 +54,7 @@ def registry() -> Registry:
     return Registry(data_directory(os.environ, Path.home()))
 
 
-def run_list(arguments: argparse.Namespace) -> int:
+def run_list(arguments: Arguments) -> int:
     """List the models with their memory needs, and whether they fit."""
     entries = _entries()
     machine = Machine.read(registry().folder)
@@ -112,7 +112,7 @@ def _needs(entry: ModelEntry, machine: Machine) -> _Needs:
     )
 
 
-def run_recommend(arguments: argparse.Namespace) -> int:
+def run_recommend(arguments: Arguments) -> int:
     """Show which known models fit, and how to get the best one; exit 3: none fits."""
     registered = {entry.sha256: entry.name for entry in reversed(_entries())}
     machine = Machine.read(registry().folder)
@@ -249,7 +249,7 @@ def _commands(best: Advice, registered: dict[str, str]) -> list[str]:
     return [*get, f"curtilage ask --model {name}"]
 
 
-def run_add(arguments: argparse.Namespace) -> int:
+def run_add(arguments: Arguments) -> int:
     """Register a file, or join it from parts first."""
     name, model = arguments.name, known(arguments.name)
     if (arguments.file is None) == (not arguments.parts):
@@ -297,13 +297,13 @@ def _digest(named: str | None, model: KnownModel | None) -> str:
     return model.sha256
 
 
-def _require_licence(sha256: str, arguments: argparse.Namespace) -> None:
+def _require_licence(sha256: str, arguments: Arguments) -> None:
     # By digest: under another name, the model has the same licence.
     if (model := by_digest(sha256)) is not None:
         model.require_licence(arguments.accept_licence)
 
 
-def run_pull(arguments: argparse.Namespace) -> int:
+def run_pull(arguments: Arguments) -> int:
     """Download a file after consent, and show progress."""
     place = (arguments.repo, arguments.file, arguments.revision, arguments.sha256)
     if all(place):
@@ -402,7 +402,7 @@ def _size(size_bytes: int | None) -> str:
     return f"{size_bytes / GIGABYTE:.1f} GB"
 
 
-def run_verify(arguments: argparse.Namespace) -> int:
+def run_verify(arguments: Arguments) -> int:
     """Hash models again; exit 3 if one differs."""
     known = registry()
     names = arguments.names or [DEFAULT_NAME, *(e.name for e in known.entries())]

@@ -1,6 +1,5 @@
 """``curtilage serve``: the OpenAI-compatible endpoint on loopback."""
 
-import argparse
 import asyncio
 import os
 import secrets
@@ -12,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 
+from curtilage.cli.declared import Arguments
 from curtilage.cli.provenance import demonstration_words
 from curtilage.cli.start import config_from, session_from
 from curtilage.cli.terminal import (
@@ -48,7 +48,7 @@ class _Listen:
     socket: Path | None
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Serve until interrupted."""
     listen = _Listen(
         host=None if arguments.no_tcp else arguments.host,

@@ -1,6 +1,5 @@
 """Builds a configuration from flags, and a client from a configuration."""
 
-import argparse
 import asyncio
 import os
 from contextlib import asynccontextmanager
@@ -9,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from curtilage.cli.options import renamed
+from curtilage.cli.declared import Arguments, renamed
 from curtilage.cli.terminal import err, progress
 from curtilage.client.config import ClientConfig, Flags, read_config
 from curtilage.client.local.registry import Registry, data_directory
@@ -30,7 +29,7 @@ WAITING: Final = (
 )
 
 
-def config_from(arguments: argparse.Namespace) -> ClientConfig:
+def config_from(arguments: Arguments) -> ClientConfig:
     """Return the configuration from flags and environment."""
     flags = Flags(
         policy=arguments.policy,

@@ -1,6 +1,5 @@
 """``curtilage policy approve``: approve a system prompt after review."""
 
-import argparse
 import asyncio
 import hashlib
 import json
@@ -11,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from curtilage.cli.declared import Arguments
 from curtilage.cli.examine import start_detectors
 from curtilage.cli.policy.sign import replace_file
 from curtilage.cli.start import config_from
@@ -43,7 +43,7 @@ _KEY: Final = re.compile(r"^approved:[ \t]*(?:#.*)?\n", re.MULTILINE)
 _INDENT: Final = re.compile(r"(?:[ \t]*(?:#.*)?\n)*( *)- ")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Approve a text; exit 1 if its findings would keep it local nevertheless."""
     config = config_from(arguments)
     policy, path = config.policy, Path(config.policy_source)
@@ -98,14 +98,14 @@ def run(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _entry_of(arguments: argparse.Namespace, text: str) -> Approval:
+def _entry_of(arguments: Arguments, text: str) -> Approval:
     try:
         return Approval(
             sha256=hashlib.sha256(text.encode()).hexdigest(),
             role=arguments.role,
             by=arguments.by or os.environ.get("USER", ""),
             date=datetime.now(UTC).date().isoformat(),
-            note=arguments.note,
+            note=arguments.note or "",
         )
     except ValueError:
         raise UsageError(

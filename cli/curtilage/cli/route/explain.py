@@ -1,6 +1,5 @@
 """``curtilage route explain``: which tier would answer a text, and why."""
 
-import argparse
 import asyncio
 import sys
 from collections.abc import Callable, Iterator
@@ -9,6 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from curtilage.cli.declared import Arguments
 from curtilage.cli.examine import start_detectors, start_many
 from curtilage.cli.options import text_from
 from curtilage.cli.provenance import demonstration_words
@@ -54,7 +54,7 @@ NO_ROUTING: Final = "no_routing"
 UNREAD: Final = "read      no estimate: there is nothing to choose"
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Explain; exit 1 if the policy blocks, or no tier may answer."""
     if arguments.jsonl is not None:
         return _run_lines(arguments)
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     return REFUSED if decision.route is Route.BLOCK or unanswerable else DONE
 
 
-def _run_lines(arguments: argparse.Namespace) -> int:
+def _run_lines(arguments: Arguments) -> int:
     """Explain every line; exit 3 if some cannot be read."""
     if arguments.text or arguments.json:
         raise UsageError("--jsonl excludes a text and --json")

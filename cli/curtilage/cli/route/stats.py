@@ -1,6 +1,5 @@
 """``curtilage route stats``: figures of each tier in a trace."""
 
-import argparse
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from curtilage.cli.declared import Arguments
 from curtilage.cli.start import config_from
 from curtilage.cli.terminal import DONE, out, out_json, plural
 from curtilage.client.audit.directory import state_folder
@@ -58,7 +58,7 @@ class TierStats:
     bad: int
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Print the figures of each tier in a trace."""
     figures = figures_of(
         config_from(arguments).policy, amounts_of("--prices", arguments.prices), {}

@@ -1,12 +1,12 @@
 """``curtilage route answer``: the home model answers questions that will be graded."""
 
-import argparse
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from curtilage.cli.declared import Arguments
 from curtilage.cli.start import config_from, registry
 from curtilage.cli.terminal import DONE, REFUSED, HowFar, err, out, progress
 from curtilage.client.answer import Delta
@@ -26,7 +26,7 @@ from curtilage.lab.commands.begun_file import Begun
 from curtilage.lab.commands.grading import Asked, read_asked
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Answer; exit 1 where nothing was answered."""
     refuse_taken(arguments.out)
     questions = read_asked(Path(arguments.data))

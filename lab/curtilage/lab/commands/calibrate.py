@@ -5,7 +5,6 @@ than what the policy has, which decides whether it is written, and which error r
 be certified, which is said of each.
 """
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
@@ -14,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from curtilage.cli.declared import Arguments
 from curtilage.cli.start import config_from
 from curtilage.cli.terminal import (
     DONE,
@@ -153,7 +153,7 @@ class Calibrated:
         return f"it ranks the questions no better than {' and '.join(worse)}"
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Calibrate; exit 1, and write nothing, where nothing is gained by it."""
     rows = read_graded(Path(arguments.data), err)
     # Files are often sorted, and what comes first is of another kind.
