@@ -17,22 +17,25 @@ shows under ``Example:``, and before them the options::
 A name such as FILE or N says what is accepted: see ``TYPES``.
 """
 
-import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 import click
 from typing_extensions import override
 
-from curtilage.cli.terminal import EXIT_CODES, WRONG_USE, err
+from curtilage.cli.terminal import EXIT_CODES, WRONG_USE, err, out
 
 PROGRAM: Final = "curtilage"
+COMPLETION: Final = "_CURTILAGE_COMPLETE"
+"""The variable by which a shell's script asks this program for completions."""
 Arguments = SimpleNamespace
 """The values of a command's options and arguments."""
 Run = Callable[[Arguments], int]
+Found = click.Command | None
 
 
 class Value(click.ParamType[object]):
@@ -51,6 +54,19 @@ class Value(click.ParamType[object]):
             return self._read(str(value))
         except ValueError:
             self.fail(f"expected {self.name}", param, ctx)
+
+
+def number_from(least: int, most: int | None = None, *, noun: str = "") -> Value:
+    """Return the kind of a whole number that has bounds."""
+
+    def read(text: str) -> int:
+        number = int(text) if text.isdecimal() else -1
+        if number < least or (most is not None and number > most):
+            raise ValueError
+        return number
+
+    bounds = f"{least} or more" if most is None else f"{least} to {most}"
+    return Value(f"{noun}{bounds}", read)
 
 
 class Choice(click.Choice[str]):
@@ -73,7 +89,9 @@ class Choice(click.Choice[str]):
 
 
 Types = Mapping[str, click.ParamType[Any]]
-_PATH: Final = click.Path(readable=False)  # for completion: files are opened elsewhere
+# For completion: files are opened elsewhere.
+_PATH: Final = click.Path(readable=False)
+PATHLIB: Final = click.Path(readable=False, path_type=Path)
 TYPES: Final[Types] = MappingProxyType(
     {"FILE": _PATH, "DIR": _PATH, "N": Value("a whole number", int)}
 )
@@ -237,6 +255,29 @@ class Command(_Described):
                 formatter.write_dl(rows)
 
 
+class Elsewhere(Command):
+    """A command that another distribution declares, where it is installed.
+
+    Attributes:
+        find: imports it, or returns None; its name and summary are known here.
+    """
+
+    find: Callable[[], Found]
+
+    @override
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        if (found := self.find()) is not None:
+            return found.make_context(info_name, args, parent, **extra)
+        asked = [each for each in args if each in {"-h", "--help"}]
+        return super().make_context(info_name, asked, parent, **extra)
+
+
 class Group(_Described, click.Group):
     """A command that only has subcommands; the help lists them in this order."""
 
@@ -256,7 +297,9 @@ def _read(function: Callable[..., object]) -> tuple[str, str, str, str]:
     """Return summary, help, options and example of a docstring."""
     if function.__doc__ is None:
         raise RuntimeError("python -OO removes the declarations of the commands")
-    text, _, example = inspect.cleandoc(function.__doc__).partition("\n\nExample:\n")
+    first, _, rest = function.__doc__.partition("\n")
+    text = f"{first}\n{textwrap.dedent(rest)}".rstrip()
+    text, _, example = text.partition("\n\nExample:\n")
     text, mark, options = text.partition("\n\nOptions")
     summary = text.partition("\n")[0].removesuffix(".")
     example = textwrap.indent(textwrap.dedent(example), "  ")
@@ -319,6 +362,26 @@ def command(
     return declare
 
 
+def version_option() -> click.Option:
+    """Return ``--version``."""
+
+    def show(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+        if asked and not ctx.resilient_parsing:
+            from importlib.metadata import version  # noqa: PLC0415 - slow
+
+            out(f"{PROGRAM} {version(PROGRAM)}")
+            ctx.exit()
+
+    return click.Option(
+        ["--version"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help="Show the program's version number and exit.",
+    )
+
+
 class Call(NamedTuple):
     """A command with its arguments."""
 
@@ -364,10 +427,10 @@ def _problem(error: click.UsageError, words: Sequence[str]) -> str:
     if isinstance(error, click.NoSuchCommand):
         said = "no such command"
     elif isinstance(error, click.NoSuchOption):
-        (at, *_) = (
-            at for at, each in enumerate(words, 1) if each.startswith(error.option_name)
+        wrong = [each.startswith(error.option_name) for each in words]
+        said = (
+            f"argument {wrong.index(True) + 1 if any(wrong) else '-'} is not an option"
         )
-        said = f"argument {at} is not an option"
     else:
         return error.format_message()
     if error.possibilities:

@@ -6,12 +6,10 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 
-from curtilage.cli.completion import completed
-from curtilage.cli.declared import Call, parse
+from curtilage.cli.declared import COMPLETION, Call, parse
 from curtilage.cli.table import root
 from curtilage.cli.terminal import (
     COULD_NOT,
-    DONE,
     REFUSED,
     WRONG_USE,
     err,
@@ -43,8 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     _refuse_core_dumps()
     # A library's warnings about certificates are not meant for the user.
     warnings.filterwarnings("ignore", module=r"curtilage\.attest\.")
-    if argv is None and completed(root):
-        return DONE
+    if argv is None and COMPLETION in os.environ:
+        from curtilage.cli.completion import complete
+
+        return complete(root)
     call = parse(root, sys.argv[1:] if argv is None else argv)
     if argv is None and call.command.offline:
         _give_up_network()

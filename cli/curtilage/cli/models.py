@@ -151,7 +151,10 @@ def run_recommend(arguments: Arguments) -> int:
     if best is None:
         out("no known model fits this machine")
         return COULD_NOT
-    out(f"\nbest: {best.model.name}, {_why_best(best, arguments.task)}\n{_measured()}")
+    work = f"for {arguments.task}" if arguments.task else "for general use"
+    measured = "" if best.model.solved is not None else "; not measured by us"
+    out(f"\nbest: {best.model.name}, the first that fits {work}{measured}")
+    out(_measured())
     useful = any(each.here and not each.model.demonstration for each in advice)
     if not useful and not best.here and _fetched(best.model):
         best = replace(best, here=True)
@@ -174,12 +177,6 @@ def _fetched(model: KnownModel) -> bool:
         err(str(refusal))
         return False
     return True
-
-
-def _why_best(best: Advice, task: str | None) -> str:
-    work = f"for {task}" if task else "for general use"
-    measured = "" if best.model.solved is not None else "; not measured by us"
-    return f"the first that fits {work}{measured}"
 
 
 def _measured() -> str:

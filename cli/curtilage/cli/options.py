@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from curtilage.cli.declared import Value
+from curtilage.cli.declared import Value, number_from
 from curtilage.cli.terminal import DONE, err, out_bytes
 from curtilage.client.errors import ConfigError, UsageError
 
@@ -71,15 +71,8 @@ def renamed_value(word: str) -> str:
     return "on_premises" if word == "house" else word
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value
-
-
 NUMBER: Final = Value("a number", float)
-TOKENS: Final = Value("1 or more", _positive)
+TOKENS: Final = number_from(1)
 
 
 def time_of(text: str | None) -> datetime:

@@ -4,11 +4,18 @@ import re
 from pathlib import Path
 from typing import Final
 
-import click
-
 from curtilage.cli.attest.table import attest
 from curtilage.cli.audit.table import audit
-from curtilage.cli.declared import PROGRAM, Choice, Run, Value, command, group
+from curtilage.cli.declared import (
+    PATHLIB,
+    Choice,
+    Run,
+    Value,
+    command,
+    group,
+    number_from,
+    version_option,
+)
 from curtilage.cli.laboratory import from_laboratory
 from curtilage.cli.options import (
     CLIENT,
@@ -21,7 +28,6 @@ from curtilage.cli.options import (
 from curtilage.cli.policy.table import policy
 from curtilage.cli.release.table import release
 from curtilage.cli.route.table import route
-from curtilage.cli.terminal import out
 
 MAX_PORT: Final = 65535
 MAX_PARALLEL: Final = 64
@@ -52,18 +58,6 @@ def root() -> None:
         curtilage serve --relay https://relay.example/ward
         curtilage explain - < letter.txt
     """
-
-
-def _parallel(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= MAX_PARALLEL:
-        raise ValueError
-    return int(text)
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > MAX_PORT:
-        raise ValueError
-    return int(text)
 
 
 def _socket(text: str) -> Path:
@@ -119,7 +113,7 @@ def demo() -> Run:
     JSON,
     types={
         "T": NUMBER,
-        "COUNT": Value(f"1 to {MAX_PARALLEL}", _parallel),
+        "COUNT": number_from(1, MAX_PARALLEL),
         "TIER": Choice(("enclave", "on_premises", "local"), renamed_value),
     },
 )
@@ -180,7 +174,7 @@ def ask() -> Run:
     root,
     CLIENT,
     types={
-        "PORT": Value(f"a port, 0 to {MAX_PORT}", _port),
+        "PORT": number_from(0, MAX_PORT, noun="a port, "),
         "unix:PATH": Value("unix:/path", _socket),
     },
 )
@@ -244,12 +238,9 @@ def decide() -> Run:
 def explain() -> Run:
     """Show what is found in a text and which rule decides.
 
-    Show where a text may be sent and why: the data classes found and their positions,
-    the rule that decides, and the smallest change that would permit a less private
-    route. The text itself is never printed.
-
-    Offsets count characters from 0. All detectors run, even if the policy ends a scan
-    early.
+    Shows where a text may be sent and why, the positions of what is found (characters,
+    counted from 0), and the smallest change that would permit a less private route. All
+    detectors run, even if the policy ends a scan early. The text is never printed.
 
     Options:
         --messages: the text is a conversation: {"messages": [{"role": …, "content":
@@ -320,8 +311,8 @@ def models_recommend() -> Run:
 def models_list() -> Run:
     """Show the models.
 
-    List the embedded model and the registered ones: quantisation, memory with 4,096
-    tokens of context, and whether they fit into this machine's memory now.
+    Shows quantisation, memory with 4,096 tokens of context, and whether the embedded
+    model and the registered ones fit into this machine's memory now.
 
     Options:
         --json: one JSON list
@@ -334,7 +325,7 @@ def models_list() -> Run:
     return run_list
 
 
-@command("add", models, LICENCE, types={"FILE": click.Path(path_type=Path)})
+@command("add", models, LICENCE, types={"FILE": PATHLIB})
 def models_add() -> Run:
     """Register a local GGUF file, whole or in parts.
 
@@ -429,7 +420,7 @@ def rollout() -> None:
 def rollout_manifest() -> Run:
     r"""Write the manifest of a rollout or of its next stage.
 
-    Write a manifest. Models are named as in `models list`, and hashed first.
+    Models are named as in `models list`, and hashed first.
     One --arm is a rollout: 1, 5, 25, then 100 percent, each stage with its own manifest
     (--next). Two are a comparison. Devices keep a model in later stages. The last value
     of --arm is the measured lower bound of good answers per thousand: a device that
@@ -501,8 +492,8 @@ def rollout_status() -> Run:
 def rollout_rollback() -> Run:
     """Restore the previous model on this device.
 
-    Restore the previous model on this device. Later stages of the same rollout will not
-    install it again; a manifest of another model is followed.
+    Later stages of the same rollout will not install it again; a manifest of another
+    model is followed.
 
     Example:
         curtilage models rollout rollback
@@ -531,10 +522,9 @@ def queue() -> None:
 
 @command("list", queue, POLICY, JSON, offline=True)
 def queue_list() -> Run:
-    """List queued questions.
+    """List queued questions and the outcomes of earlier ones.
 
-    List queued questions and the outcomes of earlier ones: ticket, state, class, cause
-    and times, never their texts.
+    Shows ticket, state, class, cause and times, never the texts.
 
     Example:
         curtilage queue list --json
@@ -548,8 +538,7 @@ def queue_list() -> Run:
 def queue_show() -> Run:
     """Show an answer.
 
-    Show the answer of a ticket; it is kept until it is dropped. Exit 3: there is no
-    answer yet, or no such ticket.
+    It is kept until it is dropped. Exit 3: there is no answer yet, or no such ticket.
 
     Options:
         TICKET
@@ -566,7 +555,7 @@ def queue_show() -> Run:
 def queue_drop() -> Run:
     """Delete questions and their answers.
 
-    Delete questions and their answers permanently. A key that no longer seals anything
+    They are deleted permanently. A key that no longer seals anything
     is overwritten. Exit 3: nothing is queued under a ticket.
 
     Options:
@@ -586,7 +575,7 @@ def queue_drop() -> Run:
 def queue_drain() -> Run:
     """Retry queued questions now.
 
-    Retry all queued questions once. Each is inspected and decided anew under the policy
+    Each is inspected and decided anew under the policy
     in force; one that had to be kept local then, or whose class has changed, is kept
     local. Exit 1: some were refused permanently; 3: some are still queued.
 
@@ -613,21 +602,4 @@ def completion() -> Run:
     return run
 
 
-def _show_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
-    if asked and not ctx.resilient_parsing:
-        from importlib.metadata import version
-
-        out(f"{PROGRAM} {version(PROGRAM)}")
-        ctx.exit()
-
-
-root.params = [
-    click.Option(
-        ["--version"],
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=_show_version,
-        help="Show the program's version number and exit.",
-    )
-]
+root.params = [version_option()]

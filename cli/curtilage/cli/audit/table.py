@@ -190,7 +190,7 @@ def audit_receipt() -> Run:
 def audit_show_key() -> Run:
     """Print the public key; give it to the auditor.
 
-    Print the public key of a log, a C2SP verifier key of one line.
+    It is a C2SP verifier key of one line.
 
     Example:
         curtilage audit show-key > log.vkey
@@ -204,8 +204,8 @@ def audit_show_key() -> Run:
 def audit_checkpoint() -> Run:
     """Print the last checkpoint; keep it elsewhere.
 
-    Verify the log and print its last checkpoint, a signed note. A log that is cut back
-    or replaced later is inconsistent with it.
+    The log is verified first. A log that is cut back or replaced later is inconsistent
+    with its checkpoint, a signed note.
 
     Example:
         curtilage audit checkpoint > march.note

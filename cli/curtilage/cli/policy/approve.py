@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from curtilage.cli.declared import Arguments
-from curtilage.cli.examine import start_detectors
+from curtilage.cli.examine import inspect_one
 from curtilage.cli.policy.sign import replace_file
 from curtilage.cli.start import config_from
 from curtilage.cli.terminal import DONE, REFUSED, err, out, out_json
@@ -22,7 +22,7 @@ from curtilage.client.config import (
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.client.files import read_text
 from curtilage.client.query import Message, Query
-from curtilage.policy.decision.decide import Inspection, assess
+from curtilage.policy.decision.decide import assess
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_policy
 from curtilage.policy.document.model import Approval, Policy
@@ -58,7 +58,7 @@ def run(arguments: Arguments) -> int:
     # Decided under the policy with the approval: findings that remain are those that no
     # approval sets aside.
     query = Query(messages=(Message(role=entry.role, content=text),))
-    inspection = asyncio.run(_inspect(policy, query))
+    inspection = asyncio.run(inspect_one(query, policy))
     decision = assess(policy.rulebook, inspection)
     kept = any(hit.route in {Route.BLOCK, Route.LOCAL} for hit in decision.rules)
     personal = not arguments.with_people and any(
@@ -111,14 +111,6 @@ def _entry_of(arguments: Arguments, text: str) -> Approval:
         raise UsageError(
             "--by NAME (the reviewer) needs 1 to 200 characters; --note: at most 1000"
         ) from None
-
-
-async def _inspect(policy: Policy, query: Query) -> Inspection:
-    inspector = await asyncio.to_thread(start_detectors, policy)
-    try:
-        return await inspector.ainspect(query)
-    finally:
-        inspector.close()
 
 
 def _text_of(path: Path, *, whole: bool) -> str:

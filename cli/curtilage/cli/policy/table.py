@@ -72,10 +72,7 @@ def policy_approve() -> Run:
 def policy_test() -> Run:
     """Decide cases, and compare with their expected routes.
 
-    Decide every case of a file, and compare with its expected route. A failed case is
-    reported by its id, never by its text.
-
-    A file is YAML:
+    A failed case is reported by its id, never by its text. A file is YAML:
 
       version: 1
       cases:
@@ -213,10 +210,7 @@ def policy_verify() -> Run:
 
 @command("list", policy, JSON)
 def policy_list() -> Run:
-    """List the shipped profiles, or show one.
-
-    List the shipped profiles and the packs that they combine, or print one as a start
-    for your own policy.
+    """List the shipped profiles and their packs, or print one to start from.
 
     Options:
         [NAME]: a profile, to print it
@@ -234,9 +228,9 @@ def policy_list() -> Run:
 def policy_list_make() -> Run:
     r"""Make an exact list from a table.
 
-    Make an exact list (a detector of kind edm) from a table: keyed digests of its
-    values, 8 bytes each, from which the values cannot be read. HOW defines when two
-    values are equal: text (letters and digits, ignoring case), digits (ignoring leading
+    An exact list (a detector of kind edm) holds keyed digests of the table's values, 8
+    bytes each, from which the values cannot be read. HOW defines when two values are
+    equal: text (letters and digits, ignoring case), digits (ignoring leading
     zeros and separators) or date (the same day in any notation).
 
     Omitted and counted: values that are empty or too short (under 4 characters, under 6

@@ -24,7 +24,7 @@ ONE_OF_RULES: Final = ("--policy", "--log-policy")
 def release() -> None:
     r"""Publish, prove, verify and audit releases.
 
-    Publish releases so that everyone can check what an enclave runs.
+    Everyone can then check what an enclave runs.
 
     A manifest describes a release. Its publisher adds it to a transparency log: an
     append-only folder that any static web server can serve. Witnesses cosign the log's
@@ -59,7 +59,7 @@ def release() -> None:
 def release_manifest() -> Run:
     r"""Describe a release.
 
-    Write the manifest of a release: canonical JSON, so that one release has one leaf.
+    Writes a manifest: canonical JSON, so that one release has one leaf.
 
     --measurements is a JSON file that maps kinds of evidence to registers, as the
     image's build prints it: {"sev-snp": [{"launch": "..."}], "azure-snp": [{"launch":
@@ -126,10 +126,10 @@ def log() -> None:
 def log_init() -> Run:
     """Create an empty log.
 
-    Create an empty log, and its key (Ed25519, mode 0600) if there is none. Next to the
-    key are KEY.vkey, its public key for everyone, and KEY.head, the last state that it
-    signed: back up both, and never keep the key in a served folder. The origin is the
-    log's permanent name: the address that it is served from, without https://.
+    Its key (Ed25519, mode 0600) is created if there is none. Next to the key are
+    KEY.vkey, its public key for everyone, and KEY.head, the last state that it signed:
+    back up both, and never keep the key in a served folder. The origin is the log's
+    permanent name: the address that it is served from, without https://.
 
     Options:
         FOLDER: the folder to serve
@@ -220,11 +220,10 @@ def log_cosign() -> Run:
 def witness() -> None:
     """Watch logs and cosign them.
 
-    Act as a witness: cosign a log's state if it is consistent with the last one.
-
-    A log with independent witnesses cannot show different histories to different
-    people, since its own key is not enough. A witness needs no server: it reads a
-    folder (any copy of the log) or a request file, and writes one line.
+    A witness cosigns a log's state if it is consistent with the last one. A log with
+    independent witnesses cannot show different histories to different people, since its
+    own key is not enough. A witness needs no server: it reads a folder (any copy of the
+    log) or a request file, and writes one line.
 
     Example:
         curtilage release witness init w1 --name witness.example.com/a
@@ -305,12 +304,11 @@ def release_prove() -> Run:
 def release_verify() -> Run:
     r"""Verify a manifest, its proof and its publisher.
 
-    Verify that a manifest is logged and currently valid: offline, from files only.
-
-    Checks the log's signature, the witnesses' quorum, the proof that the manifest is a
-    leaf, its name and version against the policy, its expiry, and the age of the
-    checkpoint. With --sigstore, the publisher's own signature is also verified; it
-    never replaces the log. Exit 0: accepted; 1: refused, with a code.
+    Offline, from files only. Checks the log's signature, the witnesses' quorum, the
+    proof that the manifest is a leaf, its name and version against the policy, its
+    expiry, and the age of the checkpoint. With --sigstore, the publisher's own
+    signature is also verified; it never replaces the log. Exit 0: accepted; 1: refused,
+    with a code.
 
     Options:
         --manifest FILE, required
