@@ -205,7 +205,9 @@ class Command(_Described):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         # click's own message repeats what was typed, which may be a question.
         ctx.allow_extra_args = True
-        if super().parse_args(ctx, self._rewritten(args)):
+        with click.core.augment_usage_errors(ctx):
+            left = super().parse_args(ctx, self._rewritten(args))
+        if left:
             ctx.fail("too many arguments")
         names = [each.strip("-").replace("-", "_") for each in self.one_of]
         given = [each for each in names if ctx.params[each] is not None]
