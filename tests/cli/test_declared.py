@@ -287,6 +287,7 @@ def test_a_shell_completes(shell: str, capsys: pytest.CaptureFixture[str]) -> No
         ("curtilage au", "audit"),
         ("curtilage ask --pre", "--preset"),
         ("curtilage ask --preset v", "voice"),
+        ("curtilage decide too many words --js", "--jsonl"),
         ("curtilage route advise --ene", "--energy"),
     ],
 )

@@ -207,11 +207,13 @@ class Command(_Described):
         ctx.allow_extra_args = True
         with click.core.augment_usage_errors(ctx):
             left = super().parse_args(ctx, self._rewritten(args))
+        if ctx.resilient_parsing:  # an unfinished command line, to be completed
+            return []
         if left:
             ctx.fail("too many arguments")
         names = [each.strip("-").replace("-", "_") for each in self.one_of]
         given = [each for each in names if ctx.params[each] is not None]
-        if names and len(given) != 1 and not ctx.resilient_parsing:
+        if names and len(given) != 1:
             ctx.fail(f"one of {', '.join(self.one_of)} is needed")
         return []
 
