@@ -129,7 +129,9 @@ def test_commands_that_need_no_network() -> None:
 
 
 def test_the_laboratorys_commands_have_one_summary() -> None:
-    listed = {**root.commands, **root.commands["route"].commands}  # type: ignore[attr-defined]
+    routed = root.commands["route"]
+    assert isinstance(routed, Group)
+    listed = {**root.commands, **routed.commands}
     for called, each in laboratory.commands.items():
         assert listed[called.rpartition(" ")[2]].short_help == each.short_help
 

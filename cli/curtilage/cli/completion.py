@@ -3,7 +3,7 @@
 import os
 
 import click
-from click.shell_completion import get_completion_class, shell_complete
+from click.shell_completion import ShellComplete, get_completion_class, shell_complete
 
 from curtilage.cli.declared import COMPLETION, PROGRAM, Arguments
 from curtilage.cli.terminal import DONE, WRONG_USE, out
@@ -11,7 +11,7 @@ from curtilage.cli.terminal import DONE, WRONG_USE, out
 
 def run(arguments: Arguments) -> int:
     """Print a shell's script."""
-    shell = get_completion_class(arguments.shell)
+    shell: type[ShellComplete] | None = get_completion_class(arguments.shell)
     if shell is None:  # the parser accepts no other
         raise ValueError(arguments.shell)
     made = shell(click.Group(), {}, PROGRAM, COMPLETION)

@@ -22,7 +22,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import click
 from typing_extensions import override
@@ -420,7 +420,9 @@ def parse(root: Group, words: Sequence[str]) -> Call:
     if not isinstance(ctx.command, Command):
         raise TypeError(ctx.command)
     values = {
-        name: list(value) if isinstance(value, tuple) else value
+        name: list(cast("tuple[object, ...]", value))
+        if isinstance(value, tuple)
+        else value
         for name, value in ctx.params.items()
     }
     return Call(ctx.command, Arguments(**values))
