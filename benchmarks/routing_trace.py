@@ -24,16 +24,11 @@ from typing_extensions import override
 
 from benchmarks.report import Table, quantile
 from curtilage.client.budget import RETRY_PERMILLE, Budget
+from curtilage.client.errors import Failure
 from curtilage.client.options import RoutingOptions
 from curtilage.client.routing.aim import REFERENCE_SCALE, Pair, tokens_of, traffic_of
 from curtilage.client.routing.estimate import Estimate, Intent
-from curtilage.client.routing.health import (
-    PRIORS,
-    Attempt,
-    Failure,
-    TierHealth,
-    TierView,
-)
+from curtilage.client.routing.health import PRIORS, Attempt, TierHealth, TierView
 from curtilage.client.routing.utility import (
     Reason,
     UtilitySettings,

@@ -31,6 +31,8 @@ THE_LINE = (
     "if decisive.route is Route.ENCLAVE:",
 )
 BANS = "[tool.ruff.lint.flake8-tidy-imports.banned-api]"
+# A contract's own tables belong to its section.
+_SECTION = re.compile(r"\n(?=\[(?!tool\.importlinter\.contracts\.))")
 DOORS = "[tool.curtilage.doors"
 _ROW = re.compile(r"^\| (?P<first>[^|]*)\| (?P<second>[^|]*) \| (?P<third>[^|]*) \|$")
 _CODE = re.compile(r"`([^`]+)`")
@@ -170,7 +172,7 @@ def count(path: str, contracts: set[str]) -> int:
 def _of_settings(contracts: set[str]) -> list[str]:
     """Return the lines of the settings' sections that matter here."""
     kept: list[str] = []
-    for section in re.split(r"\n(?=\[)", SETTINGS.read_text("utf-8")):
+    for section in _SECTION.split(SETTINGS.read_text("utf-8")):
         named = re.search(r'^id = "([^"]+)"', section, re.MULTILINE)
         if section.startswith((BANS, DOORS)) or (named and named[1] in contracts):
             kept += section.rstrip().splitlines()
@@ -193,15 +195,13 @@ def doors() -> dict[str, dict[str, str]]:
 
 
 def libraries() -> dict[str, list[str]]:
-    """Return who may import each library that the named contracts hold to modules."""
+    """Return who may import each library: the table of the contract ``libraries``."""
     tool = cast("dict[str, Any]", tomllib.loads(SETTINGS.read_text("utf-8"))["tool"])
     contracts = cast("list[dict[str, Any]]", tool["importlinter"]["contracts"])
-    chosen = {name for step in steps() for name in step.contracts}
+    (table,) = (each["doors"] for each in contracts if each["type"] == "doors")
     return {
-        library: cast("list[str]", each["allowed_importers"])
-        for each in contracts
-        if each.get("id") in chosen and each["type"] == "protected"
-        for library in cast("list[str]", each["protected_modules"])
+        library: importers
+        for library, importers in cast("dict[str, list[str]]", table).items()
         if not library.startswith("curtilage.")
     }
 
@@ -272,7 +272,7 @@ def _show(found: tuple[Step, ...]) -> None:
     for module, uses in sorted(doors().items()):
         for name, reason in uses.items():
             _say(f"  {module.removeprefix('curtilage.'):<36} {name}: {reason}")
-    _say("\nLibraries that could be a way out, and who may import them")
+    _say("\nLibraries, and which modules may import each")
     for library, importers in sorted(libraries().items()):
         for module in importers:
             _say(f"  {module.removeprefix('curtilage.'):<36} {library}")

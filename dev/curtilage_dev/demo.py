@@ -27,7 +27,7 @@ from typing import Any, Final, cast
 from curtilage.attest.evidence import Tee
 from curtilage.cli.terminal import out
 from curtilage.client.config import ClientConfig
-from curtilage.client.errors import EXPLAINED, FailureReason
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.routing.router import CHOSEN
 from curtilage.client.routing.utility import Reason
 from curtilage.policy.document.load import profile_text
@@ -481,8 +481,7 @@ def ask(stack: Stack, question: Question) -> Outcome:
             why = CHOSEN[Reason(said["why"])]
             out(f"  why    {said['tier']} was chosen: {why}")
         if "fallback" in said:
-            reason = FailureReason(said["fallback"])
-            out(f"  but    {EXPLAINED[reason]}")
+            out(f"  but    {FAILURE_TEXTS[said['fallback']]}")
         column = 0
         for choice in _choices(events):
             if (piece := choice["delta"].get("content")) and not outcome.text:

@@ -17,7 +17,7 @@ from typing import Final
 from urllib.error import HTTPError
 
 from curtilage.client.answer import Answerer
-from curtilage.client.errors import FailureReason
+from curtilage.client.local.reasons import LocalFailure
 from curtilage_dev.asking import events_of, open_answer
 from curtilage_dev.processes import ProcessError
 
@@ -458,7 +458,7 @@ class Asking:
 
 def was_rejected(said: Mapping[str, str]) -> bool:
     """Return whether an answer took the place of a draft that was not good enough."""
-    return said.get("fallback") == FailureReason.DRAFT_REJECTED
+    return said.get("fallback") == LocalFailure.DRAFT_REJECTED.value
 
 
 def other_side(answered: Answered) -> Mapping[str, object]:

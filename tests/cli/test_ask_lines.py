@@ -21,18 +21,18 @@ from curtilage.client.errors import (
     BlockedError,
     ConfigError,
     EnclaveError,
-    FailureReason,
     NotRoutedError,
     UsageError,
 )
 from curtilage.client.openai_chat import MAX_REQUEST_BYTES
 from curtilage.client.query import Query
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.policy.decision.tiers import RoutingClass
 from support.client_parts import LOCALLY
 
 CANARY = "canary-2b51"
 USUAL: dict[str, object] = {"max_tokens": 9, "preset": "batch"}
-DOWN = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+DOWN = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
 BLOCKED = BlockedError(rule="r", reason="no", classes=(), policy_digest="sha256:00")
 
 

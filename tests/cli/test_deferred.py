@@ -6,6 +6,7 @@ import pytest
 
 from curtilage.cli import main as cli
 from curtilage.client.answer import Answer, Finished
+from curtilage.client.failure_texts import NO_QUEUE
 from curtilage.client.queue.deferred import Deferred, State, outcome_of
 from curtilage.client.queue.deferred_store import DeferredStore, queue_store
 from curtilage.client.queue.deferring import MOST_PAUSE_S
@@ -152,7 +153,7 @@ def test_a_queue_in_another_process_is_not_shown(
     text = policy.read_text()
     policy.write_text(text[: text.index("store: file")] + f"store: {store_kind}}}\n")
     assert cli.main(["queue", "list"]) == 2
-    said = {"none": "no queue", "memory": "is in the memory"}[store_kind]
+    said = {"none": NO_QUEUE, "memory": "is in the memory"}[store_kind]
     assert said in capsys.readouterr().err
 
 

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from curtilage.cli import main as cli
 from curtilage.cli.policy import command as policy_command
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.query import Settings, single_query
 from curtilage.client.queue.deferred import Deferred, request_of
 from curtilage.client.queue.deferred_store import queue_store
@@ -329,7 +330,7 @@ def test_ask_without_a_relay_is_answered_here() -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
     assert "answered locally" in done.stderr
-    assert "the policy names no enclave" in done.stderr
+    assert FAILURE_TEXTS["no_enclave_named"] in done.stderr
 
 
 @pytest.mark.model

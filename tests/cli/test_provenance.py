@@ -23,6 +23,7 @@ from curtilage.client.answer import (
 from curtilage.client.answering.answer_stream import AnswerStream
 from curtilage.client.assemble import router_for
 from curtilage.client.errors import FailureReason
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.inference.default_model import DEFAULT_SHA256
 from curtilage.policy.document.load import load_profile
 from support.client_parts import LOCALLY, ScriptedLocal
@@ -78,11 +79,11 @@ def test_a_policy_that_is_not_in_force_is_called_so() -> None:
     ("fallback", "said"),
     [
         (
-            FailureReason.NO_ENCLAVE_NAMED,
+            EnclaveFailure.NO_ENCLAVE_NAMED,
             "another tier cannot answer; it might have been sent, but the policy ",
         ),
         (
-            FailureReason.RELAY_UNREACHABLE,
+            EnclaveFailure.RELAY_UNREACHABLE,
             "another tier cannot answer; it might have been sent, but the relay ",
         ),
         (None, "another cannot answer just now]"),

@@ -8,8 +8,9 @@ from cli.test_main import development_policy_text
 from curtilage.cli import start as shared
 from curtilage.client import assemble as assembling
 from curtilage.client.config import AccessFiles, ClientConfig, Flags, read_config
-from curtilage.client.errors import ConfigError, FailureReason, SealingError
+from curtilage.client.errors import ConfigError, SealingError
 from curtilage.client.parts import ClientParts
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.policy.document.load import load_policy, load_profile
 from curtilage.wire.hpke import xwing
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
@@ -37,7 +38,7 @@ async def test_relay_and_mirror_have_connections_of_their_own() -> None:
 def test_without_a_relay_there_is_no_way_out() -> None:
     ways = assembling.ways_out(config(relay=None))
     assert (ways.transport, ways.mirror) == (None, None)
-    assert ways.absent is FailureReason.NOT_CONFIGURED
+    assert ways.absent is EnclaveFailure.NOT_CONFIGURED
 
 
 def test_without_an_enclave_to_believe_there_is_none_either() -> None:
@@ -46,7 +47,7 @@ def test_without_an_enclave_to_believe_there_is_none_either() -> None:
     )
     ways = assembling.ways_out(plain)
     assert (ways.transport, ways.mirror) == (None, None)
-    assert ways.absent is FailureReason.NO_ENCLAVE_NAMED
+    assert ways.absent is EnclaveFailure.NO_ENCLAVE_NAMED
 
 
 @pytest.mark.parametrize("party", ["mirror", "gateway"])

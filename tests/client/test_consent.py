@@ -13,10 +13,11 @@ from curtilage.cli.ask import outbound_lines
 from curtilage.client.answer import Answerer
 from curtilage.client.consent import LIFE_MS, ConsentDesk, Outbound, Stays
 from curtilage.client.endpoint import server as gateway
-from curtilage.client.errors import ConsentRequiredError, EnclaveError, FailureReason
+from curtilage.client.errors import ConsentRequiredError, EnclaveError
 from curtilage.client.openai_chat import error_object, query_from
 from curtilage.client.parts import ClientParts
 from curtilage.client.query import Query
+from curtilage.client.remote.reasons import EnclaveFailure, Unmet
 from curtilage.client.session import Session
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.tiers import RoutingClass
@@ -237,7 +238,7 @@ async def test_another_release_than_the_one_agreed_to_reads_nothing(
         monkeypatch.setattr(f"curtilage.client.answering.{module}.release_of", release)
     bench = Bench(_agrees)
     answer = await bench.session.ask(ask("Is Ann older?"))
-    assert answer.provenance.fallback is FailureReason.UNMET_CONSENT
+    assert answer.provenance.fallback is Unmet.CONSENT
     assert bench.enclave.sealed == []
 
 
@@ -246,7 +247,7 @@ async def test_what_was_not_agreed_to_stays(consents: object) -> None:
     bench = Bench(consents)
     answer = await bench.session.ask(ask("Is Ann older?"))
     assert answer.route is Answerer.LOCAL
-    assert answer.provenance.fallback is FailureReason.UNMET_CONSENT
+    assert answer.provenance.fallback is Unmet.CONSENT
     assert bench.enclave.sealed == []
 
 
@@ -335,7 +336,7 @@ async def test_of_what_must_stay_nothing_is_shown() -> None:
 
 async def test_without_an_enclave_that_is_believed_nothing_is_shown() -> None:
     bench = Bench()
-    bench.enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+    bench.enclave.fetch_fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
     with pytest.raises(EnclaveError):
         await bench.session.outbound(ask("Is Ann older?"))
 

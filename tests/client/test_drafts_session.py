@@ -30,15 +30,16 @@ from curtilage.client.audit.record import AuditEntry, Outcome
 from curtilage.client.budget import Budget
 from curtilage.client.errors import (
     EnclaveError,
-    FailureReason,
     IncompleteAnswerError,
     LocalUnavailableError,
     NotRoutedError,
 )
+from curtilage.client.local.reasons import LocalFailure, LocalModelError
 from curtilage.client.options import Require
 from curtilage.client.parts import ClientParts
 from curtilage.client.query import Message, Query
 from curtilage.client.remote.cover import CoverSettings
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.routing.estimate import RulesEstimator
 from curtilage.client.routing.router import Router
 from curtilage.client.routing.thresholds import packed
@@ -106,7 +107,7 @@ class Breaking(ScriptedLocal):
     ) -> AsyncGenerator[AnswerEvent]:
         async for event in super().generate(query, signals=signals):
             yield event
-            raise LocalUnavailableError("the engine is gone")
+            raise LocalModelError("the engine is gone")
 
 
 class Bench:
@@ -188,7 +189,7 @@ async def test_a_draft_that_will_not_do_is_answered_by_the_enclave() -> None:
     answer = await bench.session.ask(query(HARD))
     assert answer.route is Answerer.ENCLAVE
     assert "home" not in answer.text
-    assert answer.provenance.fallback is FailureReason.DRAFT_REJECTED
+    assert answer.provenance.fallback is LocalFailure.DRAFT_REJECTED
     assert answer.provenance.why == "hard"
     assert len(bench.enclave.sealed) == 1
 
@@ -219,10 +220,10 @@ async def test_what_must_stay_is_never_a_draft() -> None:
 
 async def test_a_rejected_draft_is_better_than_nobody() -> None:
     bench = Bench(section=drafting("verify"), sure=UNSURE)
-    bench.enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+    bench.enclave.fetch_fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
     answer = await bench.session.ask(query(HARD))
     assert answer.route is Answerer.LOCAL
-    assert answer.provenance.fallback is FailureReason.DRAFT_REJECTED
+    assert answer.provenance.fallback is LocalFailure.DRAFT_REJECTED
 
 
 async def test_there_is_no_draft_of_a_model_that_was_not_certified() -> None:
@@ -375,7 +376,7 @@ class SlowToFail(Slow):
         self, query: Query, *, signals: bool = False
     ) -> AsyncGenerator[AnswerEvent]:
         await self.go.wait()
-        raise LocalUnavailableError("the engine is gone")
+        raise LocalModelError("the engine is gone")
         yield  # type: ignore[unreachable]
 
 
@@ -392,7 +393,7 @@ async def test_who_helped_out_says_that_the_other_failed() -> None:
     bench.enclave.go.set()
     answer = await asked
     assert answer.route is Answerer.ENCLAVE
-    assert answer.provenance.fallback is FailureReason.LOCAL_UNAVAILABLE
+    assert answer.provenance.fallback is LocalFailure.UNAVAILABLE
     assert answer.provenance.why == "unavailable"
     assert bench.outcomes[-1] is Outcome.DEGRADED
 
@@ -401,25 +402,25 @@ async def test_in_a_race_the_enclave_says_why_the_draft_is_not_the_answer() -> N
     bench = Bench(section=drafting("race"), sure=UNSURE)
     answer = await bench.session.ask(query(EASY))
     assert answer.provenance.why == "hard"
-    assert answer.provenance.fallback is FailureReason.DRAFT_REJECTED
+    assert answer.provenance.fallback is LocalFailure.DRAFT_REJECTED
     assert Outcome.DEGRADED not in bench.outcomes
     bench = Bench(section=drafting("race"), local=Breaking())
     answer = await bench.session.ask(query(EASY))
     assert answer.route is Answerer.ENCLAVE
     assert answer.provenance.why == "unavailable"
-    assert answer.provenance.fallback is FailureReason.LOCAL_UNAVAILABLE
+    assert answer.provenance.fallback is LocalFailure.UNAVAILABLE
 
 
 async def test_in_a_race_that_both_lose_nothing_was_escalated() -> None:
     bench = Bench(section=drafting("race"), sure=UNSURE, local=(slow := Slow()))
-    bench.enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+    bench.enclave.fetch_fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
     asked = asyncio.ensure_future(bench.session.ask(query(EASY)))
     for _ in range(99):
         await asyncio.sleep(0)
     slow.go.set()
     answer = await asked
     assert answer.route is Answerer.LOCAL
-    assert answer.provenance.fallback is FailureReason.RELAY_UNREACHABLE
+    assert answer.provenance.fallback is EnclaveFailure.RELAY_UNREACHABLE
     assert bench.outcomes == [Outcome.LOCAL, Outcome.LOCAL, Outcome.DEGRADED]
 
 

@@ -5,11 +5,12 @@ from functools import partial
 import pytest
 from hypothesis import given
 
-from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.errors import EnclaveError
 from curtilage.client.event_stream import EventParser
+from curtilage.client.remote.reasons import EnclaveFailure
 from support.cuts import PLACES, cut
 
-BROKEN = partial(EnclaveError, FailureReason.ANSWER_BROKEN)
+BROKEN = partial(EnclaveError, EnclaveFailure.ANSWER_BROKEN)
 
 
 def parsed(pieces: list[bytes]) -> list[bytes]:
@@ -57,7 +58,7 @@ def test_events_are_parsed_as_the_standard_says(
 def test_an_event_without_end_is_refused(pieces: list[bytes]) -> None:
     with pytest.raises(EnclaveError) as refused:
         parsed(pieces)
-    assert refused.value.reason is FailureReason.ANSWER_BROKEN
+    assert refused.value.reason is EnclaveFailure.ANSWER_BROKEN
 
 
 def test_filler_is_not_held() -> None:

@@ -30,13 +30,11 @@ from curtilage.client.detection.pipe import (
     write_frame,
 )
 from curtilage.client.endpoint import server as gateway
-from curtilage.client.errors import (
-    EnclaveError,
-    FailureReason,
-    LocalUnavailableError,
-)
+from curtilage.client.errors import EnclaveError
+from curtilage.client.local.reasons import LocalModelError
 from curtilage.client.parts import ClientParts
 from curtilage.client.query import Query
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.session import Session
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.document.load import load_profile
@@ -84,7 +82,7 @@ class Echo:
         text = next(leaf.text for leaf in query.leaves())
         self.begun.set()
         if "unavailable" in text:
-            raise LocalUnavailableError("the model file is missing")
+            raise LocalModelError("the model file is missing")
         for word in text.split():
             yield Delta(text=word, logprobs=((word, -0.5),))
             if word == "held":
@@ -195,13 +193,13 @@ async def without_names(asked: Asked) -> None:
 
 
 async def fallen_back(asked: Asked) -> None:
-    asked.enclave.fails = EnclaveError(FailureReason.BUSY)
+    asked.enclave.fails = EnclaveError(EnclaveFailure.BUSY)
     assert await asked.ask(asked.canary.tell("fallback")) == 200
     asked.enclave.fails = None
 
 
 async def not_fetched(asked: Asked) -> None:
-    asked.enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+    asked.enclave.fetch_fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
     assert await asked.ask(asked.canary.tell("unfetched")) == 200
     asked.enclave.fetch_fails = None
 
@@ -219,7 +217,7 @@ async def keys_replaced(asked: Asked) -> None:
 
 
 async def answered_by_nobody(asked: Asked) -> None:
-    asked.enclave.fails = EnclaveError(FailureReason.BUSY)
+    asked.enclave.fails = EnclaveError(EnclaveFailure.BUSY)
     assert await asked.ask(f"{asked.canary.tell('nobody')} unavailable") == 503
     asked.enclave.fails = None
 

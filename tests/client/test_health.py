@@ -10,7 +10,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from curtilage.client.answering.probes import LOOK_S
-from curtilage.client.errors import ClientError, EnclaveError, FailureReason
+from curtilage.client.errors import (
+    AttemptFailure,
+    ClientError,
+    EnclaveError,
+)
 from curtilage.client.health import (
     HOLD_S,
     PARTS,
@@ -26,8 +30,12 @@ from curtilage.client.health import (
     Status,
     reason_of,
 )
+from curtilage.client.local.reasons import LocalFailure
+from curtilage.client.on_premises.reasons import OnPremisesFailure
 from curtilage.client.options import Require
 from curtilage.client.parts import AnswersLocally, ClientParts, UnavailableLocal
+from curtilage.client.queue.reasons import REASONS
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.routing.estimate import RulesEstimator
 from curtilage.client.routing.router import Router
 from curtilage.client.session import Session
@@ -45,24 +53,24 @@ from support.client_parts import (
 from support.memory_enclave import NOW, Clock, MemoryEnclave, key_store
 
 OF_THE_QUERY = {
-    FailureReason.AUDIT_FAILED,  # which the audit trail says itself
-    FailureReason.DATE_REFUSED,
-    FailureReason.DRAFT_REJECTED,
-    FailureReason.ON_PREMISES_NO_LOGPROBS,
-    FailureReason.ON_PREMISES_REFUSED,
-    FailureReason.LOCAL_TOO_LONG,
-    FailureReason.NOT_PERMITTED,
-    FailureReason.REFUSED,
-    FailureReason.TOO_LARGE,
+    AttemptFailure.AUDIT_FAILED,  # which the audit trail says itself
+    EnclaveFailure.DATE_REFUSED,
+    LocalFailure.DRAFT_REJECTED,
+    OnPremisesFailure.NO_LOGPROBS,
+    OnPremisesFailure.REFUSED,
+    LocalFailure.TOO_LONG,
+    AttemptFailure.NOT_PERMITTED,
+    EnclaveFailure.REFUSED,
+    EnclaveFailure.TOO_LARGE,
 }
 # What passes by itself within seconds, and is no change of state.
 PASSING = {
-    FailureReason.BUSY,
-    FailureReason.TOO_MANY_RUNNING,
-    FailureReason.LOCAL_BUSY,
-    FailureReason.ON_PREMISES_BUSY,
+    EnclaveFailure.BUSY,
+    EnclaveFailure.TOO_MANY_RUNNING,
+    LocalFailure.BUSY,
+    OnPremisesFailure.BUSY,
 }
-CONFIGURED = {FailureReason.NOT_CONFIGURED, FailureReason.NO_ENCLAVE_NAMED}
+CONFIGURED = {EnclaveFailure.NOT_CONFIGURED, EnclaveFailure.NO_ENCLAVE_NAMED}
 KEY = Ed25519PrivateKey.from_private_bytes(bytes([5]) * 32)
 LONG_AFTER_S = 10 * HOLD_S
 ASKED = query("hello", require=Require.ENCLAVE)
@@ -72,7 +80,7 @@ ASKED = query("hello", require=Require.ENCLAVE)
 
 
 def test_every_failure_is_a_reason_or_passes_or_is_of_the_query() -> None:
-    for failure in FailureReason:
+    for failure in REASONS.values():
         passes = (
             failure in PASSING | OF_THE_QUERY | CONFIGURED
             or failure.value.startswith("unmet_")
@@ -282,7 +290,7 @@ class Running:
 
 
 def dead() -> EnclaveError:
-    return EnclaveError(FailureReason.RELAY_UNREACHABLE)
+    return EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
 
 
 @pytest.mark.parametrize("policy", [PLAINLY, CHOOSES])
@@ -333,7 +341,7 @@ async def test_a_failure_that_opens_no_breaker_is_looked_at_again(
     )
     async with running.session as session:
         await session.look()
-        running.enclave.fails = EnclaveError(FailureReason.RECEIPT_INVALID)
+        running.enclave.fails = EnclaveError(EnclaveFailure.RECEIPT_INVALID)
         with pytest.raises(ClientError):
             await session.ask(ASKED)
         running.enclave.fails = None
@@ -387,7 +395,7 @@ async def test_an_answer_says_that_the_enclave_is_there_again() -> None:
 async def test_refused_evidence_is_the_evidences() -> None:
     running = Running()
     async with running.session as session:
-        running.enclave.fetch_fails = EnclaveError(FailureReason.EVIDENCE_REFUSED)
+        running.enclave.fetch_fails = EnclaveError(EnclaveFailure.EVIDENCE_REFUSED)
         await session.look()
         (wrong,) = session.health().reasons
         assert (wrong.part, wrong.reason) == (Part.EVIDENCE, Reason.EVIDENCE_REFUSED)

@@ -6,13 +6,9 @@ import pytest
 
 from curtilage.client import telemetry
 from curtilage.client.audit.record import Outcome
-from curtilage.client.errors import (
-    BlockedError,
-    EnclaveError,
-    FailureReason,
-    UsageError,
-)
+from curtilage.client.errors import BlockedError, EnclaveError, UsageError
 from curtilage.client.parts import ClientParts
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.routing.estimate import RulesEstimator
 from curtilage.client.routing.router import Router
 from curtilage.client.routing.trace import TraceLine, TraceOutcome
@@ -115,7 +111,7 @@ async def test_a_dead_enclave_is_counted_and_the_answer_recorded_as_less(
     counts: Counts,
 ) -> None:
     bench = Bench()
-    bench.enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+    bench.enclave.fetch_fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
     await bench.ask(HARD)
     assert counts.of("fallback") == {"enclave relay_unreachable": 1}
     assert counts.of("breaker.state") == {

@@ -7,11 +7,14 @@ import pytest
 from curtilage.client.answer import Answerer, AnswerEvent, Delta, Finished
 from curtilage.client.audit.record import Outcome
 from curtilage.client.errors import (
+    AttemptFailure,
     FailureReason,
     LocalUnavailableError,
     NotRoutedError,
     OnPremisesUnavailableError,
 )
+from curtilage.client.failure_texts import FAILURE_TEXTS
+from curtilage.client.on_premises.reasons import OnPremisesFailure
 from curtilage.client.options import Require
 from curtilage.client.parts import ClientParts
 from curtilage.client.query import Query
@@ -130,7 +133,7 @@ async def test_what_is_not_recorded_is_told_to_nobody() -> None:
     bench = Bench("financial.pan", trail=MemoryTrail(broken=True))
     answer = await bench.session.ask(query(HARD))
     assert answer.route is Answerer.LOCAL
-    assert answer.provenance.fallback is FailureReason.AUDIT_FAILED
+    assert answer.provenance.fallback is AttemptFailure.AUDIT_FAILED
     with pytest.raises(NotRoutedError):
         await bench.session.ask(query(HARD, require=Require.ON_PREMISES))
     assert bench.ward is not None
@@ -140,11 +143,11 @@ async def test_what_is_not_recorded_is_told_to_nobody() -> None:
 async def test_a_ward_that_is_down_is_answered_for_at_home() -> None:
     bench = Bench("financial.pan")
     assert bench.ward is not None
-    bench.ward.fails = FailureReason.ON_PREMISES_UNREACHABLE
+    bench.ward.fails = OnPremisesFailure.UNREACHABLE
     for _ in range(3):
         answer = await bench.session.ask(query(HARD))
         assert answer.provenance.tier == "device"
-        assert answer.provenance.fallback is FailureReason.ON_PREMISES_UNREACHABLE
+        assert answer.provenance.fallback is OnPremisesFailure.UNREACHABLE
     told = [each.outcome for each in bench.trail.entries]
     assert told.count(Outcome.ON_PREMISES) == 1  # then the breaker is open
 
@@ -152,7 +155,7 @@ async def test_a_ward_that_is_down_is_answered_for_at_home() -> None:
 async def test_a_ward_that_never_answers_is_waited_for_once() -> None:
     bench = Bench("financial.pan")
     assert bench.ward is not None
-    bench.ward.fails = FailureReason.ON_PREMISES_LATE
+    bench.ward.fails = OnPremisesFailure.LATE
     for _ in range(3):
         assert (await bench.session.ask(query(HARD))).provenance.tier == "device"
     told = [each.outcome for each in bench.trail.entries]
@@ -166,15 +169,16 @@ async def test_without_a_permit_that_holds_it_is_answered_at_home() -> None:
     bench.ward.slept_ms = LIFE_MS
     answer = await bench.session.ask(query(HARD))
     assert answer.provenance.tier == "device"
-    assert answer.provenance.fallback is FailureReason.NOT_PERMITTED
+    assert answer.provenance.fallback is AttemptFailure.NOT_PERMITTED
     assert bench.ward.asked == []
 
 
 async def test_when_all_at_home_fail_it_is_said_and_nothing_leaves() -> None:
     bench = Bench("financial.pan", local=ScriptedLocal(broken=True))
     assert bench.ward is not None
-    bench.ward.fails = FailureReason.ON_PREMISES_UNREACHABLE
-    with pytest.raises(LocalUnavailableError, match=r"on-premises.*model file is mis"):
+    bench.ward.fails = OnPremisesFailure.UNREACHABLE
+    both = f"{FAILURE_TEXTS['on_premises_unreachable']}.*model file is missing"
+    with pytest.raises(LocalUnavailableError, match=both):
         await bench.session.ask(query(HARD))
     assert bench.enclave.sealed == []
 

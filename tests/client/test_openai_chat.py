@@ -21,15 +21,14 @@ from curtilage.client.errors import (
     ClientError,
     ConfigError,
     EnclaveError,
-    FailureReason,
     IncompleteAnswerError,
-    LocalUnavailableError,
     UnknownFieldError,
     UnsupportedContentError,
     UnsupportedFieldError,
     UsageError,
 )
 from curtilage.client.local.model import LocalContextTooLongError, LocalModelBusyError
+from curtilage.client.local.reasons import LocalModelError
 from curtilage.client.openai_chat import (
     MAX_MESSAGES,
     MAX_REQUEST_BYTES,
@@ -41,6 +40,7 @@ from curtilage.client.openai_chat import (
     query_from,
 )
 from curtilage.client.openai_fields import DROPPED, NEUTRAL, USED
+from curtilage.client.remote.reasons import EnclaveFailure
 
 CANARY = "canary-5f1c"
 TURN = {"role": "user", "content": "hello"}
@@ -356,7 +356,7 @@ def test_the_body_names_who_answered() -> None:
         route=Answerer.LOCAL,
         model="small-model",
         evidence=None,
-        fallback=FailureReason.TIMEOUT,
+        fallback=EnclaveFailure.TIMEOUT,
     )
     names = {
         (PROVENANCE, "release/1", "curtilage:enclave:sev-snp"),
@@ -494,7 +494,7 @@ def test_what_is_known_at_the_end_is_said_where_there_is_any(
     [
         (UsageError("x", param="n"), 400),
         (BlockedError(rule="r", reason="x", classes=(), policy_digest=""), 403),
-        (LocalUnavailableError("x"), 503),
+        (LocalModelError("x"), 503),
         (LocalModelBusyError("x").told_as("y"), 429),
         (BusyError("x"), 429),
         (
@@ -503,8 +503,8 @@ def test_what_is_known_at_the_end_is_said_where_there_is_any(
             ).told_as("y"),
             400,
         ),
-        (EnclaveError(FailureReason.BUSY), 502),
-        (IncompleteAnswerError(FailureReason.TIMEOUT), 502),
+        (EnclaveError(EnclaveFailure.BUSY), 502),
+        (IncompleteAnswerError(EnclaveFailure.TIMEOUT), 502),
         (ConfigError("x"), 500),
     ],
 )

@@ -19,12 +19,15 @@ from curtilage.client.errors import (
     TooLongError,
     UsageError,
 )
+from curtilage.client.failure_texts import FAILURE_TEXTS
+from curtilage.client.local.reasons import LocalFailure
 from curtilage.client.openai_chat import error_object, query_from
 from curtilage.client.options import Mode, Require
 from curtilage.client.parts import ClientParts
 from curtilage.client.pseudonyms.vault import ConversationKeys
 from curtilage.client.query import Query
 from curtilage.client.remote.fetch_order import FetchOrder
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.routing.estimate import (
     Estimate,
     Estimator,
@@ -231,7 +234,7 @@ async def test_a_missing_model_is_no_reason_to_refuse_what_may_leave() -> None:
     bench = Bench(local=ScriptedLocal(broken=True))
     answer = await bench.session.ask(query(EASY))
     assert answer.provenance.tier == "enclave"
-    assert answer.provenance.fallback is FailureReason.LOCAL_UNAVAILABLE
+    assert answer.provenance.fallback is LocalFailure.UNAVAILABLE
 
 
 async def test_a_missing_model_never_sends_out_what_must_stay() -> None:
@@ -244,11 +247,11 @@ async def test_a_missing_model_never_sends_out_what_must_stay() -> None:
 
 async def test_a_dead_network_is_asked_once_and_then_left_alone() -> None:
     bench = Bench()
-    bench.enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+    bench.enclave.fetch_fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
     for _ in range(5):
         answer = await bench.session.ask(query(HARD))
         assert answer.provenance.tier == "device"
-        assert answer.provenance.fallback is FailureReason.RELAY_UNREACHABLE
+        assert answer.provenance.fallback is EnclaveFailure.RELAY_UNREACHABLE
     assert bench.enclave.fetched == 1
     bench.enclave.fetch_fails = None
     bench.now = 31
@@ -260,7 +263,7 @@ async def test_a_dead_network_is_asked_once_and_then_left_alone() -> None:
     assert answer.provenance.tier == "enclave"
 
 
-@pytest.mark.parametrize("reason", [FailureReason.TIMEOUT, FailureReason.ANSWER_LATE])
+@pytest.mark.parametrize("reason", [EnclaveFailure.TIMEOUT, EnclaveFailure.ANSWER_LATE])
 async def test_a_way_that_swallows_everything_is_asked_once(
     reason: FailureReason,
 ) -> None:
@@ -296,11 +299,10 @@ async def test_what_is_required_is_refused_rather_than_replaced() -> None:
     with pytest.raises(NotRoutedError, match="no tier of the kind 'on_premises'"):
         await kept.session.ask(query(HARD, require=Require.ON_PREMISES))
     cut = Bench()
-    cut.enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+    cut.enclave.fetch_fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
     for _ in range(4):  # tried, and at last left alone: told alike
-        with pytest.raises(
-            NotRoutedError, match=r"relay cannot be .* required"
-        ) as cut_off:
+        why = f"{FAILURE_TEXTS['relay_unreachable']}.* required"
+        with pytest.raises(NotRoutedError, match=why) as cut_off:
             await cut.session.ask(query(HARD, require=Require.ENCLAVE))
         assert (cut_off.value.code, cut_off.value.http_status) == (
             "required_unmet",
@@ -365,7 +367,7 @@ async def test_who_asks_narrows_also_where_nothing_is_chosen(section: str) -> No
             await kept.session.ask(query(HARD, require=require))
         assert refused.value.code == "required_unmet"
     cut = Bench(section=section)
-    cut.enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+    cut.enclave.fetch_fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
     with pytest.raises(NotRoutedError, match="relay"):
         await cut.session.ask(query(HARD, require=Require.ENCLAVE))
     assert kept.local.asked == cut.local.asked == []
@@ -459,7 +461,7 @@ async def test_what_is_required_is_not_replaced_where_nothing_is_chosen(
     *, observe: bool
 ) -> None:
     bench = Unrouted(observe=observe)
-    bench.enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+    bench.enclave.fetch_fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
     with pytest.raises(NotRoutedError, match="relay"):
         await bench.session.ask(query(HARD, require=Require.ENCLAVE))
     assert bench.local.asked == []
@@ -500,7 +502,7 @@ class Swallowing(MemoryEnclave):
 async def test_closing_waits_for_nobody_who_is_looked_for_in_vain() -> None:
     enclave = Swallowing()
     bench = Bench(enclave=enclave)
-    enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+    enclave.fetch_fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
     await bench.session.ask(query(HARD))
     enclave.dead, bench.now = True, 31
     await bench.session.ask(query(HARD))  # beside it, the way there is tried
@@ -560,7 +562,7 @@ async def test_one_that_says_later_is_asked_once_more(status: int) -> None:
     again = Waiting(later("4"), later("4"))
     answer = await again.session.ask(query(HARD))
     assert answer.provenance.tier == "device"
-    assert answer.provenance.fallback is FailureReason.BUSY
+    assert answer.provenance.fallback is EnclaveFailure.BUSY
     assert (len(again.slept), len(again.enclave.sealed)) == (1, 2)
 
 
@@ -608,7 +610,7 @@ async def test_what_a_person_agreed_to_once_is_not_asked_for_again() -> None:
     parts = replace(bench.parts, sleep=bench.sleep, below=len_of, consents=once)
     answer = await Session(parts).ask(query(HARD))
     assert answer.provenance.tier == "device"
-    assert answer.provenance.fallback is FailureReason.BUSY
+    assert answer.provenance.fallback is EnclaveFailure.BUSY
     assert (bench.slept, len(bench.enclave.sealed)) == ([], 1)
 
 
@@ -632,7 +634,7 @@ async def test_what_the_policy_forbids_is_final(section: str) -> None:
 @pytest.mark.parametrize("section", ["", SECTION], ids=["no routing", "routing"])
 async def test_what_cannot_be_had_just_now_is_not_final(section: str) -> None:
     down = MemoryEnclave()
-    down.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+    down.fetch_fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
     for _ in range(2):  # also once the breaker is open
         bench = Bench(section=section, enclave=down)
         assert not (await refusal_of(bench, require=Require.ENCLAVE)).final

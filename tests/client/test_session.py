@@ -7,16 +7,18 @@ from typing_extensions import override
 
 from curtilage.client.answer import Answerer
 from curtilage.client.errors import (
-    EXPLAINED,
     BlockedError,
     EnclaveError,
     FailureReason,
     IncompleteAnswerError,
     LocalUnavailableError,
 )
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.parts import ClientParts, UnavailableLocal
 from curtilage.client.query import Message, Query
+from curtilage.client.queue.reasons import REASONS
 from curtilage.client.remote.fetch_order import FetchOrder
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.remote.sealed import SealedExchange
 from curtilage.client.session import Session
 from curtilage.inference.default_model import DEFAULT_SHA256
@@ -121,7 +123,7 @@ async def test_two_first_queries_share_one_fetch() -> None:
     assert bench.enclave.fetched == 1
 
 
-@pytest.mark.parametrize("reason", list(FailureReason))
+@pytest.mark.parametrize("reason", REASONS.values())
 async def test_a_failing_enclave_is_answered_at_home(reason: FailureReason) -> None:
     enclave = MemoryEnclave()
     enclave.fails = EnclaveError(reason)
@@ -134,16 +136,19 @@ async def test_a_failing_enclave_is_answered_at_home(reason: FailureReason) -> N
 
 async def test_a_failing_enclave_without_a_local_model_is_an_error() -> None:
     enclave = MemoryEnclave()
-    enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
-    with pytest.raises(LocalUnavailableError, match="relay cannot be reached"):
+    enclave.fetch_fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
+    with pytest.raises(LocalUnavailableError, match=FAILURE_TEXTS["relay_unreachable"]):
         await Bench(enclave=enclave).session.ask(QUERY)
 
 
 async def test_both_failing_tells_both() -> None:
     enclave = MemoryEnclave()
-    enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+    enclave.fetch_fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
     bench = Bench(local=ScriptedLocal(broken=True), enclave=enclave)
-    with pytest.raises(LocalUnavailableError, match=r"relay.*model file is missing"):
+    with pytest.raises(
+        LocalUnavailableError,
+        match=f"{FAILURE_TEXTS['relay_unreachable']}.*model file is missing",
+    ):
         await bench.session.ask(QUERY)
 
 
@@ -152,7 +157,7 @@ async def test_refused_evidence_seals_nothing() -> None:
     enclave.bundle = enclave.bundle.replace(b'"', b"'", 1)
     bench = Bench(local=ScriptedLocal(), enclave=enclave)
     answer = await bench.session.ask(QUERY)
-    assert answer.provenance.fallback is FailureReason.EVIDENCE_REFUSED
+    assert answer.provenance.fallback is EnclaveFailure.EVIDENCE_REFUSED
     assert enclave.sealed == []
 
 
@@ -160,7 +165,7 @@ async def test_expired_evidence_seals_nothing() -> None:
     bench = Bench(local=ScriptedLocal(), enclave=MemoryEnclave())
     bench.clock.move(hours=20)
     answer = await bench.session.ask(QUERY)
-    assert answer.provenance.fallback is FailureReason.EVIDENCE_REFUSED
+    assert answer.provenance.fallback is EnclaveFailure.EVIDENCE_REFUSED
     assert bench.enclave is not None
     assert bench.enclave.sealed == []
 
@@ -171,15 +176,14 @@ async def test_a_clock_that_is_days_off_is_named_and_seals_nothing(days: int) ->
     bench.clock.move(days=days)
     for _ in range(2):  # the second time it is remembered
         answer = await bench.session.ask(QUERY)
-        assert answer.provenance.fallback is FailureReason.CLOCK_SUSPECTED
-    assert "this machine's clock" in EXPLAINED[FailureReason.CLOCK_SUSPECTED]
+        assert answer.provenance.fallback is EnclaveFailure.CLOCK_SUSPECTED
     assert bench.enclave is not None
     assert bench.enclave.sealed == []
 
 
 async def test_no_relay_means_everything_stays() -> None:
     answer = await Bench(local=ScriptedLocal()).session.ask(QUERY)
-    assert answer.provenance.fallback is FailureReason.NOT_CONFIGURED
+    assert answer.provenance.fallback is EnclaveFailure.NOT_CONFIGURED
 
 
 async def test_regulated_without_a_local_model_is_an_error_not_a_query() -> None:
@@ -230,16 +234,16 @@ async def test_the_same_key_again_is_not_resent() -> None:
     enclave.keys = {}  # claims not to know the key that its evidence names
     bench = Bench(local=ScriptedLocal(), enclave=enclave)
     answer = await bench.session.ask(QUERY)
-    assert answer.provenance.fallback is FailureReason.KEY_UNKNOWN
+    assert answer.provenance.fallback is EnclaveFailure.KEY_UNKNOWN
     assert len(enclave.sealed) == 1
 
 
 async def test_a_key_that_is_always_new_is_tried_twice_and_no_more() -> None:
     enclave = EverNewEnclave(key_id=1)
-    enclave.fails = EnclaveError(FailureReason.KEY_UNKNOWN)
+    enclave.fails = EnclaveError(EnclaveFailure.KEY_UNKNOWN)
     answer = await Bench(local=ScriptedLocal(), enclave=enclave).session.ask(QUERY)
     assert answer.route is Answerer.LOCAL
-    assert answer.provenance.fallback is FailureReason.KEY_UNKNOWN
+    assert answer.provenance.fallback is EnclaveFailure.KEY_UNKNOWN
     assert (enclave.fetched, len(enclave.sealed)) == (2, 2)
 
 
@@ -312,7 +316,7 @@ async def test_an_answer_that_does_not_begin_is_given_up() -> None:
     enclave = SilentEnclave()
     bench = Bench(local=ScriptedLocal(), enclave=enclave, first_s=0.05)
     answer = await bench.session.ask(QUERY)
-    assert answer.provenance.fallback is FailureReason.TIMEOUT
+    assert answer.provenance.fallback is EnclaveFailure.TIMEOUT
 
 
 class SilentEnclave(MemoryEnclave):

@@ -12,6 +12,7 @@ from curtilage.client.errors import ClientError, EnclaveError, FailureReason
 from curtilage.client.health import HOLD_S, WORDS, Changes, Detectors, Part, Status
 from curtilage.client.options import Require
 from curtilage.client.parts import ClientParts
+from curtilage.client.queue.reasons import REASONS
 from curtilage.client.session import Session
 from curtilage.client.telemetry import LogForm, StateLog
 from curtilage.client.watch import report, watching
@@ -109,7 +110,7 @@ async def test_no_question_leaves_a_line(form: LogForm) -> None:
 
 
 @pytest.mark.parametrize("form", LogForm)
-@pytest.mark.parametrize("failure", list(FailureReason))
+@pytest.mark.parametrize("failure", REASONS.values())
 async def test_no_failure_writes_a_word_of_a_question(
     failure: FailureReason, form: LogForm
 ) -> None:

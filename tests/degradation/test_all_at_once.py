@@ -19,16 +19,17 @@ from curtilage.client import assemble
 from curtilage.client.answer import Answerer
 from curtilage.client.assemble import local_model
 from curtilage.client.detection.inspection import Inspector
-from curtilage.client.errors import FailureReason, QueuedError
+from curtilage.client.errors import QueuedError
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.fair_queue import FairQueue
 from curtilage.client.local.machine import on_battery
 from curtilage.client.local.model import LocalModel
+from curtilage.client.local.reasons import LocalFailure
 from curtilage.inference.scripted import Script, ScriptedEngine
 from curtilage.policy.document.load import load_policy
 from curtilage_dev.stack import Stack
 from support.evil_relay import evil_relay
 
-R = FailureReason
 UNSHARE = ("unshare", "--map-root-user", "--net")
 
 
@@ -92,7 +93,7 @@ async def test_11_without_any_answer_both_reasons_are_reported(
     async with open_session(local=local) as session:
         for kind in (Kind.A, Kind.B):
             seen = await ask(session, kind.abroad)
-            assert "cannot reach the enclave" in seen.refusal
+            assert FAILURE_TEXTS["enclave_unreachable"] in seen.refusal
             assert "cannot be used" in seen.refusal
             assert "must stay" not in seen.refusal
         held = await ask(session, Kind.C.abroad)
@@ -139,7 +140,10 @@ async def test_a_full_queue_at_home_sends_on_what_may_leave(
             assert "too many queries wait" in seen.refusal
             for kind in (Kind.A, Kind.B):
                 seen = await ask(session, kind.at_home)
-                assert (seen.route, seen.fallback) == (Answerer.ENCLAVE, R.LOCAL_BUSY)
+                assert (seen.route, seen.fallback) == (
+                    Answerer.ENCLAVE,
+                    LocalFailure.BUSY,
+                )
         finally:
             for each in asking:
                 each.cancel()

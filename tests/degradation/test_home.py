@@ -15,8 +15,9 @@ from degradation.conftest import LONG_S, Kind, OpenSession, ask, query
 from curtilage.client.answer import Answerer
 from curtilage.client.assemble import local_model
 from curtilage.client.config import ClientConfig
-from curtilage.client.errors import FailureReason
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.local.model import LocalModel
+from curtilage.client.local.reasons import LocalFailure
 from curtilage.client.options import Mode
 from curtilage.inference.scripted import Script, ScriptedEngine
 from curtilage.policy.document.load import load_profile
@@ -24,7 +25,6 @@ from curtilage_dev.stack import Stack
 from support.byte_model import make_byte_model, sha256_of
 from support.evil_relay import evil_relay
 
-R = FailureReason
 STACK_BYTES = 512 << 10
 
 
@@ -85,7 +85,7 @@ async def test_1_without_a_model_the_enclave_answers_what_may_leave(
                 seen = await ask(session, kind.at_home)
                 assert (seen.route, seen.fallback) == (
                     Answerer.ENCLAVE,
-                    R.LOCAL_UNAVAILABLE,
+                    LocalFailure.UNAVAILABLE,
                 )
         assert relay.posts == 2
     assert "must stay here" in held.refusal
@@ -162,7 +162,7 @@ async def test_2_without_memory_the_enclave_answers_what_may_leave(
     assert "choose a smaller model" in held
     # Memory may become available again; a patient caller waits for it, here.
     later = str(seen["C, with time"])
-    assert "queued: there is too little memory" in later
+    assert f"queued: {FAILURE_TEXTS['local_out_of_memory']}" in later
     assert "nothing of it was sent from this device" in later
 
 

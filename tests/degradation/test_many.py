@@ -18,12 +18,13 @@ from curtilage.client.answer import (
 from curtilage.client.errors import (
     ClientError,
     EnclaveError,
-    FailureReason,
     OnPremisesUnavailableError,
 )
+from curtilage.client.on_premises.reasons import OnPremisesFailure
 from curtilage.client.options import Mode, RoutingOptions
 from curtilage.client.parts import ClientParts, OnPremises
 from curtilage.client.query import Message, Query
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.routing.estimate import RulesEstimator
 from curtilage.client.routing.router import Router
 from curtilage.client.session import Session
@@ -79,9 +80,7 @@ class CutOnPremises:
         for piece in AFAR[: self.pieces]:
             yield Delta(text=piece)
         if self.pieces < len(AFAR):
-            raise OnPremisesUnavailableError(
-                FailureReason.ON_PREMISES_ANSWER_INCOMPLETE
-            )
+            raise OnPremisesUnavailableError(OnPremisesFailure.ANSWER_INCOMPLETE)
         yield Finished(finish_reason="stop", prompt_tokens=1, completion_tokens=1)
 
     async def close(self) -> None:
@@ -113,7 +112,7 @@ def client(
 async def test_200_clients_do_not_storm_a_dead_enclave() -> None:
     """Each detects it once, and retries once in half a minute."""
     enclave, clock = MemoryEnclave(), [0.0]
-    enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+    enclave.fetch_fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
     policy = policy_of(TIERS)
     sessions = [client(policy, enclave, clock, {}) for _ in range(CLIENTS)]
 
@@ -121,7 +120,7 @@ async def test_200_clients_do_not_storm_a_dead_enclave() -> None:
         for _ in range(QUESTIONS):
             answer = await session.ask(ABROAD)
             assert answer.route is Answerer.LOCAL
-            assert answer.provenance.fallback is FailureReason.RELAY_UNREACHABLE
+            assert answer.provenance.fallback is EnclaveFailure.RELAY_UNREACHABLE
 
     await asyncio.gather(*map(ask, sessions))
     assert enclave.fetched == CLIENTS

@@ -19,12 +19,12 @@ from degradation.conftest import (
 
 from curtilage.client.answer import Answerer, Delta, Replaced, Retract
 from curtilage.client.errors import FailureReason, IncompleteAnswerError
+from curtilage.client.failure_texts import FAILURE_TEXTS
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.session import Session
 from curtilage_dev.scripted_enclave import WORD
 from curtilage_dev.stack import Stack
 from support.evil_relay import evil_relay
-
-R = FailureReason
 
 
 @contextmanager
@@ -72,11 +72,11 @@ def no_tls() -> Generator[str]:
 
 
 WAYS: dict[Callable[[], AbstractContextManager[str]], FailureReason] = {
-    closed_port: R.RELAY_UNREACHABLE,
-    full_backlog: R.TIMEOUT,
-    black_hole: R.TIMEOUT,
-    no_such_name: R.RELAY_UNREACHABLE,
-    no_tls: R.TIMEOUT,
+    closed_port: EnclaveFailure.RELAY_UNREACHABLE,
+    full_backlog: EnclaveFailure.TIMEOUT,
+    black_hole: EnclaveFailure.TIMEOUT,
+    no_such_name: EnclaveFailure.RELAY_UNREACHABLE,
+    no_tls: EnclaveFailure.TIMEOUT,
 }
 
 
@@ -140,7 +140,7 @@ async def test_6_evidence_that_is_refused_is_reported_and_nothing_is_sealed(
     async with evil_relay(stack.relay_url) as relay:
         relay.bundle = edited(change)
         async with open_session(relay=relay.url) as session:
-            await all_stay(session, R.EVIDENCE_REFUSED)
+            await all_stay(session, EnclaveFailure.EVIDENCE_REFUSED)
     assert relay.posts == 0
 
 
@@ -152,7 +152,7 @@ async def test_6_a_clock_that_is_off_by_a_month_believes_no_evidence(
         evil_relay(stack.relay_url) as relay,
         open_session(relay=relay.url, clock=clock) as session,
     ):
-        await all_stay(session, R.CLOCK_SUSPECTED)
+        await all_stay(session, EnclaveFailure.CLOCK_SUSPECTED)
     assert relay.posts == 0
 
 
@@ -164,7 +164,7 @@ async def test_6_what_is_required_of_an_unverified_enclave_is_refused(
         async with open_session(relay=relay.url) as session:
             for kind in (Kind.A, Kind.B):
                 seen = await ask(session, required(kind))
-                assert "evidence was refused" in seen.refusal
+                assert FAILURE_TEXTS["evidence_refused"] in seen.refusal
                 assert "ask without --require" in seen.refusal
     assert relay.posts == 0
 
@@ -181,7 +181,7 @@ async def test_7_an_enclave_without_room_is_reported_as_busy(
     async with open_session() as session:
         keeping = [asyncio.create_task(ask(session, Kind.A.abroad)) for _ in range(2)]
         await until_running(stack, 2)
-        await all_stay(session, R.BUSY)
+        await all_stay(session, EnclaveFailure.BUSY)
         gate.write_bytes(b"." * 99)
         kept = await asyncio.gather(*keeping)
     assert [each.route for each in kept] == [Answerer.ENCLAVE] * 2
@@ -194,7 +194,7 @@ async def test_7_a_relay_that_says_so_itself_is_believed_as_far(
     async with evil_relay(stack.relay_url) as relay:
         relay.status = status
         async with open_session(relay=relay.url) as session:
-            await all_stay(session, R.BUSY)
+            await all_stay(session, EnclaveFailure.BUSY)
     assert relay.posts == 1, "who says 'later' is asked later"
 
 
@@ -263,4 +263,4 @@ async def test_8_an_enclave_that_died_before_is_reported_and_found_again(
     async with open_session() as session:
         assert (await ask(session, Kind.A.abroad)).route is Answerer.ENCLAVE
         stack.running["enclave"].kill()
-        await all_stay(session, R.ENCLAVE_UNREACHABLE)
+        await all_stay(session, EnclaveFailure.ENCLAVE_UNREACHABLE)

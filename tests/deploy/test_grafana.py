@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from curtilage.client import telemetry
 from curtilage.client.answer import Answerer, Rung
-from curtilage.client.errors import FailureReason
 from curtilage.client.health import Status
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.routing.breaker import BreakerState
 from curtilage.client.routing.estimate import Intent
 from curtilage.client.routing.utility import Reason, Refusal
@@ -62,9 +62,9 @@ def exported() -> dict[str, set[str]]:
     telemetry.inspected()
     telemetry.decided(Route.LOCAL)
     telemetry.answered(Answerer.ON_PREMISES, home=True)
-    telemetry.fallback(tier, FailureReason.BUSY)
+    telemetry.fallback(tier, EnclaveFailure.BUSY)
     telemetry.refused(Refusal.SLO_UNMEETABLE)
-    telemetry.attest(AttestOutcome.REFUSED, FailureReason.BUSY)
+    telemetry.attest(AttestOutcome.REFUSED, EnclaveFailure.BUSY)
     telemetry.unfinished(RestartCause.TIMEOUT)
     telemetry.detector_restart(RestartCause.CRASH)
     telemetry.covered()

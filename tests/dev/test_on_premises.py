@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from curtilage.client.answer import Delta, Finished
-from curtilage.client.errors import FailureReason, OnPremisesUnavailableError
+from curtilage.client.errors import OnPremisesUnavailableError
+from curtilage.client.on_premises.reasons import OnPremisesFailure
 from curtilage.client.on_premises.settings import (
     OnPremisesSettings,
     on_premises_settings,
@@ -76,6 +77,6 @@ async def test_its_refusals_are_reported(server: OnPremisesSettings) -> None:
         with pytest.raises(OnPremisesUnavailableError) as error:
             await asked.ask(long)
     assert (error.value.reason, error.value.code) == (
-        FailureReason.ON_PREMISES_REFUSED,
+        OnPremisesFailure.REFUSED,
         "400",
     )

@@ -15,12 +15,11 @@ from end_to_end.conftest import OpenSession, make_stack, patient_profile
 
 from curtilage.client.answer import Answerer
 from curtilage.client.detection.inspection import Inspector
-from curtilage.client.errors import (
-    FailureReason,
-    LocalUnavailableError,
-)
+from curtilage.client.errors import LocalUnavailableError
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.parts import UnavailableLocal
 from curtilage.client.query import Message, Query, Settings
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.policy.document.load import load_policy
 from curtilage_dev.processes import Processes
 from curtilage_dev.stack import Stack
@@ -94,7 +93,7 @@ async def test_tampered_evidence_seals_nothing(
         async with open_session(relay=relay.url) as session:
             answer = await session.ask(HARMLESS)
     assert answer.route is Answerer.LOCAL
-    assert answer.provenance.fallback is FailureReason.EVIDENCE_REFUSED
+    assert answer.provenance.fallback is EnclaveFailure.EVIDENCE_REFUSED
     assert relay.posts == 0, "not one byte was sealed"
 
 
@@ -113,7 +112,7 @@ async def test_frames_that_the_policy_does_not_accept_seal_nothing(
         async with open_session(relay=relay.url, policy=policy) as session:
             answer = await session.ask(HARMLESS)
     assert answer.route is Answerer.LOCAL
-    assert answer.provenance.fallback is FailureReason.EVIDENCE_REFUSED
+    assert answer.provenance.fallback is EnclaveFailure.EVIDENCE_REFUSED
     assert relay.posts == 0, "not one byte was sealed"
 
 
@@ -125,7 +124,7 @@ async def test_a_changed_request_is_refused_and_answered_at_home(
         async with open_session(relay=relay.url) as session:
             answer = await session.ask(HARMLESS)
     assert answer.route is Answerer.LOCAL
-    assert answer.provenance.fallback is FailureReason.REFUSED
+    assert answer.provenance.fallback is EnclaveFailure.REFUSED
 
 
 async def test_a_cut_answer_is_answered_at_home_when_nothing_was_shown(
@@ -156,7 +155,7 @@ async def test_relay_down_is_answered_at_home(open_session: OpenSession) -> None
     async with open_session(relay="http://127.0.0.1:9/demo") as session:
         answer = await session.ask(HARMLESS)
     assert answer.route is Answerer.LOCAL
-    assert answer.provenance.fallback is FailureReason.RELAY_UNREACHABLE
+    assert answer.provenance.fallback is EnclaveFailure.RELAY_UNREACHABLE
 
 
 async def test_relay_down_and_no_model_is_an_honest_error(
@@ -166,7 +165,7 @@ async def test_relay_down_and_no_model_is_an_honest_error(
     async with open_session(relay="http://127.0.0.1:9/demo", local=gone) as session:
         with pytest.raises(LocalUnavailableError) as error:
             await session.ask(HARMLESS)
-    assert "relay cannot be reached" in str(error.value)
+    assert FAILURE_TEXTS["relay_unreachable"] in str(error.value)
     assert "model file is missing" in str(error.value)
 
 
@@ -201,7 +200,7 @@ async def test_enclave_down_then_up_again(
             own.running["enclave"].kill()
             down = await session.ask(HARMLESS)
             assert down.route is Answerer.LOCAL
-            assert down.provenance.fallback is FailureReason.ENCLAVE_UNREACHABLE
+            assert down.provenance.fallback is EnclaveFailure.ENCLAVE_UNREACHABLE
             own.start_enclave()  # a new key: the old one is gone for good
             await _until_cache_is_stale()
             again = await session.ask(HARMLESS)
@@ -228,10 +227,10 @@ async def test_another_measurement_is_refused(
         async with open_session(relay=own.relay_url, policy=text) as session:
             answer = await session.ask(HARMLESS)
         assert answer.route is Answerer.LOCAL
-        assert answer.provenance.fallback is FailureReason.EVIDENCE_REFUSED
+        assert answer.provenance.fallback is EnclaveFailure.EVIDENCE_REFUSED
     async with open_session(relay=stack.relay_url, policy=text) as session:
         foreign = await session.ask(HARMLESS)
-    assert foreign.provenance.fallback is FailureReason.EVIDENCE_REFUSED
+    assert foreign.provenance.fallback is EnclaveFailure.EVIDENCE_REFUSED
 
 
 async def test_oversize_stays_home(stack: Stack, open_session: OpenSession) -> None:

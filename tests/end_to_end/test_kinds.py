@@ -12,8 +12,8 @@ from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import Tee
 from curtilage.attest.verify import verify
 from curtilage.client.answer import Answerer
-from curtilage.client.errors import FailureReason
 from curtilage.client.query import Message, Query, Settings
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.policy.document.load import load_policy
 from curtilage.policy.expectations import expectations_from
 from curtilage_dev.processes import Processes
@@ -106,4 +106,4 @@ async def test_a_policy_that_wants_one_more_gpu_keeps_it_at_home(
     async with open_session(relay=running.relay_url, policy=more) as session:
         answer = await session.ask(HARMLESS)
     assert answer.route is Answerer.LOCAL
-    assert answer.provenance.fallback is FailureReason.EVIDENCE_REFUSED
+    assert answer.provenance.fallback is EnclaveFailure.EVIDENCE_REFUSED

@@ -8,8 +8,8 @@ import pytest
 from end_to_end.conftest import QUICK, OpenSession, patient_profile, with_evidence_of
 
 from curtilage.client.answer import Answerer
-from curtilage.client.errors import FailureReason
 from curtilage.client.query import Message, Query, Settings
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage_dev.asking import open_answer
 from curtilage_dev.certificates import Authority
 from curtilage_dev.processes import Processes
@@ -85,7 +85,7 @@ async def test_another_authority_at_the_client_keeps_the_question_home(
         ) as session:
             answer = await session.ask(QUERY)
         assert answer.route is Answerer.LOCAL
-        assert answer.provenance.fallback is FailureReason.RELAY_UNTRUSTED
+        assert answer.provenance.fallback is EnclaveFailure.RELAY_UNTRUSTED
     assert runs_seen() == []
 
 
@@ -126,7 +126,7 @@ async def test_another_authority_at_the_relay_keeps_the_question_home(
         ) as session:
             answer = await session.ask(QUERY)
     assert answer.route is Answerer.LOCAL
-    assert answer.provenance.fallback is FailureReason.ENCLAVE_UNREACHABLE
+    assert answer.provenance.fallback is EnclaveFailure.ENCLAVE_UNREACHABLE
     assert runs_seen() == []
 
 

@@ -16,8 +16,9 @@ from curtilage.client.answer import (
     TokenSignal,
 )
 from curtilage.client.audit.record import AuditEntry, ReceiptEntry, receipt_secret
-from curtilage.client.errors import AuditError, LocalUnavailableError
+from curtilage.client.errors import AuditError
 from curtilage.client.local.model import LocalContextTooLongError
+from curtilage.client.local.reasons import LocalModelError
 from curtilage.client.options import RoutingOptions
 from curtilage.client.query import Message, Query
 from curtilage.inference.scripted import SCRIPTED_INFO
@@ -154,7 +155,7 @@ class ScriptedLocal:
     ) -> AsyncGenerator[AnswerEvent]:
         self.asked.append(query)
         if self.broken:
-            raise LocalUnavailableError("the model file is missing")
+            raise LocalModelError("the model file is missing")
         try:
             for word in self.words:
                 yield Delta(

@@ -30,7 +30,10 @@ _HARMLESS = frozenset(cast("list[str]", TOOL["curtilage"]["harmless"]))
 _PROTECTED = {
     name
     for contract in CONTRACTS
-    for name in cast("list[str]", contract.get("protected_modules", ()))
+    for name in (
+        *cast("list[str]", contract.get("protected_modules", ())),
+        *cast("dict[str, list[str]]", contract.get("doors", {})),
+    )
 }
 _TRUSTED = {"curtilage"} | _PROTECTED | (_HARMLESS - sys.stdlib_module_names)
 

@@ -34,9 +34,10 @@ from curtilage.attest.receipt import (
     sign_receipt,
 )
 from curtilage.attest.verify import VerifiedKey, verify
-from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.errors import EnclaveError
 from curtilage.client.remote.fetch_order import RELAY, FetchOrder
 from curtilage.client.remote.keys import KeyStore
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.remote.seal import CHAT_PATH
 from curtilage.client.remote.sealed import SealedExchange
 from curtilage.policy.document.load import load_profile, profile_text
@@ -245,7 +246,7 @@ class MemoryEnclave:
         self.sealed.append(body)
         self.begun.set()
         if body[0] not in self.keys:
-            raise EnclaveError(FailureReason.KEY_UNKNOWN)
+            raise EnclaveError(EnclaveFailure.KEY_UNKNOWN)
         if self.fails is not None:
             raise self.fails
         answer = self.answer(body)

@@ -3,8 +3,9 @@
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
-from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.errors import EnclaveError
 from curtilage.client.remote.fetch_order import RELAY, FetchOrder
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.remote.sealed import SealedExchange
 from curtilage.relay.forward import node_list
 from support.memory_enclave import MemoryEnclave
@@ -43,7 +44,7 @@ class MemoryPool:
         """Have the relay not reach these."""
         self.unlisted |= set(nodes)
         for node in nodes:
-            self.dead[node] = EnclaveError(FailureReason.ENCLAVE_UNREACHABLE)
+            self.dead[node] = EnclaveError(EnclaveFailure.ENCLAVE_UNREACHABLE)
 
     def restart(self, node: str, key_id: int) -> None:
         """Start one again, with new keys."""

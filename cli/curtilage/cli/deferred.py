@@ -20,6 +20,7 @@ from curtilage.cli.terminal import (
 from curtilage.client.assemble import queue_of
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import UsageError
+from curtilage.client.failure_texts import NO_QUEUE
 from curtilage.client.queue.deferred import OUT_THERE, Deferred, State
 from curtilage.client.queue.deferred_store import DeferredStore
 from curtilage.client.queue.deferring import collected
@@ -29,9 +30,7 @@ from curtilage.client.queue.deferring import collected
 def _opened(config: ClientConfig) -> Generator[DeferredStore]:
     store = queue_of(config.policy)
     if store is None:
-        raise UsageError(
-            "the policy has no queue (routing.queue), so nothing is queued"
-        )
+        raise UsageError(NO_QUEUE)
     with closing(store):
         if store.in_memory:
             raise UsageError(

@@ -15,13 +15,13 @@ from curtilage.cli.terminal import (
     err,
 )
 from curtilage.client.errors import (
-    EXPLAINED,
     BlockedError,
     ClientError,
     ConfigError,
     QueuedError,
     UsageError,
 )
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.policy.errors import PolicyError
 from curtilage.transparency.errors import HeldError, TransparencyError
 
@@ -82,7 +82,7 @@ def _run(call: Call) -> int:
         # The error's own text promises an automatic retry; this process ends.
         here = "" if queued.left else "; nothing of it was sent from this device"
         err(
-            f"curtilage: queued: {EXPLAINED[queued.reason]}{here}\n"
+            f"curtilage: queued: {FAILURE_TEXTS[queued.reason]}{here}\n"
             "it will be retried automatically while `curtilage serve` runs, at least "
             f"every {MOST_PAUSE_S:.0f} s, or by `curtilage queue drain`;\n"
             f"`curtilage queue show {queued.ticket}` then shows the answer"

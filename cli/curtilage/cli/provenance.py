@@ -5,7 +5,8 @@ from typing import Final
 
 from curtilage.client.answer import Answer, Answerer, Provenance
 from curtilage.client.conversation.excerpt import BOUNDARY
-from curtilage.client.errors import EXPLAINED, FailureReason
+from curtilage.client.errors import FailureReason
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.pseudonyms.obstacles import WHY_NOT_REPLACED
 from curtilage.client.routing.explain import reach
 from curtilage.client.routing.router import CHOSEN, Router
@@ -65,7 +66,7 @@ def _why(provenance: Provenance) -> Iterator[str]:
     if provenance.why:
         yield f"{provenance.tier} was chosen: {_chosen(provenance)}"
     if provenance.fallback is not None:
-        yield f"{_might(provenance.fallback)}, but {EXPLAINED[provenance.fallback]}"
+        yield f"{_might(provenance.fallback)}, but {FAILURE_TEXTS[provenance.fallback]}"
     yield from _of_its_text(provenance)
     if not provenance.recorded:
         yield "NOT recorded: the audit trail cannot be written"

@@ -26,7 +26,8 @@ from curtilage.client.config import ClientConfig
 from curtilage.client.consent import KEY_BYTES, ConsentDesk
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.endpoint.accounts import TOKEN_NAME, Callers, stored_token
-from curtilage.client.errors import EXPLAINED, ClientError, UsageError
+from curtilage.client.errors import ClientError, UsageError
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.health import WORDS
 from curtilage.client.queue.deferred import State
 from curtilage.client.telemetry import (
@@ -116,7 +117,7 @@ async def _serve_until(
         ) as bound,
     ):
         if session.absent is not None:
-            reason = EXPLAINED[session.absent]
+            reason = FAILURE_TEXTS[session.absent]
             err(f"{reason}: questions are sent only to on-premises servers, if any")
         if session.demonstration:
             router = None if session.absent is not None else session.router

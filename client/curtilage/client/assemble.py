@@ -57,6 +57,7 @@ from curtilage.client.remote.enclave import Notify
 from curtilage.client.remote.keys import KeyStore
 from curtilage.client.remote.log_history import LogHistory, LogHistoryFiles
 from curtilage.client.remote.mirror import MirrorTransport
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.remote.separation import require_apart
 from curtilage.client.remote.transport import RelayTransport
 from curtilage.client.routing.estimate import Estimator, RouterModelError
@@ -454,7 +455,7 @@ class WaysOut:
 
     transport: RelayTransport | None = None
     mirror: MirrorTransport | None = None
-    absent: FailureReason = FailureReason.NOT_CONFIGURED
+    absent: FailureReason = EnclaveFailure.NOT_CONFIGURED
     advice: str | None = None
 
 
@@ -510,5 +511,5 @@ def _connect_s(config: ClientConfig) -> float:
 
 def _absent(policy: Policy) -> FailureReason:
     if policy.attestation is None:
-        return FailureReason.NO_ENCLAVE_NAMED
-    return FailureReason.NOT_CONFIGURED
+        return EnclaveFailure.NO_ENCLAVE_NAMED
+    return EnclaveFailure.NOT_CONFIGURED

@@ -22,189 +22,79 @@
     │   └── TicketError         the queued query has no answer, and will not get one
     ├── AnswererError           a tier could not answer
     │   ├── DraftRejectedError      the local model's draft was rejected
+    │   │                           (in local/reasons.py)
     │   ├── LocalUnavailableError   the local model cannot answer
     │   └── ElsewhereError          a tier outside this process failed
     │       ├── OnPremisesUnavailableError   an on-premises server failed, or its
     │       │                           reply is not an answer
     │       └── EnclaveError        the enclave cannot be asked, or is not trusted
     │           └── DateRefusedError    its clock and ours differ too much
+    │                               (in remote/reasons.py)
     └── IncompleteAnswerError   an answer began and was cut; never 'finished'
 
 Messages contain names, sizes and codes; never text of a query or an answer.
 """
 
-from datetime import datetime
-from enum import StrEnum
-from typing import Self
+from enum import StrEnum, unique
+from typing import Final, Self
 
-from typing_extensions import override
+from curtilage.client.failure_texts import FAILURE_TEXTS
+
+PASSES: Final = True
+"""The failure ends by itself, or once somebody plugs a cable in."""
+
+
+@unique
+class Failure(StrEnum):
+    """How an attempt failed; a closed set.
+
+    ``UNREACHABLE``: no connection, so the next attempt would fail as well. ``BROKEN``:
+    no answer, an invalid one or a late one. ``BUSY``: it said 'later'. ``EVIDENCE``:
+    its evidence was refused.
+    """
+
+    UNREACHABLE = "unreachable"
+    BROKEN = "broken"
+    BUSY = "busy"
+    EVIDENCE = "evidence"
 
 
 class FailureReason(StrEnum):
-    """Why a tier did not answer; a closed set, safe to count.
+    """Why a tier did not answer; a closed set for each tier, safe to count.
 
-    Those of the local model begin with ``local_``, those of an on-premises server with
-    ``on_premises_``; all others are the enclave's, except a rejected draft.
+    Each tier's are in its own folder: ``local/reasons.py``, ``on_premises/reasons.py``,
+    ``remote/reasons.py``. Their sentences are in ``failure_texts.py``.
+
+    Attributes:
+        counts_as: how it counts against the tier; None: not at all, as it is caused by
+            this query, its data, or this machine's own disk.
+        passes: the same tier may answer later. Refused evidence and a missing model do
+            not pass: waiting changes nothing.
     """
 
-    NOT_CONFIGURED = "not_configured"
-    NO_ENCLAVE_NAMED = "no_enclave_named"
-    RELAY_UNREACHABLE = "relay_unreachable"
-    RELAY_UNTRUSTED = "relay_untrusted"
-    RELAY_TLS_FAILED = "relay_tls_failed"
-    RELAY_WANTS_CERTIFICATE = "relay_wants_certificate"
-    RELAY_HUNG_UP = "relay_hung_up"
-    RELAY_KNOWS_NO_SUCH = "relay_knows_no_such"
-    RELAY_DENIED = "relay_denied"
-    ENCLAVE_UNREACHABLE = "enclave_unreachable"
-    EVIDENCE_REFUSED = "evidence_refused"
-    CLOCK_SUSPECTED = "clock_suspected"
-    MIRROR_UNREACHABLE = "mirror_unreachable"
-    KEY_UNKNOWN = "key_unknown"
-    DATE_REFUSED = "date_refused"
-    TOO_LARGE = "too_large"
-    TOO_MANY_RUNNING = "too_many_running"
-    NOT_PERMITTED = "not_permitted"
-    BUSY = "busy"
-    REFUSED = "refused"
-    ANSWER_BROKEN = "answer_broken"
-    ANSWER_INCOMPLETE = "answer_incomplete"
-    ANSWER_LATE = "answer_late"
-    TIMEOUT = "timeout"
-    AUDIT_FAILED = "audit_failed"
-    RECEIPT_INVALID = "receipt_invalid"
-    UNMET_HARDWARE = "unmet_hardware"
-    UNMET_GPU = "unmet_gpu"
-    UNMET_WEIGHTS = "unmet_weights"
-    UNMET_NO_WRITE = "unmet_no_write"
-    UNMET_CPU_TEE = "unmet_cpu_tee"
-    UNMET_EVIDENCE_AGE = "unmet_evidence_age"
-    UNMET_CHALLENGE = "unmet_challenge"
-    UNMET_RESIDENCY = "unmet_residency"
-    UNMET_CONSENT = "unmet_consent"
-    LOCAL_UNAVAILABLE = "local_unavailable"
-    LOCAL_BUSY = "local_busy"
-    LOCAL_TOO_LONG = "local_too_long"
-    ON_PREMISES_UNREACHABLE = "on_premises_unreachable"
-    ON_PREMISES_UNTRUSTED = "on_premises_untrusted"
-    ON_PREMISES_TLS_FAILED = "on_premises_tls_failed"
-    ON_PREMISES_DENIED = "on_premises_denied"
-    ON_PREMISES_MODEL_MISSING = "on_premises_model_missing"
-    ON_PREMISES_BUSY = "on_premises_busy"
-    ON_PREMISES_REFUSED = "on_premises_refused"
-    ON_PREMISES_FAILED = "on_premises_failed"
-    ON_PREMISES_NO_LOGPROBS = "on_premises_no_logprobs"
-    ON_PREMISES_ANSWER_BROKEN = "on_premises_answer_broken"
-    ON_PREMISES_ANSWER_INCOMPLETE = "on_premises_answer_incomplete"
-    ON_PREMISES_LATE = "on_premises_late"
-    DRAFT_REJECTED = "draft_rejected"
-    LOCAL_OUT_OF_MEMORY = "local_out_of_memory"
-    LOCAL_SLOW = "local_slow"
-    TOO_FEW_NODES = "too_few_nodes"
+    counts_as: Failure | None
+    passes: bool
 
-    @classmethod
-    @override
-    def _missing_(cls, value: object) -> Self | None:
-        # In queries queued by version 0.1. Any other value raises ``ValueError`` here,
-        # too.
-        if isinstance(value, str) and value.startswith("house_"):
-            return cls(value.replace("house_", "on_premises_", 1))
-        return None
+    def __new__(
+        cls,
+        word: str,
+        counts_as: Failure | None = Failure.BROKEN,
+        passes: bool = False,
+    ) -> Self:
+        """Create a member from its row."""
+        member = str.__new__(cls, word)
+        member._value_ = word
+        member.counts_as = counts_as
+        member.passes = passes
+        return member
 
 
-EXPLAINED = {
-    FailureReason.NOT_CONFIGURED: "no relay is configured",
-    FailureReason.NO_ENCLAVE_NAMED: "the policy names no enclave (attestation:)",
-    FailureReason.RELAY_UNREACHABLE: "the relay cannot be reached",
-    FailureReason.RELAY_UNTRUSTED: "the relay's certificate is not from a trusted "
-    "authority, is not valid by this machine's clock, or names another host (a private "
-    "authority is set with --relay-ca)",
-    FailureReason.RELAY_TLS_FAILED: "TLS handshake with the relay failed: not a TLS "
-    "server, or no common version",
-    FailureReason.RELAY_WANTS_CERTIFICATE: "the relay requires a client certificate, "
-    "or another one than was presented (--relay-certificate)",
-    FailureReason.RELAY_HUNG_UP: "the relay closed the connection without a response: "
-    "it may require a client certificate (--relay-certificate), or https",
-    FailureReason.RELAY_KNOWS_NO_SUCH: "the relay does not know this address: check "
-    "the name after its host (--relay https://host/name)",
-    FailureReason.RELAY_DENIED: "the relay does not accept this client's key or "
-    "certificate",
-    FailureReason.ENCLAVE_UNREACHABLE: "the relay cannot reach the enclave",
-    FailureReason.EVIDENCE_REFUSED: "the enclave's evidence was refused",
-    FailureReason.CLOCK_SUSPECTED: "the enclave's evidence is valid at another time "
-    "than this machine's clock shows: the clock is probably wrong; set it. If it is "
-    "right, the evidence is outdated",
-    FailureReason.MIRROR_UNREACHABLE: "the policy's mirror of the enclave's keys "
-    "returned no list for comparison",
-    FailureReason.KEY_UNKNOWN: "the enclave no longer holds the verified key",
-    FailureReason.DATE_REFUSED: "the enclave's clock and this machine's differ too "
-    "much",
-    FailureReason.TOO_LARGE: "the query is larger than the enclave accepts",
-    FailureReason.TOO_MANY_RUNNING: "too many connections of earlier queries are "
-    "still running to their end",
-    FailureReason.NOT_PERMITTED: "no permit was available for this attempt",
-    FailureReason.BUSY: "the enclave is busy",
-    FailureReason.REFUSED: "the enclave refused the request",
-    FailureReason.ANSWER_BROKEN: "the enclave's answer could not be decrypted",
-    FailureReason.ANSWER_INCOMPLETE: "the enclave's answer ended early",
-    FailureReason.ANSWER_LATE: "the enclave's answer arrived slower than promised: "
-    "it is delayed on the way",
-    FailureReason.TIMEOUT: "the enclave did not answer in time",
-    FailureReason.AUDIT_FAILED: "the audit trail cannot be written",
-    FailureReason.RECEIPT_INVALID: "the enclave sent no valid receipt for its answer",
-    FailureReason.UNMET_HARDWARE: "the policy requires hardware isolation for such "
-    "data; this enclave's evidence shows none",
-    FailureReason.UNMET_GPU: "the policy requires attested GPUs for such data; this "
-    "enclave's evidence shows none",
-    FailureReason.UNMET_WEIGHTS: "for such data, the policy requires a release that "
-    "names the model's files; this one names none",
-    FailureReason.UNMET_NO_WRITE: "the policy requires an attested sandbox without "
-    "write access for such data; this enclave's evidence shows none",
-    FailureReason.UNMET_CPU_TEE: "the policy requires another kind of hardware "
-    "for such data",
-    FailureReason.UNMET_EVIDENCE_AGE: "the enclave's evidence is older than the policy "
-    "allows for such data",
-    FailureReason.UNMET_CONSENT: "the policy requires the user's consent before such a "
-    "query is sent, and there is none",
-    FailureReason.UNMET_CHALLENGE: "the policy requires an answer to a fresh challenge "
-    "for such data; there was none",
-    FailureReason.UNMET_RESIDENCY: "the policy restricts who may run an enclave, or "
-    "where, for such data; this release does not state it",
-    FailureReason.LOCAL_UNAVAILABLE: "the local model cannot answer",
-    FailureReason.LOCAL_BUSY: "too many queries wait for the local model",
-    FailureReason.LOCAL_TOO_LONG: "it exceeds the local model's context",
-    FailureReason.ON_PREMISES_UNREACHABLE: "the on-premises server cannot be reached",
-    FailureReason.ON_PREMISES_UNTRUSTED: "the on-premises server does not match "
-    "the policy: another CA or key (ca, spki_sha256), a certificate that is expired or "
-    "names another host, or a socket that others may replace",
-    FailureReason.ON_PREMISES_TLS_FAILED: "TLS handshake with the on-premises "
-    "server failed: not a TLS server, or no common version",
-    FailureReason.ON_PREMISES_DENIED: "the on-premises server requires an API key, or "
-    "another one",
-    FailureReason.ON_PREMISES_MODEL_MISSING: "the on-premises server does not have "
-    "this model, or has nothing at this address: check model and address of the tier",
-    FailureReason.ON_PREMISES_BUSY: "the on-premises server is busy",
-    FailureReason.ON_PREMISES_REFUSED: "the on-premises server refused the request",
-    FailureReason.ON_PREMISES_FAILED: "the on-premises server reported an error",
-    FailureReason.ON_PREMISES_NO_LOGPROBS: "the on-premises server returns no "
-    "log-probabilities, which were requested",
-    FailureReason.ON_PREMISES_ANSWER_BROKEN: "the on-premises server's reply is not a "
-    "valid OpenAI API response",
-    FailureReason.ON_PREMISES_ANSWER_INCOMPLETE: "the on-premises server's answer "
-    "ended early",
-    FailureReason.ON_PREMISES_LATE: "the on-premises server did not answer in time",
-    FailureReason.DRAFT_REJECTED: "the local model's draft was not good enough",
-    FailureReason.LOCAL_OUT_OF_MEMORY: "there is too little memory for the local model",
-    FailureReason.LOCAL_SLOW: "the local model is too slow just now",
-    FailureReason.TOO_FEW_NODES: "fewer than half of the enclaves that the relay lists "
-    "could be verified; an attacker who hides the others would choose the one that is "
-    "asked",
-}
+@unique
+class AttemptFailure(FailureReason):
+    """What stops an attempt at any tier outside of this process."""
 
-UNMET = frozenset(
-    reason for reason in FailureReason if reason.value.startswith("unmet_")
-)
-"""The enclave was not asked, because it lacks what the policy requires for the data."""
+    NOT_PERMITTED = "not_permitted", None
+    AUDIT_FAILED = "audit_failed", None
 
 
 class ClientError(Exception):
@@ -375,7 +265,7 @@ class QueuedError(NotRoutedError):
         here = "" if left else "; nothing of it was sent from this device"
         super().__init__(
             "queued",
-            f"queued: {EXPLAINED[reason]}; will be retried automatically{again} "
+            f"queued: {FAILURE_TEXTS[reason]}; will be retried automatically{again} "
             f"(ticket {ticket}){here}",
         )
         self.ticket = ticket
@@ -427,17 +317,10 @@ class AnswererError(ClientError):
         return same
 
 
-class DraftRejectedError(AnswererError):
-    """The draft was rejected; escalate to a stronger model."""
-
-    reason = FailureReason.DRAFT_REJECTED
-
-    def __init__(self) -> None:
-        super().__init__(EXPLAINED[self.reason])
-
-
 class LocalUnavailableError(AnswererError):
-    """The local model cannot answer a query.
+    """The local model cannot answer a query: what all of ``local/`` raises.
+
+    Each subclass, such as ``LocalModelError``, has its reason.
 
     Attributes:
         http_status: the status that the local endpoint returns.
@@ -446,7 +329,6 @@ class LocalUnavailableError(AnswererError):
 
     http_status = 503
     code = "local_model_unavailable"
-    reason = FailureReason.LOCAL_UNAVAILABLE
 
     def told_as(self, message: str) -> Self:
         """Return the same error with a message that also explains its cause."""
@@ -470,7 +352,7 @@ class ElsewhereError(AnswererError):
         code: str | None = None,
         retry_after_s: int | None = None,
     ) -> None:
-        super().__init__(EXPLAINED[reason] + (f" ({code})" if code else ""))
+        super().__init__(FAILURE_TEXTS[reason] + (f" ({code})" if code else ""))
         self.reason = reason
         self.code = code
         self.retry_after_s = retry_after_s
@@ -484,19 +366,6 @@ class EnclaveError(ElsewhereError):
     """The enclave could not be asked, or could not be trusted."""
 
 
-class DateRefusedError(EnclaveError):
-    """The enclave refuses the date inside the seal as outside its window.
-
-    Attributes:
-        date: the enclave's own date, to be used for one corrected request only; None
-            if it sent none.
-    """
-
-    def __init__(self, date: datetime | None) -> None:
-        super().__init__(FailureReason.DATE_REFUSED)
-        self.date = date
-
-
 class IncompleteAnswerError(ClientError):
     """An answer began to arrive and was cut.
 
@@ -505,5 +374,5 @@ class IncompleteAnswerError(ClientError):
     """
 
     def __init__(self, reason: FailureReason) -> None:
-        super().__init__(f"the answer is incomplete: {EXPLAINED[reason]}")
+        super().__init__(f"the answer is incomplete: {FAILURE_TEXTS[reason]}")
         self.reason = reason

@@ -11,7 +11,8 @@ from datetime import datetime
 from enum import Enum, StrEnum, unique
 from typing import Final
 
-from curtilage.client.errors import EXPLAINED, FailureReason
+from curtilage.client.errors import FailureReason
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.policy.decision.tiers import Tier
 
 HOLD_S: Final = 30.0
@@ -147,14 +148,14 @@ PARTS: Final[Mapping[Reason, Part]] = {
 }
 """The part that each reason is about."""
 
-_REASONS: Final[Mapping[FailureReason, Reason]] = {
-    FailureReason(each.value): each
+_REASONS: Final[Mapping[str, Reason]] = {
+    each.value: each
     for each in Reason
     # The audit trail reports its own condition.
-    if each.value in set(FailureReason) and each is not Reason.AUDIT_FAILED
+    if each.value in FAILURE_TEXTS and each is not Reason.AUDIT_FAILED
 }
 WORDS: Final[Mapping[str, str]] = {
-    **{each.value: EXPLAINED[failure] for failure, each in _REASONS.items()},
+    **{word: FAILURE_TEXTS[word] for word in _REASONS},
     Reason.EVIDENCE_EXPIRING: "the enclave's evidence was not renewed and expires soon",
     Reason.EVIDENCE_EXPIRED: "the enclave's evidence has expired and was not renewed",
     Reason.MODEL_MISSING: "there is no local model: queries that must be kept local "

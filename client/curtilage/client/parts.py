@@ -15,14 +15,16 @@ from curtilage.client.answer import AnswerEvent, Delta
 from curtilage.client.audit.recorder import SaveTranscript
 from curtilage.client.audit.trail import AuditTrail
 from curtilage.client.conversation.kept import KeptConversations
-from curtilage.client.errors import FailureReason, LocalUnavailableError
+from curtilage.client.errors import FailureReason
 from curtilage.client.health import Detectors
 from curtilage.client.local.catalogue import KnownModel, by_digest
+from curtilage.client.local.reasons import LocalModelError
 from curtilage.client.query import Query
 from curtilage.client.remote.cover import CoverSettings
 from curtilage.client.remote.draining import MAX_RUNNING, TIMER, Timer
 from curtilage.client.remote.enclave import FIRST_EVENT_S, Notify, Transport
 from curtilage.client.remote.keys import KeyMirror, KeyStore, RandomBelow, Sleep
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.routing.router import Router
 from curtilage.client.routing.trace import TraceLine
 from curtilage.policy.decision.decide import Inspection
@@ -143,12 +145,12 @@ class UnavailableLocal:
         """Refuse.
 
         Raises:
-            LocalUnavailableError: always.
+            LocalModelError: always.
         """
         del query, signals
         for _ in ():  # makes this a generator, as a model's method is
             yield Delta(text="")
-        raise LocalUnavailableError(self.reason)
+        raise LocalModelError(self.reason)
 
     async def close(self) -> None:
         """Do nothing."""
@@ -215,7 +217,7 @@ class ClientParts:
     transport: Transport | None
     keys: KeyStore
     audit: AuditTrail
-    absent: FailureReason = FailureReason.NOT_CONFIGURED
+    absent: FailureReason = EnclaveFailure.NOT_CONFIGURED
     mirror: KeyMirror | None = None
     cover: CoverSettings | None = None
     advice: str | None = None

@@ -17,6 +17,7 @@ from curtilage.cli.attest import verdict_json as verdicts
 from curtilage.cli.attest.refusals import MEANINGS
 from curtilage.cli.attest.tree import WIDTH, tree_text, verdict_text
 from curtilage.cli.main import main
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.relay.forward import node_list
 from curtilage_dev.deployment import MEASUREMENT, make_any_deployment
 from curtilage_dev.emulated.machines import make_gpus, make_machine
@@ -238,7 +239,7 @@ def test_a_live_enclave_needs_a_relay_and_no_date(
 ) -> None:
     monkeypatch.delenv("CURTILAGE_RELAY", raising=False)
     assert main(["attest", "show", "--policy", policy]) == 2
-    assert "no relay is configured" in capsys.readouterr().err
+    assert FAILURE_TEXTS["not_configured"] in capsys.readouterr().err
     assert main(["attest", "show", "--policy", policy, "--at", AT]) == 2
 
 

@@ -9,6 +9,7 @@ import pytest
 from curtilage.cli import main as cli
 from curtilage.cli.route.stats import amounts_of, stats_of, trace_path
 from curtilage.client.errors import UsageError
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.routing.trace import TraceFile, TraceOutcome
 from support.route_traces import LINE, written
 
@@ -88,7 +89,7 @@ def test_it_is_shown_in_words(
     assert cli.main(["route", "stats", "--trace", str(path)]) == 0
     shown = capsys.readouterr().out
     assert "enclave: 1 answer, 50.0% of all" in shown
-    assert "once in another's place: the relay cannot be reached" in shown
+    assert f"once in another's place: {FAILURE_TEXTS['relay_unreachable']}" in shown
     assert "no answer: once (no_tier)" in shown
     assert "cut           1 answer\n" in shown
 

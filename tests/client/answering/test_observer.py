@@ -26,10 +26,11 @@ from curtilage.client.errors import (
     EnclaveError,
     FailureReason,
     IncompleteAnswerError,
-    LocalUnavailableError,
     NotRoutedError,
     UsageError,
 )
+from curtilage.client.local.reasons import LocalFailure, LocalModelError
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.tiers import ENCLAVE_TIER, LOCAL_TIER, Tier
 from curtilage.policy.document.load import load_profile
@@ -129,7 +130,7 @@ async def test_a_draft_that_will_not_do_is_escalated(
     # Before the other one is asked; and taken back is only what was shown.
     shown = [(Outcome.REPLACED, "")] if retracts else []
     assert bench.recorded == [(Outcome.ESCALATED, ""), *shown]
-    bench.told(ENCLAVE_TIER, FailureReason.DRAFT_REJECTED)
+    bench.told(ENCLAVE_TIER, LocalFailure.DRAFT_REJECTED)
     await bench.saw(TEXT, DONE)
     assert len(bench.recorded) == 1 + len(shown), "a better answer is not less"
     assert counts.of("verifier.accept") == {"bad local": 1}
@@ -142,7 +143,7 @@ async def test_a_draft_that_is_the_answer_after_all_is_less(counts: Counts) -> N
     bench = Bench()
     bench.told(LOCAL_TIER)
     await bench.saw(DRAFT, NOT_GOOD, Replaced(tier="enclave"))
-    bench.told(LOCAL_TIER, FailureReason.BUSY)
+    bench.told(LOCAL_TIER, EnclaveFailure.BUSY)
     await bench.saw(TEXT, DONE)
     assert bench.recorded == [(Outcome.ESCALATED, ""), (Outcome.DEGRADED, "busy")]
 
@@ -153,7 +154,7 @@ async def test_an_answer_that_broke_off_is_replaced_and_not_escalated(
     bench = Bench(retracts=True)
     bench.told(ENCLAVE_TIER)
     await bench.saw(TEXT, BROKE_OFF, Replaced(tier="local"))
-    bench.told(LOCAL_TIER, FailureReason.ANSWER_INCOMPLETE)
+    bench.told(LOCAL_TIER, EnclaveFailure.ANSWER_INCOMPLETE)
     await bench.saw(TEXT, DONE)
     assert bench.recorded == [
         (Outcome.REPLACED, ""),
@@ -171,7 +172,7 @@ async def test_an_answer_about_a_part_of_the_question_is_less() -> None:
 
 async def test_where_nobody_chose_nothing_is_less_than_what_was_chosen() -> None:
     bench = Bench(chosen=False)
-    bench.told(LOCAL_TIER, FailureReason.BUSY)
+    bench.told(LOCAL_TIER, EnclaveFailure.BUSY)
     await bench.saw(TEXT, DONE)
     assert bench.recorded == []
 
@@ -179,9 +180,9 @@ async def test_where_nobody_chose_nothing_is_less_than_what_was_chosen() -> None
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (EnclaveError(FailureReason.BUSY), "busy"),
-        (LocalUnavailableError("it is missing"), "local_unavailable"),
-        (IncompleteAnswerError(FailureReason.TIMEOUT), "cut"),
+        (EnclaveError(EnclaveFailure.BUSY), "busy"),
+        (LocalModelError("it is missing"), "local_unavailable"),
+        (IncompleteAnswerError(EnclaveFailure.TIMEOUT), "cut"),
         (NotRoutedError("required_unmet", "..."), "required_unmet"),
         (NotRoutedError("queued", "..."), "queued"),
         (NotRoutedError("a word from elsewhere", "..."), "other"),

@@ -22,17 +22,17 @@ from curtilage.client.answering.pump import Pump
 from curtilage.client.answering.steps.drafts import judged
 from curtilage.client.answering.steps.hedging import sooner
 from curtilage.client.answering.writer import Writer, WriterStatus
-from curtilage.client.errors import (
-    AnswererError,
+from curtilage.client.errors import AnswererError, EnclaveError, LocalUnavailableError
+from curtilage.client.local.reasons import (
     DraftRejectedError,
-    EnclaveError,
-    FailureReason,
-    LocalUnavailableError,
+    LocalFailure,
+    LocalModelError,
 )
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.routing.verifier import Verifier
 from support.drafts import STOPPED, SURE, written
 
-BROKEN = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+BROKEN = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
 STRONG = (Delta(text="strong"), STOPPED)
 
 
@@ -157,17 +157,13 @@ async def test_in_a_race_a_draft_that_breaks_off_is_replaced() -> None:
     async with AsyncExitStack() as stack:
         desk = Desk(stack)
         held = asyncio.Event()
-        home = await desk.writer(
-            "device", *written("It "), LocalUnavailableError("gone")
-        )
+        home = await desk.writer("device", *written("It "), LocalModelError("gone"))
         rival = await desk.writer("enclave", held, *STRONG)
         asyncio.get_running_loop().call_later(0.01, held.set)
         events = await desk.judge(home, rival)
         assert Retract(from_char=0, reason=RetractReason.BROKE_OFF) in events
         assert events[-2:] == list(STRONG)
-        assert [each.reason for each in desk.failures] == [
-            FailureReason.LOCAL_UNAVAILABLE
-        ]
+        assert [each.reason for each in desk.failures] == [LocalFailure.UNAVAILABLE]
 
 
 async def test_in_a_race_a_dead_enclave_leaves_the_draft_to_be_judged() -> None:
@@ -239,7 +235,7 @@ async def test_where_both_fail_the_last_failure_is_told() -> None:
     async with AsyncExitStack() as stack:
         desk = Desk(stack)
         late = asyncio.Event()
-        first = await desk.writer("device", late, LocalUnavailableError("gone"))
+        first = await desk.writer("device", late, LocalModelError("gone"))
         second = await desk.writer("enclave", BROKEN)
         asyncio.get_running_loop().call_later(0.05, late.set)
         with pytest.raises(LocalUnavailableError):

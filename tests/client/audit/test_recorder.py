@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from curtilage.client.audit.record import TELLING, Outcome
 from curtilage.client.audit.recorder import QueryRecorder
-from curtilage.client.errors import FailureReason
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.policy.decision.decide import decide
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail
@@ -34,7 +34,7 @@ async def test_a_disclosure_is_recorded_before_it_is_made(outcome: Outcome) -> N
 @pytest.mark.parametrize("outcome", STAYING)
 async def test_a_local_step_is_recorded_with_its_cause(outcome: Outcome) -> None:
     trail = MemoryTrail()
-    assert await recorder(trail).stays(outcome, FailureReason.BUSY)
+    assert await recorder(trail).stays(outcome, EnclaveFailure.BUSY)
     (entry,) = trail.entries
     assert (entry.outcome, entry.fallback) == (outcome, "busy")
 

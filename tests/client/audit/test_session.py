@@ -12,13 +12,14 @@ from curtilage.client.audit.record import AuditEntry, AuditRecord, Line, Outcome
 from curtilage.client.audit.trail import AuditTrail, DiskAuditTrail
 from curtilage.client.audit.writer import AuditLog
 from curtilage.client.errors import (
+    AttemptFailure,
     BlockedError,
     EnclaveError,
-    FailureReason,
     IncompleteAnswerError,
 )
 from curtilage.client.parts import ClientParts, UnavailableLocal
 from curtilage.client.query import Message, Query
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.remote.sealed import SealedExchange
 from curtilage.client.session import Session
 from curtilage.policy.decision.routes import Route
@@ -101,7 +102,7 @@ async def test_without_a_record_nothing_is_sealed() -> None:
     assert bench.enclave.sealed == []
     assert bench.enclave.recorded == [], "the way out was never asked"
     assert answer.route is Answerer.LOCAL
-    assert answer.provenance.fallback is FailureReason.AUDIT_FAILED
+    assert answer.provenance.fallback is AttemptFailure.AUDIT_FAILED
     assert not answer.provenance.recorded
 
 
@@ -113,7 +114,7 @@ async def test_without_a_record_the_seal_is_never_called(
 
     monkeypatch.setattr("curtilage.client.remote.requests.seal", refuse)
     answer = await Bench(broken=True).session.ask(QUERY)
-    assert answer.provenance.fallback is FailureReason.AUDIT_FAILED
+    assert answer.provenance.fallback is AttemptFailure.AUDIT_FAILED
 
 
 async def test_every_attempt_has_a_record_of_its_own() -> None:
@@ -135,7 +136,7 @@ async def test_a_second_attempt_that_cannot_be_recorded_is_not_made() -> None:
     bench.trail.entries = Stubborn(bench.trail)
     answer = await bench.session.ask(QUERY)
     assert len(bench.enclave.sealed) == 2, "the first query, and one attempt"
-    assert answer.provenance.fallback is FailureReason.AUDIT_FAILED
+    assert answer.provenance.fallback is AttemptFailure.AUDIT_FAILED
 
 
 class Stubborn(list[AuditEntry]):
@@ -170,7 +171,7 @@ async def test_a_local_answer_is_given_even_without_a_record() -> None:
 
 async def test_a_local_fallback_is_recorded_again() -> None:
     bench = Bench()
-    bench.enclave.fails = EnclaveError(FailureReason.BUSY)
+    bench.enclave.fails = EnclaveError(EnclaveFailure.BUSY)
     await bench.session.ask(QUERY)
     left, home = bench.trail.entries
     assert (left.outcome, home.outcome) == (Outcome.ENCLAVE, Outcome.LOCAL)

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import aiohttp
 
 from curtilage.client.endpoint import server as gateway
-from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.errors import EnclaveError
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.parts import ClientParts, UnavailableLocal
 from curtilage.client.queue.deferred_store import KEY_BYTES, DeferredStore
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.session import Session
 from curtilage.policy.document.load import load_policy
 from support.client_parts import PLAIN, MemoryTrail, ScriptedInspector
@@ -48,7 +50,9 @@ class Served:
             assert response.headers["x-should-retry"] == "false"
             error = (await response.json())["error"]
         assert error["code"] == "queued"
-        assert error["message"].startswith("queued: the relay cannot")
+        assert error["message"].startswith(
+            f"queued: {FAILURE_TEXTS['relay_unreachable']}"
+        )
         assert f", next within {within_s} s (ticket " in error["message"]
         ticket = error["ticket"]
         assert isinstance(ticket, str)
@@ -63,7 +67,7 @@ class Served:
 async def served() -> AsyncGenerator[Served]:
     policy = load_policy(POLICY)
     enclave = MemoryEnclave()
-    enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+    enclave.fetch_fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
     session = Session(
         ClientParts(
             policy=policy,

@@ -17,7 +17,6 @@ from curtilage.client.local.model import (
     LocalModel,
     LocalModelBusyError,
     LocalModelDigestError,
-    LocalModelError,
     LocalModelFailedError,
     LocalModelMemoryError,
     LocalModelMissingError,
@@ -25,6 +24,7 @@ from curtilage.client.local.model import (
     resolve_digest,
     verify_choice,
 )
+from curtilage.client.local.reasons import LocalModelError
 from curtilage.client.local.registry import Registry
 from curtilage.client.local.shape import read_shape
 from curtilage.client.query import Message, Query, Settings

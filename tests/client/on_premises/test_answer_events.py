@@ -15,6 +15,7 @@ from curtilage.client.on_premises.answer_events import (
     MAX_EVENT_BYTES,
     ChatReader,
 )
+from curtilage.client.on_premises.reasons import OnPremisesFailure
 from support.cuts import PLACES, cut
 from support.on_premises import CANARY, LLAMA, OLLAMA, VLLM, chunk, data
 
@@ -72,7 +73,7 @@ def test_an_answer_without_requested_log_probabilities_is_refused(
     given: object,
 ) -> None:
     said = chunk({"content": "yes"}, logprobs=given)
-    assert refused(said, logprobs=True) is FailureReason.ON_PREMISES_NO_LOGPROBS
+    assert refused(said, logprobs=True) is OnPremisesFailure.NO_LOGPROBS
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,7 @@ def test_an_answer_without_requested_log_probabilities_is_refused(
 )
 def test_log_probabilities_that_are_none_break_the_answer(listed: object) -> None:
     said = chunk({"content": "y"}, logprobs={"content": listed})
-    assert refused(said, logprobs=True) is FailureReason.ON_PREMISES_ANSWER_BROKEN
+    assert refused(said, logprobs=True) is OnPremisesFailure.ANSWER_BROKEN
 
 
 def test_no_counts_are_no_lie() -> None:
@@ -106,11 +107,11 @@ def test_reasoning_is_not_shown() -> None:
 @pytest.mark.parametrize("reason", ["abort", "content_filter", "tool_calls", "", 1, []])
 def test_another_end_than_of_a_whole_answer_is_incomplete(reason: object) -> None:
     ended = chunk({}, finish=reason)
-    assert refused(SAID, ended, DONE) is FailureReason.ON_PREMISES_ANSWER_INCOMPLETE
+    assert refused(SAID, ended, DONE) is OnPremisesFailure.ANSWER_INCOMPLETE
 
 
 def test_an_end_without_a_reason_is_incomplete() -> None:
-    assert refused(SAID, DONE) is FailureReason.ON_PREMISES_ANSWER_INCOMPLETE
+    assert refused(SAID, DONE) is OnPremisesFailure.ANSWER_INCOMPLETE
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ def test_an_end_without_a_reason_is_incomplete() -> None:
     ids=["vllm", "older vllm"],
 )
 def test_an_error_reported_by_the_server_is_a_failure(failure: bytes) -> None:
-    assert refused(SAID, failure) is FailureReason.ON_PREMISES_FAILED
+    assert refused(SAID, failure) is OnPremisesFailure.FAILED
 
 
 @pytest.mark.parametrize(
@@ -156,11 +157,11 @@ def test_an_error_reported_by_the_server_is_a_failure(failure: bytes) -> None:
     ],
 )
 def test_another_format_is_broken(broken: bytes) -> None:
-    assert refused(broken) is FailureReason.ON_PREMISES_ANSWER_BROKEN
+    assert refused(broken) is OnPremisesFailure.ANSWER_BROKEN
 
 
 def test_text_behind_the_end_is_broken() -> None:
-    assert refused(SAID, STOP, SAID) is FailureReason.ON_PREMISES_ANSWER_BROKEN
+    assert refused(SAID, STOP, SAID) is OnPremisesFailure.ANSWER_BROKEN
 
 
 @pytest.mark.parametrize(
@@ -174,7 +175,7 @@ def test_text_behind_the_end_is_broken() -> None:
     ids=["at once", "in pieces", "many lines", "comment"],
 )
 def test_an_event_that_is_too_large_is_broken(pieces: list[bytes]) -> None:
-    assert refused(*pieces) is FailureReason.ON_PREMISES_ANSWER_BROKEN
+    assert refused(*pieces) is OnPremisesFailure.ANSWER_BROKEN
 
 
 def test_an_answer_that_is_too_large_is_broken() -> None:
@@ -184,7 +185,7 @@ def test_an_answer_that_is_too_large_is_broken() -> None:
         assert list(chat.push(alive)) == []
     with pytest.raises(OnPremisesUnavailableError) as error:
         list(chat.push(alive))
-    assert error.value.reason is FailureReason.ON_PREMISES_ANSWER_BROKEN
+    assert error.value.reason is OnPremisesFailure.ANSWER_BROKEN
 
 
 @given(st.binary(max_size=200))

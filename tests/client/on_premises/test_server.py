@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from curtilage.client.answer import Delta, Finished
 from curtilage.client.errors import FailureReason, OnPremisesUnavailableError
 from curtilage.client.on_premises.answer_events import MAX_EVENT_BYTES
+from curtilage.client.on_premises.reasons import OnPremisesFailure
 from curtilage.client.on_premises.settings import on_premises_settings
 from curtilage.client.options import RoutingOptions
 from curtilage.client.query import Message, Query, Settings
@@ -351,7 +352,7 @@ async def test_text_without_utf8_is_refused_and_not_reported() -> None:
     async with on_premises_server(says(*VLLM, seen=seen)) as asked:
         with pytest.raises(OnPremisesUnavailableError) as error:
             await anext(asked.server.generate(asked.permit(), broken))
-    assert error.value.reason is FailureReason.ON_PREMISES_REFUSED
+    assert error.value.reason is OnPremisesFailure.REFUSED
     assert CANARY not in f"{error.value!r} {error.value}"
     assert error.value.__suppress_context__
     assert seen == []
@@ -363,18 +364,18 @@ async def test_text_without_utf8_is_refused_and_not_reported() -> None:
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
-        (400, FailureReason.ON_PREMISES_REFUSED),
-        (401, FailureReason.ON_PREMISES_DENIED),
-        (403, FailureReason.ON_PREMISES_DENIED),
-        (404, FailureReason.ON_PREMISES_MODEL_MISSING),
-        (405, FailureReason.ON_PREMISES_MODEL_MISSING),
-        (413, FailureReason.ON_PREMISES_REFUSED),
-        (429, FailureReason.ON_PREMISES_BUSY),
-        (500, FailureReason.ON_PREMISES_FAILED),
-        (502, FailureReason.ON_PREMISES_UNREACHABLE),
-        (503, FailureReason.ON_PREMISES_BUSY),
-        (504, FailureReason.ON_PREMISES_LATE),
-        (204, FailureReason.ON_PREMISES_REFUSED),
+        (400, OnPremisesFailure.REFUSED),
+        (401, OnPremisesFailure.DENIED),
+        (403, OnPremisesFailure.DENIED),
+        (404, OnPremisesFailure.MODEL_MISSING),
+        (405, OnPremisesFailure.MODEL_MISSING),
+        (413, OnPremisesFailure.REFUSED),
+        (429, OnPremisesFailure.BUSY),
+        (500, OnPremisesFailure.FAILED),
+        (502, OnPremisesFailure.UNREACHABLE),
+        (503, OnPremisesFailure.BUSY),
+        (504, OnPremisesFailure.LATE),
+        (204, OnPremisesFailure.REFUSED),
     ],
 )
 async def test_every_other_status_is_a_reason(
@@ -392,7 +393,7 @@ async def test_every_other_status_is_a_reason(
     async with on_premises_server(answer) as asked:
         error = await failure(asked)
     assert error.reason is expected
-    named = expected is FailureReason.ON_PREMISES_REFUSED
+    named = expected is OnPremisesFailure.REFUSED
     assert error.code == (str(status) if named else None)
 
 
@@ -415,7 +416,7 @@ async def test_how_long_it_is_busy_is_noted(
     async with on_premises_server(answer) as asked:
         error = await failure(asked)
     assert (error.reason, error.retry_after_s) == (
-        FailureReason.ON_PREMISES_BUSY,
+        OnPremisesFailure.BUSY,
         noted,
     )
     assert error.alone().retry_after_s == noted
@@ -431,7 +432,7 @@ async def test_no_redirect_is_followed(status: int) -> None:
             location = f"{other}/chat/completions"
             return web.Response(status=status, headers={"Location": location})
 
-        assert await refused(answer) is FailureReason.ON_PREMISES_REFUSED
+        assert await refused(answer) is OnPremisesFailure.REFUSED
     assert elsewhere == []
 
 
@@ -450,24 +451,24 @@ async def test_a_body_without_events_is_broken(headers: dict[str, str]) -> None:
         await response.write(b"".join(VLLM))
         return response
 
-    assert await refused(answer) is FailureReason.ON_PREMISES_ANSWER_BROKEN
+    assert await refused(answer) is OnPremisesFailure.ANSWER_BROKEN
 
 
 @pytest.mark.parametrize(
     ("events", "expected"),
     [
-        ([SAID], FailureReason.ON_PREMISES_ANSWER_INCOMPLETE),
-        ([SAID, chunk({}, finish="stop")], FailureReason.ON_PREMISES_ANSWER_INCOMPLETE),
-        ([*VLLM[:-1], b"data: [DO"], FailureReason.ON_PREMISES_ANSWER_INCOMPLETE),
-        ([], FailureReason.ON_PREMISES_ANSWER_INCOMPLETE),
+        ([SAID], OnPremisesFailure.ANSWER_INCOMPLETE),
+        ([SAID, chunk({}, finish="stop")], OnPremisesFailure.ANSWER_INCOMPLETE),
+        ([*VLLM[:-1], b"data: [DO"], OnPremisesFailure.ANSWER_INCOMPLETE),
+        ([], OnPremisesFailure.ANSWER_INCOMPLETE),
         (
             [SAID, f"data: {CANARY}\n\n".encode()],
-            FailureReason.ON_PREMISES_ANSWER_BROKEN,
+            OnPremisesFailure.ANSWER_BROKEN,
         ),
-        ([b"x" * (MAX_EVENT_BYTES + 1)], FailureReason.ON_PREMISES_ANSWER_BROKEN),
-        ([SAID, b'data: {"error": {}}\n\n'], FailureReason.ON_PREMISES_FAILED),
+        ([b"x" * (MAX_EVENT_BYTES + 1)], OnPremisesFailure.ANSWER_BROKEN),
+        ([SAID, b'data: {"error": {}}\n\n'], OnPremisesFailure.FAILED),
         # As llama.cpp's server reported errors until 2025: in a field of that name.
-        ([SAID, b"error: {}\n\n"], FailureReason.ON_PREMISES_ANSWER_INCOMPLETE),
+        ([SAID, b"error: {}\n\n"], OnPremisesFailure.ANSWER_INCOMPLETE),
     ],
 )
 async def test_an_incomplete_answer_is_reported(
@@ -487,8 +488,8 @@ async def test_a_lost_connection_is_reported(begun: bool) -> None:
         request.transport.abort()
         return response
 
-    incomplete = FailureReason.ON_PREMISES_ANSWER_INCOMPLETE
-    expected = incomplete if begun else FailureReason.ON_PREMISES_UNREACHABLE
+    incomplete = OnPremisesFailure.ANSWER_INCOMPLETE
+    expected = incomplete if begun else OnPremisesFailure.UNREACHABLE
     assert await refused(answer) is expected
 
 
@@ -506,9 +507,7 @@ async def test_malformed_http_is_broken() -> None:
             address=f"http://127.0.0.1:{port}/v1", model="m", plain_loopback=True
         )
         async with asking(settings) as asked:
-            assert (
-                await failure(asked)
-            ).reason is FailureReason.ON_PREMISES_ANSWER_BROKEN
+            assert (await failure(asked)).reason is OnPremisesFailure.ANSWER_BROKEN
 
 
 def _slow(*begins: bytes, goes_on: bytes = b"") -> Handler:
@@ -532,13 +531,13 @@ async def test_a_silent_server_is_late() -> None:
         await _forever()
         raise AssertionError
 
-    assert await refused(answer, first_s=0.2) is FailureReason.ON_PREMISES_LATE
-    assert await refused(_slow(), first_s=0.2) is FailureReason.ON_PREMISES_LATE
+    assert await refused(answer, first_s=0.2) is OnPremisesFailure.LATE
+    assert await refused(_slow(), first_s=0.2) is OnPremisesFailure.LATE
 
 
 async def test_comments_are_no_answer() -> None:
     server = _slow(goes_on=b": alive\n\n")
-    assert await refused(server, first_s=0.2) is FailureReason.ON_PREMISES_LATE
+    assert await refused(server, first_s=0.2) is OnPremisesFailure.LATE
 
 
 async def test_a_server_that_stops_in_the_middle_is_late() -> None:
@@ -547,15 +546,13 @@ async def test_a_server_that_stops_in_the_middle_is_late() -> None:
         assert await anext(events) == Delta(text="yes")
         with pytest.raises(OnPremisesUnavailableError) as error:
             await anext(events)
-    assert error.value.reason is FailureReason.ON_PREMISES_LATE
+    assert error.value.reason is OnPremisesFailure.LATE
 
 
 async def test_a_model_that_thinks_has_begun() -> None:
     """From then on it may pause, and need not have said a word."""
     server = _slow(chunk({"reasoning_content": "hm"}))
-    assert (
-        await refused(server, first_s=60, stall_s=0.2) is FailureReason.ON_PREMISES_LATE
-    )
+    assert await refused(server, first_s=60, stall_s=0.2) is OnPremisesFailure.LATE
 
 
 @pytest.mark.parametrize(
@@ -573,11 +570,11 @@ async def test_events_without_text_are_no_answer(event: bytes) -> None:
     async with asyncio.timeout(20):
         server = _slow(goes_on=event)
         reason = await refused(server, first_s=0.2, stall_s=0.2)
-        assert reason is FailureReason.ON_PREMISES_LATE
+        assert reason is OnPremisesFailure.LATE
         # Nor do they lengthen a pause that came later.
         server = _slow(SAID, goes_on=event)
         reason = await refused(server, first_s=60, stall_s=0.2)
-        assert reason is FailureReason.ON_PREMISES_LATE
+        assert reason is OnPremisesFailure.LATE
 
 
 async def test_events_without_text_leave_the_first_word_its_time() -> None:
@@ -615,7 +612,7 @@ async def test_an_answer_without_end_ends(
         async with asyncio.timeout(20):
             error = await failure(asked, query)
         took_s = asyncio.get_running_loop().time() - before
-    assert error.reason is FailureReason.ON_PREMISES_LATE
+    assert error.reason is OnPremisesFailure.LATE
     assert took_s >= 0.15
 
 
@@ -635,7 +632,7 @@ async def test_an_unreachable_server_is_reported() -> None:
         address="http://127.0.0.1:9/v1", model="m", plain_loopback=True
     )
     async with asking(settings) as asked:
-        assert (await failure(asked)).reason is FailureReason.ON_PREMISES_UNREACHABLE
+        assert (await failure(asked)).reason is OnPremisesFailure.UNREACHABLE
 
 
 async def test_a_hole_costs_the_time_of_a_connection(tmp_path: Path) -> None:
@@ -647,9 +644,7 @@ async def test_a_hole_costs_the_time_of_a_connection(tmp_path: Path) -> None:
             ca=certificates.authority.read_bytes(),
         )
         async with asking(settings, connect_s=0.2, first_s=60) as asked:
-            assert (
-                await failure(asked)
-            ).reason is FailureReason.ON_PREMISES_UNREACHABLE
+            assert (await failure(asked)).reason is OnPremisesFailure.UNREACHABLE
 
 
 async def test_nothing_of_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -783,7 +778,7 @@ async def test_no_other_authority_is_trusted(
     certificates: Certificates, name: str, ca: str
 ) -> None:
     async with behind_tls(certificates, name, ca=ca) as (asked, seen):
-        assert (await failure(asked)).reason is FailureReason.ON_PREMISES_UNTRUSTED
+        assert (await failure(asked)).reason is OnPremisesFailure.UNTRUSTED
     assert seen == []
 
 
@@ -818,7 +813,7 @@ async def test_a_server_with_another_key_is_sent_nothing(
             spki_sha256=pin_of(certificates, "untrusted"),
         )
         async with asking(settings) as asked:
-            assert (await failure(asked)).reason is FailureReason.ON_PREMISES_UNTRUSTED
+            assert (await failure(asked)).reason is OnPremisesFailure.UNTRUSTED
             assert await said.get() == b""
 
 
@@ -830,7 +825,7 @@ async def test_a_server_without_tls_is_reported(certificates: Certificates) -> N
             ca=certificates.authority.read_bytes(),
         )
         async with asking(settings) as asked:
-            assert (await failure(asked)).reason is FailureReason.ON_PREMISES_TLS_FAILED
+            assert (await failure(asked)).reason is OnPremisesFailure.TLS_FAILED
 
 
 # --- UNIX sockets ----------------------------------------------------------------
@@ -853,11 +848,11 @@ async def test_a_socket_that_others_could_have_put_there_is_not(tmp_path: Path) 
     async with serving(says(*VLLM, seen=seen), socket=path) as address:
         shared.chmod(0o777)
         async with asking(on_premises_settings(address=address, model="m")) as asked:
-            assert (await failure(asked)).reason is FailureReason.ON_PREMISES_UNTRUSTED
+            assert (await failure(asked)).reason is OnPremisesFailure.UNTRUSTED
     assert seen == []
 
 
 async def test_a_missing_socket_is_unreachable(tmp_path: Path) -> None:
     settings = on_premises_settings(address=f"unix:{tmp_path}/vllm.sock", model="m")
     async with asking(settings) as asked:
-        assert (await failure(asked)).reason is FailureReason.ON_PREMISES_UNREACHABLE
+        assert (await failure(asked)).reason is OnPremisesFailure.UNREACHABLE

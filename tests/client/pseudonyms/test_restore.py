@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curtilage.client.answer import AnswerEvent, Delta, Finished
-from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.errors import EnclaveError
 from curtilage.client.pseudonyms.restore import (
     MAX_STAND_INS,
     AnswerRestorer,
     Restorer,
 )
+from curtilage.client.remote.reasons import EnclaveFailure
 
 VALUES = {f"⟦PERSON_{number}⟧": f"Person {number}" for number in range(1, 21)} | {
     f"⟦EMAIL_{number}⟧": f"p{number}@x.example" for number in range(1, 5)
@@ -101,7 +102,7 @@ def test_an_answer_that_ends_inside_a_token_is_incomplete(end: str) -> None:
     assert restorer.push(f"Dear {end}") == "Dear "
     with pytest.raises(EnclaveError) as cut:
         restorer.close()
-    assert cut.value.reason is FailureReason.ANSWER_INCOMPLETE
+    assert cut.value.reason is EnclaveFailure.ANSWER_INCOMPLETE
 
 
 def test_an_answer_may_end_like_a_date_begins() -> None:
@@ -568,7 +569,7 @@ def test_an_answer_of_nothing_but_stand_ins_is_broken() -> None:
     assert shown == "Person 1 " * MAX_STAND_INS
     with pytest.raises(EnclaveError) as broken:
         restorer.push("⟦PERSON_1⟧ ")
-    assert broken.value.reason is FailureReason.ANSWER_BROKEN
+    assert broken.value.reason is EnclaveFailure.ANSWER_BROKEN
 
 
 def test_a_restorer_shows_no_value() -> None:

@@ -12,7 +12,6 @@ from curtilage.client.audit.record import Outcome
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.errors import (
     EnclaveError,
-    FailureReason,
     IncompleteAnswerError,
     LocalUnavailableError,
     UsageError,
@@ -20,6 +19,7 @@ from curtilage.client.errors import (
 from curtilage.client.openai_chat import provenance_headers, query_from
 from curtilage.client.parts import ClientParts, UnavailableLocal
 from curtilage.client.query import Message, Query, Settings
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.session import Session
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.routes import Route
@@ -226,10 +226,10 @@ async def test_deciding_without_asking_gives_the_same_decision() -> None:
 
 async def test_after_a_failing_enclave_the_local_answer_has_the_names() -> None:
     bench = Bench()
-    bench.enclave.fails = EnclaveError(FailureReason.BUSY)
+    bench.enclave.fails = EnclaveError(EnclaveFailure.BUSY)
     answer = await bench.session.ask(ask(QUESTION))
     assert answer.route is Answerer.LOCAL
-    assert answer.provenance.fallback is FailureReason.BUSY
+    assert answer.provenance.fallback is EnclaveFailure.BUSY
     assert answer.provenance.deidentified == ()
     assert bench.local.asked == [ask(QUESTION)]
 
@@ -263,7 +263,7 @@ async def test_an_answer_that_ends_inside_a_token_is_incomplete() -> None:
 async def test_half_a_token_alone_is_answered_locally() -> None:
     answer = await Bench(streamed(["⟦PERSON_"])).session.ask(ask(QUESTION))
     assert (answer.text, answer.route) == ("At home.", Answerer.LOCAL)
-    assert answer.provenance.fallback is FailureReason.ANSWER_INCOMPLETE
+    assert answer.provenance.fallback is EnclaveFailure.ANSWER_INCOMPLETE
 
 
 async def test_a_token_that_was_not_sent_is_kept_and_counted() -> None:
@@ -375,7 +375,7 @@ async def test_the_local_endpoint_returns_restored_text_only(streaming: bool) ->
 async def test_no_error_and_no_record_holds_a_name() -> None:
     """Others put what they found into exceptions (DataFog PR 154)."""
     bench = Bench(local=False)
-    bench.enclave.fails = EnclaveError(FailureReason.BUSY)
+    bench.enclave.fails = EnclaveError(EnclaveFailure.BUSY)
     with pytest.raises(LocalUnavailableError) as refused:
         await bench.session.ask(ask(QUESTION))
     seen = [repr(refused.value), repr(refused.value.__context__)]

@@ -5,6 +5,7 @@ import pytest
 
 from curtilage.client.answer import Answer, Answerer, Finished, Obstacle, Provenance
 from curtilage.client.errors import FailureReason, UsageError
+from curtilage.client.local.reasons import LocalFailure
 from curtilage.client.options import Mode, Require, RoutingOptions
 from curtilage.client.query import Message, Query, Settings
 from curtilage.client.queue.deferred import (
@@ -20,6 +21,7 @@ from curtilage.client.queue.deferred import (
     request_of,
     worth_waiting,
 )
+from curtilage.client.remote.reasons import EnclaveFailure, Unmet
 from curtilage.policy.decision.tiers import RoutingClass
 
 FULL = Query(
@@ -58,7 +60,7 @@ ANSWER = Answer(
         uncertain=("uncertain.language",),
         verdict_id="v",
         evidence="sev-snp",
-        fallback=FailureReason.TIMEOUT,
+        fallback=EnclaveFailure.TIMEOUT,
         recorded=True,
         deidentified=(("identifier.direct.person", 2),),
         obstacle=Obstacle.NAME_LEFT,
@@ -117,21 +119,21 @@ def test_a_refusal_is_read_as_it_was_written() -> None:
 
 
 def test_an_outage_is_worth_waiting_for() -> None:
-    reasons = (FailureReason.LOCAL_UNAVAILABLE, FailureReason.RELAY_UNREACHABLE)
+    reasons = (LocalFailure.UNAVAILABLE, EnclaveFailure.RELAY_UNREACHABLE)
     found = worth_waiting(reasons, RoutingClass.PUBLIC)
-    assert found is FailureReason.RELAY_UNREACHABLE
+    assert found is EnclaveFailure.RELAY_UNREACHABLE
 
 
 @pytest.mark.parametrize(
     "reason",
     [
-        FailureReason.EVIDENCE_REFUSED,
-        FailureReason.CLOCK_SUSPECTED,
-        FailureReason.LOCAL_UNAVAILABLE,
-        FailureReason.NOT_CONFIGURED,
-        FailureReason.RELAY_DENIED,
-        FailureReason.TOO_LARGE,
-        FailureReason.UNMET_CONSENT,
+        EnclaveFailure.EVIDENCE_REFUSED,
+        EnclaveFailure.CLOCK_SUSPECTED,
+        LocalFailure.UNAVAILABLE,
+        EnclaveFailure.NOT_CONFIGURED,
+        EnclaveFailure.RELAY_DENIED,
+        EnclaveFailure.TOO_LARGE,
+        Unmet.CONSENT,
     ],
 )
 def test_what_does_not_end_by_itself_is_not(reason: FailureReason) -> None:

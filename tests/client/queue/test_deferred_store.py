@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from curtilage.client.errors import ConfigError, FailureReason
+from curtilage.client.errors import ConfigError
+from curtilage.client.on_premises.reasons import OnPremisesFailure
 from curtilage.client.queue.deferred import Deferred, State, refused_as
 from curtilage.client.queue.deferred_store import (
     DAMAGED,
@@ -92,7 +93,7 @@ def test_what_an_older_version_queued_opens(file: Path) -> None:
     store = open_at(file)
     (found,) = store.items(1001)
     assert store.content(found) == SECRET
-    assert found.reason is FailureReason.ON_PREMISES_BUSY
+    assert found.reason is OnPremisesFailure.BUSY
 
 
 @pytest.mark.parametrize(("max_items", "max_bytes"), [(1, 10_000), (9, 80)])

@@ -4,6 +4,7 @@ import asyncio
 import multiprocessing
 import os
 import random
+import re
 import signal
 import sqlite3
 import threading
@@ -23,13 +24,14 @@ from curtilage.client.errors import (
     AnswererError,
     EnclaveError,
     FailureReason,
-    LocalUnavailableError,
     QueuedError,
     TicketError,
     UsageError,
 )
+from curtilage.client.failure_texts import FAILURE_TEXTS, NO_QUEUE
 from curtilage.client.fair_queue import CALLER
 from curtilage.client.health import Reason
+from curtilage.client.local.reasons import LocalFailure, LocalModelError
 from curtilage.client.options import Mode, Require
 from curtilage.client.parts import ClientParts
 from curtilage.client.query import Query
@@ -48,6 +50,7 @@ from curtilage.client.queue.deferring import (
     UNREADABLE,
     Drained,
 )
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.routing.estimate import RulesEstimator
 from curtilage.client.routing.router import Router
 from curtilage.client.routing.trace import TraceLine, TraceOutcome
@@ -79,7 +82,7 @@ BLOCKING = PLAIN.replace(
     "\nrules:\n",
     "\nrules:\n- {id: no-keys, when: secret.private_key, then: block}\n",
 )
-DOWN = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+DOWN = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
 
 
 def query(text: str = TEXT, **options: object) -> Query:
@@ -96,8 +99,8 @@ class BusyLocal(ScriptedLocal):
         self, query: Query, *, signals: bool = False
     ) -> AsyncGenerator[AnswerEvent]:
         if self.busy:
-            error = LocalUnavailableError("too many wait")
-            error.reason = FailureReason.LOCAL_BUSY
+            error = LocalModelError("too many wait")
+            error.reason = LocalFailure.BUSY
             raise error
         async for event in super().generate(query, signals=signals):
             yield event
@@ -329,8 +332,9 @@ async def test_nothing_of_it_has_left_is_said_where_that_is_so() -> None:
     told = await bench.queued()
     assert not told.left
     assert str(told) == (
-        "queued: the relay cannot be reached; will be retried automatically, next "
-        f"within 35 s (ticket {told.ticket}); nothing of it was sent from this device"
+        f"queued: {FAILURE_TEXTS['relay_unreachable']}; will be retried automatically, "
+        f"next within 35 s (ticket {told.ticket}); nothing of it was sent from this "
+        "device"
     )
 
 
@@ -361,7 +365,7 @@ async def test_when_a_busy_enclave_wants_to_be_asked_again_is_told() -> None:
 async def test_of_one_that_may_be_asked_at_once_the_pause_is_told() -> None:
     bench = Bench()
     bench.enclave.fetch_fails = None
-    bench.enclave.fails = EnclaveError(FailureReason.ANSWER_BROKEN)
+    bench.enclave.fails = EnclaveError(EnclaveFailure.ANSWER_BROKEN)
     told = await bench.queued(query(require=Require.ENCLAVE))
     assert told.eta_s == FIRST_PAUSE_S
     assert str(told).startswith("queued: ")
@@ -516,7 +520,7 @@ async def test_an_enclave_that_was_found_to_be_there_is_asked_soon() -> None:
 
 
 @pytest.mark.parametrize(
-    "reason", [FailureReason.EVIDENCE_REFUSED, FailureReason.RELAY_DENIED]
+    "reason", [EnclaveFailure.EVIDENCE_REFUSED, EnclaveFailure.RELAY_DENIED]
 )
 async def test_what_waiting_does_not_help_is_refused_at_once(
     reason: FailureReason,
@@ -553,7 +557,7 @@ async def test_who_waits_for_another_keeps_nobody_waiting() -> None:
     bench = Bench(local=local)
     required = await bench.queued(query(require=Require.ENCLAVE))
     other = await bench.queued(query("And what of tetanus?", mode=Mode.HOME))
-    assert other.reason is FailureReason.LOCAL_BUSY
+    assert other.reason is LocalFailure.BUSY
     bench.later(31)
     local.busy = False
     drained = await bench.session.queue.drain()
@@ -659,7 +663,7 @@ async def test_what_is_blocked_now_is_refused() -> None:
 async def test_what_became_impossible_is_refused_with_its_reason() -> None:
     bench = Bench()
     told = await bench.queued()
-    bench.enclave.fetch_fails = EnclaveError(FailureReason.EVIDENCE_REFUSED)
+    bench.enclave.fetch_fails = EnclaveError(EnclaveFailure.EVIDENCE_REFUSED)
     bench.later(31)
     await bench.session.queue.drain()
     await bench.session.settle()
@@ -701,7 +705,7 @@ async def test_without_a_queue_nobody_waits_for_one() -> None:
             audit=MemoryTrail(),
         )
     )
-    with pytest.raises(UsageError, match="no queue"):
+    with pytest.raises(UsageError, match=re.escape(NO_QUEUE)):
         await bare.ask(query())
     with pytest.raises(UsageError):
         await bare.queue.collect("00")

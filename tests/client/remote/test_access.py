@@ -16,6 +16,7 @@ from curtilage.client.config import AccessFiles
 from curtilage.client.errors import ConfigError, EnclaveError, FailureReason
 from curtilage.client.remote.access import RelayAccess, read_access
 from curtilage.client.remote.addresses import RelayAddress
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.remote.transport import RelayTransport
 from curtilage.client.tls import tls_context
 from curtilage.wire import media
@@ -86,7 +87,7 @@ async def test_a_private_authority_is_trusted_when_it_is_named(
 ) -> None:
     async with relay(certificates) as address:
         assert await fetched(address, AccessFiles(ca=certificates.authority)) == b"{}"
-        assert await refused(address, AccessFiles()) is FailureReason.RELAY_UNTRUSTED
+        assert await refused(address, AccessFiles()) is EnclaveFailure.RELAY_UNTRUSTED
 
 
 @pytest.mark.parametrize("name", ["misnamed", "untrusted"])
@@ -95,13 +96,13 @@ async def test_another_name_or_authority_is_untrusted(
 ) -> None:
     async with relay(certificates, name=name) as address:
         files = AccessFiles(ca=certificates.authority)
-        assert await refused(address, files) is FailureReason.RELAY_UNTRUSTED
+        assert await refused(address, files) is EnclaveFailure.RELAY_UNTRUSTED
 
 
 async def test_a_named_authority_is_the_only_one(certificates: Certificates) -> None:
     files = AccessFiles(ca=certificates.folder / "stranger.pem")
     async with relay(certificates) as address:
-        assert await refused(address, files) is FailureReason.RELAY_UNTRUSTED
+        assert await refused(address, files) is EnclaveFailure.RELAY_UNTRUSTED
     assert len(read(files).tls.get_ca_certs()) == 1
 
 
@@ -121,19 +122,19 @@ async def test_our_certificate_is_shown(certificates: Certificates) -> None:
         assert await fetched(address, named) == b"{}"
         assert await fetched(address, one) == b"{}"
         # This server hangs up before its alert is out; others say why (below).
-        assert await refused(address, nothing) is FailureReason.RELAY_HUNG_UP
+        assert await refused(address, nothing) is EnclaveFailure.RELAY_HUNG_UP
 
 
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        ("TLSV13_ALERT_CERTIFICATE_REQUIRED", FailureReason.RELAY_WANTS_CERTIFICATE),
-        ("TLSV1_ALERT_UNKNOWN_CA", FailureReason.RELAY_WANTS_CERTIFICATE),
-        ("SSLV3_ALERT_BAD_CERTIFICATE", FailureReason.RELAY_WANTS_CERTIFICATE),
-        ("SSLV3_ALERT_CERTIFICATE_EXPIRED", FailureReason.RELAY_WANTS_CERTIFICATE),
-        ("SSLV3_ALERT_CERTIFICATE_UNKNOWN", FailureReason.RELAY_WANTS_CERTIFICATE),
-        ("TLSV1_ALERT_PROTOCOL_VERSION", FailureReason.RELAY_TLS_FAILED),
-        ("RECORD_LAYER_FAILURE", FailureReason.RELAY_TLS_FAILED),
+        ("TLSV13_ALERT_CERTIFICATE_REQUIRED", EnclaveFailure.RELAY_WANTS_CERTIFICATE),
+        ("TLSV1_ALERT_UNKNOWN_CA", EnclaveFailure.RELAY_WANTS_CERTIFICATE),
+        ("SSLV3_ALERT_BAD_CERTIFICATE", EnclaveFailure.RELAY_WANTS_CERTIFICATE),
+        ("SSLV3_ALERT_CERTIFICATE_EXPIRED", EnclaveFailure.RELAY_WANTS_CERTIFICATE),
+        ("SSLV3_ALERT_CERTIFICATE_UNKNOWN", EnclaveFailure.RELAY_WANTS_CERTIFICATE),
+        ("TLSV1_ALERT_PROTOCOL_VERSION", EnclaveFailure.RELAY_TLS_FAILED),
+        ("RECORD_LAYER_FAILURE", EnclaveFailure.RELAY_TLS_FAILED),
     ],
 )
 async def test_tls_alerts_of_a_relay_are_reported(
@@ -158,11 +159,11 @@ async def test_tls_alerts_of_a_relay_are_reported(
 async def test_https_and_http_are_distinguished(certificates: Certificates) -> None:
     files = AccessFiles(ca=certificates.authority)
     async with relay(certificates, plain=True) as address:
-        assert await refused(address, files) is FailureReason.RELAY_TLS_FAILED
+        assert await refused(address, files) is EnclaveFailure.RELAY_TLS_FAILED
     async with relay(certificates) as address:
         plain = address.url.replace("https://", "http://")
         other = RelayAddress.parse(plain, plain_loopback=True)
-        assert await refused(other, files) is FailureReason.RELAY_HUNG_UP
+        assert await refused(other, files) is EnclaveFailure.RELAY_HUNG_UP
 
 
 async def test_old_versions_are_not_spoken() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from curtilage.attest.evidence import MAX_CPU_EVIDENCE_BYTES
 from curtilage.client.answer import AnswerEvent, Delta
-from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.errors import EnclaveError
 from curtilage.client.remote import answer_reader as content_module
 from curtilage.client.remote.answer_reader import (
     Completion,
@@ -17,6 +17,7 @@ from curtilage.client.remote.answer_reader import (
     FreshEvidence,
     Nothing,
 )
+from curtilage.client.remote.reasons import EnclaveFailure
 from support.cuts import PLACES, cut
 from support.memory_enclave import chunk, completion, sse
 
@@ -100,14 +101,14 @@ def test_nothing_is_held_without_end(
     monkeypatch.setattr(content_module, "MAX_HELD_BYTES", 100)
     with pytest.raises(EnclaveError) as refused:
         read_all(kind(), [bytes([byte]) for byte in begin + b"x" * 200])
-    assert refused.value.reason is FailureReason.ANSWER_BROKEN
+    assert refused.value.reason is EnclaveFailure.ANSWER_BROKEN
 
 
 def test_no_more_is_held_of_evidence_than_evidence_has() -> None:
     reader = FreshEvidence(most_bytes=MAX_CPU_EVIDENCE_BYTES)
     with pytest.raises(EnclaveError) as refused:
         read_all(reader, [b'{"evidence":{"a":"', *[b"x" * 1024] * 97])
-    assert refused.value.reason is FailureReason.ANSWER_BROKEN
+    assert refused.value.reason is EnclaveFailure.ANSWER_BROKEN
     most = b'{"evidence":{"a":"%b"}}' % (b"x" * (MAX_CPU_EVIDENCE_BYTES - 8))
     read_all(FreshEvidence(most_bytes=MAX_CPU_EVIDENCE_BYTES), [most])
     read_all(FreshEvidence(most_bytes=MAX_CPU_EVIDENCE_BYTES), [most + b" " * 16384])
@@ -134,4 +135,4 @@ def test_an_error_after_the_first_text_is_a_cut() -> None:
     error = json.dumps({"error": {"status": 503}}).encode()
     with pytest.raises(EnclaveError) as refused:
         list(reader.push(b"data: " + error + b"\n\n"))
-    assert refused.value.reason is FailureReason.ANSWER_INCOMPLETE
+    assert refused.value.reason is EnclaveFailure.ANSWER_INCOMPLETE

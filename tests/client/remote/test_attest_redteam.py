@@ -20,6 +20,7 @@ from curtilage.client.parts import ClientParts
 from curtilage.client.query import Message, Query
 from curtilage.client.remote.fetch_order import FetchOrder
 from curtilage.client.remote.keys import NEGATIVE_TTL, KeyStore
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.remote.seal import seal
 from curtilage.client.remote.sealed import SealedExchange
 from curtilage.client.session import Session
@@ -147,7 +148,7 @@ def test_a_verified_key_cannot_be_changed_or_made() -> None:
 async def test_a_relay_that_withholds_renewals_extends_no_key() -> None:
     bench = Bench()
     key = await bench.session.verified_key()
-    bench.enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+    bench.enclave.fetch_fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
     bench.clock.now = key.expires_at - timedelta(seconds=1)
     assert (await bench.ask()).route is Answerer.ENCLAVE
     bench.clock.now = key.expires_at
@@ -187,7 +188,7 @@ async def test_a_verifier_that_fails_lets_nothing_out(
     monkeypatch.setattr("curtilage.attest.sev_snp.verify.verify_snp", broken_verifier)
     monkeypatch.setattr("curtilage.attest.verify.verify_cpu", broken_verifier)
     bench = Bench()
-    assert await bench.stays() is FailureReason.EVIDENCE_REFUSED
+    assert await bench.stays() is EnclaveFailure.EVIDENCE_REFUSED
     with pytest.raises(RefusedError) as refused:
         key_store().accept(MemoryEnclave().bundle, NOW)
     assert refused.value.code is RefusalCode.VERIFIER_UNAVAILABLE
@@ -216,13 +217,13 @@ EMPTIED: dict[str, Callable[[Expectations], Expectations]] = {
 async def test_an_empty_list_refuses_everything(emptied: str) -> None:
     expectations = EMPTIED[emptied](deployment().expectations())
     bench = Bench(expectations=expectations)
-    assert await bench.stays() is FailureReason.EVIDENCE_REFUSED
+    assert await bench.stays() is EnclaveFailure.EVIDENCE_REFUSED
 
 
 async def test_a_network_that_is_down_lets_nothing_out() -> None:
     bench = Bench()
-    bench.enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
-    assert await bench.stays() is FailureReason.RELAY_UNREACHABLE
+    bench.enclave.fetch_fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
+    assert await bench.stays() is EnclaveFailure.RELAY_UNREACHABLE
 
 
 @pytest.mark.parametrize("command", ["show", "verify", "verify-evidence"])
@@ -330,7 +331,7 @@ async def test_every_record_names_the_verdict_relied_upon() -> None:
     await bench.ask()
     bench.enclave.rotate(7)
     await bench.ask()
-    bench.enclave.fails = EnclaveError(FailureReason.TIMEOUT)
+    bench.enclave.fails = EnclaveError(EnclaveFailure.TIMEOUT)
     await bench.ask()
     for entry in bench.trail.entries:
         assert bool(entry.verdict) == (entry.outcome is Outcome.ENCLAVE)

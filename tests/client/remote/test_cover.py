@@ -12,12 +12,7 @@ import pytest
 from curtilage.client import telemetry
 from curtilage.client.answer import Answerer
 from curtilage.client.audit.record import Outcome
-from curtilage.client.errors import (
-    BlockedError,
-    EnclaveError,
-    FailureReason,
-    NotRoutedError,
-)
+from curtilage.client.errors import BlockedError, EnclaveError, NotRoutedError
 from curtilage.client.options import Require, RoutingOptions
 from curtilage.client.parts import ClientParts
 from curtilage.client.query import Message, Query
@@ -25,6 +20,7 @@ from curtilage.client.remote import cover as cover_module
 from curtilage.client.remote.cover import CoverSettings, CoverTraffic
 from curtilage.client.remote.enclave import Enclave
 from curtilage.client.remote.keys import KeySource
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.remote.requests import (
     RecentLengths,
     RecordsCover,
@@ -148,7 +144,7 @@ async def test_a_query_that_was_sent_has_none() -> None:
 
 async def test_a_local_fallback_has_none() -> None:
     bench = Bench()
-    bench.enclave.fails = EnclaveError(FailureReason.BUSY)
+    bench.enclave.fails = EnclaveError(EnclaveFailure.BUSY)
     await bench.ask()
     await bench.session.settle()
     assert len(bench.enclave.sealed) == 1
@@ -196,7 +192,7 @@ async def test_a_failing_dummy_fails_in_silence() -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: reported.append(context))
     for enclave in (MemoryEnclave(), MemoryEnclave(problem(media.PROBLEM_DATE))):
-        enclave.fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+        enclave.fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
         bench = Bench("financial.pan", enclave=enclave)
         await bench.ask()
         await bench.session.settle()

@@ -21,6 +21,7 @@ from curtilage.client.parts import ClientParts, UnavailableLocal
 from curtilage.client.query import Message, Query
 from curtilage.client.remote.answer_opener import most_bytes
 from curtilage.client.remote.draining import TIMER, Timer
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.remote.sealed import SealedExchange
 from curtilage.client.session import Session
 from curtilage.policy.document.load import load_profile
@@ -118,7 +119,7 @@ async def test_an_answer_that_cannot_be_read_is_let_in_to_its_end() -> None:
     running = session(enclave, local=ScriptedLocal())
     answer = await running.ask(QUERY)
     assert answer.route is Answerer.LOCAL
-    assert answer.provenance.fallback is FailureReason.ANSWER_BROKEN
+    assert answer.provenance.fallback is EnclaveFailure.ANSWER_BROKEN
     assert not enclave.left.is_set()
     enclave.go.set()
     await running.close()
@@ -142,7 +143,7 @@ class CutLater(MemoryEnclave):
     async def body(self, data: bytes) -> AsyncGenerator[bytes]:
         async for piece in super().body(data[: self.held]):
             yield piece
-        raise EnclaveError(FailureReason.ANSWER_INCOMPLETE)
+        raise EnclaveError(EnclaveFailure.ANSWER_INCOMPLETE)
 
 
 async def test_a_connection_lost_before_the_end_mark_is_incomplete() -> None:
@@ -173,7 +174,7 @@ async def test_too_many_that_run_keep_the_next_one_local() -> None:
     running = session(enclave, local=ScriptedLocal(), most_running=1)
     assert (await running.ask(QUERY)).route is Answerer.ENCLAVE
     answer = await running.ask(QUERY)
-    assert answer.provenance.fallback is FailureReason.TOO_MANY_RUNNING
+    assert answer.provenance.fallback is EnclaveFailure.TOO_MANY_RUNNING
     assert len(enclave.sealed) == 1
     enclave.go.set()
     await running.settle()
@@ -185,7 +186,7 @@ async def test_an_endless_body_is_cut_off() -> None:
     enclave = Endless()
     running = session(enclave, local=ScriptedLocal())
     answer = await running.ask(QUERY)
-    assert answer.provenance.fallback is FailureReason.ANSWER_BROKEN
+    assert answer.provenance.fallback is EnclaveFailure.ANSWER_BROKEN
     await running.close()
     assert enclave.left.is_set()
     assert enclave.passed_bytes <= most_bytes(QUICK) + 1000
@@ -237,7 +238,7 @@ class Dripping(MemoryEnclave):
 
 @pytest.mark.parametrize(
     ("frames", "reason"),
-    [(0, FailureReason.TIMEOUT), (2, FailureReason.ANSWER_LATE)],
+    [(0, EnclaveFailure.TIMEOUT), (2, EnclaveFailure.ANSWER_LATE)],
     ids=["before the first frame", "behind it"],
 )
 async def test_an_answer_that_drips_is_given_up(
@@ -276,7 +277,7 @@ async def test_an_unreadable_dripping_answer_is_cut_off_too() -> None:
     enclave.flip, enclave.after = 60, 16 + 2 * SEALED_FRAME
     running = session(enclave, local=ScriptedLocal(), timer=passing.clients)
     answer = await running.ask(QUERY)
-    assert answer.provenance.fallback is FailureReason.ANSWER_BROKEN
+    assert answer.provenance.fallback is EnclaveFailure.ANSWER_BROKEN
     await running.close()
     assert enclave.left.is_set()
     assert passing.now - enclave.began <= 15 + 2 + 4

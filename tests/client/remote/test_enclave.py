@@ -8,12 +8,13 @@ from typing_extensions import override
 
 from curtilage.client import telemetry
 from curtilage.client.answer import Delta
-from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.errors import AttemptFailure, EnclaveError, FailureReason
 from curtilage.client.query import Message, Query
 from curtilage.client.receipt import ReceiptSecret
 from curtilage.client.remote.enclave import Enclave, Step, clock_words
 from curtilage.client.remote.fetch_order import FetchOrder
 from curtilage.client.remote.keys import KeySource
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.remote.requests import ChatRequest
 from curtilage.policy.decision.decide import Allowed, decide
 from curtilage.policy.document.load import load_profile
@@ -123,7 +124,7 @@ async def test_a_request_that_is_asked_twice_is_sealed_once() -> None:
     assert [step async for step in asked.remote.ask(request)]
     with pytest.raises(EnclaveError) as refused:
         [step async for step in asked.remote.ask(request)]
-    assert refused.value.reason is FailureReason.NOT_PERMITTED
+    assert refused.value.reason is AttemptFailure.NOT_PERMITTED
     assert refused.value.code == "attempt"
     assert len(asked.enclave.sealed) == 1
 
@@ -135,13 +136,13 @@ async def test_a_tier_that_the_decision_does_not_name_is_not_asked() -> None:
     )
     with pytest.raises(EnclaveError) as refused:
         [step async for step in asked.remote.ask(request)]
-    assert refused.value.reason is FailureReason.NOT_PERMITTED
+    assert refused.value.reason is AttemptFailure.NOT_PERMITTED
     assert asked.enclave.sealed == []
 
 
 async def test_a_second_refused_date_is_an_error() -> None:
     asked = Asked(MemoryEnclave(LATE))
-    assert await asked.failure() is FailureReason.DATE_REFUSED
+    assert await asked.failure() is EnclaveFailure.DATE_REFUSED
     assert len(asked.enclave.sealed) == 2
 
 
@@ -197,7 +198,7 @@ def test_how_far_a_clock_is_off(seconds: float, howlong: str) -> None:
 
 async def test_without_the_enclaves_date_nothing_is_corrected() -> None:
     asked = Asked(MemoryEnclave(problem(media.PROBLEM_DATE)))
-    assert await asked.failure() is FailureReason.DATE_REFUSED
+    assert await asked.failure() is EnclaveFailure.DATE_REFUSED
     assert len(asked.enclave.sealed) == 1
 
 
@@ -207,7 +208,7 @@ async def test_the_enclaves_date_does_not_lengthen_the_life_of_a_key() -> None:
     asked = Asked(enclave)
     enclave.clock = asked.clock
     asked.enclave.replies = [problem(media.PROBLEM_DATE, date=NOW)]
-    assert await asked.failure() is FailureReason.EVIDENCE_REFUSED
+    assert await asked.failure() is EnclaveFailure.EVIDENCE_REFUSED
     assert len(asked.enclave.sealed) == 1
 
 
@@ -258,7 +259,7 @@ class OldKeyAndLate(MemoryEnclave):
 async def test_a_redirect_inside_is_refused_and_not_followed() -> None:
     moved = Reply(status=302, fields=((b"location", b"https://elsewhere.invalid/"),))
     asked = Asked(MemoryEnclave(moved))
-    assert await asked.failure() is FailureReason.REFUSED
+    assert await asked.failure() is EnclaveFailure.REFUSED
     assert len(asked.enclave.sealed) == 1
 
 
@@ -284,5 +285,5 @@ async def test_an_oversize_query_is_not_even_recorded() -> None:
     )
     with pytest.raises(EnclaveError) as refused:
         await anext(asked.remote.ask(request))
-    assert refused.value.reason is FailureReason.TOO_LARGE
+    assert refused.value.reason is EnclaveFailure.TOO_LARGE
     assert (asked.recorded, asked.enclave.sealed) == ([], [])

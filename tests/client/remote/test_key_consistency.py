@@ -13,6 +13,7 @@ from curtilage.client.remote import key_consistency as consistency_module
 from curtilage.client.remote.fetch_order import MIRROR, FetchOrder
 from curtilage.client.remote.key_consistency import KeyHistory, compare_with_mirror
 from curtilage.client.remote.keys import NEGATIVE_TTL
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.session import Session
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
@@ -33,7 +34,7 @@ class MemoryMirror:
         order.take(MIRROR)
         self.fetched += 1
         if self.key_configs is None:
-            raise EnclaveError(FailureReason.RELAY_UNREACHABLE)
+            raise EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
         return self.key_configs
 
     async def close(self) -> None:
@@ -79,15 +80,15 @@ async def test_the_mirror_is_asked_when_the_bundle_is_not_with_every_query() -> 
 
 async def test_another_list_at_the_mirror_keeps_the_query_local() -> None:
     bench = Bench(MemoryEnclave().key_configs)
-    assert await bench.home() is FailureReason.EVIDENCE_REFUSED
+    assert await bench.home() is EnclaveFailure.EVIDENCE_REFUSED
     with pytest.raises(EnclaveError, match="key_inconsistent"):
         await bench.session.verified_key()
 
 
 async def test_a_silent_mirror_keeps_the_query_local_and_is_reported_as_such() -> None:
     bench = Bench(None)
-    assert await bench.home() is FailureReason.MIRROR_UNREACHABLE
-    assert await bench.home() is FailureReason.MIRROR_UNREACHABLE
+    assert await bench.home() is EnclaveFailure.MIRROR_UNREACHABLE
+    assert await bench.home() is EnclaveFailure.MIRROR_UNREACHABLE
     assert bench.mirror.fetched == 1, "a refusal is remembered"
     bench.mirror.key_configs = bench.enclave.key_configs
     bench.clock.now += NEGATIVE_TTL
@@ -99,7 +100,7 @@ async def test_a_new_key_is_compared_again() -> None:
     await bench.session.ask(QUERY)
     bench.enclave.rotate(7)
     answer = await bench.session.ask(QUERY)
-    assert answer.provenance.fallback is FailureReason.EVIDENCE_REFUSED
+    assert answer.provenance.fallback is EnclaveFailure.EVIDENCE_REFUSED
     assert bench.mirror.fetched == 2
     assert len(bench.enclave.sealed) == 2, "refused once; not sealed to the new key"
 

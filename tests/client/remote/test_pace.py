@@ -11,6 +11,7 @@ from curtilage.client.remote.draining import (
     SLOWEST_UPLOAD,
     FrameRateMonitor,
 )
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.wire.shaping import PADDED
 
 BEGAN = 1000.0
@@ -28,7 +29,7 @@ def test_the_limits_are_no_tighter_than_a_busy_machine_needs() -> None:
 
 @pytest.mark.parametrize(
     ("after_s", "expected"),
-    [(0, None), (15, None), (15.001, FailureReason.TIMEOUT)],
+    [(0, None), (15, None), (15.001, EnclaveFailure.TIMEOUT)],
 )
 def test_the_first_frame_has_a_time(
     after_s: float, expected: FailureReason | None
@@ -39,7 +40,7 @@ def test_the_first_frame_has_a_time(
 def test_a_large_request_has_longer() -> None:
     large = pace(request_bytes=1024 * 1024)
     assert large.breach(0, BEGAN + 31) is None
-    assert large.breach(0, BEGAN + 31.1) is FailureReason.TIMEOUT
+    assert large.breach(0, BEGAN + 31.1) is EnclaveFailure.TIMEOUT
     assert SLOWEST_UPLOAD == 65536
 
 
@@ -50,7 +51,7 @@ def test_the_next_frame_has_its_time_and_the_slack(frames: int) -> None:
     assert watched.breach(1, first_at) is None
     due = first_at + frames * PERIOD_S + SLACK_S
     assert watched.breach(frames, due - 0.001) is None
-    assert watched.breach(frames, due + 0.001) is FailureReason.ANSWER_LATE
+    assert watched.breach(frames, due + 0.001) is EnclaveFailure.ANSWER_LATE
 
 
 @given(st.lists(st.floats(0, SLACK_S - 0.1), min_size=1, max_size=200))

@@ -18,6 +18,7 @@ from curtilage.client.remote.enclave import Enclave, Step
 from curtilage.client.remote.fetch_order import MIRROR, FetchOrder
 from curtilage.client.remote.keys import NEGATIVE_TTL, KeySource, KeyStore
 from curtilage.client.remote.nodes import FAILED_FOR
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.remote.requests import NOTHING_MORE, ChatRequest
 from curtilage.policy.decision.decide import Allowed, decide
 from curtilage.policy.document.load import load_profile
@@ -185,7 +186,7 @@ async def test_each_attempt_is_recorded_with_the_evidence_of_its_node() -> None:
 async def test_a_query_is_sealed_again_for_the_next_node() -> None:
     pool = MemoryPool(3)
     bench = Bench(pool)
-    pool.enclaves["b"].fails = EnclaveError(FailureReason.ENCLAVE_UNREACHABLE)
+    pool.enclaves["b"].fails = EnclaveError(EnclaveFailure.ENCLAVE_UNREACHABLE)
     await bench.ask(1, 1)
     first, second = pool.enclaves["b"].sealed + pool.enclaves["c"].sealed
     assert first[7:1127] != second[7:1127], "enc is never used twice"
@@ -195,10 +196,10 @@ async def test_a_query_is_sealed_again_for_the_next_node() -> None:
 @pytest.mark.parametrize(
     "failure",
     [
-        EnclaveError(FailureReason.ENCLAVE_UNREACHABLE),
-        EnclaveError(FailureReason.BUSY),
-        EnclaveError(FailureReason.TIMEOUT, code="504"),
-        EnclaveError(FailureReason.RELAY_KNOWS_NO_SUCH),
+        EnclaveError(EnclaveFailure.ENCLAVE_UNREACHABLE),
+        EnclaveError(EnclaveFailure.BUSY),
+        EnclaveError(EnclaveFailure.TIMEOUT, code="504"),
+        EnclaveError(EnclaveFailure.RELAY_KNOWS_NO_SUCH),
     ],
     ids=str,
 )
@@ -217,11 +218,11 @@ async def test_if_a_node_is_busy_another_answers() -> None:
 @pytest.mark.parametrize(
     "failure",
     [
-        EnclaveError(FailureReason.BUSY, code="429"),
-        EnclaveError(FailureReason.RELAY_UNREACHABLE),
-        EnclaveError(FailureReason.RELAY_DENIED),
-        EnclaveError(FailureReason.TIMEOUT),
-        EnclaveError(FailureReason.REFUSED, code="400"),
+        EnclaveError(EnclaveFailure.BUSY, code="429"),
+        EnclaveError(EnclaveFailure.RELAY_UNREACHABLE),
+        EnclaveError(EnclaveFailure.RELAY_DENIED),
+        EnclaveError(EnclaveFailure.TIMEOUT),
+        EnclaveError(EnclaveFailure.REFUSED, code="400"),
     ],
     ids=str,
 )
@@ -236,7 +237,7 @@ async def test_a_failure_that_no_other_node_could_mend_is_reported(
 
 async def test_a_relays_own_refusal_leaves_no_node_out() -> None:
     bench = Bench(MemoryPool(3))
-    bench.pool.dead["a"] = EnclaveError(FailureReason.BUSY, code="429")
+    bench.pool.dead["a"] = EnclaveError(EnclaveFailure.BUSY, code="429")
     await bench.fails()
     del bench.pool.dead["a"]
     assert await bench.ask(0) == ["a"]
@@ -247,14 +248,14 @@ async def test_a_query_is_taken_to_another_node_once() -> None:
     bench = Bench(MemoryPool(5))
     bench.pool.kill("a", "b", "c")
     bench.pool.unlisted.clear()
-    assert await bench.fails() is FailureReason.ENCLAVE_UNREACHABLE
+    assert await bench.fails() is EnclaveFailure.ENCLAVE_UNREACHABLE
     assert bench.pool.asked == ["a", "b"]
 
 
 async def test_no_node_finishes_anothers_answer() -> None:
     bench = Bench(MemoryPool(3))
     bench.pool.enclaves["a"].cut = 400
-    assert await bench.fails() is FailureReason.ANSWER_INCOMPLETE
+    assert await bench.fails() is EnclaveFailure.ANSWER_INCOMPLETE
     assert bench.pool.asked == ["a"]
     bench.pool.enclaves["a"].cut = None
     assert await bench.ask(0) == ["b"], "it is left out of the next draws"
@@ -264,7 +265,7 @@ async def test_after_the_first_words_no_other_node_is_asked() -> None:
     """Whatever its reason: two beginnings of an answer are none."""
     bench = Bench(MemoryPool(3))
     bench.pool.enclaves["a"].cut = 400
-    bench.pool.breaks_off["a"] = EnclaveError(FailureReason.ENCLAVE_UNREACHABLE)
+    bench.pool.breaks_off["a"] = EnclaveError(EnclaveFailure.ENCLAVE_UNREACHABLE)
     shown: list[Step] = []
     with pytest.raises(EnclaveError, match="cannot reach"):
         await bench.steps(into=shown)
@@ -274,7 +275,7 @@ async def test_after_the_first_words_no_other_node_is_asked() -> None:
 
 async def test_a_node_that_failed_is_remembered_for_a_while() -> None:
     bench = Bench(MemoryPool(3))
-    bench.pool.dead["a"] = EnclaveError(FailureReason.ENCLAVE_UNREACHABLE)
+    bench.pool.dead["a"] = EnclaveError(EnclaveFailure.ENCLAVE_UNREACHABLE)
     await bench.ask(0, 0)
     del bench.pool.dead["a"]
     assert await bench.ask(0) == ["b"]
@@ -324,8 +325,8 @@ async def test_a_node_whose_evidence_is_refused_is_not_asked() -> None:
 async def test_with_fewer_than_half_verified_nothing_is_asked() -> None:
     bench = Bench(MemoryPool(3))
     bench.pool.unlisted = {"b", "c"}
-    assert await bench.fails() is FailureReason.TOO_FEW_NODES
-    assert await bench.fails() is FailureReason.TOO_FEW_NODES
+    assert await bench.fails() is EnclaveFailure.TOO_FEW_NODES
+    assert await bench.fails() is EnclaveFailure.TOO_FEW_NODES
     assert (bench.pool.sealed, bench.pool.fetched) == ([], 1)
     bench.pool.unlisted = {"c"}
     bench.clock.now += NEGATIVE_TTL
@@ -339,7 +340,7 @@ async def test_a_list_that_shrinks_hides_nodes_as_long_as_their_keys_last() -> N
     bench.pool.enclaves["a"].rotate(60)
     bench.pool.served = node_list({"a": bench.pool.enclaves["a"].bundle})
     await bench.ask(0)
-    assert await bench.fails() is FailureReason.TOO_FEW_NODES
+    assert await bench.fails() is EnclaveFailure.TOO_FEW_NODES
     assert bench.pool.asked == ["a", "a", "a"], "with the new key, and no more"
     bench.clock.now += timedelta(hours=11)
     assert await bench.ask() == ["a"], "the others' keys have ended"
@@ -350,8 +351,8 @@ async def test_a_pool_that_becomes_one_gateway_hides_its_nodes() -> None:
     await bench.ask(0)
     bench.pool.enclaves["a"].rotate(60)
     bench.pool.served = bench.pool.enclaves["a"].bundle
-    assert await bench.fails() is FailureReason.KEY_UNKNOWN
-    assert await bench.fails() is FailureReason.TOO_FEW_NODES
+    assert await bench.fails() is EnclaveFailure.KEY_UNKNOWN
+    assert await bench.fails() is EnclaveFailure.TOO_FEW_NODES
     assert bench.pool.asked == ["a", "a"]
 
 
@@ -359,7 +360,7 @@ async def test_an_enclave_that_is_listed_twice_is_one() -> None:
     """Two chances for one node, or a pool that is none."""
     pool = MemoryPool(3)
     pool.enclaves["b"] = pool.enclaves["c"] = pool.enclaves["a"]
-    assert await Bench(pool).fails() is FailureReason.TOO_FEW_NODES
+    assert await Bench(pool).fails() is EnclaveFailure.TOO_FEW_NODES
     pool = MemoryPool(3)
     pool.enclaves["c"] = pool.enclaves["a"]
     bench = Bench(pool)
@@ -371,8 +372,8 @@ async def test_an_enclave_that_is_listed_twice_is_one() -> None:
 async def test_a_malformed_list_is_refused_and_remembered(served: bytes) -> None:
     bench = Bench(MemoryPool(3))
     bench.pool.served = served
-    assert await bench.fails() is FailureReason.EVIDENCE_REFUSED
-    assert await bench.fails() is FailureReason.EVIDENCE_REFUSED
+    assert await bench.fails() is EnclaveFailure.EVIDENCE_REFUSED
+    assert await bench.fails() is EnclaveFailure.EVIDENCE_REFUSED
     assert bench.pool.fetched == 1
 
 
@@ -381,8 +382,8 @@ async def test_a_pool_of_which_nothing_can_be_verified_is_remembered() -> None:
     for enclave in pool.enclaves.values():
         enclave.bundle = enclave.bundle.replace(b'"v":3', b'"v":2')
     bench = Bench(pool)
-    assert await bench.fails() is FailureReason.EVIDENCE_REFUSED
-    assert await bench.fails() is FailureReason.EVIDENCE_REFUSED
+    assert await bench.fails() is EnclaveFailure.EVIDENCE_REFUSED
+    assert await bench.fails() is EnclaveFailure.EVIDENCE_REFUSED
     assert pool.fetched == 1
 
 
@@ -399,15 +400,15 @@ async def test_nodes_that_only_the_mirror_has_count_as_hidden() -> None:
     whole = MemoryPool(3)
     bench = Bench(whole, mirror=MemoryMirror(whole.key_lists()))
     whole.served = node_list({"a": whole.enclaves["a"].bundle})
-    assert await bench.fails() is FailureReason.TOO_FEW_NODES
+    assert await bench.fails() is EnclaveFailure.TOO_FEW_NODES
     assert whole.sealed == []
 
 
 async def test_one_gateways_keys_at_the_mirror_confirm_no_pool() -> None:
     pool = MemoryPool(2)
     bench = Bench(pool, mirror=MemoryMirror(pool.enclaves["a"].key_configs))
-    assert await bench.fails() is FailureReason.EVIDENCE_REFUSED
-    assert await bench.fails() is FailureReason.EVIDENCE_REFUSED
+    assert await bench.fails() is EnclaveFailure.EVIDENCE_REFUSED
+    assert await bench.fails() is EnclaveFailure.EVIDENCE_REFUSED
     assert pool.fetched == 1, "a refusal is remembered"
 
 
@@ -415,7 +416,7 @@ async def test_cover_requests_are_drawn_likewise_and_fail_over_likewise() -> Non
     bench = Bench(MemoryPool(3))
     bench.chosen = [2]
     await bench.remote.cover(4096, bench)
-    bench.pool.dead["b"] = EnclaveError(FailureReason.ENCLAVE_UNREACHABLE)
+    bench.pool.dead["b"] = EnclaveError(EnclaveFailure.ENCLAVE_UNREACHABLE)
     bench.chosen = [1, 0]
     await bench.remote.cover(4096, bench)
     assert bench.pool.asked == ["c", "b", "a"]
@@ -527,5 +528,5 @@ async def test_no_node_is_asked_under_a_name_that_the_mirror_lacks() -> None:
     pool = MemoryPool(1)
     bench = Bench(pool, mirror=MemoryMirror(pool.key_lists()))
     pool.served = node_list({"of-this-client": pool.enclaves["a"].bundle})
-    assert await bench.fails() is FailureReason.EVIDENCE_REFUSED
+    assert await bench.fails() is EnclaveFailure.EVIDENCE_REFUSED
     assert pool.asked == []

@@ -18,14 +18,11 @@ from curtilage.cli.ask import keeping
 from curtilage.client.answer import Answerer, Delta
 from curtilage.client.audit.record import receipt_secret
 from curtilage.client.audit.recorder import SaveTranscript
-from curtilage.client.errors import (
-    ConfigError,
-    FailureReason,
-    IncompleteAnswerError,
-)
+from curtilage.client.errors import ConfigError, IncompleteAnswerError
 from curtilage.client.parts import ClientParts
 from curtilage.client.query import Message, Query
 from curtilage.client.receipt import Transcript
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.remote.receipts import proves_answer, proves_question
 from curtilage.client.session import Session
 from curtilage.policy.document.load import load_profile
@@ -88,7 +85,7 @@ class Bench:
 
         with pytest.raises(IncompleteAnswerError) as caught:
             await read()
-        assert caught.value.reason is FailureReason.RECEIPT_INVALID
+        assert caught.value.reason is EnclaveFailure.RECEIPT_INVALID
         await self.session.close()
         return "".join(shown)
 
@@ -199,7 +196,7 @@ async def test_an_empty_answer_without_a_receipt_is_answered_here() -> None:
     bench.enclave.reply = Reply(content=sse(chunk_of_nothing()))
     answer = await bench.session.ask(QUERY)
     assert answer.route is Answerer.LOCAL
-    assert answer.provenance.fallback is FailureReason.RECEIPT_INVALID
+    assert answer.provenance.fallback is EnclaveFailure.RECEIPT_INVALID
 
 
 def chunk_of_nothing() -> dict[str, object]:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 from typing_extensions import override
 
-from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.errors import EnclaveError
 from curtilage.client.parts import ClientParts
 from curtilage.client.query import Message, Query
 from curtilage.client.remote.fetch_order import RELAY, FetchOrder
@@ -17,6 +17,7 @@ from curtilage.client.remote.keys import (
     SPREAD,
     KeySource,
 )
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.session import Session
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
@@ -46,7 +47,7 @@ class Timed(MemoryEnclave):
         if self.hold is not None:
             await self.hold.wait()
         if self.fails_from is not None and len(self.fetched_at) > self.fails_from:
-            raise EnclaveError(FailureReason.RELAY_UNREACHABLE)
+            raise EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
         return self.bundle
 
     def renew(self) -> None:

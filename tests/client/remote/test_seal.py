@@ -17,7 +17,7 @@ from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import MAX_CPU_EVIDENCE_BYTES
 from curtilage.attest.verify import VerifiedKey
 from curtilage.client.answer import AnswerEvent, Delta, Finished
-from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
+from curtilage.client.errors import AttemptFailure, EnclaveError, FailureReason
 from curtilage.client.query import Message, Query
 from curtilage.client.remote import answer_opener
 from curtilage.client.remote import seal as exchange_module
@@ -25,6 +25,7 @@ from curtilage.client.remote.answer_opener import AnswerReader
 from curtilage.client.remote.answer_reader import FreshEvidence
 from curtilage.client.remote.fetch_order import MIRROR, RELAY, FetchOrder
 from curtilage.client.remote.keys import fetch_order
+from curtilage.client.remote.reasons import DateRefusedError, EnclaveFailure
 from curtilage.client.remote.seal import (
     cover_content,
     seal,
@@ -322,7 +323,7 @@ def test_the_compared_payload_is_the_sealed_one() -> None:
 EVENTS = Reply(content=sse(chunk("All."), chunk(finish="stop")))
 OBJECT = Reply(content=completion("All."), media_type=b"application/json")
 TINY = TransportParameters(frame_bytes=64, period_ms=1, first_bucket=2, buckets=4)
-CUT_SHORT = {FailureReason.ANSWER_INCOMPLETE, FailureReason.ANSWER_BROKEN}
+CUT_SHORT = {EnclaveFailure.ANSWER_INCOMPLETE, EnclaveFailure.ANSWER_BROKEN}
 
 
 @pytest.mark.parametrize("reply", [EVENTS, OBJECT], ids=["events", "object"])
@@ -398,13 +399,13 @@ async def test_an_answer_of_another_shape_is_broken() -> None:
         enclave.shape_of_answers = TransportParameters(
             frame_bytes=frame_bytes, period_ms=1, first_bucket=first, buckets=8
         )
-        assert (await refusal(enclave)).reason is FailureReason.ANSWER_BROKEN
+        assert (await refusal(enclave)).reason is EnclaveFailure.ANSWER_BROKEN
 
 
 async def test_an_answer_without_padding_is_broken_where_padding_is_promised() -> None:
     enclave = MemoryEnclave()
     enclave.shape_of_answers = UNPADDED
-    assert (await refusal(enclave)).reason is FailureReason.ANSWER_BROKEN
+    assert (await refusal(enclave)).reason is EnclaveFailure.ANSWER_BROKEN
 
 
 def test_the_answer_to_another_request_is_refused() -> None:
@@ -414,7 +415,7 @@ def test_the_answer_to_another_request_is_refused() -> None:
     _, reader = seal_permitted(allowed(), QUERY, verified(enclave), now=NOW)
     with pytest.raises(EnclaveError) as refused:
         reader.push(earlier)
-    assert refused.value.reason is FailureReason.ANSWER_BROKEN
+    assert refused.value.reason is EnclaveFailure.ANSWER_BROKEN
 
 
 async def test_every_changed_byte_is_refused() -> None:
@@ -448,62 +449,62 @@ def with_logprob(value: float) -> object:
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
-        (Reply(status=503), FailureReason.BUSY),
-        (Reply(status=429), FailureReason.BUSY),
-        (Reply(status=413), FailureReason.TOO_LARGE),
-        (Reply(status=400), FailureReason.REFUSED),
-        (Reply(status=302), FailureReason.REFUSED),
-        (Reply(media_type=b"text/html"), FailureReason.ANSWER_BROKEN),
-        (Reply(content=b""), FailureReason.ANSWER_INCOMPLETE),
-        (Reply(content=sse(chunk("a"))), FailureReason.ANSWER_INCOMPLETE),
+        (Reply(status=503), EnclaveFailure.BUSY),
+        (Reply(status=429), EnclaveFailure.BUSY),
+        (Reply(status=413), EnclaveFailure.TOO_LARGE),
+        (Reply(status=400), EnclaveFailure.REFUSED),
+        (Reply(status=302), EnclaveFailure.REFUSED),
+        (Reply(media_type=b"text/html"), EnclaveFailure.ANSWER_BROKEN),
+        (Reply(content=b""), EnclaveFailure.ANSWER_INCOMPLETE),
+        (Reply(content=sse(chunk("a"))), EnclaveFailure.ANSWER_INCOMPLETE),
         (
             Reply(content=sse(chunk("a"), chunk(finish="stop"), done=False)),
-            FailureReason.ANSWER_INCOMPLETE,
+            EnclaveFailure.ANSWER_INCOMPLETE,
         ),
         (
             Reply(content=sse(chunk(finish="stop")) + sse(chunk("more"))),
-            FailureReason.ANSWER_BROKEN,
+            EnclaveFailure.ANSWER_BROKEN,
         ),
-        (Reply(content=sse({"error": {}})), FailureReason.ANSWER_INCOMPLETE),
-        (Reply(content=sse([])), FailureReason.ANSWER_BROKEN),
-        (Reply(content=sse(odd_end([]))), FailureReason.ANSWER_BROKEN),
-        (Reply(content=sse(odd_end({}))), FailureReason.ANSWER_BROKEN),
-        (Reply(content=sse(with_logprob(10**400))), FailureReason.ANSWER_BROKEN),
-        (Reply(content=sse(with_logprob(math.nan))), FailureReason.ANSWER_BROKEN),
-        (Reply(content=sse(chunk("\ud800"))), FailureReason.ANSWER_BROKEN),
-        (Reply(content=sse({"choices": []})), FailureReason.ANSWER_BROKEN),
-        (Reply(content=sse(chunk(finish="odd"))), FailureReason.ANSWER_BROKEN),
-        (Reply(content=b"data: {\n\n"), FailureReason.ANSWER_BROKEN),
-        (Reply(content=b"event: x\n\n"), FailureReason.ANSWER_INCOMPLETE),
-        (Reply(content=failing(503)), FailureReason.BUSY),
-        (Reply(content=failing(504)), FailureReason.TIMEOUT),
-        (Reply(content=failing(500)), FailureReason.REFUSED),
-        (Reply(content=failing(200)), FailureReason.ANSWER_INCOMPLETE),
+        (Reply(content=sse({"error": {}})), EnclaveFailure.ANSWER_INCOMPLETE),
+        (Reply(content=sse([])), EnclaveFailure.ANSWER_BROKEN),
+        (Reply(content=sse(odd_end([]))), EnclaveFailure.ANSWER_BROKEN),
+        (Reply(content=sse(odd_end({}))), EnclaveFailure.ANSWER_BROKEN),
+        (Reply(content=sse(with_logprob(10**400))), EnclaveFailure.ANSWER_BROKEN),
+        (Reply(content=sse(with_logprob(math.nan))), EnclaveFailure.ANSWER_BROKEN),
+        (Reply(content=sse(chunk("\ud800"))), EnclaveFailure.ANSWER_BROKEN),
+        (Reply(content=sse({"choices": []})), EnclaveFailure.ANSWER_BROKEN),
+        (Reply(content=sse(chunk(finish="odd"))), EnclaveFailure.ANSWER_BROKEN),
+        (Reply(content=b"data: {\n\n"), EnclaveFailure.ANSWER_BROKEN),
+        (Reply(content=b"event: x\n\n"), EnclaveFailure.ANSWER_INCOMPLETE),
+        (Reply(content=failing(503)), EnclaveFailure.BUSY),
+        (Reply(content=failing(504)), EnclaveFailure.TIMEOUT),
+        (Reply(content=failing(500)), EnclaveFailure.REFUSED),
+        (Reply(content=failing(200)), EnclaveFailure.ANSWER_INCOMPLETE),
         (
             Reply(
                 content=sse(chunk("a"), done=False) + failing(503),
             ),
-            FailureReason.ANSWER_INCOMPLETE,
+            EnclaveFailure.ANSWER_INCOMPLETE,
         ),
         (
             Reply(
                 content=failing(429).removeprefix(b"data: "),
                 media_type=b"application/json",
             ),
-            FailureReason.BUSY,
+            EnclaveFailure.BUSY,
         ),
-        (problem("about:blank", code="replayed"), FailureReason.REFUSED),
-        (problem(media.PROBLEM_DATE), FailureReason.DATE_REFUSED),
+        (problem("about:blank", code="replayed"), EnclaveFailure.REFUSED),
+        (problem(media.PROBLEM_DATE), EnclaveFailure.DATE_REFUSED),
         (
             Reply(content=b"{}", media_type=b"application/json"),
-            FailureReason.ANSWER_BROKEN,
+            EnclaveFailure.ANSWER_BROKEN,
         ),
         (
             Reply(
                 content=b'{"choices": [{"message": {"content": 1}}]}',
                 media_type=b"application/json",
             ),
-            FailureReason.ANSWER_BROKEN,
+            EnclaveFailure.ANSWER_BROKEN,
         ),
     ],
 )
@@ -517,7 +518,7 @@ async def test_a_response_without_an_answer_is_refused(
 async def test_an_endless_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answer_opener, "MAX_ANSWER_BYTES", 100)
     failure = await refusal(MemoryEnclave(parameters=UNPADDED))
-    assert failure.reason is FailureReason.ANSWER_BROKEN
+    assert failure.reason is EnclaveFailure.ANSWER_BROKEN
 
 
 @pytest.mark.parametrize("parameters", [QUICK, UNPADDED], ids=["padded", "not"])
@@ -568,7 +569,7 @@ def test_a_payload_beyond_all_classes_is_not_sealed() -> None:
     ):
         with pytest.raises(EnclaveError) as error:
             refused()
-        assert error.value.reason is FailureReason.TOO_LARGE
+        assert error.value.reason is EnclaveFailure.TOO_LARGE
 
 
 def cover_permit(desk: PermitDesk, key: VerifiedKey) -> Permit[CoverBinding]:
@@ -704,7 +705,7 @@ def test_an_order_to_fetch_is_for_one_party_once_and_made_by_a_permit() -> None:
     full = PermitDesk(bytes(KEY_BYTES), bytes, most=0)
     with pytest.raises(EnclaveError) as refused:
         fetch_order(full, Party.RELAY, NOW)
-    assert refused.value.reason is FailureReason.NOT_PERMITTED
+    assert refused.value.reason is AttemptFailure.NOT_PERMITTED
 
 
 def test_only_the_module_of_the_keys_makes_orders_to_fetch() -> None:

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from curtilage.client.errors import Failure
 from curtilage.client.routing.breaker import BreakerState
 from curtilage.client.routing.health import (
     HALF_LIFE_MS,
     PRIORS,
     Attempt,
-    Failure,
     TierHealth,
     TierPriors,
     TierView,

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from curtilage.client.errors import ElsewhereError, FailureReason
+from curtilage.client.errors import ElsewhereError
+from curtilage.client.on_premises.reasons import OnPremisesFailure
 from curtilage.client.query import Query, single_query
 from curtilage.client.routing.estimate import Estimate, Intent
 from curtilage.client.routing.health import PRIORS
@@ -180,7 +181,7 @@ def test_the_aim_holds_while_the_best_local_tier_is_out_of_order(
     assert asked.route(mask, QUERY, conversation=b"").choice.order[0] is WARD
     for _ in range(50):
         with suppress(ElsewhereError), asked.follow(WARD, expects(0.05)):
-            raise ElsewhereError(FailureReason.ON_PREMISES_UNREACHABLE)
+            raise ElsewhereError(OnPremisesFailure.UNREACHABLE)
     assert not asked.views()["ward"].available
     choice = asked.route(mask, QUERY, conversation=b"").choice
     assert choice.order[0].id == tier

@@ -23,7 +23,8 @@ from curtilage.cli.terminal import (
 )
 from curtilage.client.assemble import ways_out
 from curtilage.client.config import ClientConfig
-from curtilage.client.errors import EXPLAINED, ConfigError, UsageError
+from curtilage.client.errors import ConfigError, UsageError
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.files import read_start
 from curtilage.client.remote.keys import KeyStore, fetch_order
 from curtilage.client.remote.nodes import GATEWAY, bundles_of, key_lists_of
@@ -82,7 +83,7 @@ async def _fetched(config: ClientConfig) -> tuple[bytes, bytes | None]:
     """Fetch the bundle like a client, and the mirror's key list if one is named."""
     ways = ways_out(config)
     if ways.transport is None:
-        raise ConfigError(f"{EXPLAINED[ways.absent]}; or name a file with --bundle")
+        raise ConfigError(f"{FAILURE_TEXTS[ways.absent]}; or name a file with --bundle")
     desk = PermitDesk(secrets.token_bytes(KEY_BYTES), secrets.token_bytes)
     try:
         order = fetch_order(desk, Party.RELAY, datetime.now(UTC))

@@ -11,7 +11,8 @@ from curtilage.cli.declared import Arguments
 from curtilage.cli.start import config_from
 from curtilage.cli.terminal import DONE, out, out_json, plural
 from curtilage.client.audit.directory import state_folder
-from curtilage.client.errors import EXPLAINED, UsageError
+from curtilage.client.errors import UsageError
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.routing.figures import TierFigures
 from curtilage.client.routing.health import PRIORS
 from curtilage.client.routing.trace import (
@@ -26,7 +27,6 @@ from curtilage.client.routing.trace import (
 from curtilage.policy.document.model import Policy
 
 MOST: Final = 1e6
-_EXPLAINED: Final = {reason.value: words for reason, words in EXPLAINED.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ def _words_of(stats: TierStats) -> Iterator[str]:
     if stats.incomplete:
         yield f"  cut           {stats.incomplete} {plural(stats.incomplete, 'answer')}"
     for reason, count in stats.instead.items():
-        why = _EXPLAINED.get(reason, reason)
+        why = FAILURE_TEXTS.get(reason, reason)
         yield f"  instead       {_times(count)} in another's place: {why}"
     if stats.good or stats.bad:
         yield f"  feedback      {stats.good} good, {stats.bad} bad"

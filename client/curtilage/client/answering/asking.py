@@ -21,11 +21,11 @@ from curtilage.client.answering.tiers.local import LocalTier
 from curtilage.client.answering.tiers.on_premises import OnPremisesTier
 from curtilage.client.answering.writer import Writer, WriterStatus
 from curtilage.client.conversation.pinned import PinnedConversations
-from curtilage.client.errors import FailureReason
 from curtilage.client.options import Mode, Require
 from curtilage.client.parts import ClientParts
 from curtilage.client.query import Query
 from curtilage.client.remote.enclave import Enclave
+from curtilage.client.remote.reasons import Unmet
 from curtilage.client.route import AskEnclave, AskLocal, AskOnPremises
 from curtilage.client.routing.router import question_of
 from curtilage.policy.decision.permit import PermitDesk
@@ -197,5 +197,5 @@ def _was_kept_home(attempt: Attempt) -> bool:
     return (
         asked.mode is Mode.HOME
         or asked.require not in {None, Require.ENCLAVE}
-        or any(each.reason is FailureReason.UNMET_CONSENT for each in attempt.failures)
+        or any(each.reason is Unmet.CONSENT for each in attempt.failures)
     )

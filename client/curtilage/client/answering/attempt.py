@@ -8,6 +8,7 @@ from curtilage.attest.verified_key import VerifiedKey
 from curtilage.client.answer import Answerer, AnswerEvent, Phase, Provenance
 from curtilage.client.audit.recorder import QueryRecorder
 from curtilage.client.errors import AnswererError, FailureReason
+from curtilage.client.local.reasons import LocalFailure
 from curtilage.client.options import RoutingOptions
 from curtilage.client.route import AskEnclave, AskLocal, AskOnPremises, Plan, Way, Ways
 from curtilage.client.routing.utility import Reason
@@ -115,7 +116,7 @@ class Attempt:
         if self.failures:
             # After a rejected draft, a query is sent on because it is too hard, and not
             # because of a failure.
-            rejected = self.fallback is FailureReason.DRAFT_REJECTED
+            rejected = self.fallback is LocalFailure.DRAFT_REJECTED
             return Reason.HARD if rejected else Reason.UNAVAILABLE
         if self.hedge:
             return Reason.FASTER

@@ -22,7 +22,8 @@ from curtilage.client.answer import (
 )
 from curtilage.client.answering.answer_stream import AnswerStream
 from curtilage.client.answering.attempt import Attempt, Case
-from curtilage.client.errors import AnswererError, FailureReason
+from curtilage.client.errors import AnswererError
+from curtilage.client.local.reasons import LocalFailure
 from curtilage.client.route import Plan
 from curtilage.policy.decision.tiers import Tier
 
@@ -138,7 +139,7 @@ class Course:
         """Note a failure; return the events that announce another tier, if any."""
         self.failures.append(failure)
         self.drafts, self.state = False, State.CHOOSING
-        rejected = failure.reason is FailureReason.DRAFT_REJECTED
+        rejected = failure.reason is LocalFailure.DRAFT_REJECTED
         # A rejected draft is announced even if it has no text.
         if self.shown is Shown.NOTHING and not rejected:
             return []
@@ -158,6 +159,6 @@ class Course:
 
 def taken_back(failure: AnswererError) -> Retract:
     """Return the event that takes the text of a failed tier back."""
-    rejected = failure.reason is FailureReason.DRAFT_REJECTED
+    rejected = failure.reason is LocalFailure.DRAFT_REJECTED
     why = RetractReason.NOT_GOOD_ENOUGH if rejected else RetractReason.BROKE_OFF
     return Retract(from_char=0, reason=why)

@@ -5,13 +5,13 @@ from contextlib import suppress
 
 from curtilage.client.answering.attempt import Case
 from curtilage.client.errors import (
-    UNMET,
     AnswererError,
     EnclaveError,
     OnPremisesUnavailableError,
 )
 from curtilage.client.remote.cover import CoverTraffic
 from curtilage.client.remote.enclave import Enclave
+from curtilage.client.remote.reasons import Unmet
 from curtilage.policy.document.model import Policy
 
 
@@ -28,7 +28,7 @@ class Covering:
     def unless_sent(self, case: Case, failures: Sequence[AnswererError]) -> None:
         """Cover a query if none of the failed attempts sent anything or covered it."""
         sent = any(
-            isinstance(each, EnclaveError) and each.reason not in UNMET
+            isinstance(each, EnclaveError) and not isinstance(each.reason, Unmet)
             for each in failures
         )
         covered = any(isinstance(each, OnPremisesUnavailableError) for each in failures)

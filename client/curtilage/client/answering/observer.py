@@ -30,7 +30,9 @@ from curtilage.client.errors import (
     IncompleteAnswerError,
     NotRoutedError,
 )
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.health import Reason, reason_of
+from curtilage.client.local.reasons import LocalFailure
 from curtilage.client.route import AskOnPremises, Ways
 from curtilage.client.routing.router import Routed, Router
 from curtilage.client.routing.trace import TraceLine, minute_of
@@ -43,7 +45,8 @@ _OTHER = "other"
 _CODES = telemetry.names(
     (
         *("blocked", "cut", "consent_required", "queued", "queue_full", _OTHER),
-        *(each.value for each in (*Refusal, *FailureReason)),
+        *(each.value for each in Refusal),
+        *FAILURE_TEXTS,
     )
 )
 
@@ -113,7 +116,7 @@ class Observer:
     def failed(self, tier: Tier, reason: FailureReason) -> None:
         """Count a tier that failed; a rejected draft is no failure."""
         self.missed(tier.id, reason)
-        if reason is not FailureReason.DRAFT_REJECTED:
+        if reason is not LocalFailure.DRAFT_REJECTED:
             telemetry.fallback(self.names[tier.id], reason)
 
     def missed(self, tier: str, reason: FailureReason) -> None:
@@ -230,6 +233,6 @@ class Observed:
         # answered after all.
         cause = source.fallback if self._escalated_from in {None, tier} else None
         if source.left_out:
-            cause = FailureReason.LOCAL_TOO_LONG
+            cause = LocalFailure.TOO_LONG
         if self._chosen and cause is not None:
             await self._recorder.stays(Outcome.DEGRADED, cause)

@@ -4,14 +4,14 @@ from typing import Final
 
 from curtilage.client.answering.course import Course
 from curtilage.client.errors import (
-    EXPLAINED,
     ClientError,
-    FailureReason,
     LocalUnavailableError,
     NotRoutedError,
     UsageError,
 )
+from curtilage.client.failure_texts import FAILURE_TEXTS, NO_QUEUE
 from curtilage.client.options import Mode
+from curtilage.client.remote.reasons import Unmet
 from curtilage.client.routing.router import REMEDIES, required_unmet
 from curtilage.client.routing.utility import Refusal
 from curtilage.policy.decision.classes import STALE_POLICY, UNFINISHED
@@ -33,9 +33,7 @@ def wanted(course: Course) -> tuple[Tier, ...]:
 
 def no_queue() -> UsageError:
     """Return the error if a query is to be queued and the policy has no queue."""
-    return UsageError(
-        "the policy has no queue (routing.queue), so nothing waits", param="defer"
-    )
+    return UsageError(NO_QUEUE, param="defer")
 
 
 def forbidden(course: Course, *, consents: bool) -> bool:
@@ -46,7 +44,7 @@ def forbidden(course: Course, *, consents: bool) -> bool:
         return False
     if not wanted(course):
         return True
-    unmet = FailureReason.UNMET_CONSENT
+    unmet = Unmet.CONSENT
     return not consents and any(each.reason is unmet for each in course.failures)
 
 
@@ -69,6 +67,6 @@ def unanswered(course: Course) -> ClientError:
     missed = plan.fallback
     if missed is not None and not missed.value.startswith("local_"):
         # It might have been sent to a tier that failed recently and is left alone.
-        return last.told_as(f"{EXPLAINED[missed]}, and on this machine: {last}")
+        return last.told_as(f"{FAILURE_TEXTS[missed]}, and on this machine: {last}")
     rule = course.case.recorder.decision.rule
     return last.told_as(f"this query must stay here (rule {rule!r}), but {last}")

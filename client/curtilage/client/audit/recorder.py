@@ -20,7 +20,12 @@ from curtilage.client.audit.record import (
     histogram,
 )
 from curtilage.client.audit.trail import AuditTrail
-from curtilage.client.errors import AuditError, EnclaveError, FailureReason
+from curtilage.client.errors import (
+    AttemptFailure,
+    AuditError,
+    EnclaveError,
+    FailureReason,
+)
 from curtilage.client.receipt import ReceiptSecret, Transcript
 from curtilage.policy.decision.decide import (
     Allowed,
@@ -311,4 +316,4 @@ async def _append_or_stay(trail: AuditTrail, entry: AuditEntry) -> None:
     try:
         await trail.append(entry)
     except AuditError:
-        raise EnclaveError(FailureReason.AUDIT_FAILED) from None
+        raise EnclaveError(AttemptFailure.AUDIT_FAILED) from None

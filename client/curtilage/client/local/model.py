@@ -14,15 +14,11 @@ from pathlib import Path
 from typing import Final, Self
 
 from curtilage.client.answer import AnswerEvent, Delta, Finished, TokenSignal
-from curtilage.client.errors import (
-    ConfigError,
-    FailureReason,
-    LocalUnavailableError,
-    UsageError,
-)
+from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageError
 from curtilage.client.fair_queue import FairQueue, TurnRefusedError
 from curtilage.client.local.catalogue import DEFAULT_NAME
 from curtilage.client.local.machine import available_memory
+from curtilage.client.local.reasons import LocalFailure, LocalModelError
 from curtilage.client.local.registry import ModelEntry, Registry
 from curtilage.client.local.shape import read_shape
 from curtilage.client.query import Query
@@ -64,10 +60,6 @@ AGAIN_S: Final = 30.0
 CHARS_PER_TOKEN: Final = 4  # English; good enough to decide who waits longer
 
 
-class LocalModelError(LocalUnavailableError):
-    """The local model cannot answer this query, or any."""
-
-
 class LocalModelMissingError(LocalModelError):
     """The model is missing, or the file is not a model."""
 
@@ -81,7 +73,7 @@ class LocalModelBusyError(LocalModelError):
 
     http_status = 429
     code = "rate_limit_exceeded"
-    reason = FailureReason.LOCAL_BUSY
+    reason = LocalFailure.BUSY
 
 
 class LocalModelFailedError(LocalModelError):
@@ -92,7 +84,7 @@ class LocalModelMemoryError(LocalModelError):
     """There is currently too little memory for it; it may answer later."""
 
     code = "local_out_of_memory"
-    reason = FailureReason.LOCAL_OUT_OF_MEMORY
+    reason = LocalFailure.OUT_OF_MEMORY
 
     def __init__(self, need_bytes: int | None = None, has_bytes: int = 0) -> None:
         need = ""
@@ -108,7 +100,7 @@ class LocalModelSlowError(LocalModelError):
     """It did not begin within the time limit that applies if others may answer."""
 
     code = "local_slow"
-    reason = FailureReason.LOCAL_SLOW
+    reason = LocalFailure.SLOW
 
     def __init__(self) -> None:
         super().__init__("the local model did not begin in time")
@@ -125,7 +117,7 @@ class LocalContextTooLongError(LocalModelError):
 
     http_status = 400
     code = "context_length_exceeded"
-    reason = FailureReason.LOCAL_TOO_LONG
+    reason = LocalFailure.TOO_LONG
 
     def __init__(
         self, *, prompt_tokens: int, max_tokens: int, context_tokens: int

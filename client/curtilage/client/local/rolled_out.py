@@ -21,6 +21,7 @@ from curtilage.client.local.model import (
     LocalModelMemoryError,
     ModelChoice,
 )
+from curtilage.client.local.reasons import LocalModelError
 from curtilage.client.local.rollout import Rollout
 from curtilage.client.local.shape import read_shape
 from curtilage.client.query import Query
@@ -243,7 +244,7 @@ class RolledOutModel:
     @property
     def _now(self) -> _Held:
         if self._held is None:
-            raise LocalUnavailableError("the local model is not running")
+            raise LocalModelError("the local model is not running")
         return self._held
 
 

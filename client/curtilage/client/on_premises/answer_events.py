@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from typing import Final, NoReturn, cast
 
 from curtilage.client.answer import AnswerEvent, Delta, Finished
-from curtilage.client.errors import FailureReason, OnPremisesUnavailableError
+from curtilage.client.errors import OnPremisesUnavailableError
 from curtilage.client.event_stream import EventParser
+from curtilage.client.on_premises.reasons import OnPremisesFailure
 
 MAX_EVENT_BYTES: Final = 256 * 1024
 """Of one event: a token has some hundred bytes, its log-probability as many."""
@@ -69,9 +70,7 @@ class ChatReader:
         if data == DONE:
             # Without a finish reason, the answer is incomplete in spite of the mark.
             if self._finish is None:
-                raise OnPremisesUnavailableError(
-                    FailureReason.ON_PREMISES_ANSWER_INCOMPLETE
-                )
+                raise OnPremisesUnavailableError(OnPremisesFailure.ANSWER_INCOMPLETE)
             prompt, completion = self._counts
             return (
                 Finished(
@@ -83,7 +82,7 @@ class ChatReader:
         chunk = _object(_parsed(data))
         # vLLM and Ollama report late failures in this field; older ones by ``object``.
         if chunk.get("error") is not None or chunk.get("object") == "error":
-            raise OnPremisesUnavailableError(FailureReason.ON_PREMISES_FAILED)
+            raise OnPremisesUnavailableError(OnPremisesFailure.FAILED)
         usage = chunk.get("usage")
         if usage is not None:
             counts = _object(usage)
@@ -112,9 +111,7 @@ class ChatReader:
             # Any other reason ("abort", "content_filter", "tool_calls") means that a
             # part of the answer is missing.
             if not isinstance(finish, str) or finish not in FINISH_REASONS:
-                raise OnPremisesUnavailableError(
-                    FailureReason.ON_PREMISES_ANSWER_INCOMPLETE
-                )
+                raise OnPremisesUnavailableError(OnPremisesFailure.ANSWER_INCOMPLETE)
             self._finish = finish
         return () if event is None else (event,)
 
@@ -128,7 +125,7 @@ class ChatReader:
         given = choice.get("logprobs")
         listed = None if given is None else _object(given).get("content")
         if not isinstance(listed, list) or not listed:
-            raise OnPremisesUnavailableError(FailureReason.ON_PREMISES_NO_LOGPROBS)
+            raise OnPremisesUnavailableError(OnPremisesFailure.NO_LOGPROBS)
         pairs: list[tuple[str, float]] = []
         for each in map(_object, cast("list[object]", listed)):
             value = each.get("logprob")
@@ -180,4 +177,4 @@ def _count(value: object) -> int:
 
 
 def _broken() -> OnPremisesUnavailableError:
-    return OnPremisesUnavailableError(FailureReason.ON_PREMISES_ANSWER_BROKEN)
+    return OnPremisesUnavailableError(OnPremisesFailure.ANSWER_BROKEN)

@@ -25,6 +25,7 @@ from typing_extensions import override
 from curtilage.client.answer import AnswerEvent, Finished
 from curtilage.client.errors import FailureReason, OnPremisesUnavailableError
 from curtilage.client.on_premises.answer_events import ChatReader
+from curtilage.client.on_premises.reasons import OnPremisesFailure
 from curtilage.client.on_premises.settings import (
     OnPremisesSettings,
     require_private_socket,
@@ -39,15 +40,15 @@ QUIET_HEADERS: Final = ("User-Agent", "Accept", "Accept-Encoding")
 """Headers that aiohttp would add: the library's version identifies clients."""
 HTTP_OK: Final = 200
 FAILED_STATUS: Final = {
-    401: FailureReason.ON_PREMISES_DENIED,
-    403: FailureReason.ON_PREMISES_DENIED,
-    404: FailureReason.ON_PREMISES_MODEL_MISSING,
-    405: FailureReason.ON_PREMISES_MODEL_MISSING,
-    429: FailureReason.ON_PREMISES_BUSY,
-    500: FailureReason.ON_PREMISES_FAILED,
-    502: FailureReason.ON_PREMISES_UNREACHABLE,
-    503: FailureReason.ON_PREMISES_BUSY,
-    504: FailureReason.ON_PREMISES_LATE,
+    401: OnPremisesFailure.DENIED,
+    403: OnPremisesFailure.DENIED,
+    404: OnPremisesFailure.MODEL_MISSING,
+    405: OnPremisesFailure.MODEL_MISSING,
+    429: OnPremisesFailure.BUSY,
+    500: OnPremisesFailure.FAILED,
+    502: OnPremisesFailure.UNREACHABLE,
+    503: OnPremisesFailure.BUSY,
+    504: OnPremisesFailure.LATE,
 }
 
 
@@ -116,9 +117,7 @@ class OnPremisesServer:
             digest, body = query.payload_digest(), _body(query, self._settings.model)
         except UnicodeEncodeError:
             # Its message contains the text. Without a digest there is no permit.
-            raise OnPremisesUnavailableError(
-                FailureReason.ON_PREMISES_REFUSED
-            ) from None
+            raise OnPremisesUnavailableError(OnPremisesFailure.REFUSED) from None
         presented = ServerBinding(payload=digest, server=self._settings.digest)
         self._desk.redeem(permit, presented, now_ms=self._now_ms())
         answer = self._answer(body, logprobs=query.settings.logprobs)
@@ -133,9 +132,7 @@ class OnPremisesServer:
                     async with asyncio.timeout(min(pause_s, all_s)):
                         said = await anext(steps)
                 except TimeoutError:
-                    raise OnPremisesUnavailableError(
-                        FailureReason.ON_PREMISES_LATE
-                    ) from None
+                    raise OnPremisesUnavailableError(OnPremisesFailure.LATE) from None
                 waited_s = clock() - began
                 all_s -= waited_s
                 # Not reset by every byte or event: comments and empty events keep a
@@ -180,12 +177,12 @@ class OnPremisesServer:
             chat = ChatReader(logprobs=logprobs)
             while True:
                 # The answer has begun: an error from here on means that it was cut.
-                with _as_failure(FailureReason.ON_PREMISES_ANSWER_INCOMPLETE):
+                with _as_failure(OnPremisesFailure.ANSWER_INCOMPLETE):
                     data = await response.content.readany()
                 if not data:
                     # The end of the body is not the end of the answer; ``[DONE]`` is.
                     raise OnPremisesUnavailableError(
-                        FailureReason.ON_PREMISES_ANSWER_INCOMPLETE
+                        OnPremisesFailure.ANSWER_INCOMPLETE
                     )
                 texts = chat.texts
                 for events in chat.push(data):
@@ -285,20 +282,16 @@ def _body(query: Query, model: str) -> bytes:
 def _require(response: aiohttp.ClientResponse) -> None:
     """Refuse anything but an event stream; its content is not read."""
     if response.status != HTTP_OK:
-        reason = FAILED_STATUS.get(response.status, FailureReason.ON_PREMISES_REFUSED)
-        code = (
-            str(response.status)
-            if reason is FailureReason.ON_PREMISES_REFUSED
-            else None
-        )
+        reason = FAILED_STATUS.get(response.status, OnPremisesFailure.REFUSED)
+        code = str(response.status) if reason is OnPremisesFailure.REFUSED else None
         retry_after_s = None
-        if reason is FailureReason.ON_PREMISES_BUSY:
+        if reason is OnPremisesFailure.BUSY:
             said = RETRY_AFTER.fullmatch(response.headers.get("Retry-After", ""))
             retry_after_s = int(said[0]) if said else None
         raise OnPremisesUnavailableError(reason, code=code, retry_after_s=retry_after_s)
     encoded = "Content-Encoding" in response.headers
     if response.content_type != EVENT_STREAM or encoded:
-        raise OnPremisesUnavailableError(FailureReason.ON_PREMISES_ANSWER_BROKEN)
+        raise OnPremisesUnavailableError(OnPremisesFailure.ANSWER_BROKEN)
 
 
 @contextmanager
@@ -312,16 +305,16 @@ def _as_failure(lost: FailureReason | None = None) -> Generator[None]:
     try:
         yield
     except (aiohttp.ClientConnectorCertificateError, aiohttp.ServerFingerprintMismatch):
-        raise OnPremisesUnavailableError(FailureReason.ON_PREMISES_UNTRUSTED) from None
+        raise OnPremisesUnavailableError(OnPremisesFailure.UNTRUSTED) from None
     except PermissionError:  # ``require_private_socket``
-        raise OnPremisesUnavailableError(FailureReason.ON_PREMISES_UNTRUSTED) from None
+        raise OnPremisesUnavailableError(OnPremisesFailure.UNTRUSTED) from None
     except aiohttp.ClientSSLError:
-        raise OnPremisesUnavailableError(FailureReason.ON_PREMISES_TLS_FAILED) from None
+        raise OnPremisesUnavailableError(OnPremisesFailure.TLS_FAILED) from None
     except aiohttp.ClientResponseError:
         raise OnPremisesUnavailableError(
-            lost or FailureReason.ON_PREMISES_ANSWER_BROKEN
+            lost or OnPremisesFailure.ANSWER_BROKEN
         ) from None
     except (aiohttp.ClientError, OSError):
         raise OnPremisesUnavailableError(
-            lost or FailureReason.ON_PREMISES_UNREACHABLE
+            lost or OnPremisesFailure.UNREACHABLE
         ) from None

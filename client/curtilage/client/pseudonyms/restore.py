@@ -25,9 +25,10 @@ from typing import Final
 from typing_extensions import override
 
 from curtilage.client.answer import AnswerEvent, Delta, Finished
-from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.errors import EnclaveError
 from curtilage.client.pseudonyms.link_guard import AddressWatch, is_joined
 from curtilage.client.pseudonyms.vault import BARE_FORM, CLOSING, OPENING, TOKEN
+from curtilage.client.remote.reasons import EnclaveFailure
 
 # An answer of 32,768 model tokens, five for a stand-in, has fewer.
 MAX_STAND_INS: Final = 10_000
@@ -138,14 +139,14 @@ class Restorer:
                 end = min(match.start(), self._first_held(text, at))
                 break
             if bare and last and _is_cut(text, match):
-                raise EnclaveError(FailureReason.ANSWER_INCOMPLETE)
+                raise EnclaveError(EnclaveFailure.ANSWER_INCOMPLETE)
             released.append(self._passed(text[at : match.start()]))
             released.append(self._passed(self._restored(match, joined=joined)))
             at = match.end()
         if end is None:
             end = self._first_held(text, at)
             if last and text.startswith(OPENING, end):
-                raise EnclaveError(FailureReason.ANSWER_INCOMPLETE)
+                raise EnclaveError(EnclaveFailure.ANSWER_INCOMPLETE)
             end = len(text) if last else end
         self._count(text, end, last=last)
         # Tokens that were not sent, each where it ends: with as much preceding text as
@@ -197,7 +198,7 @@ class Restorer:
         # must not block this machine.
         self._seen += 1
         if self._seen > MAX_STAND_INS:
-            raise EnclaveError(FailureReason.ANSWER_BROKEN)
+            raise EnclaveError(EnclaveFailure.ANSWER_BROKEN)
         # An address of the answer author's choice, with the name in it, would be
         # fetched by the application that shows the answer (see the module's docstring).
         token = self._bare.get(match[0], match[0])

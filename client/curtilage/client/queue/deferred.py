@@ -17,43 +17,17 @@ from curtilage.client.errors import FailureReason
 from curtilage.client.openai_chat import parse_completion_request
 from curtilage.client.options import Mode, RoutingOptions
 from curtilage.client.query import Query
+from curtilage.client.queue.reasons import REASONS, reason_named
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.policy.decision.tiers import RoutingClass
 
 TICKET_BYTES: Final = 16
 
-# Failures that end by themselves, or once somebody plugs a cable in. Refused evidence
-# and a missing model are not among them: waiting changes nothing.
-OUT_THERE: Final = frozenset(
-    {
-        FailureReason.RELAY_UNREACHABLE,
-        FailureReason.RELAY_HUNG_UP,
-        FailureReason.ENCLAVE_UNREACHABLE,
-        FailureReason.MIRROR_UNREACHABLE,
-        FailureReason.KEY_UNKNOWN,
-        FailureReason.TOO_MANY_RUNNING,
-        FailureReason.BUSY,
-        FailureReason.ANSWER_BROKEN,
-        FailureReason.ANSWER_INCOMPLETE,
-        FailureReason.ANSWER_LATE,
-        FailureReason.TIMEOUT,
-    }
-)
-"""Failures of an enclave after which it may answer later."""
-_ON_THE_DEVICE: Final = frozenset(
-    {
-        FailureReason.LOCAL_BUSY,
-        FailureReason.LOCAL_OUT_OF_MEMORY,
-        FailureReason.LOCAL_SLOW,
-        FailureReason.ON_PREMISES_UNREACHABLE,
-        FailureReason.ON_PREMISES_BUSY,
-        FailureReason.ON_PREMISES_FAILED,
-        FailureReason.ON_PREMISES_ANSWER_BROKEN,
-        FailureReason.ON_PREMISES_ANSWER_INCOMPLETE,
-        FailureReason.ON_PREMISES_LATE,
-    }
-)
-TRANSIENT: Final = OUT_THERE | _ON_THE_DEVICE
+TRANSIENT: Final = frozenset(each for each in REASONS.values() if each.passes)
 """Failures after which the same tier may answer later."""
+OUT_THERE: Final = frozenset(each for each in EnclaveFailure if each.passes)
+"""Those of an enclave."""
+_ON_THE_DEVICE: Final = TRANSIENT - OUT_THERE
 
 
 def worth_waiting(
@@ -110,7 +84,7 @@ class Deferred:
     @property
     def reason(self) -> FailureReason:
         """Why no tier answered."""
-        return FailureReason(self.cause)
+        return reason_named(self.cause)
 
     def bound(self) -> bytes:
         """Return the bytes that authenticate these fields together with the content."""
@@ -202,7 +176,7 @@ def answer_of(outcome: bytes) -> Answer:
             "classes": tuple(said["classes"]),
             "uncertain": tuple(said["uncertain"]),
             "deidentified": _pairs(said["deidentified"]),
-            "fallback": None if fallback is None else FailureReason(fallback),
+            "fallback": None if fallback is None else reason_named(fallback),
             "obstacle": None if obstacle is None else Obstacle(obstacle),
         }
         return Answer(

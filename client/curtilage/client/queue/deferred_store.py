@@ -28,7 +28,6 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from curtilage.client.errors import (
     ClientError,
     ConfigError,
-    FailureReason,
     NotRoutedError,
 )
 from curtilage.client.files import (
@@ -37,7 +36,9 @@ from curtilage.client.files import (
     open_ordinary,
     open_private,
 )
+from curtilage.client.local.reasons import LocalFailure
 from curtilage.client.queue.deferred import Deferred, State, refusal_of
+from curtilage.client.queue.reasons import reason_named
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.routing_plan import QueuePlan
 
@@ -392,7 +393,7 @@ class DeferredStore:
             ticket=row[0],
             routing_class=RoutingClass.RESTRICTED,
             policy="",
-            cause=FailureReason.LOCAL_UNAVAILABLE,
+            cause=LocalFailure.UNAVAILABLE,
             put_ms=now_ms,
             until_ms=now_ms + _DAMAGED_LIFE_MS,
             state=State.REFUSED,
@@ -468,7 +469,7 @@ def _item(row: tuple[Any, ...]) -> Deferred | None:
     if not 0 <= put_ms <= until_ms <= _LAST_MS:
         return None
     try:
-        _ = FailureReason(cause)
+        _ = reason_named(cause)
         return Deferred(
             ticket=ticket,
             routing_class=RoutingClass(routing_class),

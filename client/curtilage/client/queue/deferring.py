@@ -18,7 +18,6 @@ from typing import Final, Protocol
 from curtilage.client import telemetry
 from curtilage.client.answer import Answer
 from curtilage.client.errors import (
-    EXPLAINED,
     BlockedError,
     BusyError,
     ClientError,
@@ -29,6 +28,7 @@ from curtilage.client.errors import (
     TicketError,
     UsageError,
 )
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.query import Query
 from curtilage.client.queue.deferred import (
     OUT_THERE,
@@ -209,7 +209,7 @@ class Deferring:
             # Stored before the sender learns of it. A sender that is cancelled in the
             # meantime has no ticket, so its query is not retried either.
             await _whole(
-                self._put(item, request, EXPLAINED[cause]),
+                self._put(item, request, FAILURE_TEXTS[cause]),
                 lambda: self._store.drop(item.ticket),
             )
             self.keep_on()

@@ -10,8 +10,9 @@ from typing import Protocol
 
 from curtilage.attest.errors import RefusedError
 from curtilage.client.answer import AnswerEvent, Finished
-from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.errors import EnclaveError
 from curtilage.client.remote.answer_reader import ContentReader, content_reader
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.remote.receipts import ReceiptCheck
 from curtilage.wire import bhttp, frames
 from curtilage.wire.errors import TruncatedError, WireError
@@ -91,7 +92,7 @@ class AnswerReader:
         # and its length is all that a relay, which has no key, can choose.
         self._received += len(data)
         if self._received > self._limit:
-            raise EnclaveError(FailureReason.ANSWER_BROKEN)
+            raise EnclaveError(EnclaveFailure.ANSWER_BROKEN)
         events: list[AnswerEvent] = []
         try:
             for plaintext in self._opener.push(data):
@@ -100,7 +101,7 @@ class AnswerReader:
                 self._check.chunk(len(plaintext))
                 events += self._read(self._decoder.push(plaintext))
         except WireError:
-            raise EnclaveError(FailureReason.ANSWER_BROKEN) from None
+            raise EnclaveError(EnclaveFailure.ANSWER_BROKEN) from None
         return events
 
     def finish(self) -> list[AnswerEvent]:
@@ -118,9 +119,9 @@ class AnswerReader:
             events = list(self._read(self._decoder.push(last)))
             events += self._read(self._decoder.finish())
         except TruncatedError:
-            raise EnclaveError(FailureReason.ANSWER_INCOMPLETE) from None
+            raise EnclaveError(EnclaveFailure.ANSWER_INCOMPLETE) from None
         except WireError:
-            raise EnclaveError(FailureReason.ANSWER_BROKEN) from None
+            raise EnclaveError(EnclaveFailure.ANSWER_BROKEN) from None
         finished = self._content.end()
         if self._receipt_check is not None:
             # Checked last, and nothing was reported as complete before: without its
@@ -128,7 +129,7 @@ class AnswerReader:
             try:
                 self.receipt = self._receipt_check.end(self._trailers)
             except RefusedError:
-                raise EnclaveError(FailureReason.RECEIPT_INVALID) from None
+                raise EnclaveError(EnclaveFailure.RECEIPT_INVALID) from None
             finished = replace(finished, receipted=True)
         return events if self._finish_reported else [*events, finished]
 

@@ -16,8 +16,9 @@ from typing import Final, NoReturn, cast
 from typing_extensions import override
 
 from curtilage.client.answer import AnswerEvent, Delta, Finished
-from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
+from curtilage.client.errors import EnclaveError
 from curtilage.client.event_stream import EventParser
+from curtilage.client.remote.reasons import DateRefusedError, EnclaveFailure
 from curtilage.wire import bhttp, media
 from curtilage.wire.dates import parse_date
 
@@ -30,10 +31,10 @@ _AROUND_BYTES: Final = 64
 _OK: Final = 200
 _BAD_REQUEST: Final = 400
 _REASONS: Final = {
-    413: FailureReason.TOO_LARGE,
-    429: FailureReason.BUSY,
-    503: FailureReason.BUSY,
-    504: FailureReason.TIMEOUT,
+    413: EnclaveFailure.TOO_LARGE,
+    429: EnclaveFailure.BUSY,
+    503: EnclaveFailure.BUSY,
+    504: EnclaveFailure.TIMEOUT,
 }
 _SOON: Final = re.compile(rb"[0-9]|10")
 """Longest Retry-After that is honoured, in seconds."""
@@ -66,7 +67,7 @@ class ContentReader:
             EnclaveError: broken, or an answer that is a refusal.
         """
         del data
-        raise EnclaveError(FailureReason.ANSWER_BROKEN)
+        raise EnclaveError(EnclaveFailure.ANSWER_BROKEN)
 
     def end(self) -> Finished:
         """Return the end of the answer, once all content was pushed.
@@ -75,7 +76,7 @@ class ContentReader:
             EnclaveError: the content ended before its end mark.
         """
         if self.finished is None:
-            raise EnclaveError(FailureReason.ANSWER_INCOMPLETE)
+            raise EnclaveError(EnclaveFailure.ANSWER_INCOMPLETE)
         return self.finished
 
 
@@ -85,7 +86,7 @@ class EventStream(ContentReader):
     def __init__(self) -> None:
         super().__init__()
         self._events = EventParser(
-            partial(EnclaveError, FailureReason.ANSWER_BROKEN),
+            partial(EnclaveError, EnclaveFailure.ANSWER_BROKEN),
             most_bytes=MAX_HELD_BYTES,
         )
         self._last: Finished | None = None
@@ -106,7 +107,7 @@ class EventStream(ContentReader):
             # Both the model's finish reason and the stream's end mark are required:
             # otherwise an engine that crashed half way would look like one that ended.
             if self._last is None:
-                raise EnclaveError(FailureReason.ANSWER_INCOMPLETE)
+                raise EnclaveError(EnclaveFailure.ANSWER_INCOMPLETE)
             self.finished = self._last
             return
         chunk = _object(data)
@@ -231,12 +232,12 @@ class Problem(JsonText):
             raise DateRefusedError(self._date)
         # Mapped to a closed set: text of the other side enters no error.
         code = _REPLAYED if value.get("code") == _REPLAYED else str(_BAD_REQUEST)
-        raise EnclaveError(FailureReason.REFUSED, code=code)
+        raise EnclaveError(EnclaveFailure.REFUSED, code=code)
 
     @override
     def end(self) -> Finished:
         """Refuse: a refusal without a body is still one."""
-        raise EnclaveError(FailureReason.REFUSED, code=str(_BAD_REQUEST))
+        raise EnclaveError(EnclaveFailure.REFUSED, code=str(_BAD_REQUEST))
 
 
 class Nothing(JsonText):
@@ -303,7 +304,7 @@ def content_reader(head: bhttp.ResponseHead) -> ContentReader:
         return EventStream()
     if media_type == b"application/json":
         return Completion()
-    raise EnclaveError(FailureReason.ANSWER_BROKEN)
+    raise EnclaveError(EnclaveFailure.ANSWER_BROKEN)
 
 
 def nothing_reader(head: bhttp.ResponseHead) -> ContentReader:
@@ -333,16 +334,16 @@ def _refused_unless_ok(head: bhttp.ResponseHead) -> ContentReader | bytes:
 def _refuse(status: int | None, retry_after_s: int | None = None) -> NoReturn:
     """Raise the reason for a status; without a status, the answer was cut."""
     if status is None:
-        raise EnclaveError(FailureReason.ANSWER_INCOMPLETE)
+        raise EnclaveError(EnclaveFailure.ANSWER_INCOMPLETE)
     # The number alone (three digits), and only where no better reason is known.
-    reason = _REASONS.get(status, FailureReason.REFUSED)
-    code = str(status) if reason is FailureReason.REFUSED else None
-    later = retry_after_s if reason is FailureReason.BUSY else None
+    reason = _REASONS.get(status, EnclaveFailure.REFUSED)
+    code = str(status) if reason is EnclaveFailure.REFUSED else None
+    later = retry_after_s if reason is EnclaveFailure.BUSY else None
     raise EnclaveError(reason, code=code, retry_after_s=later)
 
 
 def _broken() -> NoReturn:
-    raise EnclaveError(FailureReason.ANSWER_BROKEN)
+    raise EnclaveError(EnclaveFailure.ANSWER_BROKEN)
 
 
 def _status_of(value: dict[str, object]) -> int | None:
@@ -358,7 +359,7 @@ def _object(data: bytes) -> dict[str, object]:
     try:
         value: object = json.loads(data)
     except (ValueError, RecursionError):
-        raise EnclaveError(FailureReason.ANSWER_BROKEN) from None
+        raise EnclaveError(EnclaveFailure.ANSWER_BROKEN) from None
     if not isinstance(value, dict):
         _broken()
     return cast("dict[str, object]", value)
@@ -419,7 +420,7 @@ def _text(value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise EnclaveError(FailureReason.ANSWER_BROKEN) from None
+        raise EnclaveError(EnclaveFailure.ANSWER_BROKEN) from None
     return value
 
 

@@ -26,7 +26,8 @@ from curtilage.attest.expectations import Expectations
 from curtilage.attest.requirements import Requirement, unmet
 from curtilage.attest.verified_key import VerifiedKey
 from curtilage.attest.verify import verify_challenge
-from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.errors import AttemptFailure, EnclaveError
+from curtilage.client.remote.reasons import EnclaveFailure, Unmet
 from curtilage.client.remote.requests import ChallengeRequest, Records
 
 NEGATIVE_TTL: Final = timedelta(seconds=60)
@@ -34,12 +35,12 @@ NEGATIVE_TTL: Final = timedelta(seconds=60)
 # answers challenges; so they are not remembered.
 _PASSED_ON: Final = frozenset(
     {
-        FailureReason.BUSY,
-        FailureReason.KEY_UNKNOWN,
-        FailureReason.DATE_REFUSED,
-        FailureReason.AUDIT_FAILED,
-        FailureReason.EVIDENCE_REFUSED,
-        FailureReason.CLOCK_SUSPECTED,
+        EnclaveFailure.BUSY,
+        EnclaveFailure.KEY_UNKNOWN,
+        EnclaveFailure.DATE_REFUSED,
+        AttemptFailure.AUDIT_FAILED,
+        EnclaveFailure.EVIDENCE_REFUSED,
+        EnclaveFailure.CLOCK_SUSPECTED,
     }
 )
 
@@ -90,7 +91,7 @@ class Challenges:
             challenged=challenged or self.is_fresh(key, requirement),
         )
         if lacking:
-            reason = FailureReason(f"unmet_{lacking[0]}")
+            reason = Unmet(f"unmet_{lacking[0]}")
             raise EnclaveError(reason, code=",".join(lacking))
 
     def is_fresh(self, key: VerifiedKey, requirement: Requirement) -> bool:
@@ -112,7 +113,7 @@ class Challenges:
         # see one for each.
         digest, until = self._refused or ("", self._clock())
         if digest == key.key_configs_digest and self._clock() < until:
-            raise EnclaveError(FailureReason.UNMET_CHALLENGE, code="challenge")
+            raise EnclaveError(Unmet.CHALLENGE, code="challenge")
         # Drawn now: evidence over bytes that were known earlier proves nothing.
         nonce = self._random(NONCE_BYTES)
         return ChallengeRequest(nonce=nonce, asked=self._clock(), records=records)
@@ -151,4 +152,4 @@ class Challenges:
 
     def _refusal(self, key: VerifiedKey, code: str) -> EnclaveError:
         self._refused = (key.key_configs_digest, self._clock() + NEGATIVE_TTL)
-        return EnclaveError(FailureReason.UNMET_CHALLENGE, code=code)
+        return EnclaveError(Unmet.CHALLENGE, code=code)

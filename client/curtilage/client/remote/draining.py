@@ -25,8 +25,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from curtilage.client.answer import AnswerEvent, Finished
-from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.errors import EnclaveError
 from curtilage.client.remote.answer_opener import AnswerReader, most_bytes
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.remote.requests import Attempt
 from curtilage.client.remote.sealed import SealedExchange
 from curtilage.wire.shaping import TransportParameters
@@ -78,7 +79,7 @@ class FrameRateMonitor:
     # Frames and not bytes: a relay that wants to delay a query can send a byte now and
     # then, but it cannot make a sealed frame.
 
-    def breach(self, frames: int, now: float) -> FailureReason | None:
+    def breach(self, frames: int, now: float) -> EnclaveFailure | None:
         """Return how the promise is broken, or None.
 
         Args:
@@ -90,10 +91,10 @@ class FrameRateMonitor:
         # After the first frame, the enclave's own clock sets the pace; connection and
         # upload come before it and have a limit of their own.
         if self._first_at is None:
-            return FailureReason.TIMEOUT if now > self._first_due else None
+            return EnclaveFailure.TIMEOUT if now > self._first_due else None
         # Frames are numbered from 0, so this is the next one's number.
         due = self._first_at + frames * self._period_s
-        return FailureReason.ANSWER_LATE if now > due + SLACK_S else None
+        return EnclaveFailure.ANSWER_LATE if now > due + SLACK_S else None
 
 
 MAX_RUNNING: Final = 24
@@ -134,7 +135,7 @@ class ExchangeSupervisor:
         # Exchanges without a watcher count too: they hold their connections until their
         # buckets are full.
         if self.running * share >= self._most:
-            raise EnclaveError(FailureReason.TOO_MANY_RUNNING)
+            raise EnclaveError(EnclaveFailure.TOO_MANY_RUNNING)
 
     def start(
         self,
@@ -194,7 +195,7 @@ class RunningExchange:
         self._attempt = attempt
         self._timer = timer
         self._over = asyncio.Event()
-        self._breach = FailureReason.TIMEOUT
+        self._breach = EnclaveFailure.TIMEOUT
         self._pace = FrameRateMonitor(
             exchange.parameters,
             timer.clock(),
@@ -252,7 +253,7 @@ class RunningExchange:
         """Wake a reader that still watches, however the task ended."""
         self._over.set()
         failure = None if task.cancelled() else task.exception()
-        self._report(failure or EnclaveError(FailureReason.ANSWER_INCOMPLETE))
+        self._report(failure or EnclaveError(EnclaveFailure.ANSWER_INCOMPLETE))
 
     async def _read(self, send: Send, limit: asyncio.Timeout) -> None:
         guard = asyncio.create_task(self._guard(limit))
@@ -287,7 +288,7 @@ class RunningExchange:
         # A separate limit, which also holds when the reader has failed.
         self._room_bytes -= len(data)
         if self._room_bytes < 0:
-            raise EnclaveError(FailureReason.ANSWER_BROKEN)
+            raise EnclaveError(EnclaveFailure.ANSWER_BROKEN)
         if self._failed:
             # Unreadable; the rest is received all the same. Closing the connection at
             # a tampered frame would reveal which frame failed to open.

@@ -33,13 +33,14 @@ from curtilage.attest.verified_key import VerifiedKey
 from curtilage.client import telemetry
 from curtilage.client.answer import AnswerEvent
 from curtilage.client.budget import RETRY_PERMILLE, Budget
-from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
+from curtilage.client.errors import EnclaveError
 from curtilage.client.remote.answer_opener import AnswerReader
 from curtilage.client.remote.challenges import Challenges
 from curtilage.client.remote.draining import ExchangeSupervisor
 from curtilage.client.remote.fetch_order import FetchOrder
 from curtilage.client.remote.keys import KeySource, failure_of, not_permitted
 from curtilage.client.remote.nodes import Node
+from curtilage.client.remote.reasons import DateRefusedError, EnclaveFailure, Unmet
 from curtilage.client.remote.requests import (
     Attempt,
     ChallengeRequest,
@@ -62,13 +63,13 @@ _MINUTE_S: Final = 60
 _SPARE_RETRIES: Final = 5
 _ANOTHER_MAY: Final = frozenset(
     {
-        FailureReason.BUSY,
-        FailureReason.ENCLAVE_UNREACHABLE,
-        FailureReason.EVIDENCE_REFUSED,
-        FailureReason.CLOCK_SUSPECTED,
-        FailureReason.KEY_UNKNOWN,
-        FailureReason.RELAY_KNOWS_NO_SUCH,
-        FailureReason.UNMET_CHALLENGE,
+        EnclaveFailure.BUSY,
+        EnclaveFailure.ENCLAVE_UNREACHABLE,
+        EnclaveFailure.EVIDENCE_REFUSED,
+        EnclaveFailure.CLOCK_SUSPECTED,
+        EnclaveFailure.KEY_UNKNOWN,
+        EnclaveFailure.RELAY_KNOWS_NO_SUCH,
+        Unmet.CHALLENGE,
     }
 )
 """Another node may answer, and the query is sealed again, to that node's key."""
@@ -76,11 +77,11 @@ _RELAYS_OWN: Final = "429"
 _GATEWAY_SILENT: Final = "504"
 _SPOILT: Final = frozenset(
     {
-        FailureReason.ANSWER_BROKEN,
-        FailureReason.ANSWER_INCOMPLETE,
-        FailureReason.ANSWER_LATE,
-        FailureReason.RECEIPT_INVALID,
-        FailureReason.TIMEOUT,
+        EnclaveFailure.ANSWER_BROKEN,
+        EnclaveFailure.ANSWER_INCOMPLETE,
+        EnclaveFailure.ANSWER_LATE,
+        EnclaveFailure.RECEIPT_INVALID,
+        EnclaveFailure.TIMEOUT,
     }
 )
 """The node may have answered in part: it is only left out of the next draws."""
@@ -300,7 +301,7 @@ class Enclave:
             return True
         # Once, whatever comes back: a relay that reports every key as unknown could
         # otherwise collect any number of copies of a query.
-        unknown = failure.reason is FailureReason.KEY_UNKNOWN
+        unknown = failure.reason is EnclaveFailure.KEY_UNKNOWN
         if unknown and WireException.KEY_UNKNOWN not in done:
             done.append(WireException.KEY_UNKNOWN)
             try:
@@ -323,7 +324,7 @@ class Enclave:
         another_may = gone and failure.code != _RELAYS_OWN
         if not another_may and failure.reason not in _SPOILT:
             return False
-        busy = failure.reason is FailureReason.BUSY
+        busy = failure.reason is EnclaveFailure.BUSY
         other = self._keys.failed(course.node, meets, busy=busy)
         # Once a node has begun to answer, no other node continues.
         moved = course.begun or WireException.NODE_FAILED in course.exceptions
@@ -386,7 +387,7 @@ class Enclave:
                     async with asyncio.timeout_at(None if begun else due):
                         event = await anext(events, None)
                 except TimeoutError:
-                    raise EnclaveError(FailureReason.TIMEOUT) from None
+                    raise EnclaveError(EnclaveFailure.TIMEOUT) from None
                 if event is None:
                     return
                 begun = True

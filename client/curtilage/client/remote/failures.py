@@ -3,7 +3,8 @@
 from collections.abc import Container
 from typing import Protocol
 
-from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.errors import EnclaveError
+from curtilage.client.remote.reasons import EnclaveFailure
 
 HTTP_OK = 200
 CERTIFICATE_ALERTS = (
@@ -14,16 +15,16 @@ CERTIFICATE_ALERTS = (
 )
 """TLS alerts by which a server rejects our certificate."""
 FAILED_STATUS = {
-    401: FailureReason.RELAY_DENIED,
-    403: FailureReason.RELAY_DENIED,
-    404: FailureReason.RELAY_KNOWS_NO_SUCH,
-    405: FailureReason.RELAY_KNOWS_NO_SUCH,
-    413: FailureReason.TOO_LARGE,
-    421: FailureReason.RELAY_KNOWS_NO_SUCH,
-    429: FailureReason.BUSY,
-    502: FailureReason.ENCLAVE_UNREACHABLE,
-    503: FailureReason.BUSY,
-    504: FailureReason.TIMEOUT,
+    401: EnclaveFailure.RELAY_DENIED,
+    403: EnclaveFailure.RELAY_DENIED,
+    404: EnclaveFailure.RELAY_KNOWS_NO_SUCH,
+    405: EnclaveFailure.RELAY_KNOWS_NO_SUCH,
+    413: EnclaveFailure.TOO_LARGE,
+    421: EnclaveFailure.RELAY_KNOWS_NO_SUCH,
+    429: EnclaveFailure.BUSY,
+    502: EnclaveFailure.ENCLAVE_UNREACHABLE,
+    503: EnclaveFailure.BUSY,
+    504: EnclaveFailure.TIMEOUT,
 }
 OF_ONE_PARTY = frozenset({429, 504})
 """Reported with their status: only the relay sends 429, and it sends 504 for a gateway
@@ -47,10 +48,12 @@ class Answered(Protocol):
 def require_ok(response: Answered, media_types: Container[str]) -> None:
     """Refuse any status but 200, and any unexpected media type."""
     if response.status != HTTP_OK:
-        reason = FAILED_STATUS.get(response.status, FailureReason.REFUSED)
-        with_status = reason is FailureReason.REFUSED or response.status in OF_ONE_PARTY
+        reason = FAILED_STATUS.get(response.status, EnclaveFailure.REFUSED)
+        with_status = (
+            reason is EnclaveFailure.REFUSED or response.status in OF_ONE_PARTY
+        )
         code = str(response.status) if with_status else None
         raise EnclaveError(reason, code=code)
     # A status does not identify the server: a captive portal sends 200 as well.
     if response.content_type not in media_types:
-        raise EnclaveError(FailureReason.ANSWER_BROKEN)
+        raise EnclaveError(EnclaveFailure.ANSWER_BROKEN)

@@ -25,7 +25,7 @@ from curtilage.attest.expectations import Expectations
 from curtilage.attest.verified_key import VerifiedKey
 from curtilage.attest.verify import verify
 from curtilage.client import telemetry
-from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.errors import AttemptFailure, EnclaveError
 from curtilage.client.remote.fetch_order import (
     FETCH_DOOR,
     MIRROR,
@@ -46,6 +46,7 @@ from curtilage.client.remote.nodes import (
     bundles_of,
     key_lists_of,
 )
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.policy.decision.permit import (
     FetchBinding,
     Party,
@@ -334,7 +335,7 @@ class KeySource:
             telemetry.attest(telemetry.AttestOutcome.REFUSED, refusal.code)
             raise failure_of(refusal) from None
         if node is None:
-            raise EnclaveError(FailureReason.TOO_FEW_NODES)
+            raise EnclaveError(EnclaveFailure.TOO_FEW_NODES)
         return node
 
     def failed(
@@ -356,7 +357,7 @@ class KeySource:
         # A node that was forgotten meanwhile has no store to continue from.
         store = self._stores.get(old.id)
         if store is None:
-            raise EnclaveError(FailureReason.KEY_UNKNOWN)
+            raise EnclaveError(EnclaveFailure.KEY_UNKNOWN)
         store.drop(old.key)
         try:
             async with self._fetching:
@@ -370,7 +371,7 @@ class KeySource:
         # "Key unknown" came from outside the seal, where a relay can forge it. Sealing
         # to the same key again would give the relay a second copy.
         if fresh is None or fresh.key_configs == old.key.key_configs:
-            raise EnclaveError(FailureReason.KEY_UNKNOWN)
+            raise EnclaveError(EnclaveFailure.KEY_UNKNOWN)
         return Node(old.id, fresh)
 
     async def probe(self) -> None:
@@ -481,7 +482,7 @@ class KeySource:
                 raise
         key = self.known
         if key is None:
-            raise EnclaveError(FailureReason.ENCLAVE_UNREACHABLE)
+            raise EnclaveError(EnclaveFailure.ENCLAVE_UNREACHABLE)
         telemetry.attest(telemetry.AttestOutcome.VERIFIED)
         _count(refusals)
         if self._renewing is not None:
@@ -631,14 +632,14 @@ def _count(refusals: Iterable[RefusedError]) -> None:
 
 def not_permitted(refused: PermitRefusedError) -> EnclaveError:
     """Return the client's error for a refused permit."""
-    return EnclaveError(FailureReason.NOT_PERMITTED, code=refused.refusal.value)
+    return EnclaveError(AttemptFailure.NOT_PERMITTED, code=refused.refusal.value)
 
 
 def failure_of(refusal: RefusedError) -> EnclaveError:
     """Return the client's error for refused evidence."""
     if isinstance(refusal, MirrorSilentError):
-        return EnclaveError(FailureReason.MIRROR_UNREACHABLE)
-    reason = FailureReason.EVIDENCE_REFUSED
+        return EnclaveError(EnclaveFailure.MIRROR_UNREACHABLE)
+    reason = EnclaveFailure.EVIDENCE_REFUSED
     if isinstance(refusal, ClockSuspectedError):
-        reason = FailureReason.CLOCK_SUSPECTED
+        reason = EnclaveFailure.CLOCK_SUSPECTED
     return EnclaveError(reason, code=refusal.code.value)

@@ -15,12 +15,13 @@ from typing import ClassVar, Final, Protocol
 from curtilage.attest.evidence import MAX_CPU_EVIDENCE_BYTES
 from curtilage.attest.requirements import Requirement
 from curtilage.attest.verified_key import VerifiedKey
-from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.errors import EnclaveError
 from curtilage.client.payload import Payload
 from curtilage.client.receipt import ReceiptSecret
 from curtilage.client.remote.answer_opener import AnswerReader
 from curtilage.client.remote.answer_reader import FreshEvidence
 from curtilage.client.remote.keys import RandomBelow
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.remote.seal import (
     challenge_content,
     cover_content,
@@ -246,7 +247,7 @@ class CoverRequest:
         """
         # Without padding it would not look like a query and would reveal its purpose.
         if not key.transport.buckets:
-            raise EnclaveError(FailureReason.REFUSED, code="unpadded")
+            raise EnclaveError(EnclaveFailure.REFUSED, code="unpadded")
         self.bucket = self.lengths.draw_bucket(key.transport)
         await self.records.covered(cover_content(self.bucket), key.verdict_id)
 

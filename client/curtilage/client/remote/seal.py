@@ -23,7 +23,7 @@ from typing import Final
 from curtilage.attest.binding import NONCE_BYTES
 from curtilage.attest.receipt import KEY_FIELD, SECRET_BYTES, encode_field
 from curtilage.attest.verified_key import VerifiedKey, require_verified
-from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
+from curtilage.client.errors import EnclaveError
 from curtilage.client.payload import Payload
 from curtilage.client.receipt import ReceiptSecret
 from curtilage.client.remote.answer_opener import AnswerReader, ReaderOf
@@ -31,6 +31,7 @@ from curtilage.client.remote.answer_reader import (
     content_reader,
     nothing_reader,
 )
+from curtilage.client.remote.reasons import DateRefusedError, EnclaveFailure
 from curtilage.client.remote.receipts import ReceiptCheck
 from curtilage.client.remote.sealed import SEAL_DOOR, SealedExchange
 from curtilage.policy.decision.permit import (
@@ -161,7 +162,7 @@ def seal_cover(
     # The enclave would refuse a bucket that it does not have, and a refused request
     # covers nothing.
     if not 0 <= bucket < verified.transport.buckets:
-        raise EnclaveError(FailureReason.REFUSED, code="bucket")
+        raise EnclaveError(EnclaveFailure.REFUSED, code="bucket")
     listed = hashlib.sha256(verified.key_configs).digest()
     presented = CoverBinding(key=listed, release=verified.release_digest)
     desk.redeem(permit, presented, now_ms=time_ms(now))
@@ -249,7 +250,7 @@ def size_class_of(length: int, key: VerifiedKey | None, *, now: datetime) -> int
     try:
         return padding.size_class(suite, octets)
     except LimitExceededError:
-        raise EnclaveError(FailureReason.TOO_LARGE) from None
+        raise EnclaveError(EnclaveFailure.TOO_LARGE) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,7 +306,7 @@ def _config(key: VerifiedKey) -> keyconfig.KeyConfig:
         return next(config for config in configs if config.suites())
     except (WireError, StopIteration):
         raise EnclaveError(
-            FailureReason.EVIDENCE_REFUSED, code="unsupported_algorithm"
+            EnclaveFailure.EVIDENCE_REFUSED, code="unsupported_algorithm"
         ) from None
 
 
@@ -333,10 +334,10 @@ def _sealed(
             config, inner.encoded(secret), at_least=at_least
         )
     except LimitExceededError:
-        raise EnclaveError(FailureReason.TOO_LARGE) from None
+        raise EnclaveError(EnclaveFailure.TOO_LARGE) from None
     except WireError:
         raise EnclaveError(
-            FailureReason.EVIDENCE_REFUSED, code="unsupported_algorithm"
+            EnclaveFailure.EVIDENCE_REFUSED, code="unsupported_algorithm"
         ) from None
     reader = AnswerReader(sealed.opener, key.transport, reader_of, check)
     return SealedExchange(SEAL_DOOR, sealed.message, key.transport), reader

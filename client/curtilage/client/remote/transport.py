@@ -23,6 +23,7 @@ from curtilage.client.remote.access import RelayAccess
 from curtilage.client.remote.addresses import RelayAddress
 from curtilage.client.remote.failures import CERTIFICATE_ALERTS, HTTP_OK, require_ok
 from curtilage.client.remote.fetch_order import RELAY, FetchOrder, take_order
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.remote.sealed import SealedExchange
 from curtilage.client.tls import tls_context
 from curtilage.wire import media
@@ -119,7 +120,7 @@ class RelayTransport:
             raise TypeError("only a SealedExchange may be sent")
         body = exchange.take_body()
         if len(body) > MAX_REQUEST_BYTES:
-            raise EnclaveError(FailureReason.TOO_LARGE)
+            raise EnclaveError(EnclaveFailure.TOO_LARGE)
         limit_s = self._idle_s
         if exchange.padded:
             limit_s = pause_s(exchange.parameters, self._silence_s)
@@ -146,7 +147,7 @@ class RelayTransport:
             while True:
                 # The answer has begun. An error from here on means that it was cut, not
                 # that the relay was unreachable.
-                with _as_failure(FailureReason.ANSWER_INCOMPLETE):
+                with _as_failure(EnclaveFailure.ANSWER_INCOMPLETE):
                     data = await response.content.readany()
                 if not data:
                     # The end of the body is not the end of the answer: a relay can
@@ -236,7 +237,7 @@ class Connections:
                 while len(data) <= most_bytes and not response.content.at_eof():
                     data += await response.content.read(most_bytes + 1)
         if len(data) > most_bytes:
-            raise EnclaveError(FailureReason.EVIDENCE_REFUSED, code="too_large")
+            raise EnclaveError(EnclaveFailure.EVIDENCE_REFUSED, code="too_large")
         return data
 
     async def close(self) -> None:
@@ -262,7 +263,7 @@ def _as_failure(lost: FailureReason | None = None) -> Generator[None]:
     try:
         yield
     except TimeoutError:
-        raise EnclaveError(FailureReason.TIMEOUT) from None
+        raise EnclaveError(EnclaveFailure.TIMEOUT) from None
     except (aiohttp.ClientError, OSError) as error:
         raise EnclaveError(lost or _unreached(error)) from None
 
@@ -274,21 +275,21 @@ def _unreached(error: aiohttp.ClientError | OSError) -> FailureReason:
     inner = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     cause = inner if isinstance(inner, ssl.SSLError) else error.__cause__
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return FailureReason.RELAY_UNTRUSTED
+        return EnclaveFailure.RELAY_UNTRUSTED
     if isinstance(cause, ssl.SSLError):
         # In TLS 1.3 a client has already sent its certificate when the server rejects
         # it: the refusal is an alert on the first read.
         wanted = (cause.reason or "").endswith(CERTIFICATE_ALERTS)
         return (
-            FailureReason.RELAY_WANTS_CERTIFICATE
+            EnclaveFailure.RELAY_WANTS_CERTIFICATE
             if wanted
-            else FailureReason.RELAY_TLS_FAILED
+            else EnclaveFailure.RELAY_TLS_FAILED
         )
     # A relay that does not know our certificate may also just close.
     hung_up = (aiohttp.ServerDisconnectedError, ConnectionResetError, BrokenPipeError)
     if isinstance(inner, hung_up) or isinstance(cause, hung_up):
-        return FailureReason.RELAY_HUNG_UP
-    return FailureReason.RELAY_UNREACHABLE
+        return EnclaveFailure.RELAY_HUNG_UP
+    return EnclaveFailure.RELAY_UNREACHABLE
 
 
 async def _require_answer(response: aiohttp.ClientResponse) -> None:
@@ -300,5 +301,5 @@ async def _require_answer(response: aiohttp.ClientResponse) -> None:
         # not encapsulated, so the relay could forge it: we only fetch and verify
         # again, once, and seal again only to another key.
         if media.PROBLEM_OHTTP_KEY.encode() in problem:
-            raise EnclaveError(FailureReason.KEY_UNKNOWN)
+            raise EnclaveError(EnclaveFailure.KEY_UNKNOWN)
     require_ok(response, (media.OHTTP_CHUNKED_RESPONSE,))

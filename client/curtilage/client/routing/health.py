@@ -8,11 +8,11 @@ measurement does not exclude a tier: the operator's expectations are used instea
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum, unique
 from math import inf
 from typing import Final
 from weakref import WeakSet
 
+from curtilage.client.errors import Failure
 from curtilage.client.routing.breaker import Breaker, BreakerState
 from curtilage.policy.decision.tiers import TierKind
 from curtilage.policy.document.routing_plan import Breaker as BreakerSettings
@@ -92,21 +92,6 @@ PRIORS: Final[Mapping[TierKind, TierPriors]] = {
     ),
 }
 """Defaults, if the policy states nothing more about a tier."""
-
-
-@unique
-class Failure(StrEnum):
-    """How an attempt failed; a closed set.
-
-    ``UNREACHABLE``: no connection, so the next attempt would fail as well. ``BROKEN``:
-    no answer, an invalid one or a late one. ``BUSY``: it said 'later'. ``EVIDENCE``:
-    its evidence was refused.
-    """
-
-    UNREACHABLE = "unreachable"
-    BROKEN = "broken"
-    BUSY = "busy"
-    EVIDENCE = "evidence"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

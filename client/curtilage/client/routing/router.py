@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Final, Self
 from curtilage.client.answer import AnswerEvent, Finished
 from curtilage.client.budget import HEDGE_PERMILLE, Budget
 from curtilage.client.errors import (
-    EXPLAINED,
-    UNMET,
     AnswererError,
     FailureReason,
 )
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.options import Require, RoutingOptions
 from curtilage.client.query import MESSAGE_TOKENS, Query
 from curtilage.client.routing.aim import (
@@ -43,7 +42,6 @@ from curtilage.client.routing.estimate import (
 from curtilage.client.routing.health import (
     PRIORS,
     Attempt,
-    Failure,
     TierHealth,
     TierPriors,
     TierView,
@@ -72,51 +70,6 @@ if TYPE_CHECKING:
 
 MAX_CONVERSATIONS: Final = 4096
 LOOK_MS: Final = 30_000.0
-
-# Failures that do not count against the tier: caused by this query, its data, or this
-# machine's own disk. All others do.
-_OF_THE_QUERY: Final = UNMET | {
-    FailureReason.AUDIT_FAILED,
-    FailureReason.DATE_REFUSED,
-    FailureReason.DRAFT_REJECTED,
-    FailureReason.ON_PREMISES_NO_LOGPROBS,
-    FailureReason.ON_PREMISES_REFUSED,
-    FailureReason.LOCAL_TOO_LONG,
-    FailureReason.NOT_PERMITTED,
-    FailureReason.TOO_LARGE,
-}
-_FAILURES: Final[Mapping[FailureReason, Failure]] = {
-    FailureReason.BUSY: Failure.BUSY,
-    FailureReason.TOO_MANY_RUNNING: Failure.BUSY,
-    FailureReason.LOCAL_BUSY: Failure.BUSY,
-    FailureReason.EVIDENCE_REFUSED: Failure.EVIDENCE,
-    FailureReason.CLOCK_SUSPECTED: Failure.EVIDENCE,
-    FailureReason.TOO_FEW_NODES: Failure.EVIDENCE,
-    FailureReason.NOT_CONFIGURED: Failure.UNREACHABLE,
-    FailureReason.NO_ENCLAVE_NAMED: Failure.UNREACHABLE,
-    FailureReason.RELAY_UNREACHABLE: Failure.UNREACHABLE,
-    FailureReason.RELAY_UNTRUSTED: Failure.UNREACHABLE,
-    FailureReason.RELAY_TLS_FAILED: Failure.UNREACHABLE,
-    FailureReason.RELAY_WANTS_CERTIFICATE: Failure.UNREACHABLE,
-    FailureReason.RELAY_KNOWS_NO_SUCH: Failure.UNREACHABLE,
-    FailureReason.RELAY_DENIED: Failure.UNREACHABLE,
-    FailureReason.ENCLAVE_UNREACHABLE: Failure.UNREACHABLE,
-    FailureReason.MIRROR_UNREACHABLE: Failure.UNREACHABLE,
-    # A question without a response waits 15 seconds or more. So few of them fit into a
-    # breaker's window that it would not open, and the next would wait as long.
-    FailureReason.TIMEOUT: Failure.UNREACHABLE,
-    FailureReason.ANSWER_LATE: Failure.UNREACHABLE,
-    FailureReason.ON_PREMISES_LATE: Failure.UNREACHABLE,
-    FailureReason.LOCAL_OUT_OF_MEMORY: Failure.UNREACHABLE,
-    FailureReason.LOCAL_UNAVAILABLE: Failure.UNREACHABLE,
-    FailureReason.ON_PREMISES_BUSY: Failure.BUSY,
-    FailureReason.ON_PREMISES_UNREACHABLE: Failure.UNREACHABLE,
-    FailureReason.ON_PREMISES_UNTRUSTED: Failure.UNREACHABLE,
-    FailureReason.ON_PREMISES_TLS_FAILED: Failure.UNREACHABLE,
-    FailureReason.ON_PREMISES_DENIED: Failure.UNREACHABLE,
-    FailureReason.ON_PREMISES_MODEL_MISSING: Failure.UNREACHABLE,
-}
-
 
 REMEDIES: Final[Mapping[Refusal, str]] = {
     Refusal.NO_PERMITTED_TIER: "the policy permits no tier: for such data it requires "
@@ -608,7 +561,7 @@ class Router:
             return REMEDIES[refusal]
         kinds = {tier.id: tier.kind for tier in self.plan.tiers}
         why = [
-            EXPLAINED[self._last_failure[tier]]
+            FAILURE_TEXTS[self._last_failure[tier]]
             if denial is Denial.UNAVAILABLE and tier in self._last_failure
             else WHY_NOT[denial]
             for tier, denial in routed.choice.denied
@@ -751,10 +704,10 @@ class Following:
     ) -> None:
         """Record how it ended."""
         now_ms = self._router.now_ms()
-        if isinstance(error, AnswererError) and error.reason not in _OF_THE_QUERY:
+        if isinstance(error, AnswererError) and error.reason.counts_as is not None:
             self._router.failed(self._tier, error.reason)
             if self._attempt is not None:
-                failure = _FAILURES.get(error.reason, Failure.BROKEN)
+                failure = error.reason.counts_as
                 later_ms = 1000.0 * (error.retry_after_s or 0)
                 self._health.failed(
                     self._attempt, now_ms, failure, retry_after_ms=later_ms

@@ -15,7 +15,8 @@ from math import ceil, exp, log2, sqrt
 from statistics import NormalDist, median
 from typing import Final
 
-from curtilage.client.errors import FailureReason, UsageError
+from curtilage.client.errors import UsageError
+from curtilage.client.local.reasons import LocalFailure
 from curtilage.client.routing.bounds import lower_bound, upper_bound
 from curtilage.client.routing.figures import TierFigures
 from curtilage.client.routing.trace import (
@@ -392,7 +393,7 @@ def _is_forced(line: TraceLine) -> bool:
     if line.would_choose is not None:  # while the policy observes
         return False
     # A draft that was rejected is the way that routing takes.
-    failed = line.fallback not in {None, FailureReason.DRAFT_REJECTED}
+    failed = line.fallback not in {None, LocalFailure.DRAFT_REJECTED}
     return failed or line.why == Reason.UNAVAILABLE
 
 

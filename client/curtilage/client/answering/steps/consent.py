@@ -5,8 +5,9 @@ from collections.abc import Awaitable
 from curtilage.attest.verified_key import VerifiedKey
 from curtilage.client.answering.attempt import release_of
 from curtilage.client.consent import Consents, Outbound
-from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.errors import EnclaveError
 from curtilage.client.query import Query
+from curtilage.client.remote.reasons import Unmet
 from curtilage.client.route import AskEnclave
 from curtilage.policy.decision.tiers import Tier
 
@@ -38,4 +39,4 @@ async def agreed_release(consents: Consents, shown: Outbound) -> str:
     answer = consents(shown)
     if (await answer if isinstance(answer, Awaitable) else answer) is True:
         return shown.release
-    raise EnclaveError(FailureReason.UNMET_CONSENT)
+    raise EnclaveError(Unmet.CONSENT)

@@ -22,11 +22,8 @@ from curtilage.client.answering.course import Course
 from curtilage.client.answering.covering import Covering
 from curtilage.client.answering.pump import Ended, ready
 from curtilage.client.answering.writer import Writer, Writes
-from curtilage.client.errors import (
-    AnswererError,
-    DraftRejectedError,
-    FailureReason,
-)
+from curtilage.client.errors import AnswererError, FailureReason
+from curtilage.client.local.reasons import DraftRejectedError, LocalFailure
 from curtilage.client.routing.speculate import Speculation
 from curtilage.client.routing.utility import Reason
 from curtilage.client.routing.verifier import Verdict, Verifier
@@ -163,7 +160,7 @@ class _Race:
         """Why the rival is read, and why the draft failed, if it did."""
         match self.why:
             case RetractReason.NOT_GOOD_ENOUGH:
-                return Reason.HARD, FailureReason.DRAFT_REJECTED
+                return Reason.HARD, LocalFailure.DRAFT_REJECTED
             case RetractReason.BROKE_OFF:
                 return Reason.UNAVAILABLE, self._broke
             case RetractReason.OVERTAKEN:

@@ -6,11 +6,12 @@ from curtilage.attest.verified_key import VerifiedKey
 from curtilage.client.answering.attempt import Answers, Attempt, Status, release_of
 from curtilage.client.answering.planning import Planner
 from curtilage.client.conversation.pinned import PinnedConversations
-from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.errors import EnclaveError
 from curtilage.client.parts import ClientParts
 from curtilage.client.pseudonyms.restore import AnswerRestorer
 from curtilage.client.query import Query
 from curtilage.client.remote.enclave import AttemptRecorded, Enclave
+from curtilage.client.remote.reasons import Unmet
 from curtilage.client.remote.requests import ChatRequest
 from curtilage.client.route import AskEnclave
 from curtilage.policy.decision.tiers import Tier
@@ -69,7 +70,7 @@ class EnclaveTier:
                     release = release_of(event.key)
                     # Consent is for one release; the key may have been renewed since.
                     if agreed not in {None, release}:
-                        raise EnclaveError(FailureReason.UNMET_CONSENT)
+                        raise EnclaveError(Unmet.CONSENT)
                     # The record is on the disk and nothing is sealed yet. Only now does
                     # the query count as sent, and is it known which release answers.
                     self._pinned.leaves(sent, way.allowed.routing_class)
@@ -94,7 +95,7 @@ class EnclaveTier:
 
         consents = self._parts.consents
         if consents is None:
-            raise EnclaveError(FailureReason.UNMET_CONSENT)
+            raise EnclaveError(Unmet.CONSENT)
         key = await self.verified_key()
         token = attempt.case.options.consent
         return await agreed_release(

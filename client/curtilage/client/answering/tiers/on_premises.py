@@ -4,7 +4,7 @@ from contextlib import aclosing
 
 from curtilage.client.answering.attempt import Answers, Attempt, Status
 from curtilage.client.answering.covering import Covering
-from curtilage.client.errors import FailureReason, OnPremisesUnavailableError
+from curtilage.client.errors import AttemptFailure, OnPremisesUnavailableError
 from curtilage.client.parts import ClientParts
 from curtilage.client.query import Query
 from curtilage.client.route import AskOnPremises
@@ -52,7 +52,7 @@ class OnPremisesTier:
         except PermitRefusedError as refused:
             # As with an enclave: another tier may answer, and nothing was sent.
             raise OnPremisesUnavailableError(
-                FailureReason.NOT_PERMITTED, code=refused.refusal.value
+                AttemptFailure.NOT_PERMITTED, code=refused.refusal.value
             ) from None
 
     async def close(self) -> None:
