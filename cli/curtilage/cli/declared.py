@@ -194,7 +194,8 @@ class Command(_Described):
     Attributes:
         load: imports what runs it.
         offline: it needs no network.
-        one_of: exactly one of these options must be there.
+        one_of: exactly one of these options must be there; none, too, where the first
+            is an argument.
     """
 
     load: Callable[[], Run]
@@ -211,9 +212,11 @@ class Command(_Described):
             return []
         if left:
             ctx.fail("too many arguments")
-        names = [each.strip("-").replace("-", "_") for each in self.one_of]
+        names = [each.strip("-").replace("-", "_").lower() for each in self.one_of]
         given = [each for each in names if ctx.params[each] is not None]
-        if names and len(given) != 1:
+        if len(given) > 1:
+            ctx.fail(f"{' and '.join(self.one_of)} exclude each other")
+        if names and not given and self.one_of[0].startswith("--"):
             ctx.fail(f"one of {', '.join(self.one_of)} is needed")
         return []
 
@@ -348,7 +351,7 @@ def command(
         of: the group.
         shared: more options, which several commands have.
         offline: it needs no network.
-        one_of: exactly one of these options must be there.
+        one_of: see ``Command``.
         types: what is accepted for names of values, in addition to ``TYPES``.
         more: text that the help shows after the docstring's.
     """

@@ -42,8 +42,6 @@ _SCAN = {
 
 def run_check(arguments: Arguments) -> int:
     """Check a policy; exit 2 if it is invalid."""
-    if None not in (arguments.file, arguments.policy):
-        raise UsageError("FILE and --policy exclude each other")
     named = arguments.policy if arguments.file is None else arguments.file
     try:
         policy, source = read_usable_policy(named)

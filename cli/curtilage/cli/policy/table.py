@@ -18,7 +18,7 @@ def policy() -> None:
     """
 
 
-@command("check", policy, JSON)
+@command("check", policy, JSON, one_of=("FILE", "--policy"))
 def policy_check() -> Run:
     """Find every problem of a policy, with its line.
 
