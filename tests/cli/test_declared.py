@@ -12,6 +12,7 @@ from cli.test_main import WORDS
 from curtilage.attest.evidence import DeviceKind, Tee
 from curtilage.cli.attest.table import TEES
 from curtilage.cli.audit.table import OUTCOMES
+from curtilage.cli.completion import complete
 from curtilage.cli.declared import Command, Group, command, group, parse
 from curtilage.cli.main import main
 from curtilage.cli.table import TASKS, root
@@ -283,6 +284,11 @@ def test_a_shell_completes(shell: str, capsys: pytest.CaptureFixture[str]) -> No
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
     assert "_CURTILAGE_COMPLETE" in script
+
+
+def test_a_completion_starts_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_CURTILAGE_COMPLETE", "bash_source")
+    assert complete(root) == 2
 
 
 @pytest.mark.parametrize(

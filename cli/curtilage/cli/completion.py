@@ -1,20 +1,30 @@
 """``curtilage completion``: the completion of a shell, which click provides."""
 
 import os
+from typing import Final
 
 import click
-from click.shell_completion import ShellComplete, get_completion_class, shell_complete
+from click.shell_completion import (
+    BashComplete,
+    FishComplete,
+    ShellComplete,
+    ZshComplete,
+    shell_complete,
+)
 
 from curtilage.cli.declared import COMPLETION, PROGRAM, Arguments
 from curtilage.cli.terminal import DONE, WRONG_USE, out
 
+SHELLS: Final[dict[str, type[ShellComplete]]] = {
+    "bash": BashComplete,
+    "fish": FishComplete,
+    "zsh": ZshComplete,
+}
+
 
 def run(arguments: Arguments) -> int:
     """Print a shell's script."""
-    shell: type[ShellComplete] | None = get_completion_class(arguments.shell)
-    if shell is None:  # the parser accepts no other
-        raise ValueError(arguments.shell)
-    made = shell(click.Group(), {}, PROGRAM, COMPLETION)
+    made = SHELLS[arguments.shell](click.Group(), {}, PROGRAM, COMPLETION)
     # ``source()`` would start a program, bash, to ask for its version.
     out(made.source_template % made.source_vars())
     return DONE
