@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from typing_extensions import override
 
+from curtilage.cli.declared import parse
 from curtilage.cli.main import main
-from curtilage.cli.parser import build_parser
+from curtilage.cli.table import root
 from curtilage.enclave_server.__main__ import main as enclave_main
 from curtilage.enclave_server.stapler.__main__ import main as stapler_main
 from curtilage.relay.__main__ import main as relay_main
@@ -27,7 +28,7 @@ DOCUMENTS = sorted(
     ]
 )
 PROGRAMS: dict[str, Callable[[Sequence[str]], object]] = {
-    "curtilage": build_parser().parse_args,
+    "curtilage": lambda words: parse(root, words),
     "curtilage-relay": relay_main,
     "curtilage-enclave": enclave_main,
     "curtilage-stapler": stapler_main,
@@ -130,7 +131,7 @@ def test_the_documents_show_commands() -> None:
 @examples("command", [each for each in of("curtilage") if each.whole])
 def test_a_command_in_a_block_is_one_that_the_program_takes(command: Command) -> None:
     try:
-        build_parser().parse_args(command.words[1:])
+        parse(root, command.words[1:])
     except SystemExit as ended:
         if ended.code != 0:
             pytest.fail(f"{command}: not a command")

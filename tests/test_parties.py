@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from curtilage.cli.main import LABORATORY
+from curtilage.lab.commands.table import laboratory
 
+LABORATORY = frozenset(laboratory.commands)
 ROOT = Path(__file__).resolve().parents[1]
 SITE = sysconfig.get_paths()["purelib"]
 PROBE = """\
@@ -194,7 +195,7 @@ def test_help_and_other_commands_need_no_laboratory(command: str) -> None:
 def test_help_lists_the_commands_of_the_laboratory_without_it() -> None:
     listed = installed("--help").stdout + installed("route", "--help").stdout
     for command in LABORATORY:
-        assert f"\n    {command.removeprefix('route ')}" in listed
+        assert f"\n  {command.removeprefix('route ')}" in listed
 
 
 def test_a_report_needs_no_laboratory(tmp_path: Path) -> None:

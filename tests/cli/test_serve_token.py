@@ -8,8 +8,9 @@ import pytest
 from typing_extensions import override
 
 from curtilage.cli import serve
+from curtilage.cli.declared import parse
 from curtilage.cli.main import main
-from curtilage.cli.parser import build_parser
+from curtilage.cli.table import root
 from curtilage.client.errors import ConfigError
 
 TOKEN = "T" * 43
@@ -63,9 +64,9 @@ def test_where_no_token_can_be_kept_there_is_none(
 )
 def test_a_socket_has_a_whole_path(where: str) -> None:
     with pytest.raises(SystemExit) as ended:
-        build_parser().parse_args(["serve", "--listen", where])
+        parse(root, ["serve", "--listen", where])
     assert ended.value.code == 2
-    taken = build_parser().parse_args(["serve", "--listen", "unix:/run/s"])
+    taken = parse(root, ["serve", "--listen", "unix:/run/s"]).arguments
     assert taken.listen == Path("/run/s")
 
 

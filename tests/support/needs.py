@@ -36,6 +36,11 @@ PROCESS: Final[Table] = {
         "test_without_an_enclave_the_choice_is_qualified",
     ),
     "cli/route/test_in_one_day.py": ("test_the_page_shows_what_the_command_prints",),
+    "cli/test_declared.py": (
+        "test_commands_that_only_inspect_do_not_load_the_tiers",
+        "test_help_imports_nothing_slow",
+        "test_words_are_completed",
+    ),
     "cli/test_main.py": (),
     "cli/test_models.py": (
         "test_a_known_model_without_room_is_not_fetched",
@@ -44,10 +49,6 @@ PROCESS: Final[Table] = {
         "test_an_unpinned_or_unpermitted_model_is_not_downloaded",
         "test_any_other_reply_downloads_nothing",
         "test_consent_downloads_the_model",
-    ),
-    "cli/test_parser.py": (
-        "test_commands_that_only_inspect_do_not_load_the_tiers",
-        "test_help_imports_nothing_slow",
     ),
     "cli/test_start.py": (
         "test_serve_says_once_what_is_wrong",

@@ -1,6 +1,5 @@
 """``curtilage ask``: one question, answered where the policy permits."""
 
-import argparse
 import asyncio
 import json
 import sys
@@ -19,6 +18,7 @@ from curtilage.cli.ask_lines import (
     read_questions,
     results,
 )
+from curtilage.cli.declared import Arguments
 from curtilage.cli.options import text_from
 from curtilage.cli.provenance import (
     answer_object,
@@ -76,7 +76,7 @@ PARALLEL: Final = 4
 """Default for ``--parallel``."""
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Answer."""
     if arguments.jsonl is not None:
         return asyncio.run(_ask_lines(arguments))
@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _system(arguments: argparse.Namespace) -> str | None:
+def _system(arguments: Arguments) -> str | None:
     system: str | None = arguments.system
     if arguments.system_file is None:
         return system or None
@@ -110,7 +110,7 @@ def _system(arguments: argparse.Namespace) -> str | None:
     return read_text(Path(arguments.system_file), MAX_REQUEST_BYTES) or None
 
 
-async def _ask_lines(arguments: argparse.Namespace) -> int:
+async def _ask_lines(arguments: Arguments) -> int:
     alone = ("text", "json", "show_outbound", "keep", "defer")
     if arguments.out is None or any(getattr(arguments, each) for each in alone):
         raise UsageError(

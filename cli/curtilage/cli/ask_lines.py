@@ -225,18 +225,13 @@ def _known(path: Path, descriptor: int) -> dict[LineId, bool]:
             whole += len(line)
         else:
             return known
-    if not whole and not _begins_like_ours(descriptor):
+    begun = os.pread(descriptor, len(_START), 0)
+    if not whole and begun != _START[: os.fstat(descriptor).st_size]:
         raise ConfigError(
             f"{path}: not an output file of `ask --jsonl`; name another file"
         )
     os.ftruncate(descriptor, whole)
     return known
-
-
-def _begins_like_ours(descriptor: int) -> bool:
-    return (
-        os.pread(descriptor, len(_START), 0) == _START[: os.fstat(descriptor).st_size]
-    )
 
 
 _START: Final = b'{"id": '

@@ -1,9 +1,9 @@
 """``curtilage decide``: print where each of many queries may be sent."""
 
-import argparse
 import sys
 
 from curtilage.cli.decide_lines import decide_lines
+from curtilage.cli.declared import Arguments
 from curtilage.cli.start import config_from, warn_of_signature
 from curtilage.cli.terminal import (
     DONE,
@@ -20,7 +20,7 @@ TOLD_EVERY = 1000
 MOST_UNREAD = 20
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Decide every line."""
     if not arguments.jsonl:
         raise UsageError("--jsonl is required: JSON lines on standard input")

@@ -143,7 +143,7 @@ def problem_of(line: bytes) -> str:
 
 def _problem_in(fields: Mapping[str, object]) -> str:
     if not fields.keys() <= _LINE_FIELDS:
-        return f"unknown key; the keys are {_listed(_LINE_FIELDS)}"
+        return f"unknown key; the keys are {', '.join(map(repr, sorted(_LINE_FIELDS)))}"
     if ("text" in fields) == ("messages" in fields):
         return "it needs either 'text' or 'messages'"
     if "text" in fields:
@@ -152,10 +152,6 @@ def _problem_in(fields: Mapping[str, object]) -> str:
         "'messages' is not a list of messages, each with a known 'role', "
         "'content' and optionally 'name'"
     )
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(map(repr, sorted(names)))
 
 
 def _parse_query(fields: Mapping[str, object]) -> Query | None:

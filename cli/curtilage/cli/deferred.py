@@ -1,11 +1,11 @@
 """``curtilage queue``: the questions queued in the policy's file."""
 
-import argparse
 import asyncio
 import time
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 
+from curtilage.cli.declared import Arguments
 from curtilage.cli.provenance import answer_object, provenance_line
 from curtilage.cli.start import config_from, session_from
 from curtilage.cli.terminal import (
@@ -44,7 +44,7 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def run_list(arguments: argparse.Namespace) -> int:
+def run_list(arguments: Arguments) -> int:
     """List the queued questions, without their texts."""
     with _opened(config_from(arguments)) as store:
         items = store.items(_now_ms())
@@ -70,7 +70,7 @@ def _object(item: Deferred) -> dict[str, object]:
     }
 
 
-def run_show(arguments: argparse.Namespace) -> int:
+def run_show(arguments: Arguments) -> int:
     """Print an answer."""
     with _opened(config_from(arguments)) as store:
         answer = collected(store, arguments.ticket, _now_ms())
@@ -82,7 +82,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def run_drop(arguments: argparse.Namespace) -> int:
+def run_drop(arguments: Arguments) -> int:
     """Delete questions and their answers."""
     tickets: list[str] = arguments.tickets
     if bool(tickets) == arguments.all:
@@ -97,7 +97,7 @@ def run_drop(arguments: argparse.Namespace) -> int:
     return COULD_NOT if missing else DONE
 
 
-def run_drain(arguments: argparse.Namespace) -> int:
+def run_drain(arguments: Arguments) -> int:
     """Retry all queued questions once."""
     config = config_from(arguments)
     with _opened(config) as store:

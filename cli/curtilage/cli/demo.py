@@ -1,6 +1,5 @@
 """``curtilage demo``: the whole path on this machine; needs a source checkout."""
 
-import argparse
 import importlib.util
 import os
 import signal
@@ -8,13 +7,14 @@ import subprocess  # noqa: TID251 - a door
 import sys
 from pathlib import Path
 
+from curtilage.cli.declared import Arguments
 from curtilage.cli.terminal import (
     COULD_NOT,
     err,
 )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Run the demonstration in a subprocess."""
     folder = _development_folder()
     if folder is None:

@@ -5,6 +5,7 @@ is kept local. An examination needs every finding, and the same result on a busy
 machine.
 """
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
@@ -55,6 +56,17 @@ def start_many(policy: Policy, currency: Currency | None = None) -> SideBySide:
     if detectors.advice is not None:
         err(detectors.advice)
     return detectors
+
+
+async def inspect_one(
+    query: Query, policy: Policy, currency: Currency | None = None
+) -> Inspection:
+    """Return the findings of one query; the detectors run for it alone."""
+    inspector = await asyncio.to_thread(start_detectors, policy, currency)
+    try:
+        return await inspector.ainspect(query)
+    finally:
+        inspector.close()
 
 
 def _warn_of(currency: Currency | None) -> None:

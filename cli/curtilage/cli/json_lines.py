@@ -11,13 +11,15 @@ LineId = str | int
 def object_of(line: bytes) -> dict[str, object] | None:
     """Return the object of a line; None if it is not one, or repeats a key."""
     try:
-        value: object = json.loads(line.decode("utf-8-sig"), object_pairs_hook=_unique)
+        value: object = json.loads(
+            line.decode("utf-8-sig"), object_pairs_hook=unique_keys
+        )
     except (ValueError, RecursionError):
         return None
     return cast("dict[str, object]", value) if isinstance(value, dict) else None
 
 
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Refuse a repeated key: another parser may use the other value."""
     found = dict(pairs)
     if len(found) != len(pairs):

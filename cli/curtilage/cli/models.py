@@ -1,6 +1,5 @@
 """``curtilage models``: manage this user's local models."""
 
-import argparse
 import sys
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -8,6 +7,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from curtilage.cli.declared import Arguments
 from curtilage.cli.terminal import COULD_NOT, DONE, err, err_again, out, out_json
 from curtilage.client.errors import ClientError, UsageError
 from curtilage.client.local.model import resolve, verify_choice
@@ -38,7 +38,7 @@ SHOWN_EVERY_S = 0.5
 TASKS_TRIED = 6  # the office tasks of docs/costs.md
 
 
-def run_list(arguments: argparse.Namespace) -> int:
+def run_list(arguments: Arguments) -> int:
     """List the models with their memory needs, and whether they fit."""
     entries = _entries()
     spare_bytes = Machine.read(Registry().folder).spare_bytes
@@ -85,7 +85,7 @@ def _needs(entry: ModelEntry, spare_bytes: int | None) -> dict[str, Any]:
     }
 
 
-def run_recommend(arguments: argparse.Namespace) -> int:
+def run_recommend(arguments: Arguments) -> int:
     """Show which known models fit, and how to get the best one; exit 3: none fits."""
     registered = {entry.sha256: entry.name for entry in reversed(_entries())}
     machine = Machine.read(Registry().folder)
@@ -124,7 +124,10 @@ def run_recommend(arguments: argparse.Namespace) -> int:
     if best is None:
         out("no known model fits this machine")
         return COULD_NOT
-    out(f"\nbest: {best.model.name}, {_why_best(best, arguments.task)}\n{_measured()}")
+    work = f"for {arguments.task}" if arguments.task else "for general use"
+    measured = "" if best.model.solved is not None else "; not measured by us"
+    out(f"\nbest: {best.model.name}, the first that fits {work}{measured}")
+    out(_measured())
     useful = any(each.here and not each.model.demonstration for each in advice)
     if not useful and not best.here and _fetched(best.model):
         best = replace(best, here=True)
@@ -147,12 +150,6 @@ def _fetched(model: KnownModel) -> bool:
         err(str(refusal))
         return False
     return True
-
-
-def _why_best(best: Advice, task: str | None) -> str:
-    work = f"for {task}" if task else "for general use"
-    measured = "" if best.model.solved is not None else "; not measured by us"
-    return f"the first that fits {work}{measured}"
 
 
 def _measured() -> str:
@@ -222,7 +219,7 @@ def _commands(best: Advice, registered: dict[str, str]) -> list[str]:
     return [*get, f"curtilage ask --model {name}"]
 
 
-def run_add(arguments: argparse.Namespace) -> int:
+def run_add(arguments: Arguments) -> int:
     """Register a file, or join it from parts first."""
     name, model = arguments.name, known(arguments.name)
     if (arguments.file is None) == (not arguments.parts):
@@ -270,13 +267,13 @@ def _digest(named: str | None, model: KnownModel | None) -> str:
     return model.sha256
 
 
-def _require_licence(sha256: str, arguments: argparse.Namespace) -> None:
+def _require_licence(sha256: str, arguments: Arguments) -> None:
     # By digest: under another name, the model has the same licence.
     if (model := by_digest(sha256)) is not None:
         model.require_licence(arguments.accept_licence)
 
 
-def run_pull(arguments: argparse.Namespace) -> int:
+def run_pull(arguments: Arguments) -> int:
     """Download a file after consent, and show progress."""
     place = (arguments.repo, arguments.file, arguments.revision, arguments.sha256)
     if all(place):
@@ -375,7 +372,7 @@ def _size(size_bytes: int | None) -> str:
     return f"{size_bytes / GIGABYTE:.1f} GB"
 
 
-def run_verify(arguments: argparse.Namespace) -> int:
+def run_verify(arguments: Arguments) -> int:
     """Hash models again; exit 3 if one differs."""
     known = Registry()
     names = arguments.names or [DEFAULT_NAME, *(e.name for e in known.entries())]

@@ -1,6 +1,5 @@
 """``curtilage models rollout``: staged rollouts, for publishers and devices."""
 
-import argparse
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,6 +17,7 @@ from curtilage.attest.log.model_manifest import (
     encode_model_manifest,
     parse_model_manifest,
 )
+from curtilage.cli.declared import Arguments
 from curtilage.cli.options import write_or_print
 from curtilage.cli.start import config_from
 from curtilage.cli.terminal import DONE, err, out, out_json, unix_text
@@ -40,7 +40,7 @@ MAX_PROOF_BYTES: Final = 512 * 1024
 _UNSURE: Final = 0.025  # at each end: an interval of 95 %
 
 
-def run_manifest(arguments: argparse.Namespace) -> int:
+def run_manifest(arguments: Arguments) -> int:
     """Write a manifest, or that of the next stage."""
     not_after = moment_of(arguments.not_after, datetime.now(UTC))
     manifest = (
@@ -60,7 +60,7 @@ def run_manifest(arguments: argparse.Namespace) -> int:
     return write_or_print(arguments.out, data)
 
 
-def _first(arguments: argparse.Namespace, not_after: int) -> ModelManifest:
+def _first(arguments: Arguments, not_after: int) -> ModelManifest:
     if not (arguments.name and arguments.previous and arguments.arm):
         raise UsageError(
             "give --name, --previous and --arm, or the previous stage with --next"
@@ -84,7 +84,7 @@ def _first(arguments: argparse.Namespace, not_after: int) -> ModelManifest:
     )
 
 
-def _next(arguments: argparse.Namespace, not_after: int) -> ModelManifest:
+def _next(arguments: Arguments, not_after: int) -> ModelManifest:
     if arguments.name or arguments.previous or arguments.arm:
         raise UsageError("--next excludes the other options")
     data = read_bounded(Path(arguments.next), MAX_MANIFEST_BYTES)
@@ -119,7 +119,7 @@ def _files(name: str) -> ModelFiles:
     )
 
 
-def run_take(arguments: argparse.Namespace) -> int:
+def run_take(arguments: Arguments) -> int:
     """Put a manifest in force on this device."""
     leaf = read_bounded(Path(arguments.manifest), MAX_MANIFEST_BYTES)
     proof = read_text(Path(arguments.proof), MAX_PROOF_BYTES)
@@ -147,7 +147,7 @@ def _how_to_get(model: ModelFiles) -> str:
     return f"  curtilage models add NAME --from FILES --sha256 {model.sha256}"
 
 
-def run_status(arguments: argparse.Namespace) -> int:
+def run_status(arguments: Arguments) -> int:
     """Show the rollout's state on this device, and its models' grades."""
     rollout = _rollout(arguments)
     standing = rollout.standing(datetime.now(UTC))
@@ -168,7 +168,7 @@ def run_status(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def run_rollback(arguments: argparse.Namespace) -> int:
+def run_rollback(arguments: Arguments) -> int:
     """Roll back on this device, for all stages of the rollout."""
     rollout = _rollout(arguments)
     rollout.withdraw()
@@ -244,7 +244,7 @@ def _object(standing: Standing, graded: list[dict[str, Any]]) -> dict[str, objec
     }
 
 
-def _rollout(arguments: argparse.Namespace) -> Rollout:
+def _rollout(arguments: Arguments) -> Rollout:
     config = config_from(arguments)
     plan = config.policy.routing
     if plan is None or plan.rollout is None:

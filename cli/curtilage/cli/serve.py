@@ -1,6 +1,5 @@
 """``curtilage serve``: the OpenAI-compatible endpoint on loopback."""
 
-import argparse
 import asyncio
 import secrets
 import signal
@@ -11,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 
+from curtilage.cli.declared import Arguments
 from curtilage.cli.provenance import demonstration_words
 from curtilage.cli.start import config_from, session_from
 from curtilage.cli.terminal import (
@@ -48,7 +48,7 @@ class _Listen:
     socket: Path | None
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Serve until interrupted."""
     listen = _Listen(
         host=None if arguments.no_tcp else arguments.host,
@@ -63,19 +63,13 @@ def run(arguments: argparse.Namespace) -> int:
         )
     )
     try:
-        log = StateLog(LogForm(arguments.log), err, words=WORDS, clock=_utc_now)
+        log = StateLog(
+            LogForm(arguments.log), err, words=WORDS, clock=lambda: datetime.now(UTC)
+        )
         asyncio.run(_serve(config_from(arguments), listen, log))
     finally:
         shutdown()
     return DONE
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
-def _monotonic_ms() -> int:
-    return int(monotonic() * 1000)
 
 
 async def _serve(config: ClientConfig, listen: _Listen, log: StateLog) -> None:
@@ -107,7 +101,9 @@ async def _serve_until(
     token, path = kept_token()
     # Consent is asked for by the callers' applications, not at this terminal.
     consents = ConsentDesk(
-        secrets.token_bytes(KEY_BYTES), secrets.token_bytes, _monotonic_ms
+        secrets.token_bytes(KEY_BYTES),
+        secrets.token_bytes,
+        lambda: int(monotonic() * 1000),
     )
     async with (
         session_from(config, spare=True, consents=consents, serves=True) as session,

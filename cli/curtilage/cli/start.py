@@ -1,14 +1,13 @@
 """Builds a configuration from flags, and a client from a configuration."""
 
-import argparse
 import asyncio
 import os
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from curtilage.cli.options import renamed
+from curtilage.cli.declared import Arguments, renamed
 from curtilage.cli.terminal import err, progress
 from curtilage.client.config import ClientConfig, Flags, read_config
 
@@ -28,25 +27,13 @@ WAITING: Final = (
 )
 
 
-def config_from(arguments: argparse.Namespace) -> ClientConfig:
+def config_from(arguments: Arguments) -> ClientConfig:
     """Return the configuration from flags and environment."""
-    flags = Flags(
-        policy=arguments.policy,
-        relay=getattr(arguments, "relay", None),
-        relay_ca=getattr(arguments, "relay_ca", None),
-        relay_certificate=getattr(arguments, "relay_certificate", None),
-        relay_certificate_key=getattr(arguments, "relay_certificate_key", None),
-        relay_key_file=getattr(arguments, "relay_key_file", None),
-        model=getattr(arguments, "model", None),
-        model_sha256=getattr(arguments, "model_sha256", None),
-        context_tokens=getattr(arguments, "context_tokens", None),
-        policy_key=getattr(arguments, "policy_key", None),
-        audit=getattr(arguments, "audit", None),
-        on_premises_key_file=getattr(arguments, "on_premises_key_file", None),
-    )
+    # A command has only some of these options.
+    given = {each.name: getattr(arguments, each.name, None) for each in fields(Flags)}
     if "CURTILAGE_HOUSE_KEY_FILE" in os.environ:
         err(renamed("CURTILAGE_HOUSE_KEY_FILE", "CURTILAGE_ON_PREMISES_KEY_FILE"))
-    return read_config(flags, os.environ)
+    return read_config(Flags(**given), os.environ)
 
 
 @asynccontextmanager

@@ -8,7 +8,6 @@ tools; its readers have to handle them. Only lone surrogates, which UTF-8 cannot
 encode, are escaped there too.
 """
 
-import argparse
 import json
 import re
 import sys
@@ -37,33 +36,6 @@ _OBEYED: Final = re.compile(
     "\ufff0-\ufffb\U000e0000-\U000e0fff]"
 )
 _HALVES: Final = re.compile("[\ud800-\udfff]")
-# argparse has no public name for the type that add_subparsers() returns.
-Commands = argparse._SubParsersAction  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-
-
-def add_command(
-    commands: "Commands[argparse.ArgumentParser]",
-    name: str,
-    *,
-    summary: str,
-    text: str,
-    example: str,
-) -> argparse.ArgumentParser:
-    """Add a command whose ``--help`` has a description and examples.
-
-    The parsed arguments have ``called``, the command's name (``audit verify``).
-    """
-    lines = "\n".join(f"  {line}" for line in example.splitlines())
-    parser = commands.add_parser(
-        name,
-        help=summary,
-        description=text,
-        epilog=f"example:\n{lines}\n\n{EXIT_CODES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    # A subcommand overwrites its parent's value.
-    parser.set_defaults(called=parser.prog.partition(" ")[2])
-    return parser
 
 
 def out(text: str, *, end: str = "\n") -> None:

@@ -7,7 +7,6 @@ from typing import Any, cast
 import pytest
 
 from curtilage.cli import examine, terminal
-from curtilage.cli import explain as explain_command
 from curtilage.cli import main as cli
 from curtilage.cli.decide_lines import read_lines
 from curtilage.cli.policy import diff as policy_diff
@@ -62,7 +61,7 @@ def own_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         detectors = cast(Inspector, Words())  # noqa: TC006 - the import is needed
         return CheckedInspector(detectors, currency)
 
-    for module in (cases_command, policy_diff, explain_command):
+    for module in (cases_command, policy_diff, examine):
         monkeypatch.setattr(module, "start_detectors", start)
     Path("mine.yaml").write_text(POLICY, "utf-8")
     Path("stricter.yaml").write_text(STRICTER, "utf-8")

@@ -15,7 +15,7 @@ from typing import Any, Final, cast, get_args
 
 import pytest
 
-from curtilage.cli import explain as cli_explain
+from curtilage.cli import examine
 from curtilage.cli import main as cli
 from curtilage.cli.policy import diff as cli_diff
 from curtilage.client import config
@@ -375,7 +375,7 @@ def own_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setattr(config, "find_spec", is_spacy)
     # Findings do not matter here, and a process for each example takes seconds.
-    for command in (cli_explain, cli_diff):
+    for command in (examine, cli_diff):
         monkeypatch.setattr(command, "start_detectors", scripted_detectors)
 
 

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from curtilage.cli import main as cli
-from curtilage.cli.policy import parser
+from curtilage.cli.declared import parse
+from curtilage.cli.policy.table import policy_list_make
+from curtilage.cli.table import root
 from curtilage.client.config import read_usable_policy
 from curtilage.policy.document import exact_list
 from curtilage.policy.document.exact_list import ExactList
@@ -171,12 +173,12 @@ def test_it_refuses(
 
 
 def test_help_describes_the_list() -> None:
-    assert exact_list.DEFAULT_NEAR == parser.DEFAULT_NEAR
+    words = ["policy", "list-make", "t.csv", "--out", "made"]
+    assert parse(root, words).arguments.near == exact_list.DEFAULT_NEAR
+    text = policy_list_make.help or ""
     for each in exact_list.COMPARISONS:
-        assert re.search(rf"\b{each}\b", parser.LIST_MAKE)
-    assert f"more than {exact_list.MAX_WORDS} words" in " ".join(
-        parser.LIST_MAKE.split()
-    )
+        assert re.search(rf"\b{each}\b", text)
+    assert f"more than {exact_list.MAX_WORDS} words" in " ".join(text.split())
 
 
 @pytest.mark.parametrize(

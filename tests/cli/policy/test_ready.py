@@ -11,7 +11,6 @@ from typing import cast
 import pytest
 
 from curtilage.cli import examine
-from curtilage.cli import explain as explain_command
 from curtilage.cli import main as cli
 from curtilage.cli.provenance import DEMONSTRATION
 from curtilage.cli.route import explain as route_explain
@@ -107,8 +106,7 @@ def kept(detectors: Kept, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     def start(_policy: Policy, _currency: Currency | None = None) -> CheckedInspector:
         return cast("CheckedInspector", detectors)
 
-    for module in (explain_command, route_explain):
-        monkeypatch.setattr(module, "start_detectors", start)
+    monkeypatch.setattr(examine, "start_detectors", start)
 
 
 def policy_at(path: Path) -> Policy:

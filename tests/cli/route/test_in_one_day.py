@@ -9,7 +9,6 @@ import pytest
 
 from curtilage.cli import examine
 from curtilage.cli import main as cli
-from curtilage.cli.route import explain as route_explain
 from curtilage.client.detection.checked import CheckedInspector
 from curtilage.policy.document.load import load_policy
 from curtilage.policy.document.model import Policy
@@ -42,7 +41,7 @@ def _detectors(policy: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         """Leave the detectors running for the next question."""
 
     with monkeypatch.context() as patched:
-        patched.setattr(route_explain, "start_detectors", start)
+        patched.setattr(examine, "start_detectors", start)
         patched.setattr(CheckedInspector, "close", keep)
         yield
     started.close()

@@ -14,6 +14,7 @@ from curtilage.client.local.model import LocalModel
 from curtilage.client.query import Settings
 from curtilage.inference.scripted import SCRIPTED_INFO, Script, ScriptedEngine
 from curtilage.lab.commands import answer as answering
+from curtilage.lab.commands import table
 from curtilage.lab.commands.answered_file import (
     AnsweredBy,
     AnsweredRow,
@@ -145,7 +146,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 
 def test_it_asks_the_model_of_this_machine_alone() -> None:
-    assert "route answer" in cli.OFFLINE
+    assert table.answer.offline
     assert not hasattr(answering, "session_from")
 
 

@@ -1,6 +1,5 @@
 """``curtilage attest``: verify a bundle of evidence and show every check."""
 
-import argparse
 from pathlib import Path
 
 from curtilage.attest.clock import suspect_clock
@@ -12,6 +11,7 @@ from curtilage.cli.attest.words import (
     print_refusal,
     steps_text,
 )
+from curtilage.cli.declared import Arguments
 from curtilage.cli.options import time_of
 from curtilage.cli.terminal import (
     DONE,
@@ -24,7 +24,7 @@ from curtilage.client.files import read_start
 from curtilage.policy.expectations import expectations_from
 
 
-def run_verify(arguments: argparse.Namespace) -> int:
+def run_verify(arguments: Arguments) -> int:
     """Verify; exit 1 if the evidence is refused."""
     policy, _ = read_policy(arguments.policy)
     now = time_of(arguments.at)

@@ -16,6 +16,7 @@ from typing import Final, cast
 
 from curtilage.attest.encoding import der
 from curtilage.attest.encoding.strict_json import malformed, too_large
+from curtilage.cli.json_lines import unique_keys
 
 MAX_FILE_BYTES: Final = 256 * 1024
 """Limit of one file. The largest genuine evidence, a quote in a buffer of 8,000 bytes,
@@ -137,7 +138,7 @@ def strict_json(data: bytes, where: str) -> object:
     """
     try:
         text = data.removeprefix(BOM).decode()
-        value: object = json.loads(text, object_pairs_hook=_no_duplicates)
+        value: object = json.loads(text, object_pairs_hook=unique_keys)
     # Deeply nested brackets exceed Python's recursion limit.
     except (ValueError, RecursionError):
         raise malformed(f"{where}: not JSON, or a key is repeated; {FORMS}") from None
@@ -171,14 +172,6 @@ def json_file(value: object, where: str) -> bytes:
     raise malformed(
         f"{where}: neither PEM, base64 or hexadecimal text, nor an array of bytes"
     )
-
-
-def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    # Another parser may use the other value.
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise ValueError("a key is repeated")
-    return fields
 
 
 def _refuse_large(data: bytes, where: str) -> None:

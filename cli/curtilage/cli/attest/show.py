@@ -1,6 +1,5 @@
 """``curtilage attest show``: who vouches for what, as a tree."""
 
-import argparse
 import asyncio
 import secrets
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from curtilage.cli.attest.verdict_json import key_object, named
 from curtilage.cli.attest.words import (
     print_refusal,
 )
+from curtilage.cli.declared import Arguments
 from curtilage.cli.options import time_of
 from curtilage.cli.start import config_from
 from curtilage.cli.terminal import (
@@ -32,7 +32,7 @@ from curtilage.policy.decision.permit import KEY_BYTES, Party, PermitDesk
 from curtilage.policy.expectations import expectations_from
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Show the evidence of each node; exit 1 if any is refused."""
     config = config_from(arguments)
     now = time_of(arguments.at)

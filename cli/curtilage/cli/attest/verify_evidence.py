@@ -1,7 +1,7 @@
 """``curtilage attest verify-evidence``: verify one piece of evidence."""
 
-import argparse
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
 from typing import Final, TypeVar
@@ -18,7 +18,6 @@ from curtilage.cli.attest.evidence_files import (
     device_evidence,
 )
 from curtilage.cli.attest.hints import with_hint
-from curtilage.cli.attest.parser import FILES
 from curtilage.cli.attest.tree import tree_text
 from curtilage.cli.attest.verdict_json import evidence_object
 from curtilage.cli.attest.words import (
@@ -26,6 +25,7 @@ from curtilage.cli.attest.words import (
     print_refusal,
     steps_text,
 )
+from curtilage.cli.declared import Arguments
 from curtilage.cli.options import time_of
 from curtilage.cli.terminal import (
     DONE,
@@ -54,7 +54,7 @@ _EvidenceT = TypeVar("_EvidenceT")
 _DER: Final = b"\x30"
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Verify; exit 1 if the evidence is refused."""
     policy, _ = read_policy(arguments.policy)
     now = time_of(arguments.at)
@@ -108,20 +108,20 @@ def _decoded(decode: Callable[[], _EvidenceT]) -> _EvidenceT:
         raise RefusedError(RefusalCode.VERIFIER_UNAVAILABLE, UNFORESEEN) from None
 
 
-def _files(arguments: argparse.Namespace) -> EvidenceFiles:
+def _files(arguments: Arguments) -> EvidenceFiles:
     kind = arguments.tee.removeprefix("emulated-")
     found: dict[str, bytes] = {}
-    for name in FILES:
-        field = name.replace("-", "_")
-        given: str | list[str] | None = getattr(arguments, field)
-        if given is not None and name not in {"evidence", *_OF_KIND[kind]}:
+    for field in fields(EvidenceFiles):
+        name = field.name.replace("_", "-")
+        given: str | list[str] | None = getattr(arguments, field.name)
+        if given and name not in {"evidence", *_OF_KIND[kind]}:
             takes = ", ".join(f"--{each}" for each in sorted(_OF_KIND[kind])) or "none"
             raise UsageError(f"--{name} does not apply to {kind}, which takes {takes}")
         paths = [given] if isinstance(given, str) else given or []
         each = [read_start(Path(path), MAX_FILE_BYTES) for path in paths]
         # DER objects contain their length; text files need a line break between them.
         between = b"" if all(file.startswith(_DER) for file in each) else b"\n"
-        found[field] = between.join(each)
+        found[field.name] = between.join(each)
     return EvidenceFiles(**found)
 
 

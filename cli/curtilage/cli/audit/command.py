@@ -1,6 +1,5 @@
 """``curtilage audit``: make an audit log, verify it, prove and export from it."""
 
-import argparse
 import json
 import os
 import secrets
@@ -11,6 +10,7 @@ from time import monotonic
 from typing import cast
 
 from curtilage.cli.audit import receipt as audit_receipt
+from curtilage.cli.declared import Arguments
 from curtilage.cli.terminal import (
     DONE,
     REFUSED,
@@ -66,7 +66,7 @@ log that was cut back to an earlier checkpoint, with a minute of forged records
 after it, also verifies"""
 
 
-def run_init(arguments: argparse.Namespace) -> int:
+def run_init(arguments: Arguments) -> int:
     """Create a log."""
     path = _directory(arguments)
     directory = AuditDirectory(path)
@@ -85,7 +85,7 @@ def run_init(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def run_verify(arguments: argparse.Namespace) -> int:
+def run_verify(arguments: Arguments) -> int:
     """Verify; exit 1 at the first problem."""
     try:
         reading = _reading(arguments, kept=arguments.checkpoint)
@@ -108,7 +108,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def run_prove(arguments: argparse.Namespace) -> int:
+def run_prove(arguments: Arguments) -> int:
     """Prove; exit 1 if there are matching records."""
     claim = _claim(arguments)
     try:
@@ -129,7 +129,7 @@ def run_prove(arguments: argparse.Namespace) -> int:
     return REFUSED if document["matching"] else DONE
 
 
-def run_export(arguments: argparse.Namespace) -> int:
+def run_export(arguments: Arguments) -> int:
     """Export; exit 1 if the log does not verify."""
     table = arguments.format == "csv"
     try:
@@ -152,7 +152,7 @@ def run_export(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def run_receipt(arguments: argparse.Namespace) -> int:
+def run_receipt(arguments: Arguments) -> int:
     """Show receipts; exit 1 if one does not match."""
     try:
         return audit_receipt.run(arguments, _reading(arguments))
@@ -160,13 +160,13 @@ def run_receipt(arguments: argparse.Namespace) -> int:
         return _refused(refusal, as_json=arguments.json)
 
 
-def run_show_key(arguments: argparse.Namespace) -> int:
+def run_show_key(arguments: Arguments) -> int:
     """Print the public key."""
     out(encode_key(AuditDirectory(_directory(arguments)).public_key()))
     return DONE
 
 
-def run_checkpoint(arguments: argparse.Namespace) -> int:
+def run_checkpoint(arguments: Arguments) -> int:
     """Print the last checkpoint of a log that verifies."""
     try:
         log = _reading(arguments).verify()
@@ -176,7 +176,7 @@ def run_checkpoint(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _directory(arguments: argparse.Namespace) -> Path:
+def _directory(arguments: Arguments) -> Path:
     if arguments.folder and arguments.dir:
         raise UsageError("FOLDER and --dir (--audit) exclude each other")
     given = arguments.folder or arguments.dir
@@ -184,7 +184,7 @@ def _directory(arguments: argparse.Namespace) -> Path:
     return Path(named) if named else state_folder() / "audit"
 
 
-def _reading(arguments: argparse.Namespace, kept: list[str] | None = None) -> LogToRead:
+def _reading(arguments: Arguments, kept: list[str] | None = None) -> LogToRead:
     key: str | None = arguments.key
     if key is not None and "+" not in key:
         key = read_text(Path(key), MAX_TEXT_BYTES)
@@ -199,7 +199,7 @@ def _reading(arguments: argparse.Namespace, kept: list[str] | None = None) -> Lo
     return LogToRead.open(_directory(arguments), key=key, kept=notes, progress=show)
 
 
-def _claim(arguments: argparse.Namespace) -> Claim:
+def _claim(arguments: Arguments) -> Claim:
     if bool(arguments.classes) == bool(arguments.when):
         raise UsageError("nothing to count: give --class NAME, or --when EXPR")
     try:

@@ -1,12 +1,12 @@
 """``curtilage audit receipt``: an enclave's receipts for a query."""
 
-import argparse
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.receipt import NO_MODEL, Receipt, open_receipt
+from curtilage.cli.declared import Arguments
 from curtilage.cli.terminal import (
     DONE,
     REFUSED,
@@ -94,7 +94,7 @@ class _Asked:
     answer: bytes | None = field(repr=False)
 
 
-def run(arguments: argparse.Namespace, reading: LogToRead) -> int:
+def run(arguments: Arguments, reading: LogToRead) -> int:
     """Print what the receipts of a query prove; exit 1 if one does not hold.
 
     Raises:
@@ -115,7 +115,7 @@ def run(arguments: argparse.Namespace, reading: LogToRead) -> int:
     return REFUSED
 
 
-def _found(arguments: argparse.Namespace, reading: LogToRead) -> list[_Found]:
+def _found(arguments: Arguments, reading: LogToRead) -> list[_Found]:
     receipts: list[ReceiptLine] = []
     records: list[AuditRecord] = []
 

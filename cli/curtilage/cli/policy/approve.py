@@ -1,6 +1,5 @@
 """``curtilage policy approve``: approve a system prompt after review."""
 
-import argparse
 import asyncio
 import hashlib
 import json
@@ -11,7 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from curtilage.cli.examine import start_detectors
+from curtilage.cli.declared import Arguments
+from curtilage.cli.examine import inspect_one
 from curtilage.cli.policy.sign import replace_file
 from curtilage.cli.start import config_from
 from curtilage.cli.terminal import DONE, REFUSED, err, out, out_json
@@ -22,7 +22,7 @@ from curtilage.client.config import (
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.client.files import read_text
 from curtilage.client.query import Message, Query
-from curtilage.policy.decision.decide import Inspection, assess
+from curtilage.policy.decision.decide import assess
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_policy
 from curtilage.policy.document.model import Approval, Policy
@@ -43,7 +43,7 @@ _KEY: Final = re.compile(r"^approved:[ \t]*(?:#.*)?\n", re.MULTILINE)
 _INDENT: Final = re.compile(r"(?:[ \t]*(?:#.*)?\n)*( *)- ")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Approve a text; exit 1 if its findings would keep it local nevertheless."""
     config = config_from(arguments)
     policy, path = config.policy, Path(config.policy_source)
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     # Decided under the policy with the approval: findings that remain are those that no
     # approval sets aside.
     query = Query(messages=(Message(role=entry.role, content=text),))
-    inspection = asyncio.run(_inspect(policy, query))
+    inspection = asyncio.run(inspect_one(query, policy))
     decision = assess(policy.rulebook, inspection)
     kept = any(hit.route in {Route.BLOCK, Route.LOCAL} for hit in decision.rules)
     personal = not arguments.with_people and any(
@@ -98,27 +98,19 @@ def run(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _entry_of(arguments: argparse.Namespace, text: str) -> Approval:
+def _entry_of(arguments: Arguments, text: str) -> Approval:
     try:
         return Approval(
             sha256=hashlib.sha256(text.encode()).hexdigest(),
             role=arguments.role,
             by=arguments.by or os.environ.get("USER", ""),
             date=datetime.now(UTC).date().isoformat(),
-            note=arguments.note,
+            note=arguments.note or "",
         )
     except ValueError:
         raise UsageError(
             "--by NAME (the reviewer) needs 1 to 200 characters; --note: at most 1000"
         ) from None
-
-
-async def _inspect(policy: Policy, query: Query) -> Inspection:
-    inspector = await asyncio.to_thread(start_detectors, policy)
-    try:
-        return await inspector.ainspect(query)
-    finally:
-        inspector.close()
 
 
 def _text_of(path: Path, *, whole: bool) -> str:

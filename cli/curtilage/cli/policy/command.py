@@ -1,9 +1,9 @@
 """``curtilage policy``: check, explain, test, compare, report and sign policies."""
 
-import argparse
 import json
 from collections.abc import Iterator
 
+from curtilage.cli.declared import Arguments
 from curtilage.cli.terminal import (
     DONE,
     WRONG_USE,
@@ -40,7 +40,7 @@ _SCAN = {
 }
 
 
-def run_check(arguments: argparse.Namespace) -> int:
+def run_check(arguments: Arguments) -> int:
     """Check a policy; exit 2 if it is invalid."""
     named = arguments.policy if arguments.file is None else arguments.file
     try:
@@ -58,7 +58,7 @@ def run_check(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def run_list(arguments: argparse.Namespace) -> int:
+def run_list(arguments: Arguments) -> int:
     """List the profiles, or print one."""
     if arguments.name is not None:
         if arguments.name not in PROFILES:

@@ -1,12 +1,12 @@
 """``curtilage policy diff``: which queries another policy would route differently."""
 
-import argparse
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from curtilage.cli.decide_lines import problem_of, read_lines
+from curtilage.cli.declared import Arguments
 from curtilage.cli.examine import inspect_all, start_detectors
 from curtilage.cli.json_lines import LineId
 from curtilage.cli.terminal import (
@@ -31,7 +31,7 @@ from curtilage.policy.explain.routing import routing_in_words
 MAX_SHOWN: Final = 200
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Compare two policies."""
     old, new = (
         read_config(Flags(policy=path, policy_key=arguments.policy_key), os.environ)

@@ -4,7 +4,6 @@ A row is read, hashed and dropped: no value is written, printed or kept. Message
 unusable rows contain only the line and the reason, never a value.
 """
 
-import argparse
 import codecs
 import csv
 import io
@@ -17,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final, cast
 
+from curtilage.cli.declared import Arguments
 from curtilage.cli.terminal import DONE, err_again, out, out_json
 from curtilage.client.detection.wordlists import ACRONYMS, GIVEN, is_known
 from curtilage.client.errors import ConfigError, UsageError
@@ -42,7 +42,7 @@ TOLD_ROWS: Final = 20_000
 Choice = tuple[tuple[str, Compare], ...]
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Make the list; exit 2 if the table is invalid, or yields no entry."""
     alone = [_choice(each) for each in arguments.column]
     together = [_choice(each) for each in arguments.together]
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _read(
-    arguments: argparse.Namespace,
+    arguments: Arguments,
     alone: Sequence[Choice],
     together: Sequence[Choice],
     salt: bytes,

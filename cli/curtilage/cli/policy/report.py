@@ -1,10 +1,10 @@
 """``curtilage policy report``: a policy as one page for people."""
 
-import argparse
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from curtilage.cli.declared import Arguments
 from curtilage.cli.policy.test_cases import policy_name
 from curtilage.cli.report.evaluation_json import (
     MAX_BYTES,
@@ -28,7 +28,7 @@ _TITLES: Final = {
 }
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Write the page."""
     config = config_from(arguments)
     name, now = policy_name(arguments.policy), datetime.now(UTC)

@@ -1,12 +1,11 @@
 """``curtilage policy keygen``, ``sign`` and ``verify``: signatures of policies."""
 
-import argparse
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from curtilage.cli.policy.parser import MAX_DAYS
+from curtilage.cli.declared import Arguments
 from curtilage.cli.terminal import (
     DONE,
     REFUSED,
@@ -37,8 +36,10 @@ from curtilage.policy.signing import (
 PRIVATE_MODE: Final = 0o600
 PUBLIC_MODE: Final = 0o644
 
+MAX_DAYS: Final = 3660
 
-def run_keygen(arguments: argparse.Namespace) -> int:
+
+def run_keygen(arguments: Arguments) -> int:
     """Make a key pair; exit 2 if a file already exists."""
     private = Path(arguments.file)
     public = private.with_suffix(".pub.pem")
@@ -54,7 +55,7 @@ def run_keygen(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def run_sign(arguments: argparse.Namespace) -> int:
+def run_sign(arguments: Arguments) -> int:
     """Sign a policy; exit 2 if the policy or the key is invalid."""
     if not 1 <= arguments.valid_days <= MAX_DAYS:
         raise UsageError(f"--valid-days must be 1 to {MAX_DAYS}")
@@ -84,7 +85,7 @@ def run_sign(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def run_verify(arguments: argparse.Namespace) -> int:
+def run_verify(arguments: Arguments) -> int:
     """Verify; exit 1 if the policy is not current."""
     path = _existing(arguments.file)
     policy, _ = read_policy(arguments.file)

@@ -1,12 +1,12 @@
 """``curtilage policy test``: whether each case takes its expected route."""
 
-import argparse
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+from curtilage.cli.declared import Arguments
 from curtilage.cli.examine import inspect_all, start_detectors
 from curtilage.cli.start import config_from
 from curtilage.cli.terminal import (
@@ -35,7 +35,7 @@ from curtilage.policy.document.model import Policy
 MAX_CASES_BYTES: Final = 16 * 1024 * 1024
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Test; exit 1 if a case fails."""
     config = config_from(arguments)
     policy = config.policy

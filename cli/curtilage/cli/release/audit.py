@@ -1,8 +1,8 @@
 """``curtilage release audit``: list a log's leaves and check its consistency."""
 
-import argparse
 from pathlib import Path
 
+from curtilage.cli.declared import Arguments
 from curtilage.cli.options import time_of
 from curtilage.cli.release.options import (
     Progress,
@@ -30,7 +30,7 @@ from curtilage.transparency.log import MAX_CHECKPOINT_BYTES, LogFolder
 
 
 @refusing
-def run_audit(arguments: argparse.Namespace) -> int:
+def run_audit(arguments: Arguments) -> int:
     """Audit; exit 1 if something needs attention."""
     folder, rules = LogFolder(Path(arguments.folder)), rules_of(arguments)
     progress = Progress().leaves

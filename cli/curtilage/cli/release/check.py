@@ -1,12 +1,12 @@
 """``curtilage release prove`` and ``verify``: inclusion of a release in a log."""
 
-import argparse
 import hashlib
 from pathlib import Path
 from typing import Final
 
 from curtilage.attest.evidence import MAX_MANIFEST_BYTES
 from curtilage.attest.log.note import encode_hashes
+from curtilage.cli.declared import Arguments
 from curtilage.cli.options import time_of, write_or_print
 from curtilage.cli.release.options import (
     Progress,
@@ -40,7 +40,7 @@ MAX_PROOF_BYTES: Final = 512 * 1024
 
 
 @refusing
-def run_prove(arguments: argparse.Namespace) -> int:
+def run_prove(arguments: Arguments) -> int:
     """Write proofs; exit 1 if the manifest is not in the log."""
     if (arguments.since is None) != (arguments.consistency is None):
         raise UsageError("--since and --consistency need each other")
@@ -58,7 +58,7 @@ def run_prove(arguments: argparse.Namespace) -> int:
 
 
 @refusing
-def run_verify(arguments: argparse.Namespace) -> int:
+def run_verify(arguments: Arguments) -> int:
     """Verify; exit 1 if the release is refused."""
     publisher = _publisher(arguments)
     now = time_of(arguments.at)
@@ -79,7 +79,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _publisher(arguments: argparse.Namespace) -> Publisher | None:
+def _publisher(arguments: Arguments) -> Publisher | None:
     given = (
         arguments.sigstore,
         arguments.trusted_root,

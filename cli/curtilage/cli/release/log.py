@@ -1,6 +1,5 @@
 """``curtilage release log``: keep a transparency log of releases in a folder."""
 
-import argparse
 from pathlib import Path
 from typing import Final
 
@@ -8,6 +7,7 @@ from curtilage.attest.errors import RefusedError
 from curtilage.attest.evidence import MAX_MANIFEST_BYTES
 from curtilage.attest.log.manifest import ReleaseManifest
 from curtilage.attest.log.model_manifest import ModelManifest, parse_leaf
+from curtilage.cli.declared import Arguments
 from curtilage.cli.options import write_or_print
 from curtilage.cli.release.options import (
     Progress,
@@ -36,7 +36,7 @@ from curtilage.transparency.witness import request_for
 MAX_LINES_BYTES: Final = 256 * 1024
 
 
-def run_init(arguments: argparse.Namespace) -> int:
+def run_init(arguments: Arguments) -> int:
     """Create a log; exit 2 if there already is one."""
     key_path = Path(arguments.key)
     signer = create_log(Path(arguments.folder), arguments.origin, key_path)
@@ -52,7 +52,7 @@ def run_init(arguments: argparse.Namespace) -> int:
 
 
 @refusing
-def run_add(arguments: argparse.Namespace) -> int:
+def run_add(arguments: Arguments) -> int:
     """Log manifests; exit 1 if the folder cannot be trusted."""
     entries = [_manifest(Path(name)) for name in arguments.manifests]
     folder, key = Path(arguments.folder), Path(arguments.key)
@@ -72,7 +72,7 @@ def run_add(arguments: argparse.Namespace) -> int:
 
 
 @refusing
-def run_request(arguments: argparse.Namespace) -> int:
+def run_request(arguments: Arguments) -> int:
     """Write a request; exit 1 if the folder cannot be trusted."""
     key = key_of(arguments.log_key)
     request = request_for(LogFolder(Path(arguments.folder)), key, arguments.old)
@@ -80,7 +80,7 @@ def run_request(arguments: argparse.Namespace) -> int:
 
 
 @refusing
-def run_cosign(arguments: argparse.Namespace) -> int:
+def run_cosign(arguments: Arguments) -> int:
     """Merge cosignatures; exit 1 if one is invalid."""
     lines = read_text(Path(arguments.lines), MAX_LINES_BYTES)
     witnesses = [key_of(text) for text in arguments.witness]

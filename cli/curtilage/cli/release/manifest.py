@@ -1,11 +1,11 @@
 """``curtilage release manifest``: write a release's manifest, a leaf of its log."""
 
-import argparse
 import hashlib
 from datetime import UTC, datetime
 from pathlib import Path
 
 from curtilage.attest.log.manifest import GpuRelease, ReleaseManifest, Residency
+from curtilage.cli.declared import Arguments
 from curtilage.cli.options import write_or_print
 from curtilage.cli.release.options import Progress
 from curtilage.cli.terminal import err, unix_text
@@ -22,14 +22,14 @@ from curtilage.wire.errors import MalformedError
 from curtilage.wire.shaping import PADDED, UNPADDED, TransportParameters
 
 
-def run_manifest(arguments: argparse.Namespace) -> int:
+def run_manifest(arguments: Arguments) -> int:
     """Write a manifest; exit 2 if an option is invalid."""
     data = encoded(manifest_from(arguments, datetime.now(UTC)))
     err(f"release digest sha256:{hashlib.sha256(data).hexdigest()}")
     return write_or_print(arguments.out, data)
 
 
-def manifest_from(arguments: argparse.Namespace, now: datetime) -> ReleaseManifest:
+def manifest_from(arguments: Arguments, now: datetime) -> ReleaseManifest:
     """Return the manifest from the options.
 
     Raises:
@@ -55,9 +55,9 @@ def manifest_from(arguments: argparse.Namespace, now: datetime) -> ReleaseManife
         not_after=not_after,
         transport=_transport(arguments),
         residency=Residency(
-            operator=arguments.operator,
-            country=arguments.country,
-            region=arguments.region,
+            operator=arguments.operator or "",
+            country=arguments.country or "",
+            region=arguments.region or "",
         ),
     )
     if manifest.sandbox:
@@ -69,7 +69,7 @@ def manifest_from(arguments: argparse.Namespace, now: datetime) -> ReleaseManife
     return manifest
 
 
-def _transport(arguments: argparse.Namespace) -> TransportParameters:
+def _transport(arguments: Arguments) -> TransportParameters:
     names = ("frame_bytes", "period_ms", "first_bucket", "buckets")
     given = {name: getattr(arguments, name) for name in names}
     if arguments.unsafe_unpadded:

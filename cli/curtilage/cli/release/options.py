@@ -1,7 +1,5 @@
 """Shared parts of the ``release`` commands: keys, rules, progress and refusals."""
 
-import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -9,6 +7,7 @@ from curtilage.attest.errors import RefusedError
 from curtilage.attest.log.note import NoteKey
 from curtilage.attest.log.vkeys import parse_verifier_key
 from curtilage.attest.log.witness_policy import MAX_POLICY_BYTES, parse_policy
+from curtilage.cli.declared import Arguments, Run
 from curtilage.cli.terminal import (
     REFUSED,
     HowFar,
@@ -24,10 +23,8 @@ from curtilage.transparency.proof import ReleaseRules, rules_from
 MAX_VKEY_BYTES: Final = 8192
 _MEBIBYTE: Final = 1 << 20
 
-Run = Callable[[argparse.Namespace], int]
 
-
-def rules_of(arguments: argparse.Namespace) -> ReleaseRules:
+def rules_of(arguments: Arguments) -> ReleaseRules:
     """Return the rules from the options of ``add_rules``.
 
     Raises:
@@ -64,7 +61,7 @@ def key_of(text: str) -> NoteKey:
 def refusing(run: Run) -> Run:
     """Wrap a command: a refusal is printed with its code, and exits with 1."""
 
-    def guarded(arguments: argparse.Namespace) -> int:
+    def guarded(arguments: Arguments) -> int:
         try:
             return run(arguments)
         except RefusedError as refusal:

@@ -1,9 +1,9 @@
 """``curtilage release witness``: act as a witness for logs of others."""
 
-import argparse
 from pathlib import Path
 from typing import Final
 
+from curtilage.cli.declared import Arguments
 from curtilage.cli.options import time_of, write_or_print
 from curtilage.cli.release.options import (
     Progress,
@@ -18,7 +18,7 @@ from curtilage.transparency.witness import Witness, create_witness, parse_reques
 MAX_REQUEST_BYTES: Final = 256 * 1024
 
 
-def run_init(arguments: argparse.Namespace) -> int:
+def run_init(arguments: Arguments) -> int:
     """Create a witness; exit 2 if there already is one."""
     witness = create_witness(
         Path(arguments.folder), arguments.name, ml_dsa=arguments.ml_dsa
@@ -28,7 +28,7 @@ def run_init(arguments: argparse.Namespace) -> int:
 
 
 @refusing
-def run_cosign(arguments: argparse.Namespace) -> int:
+def run_cosign(arguments: Arguments) -> int:
     """Cosign; exit 1 if the log is not consistent with its last state."""
     witness = Witness(Path(arguments.folder))
     log = key_of(arguments.log_key)

@@ -23,12 +23,8 @@ def rendered(template: str, **values: object) -> str:
     return _ENVIRONMENT.get_template(template).render(values)
 
 
-def _source(name: str) -> str:
-    return (_TEMPLATES / name).read_text("utf-8")
-
-
 _ENVIRONMENT: Final = Environment(
-    loader=FunctionLoader(_source),
+    loader=FunctionLoader(lambda name: (_TEMPLATES / name).read_text("utf-8")),
     # For all templates, whatever their suffix: a policy's texts are untrusted.
     autoescape=True,
     undefined=StrictUndefined,

@@ -1,6 +1,5 @@
 """``curtilage route explain``: which tier would answer a text, and why."""
 
-import argparse
 import asyncio
 import sys
 from collections.abc import Callable, Iterator
@@ -9,7 +8,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from curtilage.cli.examine import start_detectors, start_many
+from curtilage.cli.declared import Arguments
+from curtilage.cli.examine import inspect_one, start_many
 from curtilage.cli.options import text_from
 from curtilage.cli.provenance import demonstration_words
 from curtilage.cli.route.explain_lines import Inspected, Unread, inspected
@@ -24,7 +24,6 @@ from curtilage.cli.terminal import (
     plural,
 )
 from curtilage.client.assemble import estimator_of, router_for, unloaded_model
-from curtilage.client.config import ClientConfig
 from curtilage.client.errors import UsageError
 from curtilage.client.files import open_named
 from curtilage.client.parts import AnswersLocally, demonstrates, known_model
@@ -54,7 +53,7 @@ NO_ROUTING: Final = "no_routing"
 UNREAD: Final = "read      no estimate: there is nothing to choose"
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Explain; exit 1 if the policy blocks, or no tier may answer."""
     if arguments.jsonl is not None:
         return _run_lines(arguments)
@@ -63,7 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
     settings = Settings(max_tokens=arguments.max_tokens)
     query = replace(single_query(text), settings=settings)
     model = unloaded_model(config)
-    decision = asyncio.run(_decided(config, query))
+    inspection = asyncio.run(inspect_one(query, config.policy, config.currency))
+    decision = assess(config.policy.rulebook, inspection)
     router = router_for(config.policy, model)
     routed = None if router is None else routed_by(router, decision, query)
     unanswerable = not decision.permitted.tiers or (routed and not routed.choice.order)
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     return REFUSED if decision.route is Route.BLOCK or unanswerable else DONE
 
 
-def _run_lines(arguments: argparse.Namespace) -> int:
+def _run_lines(arguments: Arguments) -> int:
     """Explain every line; exit 3 if some cannot be read."""
     if arguments.text or arguments.json:
         raise UsageError("--jsonl excludes a text and --json")
@@ -172,14 +172,6 @@ def rows_by(
         return row | {"intent": found.intent.value, "gain": round(found.gain, 4)}
 
     return row_of
-
-
-async def _decided(config: ClientConfig, query: Query) -> Assessment:
-    inspector = await asyncio.to_thread(start_detectors, config.policy, config.currency)
-    try:
-        return assess(config.policy.rulebook, await inspector.ainspect(query))
-    finally:
-        inspector.close()
 
 
 def routed_by(router: Router, decision: Assessment, query: Query) -> Routed:

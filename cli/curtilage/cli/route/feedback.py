@@ -1,15 +1,15 @@
 """``curtilage route feedback``: rate the last answer."""
 
-import argparse
 from datetime import UTC, datetime
 
+from curtilage.cli.declared import Arguments
 from curtilage.cli.route.stats import read_named, trace_path
 from curtilage.cli.terminal import DONE, out
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.client.routing.trace import TraceFile, TraceOutcome, minute_of
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Add a rating of the last answer to a trace."""
     lines = read_named(arguments.trace)
     last = lines[-1] if lines else None

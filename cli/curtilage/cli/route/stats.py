@@ -1,12 +1,12 @@
 """``curtilage route stats``: figures of each tier in a trace."""
 
-import argparse
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from curtilage.cli.declared import Arguments
 from curtilage.cli.start import config_from
 from curtilage.cli.terminal import DONE, out, out_json, plural
 from curtilage.client.errors import UsageError
@@ -57,7 +57,7 @@ class TierStats:
     bad: int
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Print the figures of each tier in a trace."""
     figures = figures_of(
         config_from(arguments).policy, amounts_of("--prices", arguments.prices), {}

@@ -1,11 +1,11 @@
 """``curtilage route advise``: reports whether routing pays on this traffic."""
 
-import argparse
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+from curtilage.cli.declared import Arguments
 from curtilage.cli.route.stats import amounts_of, figures_of, read_named
 from curtilage.cli.start import config_from
 from curtilage.cli.terminal import DONE, err, out, out_json, plural, progress
@@ -65,7 +65,7 @@ WHY_NOT: Final = {
 }
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Print the advice, as text or JSON."""
     config = config_from(arguments)
     policy = config.policy

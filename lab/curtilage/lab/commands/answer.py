@@ -1,12 +1,12 @@
 """``curtilage route answer``: the local model answers questions to be graded later."""
 
-import argparse
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from curtilage.cli.declared import Arguments
 from curtilage.cli.start import config_from
 from curtilage.cli.terminal import DONE, REFUSED, HowFar, err, out, progress
 from curtilage.client.answer import Delta
@@ -27,7 +27,7 @@ from curtilage.lab.commands.begun_file import Begun
 from curtilage.lab.commands.grading import Asked, read_asked
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Answer the questions; exit 1 if none was answered."""
     refuse_taken(arguments.out)
     questions = read_asked(Path(arguments.data))

@@ -5,7 +5,6 @@ policy's current one? Only then is it written. Which error rates can be certifie
 answer is reported for each rate.
 """
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
@@ -14,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from curtilage.cli.declared import Arguments
 from curtilage.cli.start import config_from
 from curtilage.cli.terminal import (
     DONE,
@@ -153,7 +153,7 @@ class Calibrated:
         return f"it ranks the questions no better than {' and '.join(worse)}"
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Calibrate; exit 1 and write nothing if the fit is no improvement."""
     rows = read_graded(Path(arguments.data), err)
     # Files are often sorted, so the first rows would be of one kind.

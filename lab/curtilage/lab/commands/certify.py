@@ -1,11 +1,11 @@
 """``curtilage route certify``: finds the score from which a draft is accepted."""
 
-import argparse
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from curtilage.cli.declared import Arguments
 from curtilage.cli.terminal import DONE, REFUSED, err, out, out_json, plural, progress
 from curtilage.client.audit.export import refuse_taken
 from curtilage.client.errors import UsageError
@@ -56,7 +56,7 @@ class Certified:
     thresholds: Thresholds
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Certify; exit 1 and write nothing if nothing can be certified."""
     if not 0 < arguments.alpha < 1:
         raise UsageError("--alpha lies between 0 and 1")

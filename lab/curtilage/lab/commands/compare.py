@@ -1,6 +1,5 @@
 """``curtilage route compare``: compares two models or tiers on your own questions."""
 
-import argparse
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from statistics import median
 from time import monotonic
 from typing import Final, Protocol
 
+from curtilage.cli.declared import Arguments
 from curtilage.cli.start import config_from, session_from
 from curtilage.cli.terminal import (
     DONE,
@@ -75,7 +75,7 @@ class Answers(Protocol):
         ...
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Compare two sides; exit 1 if B is not accepted."""
     path = None if arguments.out is None else Path(arguments.out)
     refuse_taken(path)

@@ -1,6 +1,5 @@
 """``curtilage evaluate``: measures the detectors and a policy on data sets."""
 
-import argparse
 import json
 import os
 import sys
@@ -10,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from curtilage.cli.declared import Arguments
 from curtilage.cli.report.evaluation_json import CurvePoint
 from curtilage.cli.report.figures import curve_chart
 from curtilage.cli.terminal import (
@@ -47,7 +47,7 @@ MAX_WORKERS: Final = 4
 APART: Final = "apart"  # as in ``parser``
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Write a sheet to label, or measure; exit 3 if a set was missing."""
     texts = None if arguments.texts is None else Path(arguments.texts)
     if arguments.sheet is None:
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _measure(arguments: argparse.Namespace, texts: Path | None) -> int:
+def _measure(arguments: Arguments, texts: Path | None) -> int:
     if arguments.data is None and texts is None:
         raise UsageError("--data DIR or --texts FILE says what is measured")
     folder = Path(arguments.data) if arguments.data is not None else None
@@ -181,7 +181,7 @@ def _progress_printer() -> Callable[[str], None]:
     return notify
 
 
-def _write(arguments: argparse.Namespace, bench: Bench, evaluation: Evaluation) -> None:
+def _write(arguments: Arguments, bench: Bench, evaluation: Evaluation) -> None:
     """Write the requested output files."""
     if arguments.json:
         _write_file(arguments.json, json.dumps(evaluation.fields(), indent=1) + "\n")

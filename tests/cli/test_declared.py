@@ -1,0 +1,317 @@
+"""The declared commands: the help imports nothing slow, no error repeats a text."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from cli.test_main import WORDS
+
+from curtilage.attest.evidence import DeviceKind, Tee
+from curtilage.cli.attest.table import TEES
+from curtilage.cli.audit.table import OUTCOMES
+from curtilage.cli.completion import complete
+from curtilage.cli.declared import Command, Group, command, group, parse
+from curtilage.cli.main import main
+from curtilage.cli.table import TASKS, root
+from curtilage.client.audit.record import Outcome
+from curtilage.client.local.registry import catalogue
+from curtilage.lab.commands.table import GROUPS, PARTS, laboratory
+from curtilage.lab.evaluation import run
+from curtilage.lab.evaluation.rows import Part
+from curtilage.transparency import log
+from curtilage.wire.shaping import PADDED
+
+ROOT = Path(__file__).resolve().parents[2]
+# One module of each kind that is slow to import, and the client's core.
+SLOW = {
+    "aiohttp",
+    "asyncio",
+    "cryptography",
+    "jinja2",
+    "numpy",
+    "presidio_analyzer",
+    "pydantic",
+    "yaml",
+    "curtilage.attest.verify",
+    "curtilage.client.assemble",
+    "curtilage.client.session",
+    "curtilage.lab",
+    "curtilage.policy.document.model",
+    "curtilage.transparency.files",
+}
+LOADED = """\
+import sys
+from curtilage.cli.main import main
+try:
+    main(sys.argv[1:])
+except SystemExit:
+    print("\\n", *sys.modules)
+"""
+SECRET = "Is 536-22-1234 the number of Jane Doe?"
+
+
+def leaves(of: Group, path: str = "") -> Iterator[tuple[str, Command]]:
+    """Yield every command without subcommands; the laboratory's from there."""
+    for name, each in of.commands.items():
+        called = f"{path}{name}"
+        if isinstance(each, Group):
+            yield from leaves(each, f"{called} ")
+        else:
+            found = laboratory.commands.get(called, each)
+            assert isinstance(found, Command)
+            yield called, found
+
+
+CALLED = dict(leaves(root))
+
+
+def option_of(called: str, name: str) -> click.Parameter:
+    (found,) = (each for each in CALLED[called].params if each.name == name)
+    return found
+
+
+def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "536" not in shown.err
+    assert "Jane" not in shown.err
+    return shown.err
+
+
+@pytest.mark.parametrize(
+    "result",
+    ["--version", "--help", "ask --help", "demo --help", "policy --help", "ask -x"],
+)
+def test_help_imports_nothing_slow(result: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, *result.split()],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "curtilage.cli.table" in loaded
+    assert not loaded & SLOW
+
+
+@pytest.mark.parametrize("module", ["explain", "decide", "policy.approve"])
+def test_commands_that_only_inspect_do_not_load_the_tiers(module: str) -> None:
+    """Importing the tiers takes longer than inspecting a text."""
+    program = f"import sys, curtilage.cli.{module}\nprint(*sys.modules, sep='\\n')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.splitlines())
+    assert "curtilage.client.detection.checked" in loaded
+    assert not loaded & {"curtilage.client.assemble", "curtilage.client.session"}
+
+
+@pytest.mark.parametrize("called", CALLED)
+def test_every_command_is_found(called: str) -> None:
+    assert callable(CALLED[called].load())
+
+
+def test_a_command_is_named_by_all_its_words() -> None:
+    assert "release log init" in CALLED
+    assert "models rollout take" in CALLED
+
+
+def test_commands_that_need_no_network() -> None:
+    whole = {each for each in WORDS if " " not in each} | {"completion"}
+    offline = {called for called, each in CALLED.items() if each.offline}
+    named = {each for each in WORDS if " " in each}
+    assert offline == named | {each for each in CALLED if each.split()[0] in whole}
+
+
+def test_the_laboratorys_commands_have_one_summary() -> None:
+    routed = root.commands["route"]
+    assert isinstance(routed, Group)
+    listed = {**root.commands, **routed.commands}
+    for called, each in laboratory.commands.items():
+        assert listed[called.rpartition(" ")[2]].short_help == each.short_help
+
+
+def test_names_written_out_are_those_of_the_parts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert tuple(map(Outcome, OUTCOMES)) == tuple(Outcome)
+    assert (*Tee, *DeviceKind) == TEES
+    assert tuple(Part) == PARTS
+    assert GROUPS == run.GROUPS
+    assert TASKS == catalogue.TASKS
+    text = CALLED["evaluate"].help or ""
+    listed = text.partition("groups of figures: ")[2].split("\n\n")[0]
+    assert tuple(" ".join(listed.split()).split(", ")) == GROUPS
+    assert f"KEY{log.HEAD_SUFFIX}" in (CALLED["release log init"].help or "")
+    with pytest.raises(SystemExit):
+        main(["release", "manifest", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    for name in ("frame_bytes", "period_ms", "first_bucket", "buckets"):
+        words = f"--{name.replace('_', '-')} N how answers are padded"
+        assert f"{words} (default: {getattr(PADDED, name)})" in shown
+
+
+@pytest.mark.parametrize("option", ["require", "mode", "floor", "preset"])
+def test_every_value_of_a_routing_option_is_in_the_document(option: str) -> None:
+    accepted = option_of("ask", option).type
+    assert isinstance(accepted, click.Choice)
+    document = (ROOT / "docs" / "commands.md").read_text("utf-8")
+    rows = document.partition("\n| option | says |\n")[2].splitlines()
+    row = next(each for each in rows if each.startswith(f"| `{option}` | "))
+    assert [each for each in accepted.choices if f"`{each}`" not in row] == []
+
+
+def test_old_names_of_options_still_work(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["ask", "--house-key-file", "F", "--require", "house", "why?"]
+    arguments = parse(root, words).arguments
+    assert (arguments.on_premises_key_file, arguments.require) == ("F", "on_premises")
+    assert "is now --on-premises-key-file" in capsys.readouterr().err
+    joined = parse(root, ["ask", "--house-key-file=F"]).arguments
+    assert joined.on_premises_key_file == "F"
+    capsys.readouterr()
+    asked = parse(root, ["ask", "--", "--house-key-file"]).arguments
+    assert asked.text == ["--house-key-file"]
+    assert capsys.readouterr().err == ""
+    prove = parse(root, ["audit", "prove", "--route", "house"]).arguments
+    assert prove.route == "on_premises"
+
+
+@pytest.mark.parametrize(
+    ("words", "known"),
+    [
+        (["dcide"], "did you mean decide?"),
+        (["route", "explan", "x"], "did you mean explain?"),
+        (["ask", "--modle", "x"], "argument 2 is not an option; did you mean --"),
+        (["release", "log"], "name a command: init, add, request, cosign"),
+    ],
+)
+def test_an_error_says_what_was_meant(
+    words: list[str], known: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert known in refused(words, capsys)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [SECRET],
+        ["policy", SECRET],
+        ["ask", f"--{SECRET}"],
+        ["ask", f"-{SECRET}"],
+        ["ask", "--max-tokens", SECRET],
+        ["ask", "--temperature", SECRET],
+        ["ask", f"--require={SECRET}"],
+        ["ask", f"--json={SECRET}"],
+        ["serve", "--port", SECRET],
+        ["serve", "--listen", SECRET],
+        ["models", "recommend", "--memory", SECRET],
+        ["audit", "prove", "--route", "local", "--from", SECRET],
+        ["decide", SECRET],
+        ["route", "feedback", "good", SECRET],
+        ["route", "feedback", SECRET],
+        ["route", "calibrate", "--data", "x", "--good", SECRET],
+        ["queue", "show", *SECRET.split()],
+        ["models", "rollout", "manifest", "--arm", SECRET],
+    ],
+    ids=" ".join,
+)
+def test_an_error_repeats_nothing(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert refused(words, capsys).startswith("Usage: curtilage")
+
+
+@pytest.mark.parametrize(
+    ("given", "accepted"),
+    [
+        (["--log-policy", "a"], True),
+        (["--policy", "a"], True),
+        ([], False),
+        (["--policy", "a", "--log-policy", "b"], False),
+    ],
+)
+def test_options_exclude_each_other(
+    given: list[str], accepted: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["release", "verify", "--manifest", "m", "--proof", "p", *given]
+    if accepted:
+        parse(root, words)
+    else:
+        both = "--policy and --log-policy exclude each other"
+        none = "one of --policy, --log-policy is needed"
+        assert (both if given else none) in refused(words, capsys)
+
+
+def test_an_option_may_take_all_values_up_to_the_next() -> None:
+    words = ["models", "add", "big", "--from", "a", "b", "-", "--sha256", "HEX"]
+    arguments = parse(root, words).arguments
+    assert arguments.parts == [Path("a"), Path("b"), Path("-")]
+    assert arguments.sha256 == "HEX"
+    words = ["route", "explain", "--jsonl", "--max-tokens=7"]
+    arguments = parse(root, words).arguments
+    assert (arguments.jsonl, arguments.max_tokens) == ("-", 7)
+
+
+def test_a_declaration_is_a_docstring() -> None:
+    @group("own")
+    def own() -> None:
+        """Group."""
+
+    def declared() -> None:
+        """Say.
+
+        Options:
+            WORD...: words
+            --n N..., required: numbers
+        """
+
+    made = command("say", own)(declared)  # type: ignore[arg-type]
+    assert [each.name for each in made.params] == ["word", "n"]
+    assert parse(own, ["say", "a", "b", "--n", "1", "--n", "2"]).arguments.n == [1, 2]
+    declared.__doc__ = None
+    with pytest.raises(RuntimeError, match="-OO"):
+        command("say", own)(declared)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_completes(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert "_CURTILAGE_COMPLETE" in script
+
+
+def test_a_completion_starts_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_CURTILAGE_COMPLETE", "bash_source")
+    assert complete(root) == 2
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("curtilage au", "audit"),
+        ("curtilage ask --pre", "--preset"),
+        ("curtilage ask --preset v", "voice"),
+        ("curtilage decide too many words --js", "--jsonl"),
+        ("curtilage route advise --ene", "--energy"),
+    ],
+)
+def test_words_are_completed(typed: str, found: str) -> None:
+    environment = {
+        "COMP_WORDS": typed,
+        "COMP_CWORD": str(len(typed.split()) - 1),
+        "_CURTILAGE_COMPLETE": "bash_complete",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "curtilage.cli"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    )
+    assert f"plain,{found}" in done.stdout.splitlines()
