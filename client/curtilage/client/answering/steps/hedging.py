@@ -21,6 +21,8 @@ def hedged(
     """
 
     async def second() -> Writer | None:
+        # The budget bounds the load: if every tier is slow, a second request for each
+        # query would make all of them slower.
         if not budget.take():
             return None
         return await writes(course.attempt(course.left.pop(0), hedge=True), stack)
@@ -51,6 +53,8 @@ async def sooner(
     event: AnswerEvent | Ended | None = await first.pump.next(after_s)
     other = await second() if event is None else None
     read, left = first, [first] if other is None else [first, other]
+    # The query was sent to two tiers, and its provenance must say so, whichever is
+    # read.
     first.beside = other is not None
     while event is None:
         pump = await ready(*(each.pump for each in left))
@@ -66,6 +70,7 @@ async def sooner(
             left[0].failed = error.reason if read is first else None
     for writer in left:
         if writer is not read:
+            # An answer that is not read would still use its tier, and be paid for.
             await writer.pump.aclose()
     if not isinstance(event, Ended):
         async with aclosing(read.rest(status, [event])) as events:
