@@ -144,8 +144,8 @@ class Traffic:
         """Return the share of ordinary questions with a smaller need, 0 to 1."""
         place = _bin(need)
         below = sum(self._weights[:place])
-        # Interpolated: otherwise all questions of one bin would have the same rank, and a
-        # small change of the aim would have no effect, or a large one.
+        # Interpolated: otherwise all questions of one bin would have the same rank, and
+        # a small change of the aim would have no effect, or a large one.
         within = _within(need * BINS - place) * self._weights[place]
         return (below + within) / sum(self._weights)
 
