@@ -51,7 +51,7 @@ class Drift:
         return sum(exp(min(each, _LARGEST_LOG)) for each in self.logs) / len(BETS)
 
     def alarm(self, alpha: float = ALPHA) -> bool:
-        """Return whether quality sank; ever wrong with probability ``alpha`` at most."""
+        """Return whether quality sank; wrong at any time with at most ``alpha``."""
         return self.evidence >= 1 / alpha
 
     def after(self, grades: Iterable[float]) -> "Drift":
@@ -68,8 +68,8 @@ class Drift:
         for grade in grades:
             if not 0 <= grade <= 1:
                 raise UsageError("a grade lies between 0 and 1")
-            # Fair at the promised quality: bad answers win as much as good ones lose on
-            # average. Logarithms, since the product of many factors has no finite float.
+            # Fair at the promised quality: on average, bad answers win as much as good
+            # ones lose. Logarithms, since the product of many factors would overflow.
             for place, bet in enumerate(BETS):
                 logs[place] += log(1 + bet * ((1 - grade) * odds - grade))
             graded += 1
