@@ -91,6 +91,8 @@ def _without_trailing(lines: Iterable[bytes]) -> Iterator[bytes]:
     blank = 0
     for line in lines:
         if line.strip():
+            # Blank lines between others keep their place: each line in has its line
+            # out, and numbers stay the same.
             yield from repeat(b"", blank)
             blank = 0
             yield line
@@ -113,6 +115,8 @@ def _encode(
         "rules": list(rules),
         "uncertain": list(uncertain),
     }
+    # In ASCII: the id is the input's, and could otherwise hold characters that control
+    # a terminal.
     return json.dumps(line, separators=(",", ":")).encode("ascii") + b"\n"
 
 
@@ -186,6 +190,7 @@ def _parse_message(
     role, content, name = (fields.get(key) for key in ("role", "content", "name"))
     if not (isinstance(role, str) and role in ROLES):
         return None
+    # An unknown key may hold text that no detector would see, such as a tool's result.
     if not fields.keys() <= _MESSAGE_FIELDS or not isinstance(name, str | None):
         return None
     # As at the endpoint, an assistant's turn may have no content.

@@ -60,6 +60,7 @@ def number_from(least: int, most: int | None = None, *, noun: str = "") -> Value
     """Return the kind of a whole number that has bounds."""
 
     def read(text: str) -> int:
+        # ``isdecimal`` and not ``int`` alone, which accepts "1_000" and " 7 ".
         number = int(text) if text.isdecimal() else -1
         if number < least or (most is not None and number > most):
             raise ValueError
@@ -181,6 +182,8 @@ class _Described(click.Command):
     def format_help_text(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
+        # click would join the lines of a paragraph, and tables and examples would be
+        # unreadable.
         formatter.write(f"\n{self.help}\n")
 
     @override
@@ -231,6 +234,7 @@ class Command(_Described):
         written: list[str] = []
         repeated, first = "", False
         for at, each in enumerate(args):
+            # What follows are arguments, even if they look like options.
             if each == "--":
                 return [*written, *args[at:]]
             if each.startswith("-") and each != "-":
@@ -281,6 +285,8 @@ class Elsewhere(Command):
     ) -> click.Context:
         if (found := self.find()) is not None:
             return found.make_context(info_name, args, parent, **extra)
+        # Other options are unknown without the other distribution; as errors they would
+        # hide how to install it.
         asked = [each for each in args if each in {"-h", "--help"}]
         return super().make_context(info_name, asked, parent, **extra)
 
@@ -419,6 +425,7 @@ def parse(root: Group, words: Sequence[str]) -> Call:
     except click.UsageError as error:
         where = error.ctx or click.Context(root, info_name=PROGRAM)
         err(f"{where.get_usage()}\n{where.command_path}: {_problem(error, words)}")
+        # Without click's error as the cause, which contains what was typed.
         raise SystemExit(WRONG_USE) from None
     if not isinstance(ctx.command, Command):
         raise TypeError(ctx.command)

@@ -87,6 +87,7 @@ def _needs(entry: ModelEntry, spare_bytes: int | None) -> dict[str, Any]:
 
 def run_recommend(arguments: Arguments) -> int:
     """Show which known models fit, and how to get the best one; exit 3: none fits."""
+    # Reversed, so that of two names for one file the first one is shown.
     registered = {entry.sha256: entry.name for entry in reversed(_entries())}
     machine = Machine.read(Registry().folder)
     advice = advise(
@@ -225,6 +226,7 @@ def run_add(arguments: Arguments) -> int:
     if (arguments.file is None) == (not arguments.parts):
         raise UsageError("give one FILE, or its parts with --from")
     if arguments.adapter_of is not None:
+        # An adapter changes what a model answers, so it needs its own digest.
         if arguments.file is None or arguments.sha256 is None:
             raise UsageError("--adapter-of needs one FILE and its --sha256")
         base = resolve(arguments.adapter_of, registry=Registry())
@@ -349,6 +351,8 @@ def _agreement(request: PullRequest, *, yes: bool) -> Agree:
             f"  licence: {'unknown' if model is None else model.licence}\n"
             f"  network: {metered}"
         )
+        # The size, the licence and the network are shown nevertheless, for the log of a
+        # script.
         if yes:
             return
         if not sys.stdin.isatty():
@@ -377,6 +381,7 @@ def run_verify(arguments: Arguments) -> int:
     known = Registry()
     names = arguments.names or [DEFAULT_NAME, *(e.name for e in known.entries())]
     failed = False
+    # All are checked before the exit, so that one run shows every file that differs.
     for name in names:
         try:
             if name == DEFAULT_NAME:

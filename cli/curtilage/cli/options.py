@@ -107,6 +107,8 @@ def text_from(words: list[str]) -> str:
         typed = sys.stdin.isatty()
         if typed:
             err("type the text; end it with Ctrl-D on a line of its own")
+        # Bytes, not text: an invalid byte must reach the detectors as one that cannot
+        # be read, not end the program.
         data = sys.stdin.buffer.read()
         if typed and any(len(line) >= _LONGEST_TYPED for line in data.splitlines()):
             raise UsageError(

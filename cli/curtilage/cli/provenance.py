@@ -61,6 +61,8 @@ def _why(provenance: Provenance) -> Iterator[str]:
     # A rule may have no reason.
     reason = provenance.reason.strip().rstrip(".")
     yield f"rule {provenance.rule}{f': {reason}' if reason else ''}"
+    # Otherwise the rule alone would be shown, and the operator would look for the cause
+    # in the policy.
     if STALE_POLICY in provenance.uncertain:
         yield NOT_IN_FORCE
     if provenance.why:
@@ -112,6 +114,7 @@ def _who(provenance: Provenance) -> str:
         return f"answered locally, by the local model{also}"
     if provenance.route is Answerer.ON_PREMISES:
         return f"answered on premises, by {provenance.tier} ({provenance.model}){also}"
+    # In capitals: emulated evidence is for tests, and anyone can make it.
     if (provenance.evidence or "").startswith("emulated-"):
         return "answered by an enclave whose evidence is EMULATED and proves nothing"
     return "answered by the attested enclave"

@@ -100,6 +100,8 @@ def _next(arguments: Arguments, not_after: int) -> ModelManifest:
         raise UsageError("all devices already take it")
     return replace(
         manifest,
+        # The only order of manifests: a device refuses one whose number is not larger
+        # (docs/decisions/0043).
         serial=manifest.serial + 1,
         not_after=not_after,
         arms=(replace(arm, percent=percent),),
@@ -109,6 +111,8 @@ def _next(arguments: Arguments, not_after: int) -> ModelManifest:
 def _files(name: str) -> ModelFiles:
     """Return a model of this machine after hashing its files."""
     choice = resolve(name, registry=Registry())
+    # The manifest is signed with these digests, so they come from the file and not from
+    # the registry, which may be outdated.
     verify_choice(choice)
     adapter = choice.adapter
     return ModelFiles(
@@ -210,6 +214,7 @@ def _graded(standing: Standing, traces: Sequence[Path]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     models = (standing.manifest.previous, *(a.model for a in standing.manifest.arms))
     for model in models:
+        # By digest: a model's name is chosen on each device, and may differ.
         tag = model_tag(model.sha256, model.adapter)
         grades = [grade for path in traces for grade in read_grades(path, tag)]
         bad, count = grades.count(False), len(grades)

@@ -83,6 +83,8 @@ async def _serve(config: ClientConfig, listen: _Listen, log: StateLog) -> None:
         stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
+        # Not Python's own handler: ``KeyboardInterrupt`` could be raised at any line,
+        # also between an answer and its audit record.
         loop.add_signal_handler(number, request_stop)
     try:
         await _serve_until(stop, config, listen, log)
@@ -131,9 +133,13 @@ async def _serve_until(
         if token is not None:
             announce(token, path)
         kept = None if token is None else str(path)
+        # After the socket is bound: a program that waits for this line can connect at
+        # once.
         out_json({"ready": True, **_shown(listen, bound), "token_file": kept})
         async with watching(session, log):
             while not await _stopped(stop, CHECKPOINT_S):
+                # Without questions nothing else signs, and lines that stay unsigned can
+                # be edited (docs/decisions/0012).
                 await session.audit.checkpoint()
         err("stopping")
         if queue is not None and queue.in_memory:

@@ -31,6 +31,7 @@ def rules_of(arguments: Arguments) -> ReleaseRules:
         RefusedError: ``policy_invalid``.
     """
     if arguments.policy is not None:
+        # Two sources for the accepted names could contradict each other.
         if arguments.name:
             raise UsageError(
                 "--name needs --log-policy; a Curtilage policy names its own"
