@@ -33,6 +33,8 @@ def run_verify(arguments: Arguments) -> int:
     try:
         key = verify(bundle, expectations, now=now)
     except RefusedError as refused:
+        # A wrong clock looks like expired evidence, and is a common cause that the
+        # reader can repair.
         refusal = suspect_clock(refused, bundle, expectations, now=now)
         print_refusal("bundle", refusal, at=now, as_json=arguments.json)
         return REFUSED

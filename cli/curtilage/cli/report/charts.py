@@ -185,6 +185,8 @@ def _measure(
         f'<rect class="{kind}" x="{frame.left}" y="{top}" width="{width:.1f}" '
         f'height="{height}" rx="2"></rect>'
     )
+    # The file is untrusted, and its limits are only known to be finite: a whisker must
+    # not leave the chart.
     ends = (max(0.0, measured.low), min(1.0, measured.high))
     low, high = (frame.left + frame.plot * each for each in ends)
     middle = top + height / 2
@@ -267,6 +269,7 @@ def _line(line: Line, index: int, scale: _Scale) -> Iterator[str]:
     places = [(scale.x(point.x), scale.y(point.y)) for point in line.points]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     yield f'<polyline class="line {kind}" points="{path}"></polyline>'
+    # Labels on every point would overlap and be unreadable.
     every = -(-len(places) // _LABELS_AT_MOST)
     # Labels of neighbouring lines are on different sides.
     offset, above = ((8, -8), (-26, 18))[index % 2]

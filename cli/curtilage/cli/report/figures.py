@@ -46,6 +46,8 @@ _GROUPS: Final = {
 
 def measurements(measured: Measured) -> dict[str, object]:
     """Return the template values of an evaluation, in addition to its figures."""
+    # Only shares have the axis of the charts; a figure with n = 0 was not measured, and
+    # a bar of 0 % would look like a result.
     shares = [each for each in measured.figures if each.unit == "share" and each.n]
     groups = groupby(shares, key=lambda figure: figure.group)
     return {

@@ -223,11 +223,15 @@ def _tiles(report: Report) -> list[tuple[str, str]]:
     kept, leaves = list[str](), list[str]()
     for family, words in _FAMILIES.items():
         routes = {_route_alone(policy, name) for name in expand(family)}
+        # Only if all classes of a family are kept: "never sent" is a promise.
         if Route.ENCLAVE not in routes and Route.DEIDENTIFY not in routes:
             kept.append(words)
+        # A family with different routes is in neither tile; the table shows its
+        # classes.
         elif routes == {Route.ENCLAVE}:
             leaves.append(words)
     tiles = [("Never sent", "; ".join(kept) or "nothing by itself")]
+    # Rules may permit the enclave, but without attestation there is none to send to.
     if policy.attestation is None:
         tiles.append(("May be sent", "nothing: no enclave is named"))
     else:
@@ -236,6 +240,7 @@ def _tiles(report: Report) -> list[tuple[str, str]]:
         tiles.append(("May be sent, alone", "; ".join([*leaves, *other]) or "nothing"))
     tiles += [("Approved by", report.approved), ("Valid until", report.until)]
     measured = report.measured
+    # Figures of another policy would look like a promise about this one.
     if measured is not None and measured.policy_digest == policy.digest:
         judged = [each for each in measured.figures if each.met is not None]
         met = sum(bool(each.met) for each in judged)
@@ -246,6 +251,7 @@ def _tiles(report: Report) -> list[tuple[str, str]]:
 def _alike(rules: Sequence[Rule]) -> list[list[Rule]]:
     """Return rules grouped by equal conditions; the most private first."""
     groups: list[list[Rule]] = []
+    # The sort is stable, so that rules of one route keep the policy's order.
     for rule in sorted(rules, key=lambda rule: -rule.route.privacy):
         for group in groups:
             one = group[0]
@@ -263,6 +269,8 @@ def _alike(rules: Sequence[Rule]) -> list[list[Rule]]:
 
 def _decided_before(policy: Policy, rule: Rule) -> str:
     """Return the classes of a rule that stricter rules already keep, in words."""
+    # For other conditions the answer depends on what else is found, so nothing is
+    # claimed.
     if not isinstance(rule.condition, Term) or rule.distinct > 1:
         return ""
     return ", ".join(

@@ -61,6 +61,8 @@ def run(arguments: Arguments) -> int:
     config = config_from(arguments)
     settings = Settings(max_tokens=arguments.max_tokens)
     query = replace(single_query(text), settings=settings)
+    # Not loaded: what is known of it by its digest is enough, and loading takes seconds
+    # and gigabytes.
     model = unloaded_model(config)
     inspection = asyncio.run(inspect_one(query, config.policy, config.currency))
     decision = assess(config.policy.rulebook, inspection)
@@ -178,6 +180,8 @@ def routed_by(router: Router, decision: Assessment, query: Query) -> Routed:
     """Return a session's choice for the first query of a conversation."""
     permitted = decision.permitted
     if router.chooses(permitted):
+        # No real key is empty, so there is no earlier turn that the choice could depend
+        # on.
         return router.route(permitted, query, conversation=b"")
     return router.route_unread(
         permitted,
