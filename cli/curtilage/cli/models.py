@@ -264,6 +264,8 @@ def _digest(named: str | None, model: KnownModel | None) -> str:
                 "for names of `curtilage models recommend`)"
             )
         return named.lower()
+    # A known name with another digest would give a file the licence and the quality of
+    # a model that it is not.
     if named is not None and named.lower() != model.sha256:
         raise UsageError(f"the name {model.name!r} means sha256:{model.sha256}")
     return model.sha256

@@ -83,8 +83,8 @@ async def _serve(config: ClientConfig, listen: _Listen, log: StateLog) -> None:
         stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        # Not Python's own handler: ``KeyboardInterrupt`` could be raised at any line,
-        # also between an answer and its audit record.
+        # SIGTERM, too: by default it ends the process at once, also between an answer
+        # and its audit record.
         loop.add_signal_handler(number, request_stop)
     try:
         await _serve_until(stop, config, listen, log)

@@ -53,6 +53,7 @@ def run_check(arguments: Arguments) -> int:
         out_json({**said, "notices": policy.notices} if policy.notices else said)
     else:
         out(summary(policy, source))
+        # To standard error, so that the summary stays the same for equal policies.
         for notice in policy.notices:
             err(notice)
     return DONE
@@ -129,6 +130,7 @@ def _summary(policy: Policy, source: str) -> Iterator[str]:
 
 def _list_in_words(each: OwnDetector) -> Iterator[str]:
     if each.table:
+        # Counts only: the values are not in the policy, and cannot be shown.
         exact = ExactList.parse(each.table, salt=bytes.fromhex(each.salt))
         counts = "; ".join(f"{count:,} {name}" for name, count in exact.counts)
         yield f"  list      {each.id}: {counts}, known only by keyed digests"
