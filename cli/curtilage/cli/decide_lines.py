@@ -55,6 +55,8 @@ def decide_lines(
     waiting = (_parse_line(line) for line in _without_trailing(lines))
     while batch := list(islice(waiting, BATCH_LINES)):
         queries = [line.query for line in batch if line.query is not None]
+        # A list, so that a detector that fails does so before any line of the batch is
+        # printed.
         inspections = iter(list(inspector.inspect_many(queries)))
         for line in batch:
             number = next(numbers)
@@ -65,6 +67,7 @@ def decide_lines(
                     line.id,
                     route=Route.LOCAL,
                     classes=(),
+                    # As ``ask`` would decide a text that cannot be read.
                     rules=("any-uncertain",),
                     uncertain=("uncertain.undecodable",),
                 )
@@ -172,6 +175,8 @@ def _parse_query(fields: Mapping[str, object]) -> Query | None:
         _parse_message(part, index)
         for index, part in enumerate(cast("list[object]", parts))
     ]
+    # All or nothing: a decision on the readable part would look like one on the whole
+    # line.
     known = [each for each in read if each is not None]
     if len(known) != len(read):
         return None

@@ -128,6 +128,8 @@ def renamed(old: str, new: str) -> str:
 def _parameter(declared: str, text: str, section: str, types: Types) -> click.Parameter:
     """Return the option or the argument of one entry."""
     entry = _ENTRY.fullmatch(declared)
+    # A declaration that does not fit must fail at once: as a text without options, it
+    # would only be missing in the help.
     if entry is None:
         raise ValueError(declared)
     names, values = entry["names"].split(), entry["values"].removesuffix("...")
@@ -136,6 +138,8 @@ def _parameter(declared: str, text: str, section: str, types: Types) -> click.Pa
     optional = re.fullmatch(r"\[.*\]", values) is not None
     words = (values[1:-1] if optional else values).split("|")
     accepted = types.get(words[-1], click.STRING)
+    # In lower case these are words to type; in upper case, as in TIER=USD, they are
+    # names of values.
     if len(words) > 1 and values.islower():
         accepted = Choice(words)
     more: dict[str, Any] = {"type": accepted, "help": text}
@@ -298,6 +302,7 @@ class Group(_Described, click.Group):
 
     @override
     def list_commands(self, ctx: click.Context) -> list[str]:
+        # click sorts them; the order here is that of use, beginning with ``ask``.
         return list(self.commands)
 
     @override
@@ -388,6 +393,8 @@ def version_option() -> click.Option:
     return click.Option(
         ["--version"],
         is_flag=True,
+        # Before the other options are checked: ``--version`` must work without a
+        # command.
         is_eager=True,
         expose_value=False,
         callback=show,

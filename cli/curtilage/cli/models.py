@@ -73,6 +73,8 @@ def _needs(entry: ModelEntry, spare_bytes: int | None) -> dict[str, Any]:
     shape = None
     with suppress(ClientError):  # `models verify` reports a missing file
         shape = read_shape(Path(entry.path))
+    # By the file's header: loading the model to measure it could use up the memory that
+    # is in question.
     memory = shape.memory_bytes(entry.size_bytes, USUAL_CONTEXT) if shape else None
     return {
         "quantisation": shape.quantisation if shape else None,
@@ -97,6 +99,7 @@ def run_recommend(arguments: Arguments) -> int:
         task=arguments.task,
         accepted=arguments.accept_licence,
     )
+    # ``advise`` returns them in order of preference.
     best = next((each for each in advice if not each.against), None)
     if arguments.json:
         out_json(
@@ -129,6 +132,7 @@ def run_recommend(arguments: Arguments) -> int:
     measured = "" if best.model.solved is not None else "; not measured by us"
     out(f"\nbest: {best.model.name}, the first that fits {work}{measured}")
     out(_measured())
+    # The demonstration model does not count: with it alone, most answers are wrong.
     useful = any(each.here and not each.model.demonstration for each in advice)
     if not useful and not best.here and _fetched(best.model):
         best = replace(best, here=True)
@@ -147,6 +151,7 @@ def _fetched(model: KnownModel) -> bool:
         return False
     try:
         _fetch(_request_for(model), yes=False)
+    # Not an error: the commands to do it later are shown next.
     except NotAgreedError as refusal:
         err(str(refusal))
         return False
@@ -229,6 +234,7 @@ def run_add(arguments: Arguments) -> int:
         # An adapter changes what a model answers, so it needs its own digest.
         if arguments.file is None or arguments.sha256 is None:
             raise UsageError("--adapter-of needs one FILE and its --sha256")
+        # An adapter fits one model only, so the registry keeps the digest of its base.
         base = resolve(arguments.adapter_of, registry=Registry())
         _print(Registry().add(name, arguments.file, arguments.sha256, base=base.sha256))
         return DONE
@@ -243,6 +249,7 @@ def run_add(arguments: Arguments) -> int:
         name,
         arguments.parts,
         sha256=sha256,
+        # A wrong set of parts is refused before gigabytes are hashed.
         size_bytes=None if model is None else model.size_bytes,
         progress=bar,
     )
@@ -280,6 +287,8 @@ def _require_licence(sha256: str, arguments: Arguments) -> None:
 def run_pull(arguments: Arguments) -> int:
     """Download a file after consent, and show progress."""
     place = (arguments.repo, arguments.file, arguments.revision, arguments.sha256)
+    # All four together: a download without a revision and a digest could change from
+    # day to day.
     if all(place):
         request = PullRequest(
             name=arguments.name,
@@ -360,6 +369,7 @@ def _agreement(request: PullRequest, *, yes: bool) -> Agree:
         if not sys.stdin.isatty():
             raise UsageError("not interactive: pass --yes to confirm")
         err("download it? [y/N] ", end="")
+        # Anything else is a no, also an empty line or the end of the input.
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
             raise NotAgreedError("nothing was downloaded")
 
@@ -426,6 +436,7 @@ class _Bar:
 
     def __call__(self, done: int, total: int | None) -> None:
         """Show the progress, at most twice a second."""
+        # Called for every block of a download: writing each time would slow it down.
         if not self._shown or monotonic() - self._shown_s < SHOWN_EVERY_S:
             return
         self._shown_s = monotonic()

@@ -85,6 +85,8 @@ def time_of(text: str | None) -> datetime:
         return datetime.now(UTC)
     # The first or last day of the calendar may not be representable in UTC.
     with suppress(ValueError, OverflowError):
+        # A time without a zone could mean two different hours, and with them valid or
+        # expired evidence.
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is not None:
             return moment.astimezone(UTC)

@@ -30,6 +30,7 @@ def demonstration_words(policy: Policy, router: Router | None) -> Iterator[str]:
         router: its router; None if there is no choice of tier.
     """
     yield DEMONSTRATION
+    # For a query without findings, which all tiers may answer: the aim is about these.
     ordinary = policy.tiering.permitted(Route.ENCLAVE, frozenset())
     found = None if router is None else reach(router, ordinary)
     if found is not None:
@@ -71,6 +72,8 @@ def _why(provenance: Provenance) -> Iterator[str]:
         yield f"{_might(provenance.fallback)}, but {FAILURE_TEXTS[provenance.fallback]}"
     yield from _of_its_text(provenance)
     if not provenance.recorded:
+        # In capitals: the answer was given nevertheless, and an operator must notice it
+        # (docs/decisions/0012).
         yield "NOT recorded: the audit trail cannot be written"
 
 

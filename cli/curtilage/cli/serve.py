@@ -117,6 +117,8 @@ async def _serve_until(
             callers=Callers(token),
         ) as bound,
     ):
+        # Said at the start: without it, an operator would only notice that every answer
+        # is local.
         if session.absent is not None:
             reason = FAILURE_TEXTS[session.absent]
             err(f"{reason}: questions are sent only to on-premises servers, if any")

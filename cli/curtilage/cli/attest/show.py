@@ -49,6 +49,8 @@ def run(arguments: Arguments) -> int:
         _shown(config, (node, each), mirrored, now, as_json=arguments.json)
         for node, each in bundles.items()
     ]
+    # One refused node of a pool is a reason to look, although the client would leave it
+    # out.
     return DONE if all(trusted) else REFUSED
 
 

@@ -63,6 +63,8 @@ def key_object(key: VerifiedKey, *, at: datetime) -> dict[str, object]:
             "not_before": time_text(key.not_before),
             "not_after": time_text(key.not_after),
             "evidence_since": time_text(key.anchor_time),
+            # None and not an empty string: there is no such key, instead of one that
+            # could not be shown.
             "receipt_key": key.receipt_public_key.hex() or None,
             "sandbox": key.sandbox_policy_digest.hex() or None,
             "transport": asdict(key.transport),

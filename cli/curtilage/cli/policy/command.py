@@ -45,6 +45,7 @@ def run_check(arguments: Arguments) -> int:
     named = arguments.policy if arguments.file is None else arguments.file
     try:
         policy, source = read_usable_policy(named)
+    # All problems at once: an operator who repairs one at a time needs as many runs.
     except PolicyError as error:
         _tell_problems(error, as_json=arguments.json)
         return WRONG_USE
@@ -110,6 +111,7 @@ def _summary(policy: Policy, source: str) -> Iterator[str]:
         yield f"  detector  {each.id}: {each.kind}, finds {each.data_class}"
         yield from _list_in_words(each)
     yield from _recognizers(policy)
+    # Every exclusion is shown: each is a finding that will not count.
     for exclusion in policy.exclusions:
         listed = f" listed in {exclusion.listed}" if exclusion.listed else ""
         yield f"  excluded  {exclusion.pattern}{listed}"

@@ -114,6 +114,7 @@ def _looks_alike(old: ClientConfig, new: ClientConfig) -> bool:
 def _inspected(config: ClientConfig, queries: Sequence[Query]) -> list[Inspection]:
     inspector = start_detectors(config.policy, config.currency)
     try:
+        # A list: the detectors are closed when this returns.
         return list(inspect_all(inspector, queries))
     finally:
         inspector.close()
@@ -122,6 +123,8 @@ def _inspected(config: ClientConfig, queries: Sequence[Query]) -> list[Inspectio
 def _words(old: Policy, new: Policy, found: Difference) -> Iterator[str]:
     yield f"old: {old.source}, {old.digest}"
     yield f"new: {new.source}, {new.digest}"
+    # Also what no query of the corpus shows: a policy may approve a text or name a tier
+    # that none of them concerns.
     yield from _beside_routes(old, new)
     for move in found.moves[:MAX_SHOWN]:
         name = f"line {move.line}" if move.id is None else f"{move.id}"

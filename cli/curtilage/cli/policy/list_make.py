@@ -69,6 +69,7 @@ def run(arguments: Arguments) -> int:
             file.write(content)
     except OSError as failure:
         raise ConfigError(f"{path}: {failure.strerror}") from None
+    # Counted in the encoded file, as a client will read it: equal values are one entry.
     entries = sum(n for _, n in ExactList.parse(content, salt=salt).counts)
     kept = arguments.salt_file
     if arguments.json:
@@ -80,6 +81,7 @@ def run(arguments: Arguments) -> int:
                 "bytes": len(content),
                 "taken": dict(made.taken),
                 "refused": {name: dict(why) for name, why in made.refused.items()},
+                # Shown only if it is not in a file: the output may be logged.
                 "salt": None if kept else salt.hex(),
             }
         )
@@ -149,6 +151,8 @@ class _Made:
         columns = list(
             dict.fromkeys(each for one in (*alone, *together) for each in one)
         )
+        # Checked before any row is hashed: a mistyped column would yield an empty list
+        # that protects nothing.
         missing = [name for name, _ in columns if name not in head]
         if missing:
             raise UsageError(f"no such column: {', '.join(missing)} (of {len(head)})")
@@ -189,6 +193,7 @@ class _Made:
             if not why and self.writer.add_alone(at, values[at]):
                 self.taken[name] += 1
             else:
+                # Counted by reason and column, never with the value.
                 self.refused[name][why or "not comparable this way"] += 1
         for number, group in enumerate(self._together):
             name = self._name(group)

@@ -44,6 +44,7 @@ def run(arguments: Arguments) -> int:
     # A test of no case would pass.
     if not cases.cases:
         raise UsageError(f"no case is for a policy named {name!r}")
+    # Known misses run as well: only then is it noticed that one was repaired.
     known = {each.id for each in cases.known_misses}
     failed = [
         failure

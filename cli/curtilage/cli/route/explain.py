@@ -65,6 +65,8 @@ def run(arguments: Arguments) -> int:
     # and gigabytes.
     model = unloaded_model(config)
     inspection = asyncio.run(inspect_one(query, config.policy, config.currency))
+    # ``assess`` and not ``decide``: it returns no permission, so that explaining a
+    # query can never send it.
     decision = assess(config.policy.rulebook, inspection)
     router = router_for(config.policy, model)
     routed = None if router is None else routed_by(router, decision, query)
@@ -104,6 +106,8 @@ def _run_lines(arguments: Arguments) -> int:
         opened.callback(inspector.close)
         for line in inspected(file, inspector):
             unread += isinstance(line, Unread)
+            # Each row at once, since a program may wait for it before it writes its
+            # next line.
             out_json(row_of(line))
     if config.policy.attestation is None:
         err(NO_ENCLAVE)
@@ -239,6 +243,8 @@ def _standing(aim: Aim | None, routed: Routed) -> Iterator[str]:
     if aim is None or standing.line is None:
         yield f"rank      {said}"
         return
+    # Both rounded before they are compared: the text must not say "below" for two equal
+    # numbers.
     line = round(100 * standing.line)
     side = "below" if rank < line else "above"
     where = "on the line" if rank == line else f"{abs(rank - line)} {side} the line"
