@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.report import Table, quantile
-from curtilage.client.answer import Rung
+from curtilage.client.chat.answer import Rung
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.conversation.excerpt import narrowed
 from curtilage.client.conversation.redaction import redacted, vocabulary
-from curtilage.client.query import Message, Query
 from curtilage.lab.evaluation.statistics import Estimate, share
 from curtilage.policy.decision.conversation import History
 from curtilage.policy.decision.tiers import RoutingClass

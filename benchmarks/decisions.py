@@ -14,10 +14,10 @@ from typing import Literal
 import psutil
 
 from benchmarks.report import Table, quantile
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.detection.detectors.all import scanner_of
 from curtilage.client.detection.detectors.scanner import Scanner
 from curtilage.client.detection.inspection import Inspector
-from curtilage.client.query import Message, Query
 from curtilage.lab.evaluation.stock_presidio import StockPresidio, spacy_model
 from curtilage.policy.decision.classes import UNFINISHED
 from curtilage.policy.decision.decide import Inspection, assess

@@ -33,8 +33,8 @@ from benchmarks.report import Table
 from curtilage.attest.evidence_json import encode_bundle
 from curtilage.attest.verified_key import VerifiedKey
 from curtilage.attest.verify import verify
-from curtilage.client.query import Message, Query
-from curtilage.client.receipt import ReceiptSecret
+from curtilage.client.chat.query import Message, Query
+from curtilage.client.chat.receipt import ReceiptSecret
 from curtilage.client.remote.requests import ChatRequest
 from curtilage.client.remote.seal import NO_SKEW, seal
 from curtilage.policy.decision.decide import Allowed, decide

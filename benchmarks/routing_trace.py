@@ -24,9 +24,8 @@ from typing import Final, Literal
 from typing_extensions import override
 
 from benchmarks.report import Table, quantile
-from curtilage.client.budget import RETRY_PERMILLE, Budget
+from curtilage.client.chat.options import RoutingOptions
 from curtilage.client.errors import Failure
-from curtilage.client.options import RoutingOptions
 from curtilage.client.routing.aim import REFERENCE_SCALE, Pair, tokens_of, traffic_of
 from curtilage.client.routing.estimate import Estimate, Intent
 from curtilage.client.routing.health import PRIORS, Attempt, TierHealth, TierView
@@ -35,6 +34,7 @@ from curtilage.client.routing.utility import (
     UtilitySettings,
     choose,
 )
+from curtilage.client.system.budget import RETRY_PERMILLE, Budget
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.tiers import (
     ENCLAVE_TIER,

@@ -16,7 +16,7 @@ from typing import Final
 
 from benchmarks.report import Table, quantile
 from benchmarks.routing_certify import KEPT, kept_row, mixtral, responses, scored
-from curtilage.client.answer import Delta, TokenSignal
+from curtilage.client.chat.answer import Delta, TokenSignal
 from curtilage.client.routing.answer_features import MAX_CHARS, NAMES
 from curtilage.client.routing.verifier import Head
 from curtilage.lab.commands.answered_file import read_answered

@@ -20,7 +20,7 @@ import pytest
 from importlinter import configuration
 from tools.import_contracts import DoorsContract
 
-from curtilage.client.query import single_query
+from curtilage.client.chat.query import single_query
 from curtilage.policy.decision.permit import Binding
 from curtilage.policy.document.load import load_profile
 from support.doors import (
@@ -443,7 +443,15 @@ def test_what_seals_is_read_with_few_files() -> None:
     assert "curtilage.attest.verify" not in behind
     asks = {REMOTE, *graph.find_descendants(REMOTE)}
     known = asks.union(*map(graph.find_upstream_modules, asks))
-    of_texts = ("query", "conversation", "rout", "answering", "pseudonyms")
+    of_texts = (
+        "chat.query",
+        "chat.openai",
+        "chat.options",
+        "conversation",
+        "rout",
+        "answering",
+        "pseudonyms",
+    )
     starts = tuple(f"{CLIENT}.{name}" for name in of_texts)
     assert not {name for name in known if name.startswith(starts)}
 

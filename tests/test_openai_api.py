@@ -9,7 +9,8 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from tools import openai_api
 
-from curtilage.client import openai_fields
+from curtilage.client.chat import openai_fields
+from curtilage.client.chat.openai_fields import DROPPED, NEUTRAL, REFUSALS, ROUTES, USED
 from curtilage.client.endpoint import admission
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.endpoint.accounts import Callers
@@ -24,7 +25,6 @@ from curtilage.client.errors import (
     UsageError,
 )
 from curtilage.client.local.model import LocalContextTooLongError
-from curtilage.client.openai_fields import DROPPED, NEUTRAL, REFUSALS, ROUTES, USED
 
 if TYPE_CHECKING:
     from curtilage.client.session import Session

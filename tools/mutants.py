@@ -20,7 +20,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = sorted(path.parent.name for path in ROOT.glob("*/curtilage"))
-COPIED = (*PARTS, "dev", "tests", "docs", "requirements", "deploy", "benchmarks")
+COPIED = (
+    *PARTS,
+    "dev",
+    "tests",
+    "docs",
+    "requirements",
+    "deploy",
+    "benchmarks",
+    "tools",
+)
 FILES = ("pyproject.toml", "README.md", "compose.yaml", "Makefile")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from curtilage.client.openai_fields import (
+from curtilage.client.chat.openai_fields import (
     DOCUMENT,
     DROPPED,
     DROPPED_IN_MESSAGES,

@@ -12,10 +12,10 @@ from typing import Final
 
 from curtilage.cli.examine import start_detectors
 from curtilage.cli.route.explain import routed_by, words_of
-from curtilage.client.answer import Answerer
 from curtilage.client.assemble import router_for, unloaded_model
+from curtilage.client.chat.answer import Answerer
+from curtilage.client.chat.query import Query, Settings, single_query
 from curtilage.client.config import ClientConfig, Flags, read_config
-from curtilage.client.query import Query, Settings, single_query
 from curtilage.client.routing.health import PRIORS
 from curtilage.client.routing.router import Standing
 from curtilage.policy.decision.decide import Inspection, assess

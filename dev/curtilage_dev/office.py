@@ -16,7 +16,7 @@ from threading import Event
 from typing import Final
 from urllib.error import HTTPError
 
-from curtilage.client.answer import Answerer
+from curtilage.client.chat.answer import Answerer
 from curtilage.client.local.reasons import LocalFailure
 from curtilage_dev.asking import events_of, open_answer
 from curtilage_dev.processes import ProcessError

@@ -20,7 +20,11 @@ from typing import Final
 
 from aiohttp import web
 
-from curtilage.client.answer import Answerer, Delta, Provenance
+from curtilage.client.chat.answer import Answerer, Delta, Provenance
+from curtilage.client.chat.openai_chat import (
+    parse_completion_request,
+)
+from curtilage.client.chat.openai_fields import MODEL_ID
 from curtilage.client.endpoint.openai_answers import (
     ChunkBuilder,
     error_object,
@@ -28,10 +32,6 @@ from curtilage.client.endpoint.openai_answers import (
 from curtilage.client.errors import ClientError
 from curtilage.client.local.model import LocalModel
 from curtilage.client.local.registry.store import Registry
-from curtilage.client.openai_chat import (
-    parse_completion_request,
-)
-from curtilage.client.openai_fields import MODEL_ID
 from curtilage_dev.certificates import Authority
 
 CHAT_PATH: Final = "/v1/chat/completions"

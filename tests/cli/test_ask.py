@@ -6,7 +6,7 @@ import pytest
 
 from curtilage.cli import ask
 from curtilage.cli.ask import WAITING
-from curtilage.client.answer import Phase, TokenSignal
+from curtilage.client.chat.answer import Phase, TokenSignal
 from curtilage.client.parts import ClientParts
 from curtilage.client.routing.estimate import RulesEstimator
 from curtilage.client.routing.router import Router

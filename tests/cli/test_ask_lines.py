@@ -16,7 +16,9 @@ from curtilage.cli.ask_lines import (
     read_questions,
     results,
 )
-from curtilage.client.answer import Answer, Finished
+from curtilage.client.chat.answer import Answer, Finished
+from curtilage.client.chat.openai_chat import MAX_REQUEST_BYTES
+from curtilage.client.chat.query import Query
 from curtilage.client.errors import (
     BlockedError,
     ConfigError,
@@ -24,8 +26,6 @@ from curtilage.client.errors import (
     NotRoutedError,
     UsageError,
 )
-from curtilage.client.openai_chat import MAX_REQUEST_BYTES
-from curtilage.client.query import Query
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.policy.decision.tiers import RoutingClass
 from support.client_parts import LOCALLY

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from curtilage.cli import decide_lines as bulk
 from curtilage.cli.decide_lines import BATCH_LINES, decide_lines
+from curtilage.client.chat.query import Query
 from curtilage.client.detection.detectors.scanner import scan
 from curtilage.client.detection.inspection import prepare
-from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.document.load import load_profile
 from support.equipment import own

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from curtilage.cli import main as cli
-from curtilage.client.answer import Answer, Finished
+from curtilage.client.chat.answer import Answer, Finished
 from curtilage.client.failure_texts import NO_QUEUE
 from curtilage.client.queue.deferred import Deferred, State, outcome_of
 from curtilage.client.queue.deferred_store import DeferredStore, queue_store

@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from curtilage.cli import main as cli
 from curtilage.cli.policy import command as policy_command
+from curtilage.client.chat.query import Settings, single_query
 from curtilage.client.failure_texts import FAILURE_TEXTS
-from curtilage.client.query import Settings, single_query
 from curtilage.client.queue.deferred import Deferred, request_of
 from curtilage.client.queue.deferred_store import queue_store
 from curtilage.policy.decision.tiers import RoutingClass

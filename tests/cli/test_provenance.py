@@ -13,15 +13,15 @@ from curtilage.cli.provenance import (
     provenance_line,
     warnings_of,
 )
-from curtilage.client.answer import (
+from curtilage.client.answering.answer_stream import AnswerStream
+from curtilage.client.assemble import router_for
+from curtilage.client.chat.answer import (
     Answer,
     Answerer,
     Delta,
     Finished,
     SessionEvent,
 )
-from curtilage.client.answering.answer_stream import AnswerStream
-from curtilage.client.assemble import router_for
 from curtilage.client.errors import FailureReason
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.inference.default_model import DEFAULT_SHA256

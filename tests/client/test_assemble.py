@@ -19,13 +19,13 @@ from curtilage.cli import examine
 from curtilage.cli import main as cli
 from curtilage.client import assemble as assembling
 from curtilage.client.assemble import inspector_from, on_premises_keys
+from curtilage.client.chat.query import Query
 from curtilage.client.config import Flags, read_config
 from curtilage.client.conversation.kept import LOST, TABLE_NAME
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.errors import ConfigError
 from curtilage.client.local.model import LocalModel
 from curtilage.client.parts import AnswersLocally, ClientParts, UnavailableLocal
-from curtilage.client.query import Query
 from curtilage.client.routing.thresholds import Shipped, packed
 from curtilage.client.routing.trace import model_tag
 from curtilage.client.session import Session

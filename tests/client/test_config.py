@@ -4,7 +4,7 @@ import pytest
 
 from curtilage.client.config import Flags, read_config
 from curtilage.client.errors import ConfigError
-from curtilage.client.files import read_text
+from curtilage.client.system.files import read_text
 from curtilage.policy.document.load import load_profile, profile_text
 from curtilage.policy.errors import PolicyError
 

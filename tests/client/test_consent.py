@@ -10,15 +10,15 @@ from typing_extensions import override
 
 from curtilage.attest.verify import VerifiedKey
 from curtilage.cli.ask import outbound_lines
-from curtilage.client.answer import Answerer
 from curtilage.client.audit.record import Outcome
+from curtilage.client.chat.answer import Answerer
+from curtilage.client.chat.openai_chat import query_from
+from curtilage.client.chat.query import Query
 from curtilage.client.consent import LIFE_MS, ConsentDesk, Outbound, Stays
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.endpoint.openai_answers import error_object
 from curtilage.client.errors import ConsentRequiredError, EnclaveError
-from curtilage.client.openai_chat import query_from
 from curtilage.client.parts import ClientParts
-from curtilage.client.query import Query
 from curtilage.client.remote.reasons import EnclaveFailure, Unmet
 from curtilage.client.session import Session
 from curtilage.policy.decision.decide import Inspection

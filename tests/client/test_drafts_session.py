@@ -11,7 +11,8 @@ import pytest
 from typing_extensions import override
 
 from curtilage.client import telemetry
-from curtilage.client.answer import (
+from curtilage.client.audit.record import AuditEntry, Outcome
+from curtilage.client.chat.answer import (
     Answerer,
     AnswerEvent,
     Delta,
@@ -26,8 +27,9 @@ from curtilage.client.answer import (
     Verified,
     without_notes,
 )
-from curtilage.client.audit.record import AuditEntry, Outcome
-from curtilage.client.budget import Budget
+from curtilage.client.chat.openai_chat import turns_of
+from curtilage.client.chat.options import Require
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.errors import (
     EnclaveError,
     IncompleteAnswerError,
@@ -35,16 +37,14 @@ from curtilage.client.errors import (
     NotRoutedError,
 )
 from curtilage.client.local.reasons import LocalFailure, LocalModelError
-from curtilage.client.openai_chat import turns_of
-from curtilage.client.options import Require
 from curtilage.client.parts import ClientParts
-from curtilage.client.query import Message, Query
 from curtilage.client.remote.cover import CoverSettings
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.routing.estimate import RulesEstimator
 from curtilage.client.routing.router import Router
 from curtilage.client.routing.thresholds import packed
 from curtilage.client.session import Session
+from curtilage.client.system.budget import Budget
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.load import load_policy
 from support.client_parts import (

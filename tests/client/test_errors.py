@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from curtilage.client.answer import Answerer
+from curtilage.client.chat.answer import Answerer
 from curtilage.client.errors import (
     AnswererError,
     AttemptFailure,

@@ -18,7 +18,8 @@ from typing import IO
 import pytest
 from typing_extensions import override
 
-from curtilage.client.answer import AnswerEvent, Delta, Finished
+from curtilage.client.chat.answer import AnswerEvent, Delta, Finished
+from curtilage.client.chat.query import Query
 from curtilage.client.detection.detectors import __main__ as detector_process
 from curtilage.client.detection.detectors.__main__ import serve
 from curtilage.client.detection.detectors.all import scanner_of
@@ -33,7 +34,6 @@ from curtilage.client.endpoint import server as gateway
 from curtilage.client.errors import EnclaveError
 from curtilage.client.local.reasons import LocalModelError
 from curtilage.client.parts import ClientParts
-from curtilage.client.query import Query
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.session import Session
 from curtilage.policy.decision.decide import Inspection

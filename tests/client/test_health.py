@@ -10,6 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from curtilage.client.answering.probes import LOOK_S
+from curtilage.client.chat.options import Require
 from curtilage.client.errors import (
     AttemptFailure,
     ClientError,
@@ -32,7 +33,6 @@ from curtilage.client.health import (
 )
 from curtilage.client.local.reasons import LocalFailure
 from curtilage.client.on_premises.reasons import OnPremisesFailure
-from curtilage.client.options import Require
 from curtilage.client.parts import AnswersLocally, ClientParts, UnavailableLocal
 from curtilage.client.queue.reasons import REASONS
 from curtilage.client.remote.reasons import EnclaveFailure

@@ -4,8 +4,10 @@ from collections.abc import AsyncGenerator, Callable
 
 import pytest
 
-from curtilage.client.answer import Answerer, AnswerEvent, Delta, Finished
 from curtilage.client.audit.record import Outcome
+from curtilage.client.chat.answer import Answerer, AnswerEvent, Delta, Finished
+from curtilage.client.chat.options import Require
+from curtilage.client.chat.query import Query
 from curtilage.client.errors import (
     AttemptFailure,
     FailureReason,
@@ -15,9 +17,7 @@ from curtilage.client.errors import (
 )
 from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.on_premises.reasons import OnPremisesFailure
-from curtilage.client.options import Require
 from curtilage.client.parts import ClientParts
-from curtilage.client.query import Query
 from curtilage.client.routing.estimate import RulesEstimator
 from curtilage.client.routing.router import Router
 from curtilage.client.session import Session

@@ -12,11 +12,11 @@ from curtilage.attest.binding import challenge_report_data
 from curtilage.attest.claims import Claim
 from curtilage.attest.evidence_json import encode_cpu_evidence
 from curtilage.attest.requirements import unmet
-from curtilage.client.answer import Answer, Answerer
 from curtilage.client.audit.record import Outcome
+from curtilage.client.chat.answer import Answer, Answerer
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.errors import AttemptFailure, FailureReason
 from curtilage.client.parts import ClientParts
-from curtilage.client.query import Message, Query
 from curtilage.client.remote.challenges import NEGATIVE_TTL
 from curtilage.client.remote.reasons import EnclaveFailure, Unmet
 from curtilage.client.session import Session

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curtilage.client.answer import Answerer, Obstacle
-from curtilage.client.options import RoutingOptions
+from curtilage.client.chat.answer import Answerer, Obstacle
+from curtilage.client.chat.options import RoutingOptions
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.parts import ClientParts
 from curtilage.client.pseudonyms.deidentified import Deidentified
 from curtilage.client.pseudonyms.rewrite import deidentify
-from curtilage.client.query import Message, Query
 from curtilage.client.route import (
     AskEnclave,
     AskLocal,

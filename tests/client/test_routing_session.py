@@ -8,7 +8,10 @@ from dataclasses import replace
 import pytest
 from typing_extensions import override
 
-from curtilage.client.answer import Answerer
+from curtilage.client.chat.answer import Answerer
+from curtilage.client.chat.openai_chat import query_from
+from curtilage.client.chat.options import Mode, Require
+from curtilage.client.chat.query import Query
 from curtilage.client.consent import Outbound
 from curtilage.client.endpoint.openai_answers import (
     error_object,
@@ -24,11 +27,8 @@ from curtilage.client.errors import (
 )
 from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.local.reasons import LocalFailure
-from curtilage.client.openai_chat import query_from
-from curtilage.client.options import Mode, Require
 from curtilage.client.parts import ClientParts
 from curtilage.client.pseudonyms.vault import ConversationKeys
-from curtilage.client.query import Query
 from curtilage.client.remote.fetch_order import FetchOrder
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.routing.estimate import (

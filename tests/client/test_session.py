@@ -5,7 +5,8 @@ from collections.abc import AsyncGenerator
 import pytest
 from typing_extensions import override
 
-from curtilage.client.answer import Answerer
+from curtilage.client.chat.answer import Answerer
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.errors import (
     BlockedError,
     EnclaveError,
@@ -15,7 +16,6 @@ from curtilage.client.errors import (
 )
 from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.parts import ClientParts, UnavailableLocal
-from curtilage.client.query import Message, Query
 from curtilage.client.queue.reasons import REASONS
 from curtilage.client.remote.fetch_order import FetchOrder
 from curtilage.client.remote.reasons import EnclaveFailure

@@ -8,9 +8,9 @@ from enum import Enum
 
 import pytest
 
+from curtilage.client.chat.options import Require
 from curtilage.client.errors import ClientError, EnclaveError, FailureReason
 from curtilage.client.health import HOLD_S, WORDS, Changes, Detectors, Part, Status
-from curtilage.client.options import Require
 from curtilage.client.parts import ClientParts
 from curtilage.client.queue.reasons import REASONS
 from curtilage.client.session import Session

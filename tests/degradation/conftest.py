@@ -18,15 +18,15 @@ from typing import Final
 import pytest
 from end_to_end.conftest import QUICK, patient_profile
 
-from curtilage.client.answer import Answer, Answerer
 from curtilage.client.assemble import router_for
+from curtilage.client.chat.answer import Answer, Answerer
+from curtilage.client.chat.options import Mode, Require, RoutingOptions
+from curtilage.client.chat.query import Message, Query, Settings
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.errors import ClientError, FailureReason
 from curtilage.client.local.model import LocalModel
 from curtilage.client.local.registry.store import Registry
-from curtilage.client.options import Mode, Require, RoutingOptions
 from curtilage.client.parts import AnswersLocally, ClientParts, Inspects
-from curtilage.client.query import Message, Query, Settings
 from curtilage.client.queue.deferred_store import KEY_BYTES, DeferredStore
 from curtilage.client.remote.access import read_access
 from curtilage.client.remote.addresses import RelayAddress

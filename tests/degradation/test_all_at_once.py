@@ -16,15 +16,15 @@ from degradation.test_way_out import closed_port
 from end_to_end.conftest import patient_profile
 
 from curtilage.client import assemble
-from curtilage.client.answer import Answerer
 from curtilage.client.assemble import local_model
+from curtilage.client.chat.answer import Answerer
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.errors import QueuedError
 from curtilage.client.failure_texts import FAILURE_TEXTS
-from curtilage.client.fair_queue import FairQueue
 from curtilage.client.local.model import LocalModel
 from curtilage.client.local.reasons import LocalFailure
 from curtilage.client.local.registry.machine import on_battery
+from curtilage.client.system.fair_queue import FairQueue
 from curtilage.inference.scripted import Script, ScriptedEngine
 from curtilage.policy.document.load import load_policy
 from curtilage_dev.stack import Stack

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from degradation.conftest import LONG_S, Kind, OpenSession, ask, query
 
-from curtilage.client.answer import Answerer
 from curtilage.client.assemble import local_model
+from curtilage.client.chat.answer import Answerer
+from curtilage.client.chat.options import Mode
 from curtilage.client.config import ClientConfig
 from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.local.model import LocalModel
 from curtilage.client.local.reasons import LocalFailure
-from curtilage.client.options import Mode
 from curtilage.inference.scripted import Script, ScriptedEngine
 from curtilage.policy.document.load import load_profile
 from curtilage_dev.stack import Stack

@@ -8,22 +8,22 @@ from random import Random
 
 from end_to_end.conftest import patient_profile
 
-from curtilage.client.answer import (
+from curtilage.client.chat.answer import (
     Answerer,
     AnswerEvent,
     Delta,
     Finished,
     Retract,
 )
+from curtilage.client.chat.options import Mode, RoutingOptions
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.errors import (
     ClientError,
     EnclaveError,
     OnPremisesUnavailableError,
 )
 from curtilage.client.on_premises.reasons import OnPremisesFailure
-from curtilage.client.options import Mode, RoutingOptions
 from curtilage.client.parts import ClientParts, OnPremises
-from curtilage.client.query import Message, Query
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.routing.estimate import RulesEstimator
 from curtilage.client.routing.router import Router

@@ -17,7 +17,7 @@ from degradation.conftest import (
     until_running,
 )
 
-from curtilage.client.answer import Answerer, Delta, Replaced, Retract
+from curtilage.client.chat.answer import Answerer, Delta, Replaced, Retract
 from curtilage.client.errors import FailureReason, IncompleteAnswerError
 from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.remote.reasons import EnclaveFailure

@@ -13,7 +13,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from curtilage.client import telemetry
-from curtilage.client.answer import Answerer, Rung
+from curtilage.client.chat.answer import Answerer, Rung
 from curtilage.client.health import Status
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.routing.breaker import BreakerState

@@ -10,8 +10,8 @@ from urllib.error import HTTPError
 import pytest
 from typing_extensions import override
 
+from curtilage.client.chat.query import single_query
 from curtilage.client.local.registry.catalogue import known
-from curtilage.client.query import single_query
 from curtilage.client.routing.estimators import open_estimator
 from curtilage.client.routing.router import Router
 from curtilage.policy.decision.tiers import Permitted, RoutingClass

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from curtilage.client.answer import Delta, Finished
+from curtilage.client.chat.answer import Delta, Finished
+from curtilage.client.chat.query import Message, Query, Settings
 from curtilage.client.errors import OnPremisesUnavailableError
 from curtilage.client.on_premises.reasons import OnPremisesFailure
 from curtilage.client.on_premises.settings import (
     OnPremisesSettings,
     on_premises_settings,
 )
-from curtilage.client.query import Message, Query, Settings
 from curtilage_dev.processes import Processes
 from curtilage_dev.stack import DEVELOPMENT
 from support.on_premises import asking

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from end_to_end.conftest import OpenSession
 
-from curtilage.client.answer import Answerer
-from curtilage.client.query import Message, Query, Settings
+from curtilage.client.chat.answer import Answerer
+from curtilage.client.chat.query import Message, Query, Settings
 from curtilage_dev.stack import GATEWAY, Stack
 from support.balancer_processes import ABSENT, PLACES, BalancerProcess, Program
 from support.relay_processes import RelayProcess

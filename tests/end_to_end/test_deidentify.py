@@ -3,10 +3,10 @@
 import pytest
 from end_to_end.conftest import OpenSession
 
-from curtilage.client.answer import Answerer
+from curtilage.client.chat.answer import Answerer
+from curtilage.client.chat.query import Message, Query, Settings
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.parts import ClientParts
-from curtilage.client.query import Message, Query, Settings
 from curtilage.client.session import Session
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail, ScriptedLocal

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from end_to_end.conftest import OpenSession, make_stack, patient_profile
 
-from curtilage.client.answer import Answerer
+from curtilage.client.chat.answer import Answerer
+from curtilage.client.chat.query import Message, Query, Settings
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.errors import LocalUnavailableError
 from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.parts import UnavailableLocal
-from curtilage.client.query import Message, Query, Settings
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.policy.document.load import load_policy
 from curtilage_dev.processes import Processes

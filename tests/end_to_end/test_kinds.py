@@ -11,8 +11,8 @@ from typing_extensions import override
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import Tee
 from curtilage.attest.verify import verify
-from curtilage.client.answer import Answerer
-from curtilage.client.query import Message, Query, Settings
+from curtilage.client.chat.answer import Answerer
+from curtilage.client.chat.query import Message, Query, Settings
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.policy.document.load import load_policy
 from curtilage.policy.expectations import expectations_from

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import pytest
 from end_to_end.conftest import QUICK, with_evidence_of
 
-from curtilage.client.answer import Answer, Answerer
+from curtilage.client.chat.answer import Answer, Answerer
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.errors import IncompleteAnswerError
 from curtilage.client.parts import ClientParts
-from curtilage.client.query import Message, Query
 from curtilage.client.remote.addresses import RelayAddress
 from curtilage.client.remote.keys import KeyStore
 from curtilage.client.remote.transport import RelayTransport

@@ -13,10 +13,10 @@ import aiohttp
 import pytest
 from end_to_end.conftest import QUICK, OpenSession, patient_profile, with_evidence_of
 
-from curtilage.client.answer import Answerer
 from curtilage.client.answering.answer_stream import AnswerStream
+from curtilage.client.chat.answer import Answerer
+from curtilage.client.chat.query import Message, Query, Settings
 from curtilage.client.errors import IncompleteAnswerError
-from curtilage.client.query import Message, Query, Settings
 from curtilage.client.session import Session
 from curtilage.wire.frames import answer_bytes
 from curtilage.wire.hpke.suite import SUITES

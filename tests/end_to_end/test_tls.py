@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from end_to_end.conftest import QUICK, OpenSession, patient_profile, with_evidence_of
 
-from curtilage.client.answer import Answerer
-from curtilage.client.query import Message, Query, Settings
+from curtilage.client.chat.answer import Answerer
+from curtilage.client.chat.query import Message, Query, Settings
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage_dev.asking import open_answer
 from curtilage_dev.certificates import Authority

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from end_to_end.conftest import OpenSession, make_stack
 
-from curtilage.client.answer import Answerer
-from curtilage.client.query import Message, Query, Settings
+from curtilage.client.chat.answer import Answerer
+from curtilage.client.chat.query import Message, Query, Settings
 from curtilage_dev.processes import Processes
 from support.ledger import HopRow, MessageRow, read_ledger
 from support.tap import Tap, listening

@@ -7,9 +7,9 @@ from typing import Final
 
 from fuzz.common import Harness, hold
 
-from curtilage.client.answer import Delta
+from curtilage.client.chat.answer import Delta
+from curtilage.client.chat.openai_chat import parse_completion_request
 from curtilage.client.errors import ClientError, EnclaveError, UsageError
-from curtilage.client.openai_chat import parse_completion_request
 from curtilage.client.remote.answer_opener import AnswerReader
 from curtilage.client.remote.answer_reader import (
     ContentReader,

@@ -7,7 +7,8 @@ from typing import Final
 
 from typing_extensions import override
 
-from curtilage.client.answer import (
+from curtilage.client.audit.record import AuditEntry, ReceiptEntry, receipt_secret
+from curtilage.client.chat.answer import (
     Answerer,
     AnswerEvent,
     Delta,
@@ -15,12 +16,11 @@ from curtilage.client.answer import (
     Provenance,
     TokenSignal,
 )
-from curtilage.client.audit.record import AuditEntry, ReceiptEntry, receipt_secret
+from curtilage.client.chat.options import RoutingOptions
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.errors import AuditError
 from curtilage.client.local.model import LocalContextTooLongError
 from curtilage.client.local.reasons import LocalModelError
-from curtilage.client.options import RoutingOptions
-from curtilage.client.query import Message, Query
 from curtilage.inference.scripted import SCRIPTED_INFO
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.findings import Approved, Finding, Normalization, Where

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from curtilage.client.answer import Delta, Finished, TokenSignal
+from curtilage.client.chat.answer import Delta, Finished, TokenSignal
 from curtilage.client.routing.answer_features import FEATURES_SHA256, NAMES
 from curtilage.client.routing.thresholds import Thresholds
 from curtilage.client.routing.verifier import LOOKS, Head

@@ -5,7 +5,7 @@ import hashlib
 from datetime import timedelta
 from pathlib import Path
 
-from curtilage.client.answer import Answerer
+from curtilage.client.chat.answer import Answerer
 from curtilage.client.remote.cover import CoverSettings
 from curtilage.wire.media import OHTTP_CHUNKED_REQUEST, OHTTP_REQUEST
 from curtilage.wire.shaping import TransportParameters

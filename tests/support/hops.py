@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from curtilage.client.chat.query import Message, Query, Settings
 from curtilage.client.parts import ClientParts
-from curtilage.client.query import Message, Query, Settings
 from curtilage.client.remote.addresses import MirrorAddress, RelayAddress
 from curtilage.client.remote.cover import CoverSettings
 from curtilage.client.remote.keys import KeyStore

@@ -63,6 +63,7 @@ PROCESS: Final[Table] = {
         "test_a_killed_writer_loses_nothing_that_it_confirmed",
         "test_several_processes_corrupt_nothing",
     ),
+    "client/chat/test_query.py": ("test_a_seed_joins_no_two_processes",),
     "client/detection/detectors/presidio/test_operator.py": (
         "test_what_starts_says_what_could_not_be_built",
     ),
@@ -106,6 +107,9 @@ PROCESS: Final[Table] = {
         "test_version_1_2_is_spoken",
     ),
     "client/remote/test_transport.py": (),
+    "client/system/test_files.py": (
+        "test_digest_is_what_the_documented_command_prints",
+    ),
     "client/test_api.py": (
         "test_a_missing_model_is_told_when_it_is_needed",
         "test_a_stream_may_be_left_early",
@@ -119,9 +123,7 @@ PROCESS: Final[Table] = {
         "test_the_endpoint_shows_what_to_agree_to",
         "test_there_is_no_token_for_what_is_not_shown",
     ),
-    "client/test_files.py": ("test_digest_is_what_the_documented_command_prints",),
     "client/test_forgetting.py": (),
-    "client/test_query.py": ("test_a_seed_joins_no_two_processes",),
     "client/test_telemetry.py": (),
     "conformance/balancer": (),
     "conformance/relay": (),

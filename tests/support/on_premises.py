@@ -11,13 +11,13 @@ from typing import Final
 
 from aiohttp import web
 
-from curtilage.client.answer import AnswerEvent
+from curtilage.client.chat.answer import AnswerEvent
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.on_premises.server import OnPremisesServer
 from curtilage.client.on_premises.settings import (
     OnPremisesSettings,
     on_premises_settings,
 )
-from curtilage.client.query import Message, Query
 from curtilage.policy.decision.decide import AllowedOnPremises, decide
 from curtilage.policy.decision.permit import KEY_BYTES, OnPremisesPermit, PermitDesk
 from curtilage.policy.decision.tiers import Tier, Tiering, TierKind

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import cast
 
 from curtilage.attest.verify import VerifiedKey
-from curtilage.client.query import Query
-from curtilage.client.receipt import ReceiptSecret
+from curtilage.client.chat.query import Query
+from curtilage.client.chat.receipt import ReceiptSecret
 from curtilage.client.remote.answer_opener import AnswerReader
 from curtilage.client.remote.fetch_order import FetchOrder
 from curtilage.client.remote.keys import fetch_order

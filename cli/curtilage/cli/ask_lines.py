@@ -27,7 +27,14 @@ from typing import Final, cast
 
 from curtilage.cli.json_lines import MAX_ID_CHARS, LineId, is_id, object_of
 from curtilage.cli.provenance import answer_object
-from curtilage.client.answer import Answer
+from curtilage.client.chat.answer import Answer
+from curtilage.client.chat.openai_chat import (
+    MAX_REQUEST_BYTES,
+    OPTIONS,
+    query_from,
+)
+from curtilage.client.chat.options import ROUTING_FIELDS
+from curtilage.client.chat.query import Query
 from curtilage.client.endpoint.openai_answers import (
     error_object,
 )
@@ -38,14 +45,7 @@ from curtilage.client.errors import (
     NotRoutedError,
     UsageError,
 )
-from curtilage.client.files import locked, open_unshared
-from curtilage.client.openai_chat import (
-    MAX_REQUEST_BYTES,
-    OPTIONS,
-    query_from,
-)
-from curtilage.client.options import ROUTING_FIELDS
-from curtilage.client.query import Query
+from curtilage.client.system.files import locked, open_unshared
 
 LINE_OPTIONS: Final = (OPTIONS | ROUTING_FIELDS) - {"consent", "defer"}
 """Options of a line; consent is not one: a file cannot give it."""

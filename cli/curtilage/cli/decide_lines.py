@@ -14,9 +14,9 @@ from itertools import count, islice, repeat
 from typing import cast
 
 from curtilage.cli.json_lines import LineId, is_id, object_of
-from curtilage.client.answer import without_notes
+from curtilage.client.chat.answer import without_notes
+from curtilage.client.chat.query import ROLES, Message, Query
 from curtilage.client.detection.checked import InspectsMany
-from curtilage.client.query import ROLES, Message, Query
 from curtilage.policy.decision.decide import assess
 from curtilage.policy.decision.findings import Where
 from curtilage.policy.decision.routes import Route

@@ -49,6 +49,7 @@ class Value(click.ParamType[object]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> object:
+        """Return the parsed value; the message of a refusal does not repeat it."""
         # click's own types repeat the value in their messages.
         try:
             return self._read(str(value))
@@ -83,6 +84,7 @@ class Choice(click.Choice[str]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
+        """Return the word, or today's word for one of version 0.1."""
         word = self._renamed(str(value))
         if word not in self.choices:
             self.fail(f"expected one of {', '.join(self.choices)}", param, ctx)
@@ -211,6 +213,7 @@ class Command(_Described):
 
     @override
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line, and check what no single option can."""
         # click's own message repeats what was typed, which may be a question.
         ctx.allow_extra_args = True
         with click.core.augment_usage_errors(ctx):
@@ -259,6 +262,7 @@ class Command(_Described):
     def format_options(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
+        """Write the options under their headings."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for each in self.get_params(ctx):
             row = each.get_help_record(ctx)
@@ -287,6 +291,7 @@ class Elsewhere(Command):
         parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:
+        """Parse by the other distribution's command, or only show the help."""
         if (found := self.find()) is not None:
             return found.make_context(info_name, args, parent, **extra)
         # Other options are unknown without the other distribution; as errors they would
@@ -302,11 +307,13 @@ class Group(_Described, click.Group):
 
     @override
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order in which they were declared."""
         # click sorts them; the order here is that of use, beginning with ``ask``.
         return list(self.commands)
 
     @override
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the group's own options only."""
         # ``parse`` looks for the subcommand, not ``click.Group.invoke``.
         return click.Command.parse_args(self, ctx, args)
 

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from curtilage.cli.terminal import HowFar, err, progress
+from curtilage.client.chat.query import Query
 from curtilage.client.detection.checked import CheckedInspector, InspectsMany
 from curtilage.client.detection.side_by_side import SideBySide, cores
-from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.document.model import Policy, full_scan
 from curtilage.policy.signing import Currency

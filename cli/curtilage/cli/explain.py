@@ -8,8 +8,8 @@ from curtilage.cli.examine import inspect_one
 from curtilage.cli.options import text_from
 from curtilage.cli.start import config_from
 from curtilage.cli.terminal import DONE, REFUSED, out
+from curtilage.client.chat.query import Query, single_query
 from curtilage.client.errors import UsageError
-from curtilage.client.query import Query, single_query
 from curtilage.policy.decision.decide import assess
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.explain.decision import explain, explain_json

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from curtilage.client.answer import Answer, Answerer, Provenance
+from curtilage.client.chat.answer import Answer, Answerer, Provenance
 from curtilage.client.conversation.excerpt import BOUNDARY
 from curtilage.client.errors import FailureReason
 from curtilage.client.failure_texts import FAILURE_TEXTS

@@ -22,7 +22,6 @@ from curtilage.cli.options import write_or_print
 from curtilage.cli.start import config_from
 from curtilage.cli.terminal import DONE, err, out, out_json, unix_text
 from curtilage.client.errors import ClientError, ConfigError, UsageError
-from curtilage.client.files import read_bounded, read_text
 from curtilage.client.local.model import resolve, verify_choice
 from curtilage.client.local.registry.catalogue import by_digest
 from curtilage.client.local.registry.store import Registry
@@ -34,6 +33,7 @@ from curtilage.client.local.rollout.state import (
 )
 from curtilage.client.routing.bounds import lower_bound, upper_bound
 from curtilage.client.routing.trace import model_tag, read_grades
+from curtilage.client.system.files import read_bounded, read_text
 from curtilage.transparency.publisher import moment_of
 
 MAX_PROOF_BYTES: Final = 512 * 1024

@@ -26,9 +26,9 @@ from curtilage.client.endpoint import server as gateway
 from curtilage.client.endpoint.accounts import TOKEN_NAME, Callers, stored_token
 from curtilage.client.errors import ClientError, UsageError
 from curtilage.client.failure_texts import FAILURE_TEXTS
-from curtilage.client.files import state_folder
 from curtilage.client.health import WORDS
 from curtilage.client.queue.deferred import State
+from curtilage.client.system.files import state_folder
 from curtilage.client.telemetry import (
     LogForm,
     StateLog,

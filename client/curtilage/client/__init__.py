@@ -7,8 +7,8 @@ the enclave's code; one file seals (``remote.seal``), one sends (``remote.transp
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from curtilage.client.answer import Answer, Answerer, Delta, Provenance
     from curtilage.client.api import Client, SyncClient
+    from curtilage.client.chat.answer import Answer, Answerer, Delta, Provenance
     from curtilage.client.errors import ClientError
     from curtilage.client.telemetry import TelemetrySettings
 
@@ -39,7 +39,7 @@ def __getattr__(name: str) -> object:
 
         return telemetry.TelemetrySettings
     if name in __all__:
-        from curtilage.client import answer as answers  # noqa: PLC0415
+        from curtilage.client.chat import answer as answers  # noqa: PLC0415
 
         return getattr(answers, name)
     raise AttributeError(name)

@@ -28,12 +28,12 @@ from typing import (
 )
 
 from curtilage.client import telemetry
-from curtilage.client.answer import Answer, Delta
 from curtilage.client.answering.answer_stream import AnswerStream
 from curtilage.client.assemble import assemble
+from curtilage.client.chat.answer import Answer, Delta
+from curtilage.client.chat.openai_chat import query_from
 from curtilage.client.config import Flags, read_config
 from curtilage.client.errors import UsageError
-from curtilage.client.openai_chat import query_from
 from curtilage.client.session import Session
 from curtilage.client.telemetry import TelemetrySettings
 from curtilage.policy.decision.decide import Decision

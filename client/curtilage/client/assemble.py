@@ -25,7 +25,6 @@ from curtilage.client.errors import (
     LocalUnavailableError,
     SealingError,
 )
-from curtilage.client.files import state_folder
 from curtilage.client.local.model import (
     LocalModel,
     LocalModelMemoryError,
@@ -65,6 +64,7 @@ from curtilage.client.routing.thresholds import (
     read_thresholds,
 )
 from curtilage.client.routing.trace import TRACE_NAME, TraceFile
+from curtilage.client.system.files import state_folder
 from curtilage.policy.decision.tiers import TierKind
 from curtilage.policy.document.model import Policy
 from curtilage.policy.document.routing import Routing

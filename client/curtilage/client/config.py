@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from curtilage.client.errors import ConfigError
-from curtilage.client.files import folder_digest, open_ordinary, read_text
+from curtilage.client.system.files import folder_digest, open_ordinary, read_text
 from curtilage.policy.document.checks import Complaint, Tree, as_written
 from curtilage.policy.document.exact_list import MAX_LIST_BYTES
 from curtilage.policy.document.load import (

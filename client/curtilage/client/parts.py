@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
-from curtilage.client.answer import AnswerEvent, Delta
 from curtilage.client.audit.recorder import SaveTranscript
 from curtilage.client.audit.trail import AuditTrail
+from curtilage.client.chat.answer import AnswerEvent, Delta
+from curtilage.client.chat.query import Query
 from curtilage.client.conversation.kept import KeptConversations
 from curtilage.client.errors import FailureReason
 from curtilage.client.health import Detectors
 from curtilage.client.local.reasons import LocalModelError
 from curtilage.client.local.registry.catalogue import KnownModel, by_digest
-from curtilage.client.query import Query
 from curtilage.client.remote.cover import CoverSettings
 from curtilage.client.remote.draining import MAX_RUNNING, TIMER, Timer
 from curtilage.client.remote.enclave import FIRST_EVENT_S, Notify, Transport

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from curtilage.client.answer import NotPossible, Obstacle, Rung
+from curtilage.client.chat.answer import NotPossible, Obstacle, Rung
+from curtilage.client.chat.options import Mode, RoutingOptions
+from curtilage.client.chat.query import Query
 from curtilage.client.errors import FailureReason, NotRoutedError
-from curtilage.client.options import Mode, RoutingOptions
 from curtilage.client.pseudonyms.deidentified import Deidentified
-from curtilage.client.query import Query
 from curtilage.client.routing.estimate import Estimate
 from curtilage.policy.decision.decide import (
     Allowed,

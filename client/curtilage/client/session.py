@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Self
 
 from curtilage.attest.verified_key import VerifiedKey
 from curtilage.client import telemetry
-from curtilage.client.answer import Answer, Answerer
 from curtilage.client.answering.answer_stream import AnswerStream
 from curtilage.client.answering.attempt import ANSWERERS
 from curtilage.client.answering.pipeline import Pipeline
 from curtilage.client.answering.refusals import no_queue
 from curtilage.client.audit.recorder import CoverRecorder
 from curtilage.client.audit.trail import AuditTrail
+from curtilage.client.chat.answer import Answer, Answerer
+from curtilage.client.chat.query import Query
 from curtilage.client.conversation.kept import UNSAVED_AT_END
 from curtilage.client.conversation.pinned import (
     Contents,
@@ -38,7 +39,6 @@ from curtilage.client.health import (
     Reason,
 )
 from curtilage.client.parts import ClientParts, UnavailableLocal
-from curtilage.client.query import Query
 from curtilage.client.remote.cover import CoverTraffic
 from curtilage.client.remote.draining import ExchangeSupervisor
 from curtilage.client.remote.enclave import Enclave

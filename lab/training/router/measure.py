@@ -46,8 +46,8 @@ from lab.training.router.train import (
 )
 from lab.training.router.train_router import Row, measure
 
+from curtilage.client.chat.query import single_query
 from curtilage.client.local.registry.catalogue import catalogue
-from curtilage.client.query import single_query
 from curtilage.client.routing.estimate import Estimator
 from curtilage.client.routing.estimators import open_estimator
 from curtilage.client.routing.router import Router

@@ -405,8 +405,11 @@ class Upstreams:
         connection = await pool.take()
 
         def cut_if_broken(task: "asyncio.Task[None]") -> None:
-            # A request that breaks off here must not look complete to the gateway, nor
-            # the answer to a part of it to the client.
+            """Cut the connection where sending failed.
+
+            A request that breaks off here must not look complete to the gateway, nor
+            the answer to a part of it to the client.
+            """
             if not task.cancelled() and task.exception() is not None:
                 connection.cut()
 

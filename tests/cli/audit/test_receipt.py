@@ -29,7 +29,7 @@ from curtilage.client.audit.record import (
     receipt_secret,
 )
 from curtilage.client.audit.writer import AuditLog
-from curtilage.client.query import Message, Query
+from curtilage.client.chat.query import Message, Query
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.errors import AuditRefusedError
 from support.audit_logs import entry

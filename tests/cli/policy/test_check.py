@@ -10,7 +10,7 @@ from curtilage.cli import main as cli
 from curtilage.cli.policy.command import summary
 from curtilage.client import Client, assemble, config
 from curtilage.client.errors import UsageError
-from curtilage.client.files import folder_digest
+from curtilage.client.system.files import folder_digest
 from curtilage.policy.document.dictionaries import edm_entry
 from curtilage.policy.document.load import PROFILES, load_policy, load_profile
 from curtilage.policy.document.model import Policy

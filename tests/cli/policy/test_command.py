@@ -11,9 +11,9 @@ from curtilage.cli import main as cli
 from curtilage.cli.decide_lines import read_lines
 from curtilage.cli.policy import diff as policy_diff
 from curtilage.cli.policy import test_cases as cases_command
+from curtilage.client.chat.query import Query
 from curtilage.client.detection.checked import CheckedInspector
 from curtilage.client.detection.inspection import Inspector
-from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.document.load import load_policy
 from curtilage.policy.document.model import PATIENT_MS, Policy, full_scan

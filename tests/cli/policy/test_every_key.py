@@ -19,8 +19,8 @@ from curtilage.cli import examine
 from curtilage.cli import main as cli
 from curtilage.cli.policy import diff as cli_diff
 from curtilage.client import config
-from curtilage.client.files import folder_digest
-from curtilage.client.query import Query
+from curtilage.client.chat.query import Query
+from curtilage.client.system.files import folder_digest
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.document.dictionaries import edm_entry
 from curtilage.policy.document.load import load_policy

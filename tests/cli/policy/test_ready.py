@@ -15,10 +15,10 @@ from curtilage.cli import main as cli
 from curtilage.cli.provenance import DEMONSTRATION
 from curtilage.cli.route import explain as route_explain
 from curtilage.client import assemble
+from curtilage.client.chat.query import Query, single_query
 from curtilage.client.detection.checked import CheckedInspector
 from curtilage.client.local.registry.catalogue import DEFAULT_NAME, known
 from curtilage.client.parts import UnavailableLocal
-from curtilage.client.query import Query, single_query
 from curtilage.client.routing.estimate import Intent
 from curtilage.client.routing.thresholds import Shipped
 from curtilage.policy.decision.classes import UNFINISHED

@@ -17,8 +17,8 @@ from curtilage.cli.route.explain import (
 )
 from curtilage.cli.route.explain_lines import Inspected, Unread
 from curtilage.client.assemble import router_for
+from curtilage.client.chat.query import Query, Settings, single_query
 from curtilage.client.parts import UnavailableLocal
-from curtilage.client.query import Query, Settings, single_query
 from curtilage.client.routing.router import WHY_NOT
 from curtilage.policy.decision.classes import STALE_POLICY
 from curtilage.policy.decision.decide import INSPECTION_DOOR, Assessment, Inspection

@@ -10,7 +10,7 @@ import pytest
 
 from curtilage.cli.route import explain_lines
 from curtilage.cli.route.explain_lines import Inspected, Unread, inspected
-from curtilage.client.query import Query
+from curtilage.client.chat.query import Query
 from curtilage.policy.decision.decide import INSPECTION_DOOR, Inspection
 
 CANARY = "canary-8d31"

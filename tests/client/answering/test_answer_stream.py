@@ -8,7 +8,9 @@ from contextlib import aclosing
 
 import pytest
 
-from curtilage.client.answer import (
+from curtilage.client.answering.answer_stream import AnswerStream
+from curtilage.client.answering.pump import ENDED, Pump
+from curtilage.client.chat.answer import (
     Answerer,
     Delta,
     Finished,
@@ -21,8 +23,6 @@ from curtilage.client.answer import (
     SessionEvent,
     Verified,
 )
-from curtilage.client.answering.answer_stream import AnswerStream
-from curtilage.client.answering.pump import ENDED, Pump
 
 DRAFT = Delta(text="draft", tentative=True)
 TAKEN_BACK = Retract(from_char=0, reason=RetractReason.NOT_GOOD_ENOUGH)

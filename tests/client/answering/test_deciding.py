@@ -11,7 +11,9 @@ from typing import TypeVar
 
 import pytest
 
-from curtilage.client.answer import Answer, Answerer
+from curtilage.client.chat.answer import Answer, Answerer
+from curtilage.client.chat.options import Mode, Require, RoutingOptions
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.consent import Outbound
 from curtilage.client.conversation.kept import (
     LOST,
@@ -20,11 +22,9 @@ from curtilage.client.conversation.kept import (
     KeptConversations,
 )
 from curtilage.client.errors import ClientError
-from curtilage.client.fair_queue import ASKER, CALLER, Asker
-from curtilage.client.options import Mode, Require, RoutingOptions
 from curtilage.client.parts import ClientParts
-from curtilage.client.query import Message, Query
 from curtilage.client.session import Session
+from curtilage.client.system.fair_queue import ASKER, CALLER, Asker
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.load import load_policy
 from support.client_parts import PLAIN, MemoryTrail, ScriptedLocal, WordInspector

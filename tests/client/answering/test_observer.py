@@ -6,7 +6,14 @@ from datetime import UTC, datetime
 import pytest
 
 from curtilage.client import telemetry
-from curtilage.client.answer import (
+from curtilage.client.answering.answer_stream import AnswerStream
+from curtilage.client.answering.attempt import Case
+from curtilage.client.answering.course import Course
+from curtilage.client.answering.delivery import Delivery
+from curtilage.client.answering.observer import Observer
+from curtilage.client.audit.record import Outcome
+from curtilage.client.audit.recorder import QueryRecorder
+from curtilage.client.chat.answer import (
     Answerer,
     Delta,
     Finished,
@@ -17,13 +24,7 @@ from curtilage.client.answer import (
     SessionEvent,
     Verified,
 )
-from curtilage.client.answering.answer_stream import AnswerStream
-from curtilage.client.answering.attempt import Case
-from curtilage.client.answering.course import Course
-from curtilage.client.answering.delivery import Delivery
-from curtilage.client.answering.observer import Observer
-from curtilage.client.audit.record import Outcome
-from curtilage.client.audit.recorder import QueryRecorder
+from curtilage.client.chat.options import RoutingOptions
 from curtilage.client.errors import (
     BlockedError,
     ClientError,
@@ -34,7 +35,6 @@ from curtilage.client.errors import (
     UsageError,
 )
 from curtilage.client.local.reasons import LocalFailure, LocalModelError
-from curtilage.client.options import RoutingOptions
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.route import Plan, Ways
 from curtilage.client.routing.utility import Reason

@@ -6,7 +6,11 @@ from contextlib import AsyncExitStack, aclosing
 
 import pytest
 
-from curtilage.client.answer import (
+from curtilage.client.answering.attempt import Status
+from curtilage.client.answering.pump import Pump, Writer
+from curtilage.client.answering.steps.drafts import judged
+from curtilage.client.answering.steps.hedging import sooner
+from curtilage.client.chat.answer import (
     Answerer,
     AnswerEvent,
     Delta,
@@ -18,10 +22,6 @@ from curtilage.client.answer import (
     SessionEvent,
     Verified,
 )
-from curtilage.client.answering.attempt import Status
-from curtilage.client.answering.pump import Pump, Writer
-from curtilage.client.answering.steps.drafts import judged
-from curtilage.client.answering.steps.hedging import sooner
 from curtilage.client.errors import AnswererError, EnclaveError, LocalUnavailableError
 from curtilage.client.local.reasons import (
     DraftRejectedError,

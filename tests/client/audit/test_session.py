@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 from typing_extensions import override
 
-from curtilage.client.answer import Answerer
 from curtilage.client.audit.reader import LogToRead
 from curtilage.client.audit.record import AuditEntry, AuditRecord, Line, Outcome
 from curtilage.client.audit.trail import AuditTrail, DiskAuditTrail
 from curtilage.client.audit.writer import AuditLog
+from curtilage.client.chat.answer import Answerer
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.errors import (
     AttemptFailure,
     BlockedError,
@@ -18,7 +19,6 @@ from curtilage.client.errors import (
     IncompleteAnswerError,
 )
 from curtilage.client.parts import ClientParts, UnavailableLocal
-from curtilage.client.query import Message, Query
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.remote.sealed import SealedExchange
 from curtilage.client.session import Session

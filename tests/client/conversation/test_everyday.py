@@ -5,6 +5,7 @@ from typing import Final
 
 import pytest
 
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.conversation.contents import KeptContents
 from curtilage.client.conversation.everyday import (
     MAX_CHARS,
@@ -14,7 +15,6 @@ from curtilage.client.conversation.everyday import (
     traces_of,
 )
 from curtilage.client.conversation.pinned import Found, PinnedConversations
-from curtilage.client.query import Message, Query
 from curtilage.policy.document.values import COVERED_LANGUAGES
 from support.examples import examples
 

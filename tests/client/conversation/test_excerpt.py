@@ -6,7 +6,8 @@ from benchmarks.boundary import measure_follow_ups
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curtilage.client.answer import NotPossible, Rung
+from curtilage.client.chat.answer import NotPossible, Rung
+from curtilage.client.chat.query import Message, Query, Settings
 from curtilage.client.conversation.excerpt import (
     LEAST_PARAMETERS,
     MAX_SUMMARISED_CHARS,
@@ -17,7 +18,6 @@ from curtilage.client.conversation.excerpt import (
     summary_request,
 )
 from curtilage.client.conversation.redaction import own_words, vocabulary
-from curtilage.client.query import Message, Query, Settings
 from curtilage.policy.decision.conversation import History
 from curtilage.policy.decision.findings import Where
 from curtilage.policy.decision.tiers import RoutingClass

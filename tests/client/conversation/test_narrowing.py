@@ -6,12 +6,12 @@ from collections.abc import AsyncGenerator
 import pytest
 from typing_extensions import override
 
-from curtilage.client.answer import Answerer, AnswerEvent
 from curtilage.client.audit.record import Outcome
+from curtilage.client.chat.answer import Answerer, AnswerEvent
+from curtilage.client.chat.options import RoutingOptions
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.conversation.excerpt import LEAST_PARAMETERS
-from curtilage.client.options import RoutingOptions
 from curtilage.client.parts import ClientParts
-from curtilage.client.query import Message, Query
 from curtilage.client.session import Session
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.routes import Route

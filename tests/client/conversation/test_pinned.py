@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.conversation.contents import LAST, MAX_CONTENTS, KeptContents
 from curtilage.client.conversation.kept import MAX_CALLERS, KeptConversations
 from curtilage.client.conversation.pinned import (
@@ -16,8 +17,7 @@ from curtilage.client.conversation.pinned import (
     Found,
     PinnedConversations,
 )
-from curtilage.client.fair_queue import ASKER, CALLER, Asker
-from curtilage.client.query import Message, Query
+from curtilage.client.system.fair_queue import ASKER, CALLER, Asker
 from curtilage.policy.decision.tiers import RoutingClass
 from support.examples import examples
 from support.follow_ups import CANNOT_BE_TOLD, GOES_ON, MISSED, STANDS_ALONE

@@ -8,11 +8,11 @@ from typing import cast
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.config import Flags, read_config, read_policy
 from curtilage.client.detection.checked import CheckedInspector
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.errors import ConfigError
-from curtilage.client.query import Message, Query
 from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_profile, profile_text

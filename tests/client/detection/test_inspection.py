@@ -15,6 +15,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from typing_extensions import override
 
 from curtilage.client import telemetry
+from curtilage.client.chat.query import Message, Query, Settings
 from curtilage.client.detection import inspection as module
 from curtilage.client.detection import limits
 from curtilage.client.detection.inspection import Inspector, prepare
@@ -22,8 +23,7 @@ from curtilage.client.detection.limits import CHARS_PER_TOKEN, time_limit
 from curtilage.client.detection.spans import failure
 from curtilage.client.detection.worker import TimeLimit
 from curtilage.client.errors import BusyError, ConfigError, DetectorsError
-from curtilage.client.fair_queue import MAX_WAITING
-from curtilage.client.query import Message, Query, Settings
+from curtilage.client.system.fair_queue import MAX_WAITING
 from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.decision.findings import Where
 from curtilage.policy.decision.routes import Route

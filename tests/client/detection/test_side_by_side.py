@@ -3,9 +3,9 @@ from threading import Barrier, Event
 
 import pytest
 
+from curtilage.client.chat.query import Query, single_query
 from curtilage.client.detection.side_by_side import MOST, TOGETHER, SideBySide, cores
 from curtilage.client.errors import DetectorsError
-from curtilage.client.query import Query, single_query
 from curtilage.policy.decision.decide import Inspection
 from support.fakes import returns
 from support.inspections import inspection_of

@@ -1,6 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from curtilage.client.chat.query import Leaf
 from curtilage.client.detection.turns import (
     JOINT,
     MAX_SEAM_CHARS,
@@ -9,7 +10,6 @@ from curtilage.client.detection.turns import (
     seams,
     told_numbers,
 )
-from curtilage.client.query import Leaf
 from curtilage.policy.decision.findings import Where
 
 

@@ -23,7 +23,7 @@ from curtilage.client.detection.worker import (
     worker_environment,
 )
 from curtilage.client.errors import ConfigError, DetectorsError
-from curtilage.client.files import folder_digest
+from curtilage.client.system.files import folder_digest
 from curtilage.client.telemetry import UNREPORTED, RestartCause
 from curtilage.policy.document.detection_plan import NerPlan
 from curtilage.policy.document.load import load_profile

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.detection.inspection import Inspector
-from curtilage.client.query import Message, Query
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.document.load import load_policy, profile_text
 

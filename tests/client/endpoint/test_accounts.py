@@ -18,16 +18,16 @@ import openai
 import pytest
 from typing_extensions import override
 
-from curtilage.client import openai_fields
-from curtilage.client.answer import AnswerEvent
+from curtilage.client.chat import openai_fields
+from curtilage.client.chat.answer import AnswerEvent
+from curtilage.client.chat.query import Query
 from curtilage.client.endpoint import accounts
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.endpoint.accounts import Callers, stored_token, uid_of
 from curtilage.client.errors import ConfigError, ListenError
-from curtilage.client.fair_queue import ASKER
 from curtilage.client.parts import ClientParts
-from curtilage.client.query import Query
 from curtilage.client.session import Session
+from curtilage.client.system.fair_queue import ASKER
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
 from support.memory_enclave import Clock, key_store

@@ -10,14 +10,14 @@ import openai
 import pytest
 from typing_extensions import override
 
-from curtilage.client.answer import AnswerEvent
+from curtilage.client.chat.answer import AnswerEvent
+from curtilage.client.chat.query import Query
 from curtilage.client.endpoint import admission as gateway_door
 from curtilage.client.endpoint import server as gateway
-from curtilage.client.fair_queue import ASKER, Asker
 from curtilage.client.local.model import LocalModelBusyError
 from curtilage.client.parts import AnswersLocally, ClientParts
-from curtilage.client.query import Query
 from curtilage.client.session import Session
+from curtilage.client.system.fair_queue import ASKER, Asker
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
 from support.memory_enclave import Clock, key_store

@@ -10,18 +10,19 @@ import openai
 import pytest
 from typing_extensions import override
 
-from curtilage.client import openai_fields, telemetry
-from curtilage.client.answer import AnswerEvent, Delta
+from curtilage.client import telemetry
+from curtilage.client.chat import openai_fields
+from curtilage.client.chat.answer import AnswerEvent, Delta
+from curtilage.client.chat.openai_fields import REFUSALS
+from curtilage.client.chat.query import Query
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.errors import ConfigError, ListenError
 from curtilage.client.local.registry.catalogue import known
-from curtilage.client.openai_fields import REFUSALS
 from curtilage.client.parts import (
     AnswersLocally,
     ClientParts,
     UnavailableLocal,
 )
-from curtilage.client.query import Query
 from curtilage.client.session import Session
 from curtilage.policy.document.load import load_profile
 from support.client_parts import (

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from curtilage.client.answer import AnswerEvent, Delta, Finished
+from curtilage.client.chat.answer import AnswerEvent, Delta, Finished
+from curtilage.client.chat.query import Message, Query, Settings
 from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageError
-from curtilage.client.fair_queue import MAX_WAITING
 from curtilage.client.local import model as local
 from curtilage.client.local.model import (
     LocalContextTooLongError,
@@ -27,7 +27,7 @@ from curtilage.client.local.model import (
 from curtilage.client.local.reasons import LocalModelError
 from curtilage.client.local.registry.shape import read_shape
 from curtilage.client.local.registry.store import Registry
-from curtilage.client.query import Message, Query, Settings
+from curtilage.client.system.fair_queue import MAX_WAITING
 from curtilage.inference.default_model import DEFAULT_MODEL_ID, DEFAULT_SHA256
 from curtilage.inference.errors import (
     ContextTooLongError,

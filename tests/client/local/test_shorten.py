@@ -8,12 +8,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from curtilage.client.answer import (
+from curtilage.client.chat.answer import (
     AnswerEvent,
     Delta,
     Finished,
     without_notes,
 )
+from curtilage.client.chat.openai_chat import turns_of
+from curtilage.client.chat.query import Message, Query, Settings
 from curtilage.client.local.model import (
     LocalContextTooLongError,
     LocalModelFailedError,
@@ -26,8 +28,6 @@ from curtilage.client.local.shorten import (
     shortened,
     shortened_to_fit,
 )
-from curtilage.client.openai_chat import turns_of
-from curtilage.client.query import Message, Query, Settings
 
 ASKED = "Which remedy did the patient get against her headache?"
 FACT = "On the ward the patient got sumatriptan, a remedy against headache."

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.client.answer import AnswerEvent, Delta, Finished
+from curtilage.client.chat.answer import AnswerEvent, Delta, Finished
 from curtilage.client.errors import FailureReason, OnPremisesUnavailableError
 from curtilage.client.on_premises.answer_events import (
     MAX_ANSWER_BYTES,

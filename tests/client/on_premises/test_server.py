@@ -17,13 +17,13 @@ from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from curtilage.client.answer import Delta, Finished
+from curtilage.client.chat.answer import Delta, Finished
+from curtilage.client.chat.options import RoutingOptions
+from curtilage.client.chat.query import Message, Query, Settings
 from curtilage.client.errors import FailureReason, OnPremisesUnavailableError
 from curtilage.client.on_premises.answer_events import MAX_EVENT_BYTES
 from curtilage.client.on_premises.reasons import OnPremisesFailure
 from curtilage.client.on_premises.settings import on_premises_settings
-from curtilage.client.options import RoutingOptions
-from curtilage.client.query import Message, Query, Settings
 from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.permit import (
     LIFE_MS,

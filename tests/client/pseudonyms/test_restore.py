@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.client.answer import AnswerEvent, Delta, Finished
+from curtilage.client.chat.answer import AnswerEvent, Delta, Finished
 from curtilage.client.errors import EnclaveError
 from curtilage.client.pseudonyms.restore import (
     MAX_STAND_INS,

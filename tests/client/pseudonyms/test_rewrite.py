@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curtilage.client.answer import Obstacle
+from curtilage.client.chat.answer import Obstacle
+from curtilage.client.chat.query import Message, Query, Settings
 from curtilage.client.detection.detectors.names.capitals import NameDetector
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.pseudonyms.deidentified import Deidentified
@@ -13,7 +14,6 @@ from curtilage.client.pseudonyms.obstacles import WHY_NOT_REPLACED
 from curtilage.client.pseudonyms.restore import Restorer
 from curtilage.client.pseudonyms.rewrite import deidentify, findings_asked
 from curtilage.client.pseudonyms.vault import TOKEN
-from curtilage.client.query import Message, Query, Settings
 from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.findings import (
     Approved,

@@ -7,8 +7,12 @@ import aiohttp
 import pytest
 from typing_extensions import override
 
-from curtilage.client.answer import Answerer, Obstacle, Provenance
 from curtilage.client.audit.record import Outcome
+from curtilage.client.chat.answer import Answerer, Obstacle, Provenance
+from curtilage.client.chat.openai_chat import (
+    query_from,
+)
+from curtilage.client.chat.query import Message, Query, Settings
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.endpoint.openai_answers import (
     provenance_headers,
@@ -19,11 +23,7 @@ from curtilage.client.errors import (
     LocalUnavailableError,
     UsageError,
 )
-from curtilage.client.openai_chat import (
-    query_from,
-)
 from curtilage.client.parts import ClientParts, UnavailableLocal
-from curtilage.client.query import Message, Query, Settings
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.session import Session
 from curtilage.policy.decision.decide import Inspection

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.pseudonyms.vault import (
     KINDS,
     MAX_NUMBER,
@@ -16,7 +17,6 @@ from curtilage.client.pseudonyms.vault import (
     normalised,
 )
 from curtilage.client.pseudonyms.wording import worded
-from curtilage.client.query import Message, Query
 from curtilage.policy.decision.classes import CLASSES
 
 PERSON = "identifier.direct.person"

@@ -3,11 +3,17 @@ from dataclasses import replace
 
 import pytest
 
-from curtilage.client.answer import Answer, Answerer, Finished, Obstacle, Provenance
+from curtilage.client.chat.answer import (
+    Answer,
+    Answerer,
+    Finished,
+    Obstacle,
+    Provenance,
+)
+from curtilage.client.chat.options import Mode, Require, RoutingOptions
+from curtilage.client.chat.query import Message, Query, Settings
 from curtilage.client.errors import FailureReason, UsageError
 from curtilage.client.local.reasons import LocalFailure
-from curtilage.client.options import Mode, Require, RoutingOptions
-from curtilage.client.query import Message, Query, Settings
 from curtilage.client.queue.deferred import (
     TRANSIENT,
     Deferred,

@@ -18,8 +18,10 @@ import pytest
 from typing_extensions import override
 
 from curtilage.client import telemetry
-from curtilage.client.answer import Answerer, AnswerEvent
 from curtilage.client.audit.record import AuditEntry, Outcome
+from curtilage.client.chat.answer import Answerer, AnswerEvent
+from curtilage.client.chat.options import Mode, Require
+from curtilage.client.chat.query import Query
 from curtilage.client.errors import (
     AnswererError,
     EnclaveError,
@@ -29,12 +31,9 @@ from curtilage.client.errors import (
     UsageError,
 )
 from curtilage.client.failure_texts import FAILURE_TEXTS, NO_QUEUE
-from curtilage.client.fair_queue import CALLER
 from curtilage.client.health import Reason
 from curtilage.client.local.reasons import LocalFailure, LocalModelError
-from curtilage.client.options import Mode, Require
 from curtilage.client.parts import ClientParts
-from curtilage.client.query import Query
 from curtilage.client.queue.deferred import Deferred, State
 from curtilage.client.queue.deferred_store import (
     KEY_BYTES,
@@ -55,6 +54,7 @@ from curtilage.client.routing.estimate import RulesEstimator
 from curtilage.client.routing.router import Router
 from curtilage.client.routing.trace import TraceLine, TraceOutcome
 from curtilage.client.session import Session
+from curtilage.client.system.fair_queue import CALLER
 from curtilage.policy.decision.decide import Decision
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.load import load_policy

@@ -18,7 +18,7 @@ from curtilage.client.remote.access import RelayAccess, read_access
 from curtilage.client.remote.addresses import RelayAddress
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.remote.transport import RelayTransport
-from curtilage.client.tls import tls_context
+from curtilage.client.system.tls import tls_context
 from curtilage.wire import media
 from support.permits import order
 from support.relay_certificates import Certificates, make_certificates

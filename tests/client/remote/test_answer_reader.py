@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curtilage.attest.evidence import MAX_CPU_EVIDENCE_BYTES
-from curtilage.client.answer import AnswerEvent, Delta
+from curtilage.client.chat.answer import AnswerEvent, Delta
 from curtilage.client.errors import EnclaveError
 from curtilage.client.remote import answer_reader as content_module
 from curtilage.client.remote.answer_reader import (

@@ -13,11 +13,11 @@ from curtilage.attest.expectations import Expectations
 from curtilage.attest.steps import UNFORESEEN
 from curtilage.attest.verify import VerifiedKey
 from curtilage.cli.main import main
-from curtilage.client.answer import Answer, Answerer
 from curtilage.client.audit.record import Outcome
+from curtilage.client.chat.answer import Answer, Answerer
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.parts import ClientParts
-from curtilage.client.query import Message, Query
 from curtilage.client.remote.fetch_order import FetchOrder
 from curtilage.client.remote.keys import NEGATIVE_TTL, KeyStore
 from curtilage.client.remote.reasons import EnclaveFailure

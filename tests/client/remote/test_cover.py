@@ -10,12 +10,12 @@ from typing import get_type_hints
 import pytest
 
 from curtilage.client import telemetry
-from curtilage.client.answer import Answerer
 from curtilage.client.audit.record import Outcome
+from curtilage.client.chat.answer import Answerer
+from curtilage.client.chat.options import Require, RoutingOptions
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.errors import BlockedError, EnclaveError, NotRoutedError
-from curtilage.client.options import Require, RoutingOptions
 from curtilage.client.parts import ClientParts
-from curtilage.client.query import Message, Query
 from curtilage.client.remote import cover as cover_module
 from curtilage.client.remote.cover import CoverSettings, CoverTraffic
 from curtilage.client.remote.enclave import Enclave

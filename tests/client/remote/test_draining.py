@@ -11,14 +11,14 @@ from typing_extensions import override
 
 from curtilage.cli import main as cli
 from curtilage.cli import start as shared
-from curtilage.client.answer import Answerer
+from curtilage.client.chat.answer import Answerer
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.errors import (
     EnclaveError,
     FailureReason,
     IncompleteAnswerError,
 )
 from curtilage.client.parts import ClientParts, UnavailableLocal
-from curtilage.client.query import Message, Query
 from curtilage.client.remote.answer_opener import most_bytes
 from curtilage.client.remote.draining import TIMER, Timer
 from curtilage.client.remote.reasons import EnclaveFailure

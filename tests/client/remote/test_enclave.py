@@ -7,10 +7,10 @@ import pytest
 from typing_extensions import override
 
 from curtilage.client import telemetry
-from curtilage.client.answer import AnswerEvent, Delta
+from curtilage.client.chat.answer import AnswerEvent, Delta
+from curtilage.client.chat.query import Message, Query
+from curtilage.client.chat.receipt import ReceiptSecret
 from curtilage.client.errors import AttemptFailure, EnclaveError, FailureReason
-from curtilage.client.query import Message, Query
-from curtilage.client.receipt import ReceiptSecret
 from curtilage.client.remote.enclave import Enclave, clock_words
 from curtilage.client.remote.fetch_order import FetchOrder
 from curtilage.client.remote.keys import KeySource

@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.client.answer import Answerer
+from curtilage.client.chat.answer import Answerer
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.parts import ClientParts
-from curtilage.client.query import Message, Query
 from curtilage.client.remote import key_consistency as consistency_module
 from curtilage.client.remote.fetch_order import MIRROR, FetchOrder
 from curtilage.client.remote.key_consistency import KeyHistory, compare_with_mirror

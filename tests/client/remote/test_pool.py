@@ -9,17 +9,17 @@ import pytest
 
 from curtilage.attest.requirements import Requirement
 from curtilage.attest.verify import VerifiedKey
-from curtilage.client.answer import AnswerEvent, Delta, Finished
-from curtilage.client.budget import Budget
+from curtilage.client.chat.answer import AnswerEvent, Delta, Finished
+from curtilage.client.chat.query import Message, Query
+from curtilage.client.chat.receipt import ReceiptSecret
 from curtilage.client.errors import EnclaveError, FailureReason
-from curtilage.client.query import Message, Query
-from curtilage.client.receipt import ReceiptSecret
 from curtilage.client.remote.enclave import Enclave
 from curtilage.client.remote.fetch_order import MIRROR, FetchOrder
 from curtilage.client.remote.keys import NEGATIVE_TTL, KeySource, KeyStore
 from curtilage.client.remote.nodes import FAILED_FOR
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.remote.requests import NOTHING_MORE, ChatRequest
+from curtilage.client.system.budget import Budget
 from curtilage.policy.decision.decide import Allowed, decide
 from curtilage.policy.document.load import load_profile
 from curtilage.relay.forward import node_list

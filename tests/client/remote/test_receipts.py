@@ -15,13 +15,13 @@ from curtilage.attest.receipt import (
     open_receipt,
 )
 from curtilage.cli.ask import keeping
-from curtilage.client.answer import Answerer, Delta
 from curtilage.client.audit.record import receipt_secret
 from curtilage.client.audit.recorder import SaveTranscript
+from curtilage.client.chat.answer import Answerer, Delta
+from curtilage.client.chat.query import Message, Query
+from curtilage.client.chat.receipt import Transcript
 from curtilage.client.errors import ConfigError, IncompleteAnswerError
 from curtilage.client.parts import ClientParts
-from curtilage.client.query import Message, Query
-from curtilage.client.receipt import Transcript
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.remote.receipts import proves_answer, proves_question
 from curtilage.client.session import Session

@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 import pytest
 from typing_extensions import override
 
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.errors import EnclaveError
 from curtilage.client.parts import ClientParts
-from curtilage.client.query import Message, Query
 from curtilage.client.remote.fetch_order import RELAY, FetchOrder
 from curtilage.client.remote.keys import (
     EARLIEST,

@@ -16,9 +16,9 @@ from typing_extensions import override
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import MAX_CPU_EVIDENCE_BYTES
 from curtilage.attest.verify import VerifiedKey
-from curtilage.client.answer import AnswerEvent, Delta, Finished
+from curtilage.client.chat.answer import AnswerEvent, Delta, Finished
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.errors import AttemptFailure, EnclaveError, FailureReason
-from curtilage.client.query import Message, Query
 from curtilage.client.remote import answer_opener
 from curtilage.client.remote import seal as exchange_module
 from curtilage.client.remote.answer_opener import AnswerReader

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.errors import ConfigError, EnclaveError, FailureReason
-from curtilage.client.query import Message, Query
 from curtilage.client.remote.access import RelayAccess
 from curtilage.client.remote.addresses import MirrorAddress, RelayAddress
 from curtilage.client.remote.fetch_order import RELAY
@@ -20,7 +20,7 @@ from curtilage.client.remote.transport import (
     RelayTransport,
     pause_s,
 )
-from curtilage.client.tls import tls_context
+from curtilage.client.system.tls import tls_context
 from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.permit import Party
 from curtilage.policy.document.load import load_profile

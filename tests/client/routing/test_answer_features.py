@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.client.answer import Delta, TokenSignal
+from curtilage.client.chat.answer import Delta, TokenSignal
 from curtilage.client.routing.answer_features import (
     MAX_CHARS,
     MAX_SIGNALS,

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from curtilage.client.chat.query import Query, single_query
 from curtilage.client.errors import ElsewhereError
 from curtilage.client.on_premises.reasons import OnPremisesFailure
-from curtilage.client.query import Query, single_query
 from curtilage.client.routing.estimate import Estimate, Intent
 from curtilage.client.routing.health import PRIORS
 from curtilage.client.routing.router import Router, Standing

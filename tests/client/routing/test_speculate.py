@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from curtilage.client.options import Mode, Require, RoutingOptions
-from curtilage.client.query import single_query
+from curtilage.client.chat.options import Mode, Require, RoutingOptions
+from curtilage.client.chat.query import single_query
 from curtilage.client.routing.estimate import Estimate, Intent, RulesEstimator
 from curtilage.client.routing.estimators import open_estimator
 from curtilage.client.routing.health import TierView

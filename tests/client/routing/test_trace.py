@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from curtilage.client.errors import ConfigError, UsageError
-from curtilage.client.files import locked
 from curtilage.client.routing.trace import (
     LENGTHS,
     TIMES_MS,
@@ -27,6 +26,7 @@ from curtilage.client.routing.trace import (
     time_class,
     token_class,
 )
+from curtilage.client.system.files import locked
 from curtilage.policy.decision.tiers import RoutingClass
 
 LINE = TraceLine(

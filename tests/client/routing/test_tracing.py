@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from curtilage.client.answer import Delta, Replaced, Retract, RetractReason
+from curtilage.client.chat.answer import Delta, Replaced, Retract, RetractReason
 from curtilage.client.errors import UsageError
 from curtilage.client.routing.trace import TraceLine
 from curtilage.client.routing.tracing import MOST_ANSWERS, Gradable, Tracing

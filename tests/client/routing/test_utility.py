@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.client.options import Mode, Require, RoutingOptions
+from curtilage.client.chat.options import Mode, Require, RoutingOptions
 from curtilage.client.routing.breaker import BreakerState
 from curtilage.client.routing.estimate import Estimate, Intent
 from curtilage.client.routing.health import TierView

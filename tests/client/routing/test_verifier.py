@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.client.answer import Delta
+from curtilage.client.chat.answer import Delta
 from curtilage.client.routing.answer_features import NAMES, Seen
 from curtilage.client.routing.verifier import (
     LOOKS,

@@ -8,10 +8,10 @@ import pytest
 
 from curtilage.cli import main as cli
 from curtilage.cli import terminal
+from curtilage.client.chat.query import Settings
 from curtilage.client.errors import UsageError
-from curtilage.client.files import locked
 from curtilage.client.local.model import LocalModel
-from curtilage.client.query import Settings
+from curtilage.client.system.files import locked
 from curtilage.inference.scripted import SCRIPTED_INFO, Script, ScriptedEngine
 from curtilage.lab.commands import answer as answering
 from curtilage.lab.commands import table

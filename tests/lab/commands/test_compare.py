@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from curtilage.cli import main as cli
+from curtilage.client.chat.query import Query
 from curtilage.client.errors import UsageError
 from curtilage.client.local.model import LocalModel, ModelChoice
-from curtilage.client.query import Query
 from curtilage.inference.scripted import ScriptedEngine
 from curtilage.lab.commands import compare as comparing
 from curtilage.lab.commands.compare import (

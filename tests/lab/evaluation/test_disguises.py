@@ -5,9 +5,9 @@ from functools import cache
 
 import pytest
 
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.detection.detectors.scanner import Scanner
 from curtilage.client.detection.inspection import prepare
-from curtilage.client.query import Message, Query
 from curtilage.lab.evaluation.disguises import (
     MUTATIONS,
     SEEDS,

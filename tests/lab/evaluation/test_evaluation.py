@@ -11,10 +11,10 @@ import pytest
 from typing_extensions import override
 
 from curtilage.cli import main as cli
+from curtilage.client.chat.query import Query, single_query
 from curtilage.client.detection.detectors.all import own_equipment
 from curtilage.client.detection.inspection import prepare
 from curtilage.client.detection.spans import failure
-from curtilage.client.query import Query, single_query
 from curtilage.lab.commands import evaluate
 from curtilage.lab.evaluation import timing
 from curtilage.lab.evaluation.bench import (

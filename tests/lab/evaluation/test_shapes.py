@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from curtilage.client.chat.query import Query
 from curtilage.client.detection.inspection import prepare
 from curtilage.client.detection.packs import PACKS
 from curtilage.client.detection.wordlists import is_known
-from curtilage.client.query import Query
 from curtilage.lab.evaluation.bench import Bench
 from curtilage.lab.evaluation.data_files import items
 from curtilage.lab.evaluation.figures import Figure

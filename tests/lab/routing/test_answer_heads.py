@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from curtilage.client.answer import Delta
+from curtilage.client.chat.answer import Delta
 from curtilage.client.routing.answer_features import NAMES, Seen
 from curtilage.client.routing.verifier import LOOKS
 from curtilage.lab.routing.answer_heads import LEAST, Looks, fit_heads

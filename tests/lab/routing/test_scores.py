@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.client.answer import Delta
+from curtilage.client.chat.answer import Delta
 from curtilage.client.routing.verifier import (
     LOOKS,
     REJECTED_BELOW,

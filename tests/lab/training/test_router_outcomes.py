@@ -14,7 +14,7 @@ from lab.training.router.outcomes import (
 )
 from lab.training.router.sources import Outcome
 
-from curtilage.client.answer import Delta
+from curtilage.client.chat.answer import Delta
 from curtilage.client.local.registry.catalogue import catalogue
 from curtilage.lab.commands.answered_file import AnsweredBy, AnsweredRow, line_of
 from curtilage.lab.commands.grading import Expected

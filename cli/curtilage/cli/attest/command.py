@@ -20,7 +20,7 @@ from curtilage.cli.terminal import (
     out_json,
 )
 from curtilage.client.config import read_policy
-from curtilage.client.files import read_start
+from curtilage.client.system.files import read_start
 from curtilage.policy.expectations import expectations_from
 
 

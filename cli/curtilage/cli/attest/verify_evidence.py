@@ -36,7 +36,7 @@ from curtilage.cli.terminal import (
 )
 from curtilage.client.config import read_policy
 from curtilage.client.errors import UsageError
-from curtilage.client.files import read_start
+from curtilage.client.system.files import read_start
 from curtilage.policy.expectations import expectations_from
 
 _QUOTED: Final = frozenset({"hcl", "quote-message", "quote-signature", "pcrs"})

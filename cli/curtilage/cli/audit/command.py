@@ -39,7 +39,7 @@ from curtilage.client.audit.span import Span
 from curtilage.client.audit.verify import VerifiedLog
 from curtilage.client.audit.writer import AuditLog
 from curtilage.client.errors import ConfigError, UsageError
-from curtilage.client.files import read_text, state_folder
+from curtilage.client.system.files import read_text, state_folder
 from curtilage.policy.errors import AuditRefusedError, AuditStep
 
 SHOWN_AFTER_S = 2.0

@@ -23,10 +23,10 @@ from curtilage.client.audit.record import (
     ReceiptLine,
     receipt_secret,
 )
+from curtilage.client.chat.openai_chat import parse_completion_request
 from curtilage.client.errors import UsageError
-from curtilage.client.files import read_start
-from curtilage.client.openai_chat import parse_completion_request
 from curtilage.client.remote.receipts import proves_answer, proves_question
+from curtilage.client.system.files import read_start
 
 _MAX_CONTENT: Final = 16 * 1024 * 1024
 """Limit of a question or an answer, in bytes."""

@@ -16,9 +16,9 @@ from curtilage.cli.terminal import (
     out,
     out_json,
 )
+from curtilage.client.chat.query import Query
 from curtilage.client.config import ClientConfig, Flags, read_config
 from curtilage.client.errors import ConfigError
-from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection, assess
 from curtilage.policy.document.model import Policy, full_scan
 from curtilage.policy.explain.diff import (

@@ -20,7 +20,11 @@ from curtilage.cli.declared import Arguments
 from curtilage.cli.terminal import DONE, err_again, out, out_json
 from curtilage.client.detection.wordlists import ACRONYMS, GIVEN, is_known
 from curtilage.client.errors import ConfigError, UsageError
-from curtilage.client.files import open_ordinary, read_text, write_private_atomically
+from curtilage.client.system.files import (
+    open_ordinary,
+    read_text,
+    write_private_atomically,
+)
 from curtilage.policy.document.dictionaries import MAX_ENTRY_CHARS, MIN_SALT_BYTES
 from curtilage.policy.document.exact_list import (
     COMPARISONS,

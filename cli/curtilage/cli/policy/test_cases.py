@@ -15,10 +15,10 @@ from curtilage.cli.terminal import (
     out,
     out_json,
 )
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.config import SHIPPED_PROFILE, ClientConfig
 from curtilage.client.errors import UsageError
-from curtilage.client.files import read_text
-from curtilage.client.query import Message, Query
+from curtilage.client.system.files import read_text
 from curtilage.policy.cases import (
     Case,
     CaseFile,

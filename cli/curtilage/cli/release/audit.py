@@ -16,7 +16,7 @@ from curtilage.cli.terminal import (
     out_json,
     unix_text,
 )
-from curtilage.client.files import read_text
+from curtilage.client.system.files import read_text
 from curtilage.transparency.auditor import (
     ALARMING,
     AuditReport,

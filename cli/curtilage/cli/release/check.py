@@ -22,7 +22,7 @@ from curtilage.cli.terminal import (
     unix_text,
 )
 from curtilage.client.errors import UsageError
-from curtilage.client.files import read_bounded, read_text
+from curtilage.client.system.files import read_bounded, read_text
 from curtilage.transparency.log import LogFolder
 from curtilage.transparency.proof import (
     VerifiedRelease,

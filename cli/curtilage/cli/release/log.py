@@ -20,7 +20,7 @@ from curtilage.cli.terminal import (
     out_json,
 )
 from curtilage.client.errors import ConfigError
-from curtilage.client.files import read_bounded, read_text
+from curtilage.client.system.files import read_bounded, read_text
 from curtilage.transparency.files import (
     PUBLIC_FILE,
     create_file,

@@ -16,7 +16,7 @@ from curtilage.cli.terminal import (
 )
 from curtilage.client.config import read_policy
 from curtilage.client.errors import UsageError
-from curtilage.client.files import read_bounded, read_text
+from curtilage.client.system.files import read_bounded, read_text
 from curtilage.policy.expectations import expectations_from
 from curtilage.transparency.proof import ReleaseRules, rules_from
 

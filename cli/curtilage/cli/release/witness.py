@@ -11,7 +11,7 @@ from curtilage.cli.release.options import (
     refusing,
 )
 from curtilage.cli.terminal import DONE, err, out
-from curtilage.client.files import read_text
+from curtilage.client.system.files import read_text
 from curtilage.transparency.log import LogFolder, add_cosignatures
 from curtilage.transparency.witness import Witness, create_witness, parse_request
 

@@ -24,16 +24,16 @@ from curtilage.cli.terminal import (
     plural,
 )
 from curtilage.client.assemble import estimator_of, router_for, unloaded_model
+from curtilage.client.chat.query import Query, Settings, single_query
 from curtilage.client.errors import UsageError
-from curtilage.client.files import open_named
 from curtilage.client.parts import AnswersLocally, demonstrates, known_model
-from curtilage.client.query import Query, Settings, single_query
 from curtilage.client.routing.estimate import Estimate, Estimator
 from curtilage.client.routing.estimators import open_estimator
 from curtilage.client.routing.explain import explain_text
 from curtilage.client.routing.health import TierView
 from curtilage.client.routing.router import CHOSEN, WHY_NOT, Routed, Router
 from curtilage.client.routing.utility import Reason
+from curtilage.client.system.files import open_named
 from curtilage.policy.decision.classes import STALE_POLICY
 from curtilage.policy.decision.decide import Assessment, assess
 from curtilage.policy.decision.routes import Route

@@ -6,8 +6,8 @@ from typing import BinaryIO, Final
 
 from curtilage.cli.decide_lines import MAX_LINE_BYTES, problem_of, read_lines
 from curtilage.cli.json_lines import LineId
+from curtilage.client.chat.query import Query
 from curtilage.client.detection.checked import InspectsMany
-from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection
 
 CHUNK_BYTES: Final = 64 * 1024

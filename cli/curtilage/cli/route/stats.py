@@ -11,7 +11,6 @@ from curtilage.cli.start import config_from
 from curtilage.cli.terminal import DONE, out, out_json, plural
 from curtilage.client.errors import UsageError
 from curtilage.client.failure_texts import FAILURE_TEXTS
-from curtilage.client.files import state_folder
 from curtilage.client.routing.figures import TierFigures
 from curtilage.client.routing.health import PRIORS
 from curtilage.client.routing.trace import (
@@ -23,6 +22,7 @@ from curtilage.client.routing.trace import (
     below,
     read_trace_file,
 )
+from curtilage.client.system.files import state_folder
 from curtilage.policy.document.model import Policy
 
 MOST: Final = 1e6

@@ -8,7 +8,9 @@ from contextlib import aclosing
 from dataclasses import replace
 from itertools import accumulate
 
-from curtilage.client.answer import (
+from curtilage.client.answering.attempt import Status
+from curtilage.client.answering.pump import Ended, Pump
+from curtilage.client.chat.answer import (
     Answer,
     Delta,
     Finished,
@@ -20,8 +22,6 @@ from curtilage.client.answer import (
     SessionEvent,
     Verified,
 )
-from curtilage.client.answering.attempt import Status
-from curtilage.client.answering.pump import Ended, Pump
 
 
 class AnswerStream:

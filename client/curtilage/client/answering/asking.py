@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing, nullcontext
 from functools import partial
 
-from curtilage.client.answer import Delta, Finished, SessionEvent
 from curtilage.client.answering.attempt import Answers, Attempt, Status
 from curtilage.client.answering.course import Course
 from curtilage.client.answering.covering import Covering
@@ -17,10 +16,11 @@ from curtilage.client.answering.pump import Pump, Writer
 from curtilage.client.answering.tiers.enclave import EnclaveTier
 from curtilage.client.answering.tiers.local import LocalTier
 from curtilage.client.answering.tiers.on_premises import OnPremisesTier
+from curtilage.client.chat.answer import Delta, Finished, SessionEvent
+from curtilage.client.chat.options import Mode, Require
+from curtilage.client.chat.query import Query
 from curtilage.client.conversation.pinned import PinnedConversations
-from curtilage.client.options import Mode, Require
 from curtilage.client.parts import ClientParts
-from curtilage.client.query import Query
 from curtilage.client.remote.enclave import Enclave
 from curtilage.client.remote.reasons import Unmet
 from curtilage.client.route import AskEnclave, AskLocal, AskOnPremises

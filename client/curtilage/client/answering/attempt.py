@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from curtilage.attest.verified_key import VerifiedKey
-from curtilage.client.answer import Answerer, AnswerEvent, Phase, Provenance
 from curtilage.client.audit.recorder import QueryRecorder
+from curtilage.client.chat.answer import Answerer, AnswerEvent, Phase, Provenance
+from curtilage.client.chat.options import RoutingOptions
 from curtilage.client.errors import AnswererError, FailureReason
 from curtilage.client.local.reasons import LocalFailure
-from curtilage.client.options import RoutingOptions
 from curtilage.client.route import AskEnclave, AskLocal, AskOnPremises, Plan, Way, Ways
 from curtilage.client.routing.utility import Reason
 from curtilage.policy.decision.tiers import RoutingClass, Tier, TierKind

@@ -11,7 +11,9 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from enum import Enum, unique
 
-from curtilage.client.answer import (
+from curtilage.client.answering.answer_stream import AnswerStream
+from curtilage.client.answering.attempt import Attempt, Case
+from curtilage.client.chat.answer import (
     Delta,
     Finished,
     Replaced,
@@ -20,8 +22,6 @@ from curtilage.client.answer import (
     SessionEvent,
     Verified,
 )
-from curtilage.client.answering.answer_stream import AnswerStream
-from curtilage.client.answering.attempt import Attempt, Case
 from curtilage.client.errors import AnswererError
 from curtilage.client.local.reasons import LocalFailure
 from curtilage.client.route import Plan

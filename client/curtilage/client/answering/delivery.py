@@ -7,7 +7,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from curtilage.client import telemetry
-from curtilage.client.answer import (
+from curtilage.client.answering.course import Course
+from curtilage.client.answering.observer import Observer
+from curtilage.client.audit.record import Outcome
+from curtilage.client.chat.answer import (
     Delta,
     Finished,
     Provenance,
@@ -17,9 +20,6 @@ from curtilage.client.answer import (
     SessionEvent,
     Verified,
 )
-from curtilage.client.answering.course import Course
-from curtilage.client.answering.observer import Observer
-from curtilage.client.audit.record import Outcome
 from curtilage.client.errors import (
     ClientError,
     QueuedError,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from curtilage.client import telemetry
-from curtilage.client.answer import NotPossible, Rung
+from curtilage.client.chat.answer import NotPossible, Rung
 from curtilage.client.errors import (
     AnswererError,
     BlockedError,

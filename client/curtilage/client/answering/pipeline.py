@@ -16,7 +16,6 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from curtilage.client import telemetry
-from curtilage.client.answer import Obstacle, Phase, SessionEvent
 from curtilage.client.answering.answer_stream import AnswerStream
 from curtilage.client.answering.asking import Asking
 from curtilage.client.answering.attempt import Case
@@ -29,6 +28,8 @@ from curtilage.client.answering.probes import Background, Probes
 from curtilage.client.answering.refusals import forbidden, no_queue, unanswered
 from curtilage.client.audit.record import Outcome
 from curtilage.client.audit.recorder import QueryRecorder
+from curtilage.client.chat.answer import Obstacle, Phase, SessionEvent
+from curtilage.client.chat.query import Query
 from curtilage.client.conversation.kept import UNSAVED
 from curtilage.client.conversation.pinned import Found, PinnedConversations
 from curtilage.client.errors import (
@@ -42,7 +43,6 @@ from curtilage.client.errors import (
 from curtilage.client.parts import ClientParts
 from curtilage.client.pseudonyms.rewrite import deidentify, findings_asked
 from curtilage.client.pseudonyms.vault import ConversationKeys
-from curtilage.client.query import Query
 from curtilage.client.remote.cover import CoverTraffic
 from curtilage.client.remote.enclave import Enclave
 from curtilage.client.route import (

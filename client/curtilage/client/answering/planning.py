@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from curtilage.client.answering.attempt import Case
 from curtilage.client.answering.course import Course, Shown
 from curtilage.client.answering.observer import Observer
+from curtilage.client.chat.options import Require, RoutingOptions
 from curtilage.client.errors import (
     AnswererError,
     EnclaveError,
@@ -14,7 +15,6 @@ from curtilage.client.errors import (
     TooLongError,
     UsageError,
 )
-from curtilage.client.options import Require, RoutingOptions
 from curtilage.client.remote.keys import RandomBelow
 from curtilage.client.route import AskEnclave, AskLocal, Plan
 from curtilage.client.routing.router import REMEDIES, Routed, Router, required_unmet

@@ -10,8 +10,8 @@ from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeVar, final
 
-from curtilage.client.answer import AnswerEvent
 from curtilage.client.answering.attempt import Attempt, Status
+from curtilage.client.chat.answer import AnswerEvent
 from curtilage.client.errors import FailureReason
 from curtilage.client.routing.utility import Reason
 

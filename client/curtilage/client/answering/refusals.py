@@ -3,6 +3,7 @@
 from typing import Final
 
 from curtilage.client.answering.course import Course
+from curtilage.client.chat.options import Mode
 from curtilage.client.errors import (
     ClientError,
     LocalUnavailableError,
@@ -10,7 +11,6 @@ from curtilage.client.errors import (
     UsageError,
 )
 from curtilage.client.failure_texts import FAILURE_TEXTS, NO_QUEUE
-from curtilage.client.options import Mode
 from curtilage.client.remote.reasons import Unmet
 from curtilage.client.routing.router import REMEDIES, required_unmet
 from curtilage.client.routing.utility import Refusal

@@ -47,7 +47,7 @@ from curtilage.client.audit.record import KEY_BYTES
 from curtilage.client.audit.tail import Tail
 from curtilage.client.audit.verify import lines_of
 from curtilage.client.errors import AuditError
-from curtilage.client.files import (
+from curtilage.client.system.files import (
     locked,
     make_private_folder,
     open_ordinary,

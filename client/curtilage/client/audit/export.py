@@ -11,7 +11,7 @@ from curtilage.client.audit.directory import as_audit_error
 from curtilage.client.audit.record import AuditRecord, Line, time_text
 from curtilage.client.audit.span import Span
 from curtilage.client.errors import ConfigError
-from curtilage.client.files import write_private_atomically
+from curtilage.client.system.files import write_private_atomically
 
 COLUMNS: Final = (
     *("seq", "time", "query", "attempt", "policy", "route", "outcome", "rule"),

@@ -20,13 +20,13 @@ from curtilage.client.audit.record import (
     histogram,
 )
 from curtilage.client.audit.trail import AuditTrail
+from curtilage.client.chat.receipt import ReceiptSecret, Transcript
 from curtilage.client.errors import (
     AttemptFailure,
     AuditError,
     EnclaveError,
     FailureReason,
 )
-from curtilage.client.receipt import ReceiptSecret, Transcript
 from curtilage.policy.decision.decide import (
     Allowed,
     AllowedOnPremises,

@@ -43,7 +43,7 @@ from curtilage.client.audit.record import AuditEntry, ReceiptEntry, receipt_secr
 from curtilage.client.audit.tail import Tail
 from curtilage.client.audit.verify import lines_of, verify_heads
 from curtilage.client.errors import AuditError
-from curtilage.client.files import open_private
+from curtilage.client.system.files import open_private
 from curtilage.policy.errors import AuditRefusedError
 
 WHAT_NOW: Final = (

@@ -6,6 +6,7 @@ Imported only if a policy asks for it.
 from collections.abc import Collection
 from typing import Final
 
+from curtilage.client.chat.query import PROMPTS, Message, Query
 from curtilage.client.conversation.everyday import (
     is_everyday,
     read_all,
@@ -14,7 +15,6 @@ from curtilage.client.conversation.everyday import (
 )
 from curtilage.client.conversation.pinned import Content, Digests, Found, Memory
 from curtilage.client.conversation.standalone import stands_alone, words_of
-from curtilage.client.query import PROMPTS, Message, Query
 from curtilage.policy.decision.classes import UNFINISHED
 
 ENGLISH: Final = ("en",)

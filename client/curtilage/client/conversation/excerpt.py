@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from curtilage.client.answer import NotPossible, Rung
+from curtilage.client.chat.answer import NotPossible, Rung
+from curtilage.client.chat.query import PROMPTS, Message, Query, Settings
 from curtilage.client.conversation.redaction import (
     MASK,
     is_english,
@@ -22,7 +23,6 @@ from curtilage.client.conversation.redaction import (
     redacted,
 )
 from curtilage.client.conversation.standalone import stands_alone
-from curtilage.client.query import PROMPTS, Message, Query, Settings
 from curtilage.policy.decision.conversation import History
 from curtilage.policy.decision.tiers import RoutingClass
 

@@ -23,7 +23,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from curtilage.client.files import (
+from curtilage.client.system.files import (
     locked,
     make_private_folder,
     open_ordinary,

@@ -10,7 +10,8 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Final
 
-from curtilage.client.answer import AnswerEvent, Delta, NotPossible, Rung
+from curtilage.client.chat.answer import AnswerEvent, Delta, NotPossible, Rung
+from curtilage.client.chat.query import Query
 from curtilage.client.conversation.excerpt import (
     narrowed,
     rungs,
@@ -18,7 +19,6 @@ from curtilage.client.conversation.excerpt import (
 )
 from curtilage.client.conversation.pinned import Found, PinnedConversations
 from curtilage.client.errors import LocalUnavailableError
-from curtilage.client.query import Query
 from curtilage.client.route import AskEnclave, AskLocal, Narrowed, first_step
 from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.decision.tiers import RoutingClass

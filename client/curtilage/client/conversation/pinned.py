@@ -20,13 +20,13 @@ from weakref import WeakKeyDictionary
 
 from typing_extensions import override
 
+from curtilage.client.chat.query import PROMPTS, Query
 from curtilage.client.conversation.kept import (
     MAX_CALLERS,
     MAX_KEPT,
     KeptConversations,
 )
-from curtilage.client.fair_queue import ASKER, CALLER, Asker
-from curtilage.client.query import PROMPTS, Query
+from curtilage.client.system.fair_queue import ASKER, CALLER, Asker
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.rules import Rulebook, unapproved
 from curtilage.policy.decision.tiers import RoutingClass

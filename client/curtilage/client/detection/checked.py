@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Protocol, Self
 
+from curtilage.client.chat.query import Query
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.health import Detectors
-from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.document.model import Policy
 from curtilage.policy.signing import Currency, stale_finding

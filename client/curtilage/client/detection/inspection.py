@@ -15,6 +15,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Self
 
 from curtilage.client import telemetry
+from curtilage.client.chat.query import Leaf, Query
 from curtilage.client.detection.limits import (
     cost_of,
     is_oversize,
@@ -35,9 +36,8 @@ from curtilage.client.detection.worker import (
 )
 from curtilage.client.detection.worker_pool import Workers
 from curtilage.client.errors import BusyError
-from curtilage.client.fair_queue import FairQueue, TurnRefusedError
 from curtilage.client.health import Detectors
-from curtilage.client.query import Leaf, Query
+from curtilage.client.system.fair_queue import FairQueue, TurnRefusedError
 from curtilage.client.telemetry import RestartCause
 from curtilage.policy.decision.classes import UNFINISHED
 from curtilage.policy.decision.decide import INSPECTION_DOOR, Inspection

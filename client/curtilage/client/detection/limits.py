@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from curtilage.client.chat.query import Leaf
 from curtilage.client.detection.worker import TimeLimit
-from curtilage.client.query import Leaf
 
 if TYPE_CHECKING:  # a policy's file, packs and trust are not needed here
     from curtilage.policy.document.model import Limits

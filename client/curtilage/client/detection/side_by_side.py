@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final, Protocol
 
+from curtilage.client.chat.query import Query
 from curtilage.client.detection.checked import InspectsMany
 from curtilage.client.errors import DetectorsError
-from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection
 
 TOGETHER: Final = 32  # queries that one inspector takes at a time

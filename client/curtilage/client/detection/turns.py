@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from curtilage.client.query import Leaf
+from curtilage.client.chat.query import Leaf
 
 # Between texts that are read as one: ASCII's record separator. It is white space to
 # every rule, but not a line break, at which a number run would end.

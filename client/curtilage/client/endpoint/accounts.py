@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from curtilage.client.errors import ConfigError
-from curtilage.client.files import (
+from curtilage.client.system.files import (
     locked,
     make_private_folder,
     open_private,

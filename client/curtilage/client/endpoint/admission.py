@@ -18,7 +18,7 @@ from aiohttp.http import HttpProcessingError
 from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 from typing_extensions import override
 
-from curtilage.client.fair_queue import Asker
+from curtilage.client.system.fair_queue import Asker
 
 REQUEST_S: Final = 10.0
 """Deadline for a complete request, head and content, from its first byte; for a new

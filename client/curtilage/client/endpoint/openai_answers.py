@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from curtilage.client.answer import Answer, Delta, Finished, Provenance
+from curtilage.client.chat.answer import Answer, Delta, Finished, Provenance
+from curtilage.client.chat.openai_chat import JsonObject
 from curtilage.client.errors import (
     BlockedError,
     BusyError,
@@ -21,7 +22,6 @@ from curtilage.client.errors import (
     QueuedError,
     UsageError,
 )
-from curtilage.client.openai_chat import JsonObject
 
 TOO_MANY: Final = 429
 SERVER_ERROR: Final = 500

@@ -34,8 +34,27 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from curtilage.client import telemetry
-from curtilage.client.answer import Answer, Delta, Progress, SessionEvent
 from curtilage.client.answering.answer_stream import AnswerStream
+from curtilage.client.chat.answer import Answer, Delta, Progress, SessionEvent
+from curtilage.client.chat.openai_chat import (
+    MAX_REQUEST_BYTES,
+    ChatCompletionRequest,
+    JsonObject,
+    no_such_model,
+    parse_completion_request,
+    parse_feedback,
+)
+from curtilage.client.chat.openai_fields import (
+    CHAT_PATH,
+    DOCUMENT,
+    FEEDBACK_PATH,
+    HEALTH_PATH,
+    MODEL_ID,
+    MODELS_PATH,
+    QUEUE_PATH,
+    ROUTES,
+)
+from curtilage.client.chat.query import Query
 from curtilage.client.endpoint.accounts import Callers
 from curtilage.client.endpoint.admission import (
     BACKLOG,
@@ -67,29 +86,10 @@ from curtilage.client.errors import (
     TooLargeError,
     UsageError,
 )
-from curtilage.client.fair_queue import ASKER, CALLER
-from curtilage.client.files import PRIVATE_FILE, locked, own_place
 from curtilage.client.health import Status
-from curtilage.client.openai_chat import (
-    MAX_REQUEST_BYTES,
-    ChatCompletionRequest,
-    JsonObject,
-    no_such_model,
-    parse_completion_request,
-    parse_feedback,
-)
-from curtilage.client.openai_fields import (
-    CHAT_PATH,
-    DOCUMENT,
-    FEEDBACK_PATH,
-    HEALTH_PATH,
-    MODEL_ID,
-    MODELS_PATH,
-    QUEUE_PATH,
-    ROUTES,
-)
-from curtilage.client.query import Query
 from curtilage.client.session import Session
+from curtilage.client.system.fair_queue import ASKER, CALLER
+from curtilage.client.system.files import PRIVATE_FILE, locked, own_place
 
 if TYPE_CHECKING:
     from curtilage.client.queue.deferring import Deferring

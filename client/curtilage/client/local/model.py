@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
-from curtilage.client.answer import AnswerEvent, Delta, Finished, TokenSignal
+from curtilage.client.chat.answer import AnswerEvent, Delta, Finished, TokenSignal
+from curtilage.client.chat.query import Query
 from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageError
-from curtilage.client.fair_queue import FairQueue, TurnRefusedError
 from curtilage.client.local.reasons import LocalFailure, LocalModelError
 from curtilage.client.local.registry.catalogue import DEFAULT_NAME
 from curtilage.client.local.registry.machine import available_memory
 from curtilage.client.local.registry.shape import read_shape
 from curtilage.client.local.registry.store import ModelEntry, Registry
-from curtilage.client.query import Query
+from curtilage.client.system.fair_queue import FairQueue, TurnRefusedError
 from curtilage.inference.default_model import (
     DEFAULT_MODEL_ID,
     DEFAULT_SHA256,

@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final
 
-from curtilage.client.answer import AnswerEvent, Delta, Finished, reading_note
+from curtilage.client.chat.answer import AnswerEvent, Delta, Finished, reading_note
+from curtilage.client.chat.query import MESSAGE_TOKENS, PROMPTS, Message, Query
 from curtilage.client.local.model import (
     LocalContextTooLongError,
     LocalModelSlowError,
 )
-from curtilage.client.query import MESSAGE_TOKENS, PROMPTS, Message, Query
 
 GAP: Final = "\n[…]\n"
 """Marks omitted text, for the model."""

@@ -11,9 +11,9 @@ import json
 from collections.abc import Iterator
 from typing import Final, NoReturn, cast
 
-from curtilage.client.answer import AnswerEvent, Delta, Finished
+from curtilage.client.chat.answer import AnswerEvent, Delta, Finished
+from curtilage.client.chat.event_stream import EventParser
 from curtilage.client.errors import OnPremisesUnavailableError
-from curtilage.client.event_stream import EventParser
 from curtilage.client.on_premises.reasons import OnPremisesFailure
 
 MAX_EVENT_BYTES: Final = 256 * 1024

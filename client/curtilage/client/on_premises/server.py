@@ -22,7 +22,8 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from typing_extensions import override
 
-from curtilage.client.answer import AnswerEvent, Finished
+from curtilage.client.chat.answer import AnswerEvent, Finished
+from curtilage.client.chat.query import Query
 from curtilage.client.errors import FailureReason, OnPremisesUnavailableError
 from curtilage.client.on_premises.answer_events import ChatReader
 from curtilage.client.on_premises.reasons import OnPremisesFailure
@@ -30,7 +31,6 @@ from curtilage.client.on_premises.settings import (
     OnPremisesSettings,
     require_private_socket,
 )
-from curtilage.client.query import Query
 from curtilage.policy.decision.permit import OnPremisesPermit, PermitDesk, ServerBinding
 
 EVENT_STREAM: Final = "text/event-stream"

@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from curtilage.client.errors import ConfigError
-from curtilage.client.tls import is_loopback, read_token, tls_context
+from curtilage.client.system.tls import is_loopback, read_token, tls_context
 
 UNIX: Final = "unix:"
 ROOT_PATH: Final = "/v1"

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, replace
 from typing import Final, final
 
+from curtilage.client.chat.query import Query
 from curtilage.client.pseudonyms.replacements import Place, is_word
 from curtilage.client.pseudonyms.vault import Vault
-from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.findings import Where
 

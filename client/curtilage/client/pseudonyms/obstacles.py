@@ -1,6 +1,6 @@
 """Reasons why a query's names and numbers cannot be replaced; without content."""
 
-from curtilage.client.answer import Obstacle
+from curtilage.client.chat.answer import Obstacle
 
 WHY_NOT_REPLACED = {
     Obstacle.NOTHING_FOUND: "none of the findings can be replaced",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from curtilage.client.answer import Obstacle
+from curtilage.client.chat.answer import Obstacle
 from curtilage.client.detection.wordlists import BESIDE, COMMON, words
 from curtilage.client.pseudonyms.obstacles import CannotRewriteError
 from curtilage.client.pseudonyms.vault import POSSESSIVE, TITLES, TOKEN, kind_of

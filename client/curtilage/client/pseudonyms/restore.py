@@ -24,7 +24,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from curtilage.client.answer import AnswerEvent, Delta, Finished
+from curtilage.client.chat.answer import AnswerEvent, Delta, Finished
 from curtilage.client.errors import EnclaveError
 from curtilage.client.pseudonyms.link_guard import AddressWatch, is_joined
 from curtilage.client.pseudonyms.vault import BARE_FORM, CLOSING, OPENING, TOKEN

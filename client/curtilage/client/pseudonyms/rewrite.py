@@ -14,7 +14,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from curtilage.client.answer import Obstacle
+from curtilage.client.chat.answer import Obstacle
+from curtilage.client.chat.query import Leaf, Query
 from curtilage.client.detection.neighbours import neighbours
 from curtilage.client.pseudonyms.deidentified import (
     Deidentified,
@@ -40,7 +41,6 @@ from curtilage.client.pseudonyms.vault import (
     kind_of,
 )
 from curtilage.client.pseudonyms.wording import ENGLISH, language_of
-from curtilage.client.query import Leaf, Query
 from curtilage.policy.decision.decide import Assessment, WhatIf
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route

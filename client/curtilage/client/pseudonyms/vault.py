@@ -27,9 +27,9 @@ from typing import Final, NoReturn, final
 
 from typing_extensions import override
 
+from curtilage.client.chat.query import Query
 from curtilage.client.pseudonyms.dates import moved
 from curtilage.client.pseudonyms.wording import ENGLISH, worded
-from curtilage.client.query import Query
 
 OPENING: Final = "\u27e6"
 CLOSING: Final = "\u27e7"

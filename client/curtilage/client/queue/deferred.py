@@ -12,11 +12,17 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum, unique
 from typing import Any, Final, cast
 
-from curtilage.client.answer import Answer, Answerer, Finished, Obstacle, Provenance
+from curtilage.client.chat.answer import (
+    Answer,
+    Answerer,
+    Finished,
+    Obstacle,
+    Provenance,
+)
+from curtilage.client.chat.openai_chat import parse_completion_request
+from curtilage.client.chat.options import Mode, RoutingOptions
+from curtilage.client.chat.query import Query
 from curtilage.client.errors import FailureReason
-from curtilage.client.openai_chat import parse_completion_request
-from curtilage.client.options import Mode, RoutingOptions
-from curtilage.client.query import Query
 from curtilage.client.queue.reasons import REASONS, reason_named
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.policy.decision.tiers import RoutingClass

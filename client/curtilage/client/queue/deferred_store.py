@@ -30,15 +30,15 @@ from curtilage.client.errors import (
     ConfigError,
     NotRoutedError,
 )
-from curtilage.client.files import (
+from curtilage.client.local.reasons import LocalFailure
+from curtilage.client.queue.deferred import Deferred, State, refusal_of
+from curtilage.client.queue.reasons import reason_named
+from curtilage.client.system.files import (
     locked,
     make_private_folder,
     open_ordinary,
     open_private,
 )
-from curtilage.client.local.reasons import LocalFailure
-from curtilage.client.queue.deferred import Deferred, State, refusal_of
-from curtilage.client.queue.reasons import reason_named
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.routing_settings import Queue
 

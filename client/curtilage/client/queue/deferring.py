@@ -16,7 +16,8 @@ from math import ceil
 from typing import Final, Protocol
 
 from curtilage.client import telemetry
-from curtilage.client.answer import Answer
+from curtilage.client.chat.answer import Answer
+from curtilage.client.chat.query import Query
 from curtilage.client.errors import (
     BlockedError,
     BusyError,
@@ -29,7 +30,6 @@ from curtilage.client.errors import (
     UsageError,
 )
 from curtilage.client.failure_texts import FAILURE_TEXTS
-from curtilage.client.query import Query
 from curtilage.client.queue.deferred import (
     OUT_THERE,
     TICKET_BYTES,

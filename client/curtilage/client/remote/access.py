@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from curtilage.client.errors import ConfigError
-from curtilage.client.tls import read_token, tls_context, trouble
+from curtilage.client.system.tls import read_token, tls_context, trouble
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

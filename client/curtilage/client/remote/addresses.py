@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 from curtilage.client.errors import ConfigError
-from curtilage.client.tls import is_loopback
+from curtilage.client.system.tls import is_loopback
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from curtilage.attest.errors import RefusedError
-from curtilage.client.answer import AnswerEvent, Finished
+from curtilage.client.chat.answer import AnswerEvent, Finished
 from curtilage.client.errors import EnclaveError
 from curtilage.client.remote.answer_reader import ContentReader, content_reader
 from curtilage.client.remote.reasons import EnclaveFailure

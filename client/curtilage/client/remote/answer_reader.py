@@ -15,9 +15,9 @@ from typing import Final, NoReturn, cast
 
 from typing_extensions import override
 
-from curtilage.client.answer import AnswerEvent, Delta, Finished
+from curtilage.client.chat.answer import AnswerEvent, Delta, Finished
+from curtilage.client.chat.event_stream import EventParser
 from curtilage.client.errors import EnclaveError
-from curtilage.client.event_stream import EventParser
 from curtilage.client.remote.reasons import DateRefusedError, EnclaveFailure
 from curtilage.wire import bhttp, media
 from curtilage.wire.dates import parse_date

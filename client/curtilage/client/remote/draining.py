@@ -24,7 +24,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
-from curtilage.client.answer import AnswerEvent, Finished
+from curtilage.client.chat.answer import AnswerEvent, Finished
 from curtilage.client.errors import EnclaveError
 from curtilage.client.remote.answer_opener import AnswerReader, most_bytes
 from curtilage.client.remote.reasons import EnclaveFailure

@@ -31,8 +31,7 @@ from curtilage.attest.errors import RefusedError
 from curtilage.attest.requirements import unmet
 from curtilage.attest.verified_key import VerifiedKey
 from curtilage.client import telemetry
-from curtilage.client.answer import AnswerEvent
-from curtilage.client.budget import RETRY_PERMILLE, Budget
+from curtilage.client.chat.answer import AnswerEvent
 from curtilage.client.errors import EnclaveError
 from curtilage.client.remote.answer_opener import AnswerReader
 from curtilage.client.remote.challenges import Challenges
@@ -52,6 +51,7 @@ from curtilage.client.remote.requests import (
 )
 from curtilage.client.remote.seal import NO_SKEW, size_class_of
 from curtilage.client.remote.sealed import SealedExchange
+from curtilage.client.system.budget import RETRY_PERMILLE, Budget
 from curtilage.policy.decision.permit import (
     PermitDesk,
     PermitRefusedError,

@@ -33,7 +33,7 @@ from curtilage.attest.log.heads import (
 )
 from curtilage.attest.log.note import parse_checkpoint, parse_proof
 from curtilage.attest.verified_key import VerifiedKey
-from curtilage.client.files import locked, write_private_atomically
+from curtilage.client.system.files import locked, write_private_atomically
 
 FORMAT: Final = "curtilage/log-memory/v1"
 LOCK_S: Final = 2.0

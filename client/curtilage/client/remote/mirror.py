@@ -6,7 +6,7 @@ The mirror learns only that a client requests the list.
 from curtilage.client.remote.addresses import MirrorAddress
 from curtilage.client.remote.fetch_order import MIRROR, FetchOrder, take_order
 from curtilage.client.remote.transport import KEY_TYPES, Connections
-from curtilage.client.tls import tls_context
+from curtilage.client.system.tls import tls_context
 
 
 class MirrorTransport:

@@ -20,7 +20,7 @@ from curtilage.attest.receipt import (
     verify_receipt,
 )
 from curtilage.attest.verified_key import VerifiedKey
-from curtilage.client.receipt import ReceiptSecret
+from curtilage.client.chat.receipt import ReceiptSecret
 from curtilage.wire.bhttp import Field
 from curtilage.wire.dates import WINDOW
 

@@ -15,9 +15,9 @@ from typing import ClassVar, Final, Protocol
 from curtilage.attest.evidence import MAX_CPU_EVIDENCE_BYTES
 from curtilage.attest.requirements import Requirement
 from curtilage.attest.verified_key import VerifiedKey
+from curtilage.client.chat.payload import Payload
+from curtilage.client.chat.receipt import ReceiptSecret
 from curtilage.client.errors import EnclaveError
-from curtilage.client.payload import Payload
-from curtilage.client.receipt import ReceiptSecret
 from curtilage.client.remote.answer_opener import AnswerReader
 from curtilage.client.remote.answer_reader import FreshEvidence
 from curtilage.client.remote.keys import RandomBelow

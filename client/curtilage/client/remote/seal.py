@@ -23,9 +23,9 @@ from typing import Final
 from curtilage.attest.binding import NONCE_BYTES
 from curtilage.attest.receipt import KEY_FIELD, SECRET_BYTES, encode_field
 from curtilage.attest.verified_key import VerifiedKey, require_verified
+from curtilage.client.chat.payload import Payload
+from curtilage.client.chat.receipt import ReceiptSecret
 from curtilage.client.errors import EnclaveError
-from curtilage.client.payload import Payload
-from curtilage.client.receipt import ReceiptSecret
 from curtilage.client.remote.answer_opener import AnswerReader, ReaderOf
 from curtilage.client.remote.answer_reader import (
     content_reader,

@@ -9,7 +9,7 @@ they are compared with the relay's, which is not part of a policy.
 from urllib.parse import urlsplit
 
 from curtilage.client.errors import ConfigError
-from curtilage.client.tls import is_loopback, is_numeric
+from curtilage.client.system.tls import is_loopback, is_numeric
 from curtilage.policy.document.addresses import registrable_domain
 
 

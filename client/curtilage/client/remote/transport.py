@@ -25,7 +25,7 @@ from curtilage.client.remote.failures import CERTIFICATE_ALERTS, HTTP_OK, requir
 from curtilage.client.remote.fetch_order import RELAY, FetchOrder, take_order
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.remote.sealed import SealedExchange
-from curtilage.client.tls import tls_context
+from curtilage.client.system.tls import tls_context
 from curtilage.wire import media
 from curtilage.wire.node_list import MAX_LIST_BYTES
 from curtilage.wire.shaping import TransportParameters

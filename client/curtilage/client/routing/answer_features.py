@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 
-from curtilage.client.answer import Delta, TokenSignal
+from curtilage.client.chat.answer import Delta, TokenSignal
 
 VERSION: Final = 1
 # The judge runs in the process of the client while an answer is streamed. Without

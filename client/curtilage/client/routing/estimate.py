@@ -14,7 +14,7 @@ from enum import StrEnum, unique
 from itertools import pairwise
 from typing import Final, Generic, Literal, Protocol, TypeVar
 
-from curtilage.client.query import MESSAGE_TOKENS
+from curtilage.client.chat.query import MESSAGE_TOKENS
 from curtilage.client.routing.wording import request_in
 
 THRESHOLD: Final = 0.70  # an intent with less confidence is reported as unknown

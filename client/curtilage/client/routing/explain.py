@@ -6,7 +6,7 @@ Also what the operator's aim means for the local model, before any question was 
 from dataclasses import dataclass
 from typing import Final
 
-from curtilage.client.query import single_query
+from curtilage.client.chat.query import single_query
 from curtilage.client.routing.estimate import (
     HEAD_CHARS,
     KNOWN,

@@ -12,15 +12,14 @@ from math import ceil, inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from curtilage.client.answer import AnswerEvent, Finished
-from curtilage.client.budget import HEDGE_PERMILLE, Budget
+from curtilage.client.chat.answer import AnswerEvent, Finished
+from curtilage.client.chat.options import Require, RoutingOptions
+from curtilage.client.chat.query import MESSAGE_TOKENS, Query
 from curtilage.client.errors import (
     AnswererError,
     FailureReason,
 )
 from curtilage.client.failure_texts import FAILURE_TEXTS
-from curtilage.client.options import Require, RoutingOptions
-from curtilage.client.query import MESSAGE_TOKENS, Query
 from curtilage.client.routing.aim import (
     REFERENCE,
     REFERENCE_SCALE,
@@ -55,6 +54,7 @@ from curtilage.client.routing.utility import (
     choose,
 )
 from curtilage.client.routing.verifier import Verifier
+from curtilage.client.system.budget import HEDGE_PERMILLE, Budget
 from curtilage.policy.decision.decide import Allowed
 from curtilage.policy.decision.tiers import Denial, Permitted, Tier, TierKind
 from curtilage.policy.document.routing import Routing

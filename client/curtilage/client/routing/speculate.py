@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import final
 
-from curtilage.client.options import Mode, RoutingOptions
+from curtilage.client.chat.options import Mode, RoutingOptions
 from curtilage.client.routing.aim import REFERENCE_SCALE, Scale
 from curtilage.client.routing.estimate import Estimate
 from curtilage.client.routing.health import TierView

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final, Self, cast
 
 from curtilage.client.errors import ConfigError, UsageError
-from curtilage.client.files import (
+from curtilage.client.system.files import (
     locked,
     make_private_folder,
     open_ordinary,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from curtilage.client.answer import (
+from curtilage.client.chat.answer import (
     Delta,
     Finished,
     Provenance,

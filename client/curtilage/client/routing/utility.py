@@ -13,7 +13,7 @@ from enum import StrEnum, unique
 from math import inf
 from typing import Final, TypeAlias
 
-from curtilage.client.options import Mode, RoutingOptions
+from curtilage.client.chat.options import Mode, RoutingOptions
 from curtilage.client.routing.aim import REFERENCE_SCALE, Scale
 from curtilage.client.routing.breaker import BreakerState
 from curtilage.client.routing.estimate import Estimate

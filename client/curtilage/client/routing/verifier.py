@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum, unique
 from typing import Final
 
-from curtilage.client.answer import Delta, Finished
+from curtilage.client.chat.answer import Delta, Finished
 from curtilage.client.routing.answer_features import NAMES, Draft, Seen
 
 LOOKS: Final = (16, 32, 64)

@@ -10,12 +10,12 @@ from curtilage.cli.route.stats import amounts_of, figures_of, read_named
 from curtilage.cli.start import config_from
 from curtilage.cli.terminal import DONE, err, out, out_json, plural, progress
 from curtilage.client.assemble import router_for, shipped_of, thresholds_of
+from curtilage.client.chat.query import single_query
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageError
 from curtilage.client.local.model import resolve, running_digest
 from curtilage.client.local.registry.store import Registry
 from curtilage.client.parts import UnavailableLocal
-from curtilage.client.query import single_query
 from curtilage.client.routing.bounds import lower_bound
 from curtilage.client.routing.drift import Drift
 from curtilage.client.routing.estimate import Estimate

@@ -9,14 +9,14 @@ from pathlib import Path
 from curtilage.cli.declared import Arguments
 from curtilage.cli.start import config_from
 from curtilage.cli.terminal import DONE, REFUSED, HowFar, err, out, progress
-from curtilage.client.answer import Delta
 from curtilage.client.audit.export import new_file, refuse_taken
+from curtilage.client.chat.answer import Delta
+from curtilage.client.chat.query import Settings, single_query
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import ClientError
 from curtilage.client.local.model import LocalModel, resolve, running_digest
 from curtilage.client.local.registry.shape import read_shape
 from curtilage.client.local.registry.store import Registry
-from curtilage.client.query import Settings, single_query
 from curtilage.lab.commands.answered_file import (
     AnsweredBy,
     AnsweredRow,

@@ -12,7 +12,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Final, cast
 
-from curtilage.client.answer import Delta, TokenSignal
+from curtilage.client.chat.answer import Delta, TokenSignal
 from curtilage.client.errors import UsageError
 from curtilage.lab.commands.begun_file import Begun, begun
 from curtilage.lab.commands.graded_file import rows_in

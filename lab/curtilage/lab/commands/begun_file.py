@@ -11,7 +11,7 @@ from typing import Generic
 from curtilage.cli.json_lines import object_of
 from curtilage.cli.terminal import err, plural
 from curtilage.client.errors import ConfigError, UsageError
-from curtilage.client.files import PRIVATE_FILE, locked, open_unshared
+from curtilage.client.system.files import PRIVATE_FILE, locked, open_unshared
 from curtilage.lab.commands.graded_file import Row
 
 

@@ -27,9 +27,9 @@ from curtilage.cli.terminal import (
 )
 from curtilage.client.assemble import estimator_of, router_for
 from curtilage.client.audit.export import new_file, refuse_taken
+from curtilage.client.chat.query import single_query
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.client.parts import UnavailableLocal
-from curtilage.client.query import single_query
 from curtilage.client.routing.estimate import RulesEstimator
 from curtilage.client.routing.estimators import (
     FILE,

@@ -22,14 +22,14 @@ from curtilage.cli.terminal import (
     plural,
     progress,
 )
-from curtilage.client.answer import AnswerEvent, Delta
 from curtilage.client.audit.export import new_file, refuse_taken
+from curtilage.client.chat.answer import AnswerEvent, Delta
+from curtilage.client.chat.options import Require, RoutingOptions
+from curtilage.client.chat.query import Query, Settings, single_query
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import ClientError, ConfigError, UsageError
 from curtilage.client.local.model import LocalModel, ModelChoice, resolve
 from curtilage.client.local.registry.store import Registry
-from curtilage.client.options import Require, RoutingOptions
-from curtilage.client.query import Query, Settings, single_query
 from curtilage.lab.commands.begun_file import Begun, begun
 from curtilage.lab.commands.graded_file import open_line, pair_line
 from curtilage.lab.commands.grading import (

@@ -11,8 +11,8 @@ from typing import Final, TypeVar
 from curtilage.cli.json_lines import object_of
 from curtilage.cli.terminal import plural
 from curtilage.client.errors import ConfigError, UsageError
-from curtilage.client.files import open_ordinary
 from curtilage.client.routing.estimate import Intent
+from curtilage.client.system.files import open_ordinary
 
 MAX_LINE_BYTES: Final = 1024 * 1024
 MAX_ROWS: Final = 200_000

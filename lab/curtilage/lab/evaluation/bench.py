@@ -15,10 +15,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol, Self
 
+from curtilage.client.chat.query import Query, single_query
 from curtilage.client.detection.checked import InspectsMany
 from curtilage.client.pseudonyms.deidentified import Deidentified
 from curtilage.client.pseudonyms.rewrite import deidentify, findings_asked
-from curtilage.client.query import Query, single_query
 from curtilage.lab.evaluation.data_files import MissingSetError
 from curtilage.lab.evaluation.datasets import read_set
 from curtilage.lab.evaluation.figures import Figure, Routes, Target

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, Protocol
 
+from curtilage.client.chat.query import single_query
 from curtilage.client.detection.checked import InspectsMany
-from curtilage.client.query import single_query
 from curtilage.lab.evaluation.bench import Bench, Judged
 from curtilage.lab.evaluation.datasets import DIALOGUE
 from curtilage.lab.evaluation.figures import CurvePoint

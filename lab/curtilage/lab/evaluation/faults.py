@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
+from curtilage.client.chat.query import single_query
 from curtilage.client.detection.detectors.all import own_equipment
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.scanner import scan
 from curtilage.client.detection.inspection import Inspector, prepare
 from curtilage.client.detection.spans import Span
-from curtilage.client.query import single_query
 from curtilage.lab.evaluation import faulty_worker
 from curtilage.lab.evaluation.figures import Figure, Target
 from curtilage.lab.evaluation.statistics import share_of

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from curtilage.client.query import Message, Query
+from curtilage.client.chat.query import Message, Query
 from curtilage.lab.evaluation import disguises as redteam
 from curtilage.lab.evaluation.bench import Bench, Wanted
 from curtilage.lab.evaluation.figures import Figure, Target

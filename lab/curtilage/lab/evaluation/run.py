@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from curtilage.client.query import single_query
+from curtilage.client.chat.query import single_query
 from curtilage.lab.evaluation.bench import Bench
 from curtilage.lab.evaluation.curve import Closes, ner_recall, profiles, thresholds
 from curtilage.lab.evaluation.faults import faults

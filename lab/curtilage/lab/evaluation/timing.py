@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
+from curtilage.client.chat.query import Query, single_query
 from curtilage.client.detection.detectors.all import scanner_of
-from curtilage.client.query import Query, single_query
 from curtilage.lab.evaluation.bench import Bench
 from curtilage.lab.evaluation.figures import Figure, Target
 from curtilage.lab.evaluation.statistics import quantile_estimate, share, share_of

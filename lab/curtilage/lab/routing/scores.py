@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 
-from curtilage.client.answer import Delta
+from curtilage.client.chat.answer import Delta
 from curtilage.client.routing.answer_features import Draft, Seen
 from curtilage.client.routing.verifier import LOOKS, REJECTED_BELOW, Head, looks_reached
 

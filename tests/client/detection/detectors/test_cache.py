@@ -3,6 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.detection.detectors.cache import FindingsCache, Found
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.scanner import (
@@ -13,7 +14,6 @@ from curtilage.client.detection.detectors.scanner import (
 )
 from curtilage.client.detection.inspection import prepare
 from curtilage.client.detection.spans import Span
-from curtilage.client.query import Message, Query
 from curtilage.policy.document.load import load_profile
 from curtilage.policy.document.model import Limits
 

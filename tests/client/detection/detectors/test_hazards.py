@@ -13,6 +13,7 @@ from typing import cast
 
 import pytest
 
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.detection.detectors.all import equipment_of, scanner_of
 from curtilage.client.detection.detectors.presidio import engine as detect
 from curtilage.client.detection.detectors.presidio.catalog import RECOGNIZERS
@@ -21,7 +22,6 @@ from curtilage.client.detection.detectors.scanner import Detector, Equipment, Sc
 from curtilage.client.detection.inspection import Inspector, prepare
 from curtilage.client.detection.spans import Span
 from curtilage.client.detection.worker import worker_environment
-from curtilage.client.query import Message, Query
 from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.detection_plan import DetectionPlan, NerPlan

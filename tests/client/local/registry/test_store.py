@@ -246,7 +246,7 @@ def test_a_failed_write_does_not_change_the_registry(
     def full(_descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("curtilage.client.files.os.fsync", full)
+    monkeypatch.setattr("curtilage.client.system.files.os.fsync", full)
     with pytest.raises(OSError, match="No space"):
         registry.add("other", file, SHA256)
     assert (root / "models.json").read_bytes() == before

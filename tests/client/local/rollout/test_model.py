@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from typing_extensions import override
 
-from curtilage.client.answer import Delta
+from curtilage.client.chat.answer import Delta
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.errors import ConfigError, LocalUnavailableError
 from curtilage.client.local.model import (
     LocalModel,
@@ -18,7 +19,6 @@ from curtilage.client.local.model import (
 )
 from curtilage.client.local.rollout import model as rolled_out
 from curtilage.client.local.rollout.model import RolledOutModel
-from curtilage.client.query import Message, Query
 from curtilage.client.routing.trace import model_tag
 from curtilage.inference.errors import (
     EngineClosedError,

@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable
 
 from curtilage.attest.verified_key import VerifiedKey
+from curtilage.client.chat.query import Query
 from curtilage.client.consent import Consents, Outbound
 from curtilage.client.errors import EnclaveError
-from curtilage.client.query import Query
 from curtilage.client.remote.reasons import Unmet
 from curtilage.client.route import AskEnclave
 from curtilage.policy.decision.tiers import Tier

@@ -5,9 +5,9 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Final
 
-from curtilage.client.answer import Delta, doubt_note
 from curtilage.client.answering.attempt import Answers
-from curtilage.client.query import Query
+from curtilage.client.chat.answer import Delta, doubt_note
+from curtilage.client.chat.query import Query
 from curtilage.client.routing.verifier import Verdict, Verifier
 
 _JSON: Final = re.compile(r"\bjson\b", re.IGNORECASE)

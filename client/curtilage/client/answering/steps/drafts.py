@@ -7,7 +7,11 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 
-from curtilage.client.answer import (
+from curtilage.client.answering.attempt import Status
+from curtilage.client.answering.course import Course
+from curtilage.client.answering.covering import Covering
+from curtilage.client.answering.pump import Ended, Writer, Writes, ready
+from curtilage.client.chat.answer import (
     AnswerEvent,
     Finished,
     Phase,
@@ -17,10 +21,6 @@ from curtilage.client.answer import (
     SessionEvent,
     Verified,
 )
-from curtilage.client.answering.attempt import Status
-from curtilage.client.answering.course import Course
-from curtilage.client.answering.covering import Covering
-from curtilage.client.answering.pump import Ended, Writer, Writes, ready
 from curtilage.client.errors import AnswererError, FailureReason
 from curtilage.client.local.reasons import DraftRejectedError, LocalFailure
 from curtilage.client.routing.speculate import Speculation

@@ -3,12 +3,12 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
 
-from curtilage.client.answer import AnswerEvent
 from curtilage.client.answering.attempt import Status
 from curtilage.client.answering.course import Course
 from curtilage.client.answering.pump import Ended, Writer, Writes, ready
-from curtilage.client.budget import Budget
+from curtilage.client.chat.answer import AnswerEvent
 from curtilage.client.errors import AnswererError
+from curtilage.client.system.budget import Budget
 
 
 def hedged(
@@ -21,6 +21,7 @@ def hedged(
     """
 
     async def second() -> Writer | None:
+        """Ask the next tier, if the budget has an additional attempt left."""
         # The budget bounds the load: if every tier is slow, a second request for each
         # query would make all of them slower.
         if not budget.take():

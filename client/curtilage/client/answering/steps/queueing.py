@@ -5,8 +5,8 @@ import asyncio
 from curtilage.client.answering.course import Course
 from curtilage.client.answering.refusals import wanted
 from curtilage.client.audit.record import Outcome
+from curtilage.client.chat.query import Query
 from curtilage.client.errors import QueuedError
-from curtilage.client.query import Query
 from curtilage.client.queue.deferring import Deferring
 from curtilage.client.routing.router import Router
 

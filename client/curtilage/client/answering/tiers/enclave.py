@@ -5,11 +5,11 @@ from contextlib import aclosing
 from curtilage.attest.verified_key import VerifiedKey
 from curtilage.client.answering.attempt import Answers, Attempt, Status
 from curtilage.client.answering.planning import Planner
+from curtilage.client.chat.query import Query
 from curtilage.client.conversation.pinned import PinnedConversations
 from curtilage.client.errors import EnclaveError
 from curtilage.client.parts import ClientParts
 from curtilage.client.pseudonyms.restore import AnswerRestorer
-from curtilage.client.query import Query
 from curtilage.client.remote.enclave import Enclave
 from curtilage.client.remote.requests import ChatRequest
 from curtilage.client.route import AskEnclave
@@ -65,6 +65,7 @@ class EnclaveTier:
         restorer = None if rewritten is None else AnswerRestorer(rewritten.vault.values)
 
         def recorded(key: VerifiedKey) -> None:
+            """Count the query as sent: it is recorded, and sealed next."""
             # The record is on the disk and nothing is sealed yet. Only now does the
             # query count as sent, and is it known which release answers.
             self._pinned.leaves(sent, way.allowed.routing_class)

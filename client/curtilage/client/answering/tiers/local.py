@@ -7,10 +7,10 @@ from functools import partial
 from curtilage.client.answering.attempt import Answers, Attempt, Status
 from curtilage.client.answering.covering import Covering
 from curtilage.client.audit.record import Outcome
+from curtilage.client.chat.query import Query
 from curtilage.client.local.reasons import DraftRejectedError
 from curtilage.client.local.shorten import begun_within, shortened_to_fit
 from curtilage.client.parts import ClientParts
-from curtilage.client.query import Query
 
 
 class LocalTier:

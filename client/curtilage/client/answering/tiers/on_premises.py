@@ -4,9 +4,9 @@ from contextlib import aclosing
 
 from curtilage.client.answering.attempt import Answers, Attempt, Status
 from curtilage.client.answering.covering import Covering
+from curtilage.client.chat.query import Query
 from curtilage.client.errors import AttemptFailure, OnPremisesUnavailableError
 from curtilage.client.parts import ClientParts
-from curtilage.client.query import Query
 from curtilage.client.route import AskOnPremises
 from curtilage.policy.decision.permit import PermitDesk, PermitRefusedError
 

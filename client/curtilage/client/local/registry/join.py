@@ -11,7 +11,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from curtilage.client.files import open_ordinary
 from curtilage.client.local.registry.store import (
     CHUNK_BYTES,
     GGUF_MAGIC,
@@ -21,6 +20,7 @@ from curtilage.client.local.registry.store import (
     Progress,
     Registry,
 )
+from curtilage.client.system.files import open_ordinary
 
 _NUMBER: Final = re.compile(r"([0-9]+)")
 

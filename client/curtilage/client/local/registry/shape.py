@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from curtilage.client.errors import ConfigError
-from curtilage.client.files import read_start
+from curtilage.client.system.files import read_start
 
 MAX_HEAD_BYTES: Final = 1 << 18
 """Bytes to read. The relevant values are in the first few hundred bytes."""

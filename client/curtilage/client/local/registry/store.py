@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 from curtilage.client.errors import ClientError, ConfigError
-from curtilage.client.files import (
+from curtilage.client.local.registry.machine import free_room
+from curtilage.client.system.files import (
     data_folder,
     locked,
     make_private_folder,
@@ -25,7 +26,6 @@ from curtilage.client.files import (
     open_private,
     write_private_atomically,
 )
-from curtilage.client.local.registry.machine import free_room
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 SHA256_HEX: Final = re.compile(r"[0-9a-f]{64}")

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Self
 
-from curtilage.client.answer import AnswerEvent
+from curtilage.client.chat.answer import AnswerEvent
+from curtilage.client.chat.query import Query
 from curtilage.client.errors import ClientError, LocalUnavailableError
 from curtilage.client.local.model import (
     DEFAULT_CONTEXT_TOKENS,
@@ -25,7 +26,6 @@ from curtilage.client.local.registry.machine import available_memory
 from curtilage.client.local.registry.shape import read_shape
 from curtilage.client.local.registry.store import Registry
 from curtilage.client.local.rollout.state import Rollout
-from curtilage.client.query import Query
 from curtilage.client.routing.trace import model_tag
 from curtilage.policy.document.routing_settings import Rollout as RolloutSettings
 

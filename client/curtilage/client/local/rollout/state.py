@@ -33,17 +33,17 @@ from curtilage.attest.log.model_manifest import (
 )
 from curtilage.attest.log.witness_policy import LogPolicy
 from curtilage.client.errors import ClientError, ConfigError
-from curtilage.client.files import (
+from curtilage.client.local.model import ModelChoice, resolve_digest
+from curtilage.client.local.registry.store import Registry, make_private
+from curtilage.client.routing.drift import first_alarm
+from curtilage.client.routing.trace import TRACE_NAME, model_tag, read_grades
+from curtilage.client.system.files import (
     data_folder,
     locked,
     read_bounded,
     state_folder,
     write_private_atomically,
 )
-from curtilage.client.local.model import ModelChoice, resolve_digest
-from curtilage.client.local.registry.store import Registry, make_private
-from curtilage.client.routing.drift import first_alarm
-from curtilage.client.routing.trace import TRACE_NAME, model_tag, read_grades
 from curtilage.policy.document.routing_settings import Rollout as RolloutSettings
 
 LEAST_GRADED: Final = 100

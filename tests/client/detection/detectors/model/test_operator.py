@@ -21,7 +21,7 @@ from curtilage.client.detection.detectors.model.operator import (
 )
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.scanner import run
-from curtilage.client.files import folder_digest
+from curtilage.client.system.files import folder_digest
 from curtilage.policy.decision.findings import Normalization
 from curtilage.policy.document.detection_plan import Engine, NerPlan
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.detection.detectors.all import equipment_of
 from curtilage.client.detection.detectors.patterns.re2 import linear
 from curtilage.client.detection.detectors.presidio import operator
@@ -16,7 +17,6 @@ from curtilage.client.detection.detectors.presidio.engine import blank_engine
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.scanner import Scanner
 from curtilage.client.detection.inspection import Inspector
-from curtilage.client.query import Message, Query
 from curtilage.policy.decision.findings import Normalization
 from curtilage.policy.document.detection_plan import PresidioPlan
 from curtilage.policy.document.load import load_policy, read_tree

@@ -19,7 +19,7 @@ from curtilage.client.detection.detectors.model.entity import Entity
 from curtilage.client.detection.detectors.names.cues import PERSON
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.errors import ConfigError
-from curtilage.client.files import folder_digest
+from curtilage.client.system.files import folder_digest
 from curtilage.policy.document.detection_plan import NerPlan
 
 # The libraries read these when they are imported, so they are set before.

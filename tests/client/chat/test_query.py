@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.client.query import (
+from curtilage.client.chat.query import (
     MAX_TOKENS_SENT,
     ROLES,
     Message,
@@ -177,7 +177,7 @@ def test_a_seed_joins_no_two_payloads(other: Query) -> None:
 def test_a_seed_joins_no_two_processes() -> None:
     # Two programs that ask the same with the same seed.
     program = (
-        "from curtilage.client.query import Message, Query, Settings; print(Query("
+        "from curtilage.client.chat.query import Message, Query, Settings; print(Query("
         "messages=(Message(role='user', content='x'),), settings=Settings(seed=7)"
         ").payload().content.decode())"
     )

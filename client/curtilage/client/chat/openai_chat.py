@@ -14,18 +14,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
-from curtilage.client.answer import (
+from curtilage.client.chat.answer import (
     without_notes,
 )
-from curtilage.client.errors import (
-    ModelNotFoundError,
-    TooLargeError,
-    UnknownFieldError,
-    UnsupportedContentError,
-    UnsupportedFieldError,
-    UsageError,
-)
-from curtilage.client.openai_fields import (
+from curtilage.client.chat.openai_fields import (
     DOCUMENT,
     DROPPED,
     DROPPED_IN_MESSAGES,
@@ -37,8 +29,16 @@ from curtilage.client.openai_fields import (
     USED,
     sayable,
 )
-from curtilage.client.options import ROUTING_FIELDS, flag, integer, options_from
-from curtilage.client.query import ROLES, Message, Query, Settings
+from curtilage.client.chat.options import ROUTING_FIELDS, flag, integer, options_from
+from curtilage.client.chat.query import ROLES, Message, Query, Settings
+from curtilage.client.errors import (
+    ModelNotFoundError,
+    TooLargeError,
+    UnknownFieldError,
+    UnsupportedContentError,
+    UnsupportedFieldError,
+    UsageError,
+)
 from curtilage.policy.decision.findings import Where
 
 MAX_MESSAGES: Final = 1024

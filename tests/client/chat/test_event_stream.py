@@ -5,8 +5,8 @@ from functools import partial
 import pytest
 from hypothesis import given
 
+from curtilage.client.chat.event_stream import EventParser
 from curtilage.client.errors import EnclaveError
-from curtilage.client.event_stream import EventParser
 from curtilage.client.remote.reasons import EnclaveFailure
 from support.cuts import PLACES, cut
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.client.budget import HEDGE_PERMILLE, RETRY_PERMILLE, Budget
+from curtilage.client.system.budget import HEDGE_PERMILLE, RETRY_PERMILLE, Budget
 
 
 @given(st.lists(st.booleans(), max_size=400), st.integers(0, 3))

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, cast
 
-from curtilage.client.options import RoutingOptions
-from curtilage.client.payload import Payload
+from curtilage.client.chat.options import RoutingOptions
+from curtilage.client.chat.payload import Payload
 from curtilage.policy.decision.findings import Where
 
 PROMPTS = frozenset({"system", "developer"})

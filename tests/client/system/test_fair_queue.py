@@ -4,7 +4,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from curtilage.client.fair_queue import ASKER, Asker, FairQueue, TurnRefusedError
+from curtilage.client.system.fair_queue import ASKER, Asker, FairQueue, TurnRefusedError
 
 
 class Line:

@@ -13,7 +13,7 @@ from threading import Thread
 import pytest
 
 from curtilage.client.errors import ConfigError
-from curtilage.client.files import (
+from curtilage.client.system.files import (
     data_folder,
     folder_digest,
     locked,

@@ -8,13 +8,20 @@ from openai.types.chat.completion_create_params import (
     CompletionCreateParamsNonStreaming,
 )
 
-from curtilage.client.answer import (
+from curtilage.client.chat.answer import (
     Answer,
     Answerer,
     Delta,
     Finished,
     Provenance,
 )
+from curtilage.client.chat.openai_chat import (
+    MAX_MESSAGES,
+    MAX_REQUEST_BYTES,
+    parse_completion_request,
+    query_from,
+)
+from curtilage.client.chat.openai_fields import DROPPED, NEUTRAL, USED
 from curtilage.client.endpoint.openai_answers import (
     ChunkBuilder,
     completion_object,
@@ -35,13 +42,6 @@ from curtilage.client.errors import (
 )
 from curtilage.client.local.model import LocalContextTooLongError, LocalModelBusyError
 from curtilage.client.local.reasons import LocalModelError
-from curtilage.client.openai_chat import (
-    MAX_MESSAGES,
-    MAX_REQUEST_BYTES,
-    parse_completion_request,
-    query_from,
-)
-from curtilage.client.openai_fields import DROPPED, NEUTRAL, USED
 from curtilage.client.remote.reasons import EnclaveFailure
 
 CANARY = "canary-5f1c"

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
+from curtilage.client.chat.payload import Payload
+from curtilage.client.chat.query import Message, Query, single_query
 from curtilage.client.parts import ClientParts
-from curtilage.client.payload import Payload
-from curtilage.client.query import Message, Query, single_query
 from curtilage.client.remote import requests
 from curtilage.client.session import Session
 from curtilage.policy.decision.routes import Route

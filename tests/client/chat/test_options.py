@@ -1,13 +1,13 @@
 import pytest
 
-from curtilage.client.errors import UsageError
-from curtilage.client.options import (
+from curtilage.client.chat.options import (
     PRESETS,
     Mode,
     Require,
     RoutingOptions,
     options_from,
 )
+from curtilage.client.errors import UsageError
 from curtilage.policy.decision.tiers import RoutingClass, TierKind
 
 
