@@ -119,7 +119,8 @@ class Probes:
         try:
             await enclave.probe()
         except EnclaveError as error:
-            # All attested tiers are reached through one ``Enclave``, so they fail together.
+            # All attested tiers are reached through one ``Enclave``, so they fail
+            # together.
             for tier in self._attested:
                 self._observer.missed(tier, error.reason)
             raise
