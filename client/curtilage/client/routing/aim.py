@@ -232,8 +232,6 @@ def traffic_of(source: str) -> Traffic:
         source: ``Estimate.source``.
     """
     shipped = _shipped()
-    # An estimator of the operator's own has no shipped histogram; its device's
-    # questions replace this one.
     return Traffic(shipped.get(source, shipped["rules"]))
 
 

@@ -51,7 +51,10 @@ class Drift:
         return sum(exp(min(each, _LARGEST_LOG)) for each in self.logs) / len(BETS)
 
     def alarm(self, alpha: float = ALPHA) -> bool:
-        """Return whether quality sank; wrong at any time with at most ``alpha``."""
+        """Return whether quality sank.
+
+        The probability that this is ever wrong is at most ``alpha``.
+        """
         return self.evidence >= 1 / alpha
 
     def after(self, grades: Iterable[float]) -> "Drift":

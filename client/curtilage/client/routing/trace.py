@@ -48,7 +48,7 @@ TIMES_MS: Final = tuple(
 _WAIT_S: Final = 0.05
 # Not to the second, or a line could be matched with an entry of another log.
 _MINUTE: Final = "%Y-%m-%dT%H:%MZ"
-# No spaces and no capitals: a piece of a text does not fit, even if a fault passed one
+# No spaces and no capitals: no phrase and no name fits, even if a fault passed one
 # here.
 _WORD: Final = re.compile(r"[a-z][a-z0-9_.-]{0,127}")
 _MOST_WORDS: Final = 128
