@@ -188,7 +188,8 @@ class Results:
                 # A disk that is nearly full writes a part only, without an error.
                 data = data[os.write(self._descriptor, data) :]
         except OSError:
-            # Half of a line would make the next run refuse the whole file.
+            # The next line would be appended to half of one, and the file could not be
+            # continued.
             os.ftruncate(self._descriptor, size)
             raise
 

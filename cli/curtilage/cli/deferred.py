@@ -92,6 +92,7 @@ def run_drop(arguments: Arguments) -> int:
         raise UsageError("name tickets, or give --all")
     with _opened(config_from(arguments)) as store:
         if arguments.all:
+            # By their tickets: a question that is queued in the meantime is kept.
             tickets = [each.ticket for each in store.items(_now_ms())]
         # Each by itself: an unknown ticket must not keep the others from being deleted.
         missing = [each for each in tickets if not store.drop(each)]

@@ -23,6 +23,7 @@ def run(arguments: Arguments) -> int:
             "evidence); clone the project and run `make demo`"
         )
         return COULD_NOT
+    # A list and no shell: a question may contain quotes and dollar signs.
     command = [sys.executable, "-m", "curtilage_dev.demo"]
     asked: list[str] = arguments.ask or []
     for text in asked:

@@ -53,6 +53,7 @@ def was_cut(answer: Answer, max_tokens: int) -> bool:
 
 def provenance_line(provenance: Provenance) -> str:
     """Return one line: the source of the answer and the reason."""
+    # Classes and never the text that was found.
     found = ", ".join(provenance.classes + provenance.uncertain) or "nothing"
     why = "; ".join(_why(provenance))
     return f"[{_who(provenance)}; found: {found}; {why}]"

@@ -162,6 +162,7 @@ def kept_token() -> tuple[str | None, Path]:
     path = folder / TOKEN_NAME
     try:
         return stored_token(folder, secrets.token_urlsafe), path
+    # Fail closed: without a token, other accounts are not served at all.
     except OSError as failure:
         err(
             f"{path}: {failure.strerror}; without a token, only programs of this "

@@ -27,6 +27,8 @@ from curtilage.policy.expectations import expectations_from
 def run_verify(arguments: Arguments) -> int:
     """Verify; exit 1 if the evidence is refused."""
     policy, _ = read_policy(arguments.policy)
+    # Once for all checks: evidence that expires between two of them would get a
+    # contradictory verdict.
     now = time_of(arguments.at)
     bundle = read_start(Path(arguments.bundle), MAX_FILE_BYTES)
     expectations = expectations_from(policy)

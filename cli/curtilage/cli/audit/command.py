@@ -211,6 +211,7 @@ def _reading(arguments: Arguments, kept: list[str] | None = None) -> LogToRead:
 
 
 def _claim(arguments: Arguments) -> Claim:
+    # Exactly one of them: a proof is about one expression.
     if bool(arguments.classes) == bool(arguments.when):
         raise UsageError("nothing to count: give --class NAME, or --when EXPR")
     try:

@@ -45,6 +45,7 @@ def run(arguments: Arguments) -> int:
         except MeasuredError as error:
             raise ConfigError(f"{figures}: {error}") from None
     signature, approved, until = _signature(config, now)
+    # Complete before the file is opened: an error must not leave half of a page.
     page = render(
         Report(
             policy=config.policy,

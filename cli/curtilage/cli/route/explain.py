@@ -147,6 +147,7 @@ def rows_by(
     """
 
     def row_of(line: Inspected | Unread) -> dict[str, object]:
+        # A row all the same, so that rows can be matched with the lines of the input.
         if isinstance(line, Unread):
             return {"id": line.id, "error": line.problem}
         query = replace(line.query, settings=settings)
@@ -187,6 +188,7 @@ def routed_by(router: Router, decision: Assessment, query: Query) -> Routed:
         # No real key is empty, so there is no earlier turn that the choice could depend
         # on.
         return router.route(permitted, query, conversation=b"")
+    # As in a session: without a choice, the text is not read.
     return router.route_unread(
         permitted,
         query.options,

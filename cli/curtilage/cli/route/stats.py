@@ -71,6 +71,7 @@ def run(arguments: Arguments) -> int:
         tiers = [asdict(each) for each in stats]
         out_json({"tiers": tiers, "refused": dict(refused)})
         return DONE
+    # Not an empty table, which would look like a measurement.
     if not stats:
         raise UsageError("the trace has no answer yet: ask a question first")
     for each in stats:
