@@ -87,6 +87,8 @@ def run(arguments: Arguments) -> int:
         turns.insert(0, {"role": "system", "content": system})
     options = {name: getattr(arguments, name) for name in (*NAMED, "defer")}
     query = query_from(turns, options, stream=not arguments.json)
+    # Before the client starts: a missing directory must not be found after the question
+    # was sent.
     save_transcript = None if arguments.keep is None else keeping(Path(arguments.keep))
     config = config_from(arguments)
     plan = config.policy.routing
@@ -133,6 +135,8 @@ async def _ask_lines(arguments: Arguments) -> int:
         if before:
             also = f", {refused} of them refused" if refused else ""
             err(f"{before} of {len(questions)} already have a line{also}")
+        # Without starting the client: the detectors and the model would be loaded for
+        # nothing.
         if before == len(questions):
             return REFUSED if refused else DONE
         tally = await _asked(
@@ -160,6 +164,8 @@ async def _asked(
 
     interrupted = False
     try:
+        # A spare set of detectors: after a crash, a batch goes on without waiting for a
+        # new process to start.
         async with session_from(config, spare=True) as session:
             return await ask_lines(
                 questions, session.ask, lines, parallel=parallel, progress=show
@@ -229,6 +235,8 @@ async def show(stream: AnswerStream, max_tokens: int) -> None:
             if not first_s:
                 # The source comes before the first word of the answer.
                 first_s = monotonic() - started
+                # To standard error: standard output has the answer only, for programs
+                # that read it.
                 err(provenance_line(stream.provenance))
             if isinstance(event, Delta):
                 out(event.text, end="")
@@ -284,10 +292,16 @@ def outbound_lines(shown: Outbound) -> str:
 
 async def consents_at_terminal(shown: Outbound) -> bool:
     """Show a person what would be sent, and ask; not interactive: it is not sent."""
+    # Fail closed: a "y" from a pipe is not consent, and without a terminal the person
+    # has not seen the text.
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     err(outbound_lines(shown))
+    # The exact bytes as well, since consent is for these.
     err(shown.payload.decode())
     err("Send this? [y/N] ", end="")
+    # In a thread: a person takes time, and the key's renewal and open connections must
+    # go on.
     said = await asyncio.to_thread(sys.stdin.readline)
+    # Anything else is a no, also an empty line or the end of the input.
     return said.strip().lower() in {"y", "yes"}

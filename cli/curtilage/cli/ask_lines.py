@@ -117,7 +117,10 @@ def read_questions(
         try:
             question = _question(line, usual, system)
         except UsageError as error:
+            # The number and not the line, which is a question.
             raise UsageError(f"line {number}: {error}") from None
+        # With one id for two questions, the next run would find a line for one of them
+        # and never ask the other.
         first = seen.setdefault(question.id, number)
         if first != number:
             raise UsageError(f"line {number}: line {first} has the same id")
@@ -144,6 +147,8 @@ def _question(line: bytes, usual: Mapping[str, object], system: str | None) -> Q
         isinstance(each, dict) for each in cast("list[object]", turns)
     ):
         raise UsageError("messages must be a list of objects")
+    # The same parser as for the endpoint, so that a line cannot ask for more than a
+    # program there.
     query = query_from(
         cast("list[dict[str, object]]", turns), {**usual, **fields}, stream=False
     )
@@ -174,13 +179,17 @@ class Results:
         Raises:
             OSError: it cannot be written; no part of it remains in the file.
         """
+        # An answer may end with half of a character, which UTF-8 cannot encode.
         data = json.dumps(line, ensure_ascii=False).encode("utf-8", "backslashreplace")
         data += b"\n"
         size = os.fstat(self._descriptor).st_size
         try:
             while data:
+                # A disk that is nearly full writes a part only, without an error.
                 data = data[os.write(self._descriptor, data) :]
         except OSError:
+            # The next line would be appended to half of one, and the file could not be
+            # continued.
             os.ftruncate(self._descriptor, size)
             raise
 
@@ -195,6 +204,7 @@ def results(path: Path) -> Generator[Results]:
     """
     with ExitStack() as held:
         try:
+            # Two runs on the same file would ask every question twice.
             held.enter_context(locked(path, 0))
             descriptor = open_unshared(path, os.O_RDWR | os.O_APPEND)
             held.callback(os.close, descriptor)
@@ -225,6 +235,8 @@ def _known(path: Path, descriptor: int) -> dict[LineId, bool]:
             whole += len(line)
         else:
             return known
+    # Nothing is cut off unless the file is this command's: a wrong name for ``--out``
+    # must not destroy a file.
     begun = os.pread(descriptor, len(_START), 0)
     if not whole and begun != _START[: os.fstat(descriptor).st_size]:
         raise ConfigError(
@@ -265,6 +277,8 @@ async def ask_lines(
     """
     left = [each for each in questions if each.id not in out.known]
     tally = Tally(len(left))
+    # One iterator for all workers: each question is taken exactly once, and no queue
+    # has to be filled.
     waiting = iter(left)
 
     async def one_after_the_other() -> None:
@@ -289,8 +303,11 @@ async def ask_lines(
 
     askers = [asyncio.ensure_future(one_after_the_other()) for _ in range(parallel)]
     try:
+        # The first error, such as a full disk, ends all: further answers could not be
+        # written, and would be paid for.
         await asyncio.gather(*askers)
     finally:
+        # ``gather`` does not cancel the others when one fails.
         for each in askers:
             each.cancel()
         await asyncio.gather(*askers, return_exceptions=True)

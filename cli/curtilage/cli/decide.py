@@ -50,6 +50,7 @@ def run(arguments: Arguments) -> int:
             err("")
         unread.end()
     finally:
+        # Also after an error: the detectors are processes of their own, and would stay.
         inspector.close()
     return DONE
 
@@ -63,6 +64,8 @@ class _Unread:
     def report(self, number: int, problem: str) -> None:
         """Report one line."""
         self._count += 1
+        # A file in a wrong encoding would otherwise fill the terminal with one message
+        # per line.
         if self._count <= MOST_UNREAD:
             err(f"line {number}: {problem}; it is kept local (uncertain.undecodable)")
 

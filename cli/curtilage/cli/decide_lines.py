@@ -55,6 +55,8 @@ def decide_lines(
     waiting = (_parse_line(line) for line in _without_trailing(lines))
     while batch := list(islice(waiting, BATCH_LINES)):
         queries = [line.query for line in batch if line.query is not None]
+        # A list, so that a detector that fails does so before any line of the batch is
+        # printed.
         inspections = iter(list(inspector.inspect_many(queries)))
         for line in batch:
             number = next(numbers)
@@ -65,6 +67,7 @@ def decide_lines(
                     line.id,
                     route=Route.LOCAL,
                     classes=(),
+                    # As ``ask`` would decide a text that cannot be read.
                     rules=("any-uncertain",),
                     uncertain=("uncertain.undecodable",),
                 )
@@ -91,6 +94,8 @@ def _without_trailing(lines: Iterable[bytes]) -> Iterator[bytes]:
     blank = 0
     for line in lines:
         if line.strip():
+            # Blank lines between others keep their place: each line in has its line
+            # out, and numbers stay the same.
             yield from repeat(b"", blank)
             blank = 0
             yield line
@@ -113,6 +118,8 @@ def _encode(
         "rules": list(rules),
         "uncertain": list(uncertain),
     }
+    # In ASCII: the id is the input's, and could otherwise hold characters that control
+    # a terminal.
     return json.dumps(line, separators=(",", ":")).encode("ascii") + b"\n"
 
 
@@ -168,6 +175,8 @@ def _parse_query(fields: Mapping[str, object]) -> Query | None:
         _parse_message(part, index)
         for index, part in enumerate(cast("list[object]", parts))
     ]
+    # All or nothing: a decision on the readable part would look like one on the whole
+    # line.
     known = [each for each in read if each is not None]
     if len(known) != len(read):
         return None
@@ -186,6 +195,7 @@ def _parse_message(
     role, content, name = (fields.get(key) for key in ("role", "content", "name"))
     if not (isinstance(role, str) and role in ROLES):
         return None
+    # An unknown key may hold text that no detector would see, such as a tool's result.
     if not fields.keys() <= _MESSAGE_FIELDS or not isinstance(name, str | None):
         return None
     # As at the endpoint, an assistant's turn may have no content.

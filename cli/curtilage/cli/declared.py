@@ -61,6 +61,7 @@ def number_from(least: int, most: int | None = None, *, noun: str = "") -> Value
     """Return the kind of a whole number that has bounds."""
 
     def read(text: str) -> int:
+        # ``isdecimal`` and not ``int`` alone, which accepts "1_000" and " 7 ".
         number = int(text) if text.isdecimal() else -1
         if number < least or (most is not None and number > most):
             raise ValueError
@@ -129,6 +130,8 @@ def renamed(old: str, new: str) -> str:
 def _parameter(declared: str, text: str, section: str, types: Types) -> click.Parameter:
     """Return the option or the argument of one entry."""
     entry = _ENTRY.fullmatch(declared)
+    # A declaration that does not fit must fail at once: as a text without options, it
+    # would only be missing in the help.
     if entry is None:
         raise ValueError(declared)
     names, values = entry["names"].split(), entry["values"].removesuffix("...")
@@ -137,6 +140,8 @@ def _parameter(declared: str, text: str, section: str, types: Types) -> click.Pa
     optional = re.fullmatch(r"\[.*\]", values) is not None
     words = (values[1:-1] if optional else values).split("|")
     accepted = types.get(words[-1], click.STRING)
+    # In lower case these are words to type; in upper case, as in TIER=USD, they are
+    # names of values.
     if len(words) > 1 and values.islower():
         accepted = Choice(words)
     more: dict[str, Any] = {"type": accepted, "help": text}
@@ -183,6 +188,8 @@ class _Described(click.Command):
     def format_help_text(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
+        # click would join the lines of a paragraph, and tables and examples would be
+        # unreadable.
         formatter.write(f"\n{self.help}\n")
 
     @override
@@ -234,6 +241,7 @@ class Command(_Described):
         written: list[str] = []
         repeated, first = "", False
         for at, each in enumerate(args):
+            # What follows are arguments, even if they look like options.
             if each == "--":
                 return [*written, *args[at:]]
             if each.startswith("-") and each != "-":
@@ -286,6 +294,8 @@ class Elsewhere(Command):
         """Parse by the other distribution's command, or only show the help."""
         if (found := self.find()) is not None:
             return found.make_context(info_name, args, parent, **extra)
+        # Other options are unknown without the other distribution; as errors they would
+        # hide how to install it.
         asked = [each for each in args if each in {"-h", "--help"}]
         return super().make_context(info_name, asked, parent, **extra)
 
@@ -298,6 +308,7 @@ class Group(_Described, click.Group):
     @override
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order in which they were declared."""
+        # click sorts them; the order here is that of use, beginning with ``ask``.
         return list(self.commands)
 
     @override
@@ -389,6 +400,8 @@ def version_option() -> click.Option:
     return click.Option(
         ["--version"],
         is_flag=True,
+        # Before the other options are checked: ``--version`` must work without a
+        # command.
         is_eager=True,
         expose_value=False,
         callback=show,
@@ -426,6 +439,7 @@ def parse(root: Group, words: Sequence[str]) -> Call:
     except click.UsageError as error:
         where = error.ctx or click.Context(root, info_name=PROGRAM)
         err(f"{where.get_usage()}\n{where.command_path}: {_problem(error, words)}")
+        # Without click's error as the cause, which contains what was typed.
         raise SystemExit(WRONG_USE) from None
     if not isinstance(ctx.command, Command):
         raise TypeError(ctx.command)

@@ -32,6 +32,7 @@ def _opened(config: ClientConfig) -> Generator[DeferredStore]:
     if store is None:
         raise UsageError(NO_QUEUE)
     with closing(store):
+        # An empty list would be wrong: the questions are in another process.
         if store.in_memory:
             raise UsageError(
                 "the policy's queue is in the memory of `curtilage serve`: see there, "
@@ -85,11 +86,15 @@ def run_show(arguments: Arguments) -> int:
 def run_drop(arguments: Arguments) -> int:
     """Delete questions and their answers."""
     tickets: list[str] = arguments.tickets
+    # Deleting everything needs its own word: an empty list of tickets may be a fault of
+    # a script.
     if bool(tickets) == arguments.all:
         raise UsageError("name tickets, or give --all")
     with _opened(config_from(arguments)) as store:
         if arguments.all:
+            # By their tickets: a question that is queued in the meantime is kept.
             tickets = [each.ticket for each in store.items(_now_ms())]
+        # Each by itself: an unknown ticket must not keep the others from being deleted.
         missing = [each for each in tickets if not store.drop(each)]
     for each in missing:
         err(f"{each}: nothing is queued under this ticket")
@@ -126,6 +131,7 @@ async def _drain(config: ClientConfig) -> int:
         f"{drained.answered} answered, {drained.refused} refused, "
         f"{drained.waiting} still queued"
     )
+    # Not done, so that a script retries later.
     if drained.waiting:
         return COULD_NOT
     return REFUSED if drained.refused else DONE

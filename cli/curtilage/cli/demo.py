@@ -23,6 +23,7 @@ def run(arguments: Arguments) -> int:
             "evidence); clone the project and run `make demo`"
         )
         return COULD_NOT
+    # A list and no shell: a question may contain quotes and dollar signs.
     command = [sys.executable, "-m", "curtilage_dev.demo"]
     asked: list[str] = arguments.ask or []
     for text in asked:
@@ -31,6 +32,8 @@ def run(arguments: Arguments) -> int:
         if (given := getattr(arguments, name.replace("-", "_"))) is not None:
             command += [f"--{name}", given]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
+    # A process of its own: the emulated evidence is in ``dev/`` and in no wheel, so
+    # that no client imports it (docs/decisions/0006).
     process = subprocess.Popen(command, env=environment)  # noqa: S603 - ours
     for number in (signal.SIGTERM, signal.SIGHUP):
         # The child cleans up; wait for it.

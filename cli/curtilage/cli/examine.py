@@ -62,6 +62,7 @@ async def inspect_one(
     query: Query, policy: Policy, currency: Currency | None = None
 ) -> Inspection:
     """Return the findings of one query; the detectors run for it alone."""
+    # In a thread, since starting the processes takes seconds.
     inspector = await asyncio.to_thread(start_detectors, policy, currency)
     try:
         return await inspector.ainspect(query)

@@ -22,6 +22,8 @@ def run(arguments: Arguments) -> int:
     text = text_from(arguments.text)
     query: Query | None = single_query(text)
     if arguments.messages:
+        # The inverse of how ``text_from`` decodes, so that invalid bytes are recognised
+        # as such.
         ((_, query),) = read_lines([text.encode("utf-8", "surrogateescape")])
     if query is None:
         raise UsageError('--messages needs {"messages": [{"role": …, "content": …}]}')

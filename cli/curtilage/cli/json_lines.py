@@ -11,9 +11,11 @@ LineId = str | int
 def object_of(line: bytes) -> dict[str, object] | None:
     """Return the object of a line; None if it is not one, or repeats a key."""
     try:
+        # Windows tools write a byte order mark, which is not JSON.
         value: object = json.loads(
             line.decode("utf-8-sig"), object_pairs_hook=unique_keys
         )
+    # Deeply nested brackets exceed Python's recursion limit.
     except (ValueError, RecursionError):
         return None
     return cast("dict[str, object]", value) if isinstance(value, dict) else None

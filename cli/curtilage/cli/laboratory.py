@@ -24,6 +24,8 @@ def from_laboratory(of: Group, called: str, summary: str) -> None:
     def find() -> Found:
         if importlib.util.find_spec("curtilage.lab") is None:
             return None
+        # Imported when one of its commands is used: every other command starts without
+        # it.
         from curtilage.lab.commands.table import laboratory
 
         return laboratory.commands[called]

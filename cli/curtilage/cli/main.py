@@ -38,14 +38,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     if None in (sys.stdin, sys.stdout, sys.stderr):
         return WRONG_USE  # a standard stream is closed: no message can be shown
+    # First of all: a crash while the command line is parsed would already write a
+    # question to the disk.
     _refuse_core_dumps()
     # A library's warnings about certificates are not meant for the user.
     warnings.filterwarnings("ignore", module=r"curtilage\.attest\.")
+    # Only in the program's own process: a test or a program that calls ``main`` has not
+    # asked for completions.
     if argv is None and COMPLETION in os.environ:
         from curtilage.cli.completion import complete
 
         return complete(root)
     call = parse(root, sys.argv[1:] if argv is None else argv)
+    # Only in the program's own process, since it cannot be undone: a program that calls
+    # ``main`` would lose its network for good.
     if argv is None and call.command.offline:
         _give_up_network()
     try:
@@ -60,6 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             with suppress(OSError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         return COULD_NOT
+    # Without a traceback, which could show a question.
     except KeyboardInterrupt:
         return INTERRUPTED
 
@@ -72,6 +79,8 @@ def _run(call: Call) -> int:
         return call.command.load()(call.arguments)
     except BlockedError as error:
         return _stop(error, REFUSED)
+    # Before ``TransparencyError``, its base class, whose status is 2: a script may try
+    # this one again.
     except HeldError as error:
         return _stop(error, COULD_NOT)
     except (UsageError, ConfigError, PolicyError, TransparencyError) as error:
@@ -95,6 +104,8 @@ def _run(call: Call) -> int:
 def _give_up_network() -> None:
     from curtilage.sandbox.wall import no_network  # for these commands only
 
+    # Reported and not fatal: an old kernel lacks this, and the command itself opens no
+    # connection either.
     for layer in no_network().missing:
         err(f"this command needs no network, and could not give it up: {layer}")
 
@@ -108,5 +119,7 @@ def _refuse_core_dumps() -> None:
 
 
 def _stop(error: Exception, status: int) -> int:
+    # The message alone: these errors contain no text of a query, while a traceback
+    # could show one.
     err(f"curtilage: {error}")
     return status

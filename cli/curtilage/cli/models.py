@@ -73,6 +73,8 @@ def _needs(entry: ModelEntry, spare_bytes: int | None) -> dict[str, Any]:
     shape = None
     with suppress(ClientError):  # `models verify` reports a missing file
         shape = read_shape(Path(entry.path))
+    # By the file's header: loading the model to measure it could use up the memory that
+    # is in question.
     memory = shape.memory_bytes(entry.size_bytes, USUAL_CONTEXT) if shape else None
     return {
         "quantisation": shape.quantisation if shape else None,
@@ -87,6 +89,7 @@ def _needs(entry: ModelEntry, spare_bytes: int | None) -> dict[str, Any]:
 
 def run_recommend(arguments: Arguments) -> int:
     """Show which known models fit, and how to get the best one; exit 3: none fits."""
+    # Reversed, so that of two names for one file the first one is shown.
     registered = {entry.sha256: entry.name for entry in reversed(_entries())}
     machine = Machine.read(Registry().folder)
     advice = advise(
@@ -96,6 +99,7 @@ def run_recommend(arguments: Arguments) -> int:
         task=arguments.task,
         accepted=arguments.accept_licence,
     )
+    # ``advise`` returns them in order of preference.
     best = next((each for each in advice if not each.against), None)
     if arguments.json:
         out_json(
@@ -128,6 +132,7 @@ def run_recommend(arguments: Arguments) -> int:
     measured = "" if best.model.solved is not None else "; not measured by us"
     out(f"\nbest: {best.model.name}, the first that fits {work}{measured}")
     out(_measured())
+    # The demonstration model does not count: with it alone, most answers are wrong.
     useful = any(each.here and not each.model.demonstration for each in advice)
     if not useful and not best.here and _fetched(best.model):
         best = replace(best, here=True)
@@ -146,6 +151,7 @@ def _fetched(model: KnownModel) -> bool:
         return False
     try:
         _fetch(_request_for(model), yes=False)
+    # Not an error: the commands to do it later are shown next.
     except NotAgreedError as refusal:
         err(str(refusal))
         return False
@@ -225,8 +231,10 @@ def run_add(arguments: Arguments) -> int:
     if (arguments.file is None) == (not arguments.parts):
         raise UsageError("give one FILE, or its parts with --from")
     if arguments.adapter_of is not None:
+        # An adapter changes what a model answers, so it needs its own digest.
         if arguments.file is None or arguments.sha256 is None:
             raise UsageError("--adapter-of needs one FILE and its --sha256")
+        # An adapter fits one model only, so the registry keeps the digest of its base.
         base = resolve(arguments.adapter_of, registry=Registry())
         _print(Registry().add(name, arguments.file, arguments.sha256, base=base.sha256))
         return DONE
@@ -241,6 +249,7 @@ def run_add(arguments: Arguments) -> int:
         name,
         arguments.parts,
         sha256=sha256,
+        # A wrong set of parts is refused before gigabytes are hashed.
         size_bytes=None if model is None else model.size_bytes,
         progress=bar,
     )
@@ -262,6 +271,8 @@ def _digest(named: str | None, model: KnownModel | None) -> str:
                 "for names of `curtilage models recommend`)"
             )
         return named.lower()
+    # A known name with another digest would give a file the licence and the quality of
+    # a model that it is not.
     if named is not None and named.lower() != model.sha256:
         raise UsageError(f"the name {model.name!r} means sha256:{model.sha256}")
     return model.sha256
@@ -276,6 +287,8 @@ def _require_licence(sha256: str, arguments: Arguments) -> None:
 def run_pull(arguments: Arguments) -> int:
     """Download a file after consent, and show progress."""
     place = (arguments.repo, arguments.file, arguments.revision, arguments.sha256)
+    # All four together: a download without a revision and a digest could change from
+    # day to day.
     if all(place):
         request = PullRequest(
             name=arguments.name,
@@ -349,11 +362,14 @@ def _agreement(request: PullRequest, *, yes: bool) -> Agree:
             f"  licence: {'unknown' if model is None else model.licence}\n"
             f"  network: {metered}"
         )
+        # The size, the licence and the network are shown nevertheless, for the log of a
+        # script.
         if yes:
             return
         if not sys.stdin.isatty():
             raise UsageError("not interactive: pass --yes to confirm")
         err("download it? [y/N] ", end="")
+        # Anything else is a no, also an empty line or the end of the input.
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
             raise NotAgreedError("nothing was downloaded")
 
@@ -377,6 +393,7 @@ def run_verify(arguments: Arguments) -> int:
     known = Registry()
     names = arguments.names or [DEFAULT_NAME, *(e.name for e in known.entries())]
     failed = False
+    # All are checked before the exit, so that one run shows every file that differs.
     for name in names:
         try:
             if name == DEFAULT_NAME:
@@ -419,6 +436,7 @@ class _Bar:
 
     def __call__(self, done: int, total: int | None) -> None:
         """Show the progress, at most twice a second."""
+        # Called for every block of a download: writing each time would slow it down.
         if not self._shown or monotonic() - self._shown_s < SHOWN_EVERY_S:
             return
         self._shown_s = monotonic()

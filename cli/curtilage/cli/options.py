@@ -85,6 +85,8 @@ def time_of(text: str | None) -> datetime:
         return datetime.now(UTC)
     # The first or last day of the calendar may not be representable in UTC.
     with suppress(ValueError, OverflowError):
+        # A time without a zone could mean two different hours, and with them valid or
+        # expired evidence.
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is not None:
             return moment.astimezone(UTC)
@@ -107,6 +109,8 @@ def text_from(words: list[str]) -> str:
         typed = sys.stdin.isatty()
         if typed:
             err("type the text; end it with Ctrl-D on a line of its own")
+        # Bytes, not text: an invalid byte must reach the detectors as one that cannot
+        # be read, not end the program.
         data = sys.stdin.buffer.read()
         if typed and any(len(line) >= _LONGEST_TYPED for line in data.splitlines()):
             raise UsageError(

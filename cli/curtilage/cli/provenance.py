@@ -30,6 +30,7 @@ def demonstration_words(policy: Policy, router: Router | None) -> Iterator[str]:
         router: its router; None if there is no choice of tier.
     """
     yield DEMONSTRATION
+    # For a query without findings, which all tiers may answer: the aim is about these.
     ordinary = policy.tiering.permitted(Route.ENCLAVE, frozenset())
     found = None if router is None else reach(router, ordinary)
     if found is not None:
@@ -52,6 +53,7 @@ def was_cut(answer: Answer, max_tokens: int) -> bool:
 
 def provenance_line(provenance: Provenance) -> str:
     """Return one line: the source of the answer and the reason."""
+    # Classes and never the text that was found.
     found = ", ".join(provenance.classes + provenance.uncertain) or "nothing"
     why = "; ".join(_why(provenance))
     return f"[{_who(provenance)}; found: {found}; {why}]"
@@ -61,6 +63,8 @@ def _why(provenance: Provenance) -> Iterator[str]:
     # A rule may have no reason.
     reason = provenance.reason.strip().rstrip(".")
     yield f"rule {provenance.rule}{f': {reason}' if reason else ''}"
+    # Otherwise the rule alone would be shown, and the operator would look for the cause
+    # in the policy.
     if STALE_POLICY in provenance.uncertain:
         yield NOT_IN_FORCE
     if provenance.why:
@@ -69,6 +73,8 @@ def _why(provenance: Provenance) -> Iterator[str]:
         yield f"{_might(provenance.fallback)}, but {FAILURE_TEXTS[provenance.fallback]}"
     yield from _of_its_text(provenance)
     if not provenance.recorded:
+        # In capitals: the answer was given nevertheless, and an operator must notice it
+        # (docs/decisions/0012).
         yield "NOT recorded: the audit trail cannot be written"
 
 
@@ -112,6 +118,7 @@ def _who(provenance: Provenance) -> str:
         return f"answered locally, by the local model{also}"
     if provenance.route is Answerer.ON_PREMISES:
         return f"answered on premises, by {provenance.tier} ({provenance.model}){also}"
+    # In capitals: emulated evidence is for tests, and anyone can make it.
     if (provenance.evidence or "").startswith("emulated-"):
         return "answered by an enclave whose evidence is EMULATED and proves nothing"
     return "answered by the attested enclave"

@@ -85,6 +85,8 @@ def _first(arguments: Arguments, not_after: int) -> ModelManifest:
 
 
 def _next(arguments: Arguments, not_after: int) -> ModelManifest:
+    # The next stage is the same models with a larger share: with other models, devices
+    # would be drawn anew (docs/decisions/0043).
     if arguments.name or arguments.previous or arguments.arm:
         raise UsageError("--next excludes the other options")
     data = read_bounded(Path(arguments.next), MAX_MANIFEST_BYTES)
@@ -93,6 +95,8 @@ def _next(arguments: Arguments, not_after: int) -> ModelManifest:
     except RefusedError as refusal:
         raise ConfigError(f"{arguments.next}: {refusal.detail}") from None
     arm, *others = manifest.arms
+    # Two arms cannot both grow to all devices, and which one is better is a decision
+    # for a person.
     if others:
         raise UsageError("that stage compares two models: choose one with --arm")
     percent = next((stage for stage in STAGES if stage > arm.percent), None)
@@ -100,6 +104,8 @@ def _next(arguments: Arguments, not_after: int) -> ModelManifest:
         raise UsageError("all devices already take it")
     return replace(
         manifest,
+        # The only order of manifests: a device refuses one whose number is not larger
+        # (docs/decisions/0043).
         serial=manifest.serial + 1,
         not_after=not_after,
         arms=(replace(arm, percent=percent),),
@@ -109,6 +115,8 @@ def _next(arguments: Arguments, not_after: int) -> ModelManifest:
 def _files(name: str) -> ModelFiles:
     """Return a model of this machine after hashing its files."""
     choice = resolve(name, registry=Registry())
+    # The manifest is signed with these digests, so they come from the file and not from
+    # the registry, which may be outdated.
     verify_choice(choice)
     adapter = choice.adapter
     return ModelFiles(
@@ -210,11 +218,16 @@ def _graded(standing: Standing, traces: Sequence[Path]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     models = (standing.manifest.previous, *(a.model for a in standing.manifest.arms))
     for model in models:
+        # By digest: a model's name is chosen on each device, and may differ.
         tag = model_tag(model.sha256, model.adapter)
         grades = [grade for path in traces for grade in read_grades(path, tag)]
         bad, count = grades.count(False), len(grades)
         row: dict[str, Any] = {"model": tag, "graded": count, "good": count - bad}
+        # Without grades there is no interval, and 0 of 0 must not look like a bad
+        # model.
         if count:
+            # The bounds are for bad answers, so the upper one of these is the lower one
+            # of good answers.
             row["low"] = 1 - upper_bound(bad, count, _UNSURE)
             row["high"] = 1 - lower_bound(bad, count, _UNSURE)
         rows.append(row)

@@ -83,6 +83,8 @@ async def _serve(config: ClientConfig, listen: _Listen, log: StateLog) -> None:
         stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
+        # SIGTERM, too: by default it ends the process at once, also between an answer
+        # and its audit record.
         loop.add_signal_handler(number, request_stop)
     try:
         await _serve_until(stop, config, listen, log)
@@ -115,6 +117,8 @@ async def _serve_until(
             callers=Callers(token),
         ) as bound,
     ):
+        # Said at the start: without it, an operator would only notice that every answer
+        # is local.
         if session.absent is not None:
             reason = FAILURE_TEXTS[session.absent]
             err(f"{reason}: questions are sent only to on-premises servers, if any")
@@ -131,9 +135,13 @@ async def _serve_until(
         if token is not None:
             announce(token, path)
         kept = None if token is None else str(path)
+        # After the socket is bound: a program that waits for this line can connect at
+        # once.
         out_json({"ready": True, **_shown(listen, bound), "token_file": kept})
         async with watching(session, log):
             while not await _stopped(stop, CHECKPOINT_S):
+                # Without questions nothing else signs, and lines that stay unsigned can
+                # be edited (docs/decisions/0012).
                 await session.audit.checkpoint()
         err("stopping")
         if queue is not None and queue.in_memory:
@@ -154,6 +162,7 @@ def kept_token() -> tuple[str | None, Path]:
     path = folder / TOKEN_NAME
     try:
         return stored_token(folder, secrets.token_urlsafe), path
+    # Fail closed: without a token, other accounts are not served at all.
     except OSError as failure:
         err(
             f"{path}: {failure.strerror}; without a token, only programs of this "

@@ -95,5 +95,6 @@ async def close_reporting(session: "Session", *, after_s: float = TOLD_AFTER_S) 
             err(WAITING)
         await asyncio.shield(closing)
     except asyncio.CancelledError:
+        # Ctrl-C while closing: the connections are closed now, as ``WAITING`` says.
         closing.cancel()
         raise

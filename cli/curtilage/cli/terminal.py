@@ -51,6 +51,8 @@ def err(text: str, *, end: str = "\n") -> None:
 def out_bytes(data: bytes) -> None:
     """Write bytes to standard output; on a terminal, decoded and escaped."""
     if sys.stdout.isatty():
+        # Bytes of a payload may hold control characters, too. On a terminal they must
+        # go through the same escaping as text.
         out(data.decode("utf-8", "surrogateescape"), end="")
         return
     sys.stdout.buffer.write(data)
@@ -59,6 +61,8 @@ def out_bytes(data: bytes) -> None:
 
 def err_again(text: str, *, end: str = "") -> None:
     """Replace the last line of standard error, which is a terminal."""
+    # The only control sequence that reaches a terminal is this program's own; file
+    # names and counts in ``text`` are escaped.
     sys.stderr.write(f"\r\x1b[K{with_marks(text)}{end}")
     sys.stderr.flush()
 
@@ -96,6 +100,7 @@ def with_marks(text: str) -> str:
 
 
 def _mark(match: re.Match[str]) -> str:
+    # JSON escapes characters beyond U+FFFF as two surrogates.
     units = match[0].encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
@@ -103,6 +108,8 @@ def _mark(match: re.Match[str]) -> str:
 def _write(stream: TextIO, text: str) -> None:
     marked = with_marks(text) if stream.isatty() else _HALVES.sub(_mark, text)
     stream.write(marked)
+    # Pieces of an answer end in the middle of a line, and would otherwise wait in the
+    # buffer.
     stream.flush()
 
 
@@ -130,6 +137,7 @@ class HowFar:
                 err(text)
                 self._written = now
             return
+        # A line that flickers for half a second only distracts.
         if now - self._started < TOLD_AFTER_S:
             return
         if last:
@@ -142,6 +150,8 @@ class HowFar:
 @contextmanager
 def progress(title: str) -> Generator[None]:
     """Show what is running, and how long it took; on a terminal only."""
+    # In a log file, a line that is overwritten would be two lines and control
+    # characters.
     if not sys.stderr.isatty():
         yield
         return

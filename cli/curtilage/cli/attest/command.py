@@ -27,12 +27,16 @@ from curtilage.policy.expectations import expectations_from
 def run_verify(arguments: Arguments) -> int:
     """Verify; exit 1 if the evidence is refused."""
     policy, _ = read_policy(arguments.policy)
+    # Once for all checks: evidence that expires between two of them would get a
+    # contradictory verdict.
     now = time_of(arguments.at)
     bundle = read_start(Path(arguments.bundle), MAX_FILE_BYTES)
     expectations = expectations_from(policy)
     try:
         key = verify(bundle, expectations, now=now)
     except RefusedError as refused:
+        # A wrong clock looks like expired evidence, and is a common cause that the
+        # reader can repair.
         refusal = suspect_clock(refused, bundle, expectations, now=now)
         print_refusal("bundle", refusal, at=now, as_json=arguments.json)
         return REFUSED

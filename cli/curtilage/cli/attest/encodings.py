@@ -21,6 +21,7 @@ from curtilage.cli.json_lines import unique_keys
 MAX_FILE_BYTES: Final = 256 * 1024
 """Limit of one file. The largest genuine evidence, a quote in a buffer of 8,000 bytes,
 takes 40 KiB as a JSON array of numbers; a bundle may reach the limit."""
+# More than any chain, so that a file of thousands of certificates is not parsed.
 MAX_CERTIFICATES: Final = 16
 FORMS: Final = (
     "accepted are raw bytes, PEM, base64, hexadecimal (white space and a leading 0x "
@@ -60,6 +61,7 @@ def decode_blob(data: bytes, where: str) -> bytes:
     Raises:
         RefusedError: ``malformed`` or ``too_large``.
     """
+    # Once: text inside text could be read in two ways by two programs.
     decoded = _decode_once(data, where)
     return data if decoded is data else _refuse_text(decoded, where)
 
@@ -258,6 +260,8 @@ def _der_objects(data: bytes, where: str) -> Iterator[bytes]:
     """Yield DER objects that follow each other (X.690, sections 8.1.2 and 10.1)."""
     try:
         for each in der.elements(data):
+            # A certificate, a list and a key are each a SEQUENCE. Zeros as padding
+            # would otherwise be read as empty objects.
             der.content_of(each, der.SEQUENCE)
             yield each.encoded
     except ValueError:

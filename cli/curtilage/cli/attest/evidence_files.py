@@ -154,6 +154,8 @@ def device_evidence(kind: DeviceKind, files: EvidenceFiles) -> GpuEvidence:
         report = decode_blob(files.evidence, "report")
     else:
         report = json_bytes(_member(entry, _GPU_REPORT_KEYS, "evidence"), "report")
+        # A file that was named is used alone: with the agent's certificates in
+        # addition, it would be unclear which ones were verified.
         if not certs:
             member = _member(entry, _GPU_CHAIN_KEYS, "certificates")
             certs = json_file(member, "certificates")
@@ -216,6 +218,8 @@ def _ders(file: bytes, where: str) -> tuple[bytes, ...]:
     if found is None:
         return decode_certificates(file, where)
     parts = [found[key] for key in _SERVICE_KEYS if found.get(key) is not None]
+    # Not an empty chain: that would be refused later, as if the certificates were
+    # missing.
     if not parts:
         raise malformed(f"{where}: the JSON object has none of {_SERVICE_KEYS}")
     return tuple(
@@ -261,6 +265,8 @@ def _endorsed_report(
         report=report,
         vek=leaf,
         ask=ask,
+        # The named file first. The order decides nothing about trust: the ARK must have
+        # signed the list in any case.
         crl=decode_der(files.crl, "CRL") or tables[0].crl or tables[1].crl,
         ark=ark,
     )
@@ -276,6 +282,7 @@ def _only_leaf(ders: tuple[bytes, ...]) -> bytes:
     leaves = [
         der for der in ders if parse_certificate(der, "VEK").common_name in _LEAVES
     ]
+    # With two, a choice here would decide which chip is verified.
     if len(leaves) != 1:
         raise malformed(f"VEK: {len(leaves)} certificates instead of one")
     return leaves[0]
@@ -385,6 +392,8 @@ def _attested(data: bytes) -> bytes:
     """Return the TPMS_ATTEST inside a TPM2B_ATTEST (Part 2, section 10.12.13)."""
     size = int.from_bytes(data[:_SIZE_BYTES], "big")
     inner = data[_SIZE_BYTES:]
+    # Both the length and the magic number: a TPMS_ATTEST itself may begin with bytes
+    # that look like a length.
     framed = len(inner) == size and inner.startswith(_TPM_GENERATED)
     return inner if framed else data
 
@@ -395,6 +404,7 @@ def _only_gpu(found: Found) -> Found | None:
         return None if found.keys().isdisjoint(_GPU_REPORT_KEYS) else found
     entries = _member(found, _GPU_LIST_KEYS, "evidence")
     listed = cast("list[object]", entries) if isinstance(entries, list) else []
+    # With a choice here, the verdict would be on one GPU and look like one on all.
     if len(listed) != 1 or not isinstance(listed[0], dict):
         raise malformed(f"evidence: of {len(listed)} GPUs instead of exactly one")
     return cast("Found", listed[0])
@@ -410,6 +420,8 @@ def _blob(file: bytes, found: Found | None, keys: Iterable[str], where: str) -> 
 def _member(found: Found, keys: Iterable[str], where: str) -> object:
     """Return the only member that has one of these names."""
     present = [found[key] for key in keys if found.get(key) is not None]
+    # Two names for one part may hold different bytes, and only one of them would be
+    # verified.
     if len(present) != 1:
         names = ", ".join(keys)
         raise malformed(f"{where}: the JSON object needs exactly one of: {names}")

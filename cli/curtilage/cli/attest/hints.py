@@ -64,6 +64,7 @@ def _hint(refusal: RefusedError, evidence: CpuEvidence | GpuEvidence) -> str | N
 
 
 def _snp_hint(code: RefusalCode, evidence: SnpEvidence) -> str | None:
+    # For other refusals a missing file is not the cause, and a hint would mislead.
     if code not in _CHAIN_CODES:
         return None
     if not evidence.vek:

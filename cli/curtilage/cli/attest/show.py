@@ -36,6 +36,7 @@ def run(arguments: Arguments) -> int:
     """Show the evidence of each node; exit 1 if any is refused."""
     config = config_from(arguments)
     now = time_of(arguments.at)
+    # With a time in the past, a live enclave with expired evidence would look trusted.
     if arguments.at is not None and arguments.bundle is None:
         raise UsageError("--at needs --bundle: a live enclave is verified as of now")
     mirrored: bytes | None = None
@@ -48,6 +49,8 @@ def run(arguments: Arguments) -> int:
         _shown(config, (node, each), mirrored, now, as_json=arguments.json)
         for node, each in bundles.items()
     ]
+    # One refused node of a pool is a reason to look, although the client would leave it
+    # out.
     return DONE if all(trusted) else REFUSED
 
 
@@ -61,12 +64,16 @@ def _shown(
 ) -> bool:
     """Show one bundle with its node's id; return whether it is trusted."""
     node, bundle = served
+    # A new store for each node: what was accepted from one must not influence the
+    # verdict on another.
     book = KeyStore(expectations=expectations_from(config.policy))
     if node and not as_json:
         out(f"node {node}")
     try:
         if mirrored is not None:
             lists = key_lists_of(mirrored, pool=node != GATEWAY)
+            # Empty and not None: with None, a node that the mirror does not list would
+            # be accepted without comparison.
             mirrored = lists.get(node, b"")
         key = book.accept(bundle, now, mirrored=mirrored)
     except RefusedError as refusal:

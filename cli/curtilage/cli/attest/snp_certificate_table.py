@@ -55,6 +55,8 @@ def read_table(data: bytes) -> HostTable | None:
     certificates: list[bytes] = []
     crls: list[bytes] = []
     for name, offset, length in rows:
+        # Python would cut the slice silently, and a truncated certificate would be
+        # refused for another reason.
         if offset + length > len(data):
             raise malformed("certificate table: a row points outside the table")
         guid = _guid(name)
@@ -64,6 +66,7 @@ def read_table(data: bytes) -> HostTable | None:
     # A table without the row of zeros is truncated.
     if len(rows) == _MAX_ROWS or len(data) < (len(rows) + 1) * _ROW.size:
         raise malformed("certificate table: no end, or too many rows")
+    # With two, a host could hide a revocation behind an older list.
     if len(crls) > 1:
         raise malformed("certificate table: several revocation lists")
     return HostTable(certificates=tuple(certificates), crl=b"".join(crls))

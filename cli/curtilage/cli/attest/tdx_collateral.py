@@ -75,6 +75,8 @@ def read_collateral(file: bytes) -> bytes:
 def _statement(name: str, fields: Mapping[str, object]) -> Mapping[str, object]:
     """Return statement and signature if the text is the service's whole response."""
     value, signature = fields.get(name), f"{name}_signature"
+    # Encoding it again would change its bytes, and the signature would fail with a
+    # misleading reason.
     if isinstance(value, dict):
         raise malformed(_FORM)
     answer = _ANSWERS[name].fullmatch(value) if isinstance(value, str) else None

@@ -63,6 +63,7 @@ def read_values(file: bytes, *, selected: Callable[[], tuple[int, ...]]) -> Valu
     if len(data) % _PCR_BYTES or not data:
         raise malformed(f"PCR values: not of {_PCR_BYTES} bytes each")
     values = [data[at : at + _PCR_BYTES] for at in range(0, len(data), _PCR_BYTES)]
+    # All registers have their numbers by position; fewer could be any.
     if len(values) == _MAX_PCRS:
         return tuple(enumerate(values))
     return _paired(selected(), values)
@@ -91,6 +92,8 @@ def values_of(found: object) -> Values:
 
 def _index(name: str) -> int:
     digits = name.lower().removeprefix("pcr")
+    # ``int`` also accepts digits of other scripts, so that one register could be named
+    # in two ways.
     if not digits.isascii() or not digits.isdigit() or len(digits) > 2:  # noqa: PLR2004
         raise malformed("PCR values: invalid register number")
     return int(digits)
@@ -119,6 +122,7 @@ def _marshaled(reader: Reader) -> Values:
     values: list[bytes] = []
     while reader.left:
         count = reader.number(4)
+        # Otherwise zeros after the values would be ignored, as empty lists.
         if not count:
             raise malformed("PCR values: an empty list")
         values += [reader.take(reader.number(2)) for _ in range(count)]
@@ -131,6 +135,8 @@ def _indices(mask: bytes) -> list[int]:
 
 
 def _paired(indices: Sequence[int], values: Sequence[bytes]) -> Values:
+    # Never paired as far as they go: a missing value would move all others to wrong
+    # registers.
     if len(indices) != len(values):
         raise malformed(f"PCR values: {len(values)} of {len(indices)} registers")
     return tuple(zip(indices, values, strict=True))

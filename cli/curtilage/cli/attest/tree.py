@@ -45,6 +45,7 @@ class _Node:
 def verdict_text(key: VerifiedKey) -> str:
     """Format a verdict: what is trusted, why, and until when."""
     # The verdict's links include those of devices, which are drawn separately below.
+    # By identity: an equal link may also be one of the processor's.
     theirs = {id(link) for device in key.devices for link in device.links}
     ends = sorted(key.expiries, key=lambda entry: entry[1])
     parts = [
@@ -80,6 +81,7 @@ def tree_text(links: Sequence[Link]) -> str:
     known: dict[str, _Node] = {}
     for link in links:
         node = _Node(link)
+        # A self-signed root begins a tree, even if an earlier link has the same name.
         above = None if link.issuer == link.subject else known.get(link.issuer)
         (roots if above is None else above.under).append(node)
         known[link.subject] = node
@@ -130,6 +132,7 @@ _EMULATED: Final = (
 
 def _shown(key: VerifiedKey) -> str:
     shown = [words for claim, words in _SHOWS.items() if claim in key.shows]
+    # What is not shown is listed, too: a reader does not notice what a text leaves out.
     lacking = [claim.value for claim in _SHOWS if claim not in key.shows]
     claims = "; ".join(shown) or "no claim that a class requires"
     text = f"What the evidence shows: {claims}."

@@ -23,6 +23,7 @@ def evidence_object(verdict: EvidenceVerdict, *, at: datetime) -> dict[str, obje
     claims = verdict.claims
     return {
         **_head("evidence", at),
+        # The keys of a refusal are the same, so that a reader needs no second schema.
         "accepted": True,
         "code": None,
         "detail": None,
@@ -52,6 +53,8 @@ def key_object(key: VerifiedKey, *, at: datetime) -> dict[str, object]:
             "platform": key.claims.platform or None,
             "details": details_of(key.claims),
             "devices": [_device(device) for device in key.devices],
+            # Sorted, since the order of a set differs from run to run, and auditors
+            # compare files.
             "shows": sorted(claim.value for claim in key.shows),
             "release": f"{key.release_name} {key.release_version}",
             "release_digest": key.release_digest.hex(),
@@ -60,6 +63,8 @@ def key_object(key: VerifiedKey, *, at: datetime) -> dict[str, object]:
             "not_before": time_text(key.not_before),
             "not_after": time_text(key.not_after),
             "evidence_since": time_text(key.anchor_time),
+            # None and not an empty string: there is no such key, instead of one that
+            # could not be shown.
             "receipt_key": key.receipt_public_key.hex() or None,
             "sandbox": key.sandbox_policy_digest.hex() or None,
             "transport": asdict(key.transport),

@@ -71,6 +71,7 @@ def run(arguments: Arguments) -> int:
         out(steps_text(verdict.steps))
         out(f"\n{claims_text(verdict.claims)}\n\n{tree_text(verdict.claims.links)}\n")
         until = f"ACCEPTED until {time_text(verdict.claims.expires_at)}"
+        # Without it, evidence of another enclave, or an old one, is accepted as well.
         if not verdict.bound_checked:
             until += "; the signed report data was not compared (no --report-data)"
         out(until)
@@ -132,6 +133,7 @@ def _bound(text: str | None) -> bytes | None:
         bound = bytes.fromhex(text.removeprefix("0x"))
     except ValueError:
         bound = b""
+    # An empty value proves nothing, but the verdict would say that it was compared.
     if not bound:
         raise UsageError("--report-data needs hexadecimal digits, two per byte")
     return bound

@@ -64,6 +64,8 @@ def print_refusal(
         out_json(refusal_object(kind, refusal, at=at) | named(node))
         return
     out(steps_text(refusal.steps))
+    # The checks go to standard output and the refusal to standard error, so that a
+    # script's log shows the refusal in any case.
     err(f"REFUSED: {refusal.code.value} ({refusal.detail})")
     if isinstance(refusal, ClockSuspectedError):
         err(textwrap.fill(CLOCK, 80))
@@ -78,4 +80,5 @@ def meaning_text(code: RefusalCode) -> str:
 
 def _short(value: Detail) -> str:
     text = ", ".join(value) if isinstance(value, tuple) else str(value)
+    # A detail may be a whole certificate chain; ``--json`` has all of it.
     return text if len(text) <= _LONG else f"{text[:_LONG]}…"

@@ -70,6 +70,8 @@ def run_init(arguments: Arguments) -> int:
     """Create a log."""
     path = _directory(arguments)
     directory = AuditDirectory(path)
+    # A second log in the same folder would have new keys, and the old one could no
+    # longer be verified.
     if directory.made:
         raise ConfigError(f"{path}: there already is an audit log")
     organisation = None
@@ -79,6 +81,8 @@ def run_init(arguments: Arguments) -> int:
     directory.make(
         random=secrets.token_bytes, now=datetime.now(UTC), organisation=organisation
     )
+    # With its first checkpoint: a log without any is later refused as one that lost it
+    # (docs/decisions/0012).
     AuditLog(path).prepare()
     out(encode_key(directory.public_key()))
     err(f"created {path}; give the line above, its public key, to the auditor")
@@ -101,6 +105,8 @@ def run_verify(arguments: Arguments) -> int:
     else:
         for line in _steps(log, datetime.now(UTC), given=arguments.key is not None):
             out(line)
+        # Shown after a success, too: "verified" alone would promise more than a log can
+        # show.
         if not arguments.checkpoint:
             out(NOT_COMPARED)
         if arguments.proof is not None:
@@ -118,6 +124,8 @@ def run_prove(arguments: Arguments) -> int:
     except AuditRefusedError as refusal:
         return _refused(refusal, as_json=arguments.json)
     if arguments.out is not None:
+        # A new file only: a proof that was handed over must not be replaced by a later
+        # one.
         with new_file(Path(arguments.out)) as file:
             file.write(encode_proof(document))
     if arguments.json:
@@ -169,6 +177,8 @@ def run_show_key(arguments: Arguments) -> int:
 def run_checkpoint(arguments: Arguments) -> int:
     """Print the last checkpoint of a log that verifies."""
     try:
+        # Verified first: a checkpoint of a log that was tampered with would later vouch
+        # for it.
         log = _reading(arguments).verify()
     except AuditRefusedError as refusal:
         return _refused(refusal, as_json=False)
@@ -186,6 +196,7 @@ def _directory(arguments: Arguments) -> Path:
 
 def _reading(arguments: Arguments, kept: list[str] | None = None) -> LogToRead:
     key: str | None = arguments.key
+    # A key in the form of a note contains a plus sign; anything else is a file.
     if key is not None and "+" not in key:
         key = read_text(Path(key), MAX_TEXT_BYTES)
     notes = [read_text(Path(name), MAX_TEXT_BYTES) for name in kept or ()]
@@ -200,6 +211,7 @@ def _reading(arguments: Arguments, kept: list[str] | None = None) -> LogToRead:
 
 
 def _claim(arguments: Arguments) -> Claim:
+    # Exactly one of them: a proof is about one expression.
     if bool(arguments.classes) == bool(arguments.when):
         raise UsageError("nothing to count: give --class NAME, or --when EXPR")
     try:
@@ -226,6 +238,8 @@ def _tell_proof(claim: Claim, document: dict[str, object], log: VerifiedLog) -> 
         out(f"  of these, {clock['records_by_position']} {BY_POSITION}")
     out(f"  with such a class: {counted['with_class']}")
     out(f"  that went {outcome}: {counted['with_outcome']}")
+    # A count of zero may come from a mistyped class: the proof says which ones occur
+    # nowhere.
     for each in cast("list[str]", document["unseen"]):
         out(f"  note: {each}")
     if matching:
@@ -262,6 +276,8 @@ def _steps(log: VerifiedLog, now: datetime, *, given: bool) -> list[str]:
     times = f"{time_text(log.first)} to {time_text(log.signed_at)}"
     lines.append(f"verified: {log.signed_records} decisions, {times}")
     if log.signed < log.size:
+        # Counted apart and never called verified: anyone who can write to the folder
+        # could have made them.
         unsigned = log.records - log.signed_records
         lines.append(f"not verified: {unsigned} decisions, to {time_text(log.last)}")
         lines.append(f"  {NOT_SIGNED}")

@@ -76,6 +76,7 @@ class _Found:
     def holds(self) -> bool:
         """Whether it proves everything that was checked."""
         belongs = self.signed and self.record is not None
+        # ``False`` and not "falsy": None means that nothing was given to compare with.
         return belongs and False not in {self.question, self.answer}
 
 
@@ -128,6 +129,7 @@ def _found(arguments: Arguments, reading: LogToRead) -> list[_Found]:
 
     # The whole log is verified, not only the lines of this query.
     signed = reading.verify(see).signed
+    # Not an empty list with exit status 0: a mistyped query would look proven.
     if not receipts:
         raise UsageError("the log has no receipt for this query")
     # Anyone who can write to the folder could forge a record that no checkpoint covers,
@@ -155,6 +157,8 @@ def _given(path: str | None) -> bytes | None:
 def _verified(
     line: ReceiptLine, asked: _Asked, *, record: AuditRecord | None, signed: bool
 ) -> _Found:
+    # The receipt has no digest of the question itself, which could be guessed. Only the
+    # organisation's key leads to the secret that it was made with.
     secret = receipt_secret(asked.organisation, bytes.fromhex(line.receipt_id))
     question, answer = asked.question, asked.answer
     try:
@@ -181,6 +185,7 @@ def _asked(receipt: Receipt, secret: bytes, file: bytes) -> bool:
         return True
     try:
         payload = parse_completion_request(file).query.payload().content
+    # A file that is no request can only be the sent form, which was compared already.
     except UsageError:
         return False
     return proves_question(receipt, secret, payload)

@@ -61,6 +61,8 @@ def run(arguments: Arguments) -> int:
     inspection = asyncio.run(inspect_one(query, policy))
     decision = assess(policy.rulebook, inspection)
     kept = any(hit.route in {Route.BLOCK, Route.LOCAL} for hit in decision.rules)
+    # A system prompt is sent with every question, so a name in it would be disclosed
+    # again and again.
     personal = not arguments.with_people and any(
         each.data_class.startswith(("identifier.direct.", "identifier.public."))
         for each in inspection.findings
@@ -101,6 +103,7 @@ def run(arguments: Arguments) -> int:
 def _entry_of(arguments: Arguments, text: str) -> Approval:
     try:
         return Approval(
+            # By its digest: any change of the text needs a new review.
             sha256=hashlib.sha256(text.encode()).hexdigest(),
             role=arguments.role,
             by=arguments.by or os.environ.get("USER", ""),
@@ -133,6 +136,8 @@ def _line(entry: Approval, indent: str = "") -> str:
     if not entry.note:
         del fields["note"]
     pairs = (
+        # Quoted, so that a note with a colon or a line break cannot add a key to the
+        # policy.
         f"{key}: {json.dumps(value, ensure_ascii=False)}"
         for key, value in fields.items()
     )

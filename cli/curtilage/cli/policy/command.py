@@ -45,6 +45,7 @@ def run_check(arguments: Arguments) -> int:
     named = arguments.policy if arguments.file is None else arguments.file
     try:
         policy, source = read_usable_policy(named)
+    # All problems at once: an operator who repairs one at a time needs as many runs.
     except PolicyError as error:
         _tell_problems(error, as_json=arguments.json)
         return WRONG_USE
@@ -53,6 +54,7 @@ def run_check(arguments: Arguments) -> int:
         out_json({**said, "notices": policy.notices} if policy.notices else said)
     else:
         out(summary(policy, source))
+        # To standard error, so that the summary stays the same for equal policies.
         for notice in policy.notices:
             err(notice)
     return DONE
@@ -109,6 +111,7 @@ def _summary(policy: Policy, source: str) -> Iterator[str]:
         yield f"  detector  {each.id}: {each.kind}, finds {each.data_class}"
         yield from _list_in_words(each)
     yield from _recognizers(policy)
+    # Every exclusion is shown: each is a finding that will not count.
     for exclusion in policy.exclusions:
         listed = f" listed in {exclusion.listed}" if exclusion.listed else ""
         yield f"  excluded  {exclusion.pattern}{listed}"
@@ -129,6 +132,7 @@ def _summary(policy: Policy, source: str) -> Iterator[str]:
 
 def _list_in_words(each: OwnDetector) -> Iterator[str]:
     if each.table:
+        # Counts only: the values are not in the policy, and cannot be shown.
         exact = ExactList.parse(each.table, salt=bytes.fromhex(each.salt))
         counts = "; ".join(f"{count:,} {name}" for name, count in exact.counts)
         yield f"  list      {each.id}: {counts}, known only by keyed digests"

@@ -34,6 +34,8 @@ MAX_SHOWN: Final = 200
 def run(arguments: Arguments) -> int:
     """Compare two policies."""
     old, new = (
+        # Both with the same key: comparing a signed policy with one that needs no
+        # signature would mix two questions.
         read_config(Flags(policy=path, policy_key=arguments.policy_key), os.environ)
         for path in (arguments.old, arguments.new)
     )
@@ -72,6 +74,8 @@ def compared(
     """
     queries = [query for _, query in lines if query is not None]
     before = _inspected(old, queries)
+    # Detecting takes nearly all of the time, and its result is the same for equal
+    # detectors.
     after = before if _looks_alike(old, new) else _inspected(new, queries)
     pairs = iter(zip(before, after, strict=True))
     for number, (line_id, query) in enumerate(lines, start=1):
@@ -96,18 +100,21 @@ def compared(
 
 
 def _looks_alike(old: ClientConfig, new: ClientConfig) -> bool:
+    # A policy that is not in force adds a finding to every text.
     if old.currency != new.currency:
         return False
     # An approved text is inspected separately.
     if old.policy.rulebook.approved != new.policy.rulebook.approved:
         return False
     one, other = full_scan(old.policy), full_scan(new.policy)
+    # The limits as well: a text above one policy's size limit has another finding.
     return one.plan == other.plan and one.limits == other.limits
 
 
 def _inspected(config: ClientConfig, queries: Sequence[Query]) -> list[Inspection]:
     inspector = start_detectors(config.policy, config.currency)
     try:
+        # A list: the detectors are closed when this returns.
         return list(inspect_all(inspector, queries))
     finally:
         inspector.close()
@@ -116,6 +123,8 @@ def _inspected(config: ClientConfig, queries: Sequence[Query]) -> list[Inspectio
 def _words(old: Policy, new: Policy, found: Difference) -> Iterator[str]:
     yield f"old: {old.source}, {old.digest}"
     yield f"new: {new.source}, {new.digest}"
+    # Also what no query of the corpus shows: a policy may approve a text or name a tier
+    # that none of them concerns.
     yield from _beside_routes(old, new)
     for move in found.moves[:MAX_SHOWN]:
         name = f"line {move.line}" if move.id is None else f"{move.id}"

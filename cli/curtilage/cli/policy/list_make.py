@@ -40,6 +40,8 @@ from curtilage.policy.document.exact_list import (
 
 SALT_BYTES: Final = 32
 MAX_SALT_FILE_BYTES: Final = 1024
+# Shorter values match ordinary text by chance, and every such question would be kept
+# local.
 MIN_CHARS: Final = 4
 MIN_DIGITS: Final = 6
 TOLD_ROWS: Final = 20_000
@@ -65,10 +67,13 @@ def run(arguments: Arguments) -> int:
         raise ConfigError(f"{arguments.file}: {error} ({counts})") from None
     path = Path(arguments.out)
     try:
+        # Private and complete or not at all: with the salt, the digests of a list can
+        # be tested against guesses.
         with write_private_atomically(path) as file:
             file.write(content)
     except OSError as failure:
         raise ConfigError(f"{path}: {failure.strerror}") from None
+    # Counted in the encoded file, as a client will read it: equal values are one entry.
     entries = sum(n for _, n in ExactList.parse(content, salt=salt).counts)
     kept = arguments.salt_file
     if arguments.json:
@@ -80,6 +85,7 @@ def run(arguments: Arguments) -> int:
                 "bytes": len(content),
                 "taken": dict(made.taken),
                 "refused": {name: dict(why) for name, why in made.refused.items()},
+                # Shown only if it is not in a file: the output may be logged.
                 "salt": None if kept else salt.hex(),
             }
         )
@@ -115,6 +121,8 @@ def _read(
             except OSError as failure:
                 raise ConfigError(f"{arguments.file}: {failure.strerror}") from None
         text = io.TextIOWrapper(source, encoding=_encoding(arguments.encoding))
+        # Strict: a quote in the wrong place would otherwise join several rows into one
+        # value.
         read = csv.reader(text, delimiter=arguments.delimiter, strict=True)
         rows = _rows(read, arguments.file)
         first = next(rows, None)
@@ -147,6 +155,8 @@ class _Made:
         columns = list(
             dict.fromkeys(each for one in (*alone, *together) for each in one)
         )
+        # Checked before any row is hashed: a mistyped column would yield an empty list
+        # that protects nothing.
         missing = [name for name, _ in columns if name not in head]
         if missing:
             raise UsageError(f"no such column: {', '.join(missing)} (of {len(head)})")
@@ -175,6 +185,7 @@ class _Made:
     def take(self, row: Sequence[str]) -> None:
         """Add one row."""
         self.rows += 1
+        # A shifted row would put a value into the wrong column.
         if len(row) != self._width:
             for refused in self.refused.values():
                 refused["a different number of columns"] += 1
@@ -186,6 +197,7 @@ class _Made:
             if not why and self.writer.add_alone(at, values[at]):
                 self.taken[name] += 1
             else:
+                # Counted by reason and column, never with the value.
                 self.refused[name][why or "not comparable this way"] += 1
         for number, group in enumerate(self._together):
             name = self._name(group)
@@ -229,6 +241,7 @@ def _why_not_alone(value: str) -> str:
     joined = "".join(words)
     if len(joined) < (MIN_DIGITS if joined.isdecimal() else MIN_CHARS):
         return "too short"
+    # Several words in this order hardly occur by chance.
     if len(words) > 1:
         return ""
     acronym = joined in ACRONYMS
@@ -277,6 +290,7 @@ def _salt(file: str | None) -> bytes:
         salt = bytes.fromhex(read_text(path, MAX_SALT_FILE_BYTES).strip())
     except ValueError:
         raise ConfigError(f"{path}: not a salt in hexadecimal digits") from None
+    # A short salt could be guessed together with the values.
     if not MIN_SALT_BYTES <= len(salt) <= 2 * SALT_BYTES:
         raise ConfigError(f"{path}: a salt has {MIN_SALT_BYTES} to 64 bytes")
     return salt
@@ -291,6 +305,7 @@ def _rows(rows: Iterator[list[str]], source: str) -> Iterator[list[str]]:
             row = next(rows)
         except StopIteration:
             return
+        # Without the library's message, which may quote the row.
         except csv.Error:
             raise ConfigError(f"{source}: row {line} is not CSV") from None
         except UnicodeDecodeError:

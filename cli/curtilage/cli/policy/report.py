@@ -37,12 +37,15 @@ def run(arguments: Arguments) -> int:
         figures: str = arguments.evaluation
         try:
             with Path(figures).open("rb") as file:
+                # One byte more than the limit, so that a longer file is refused, and
+                # not read as a shorter one.
                 measured = parse_measured(file.read(MAX_BYTES + 1))
         except OSError as failure:
             raise ConfigError(f"{figures}: {failure.strerror}") from None
         except MeasuredError as error:
             raise ConfigError(f"{figures}: {error}") from None
     signature, approved, until = _signature(config, now)
+    # Complete before the file is opened: an error must not leave half of a page.
     page = render(
         Report(
             policy=config.policy,
@@ -70,6 +73,7 @@ def _signature(config: ClientConfig, now: datetime) -> tuple[str, str, str]:
         sentence = "Not checked: no key was given (--policy-key)"
         return sentence, "not checked: no key was given", "not known"
     problem, signer = currency.problem(now), key_id(currency.public_key)
+    # A page that says "valid" is shown to people who cannot check it.
     if problem is not None or currency.signature is None:
         sentence = (
             f"Not current, so nothing may be sent: {problem} (required: key {signer})"

@@ -57,6 +57,8 @@ def run_keygen(arguments: Arguments) -> int:
 
 def run_sign(arguments: Arguments) -> int:
     """Sign a policy; exit 2 if the policy or the key is invalid."""
+    # A signature cannot be taken back: its end is what bounds the use of a policy that
+    # was replaced.
     if not 1 <= arguments.valid_days <= MAX_DAYS:
         raise UsageError(f"--valid-days must be 1 to {MAX_DAYS}")
     path = _existing(arguments.file)
@@ -70,6 +72,7 @@ def run_sign(arguments: Arguments) -> int:
         raise ConfigError(f"{Path(arguments.key)}: {failure.strerror}") from None
     except SigningError as error:
         raise ConfigError(f"{arguments.key}: {error}") from None
+    # Whole seconds, as in the signature, so that the printed times are the signed ones.
     now = datetime.now(UTC).replace(microsecond=0)
     until = now + timedelta(days=arguments.valid_days)
     signed = sign_policy(
@@ -132,6 +135,8 @@ def _existing(name: str) -> Path:
 def _write_new(path: Path, data: bytes, mode: int) -> None:
     try:
         # Never overwrite: an existing file may be the key of policies in force.
+        # The mode is set when the file is created: a later ``chmod`` would leave a
+        # moment in which others can read the key.
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -143,6 +148,7 @@ def replace_file(path: Path, data: bytes) -> None:
     """Replace a file atomically: a server may be reading the old one."""
     new = path.with_name(path.name + ".new")
     try:
+        # A new file next to it, since a rename is atomic only within one file system.
         new.write_bytes(data)
         new.replace(path)
     except OSError as failure:

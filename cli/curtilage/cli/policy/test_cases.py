@@ -41,8 +41,10 @@ def run(arguments: Arguments) -> int:
     policy = config.policy
     name = policy_name(arguments.policy)
     cases = _cases(arguments.file, name).under(name)
+    # A test of no case would pass.
     if not cases.cases:
         raise UsageError(f"no case is for a policy named {name!r}")
+    # Known misses run as well: only then is it noticed that one was repaired.
     known = {each.id for each in cases.known_misses}
     failed = [
         failure
@@ -56,6 +58,8 @@ def run(arguments: Arguments) -> int:
     else:
         for line in _lines(policy, cases, failures, missed):
             out(line)
+    # A known miss that now passes fails the test as well: otherwise it could be lost
+    # again without notice.
     return REFUSED if failures or missed < known else DONE
 
 

@@ -36,11 +36,15 @@ def run_audit(arguments: Arguments) -> int:
     progress = Progress().leaves
     report = audit(folder, rules, now=time_of(arguments.at), progress=progress)
     if arguments.against is not None:
+        # A copy from another place: a log that shows two histories looks consistent in
+        # each of them.
         other = LogFolder(Path(arguments.against))
         report = with_problems(
             report, compare_copy(folder, other, rules, progress=progress)
         )
     if arguments.since is not None:
+        # A checkpoint that the auditor kept: only it shows that the log was not
+        # rewritten since.
         earlier = read_text(Path(arguments.since), MAX_CHECKPOINT_BYTES)
         found = compare_checkpoint(folder, earlier, rules, progress=progress)
         report = with_problems(report, found)
@@ -58,6 +62,8 @@ def _print(report: AuditReport) -> None:
     for leaf in report.leaves:
         mark = "!" if ALARMING & set(leaf.flags) else " "
         flags = ", ".join(flag.replace("_", " ") for flag in leaf.flags)
+        # A leaf that is no manifest is listed as well: an auditor must see everything
+        # that was logged.
         said, manifest = "(no manifest)", leaf.manifest
         if manifest is not None:
             until = unix_text(manifest.not_after)[:10]

@@ -60,6 +60,8 @@ def run_prove(arguments: Arguments) -> int:
 @refusing
 def run_verify(arguments: Arguments) -> int:
     """Verify; exit 1 if the release is refused."""
+    # Before any file is read: a forgotten option must not look like a release without a
+    # publisher.
     publisher = _publisher(arguments)
     now = time_of(arguments.at)
     manifest = read_bounded(Path(arguments.manifest), MAX_MANIFEST_BYTES)
@@ -88,6 +90,8 @@ def _publisher(arguments: Arguments) -> Publisher | None:
     )
     if all(each is None for each in given):
         return None
+    # With one of them missing or empty, the check would accept more signers than were
+    # meant.
     if not all(given):
         raise UsageError(
             "--sigstore, --trusted-root, --identity and --issuer need each other, "
@@ -98,6 +102,8 @@ def _publisher(arguments: Arguments) -> Publisher | None:
 
 def _print(release: VerifiedRelease, signature: PublisherSignature | None) -> None:
     manifest, witnessed = release.manifest, release.witnessed
+    # An accepted proof only shows that some release is in the log; which one is the
+    # reader's question.
     named = "" if release.name_checked else " (any name was accepted)"
     out(f"ACCEPTED  {manifest.name} {manifest.version}{named}")
     out(f"  source     {manifest.source}")

@@ -42,6 +42,7 @@ def run_init(arguments: Arguments) -> int:
     signer = create_log(Path(arguments.folder), arguments.origin, key_path)
     text = signer.verifier_key.text
     public = key_path.with_suffix(".vkey")
+    # An existing key file may be published already.
     if not public.exists():
         create_file(public, f"{text}\n".encode(), PUBLIC_FILE)
     out(f"{arguments.folder}: an empty log, {signer.name}")
@@ -54,6 +55,7 @@ def run_init(arguments: Arguments) -> int:
 @refusing
 def run_add(arguments: Arguments) -> int:
     """Log manifests; exit 1 if the folder cannot be trusted."""
+    # All are parsed before any is added, since a leaf cannot be removed.
     entries = [_manifest(Path(name)) for name in arguments.manifests]
     folder, key = Path(arguments.folder), Path(arguments.key)
     progress = Progress().leaves
@@ -83,11 +85,15 @@ def run_request(arguments: Arguments) -> int:
 def run_cosign(arguments: Arguments) -> int:
     """Merge cosignatures; exit 1 if one is invalid."""
     lines = read_text(Path(arguments.lines), MAX_LINES_BYTES)
+    # Only keys that the caller names: a line by anyone else adds nothing that a client
+    # would accept.
     witnesses = [key_of(text) for text in arguments.witness]
     log = key_of(arguments.log_key)
     named = add_cosignatures(Path(arguments.folder), log, witnesses, lines)
     for name in named:
         out(f"cosigned by {name}")
+    # Otherwise a mistyped key would look like success, and the log would still lack its
+    # witness.
     if not named:
         raise ConfigError(f"{arguments.lines}: no line of a named witness")
     return DONE
@@ -111,6 +117,8 @@ def _refuse_other_contents(folder: LogFolder, size: int, entries: list[bytes]) -
             release = _release(parse_leaf(entry))
         except RefusedError:
             continue  # a leaf that is not a manifest releases nothing
+        # The same bytes again are no conflict: the command may be repeated after an
+        # interruption.
         if fresh.get(release, entry) != entry:
             raise ConfigError(
                 f"{release}: leaf {index} has other contents for this version; "

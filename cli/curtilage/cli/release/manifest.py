@@ -25,6 +25,7 @@ from curtilage.wire.shaping import PADDED, UNPADDED, TransportParameters
 def run_manifest(arguments: Arguments) -> int:
     """Write a manifest; exit 2 if an option is invalid."""
     data = encoded(manifest_from(arguments, datetime.now(UTC)))
+    # To standard error: standard output is the manifest, byte for byte.
     err(f"release digest sha256:{hashlib.sha256(data).hexdigest()}")
     return write_or_print(arguments.out, data)
 
@@ -60,6 +61,7 @@ def manifest_from(arguments: Arguments, now: datetime) -> ReleaseManifest:
             region=arguments.region or "",
         ),
     )
+    # Said now: otherwise it would be found when the enclave does not start.
     if manifest.sandbox:
         err(
             "the enclave server of this version does not support sandboxes and does "
@@ -73,10 +75,14 @@ def _transport(arguments: Arguments) -> TransportParameters:
     names = ("frame_bytes", "period_ms", "first_bucket", "buckets")
     given = {name: getattr(arguments, name) for name in names}
     if arguments.unsafe_unpadded:
+        # Without frames these values have no effect, and a publisher would believe that
+        # answers are padded.
         if any(value is not None for value in given.values()):
             raise UsageError("--unsafe-unpadded excludes the options for frames")
         return UNPADDED
     chosen = {
+        # Padded unless the publisher says otherwise: the length of an answer reveals
+        # what it is about.
         name: getattr(PADDED, name) if value is None else value
         for name, value in given.items()
     }

@@ -31,6 +31,7 @@ def rules_of(arguments: Arguments) -> ReleaseRules:
         RefusedError: ``policy_invalid``.
     """
     if arguments.policy is not None:
+        # Two sources for the accepted names could contradict each other.
         if arguments.name:
             raise UsageError(
                 "--name needs --log-policy; a Curtilage policy names its own"
@@ -66,6 +67,8 @@ def refusing(run: Run) -> Run:
             return run(arguments)
         except RefusedError as refusal:
             if getattr(arguments, "json", False):
+                # In addition to the message on standard error: a program that reads
+                # JSON gets an object in any case.
                 out_json(refusal_object(refusal))
             err(f"REFUSED: {refusal.code}: {refusal.detail}")
             return REFUSED

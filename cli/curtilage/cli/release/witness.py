@@ -38,6 +38,8 @@ def run_cosign(arguments: Arguments) -> int:
         line = witness.cosign_request(request, log, now=now)
         return write_or_print(None, line.encode())
     path = Path(arguments.log)
+    # The witness remembers the last state that it signed, and refuses one that does not
+    # contain it.
     line = witness.cosign_folder(
         LogFolder(path), log, now=now, progress=Progress().leaves
     )

@@ -137,6 +137,7 @@ def _svg(
     attributes = f'role="img" aria-label="{name}"><title>{name}</title>'
     if not alone:
         return f'<svg viewBox="0 0 {width} {height}" {attributes}{drawn}</svg>'
+    # A file has no page around it, so it brings the colours along.
     style = f":root {{\n{rendered('colours.css')}}}\n{rendered('chart.css')}"
     above, height = -_TITLE, height + _TITLE
     return (
@@ -185,6 +186,8 @@ def _measure(
         f'<rect class="{kind}" x="{frame.left}" y="{top}" width="{width:.1f}" '
         f'height="{height}" rx="2"></rect>'
     )
+    # The file is untrusted, and its limits are only known to be finite: a whisker must
+    # not leave the chart.
     ends = (max(0.0, measured.low), min(1.0, measured.high))
     low, high = (frame.left + frame.plot * each for each in ends)
     middle = top + height / 2
@@ -253,6 +256,8 @@ def _round_below(values: Sequence[float]) -> float:
     """Return a multiple of 0.1 or 0.05 below all values, at most 0.9."""
     least = min(values, default=0.0)
     step = 20 if least > 0.8 else 10  # noqa: PLR2004 - a narrow range, finer steps
+    # At most 0.9: with all values near 1, the axis would have no length, and ``_Scale``
+    # would divide by 0.
     return max(0.0, min(0.9, int(least * step - 1e-9) / step))
 
 
@@ -263,10 +268,13 @@ def _ticks(least: float) -> Iterator[float]:
 
 
 def _line(line: Line, index: int, scale: _Scale) -> Iterator[str]:
+    # A shape for each line as well as a colour: a printed or colour-blind reader cannot
+    # rely on colours.
     kind = f"series{index % len(_MARKS)}"
     places = [(scale.x(point.x), scale.y(point.y)) for point in line.points]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     yield f'<polyline class="line {kind}" points="{path}"></polyline>'
+    # Labels on every point would overlap and be unreadable.
     every = -(-len(places) // _LABELS_AT_MOST)
     # Labels of neighbouring lines are on different sides.
     offset, above = ((8, -8), (-26, 18))[index % 2]

@@ -159,6 +159,8 @@ def class_in_words(name: str) -> str:
         return f"a word from the list {last!r}"
     if head == "org.edm":
         return f"an exact value from the list {last!r}"
+    # Never an error: a class that is new, or the organisation's own, must not prevent
+    # the report.
     return name
 
 
@@ -174,6 +176,7 @@ def in_words(condition: Condition) -> str:
 def _inner(condition: Condition) -> str:
     """Return one of several parts, marked if it has alternatives."""
     words = in_words(condition)
+    # "a or b together with c" could be read in two ways.
     several = isinstance(condition, AnyOf) or " or " in words
     return f"({words})" if several else words
 

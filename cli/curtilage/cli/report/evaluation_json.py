@@ -108,6 +108,8 @@ def parse_measured(data: bytes) -> Measured:
     except (ValueError, RecursionError):
         raise MeasuredError("not JSON") from None
     fields = _mapping(value)
+    # Another format may give a key another meaning, and the page would show wrong
+    # figures.
     if fields.get("format") != FORMAT:
         raise MeasuredError(f"not an evaluation of format {FORMAT}")
     return Measured(
@@ -164,6 +166,8 @@ def _mapping(value: object) -> Mapping[str, object]:
 
 def _list(fields: Mapping[str, object], key: str) -> list[object]:
     value = fields.get(key)
+    # Each entry becomes a part of the page; without a limit, a file could make it too
+    # large to open.
     if not isinstance(value, list) or len(cast("list[object]", value)) > MAX_ENTRIES:
         raise MeasuredError(f"{key!r} is not a list of at most {MAX_ENTRIES}")
     return cast("list[object]", value)
@@ -178,6 +182,7 @@ def _text(fields: Mapping[str, object], key: str) -> str:
 
 def _number(fields: Mapping[str, object], key: str) -> float:
     value = fields.get(key)
+    # In Python, true is the integer 1.
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise MeasuredError(f"{key!r} is not a number")
     # Python accepts NaN and Infinity, which are not JSON and cannot be drawn.

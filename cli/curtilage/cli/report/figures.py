@@ -46,6 +46,8 @@ _GROUPS: Final = {
 
 def measurements(measured: Measured) -> dict[str, object]:
     """Return the template values of an evaluation, in addition to its figures."""
+    # Only shares have the axis of the charts; a figure with n = 0 was not measured, and
+    # a bar of 0 % would look like a result.
     shares = [each for each in measured.figures if each.unit == "share" and each.n]
     groups = groupby(shares, key=lambda figure: figure.group)
     return {
@@ -84,9 +86,12 @@ def _charts(
 ) -> Iterator[tuple[str, list[Bar]]]:
     """Yield the charts of groups; figures where less is better have their own."""
     for group, figures in groups:
+        # A group of a later version has no title here; its figures are in the table of
+        # the page.
         if group not in _GROUPS:
             continue
         found = list(figures)
+        # Apart: in one chart, a long bar would be good in one row and bad in the next.
         high = [_bar(each) for each in found if each.sense != "<="]
         low = [_bar(each) for each in found if each.sense == "<="]
         if high:
@@ -112,6 +117,7 @@ def curve_chart(points: Iterable[CurvePoint], *, file_title: str = "") -> str:
         file_title: title, if the chart is for a separate file.
     """
     lines: list[Line] = []
+    # ``groupby`` only groups neighbours, and a line needs its points in order.
     ordered = sorted(points, key=lambda point: (point.knob, point.setting))
     for knob, settings in groupby(ordered, key=lambda point: point.knob):
         places = (

@@ -27,6 +27,8 @@ _ENVIRONMENT: Final = Environment(
     loader=FunctionLoader(lambda name: (_TEMPLATES / name).read_text("utf-8")),
     # For all templates, whatever their suffix: a policy's texts are untrusted.
     autoescape=True,
+    # A mistyped name in a template is an error: an empty place could hide a rule of the
+    # policy.
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,

@@ -192,6 +192,8 @@ def render(report: Report) -> str:
             (pack, [(cover, _outcomes(policy, cover)) for cover in pack.covers])
             for pack in map(load_pack, names)
         ],
+        # What the policy leaves out is listed as well: a reader cannot miss what is not
+        # mentioned.
         absent=[f"{load_pack(n).title} ({n})" for n in _PACKS if n not in names],
         tiers=[each.id for each in policy.tiering.tiers],
         on_premises=[
@@ -221,21 +223,30 @@ def _heading(headings: Mapping[str, str], label: str) -> str:
 def _tiles(report: Report) -> list[tuple[str, str]]:
     policy = report.policy
     kept, leaves = list[str](), list[str]()
+    # By deciding each class and not by reading the rules: rules overlap, and a stricter
+    # one may apply first.
     for family, words in _FAMILIES.items():
         routes = {_route_alone(policy, name) for name in expand(family)}
+        # Only if all classes of a family are kept: "never sent" is a promise.
         if Route.ENCLAVE not in routes and Route.DEIDENTIFY not in routes:
             kept.append(words)
+        # A family with different routes is in neither tile; the table shows its
+        # classes.
         elif routes == {Route.ENCLAVE}:
             leaves.append(words)
     tiles = [("Never sent", "; ".join(kept) or "nothing by itself")]
+    # Rules may permit the enclave, but without attestation there is none to send to.
     if policy.attestation is None:
         tiles.append(("May be sent", "nothing: no enclave is named"))
     else:
+        # What no rule names takes the default route, and belongs into this tile as
+        # well.
         unnamed = policy.document.default.decision is Route.ENCLAVE
         other = ["what no rule names"] if unnamed else []
         tiles.append(("May be sent, alone", "; ".join([*leaves, *other]) or "nothing"))
     tiles += [("Approved by", report.approved), ("Valid until", report.until)]
     measured = report.measured
+    # Figures of another policy would look like a promise about this one.
     if measured is not None and measured.policy_digest == policy.digest:
         judged = [each for each in measured.figures if each.met is not None]
         met = sum(bool(each.met) for each in judged)
@@ -246,9 +257,12 @@ def _tiles(report: Report) -> list[tuple[str, str]]:
 def _alike(rules: Sequence[Rule]) -> list[list[Rule]]:
     """Return rules grouped by equal conditions; the most private first."""
     groups: list[list[Rule]] = []
+    # The sort is stable, so that rules of one route keep the policy's order.
     for rule in sorted(rules, key=lambda rule: -rule.route.privacy):
         for group in groups:
             one = group[0]
+            # Packs repeat each other's rules; one row with several ids is easier to
+            # review than many equal ones.
             if (one.condition, one.within, one.distinct) == (
                 rule.condition,
                 rule.within,
@@ -263,6 +277,8 @@ def _alike(rules: Sequence[Rule]) -> list[list[Rule]]:
 
 def _decided_before(policy: Policy, rule: Rule) -> str:
     """Return the classes of a rule that stricter rules already keep, in words."""
+    # For other conditions the answer depends on what else is found, so nothing is
+    # claimed.
     if not isinstance(rule.condition, Term) or rule.distinct > 1:
         return ""
     return ", ".join(
@@ -306,6 +322,8 @@ def _fate(policy: Policy, name: str) -> tuple[Route, tuple[str, ...] | None]:
     route = _route_alone(policy, name)
     if route is not Route.ENCLAVE:
         return route, None
+    # Only a class that may be sent alone: for another, the rule that keeps it is in the
+    # table already.
     return route, tuple(
         rule.id
         for rule in policy.rules

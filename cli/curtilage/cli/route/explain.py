@@ -61,8 +61,12 @@ def run(arguments: Arguments) -> int:
     config = config_from(arguments)
     settings = Settings(max_tokens=arguments.max_tokens)
     query = replace(single_query(text), settings=settings)
+    # Not loaded: what is known of it by its digest is enough, and loading takes seconds
+    # and gigabytes.
     model = unloaded_model(config)
     inspection = asyncio.run(inspect_one(query, config.policy, config.currency))
+    # ``assess`` and not ``decide``: it returns no permission, so that explaining a
+    # query can never send it.
     decision = assess(config.policy.rulebook, inspection)
     router = router_for(config.policy, model)
     routed = None if router is None else routed_by(router, decision, query)
@@ -102,6 +106,8 @@ def _run_lines(arguments: Arguments) -> int:
         opened.callback(inspector.close)
         for line in inspected(file, inspector):
             unread += isinstance(line, Unread)
+            # Each row at once, since a program may wait for it before it writes its
+            # next line.
             out_json(row_of(line))
     if config.policy.attestation is None:
         err(NO_ENCLAVE)
@@ -141,6 +147,7 @@ def rows_by(
     """
 
     def row_of(line: Inspected | Unread) -> dict[str, object]:
+        # A row all the same, so that rows can be matched with the lines of the input.
         if isinstance(line, Unread):
             return {"id": line.id, "error": line.problem}
         query = replace(line.query, settings=settings)
@@ -178,7 +185,10 @@ def routed_by(router: Router, decision: Assessment, query: Query) -> Routed:
     """Return a session's choice for the first query of a conversation."""
     permitted = decision.permitted
     if router.chooses(permitted):
+        # No real key is empty, so there is no earlier turn that the choice could depend
+        # on.
         return router.route(permitted, query, conversation=b"")
+    # As in a session: without a choice, the text is not read.
     return router.route_unread(
         permitted,
         query.options,
@@ -235,6 +245,8 @@ def _standing(aim: Aim | None, routed: Routed) -> Iterator[str]:
     if aim is None or standing.line is None:
         yield f"rank      {said}"
         return
+    # Both rounded before they are compared: the text must not say "below" for two equal
+    # numbers.
     line = round(100 * standing.line)
     side = "below" if rank < line else "above"
     where = "on the line" if rank == line else f"{abs(rank - line)} {side} the line"

@@ -71,6 +71,7 @@ def run(arguments: Arguments) -> int:
         tiers = [asdict(each) for each in stats]
         out_json({"tiers": tiers, "refused": dict(refused)})
         return DONE
+    # Not an empty table, which would look like a measurement.
     if not stats:
         raise UsageError("the trace has no answer yet: ask a question first")
     for each in stats:
@@ -141,6 +142,7 @@ def figures_of(
         UsageError: a price or an energy names a tier that the policy does not have.
     """
     tiers = policy.rulebook.tiering.tiers
+    # A mistyped tier would otherwise keep its usual price, and the sums would be wrong.
     if unknown := (prices.keys() | energy.keys()) - {tier.id for tier in tiers}:
         raise UsageError(
             f"the policy has no tier {', '.join(sorted(unknown))}; it has "
@@ -172,11 +174,13 @@ def amounts_of(flag: str, text: str | None) -> dict[str, float]:
     amounts: dict[str, float] = {}
     for part in (text or "").split(",") if text else ():
         name, _, amount = part.partition("=")
+        # A repeated tier is a mistake: one of its two prices would silently be ignored.
         twice = name in amounts
         try:
             amounts[name] = float(amount)
         except ValueError:
             amounts[name] = -1.0
+        # Written so that NaN, which ``float`` accepts, is refused as well.
         if twice or not 0 <= amounts[name] < MOST:
             raise UsageError(f"{flag} needs TIER=NUMBER,TIER=NUMBER")
     return amounts
@@ -206,6 +210,8 @@ def stats_of(
 def _of_tier(
     tier: str, lines: Sequence[TraceLine], total: int, price: int | None
 ) -> TierStats:
+    # Grades are lines of their own, with the smallest class in each size; they are no
+    # answers.
     answers = [line for line in lines if line.answered]
     first = sorted(each.ttft_ms for each in answers if each.ttft_ms is not None)
     speeds = sorted(speed for each in answers if (speed := _speed(each)) is not None)
@@ -242,4 +248,6 @@ def _tokens(line: TraceLine) -> float:
 
 
 def _middle(size: int, edges: tuple[int, ...]) -> float:
+    # A trace has classes only, so all sums are approximate; the middle has the smallest
+    # error on average.
     return (below(size, edges) + size) / 2

@@ -102,6 +102,8 @@ class AnswerStream:
         self._begun = True
         source = self._noted() if self.retracts else self._settled
         ahead, self._waiting = self._waiting, None
+        # A pump, and not a time limit around ``anext``: the limit would cancel the
+        # generator in the middle of an answer only because it was silent.
         async with aclosing(self._events), aclosing(Pump(source)) as pump:
             if ahead is not None:
                 yield ahead
@@ -110,6 +112,8 @@ class AnswerStream:
 
     async def aclose(self) -> None:
         """Stop the answer, and the model that makes it."""
+        # An abandoned ``async for`` does not close its source, so closing ``_settled``
+        # alone would let the model go on writing.
         await self._settled.aclose()
         await self._events.aclose()
 
@@ -120,6 +124,8 @@ class AnswerStream:
                 case Delta():
                     self._pieces.append(event)
                 case Retract(from_char=start):
+                    # These pieces become ``answer.text``, which is stored as a turn:
+                    # text that was retracted must not get into it.
                     ends = accumulate(len(piece.text) for piece in self._pieces)
                     known = zip(self._pieces, ends, strict=True)
                     self._pieces = [piece for piece, end in known if end <= start]
@@ -144,6 +150,8 @@ class AnswerStream:
                     case Replaced():
                         continue
                     case Delta() | Verified() | Finished():
+                        # No retraction can follow, so the draft was accepted. Its text
+                        # comes before this event, as it was written.
                         for each in held:
                             yield replace(each, tentative=False)
                         held.clear()
@@ -160,6 +168,7 @@ class AnswerStream:
     @property
     def answer(self) -> Answer:
         """The whole answer; only after the last piece."""
+        # The text so far may end in the middle of a sentence, and would look complete.
         if self._finished is None:
             raise RuntimeError("the answer is not complete")
         return Answer(

@@ -88,6 +88,8 @@ class Asking:
             if self._router is None or await first.pump.begins(after_s):
                 answer = first.rest(course.stream.status)
             else:
+                # Imported here: most queries are never hedged, and start-up is a large
+                # part of the time of a command that asks one question.
                 from curtilage.client.answering.steps.hedging import (  # noqa: PLC0415
                     hedged,
                 )
@@ -106,6 +108,8 @@ class Asking:
     async def _writes(
         self, query: Query, attempt: Attempt, stack: AsyncExitStack
     ) -> Writer:
+        # Its own status: with two tiers at once, the reader's status must be that of
+        # the tier that is read (``Writer.read``).
         status = Status(attempt.phase)
         pump = Pump(self._asked(query, attempt, status))
         await stack.enter_async_context(aclosing(pump))
@@ -115,9 +119,12 @@ class Asking:
         """Ask one tier; note its events in its figures, and its answer as a turn."""
         answer, way = self._answer(query, attempt, status), attempt.way
         here, left = attempt.case.ways.here, isinstance(way, AskEnclave)
+        # Noted as not secret only if it could have been sent: a sender who kept it
+        # local, or refused consent, may have a reason that no detector knows.
         clears = here is not True and not _was_kept_home(attempt)
         if isinstance(way, AskEnclave):
             # A restored answer holds the values that were replaced in the query.
+            # Noted as known to the enclave, it could be sent in a later turn.
             here = None if way.rewritten is not None else False
         router, estimate = self._router, attempt.plan.estimate
         following = (

@@ -136,11 +136,13 @@ class Attempt:
             recorded=recorded,
             deidentified=() if rewritten is None else rewritten.counts,
             obstacle=way.obstacle if isinstance(way, AskLocal) else None,
+            # An on-premises server gets the whole conversation.
             boundary="" if isinstance(way, AskOnPremises) else way.boundary,
             tier=self.tier.id,
             why=why,
             home_model=home_model,
             demonstration=demonstration,
+            # The lowest class restricts nothing, so it is not reported as a floor.
             floor="" if floor is RoutingClass.PUBLIC else floor.value,
         )
 

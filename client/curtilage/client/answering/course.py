@@ -100,6 +100,9 @@ class Course:
         self.drafts = draft is not None
         if draft is not None:
             first = [draft.draft, draft.escalation]
+            # The tier that the draft would be escalated to comes second, whatever the
+            # scores say: the draft was planned because this pair is worth it
+            # (``speculate.wanted``).
             self.left = first + [each for each in self.left if each not in first]
 
     def attempt(
@@ -137,7 +140,11 @@ class Course:
 
     def failed(self, failure: AnswererError) -> list[SessionEvent]:
         """Note a failure; return the events that announce another tier, if any."""
+        # Also after a rejected draft: the next tier's provenance has to name the reason
+        # why the first one does not answer.
         self.failures.append(failure)
+        # One draft for each query: a second one by the same model would be rejected for
+        # the same reason.
         self.drafts, self.state = False, State.CHOOSING
         rejected = failure.reason is LocalFailure.DRAFT_REJECTED
         # A rejected draft is announced even if it has no text.
@@ -154,5 +161,7 @@ class Course:
 
     async def aclose(self) -> None:
         """Stop the tier that is being asked."""
+        # A reader may stop in the middle; without this the tier would complete an
+        # answer that has no reader, and be paid for it.
         if self._source is not None:
             await self._source.aclose()

@@ -27,10 +27,14 @@ class Covering:
 
     def unless_sent(self, case: Case, failures: Sequence[AnswererError]) -> None:
         """Cover a query if none of the failed attempts sent anything or covered it."""
+        # An ``Unmet`` requirement stops an attempt before anything is sealed, so an
+        # observer has seen no request for it.
         sent = any(
             isinstance(each, EnclaveError) and not isinstance(each.reason, Unmet)
             for each in failures
         )
+        # The on-premises tier covers a query before it asks its server. A second cover
+        # request would show that one query had two attempts.
         covered = any(isinstance(each, OnPremisesUnavailableError) for each in failures)
         if not sent and not covered:
             self.of(case)

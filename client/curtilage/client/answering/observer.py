@@ -25,6 +25,8 @@ from curtilage.client.telemetry import Opinion, Twice
 from curtilage.policy.decision.tiers import Denial, Tier
 
 _OTHER = "other"
+# A closed set of labels. With an error's own text as a label, part of a query could
+# reach the operator's collector, and every new text would be a new time series.
 _CODES = telemetry.names(
     (
         *("blocked", "cut", "consent_required", "queued", "queue_full", _OTHER),
@@ -71,6 +73,7 @@ class Observer:
         }
         if said:
             steps = telemetry.names(each.value for each in (*Rung, *NotPossible))
+            # Once for each word, not for each tier: it counts conversations.
             for word in said:
                 telemetry.boundary(steps[word])
 
@@ -95,6 +98,8 @@ class Observer:
     def failed(self, tier: Tier, reason: FailureReason) -> None:
         """Count a tier that failed; a rejected draft is no failure."""
         self.missed(tier.id, reason)
+        # The local model works: its text was not good enough. As a failure, it would
+        # hide real ones.
         if reason is not LocalFailure.DRAFT_REJECTED:
             telemetry.fallback(self.names[tier.id], reason)
 

@@ -135,6 +135,8 @@ class Pipeline:
         # A later turn may contain nothing that is found, and still be about what was
         # found in an earlier one.
         seen = Found.of(policy.rulebook, inspection)
+        # ``stricter`` only adds: a caller's ``floor`` can raise the class of a query
+        # and never lower it.
         inspection = inspection.stricter(
             pinned=self._pinned.holds(query, seen), floor=query.options.floor
         )
@@ -170,6 +172,7 @@ class Pipeline:
             save_transcript=self._parts.save_transcript,
         )
         tiering = policy.rulebook.tiering
+        # From here on, every tier and every permission comes from ``ways``.
         permitted = ways(tiering, decision, step, conversation=conversation)
         payload = None
         with suppress(UnicodeError):  # half a character has no encoding
@@ -194,6 +197,8 @@ class Pipeline:
         rewritten = deidentify(query, found, key=key)
         if isinstance(rewritten, Obstacle):
             return AskLocal(rewritten)
+        # The replacement is not trusted. What the first inspection missed is still in
+        # the text, and may be found once the values around it are gone.
         again = await self._parts.inspector.ainspect(rewritten.reading)
         second = rewritten.inspected(again).stricter(
             floor=decision.permitted.routing_class
@@ -203,6 +208,8 @@ class Pipeline:
     async def _save(self) -> None:
         """Write kept conversations to the disk; reports once if that fails."""
         # What cannot be written now is written with the next one, or at the end.
+        # In a thread: writing waits for the disk, and every other answer of this
+        # process would wait with it.
         saved = await asyncio.to_thread(self._pinned.save)
         if not saved and self._saves and self._parts.notify is not None:
             self._parts.notify(UNSAVED)
@@ -248,10 +255,14 @@ class Pipeline:
             delivery.failed(error)
             raise
         finally:
+            # In ``finally``, so that a query is traced, too, if its reader stops in the
+            # middle or the caller is cancelled.
             delivery.ended()
 
     def _planned(self, query: Query, case: Case) -> Plan:
         """Return the order in which the permitted tiers are asked."""
+        # The mask is the input, not the policy: the router can only order what was
+        # decided.
         router, permitted = self._router, case.ways.permitted
         if router is None:
             return self._planner.usual(case)
@@ -307,6 +318,8 @@ class Pipeline:
         if wait_s is None:
             return course.failed(failed)
         # The same tier is asked again.
+        # Once for each query: a tier that is always busy must not hold a query for
+        # ever.
         course.waited = True
         course.stream.status.phase = Phase.WAITING
         await self._parts.sleep(wait_s)

@@ -99,6 +99,8 @@ class Planner:
         router = self._router
         if router is None:
             return self.usual(case)
+        # Counted before anything is asked: if it were counted after an answer, an
+        # outage would stop the retries that are for it.
         router.retries.earn()
         tiers = routed.choice.order
         if router.plan.observe:
@@ -114,6 +116,7 @@ class Planner:
         if refusal in _TRIED_ANYWAY or (too_long and router.plan.local.shortens):
             # The local model itself reports what it lacks, and what to do.
             denied = dict(routed.choice.denied)
+            # Only tiers of the mask, so that trying nevertheless sends nothing out.
             tiers = tuple(
                 each
                 for each in case.ways.permitted.tiers
@@ -167,6 +170,8 @@ class Planner:
         # is not asked for on suspicion.
         if not self._lightly(course.case.ways.permitted.routing_class):
             return None
+        # Only a query that may be hedged earns. If all did, hedges could exceed their
+        # share (one in twenty) of the queries that they are for.
         router.hedges.earn()
         view = router.views()[tier.id]
         return view.ttft_ms(estimate.prompt_tokens, slow=True) / 1000
@@ -196,6 +201,8 @@ class Planner:
         )
         # Clients that were refused at the same time must not return at the same time.
         longer_s = wait_s * (1 + self._below(_JITTER) / _JITTER / 2)
+        # The budget comes last: a wait that is refused for another reason must not use
+        # up a part of it.
         late = monotonic() + longer_s > course.began_s + total_ms / 1000
         if late or not 0 < most_s >= wait_s or not router.retries.take():
             return None

@@ -21,6 +21,8 @@ class Background:
     """The tasks that no answer waits for; closing the session does."""
 
     def __init__(self) -> None:
+        # The event loop only has weak references to its tasks: without this set, one
+        # could be collected before it ends.
         self._running: set[asyncio.Task[object]] = set()
 
     def run(self, work: Coroutine[None, None, object]) -> asyncio.Task[object]:
@@ -71,6 +73,8 @@ class Probes:
         Every ``LOOK_S``, and as soon as its breaker permits an attempt.
         """
         enclave = self._enclave
+        # A probe that runs already will find out, and a half-open breaker only lets one
+        # pass.
         if enclave is None or self._running:
             return
         # A broken answer counts as a failure but opens no breaker by itself, so that
@@ -102,6 +106,8 @@ class Probes:
             probe.cancel()
 
     async def _probed(self, enclave: Enclave, probe: Following) -> None:
+        # ``probe`` is the inner one: it has to record the error before that is
+        # suppressed.
         with suppress(EnclaveError), probe:
             await self._found(enclave)
             probe.there()
@@ -113,6 +119,8 @@ class Probes:
         try:
             await enclave.probe()
         except EnclaveError as error:
+            # All attested tiers are reached through one ``Enclave``, so they fail
+            # together.
             for tier in self._attested:
                 self._observer.missed(tier, error.reason)
             raise

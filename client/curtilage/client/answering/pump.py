@@ -31,6 +31,8 @@ class Pump(Generic[_Item]):
 
     def __init__(self, events: AsyncGenerator[_Item]) -> None:
         self._events = events
+        # One item ahead and no more: if the reader is slow or reads another tier, the
+        # model has to wait, instead of filling memory.
         self._ready: asyncio.Queue[_Item | Ended | Exception] = asyncio.Queue(maxsize=1)
         # One task from the first item to the last: a time limit that a generator set in
         # one task would stop something else in the next.

@@ -17,6 +17,8 @@ from curtilage.client.routing.utility import Refusal
 from curtilage.policy.decision.classes import STALE_POLICY, UNFINISHED
 from curtilage.policy.decision.tiers import Tier, TierKind
 
+# These end by themselves: a detector recovers, or a policy is signed again. A refusal
+# for them must not be stored as permanent.
 _PASSING: Final = UNFINISHED | {STALE_POLICY}
 
 

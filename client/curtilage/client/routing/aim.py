@@ -25,6 +25,8 @@ STRONG: Final = PRIORS[TierKind.ATTESTED].quality_permille / 1000
 """The same for the strong model that it is compared with."""
 
 BINS: Final = 100
+# Smaller, and a few unusual questions of a new device would move the line. Larger,
+# and the line would follow a device's own traffic too slowly (docs/decisions/0061).
 SHIPPED_WEIGHT: Final = 300.0
 """Number of questions of this device with the same weight as the shipped histogram."""
 HALF_LIFE: Final = 2000.0
@@ -52,8 +54,12 @@ class Scale:
         one is expected to be better.
         """
         span = self.strong - self.weak
+        # ``not span > 0`` and not ``span <= 0``: a NaN must end here, too, and keep the
+        # question local.
         if not span > 0 or not self.weak < 1 or isnan(gain):
             return 0.0
+        # An operator's own curve may return gains beyond what the two models allow; a
+        # need is a share of the questions.
         return max(-1.0, min(1.0, gain * (1 - self.weak) / span))
 
     def gain_of(self, need: float) -> float:
@@ -73,6 +79,8 @@ class Scale:
             quality: share of ordinary questions that the model solves.
             need: as ``need`` returns it.
         """
+        # Two formulas that agree at ``quality == weak``: otherwise a slightly better
+        # model would change many decisions at once.
         if quality >= self.weak:
             return 1 - need * (1 - quality) / (1 - self.weak) if self.weak < 1 else 1.0
         return (1 - need) * quality / self.weak
@@ -124,6 +132,8 @@ class Traffic:
             need: as ``Scale.need`` returns it.
             tokens: of question and answer.
         """
+        # All bins decay, so that their sum stays finite and the share of each bin
+        # follows recent questions.
         self._weights = [_KEEP * each for each in self._weights]
         self._tokens = [_KEEP * each for each in self._tokens]
         place = _bin(need)
@@ -134,6 +144,8 @@ class Traffic:
         """Return the share of ordinary questions with a smaller need, 0 to 1."""
         place = _bin(need)
         below = sum(self._weights[:place])
+        # Interpolated: otherwise all questions of one bin would have the same rank, and
+        # a small change of the aim would have no effect, or a large one.
         within = _within(need * BINS - place) * self._weights[place]
         return (below + within) / sum(self._weights)
 
@@ -145,6 +157,8 @@ class Traffic:
             return 1.0  # no question needs more
         left = rank * sum(self._weights)
         for place, weight in enumerate(self._weights):
+            # An empty bin has no place for a rank, and dividing by its weight would
+            # fail.
             if left <= weight and weight > 0:
                 return (place + left / weight) / BINS
             left -= weight
@@ -173,8 +187,12 @@ class Traffic:
             need = (place + 0.5) / BINS
             loss = scale.solved(pair.strong, need) - scale.solved(pair.local, need)
             share = weight / whole
+            # Where the strong model is worse (a negative loss), this is false: such
+            # questions are answered locally without using up the limit.
             if loss * share > most - lost:
                 return rank + (most - lost) / loss
+            # A gain in one bin does not pay for a loss in another: the operator named a
+            # limit for what is lost.
             lost += max(0.0, loss) * share
             rank += share
         return 1.0
@@ -187,10 +205,14 @@ class Traffic:
             pair: the two tiers.
         """
         left = most / 1000 * sum(self._weights)
+        # Local answers cost something as well, such as energy, so the budget first pays
+        # for all of them.
         left -= pair.local_price * sum(self._tokens)
         if left <= 0:
             return 1.0  # local answers alone cost more: nothing is sent
         extra, above = pair.strong_price - pair.local_price, 0.0
+        # From the neediest question downwards: the budget buys the answers that improve
+        # most.
         for weight, tokens in zip(
             reversed(self._weights), reversed(self._tokens), strict=True
         ):
@@ -231,6 +253,8 @@ def _shipped() -> Mapping[str, tuple[tuple[float, float], ...]]:
     for source, kinds in read["need"].items():
         shares, tokens = [0.0] * BINS, [0.0] * BINS
         for kind in kinds:
+            # Each quantile stands for an equal part of its kind, so the file needs no
+            # counts of single questions.
             for need in kind["quantiles"]:
                 part = kind["share"] / len(kind["quantiles"])
                 shares[_bin(need)] += part

@@ -20,6 +20,8 @@ from typing import Final
 from curtilage.client.chat.answer import Delta, TokenSignal
 
 VERSION: Final = 1
+# The judge runs in the process of the client while an answer is streamed. Without
+# limits, a model that repeats itself could keep it busy and fill its memory.
 MAX_CHARS: Final = 8000
 TAIL_CHARS: Final = 2000
 MAX_SIGNALS: Final = 4096
@@ -31,6 +33,8 @@ NAMES: Final = (
     *("question characters", "question words", "question numbers"),
     *("question formulas", "question code", "question brackets"),
 )
+# A head that was learned for other features would still return a number, and its
+# certificate would not hold for it.
 FEATURES_SHA256: Final = sha256("\n".join((str(VERSION), *NAMES)).encode()).hexdigest()
 
 _WINDOW: Final = 8
@@ -56,6 +60,8 @@ _WORD: Final = re.compile(r"[^\W_]{1,32}")
 _JSON_WANTED: Final = re.compile(r"\bjson\b", re.IGNORECASE)
 _FENCE: Final = re.compile(r"```(?:json|JSON)?\n(.*?)(?:```|\Z)", re.DOTALL)
 _ENDS: Final = frozenset(".!?:;…。\uff01\uff1f)]}\"'»”`*|")
+# Only looked for at the beginning: in the middle of an answer, such words may be
+# quoted.
 _REFUSES: Final = (
     "i can't", "i cannot", "i can not", "i'm sorry", "i am sorry", "i'm unable",
     "i am unable", "as an ai", "as a language model", "i'm not able", "i am not able",
@@ -170,10 +176,13 @@ class Draft:
         value = (fenced[1] if fenced else text).strip()
         if value[:1] not in {"{", "["}:
             return True  # the question is about JSON, and does not request it
+        # Fail closed: what was not stored cannot be checked, and must not be accepted
+        # as valid JSON.
         if self.chars > MAX_CHARS:
             return False  # its middle was not stored
         try:
             json.loads(value)
+        # A model may nest brackets beyond Python's recursion limit.
         except (ValueError, RecursionError):
             return False
         return True
@@ -181,6 +190,8 @@ class Draft:
 
 def _sureness(signals: Sequence[TokenSignal]) -> Iterator[float]:
     if not signals:
+        # The length must not depend on the answer, since features are identified by
+        # their place.
         yield from (0.0,) * 8
         return
     # Clamped to what any model returns: probability 0 has no logarithm.
@@ -190,6 +201,8 @@ def _sureness(signals: Sequence[TokenSignal]) -> Iterator[float]:
     width = min(_WINDOW, count)
     window = least = sum(logs[:width])
     for gone, come in zip(logs, logs[width:], strict=False):
+        # A running sum: with a new sum for each place, the cost would grow with the
+        # window, too.
         window += come - gone
         least = min(least, window)
     yield sum(logs) / count
@@ -204,6 +217,8 @@ def _sureness(signals: Sequence[TokenSignal]) -> Iterator[float]:
 
 def _compressed(text: str) -> float:
     """Return the compression ratio of a text; small for a repetitive one."""
+    # A model can generate half of a surrogate pair, on which a strict encoder would
+    # fail.
     data = text.encode("utf-8", "surrogatepass")
     if len(data) < _LEAST_COMPRESSED:
         return 1.0
@@ -223,8 +238,10 @@ def _long_words(text: str) -> Iterator[str]:
 def _sums(text: str) -> tuple[int, int]:
     """Return the numbers of correct and wrong calculations written in a text."""
     right = wrong = 0
+    # Thousands separators and currency signs would split one number into two.
     plain = text.replace(",", "").replace("$", "").replace("\u00d7", "*")
     for match in _SUM.finditer(plain):
+        # Computed here and not by ``eval``, which would run whatever a model writes.
         value = _value(_TERM.findall(match[1]))
         if value is None:
             continue
@@ -242,6 +259,8 @@ def _value(terms: Sequence[str]) -> float | None:
     total, last = 0.0, float(terms[0])
     for sign, number in zip(terms[1::2], map(float, terms[2::2]), strict=True):
         match sign:
+            # Products are collected in ``last`` before they are added: multiplication
+            # comes before addition.
             case "*" | "x":
                 last *= number
             case "/":

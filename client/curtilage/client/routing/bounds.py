@@ -8,6 +8,8 @@ from typing import Final
 
 _TINY: Final = 1e-300
 _PRECISION: Final = 1e-15
+# Both loops end for any input: a certificate is checked when a file is loaded, and a
+# file with extreme counts must not hang the client.
 _MOST_TERMS: Final = 100_000
 _MOST_HALVINGS: Final = 200
 
@@ -20,6 +22,8 @@ def upper_bound(errors: int, count: int, delta: float) -> float:
         count: among so many.
         delta: how often the true rate may lie above.
     """
+    # Nothing was seen that speaks for a lower rate, and the distribution below is not
+    # defined for it.
     if errors >= count:
         return 1.0
     return beta_quantile(1 - delta, errors + 1, count - errors)
@@ -41,6 +45,7 @@ def beta_quantile(probability: float, a: float, b: float) -> float:
     low, high = 0.0, 1.0
     for _ in range(_MOST_HALVINGS):
         middle = (low + high) / 2
+        # No floating-point number is left between the two.
         if middle in {low, high}:
             break
         if beta_cdf(middle, a, b) < probability:
@@ -73,6 +78,8 @@ def beta_cdf(x: float, a: float, b: float) -> float:
         else:
             part = -(a + half) * (a + b + half) * x
             part /= (a + 2 * half) * (a + 2 * half + 1)
+        # Lentz's method fails if a denominator is exactly 0; a tiny number there does
+        # not change the result.
         d = 1 / (1 + part * d or _TINY)
         c = 1 + part / c or _TINY
         value *= c * d

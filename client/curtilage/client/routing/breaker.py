@@ -25,6 +25,8 @@ class Breaker:
         self._fails = settings.fails
         self._window_ms = 1000.0 * settings.window_s
         self._open_ms = 1000.0 * settings.open_s
+        # No more are needed to decide, so the memory is bounded however often a tier
+        # fails.
         self._failed_ms: deque[float] = deque(maxlen=settings.fails)
         self._shut_until_ms: float | None = None
 
@@ -69,6 +71,7 @@ class Breaker:
         recent = [each for each in self._failed_ms if each > now_ms - self._window_ms]
         if probe or dead or len(recent) >= self._fails:
             self._shut_until_ms = now_ms + self._open_ms
+            # Otherwise one failure after the probe's success would open it again.
             self._failed_ms.clear()
 
     def abandoned(self, now_ms: float) -> None:

@@ -1,9 +1,10 @@
-"""Whether quality has sunk below what it was: a test that may be looked at any time.
+"""A sequential test for a decline of quality; it may be evaluated after every grade.
 
-A router is tuned once and wears out. A test that is repeated until it rejects rejects
-at last whatever is true; an e-process does not: while answers are as good as promised
-its expectation stays at most 1, so that it ever reaches ``1 / alpha`` with probability
-``alpha`` at most (Ville's inequality), however often it is looked at.
+A router is tuned once, and its models and questions change. An ordinary test that is
+repeated after every grade rejects sooner or later, whatever is true. An e-process does
+not: while answers are as good as promised, its expectation is at most 1, so the
+probability that it ever reaches ``1 / alpha`` is at most ``alpha`` (Ville's
+inequality), however often it is evaluated.
 """
 
 from collections.abc import Iterable
@@ -14,20 +15,20 @@ from typing import Final
 from curtilage.client.errors import UsageError
 
 ALPHA: Final = 0.01
-# Small bets find a slow decline, large ones a fast one; the mean of processes of
-# expectation 1 is one again, so that nobody has to know beforehand.
+# Small bets find a slow decline, large ones a fast one. The mean of processes with
+# expectation 1 also has expectation 1, so no choice has to be made beforehand.
 BETS: Final = (0.1, 0.2, 0.4)
-_LARGEST_LOG: Final = 700.0  # e to it is still a number
+_LARGEST_LOG: Final = 700.0  # e to its power is still finite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """How much speaks against the quality that was promised.
+    """The evidence against the promised quality.
 
     Attributes:
-        promised: the share of good answers that is at least expected: a lower bound
-            of calibration, not its mean, or the alarm is one about the sample.
-        graded: how many grades were seen.
+        promised: the least share of good answers that is expected: the lower bound of
+            the calibration. With its mean, the alarm would find the sample's own error.
+        graded: number of grades so far.
         logs: the logarithm of each bet's process.
     """
 
@@ -36,7 +37,7 @@ class Drift:
     logs: tuple[float, ...] = (0.0,) * len(BETS)
 
     def __post_init__(self) -> None:
-        """Refuse a promise that no grades can speak against.
+        """Refuse a promise that no grades can contradict.
 
         Raises:
             UsageError: it is not between 0 and 1.
@@ -46,29 +47,32 @@ class Drift:
 
     @property
     def evidence(self) -> float:
-        """How many times over the bets have won: 1 says nothing, 100 is an alarm."""
+        """The mean capital of the bets, which began with 1; 100 is an alarm."""
         return sum(exp(min(each, _LARGEST_LOG)) for each in self.logs) / len(BETS)
 
     def alarm(self, alpha: float = ALPHA) -> bool:
-        """Tell whether quality sank; wrong with probability ``alpha`` at most, ever."""
+        """Return whether quality sank.
+
+        The probability that this is ever wrong is at most ``alpha``.
+        """
         return self.evidence >= 1 / alpha
 
     def after(self, grades: Iterable[float]) -> "Drift":
-        """Return what is known after more grades, oldest first.
+        """Return the evidence after more grades, oldest first.
 
         Args:
             grades: 1 for a good answer, 0 for a bad one, or between.
 
         Raises:
-            UsageError: a grade is not.
+            UsageError: a grade is not between 0 and 1.
         """
         odds = self.promised / (1 - self.promised)
         logs, graded = list(self.logs), self.graded
         for grade in grades:
             if not 0 <= grade <= 1:
                 raise UsageError("a grade lies between 0 and 1")
-            # Fair at the promised quality: good answers lose the bet, bad ones win so
-            # much that both even out.
+            # Fair at the promised quality: on average, bad answers win as much as good
+            # ones lose. Logarithms, since the product of many factors would overflow.
             for place, bet in enumerate(BETS):
                 logs[place] += log(1 + bet * ((1 - grade) * odds - grade))
             graded += 1
@@ -78,13 +82,13 @@ class Drift:
 def first_alarm(
     promised: float, grades: Iterable[float], alpha: float = ALPHA, *, least: int = 1
 ) -> int | None:
-    """Return after how many grades the alarm rang first; None if it never did.
+    """Return the number of grades until the first alarm; None: there is none.
 
     Args:
         promised: as ``Drift``.
         grades: as ``Drift.after``.
         alpha: as ``Drift.alarm``.
-        least: before so many, nobody listens to it.
+        least: an alarm before this number of grades is ignored.
 
     Raises:
         UsageError: as ``Drift``.

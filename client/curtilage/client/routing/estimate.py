@@ -18,6 +18,8 @@ from curtilage.client.chat.query import MESSAGE_TOKENS
 from curtilage.client.routing.wording import request_in
 
 THRESHOLD: Final = 0.70  # an intent with less confidence is reported as unknown
+# By these limits an estimate for 200 kB takes 1.4 ms, about as long as for 1.2 kB
+# (docs/costs.md, routing); a pasted document must not delay its own answer.
 HEAD_CHARS: Final = 1200
 TAIL_CHARS: Final = 600
 _EDGE_WORDS: Final = 8  # the task is usually stated at the beginning or at the end
@@ -100,6 +102,8 @@ def ends_of(text: str) -> str:
     """
     if len(text) <= HEAD_CHARS + TAIL_CHARS:
         return text
+    # A line break and not a space between the two ends: the last word of one and the
+    # first of the other must not look like one phrase.
     return f"{text[:HEAD_CHARS]}\n{text[-TAIL_CHARS:]}"
 
 
@@ -360,12 +364,17 @@ class _Words(Generic[_Said]):
     def of(self, word: str, after: str) -> _Said | None:
         """Return the meaning of a word, with the following one or alone."""
         said = None
+        # Most words begin no pair: this saves building a string for each of them.
         if word in self._begin_pairs:
             said = self._whole.get(f"{word}_{after}")
+        # Pairs first: "list all" asks for extraction, while "list" alone may be
+        # anything.
         if said is None:
             said = self._whole.get(word)
         if said is not None:
             return said
+        # By the first four letters: testing every stem for every word would make the
+        # cost of a text the product of both.
         for stem, meaning in self._stems.get(word[:_STEM_LETTERS], ()):
             if word.startswith(stem):
                 return meaning
@@ -442,6 +451,7 @@ def signs_of(text: str) -> Signs:
 
 def read(text: str) -> tuple[str, Signs]:
     """Return the request within a text's two ends, in lowercase, and its signs."""
+    # Lowercased after cutting, so that the cost does not grow with the text.
     lowered = ends_of(text).lower()
     request = request_in(lowered)
     words = _WORD.findall(request)
@@ -472,6 +482,8 @@ def read(text: str) -> tuple[str, Signs]:
         scores[Intent.REASONING if summed else Intent.QA] += 2.0
     elif lowered.rstrip().endswith("?") and len(words) <= _SHORT_QUESTION_WORDS:
         scores[Intent.QA] += 1.0
+    # Signs count as strongly as a double cue: a pasted function often comes with no
+    # word about it.
     scores[Intent.CODE] += 2.0 * in_code
     scores[Intent.REASONING] += 2.0 * in_steps
     return request, Signs(
@@ -496,13 +508,19 @@ def expected_gain(chances: Sequence[float], signs: Signs) -> float:
     if not signs.words and not signs.in_code:
         return 0.0  # punctuation and spaces alone ask for nothing
     size = signs.characters
+    # The chances are sums of floating-point numbers, and may exceed 1 by a rounding
+    # error.
     doubt = max(0.0, 1.0 - sum(chances))
     gain = 0.0
     for intent, chance in zip((*KNOWN, Intent.UNKNOWN), (*chances, doubt), strict=True):
         most, half = _GAIN_LENGTH[intent]
         gain += chance * (GAIN[intent] + most * size / (size + half))
     hard = chances[KNOWN.index(Intent.CODE)] + chances[KNOWN.index(Intent.REASONING)]
+    # Only as far as the intent is another: code and reasoning already have these signs
+    # in their own gain, and would count twice.
     gain += _GAIN_SIGN * (1.0 - hard) * (signs.in_code or signs.in_steps)
+    # Limited to a few: otherwise a long text with a word of law in each line would be
+    # certain to be sent.
     gain += _GAIN_HARD_WORD * min(signs.hard_words, _MOST_HARD_WORDS) * (1.0 - hard)
     # Smooth, without a threshold: almost nothing at one page, almost all at five.
     share = size**_LONG_SLOPE / (size**_LONG_SLOPE + _LONG_CHARACTERS**_LONG_SLOPE)
@@ -519,6 +537,7 @@ def named_intent(chances: Sequence[float], threshold: float) -> tuple[Intent, fl
         chances: probability of each known intent.
         threshold: the confidence from which one is named.
     """
+    # With an explicit key, since members of an enum have no order that means anything.
     chance, best = max(zip(chances, KNOWN, strict=True), key=lambda each: each[0])
     confidence = chance
     if best in ROUTINE_INTENTS and chance >= _LEAST_ROUTINE:
@@ -575,4 +594,6 @@ def _cues_of(pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[Intent, float]]
         # The second word of a pair has no meaning alone.
         if cue := _CUE.of(word, after):
             intent, weight = cue
+            # Words in the middle are often part of a pasted text, and say nothing about
+            # the task.
             yield intent, weight * (2 if at < _EDGE_WORDS or at >= last else 1)

@@ -42,11 +42,15 @@ def open_estimator(
             load_weights,
         )
     except ModuleNotFoundError as missing:
+        # Any other missing module is a fault of the installation, and must not silently
+        # change how queries are routed.
         if missing.name != "numpy":
             raise
         return RulesEstimator(threshold)
     if data is None:
         shipped = resources.files("curtilage.client.routing").joinpath(FOLDER, FILE)
+        # The digest is part of the code, not of the file: the file could be replaced
+        # together with a digest next to it.
         data, sha256 = shipped.read_bytes(), SHIPPED_SHA256
     return NgramEstimator(load_weights(data, sha256), threshold)
 

@@ -29,6 +29,8 @@ def explain_text(
     expected = estimator.estimate(text, max_tokens)
     seen = signs_of(text)
     cues = [
+        # Counts and shares, never the words: the output may get into a log or a bug
+        # report.
         f"{intent} {share:.2f}"
         for intent, share in zip(KNOWN, seen.shares, strict=True)
         if share >= _LEAST_SHARE

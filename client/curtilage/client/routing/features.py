@@ -31,6 +31,7 @@ CUES: Final = 8  # the last ones: for the intent only; the gain does not use the
 _MOST_BYTES: Final = 8192  # two ends of a text, in any script
 _EDGE_WORDS: Final = 25
 _ALL: Final = (1 << 64) - 1
+# Odd, since only odd numbers have an inverse modulo 2^64.
 _BASE: Final = 0xD6E8FEB86659FD93
 
 Floats = npt.NDArray[np.float32]
@@ -104,17 +105,25 @@ def features_of(text: str) -> Features:
 def features_in(request: str, signs: Signs) -> Features:
     """Return the same of a text that ``read`` has read."""
     # A lone surrogate becomes three bytes, like other characters of its size.
+    # The table of powers ends there; without the limit, a text in a script with long
+    # characters would exceed it.
     encoded = request.encode("utf-8", "surrogatepass")[: _MOST_BYTES - 2]
+    # A blank at either end: every word then has a beginning and an end, and they pair
+    # up.
     raw = np.frombuffer(b" " + encoded + b" ", dtype=np.uint8)
     edges = np.flatnonzero(np.diff(_IN_WORD[raw])) + 1
     begins, finishes = edges[::2], edges[1::2]
     words = _word_hashes(raw, begins, finishes)
     pieces = np.concatenate([*_grams(raw), *_word_pieces(words)])
+    # The low bits of a product depend only on the low bits of its factors, so the high
+    # half is mixed in first, and the top bits are used.
     mixed = (pieces ^ (pieces >> _FOLD)) * _MIX >> _DROP
     times = np.bincount(mixed.astype(np.int64), minlength=BUCKETS)
     places = np.flatnonzero(times > 0)
     return Features(
         places,
+        # Logarithms: a word that is repeated a hundred times says little more than one
+        # that occurs ten times.
         np.log1p(times[places]).astype(np.float32),
         np.array(
             [

@@ -60,6 +60,7 @@ class TierPriors:
 
     def __post_init__(self) -> None:
         """Refuse zero for values used as divisors."""
+        # They come from the policy, which an operator writes by hand.
         if min(self.tokens_per_s, self.prompt_tokens_per_s, self.parallel) <= 0:
             raise ValueError("a tier's speeds and places must be above 0")
 
@@ -145,6 +146,7 @@ class TierView:
         # Either, not both: the time to the first text of a short question includes
         # little reading, that of a long one little else.
         wait = self.setup_ms + self.queue_ms + max(first, reading)
+        # Rounded up: text that is ready between two frames is sent with the next one.
         return -(-wait // self.period_ms) * self.period_ms if self.period_ms else wait
 
     def total_ms(
@@ -203,6 +205,8 @@ class _Decaying:
                 up_to += weight
                 if up_to >= share * whole:
                     break
+            # The prior counts as one sample, so that one unusual answer does not decide
+            # alone, and old samples fade towards what the operator expects.
             found.append((prior + whole * measured) / (1.0 + whole))
         return found
 
@@ -305,6 +309,8 @@ class TierHealth:
 
     def finished(self, attempt: Attempt, now_ms: float, *, tokens: int = 0) -> None:
         """Record a whole answer with this many tokens; with 0, that it is reachable."""
+        # An answer may be reported twice, by its last event and by the end of its
+        # context; the breaker must count it once.
         if not self._end(attempt):
             return
         self._breaker.succeeded(probe=attempt.probe)
@@ -315,6 +321,7 @@ class TierHealth:
         # Measured to the last piece: after it there are frames without text.
         writing_ms = attempt.last_ms - attempt.first_ms
         if writing_ms > 0:
+            # Without the first token: its time is part of the time to the first text.
             self._tokens_per_s.note(now_ms, 1000.0 * max(1, tokens - 1) / writing_ms)
         if attempt.cold or attempt.queued:
             return  # its remaining time says nothing about other answers
@@ -356,6 +363,7 @@ class TierHealth:
                     self._breaker.succeeded(probe=True)
             case Failure.EVIDENCE:
                 self._distrusted = True
+                # The key that was ready belongs to the evidence that was refused.
                 self._ready_until_ms = -inf
                 self._breaker.failed(now_ms, probe=attempt.probe, dead=True)
             case Failure.UNREACHABLE | Failure.BROKEN:
@@ -406,6 +414,8 @@ class TierHealth:
             metered: network traffic is charged by volume.
         """
         self._strained = bool(
+            # Each resource affects one kind: local answers drain the battery, and
+            # remote ones use the network.
             on_battery if self._kind is TierKind.IN_PROCESS else metered
         )
 
@@ -474,6 +484,7 @@ class TierHealth:
         typical = (
             self._priors.ttft_ms + 1000.0 * TYPICAL_TOKENS / self._priors.tokens_per_s
         )
+        # The median: one answer of ten minutes must not make the queue look that long.
         (took_ms,) = self._took_ms.quantiles(now_ms, (0.5,), typical)
         return ahead * took_ms / places
 

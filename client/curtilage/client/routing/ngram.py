@@ -122,23 +122,29 @@ def load_weights(data: bytes, digest: str = SHIPPED_SHA256) -> Weights:
     Raises:
         RouterModelError: another digest, wrong arrays or sizes, or other features.
     """
+    # The digest first: nothing of an unknown file is parsed, not even its headers.
     if len(data) > MAX_OCTETS or sha256(data).hexdigest() != digest.lower():
         raise RouterModelError("the router's weights do not match the expected digest")
     try:
+        # A pickle in the file could run any code.
         with np.load(io.BytesIO(data), allow_pickle=False) as opened:
             arrays = {name: cast("_Array", opened[name]) for name in _SHAPES}
     except Exception:  # noqa: BLE001 - zipfile, zlib and numpy raise many types
+        # Without its cause: the library's message may quote the file.
         raise RouterModelError("the router's weights cannot be read") from None
     for name, (shape, kind) in _SHAPES.items():
         given = arrays[name]
         width = shape if name != "curve" else (*shape[:1], *given.shape[1:2])
         if given.shape != width or given.size == 0 or given.dtype.name != kind:
             raise RouterModelError(f"the router's {name} has a wrong size or type")
+        # With a NaN every comparison is false, so that every query would look alike.
         if not np.isfinite(given).all():
             raise RouterModelError(f"the router's {name} contains NaN or infinity")
     weights = Weights(**arrays)
     if weights.version[0] != VERSION:
         raise RouterModelError("the router's weights are for other features")
+    # They are divisors, and ``np.interp`` needs ascending scores and returns nonsense
+    # without them, not an error.
     scales = (weights.spread, weights.temperature, weights.scale[1::2])
     if np.diff(weights.curve[0]).min(initial=1) <= 0 or np.hstack(scales).min() <= 0:
         raise RouterModelError("the router's scales are invalid")
@@ -159,6 +165,8 @@ class NgramEstimator:
         self._rules = RulesEstimator(threshold)
         curve = cast("list[list[float]]", weights.curve.tolist())
         self._knots, *self._levels = curve
+        # The lower bound, not the mean: a head that only seems better on a small sample
+        # is not used.
         self._knows_intent, self._knows_gain = (
             bool(bound > chance) for bound, chance in weights.beats
         )
@@ -166,6 +174,8 @@ class NgramEstimator:
     def estimate(self, query_text: str, max_tokens: int) -> Estimate:
         """Return the learned estimate, completed by the rules."""
         tokens, (request, signs) = prompt_tokens(query_text), read(query_text)
+        # The text is read once for both: reading it takes more than half of the time of
+        # an estimate (docs/costs.md).
         ruled = self._rules.judge(signs, tokens, max_tokens)
         if not (self._knows_intent or self._knows_gain):
             return ruled
@@ -214,6 +224,8 @@ def raw_scores(weights: Weights, features: Features) -> Floats:
     counts: Floats = features.counts * weights.rarity[features.places].astype(
         np.float32
     )
+    # Norm 1: otherwise a long text would have larger scores than a short one that says
+    # the same.
     norm = float(np.sqrt((counts * counts).sum()))
     if norm:
         counts /= norm
@@ -226,6 +238,7 @@ def raw_scores(weights: Weights, features: Features) -> Floats:
 
 def even_dense(dense: Floats, mean: Floats, spread: Floats) -> Floats:
     """Normalise dense features, each clamped to four of its spreads."""
+    # One unusual number, such as a text of only digits, must not outweigh all words.
     even: Floats = np.clip((dense - mean) / spread, -4, 4).astype(np.float32)
     return even
 
@@ -249,6 +262,8 @@ def standard_gain(learned: float, prior: float, scale: Floats) -> float:
 def chances_of(weights: Weights, raw: Floats) -> Floats:
     """Return the probability of each intent, by the heads' scores."""
     logits = raw[:-1] / weights.temperature[0]
+    # Less the maximum, which cancels out: the exponential of a large logit would be
+    # infinite.
     powers: Floats = np.exp(logits - logits.max())
     return cast("Floats", powers / powers.sum())
 

@@ -68,7 +68,9 @@ from curtilage.policy.document.routing_settings import (
 if TYPE_CHECKING:
     from curtilage.client.routing.speculate import Speculation
 
+# A server answers for months; without a limit, each conversation would keep its entry.
 MAX_CONVERSATIONS: Final = 4096
+# The battery and the network are read from the system, and seldom change.
 LOOK_MS: Final = 30_000.0
 
 REMEDIES: Final[Mapping[Refusal, str]] = {
@@ -224,6 +226,7 @@ class Router:
     ) -> None:
         self.plan = plan
         self.hedges = Budget(HEDGE_PERMILLE)
+        # One in reserve: the first query of a process may be retried, too.
         self.retries = Budget(10 * plan.resilience.retry_budget_percent, reserve=1)
         # If the policy disables drafts, none are judged.
         off = plan.speculation.mode is Speculating.OFF
@@ -236,6 +239,8 @@ class Router:
         self._home_tokens = home_tokens
         self._home_quality = home_quality
         self._demonstrates = demonstrates
+        # Made with the first estimate, since it is ranked by the estimator that was
+        # really used.
         self._traffic: Traffic | None = None
         self._looked_ms = -inf
         self._health = {
@@ -302,6 +307,8 @@ class Router:
             routed: what ``route`` returned.
         """
         found = routed.estimate
+        # Only where there was a choice: what is always kept local is no part of the
+        # traffic that the aim is about.
         if routed.standing is not None:
             need = routed.scale.need(found.gain)
             self._ordinary(found).saw(need, tokens_of(found))
@@ -406,6 +413,8 @@ class Router:
         the usual one is out of order, the loss is that of the weaker one.
         """
         known = [views[tier.id] for tier in permitted.tiers if tier.id in views]
+        # On-premises servers count as local: the aim is about the share that an enclave
+        # answers.
         local = [each for each in known if each.kind is not TierKind.ATTESTED]
         local = [each for each in local if each.available] or local
         strong = [each for each in known if each.kind is TierKind.ATTESTED]
@@ -531,6 +540,7 @@ class Router:
     @property
     def certified(self) -> float | None:
         """The certified error rate of accepted drafts; None: there is none."""
+        # The largest one: it is shown as a promise for all drafts.
         shipped = (each.thresholds.alpha for each in self._shipped)
         own = self._thresholds
         return max(shipped, default=None) if own is None else own.alpha
@@ -585,6 +595,9 @@ class Router:
                 health = self._health[tier.id]
                 health.context_tokens = self._home_tokens()
                 measured = self._home_quality()
+                # What the policy states is about the usual model; the demonstration
+                # model is far below it, and with its value nearly every query would be
+                # answered badly.
                 if tier.priors.quality_permille is None or self._demonstrates():
                     usual = _priors(tier).quality_permille
                     health.quality_permille = usual if measured is None else measured
@@ -597,6 +610,7 @@ class Router:
 
     def begins_s(self, tier: Tier, estimate: Estimate) -> float:
         """Return the latest time of a tier's first text after its turn, in seconds."""
+        # Its turn has come, so the queue is no longer part of the wait.
         view = replace(self._health[tier.id].view(self.now_ms()), queue_ms=0.0)
         return view.ttft_ms(estimate.prompt_tokens, slow=True) / 1000
 
@@ -625,6 +639,8 @@ class Router:
             state = health.view(self.now_ms()).state
             unknown = first and state is BreakerState.CLOSED
             if unknown or state is BreakerState.HALF_OPEN:
+                # A half-open breaker lets one attempt pass. This one takes it, so that
+                # a query does not.
                 attempt = health.begin(self.now_ms(), prompt_tokens=0)
                 if attempt is not None:
                     yield Following(self, tier.id, health, attempt)
@@ -632,6 +648,8 @@ class Router:
     def answered(self, conversation: bytes, tier: str) -> None:
         """Remember the tier that answered in a conversation; switching has a cost."""
         self._last_tier[conversation] = tier
+        # The longest unused one is dropped, not the oldest: a long conversation must
+        # not change tiers because many short ones began.
         self._last_tier.move_to_end(conversation)
         if len(self._last_tier) > MAX_CONVERSATIONS:
             self._last_tier.popitem(last=False)
@@ -700,6 +718,8 @@ class Following:
     ) -> None:
         """Record how it ended."""
         now_ms = self._router.now_ms()
+        # A failure such as a missing consent says nothing about the tier, and must not
+        # open its breaker.
         if isinstance(error, AnswererError) and error.reason.counts_as is not None:
             self._router.failed(self._tier, error.reason)
             if self._attempt is not None:
@@ -731,6 +751,8 @@ class Following:
 
 def question_of(query: Query) -> str:
     """Return the last turn of the user; empty if there is none."""
+    # Only the user's own turns: an instruction of the application is the same for every
+    # query, and would hide what differs.
     turns = (each for each in reversed(query.messages) if each.role == "user")
     asked = next(turns, None)
     return "" if asked is None else asked.content

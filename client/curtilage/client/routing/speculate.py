@@ -61,6 +61,8 @@ class Speculation:
 
     def __post_init__(self) -> None:
         """Refuse an impermissible combination."""
+        # Checked here and not only by ``wanted``: an object that must not exist cannot
+        # be passed on by mistake.
         allowed = require_allowed(self.allowed)
         if (
             allowed.routing_class not in SPECULATIVE
@@ -118,9 +120,11 @@ def wanted(
         # If a tier was asked for explicitly, no other is asked speculatively.
         or options.mode is not Mode.AUTO
         or options.require is not None
+        # The operator has decided for such tasks.
         or estimate.intent in settings.overrides
     ):
         return None
+    # Reversed, so that the best one of each kind is the one that remains.
     kinds = {tier.kind: tier for tier in reversed(choice.order)}
     draft, escalation = kinds.get(TierKind.IN_PROCESS), kinds.get(TierKind.ATTESTED)
     if draft is None or escalation is None or escalation.id not in allowed.tiers:
@@ -147,6 +151,8 @@ def wanted(
     )
     if most is not None and both > most:
         return None
+    # Counted shares, not an estimate for this query: a score for it exists only once
+    # there is a draft.
     keeps, goes = thresholds.accepts, 1 - thresholds.accepts
     good = 1 - thresholds.bad / thresholds.graded
     kept_good = 1 - thresholds.errors / thresholds.accepted
@@ -176,6 +182,7 @@ def wanted(
         - keeps * (local.risk + local.switch) - goes * (away.risk + away.switch)
     )  # fmt: skip
     least = settings.weights.hysteresis / 1000 if bar is None else 0.0
+    # ``not >``: with a NaN anywhere in the terms, no draft is written.
     if not drafted - max(alone, sent) > least:
         return None
     return Speculation(
@@ -197,6 +204,7 @@ def _times_on(
         speed = home.tokens_per_s_p05 if slow else home.tokens_per_s
         # Most are rejected at the last look before the end, or at the end.
         drafted = 1000 * min(answer, LOOKS[-1]) / speed
+        # In a race the enclave is asked at once, so a rejected draft costs no time.
         lost = 0.0 if race else home.ttft_ms(prompt, slow=slow) + drafted
         times.append(
             (

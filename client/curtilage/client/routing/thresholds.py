@@ -82,6 +82,8 @@ class Thresholds:
         if (
             not all(0 < each <= 1 for each in shares)
             or not 0 <= self.threshold <= 1
+            # A share outside the grid was chosen after seeing the results, and the
+            # bound does not hold for it.
             or self.share not in self.grid
             or not 0 <= self.errors <= self.accepted <= self.graded
             or not self.errors <= self.bad <= self.graded
@@ -95,6 +97,8 @@ class Thresholds:
     @property
     def upper(self) -> float:
         """Upper bound of the error rate among accepted drafts."""
+        # Divided among all candidates (Bonferroni): choosing the best of ten bounds
+        # that each hold in 95 of 100 cases would break the promise far more often.
         delta = self.delta / len(self.grid)
         return upper_bound(self.errors, self.accepted, delta)
 
@@ -151,6 +155,8 @@ def read_thresholds(data: bytes) -> Thresholds:
         ConfigError: it is not such a file, or its counts do not support it.
     """
     try:
+        # A longer file is cut off in the middle, so it is not valid JSON and is
+        # refused.
         parsed: object = json.loads(data[: MAX_BYTES + 1])
     except (ValueError, RecursionError):
         parsed = None
@@ -158,6 +164,8 @@ def read_thresholds(data: bytes) -> Thresholds:
     if values.pop("version", None) != VERSION:
         raise _not_one()
     kinds = {each.name: each.type for each in fields(Thresholds)}
+    # Strict in both directions: an unknown key may be a restriction by a later version,
+    # and ignoring it would certify too much.
     if values.keys() != kinds.keys():
         raise _not_one()
     grid = _numbers(values.pop("grid"))

@@ -37,6 +37,8 @@ TRACE_NAME: Final = "routing.jsonl"
 """Name of a user's own trace, in the client's ``state_folder``."""
 MAX_BYTES: Final = 16 * 1024 * 1024
 MAX_LINE_BYTES: Final = 8192
+# Coarse on purpose: an exact length could identify a text that is known to someone who
+# reads the trace.
 LENGTHS: Final = tuple(4**power for power in range(3, 13))  # 64 to 16 Mi characters
 TOKENS: Final = tuple(2**power for power in range(4, 21))  # 16 to 1 Mi
 TIMES_MS: Final = tuple(
@@ -44,7 +46,10 @@ TIMES_MS: Final = tuple(
 )  # 10 ms to 700 s
 
 _WAIT_S: Final = 0.05
+# Not to the second, or a line could be matched with an entry of another log.
 _MINUTE: Final = "%Y-%m-%dT%H:%MZ"
+# No spaces and no capitals: no phrase and no name fits, even if a fault passed one
+# here.
 _WORD: Final = re.compile(r"[a-z][a-z0-9_.-]{0,127}")
 _MOST_WORDS: Final = 128
 
@@ -183,6 +188,7 @@ class TraceLine:
             read = datetime.strptime(self.at, _MINUTE).replace(tzinfo=UTC)
         except ValueError:
             read = None
+        # ``strptime`` also accepts other spellings, such as one digit for the month.
         if read is None or read.strftime(_MINUTE) != self.at:
             raise UsageError("'at' of a trace line is not a minute")
         return read
@@ -265,6 +271,7 @@ _KINDS: Final[dict[str, type]] = {
 
 
 def _object_of(line: bytes) -> dict[str, Any]:
+    # Before parsing: the file may have been changed by another program.
     if len(line) > MAX_LINE_BYTES:
         raise UsageError("is too long")
     try:
@@ -382,6 +389,8 @@ class TraceFile:
         data = line.encoded()
         try:
             make_private_folder(self._path.parent)
+            # The lock is a file of its own: a lock on the trace would stay with the
+            # renamed file, and another process could write to the new one unlocked.
             with locked(self._path.with_name(f"{self._path.name}.lock"), _WAIT_S):
                 self._write(data)
         except OSError:
@@ -390,11 +399,15 @@ class TraceFile:
 
     def _write(self, data: bytes) -> None:
         try:
+            # Inside the lock: two processes that both saw a full file would rename it
+            # twice, and lose the first half.
             full = self._path.stat().st_size + len(data) > self._max_bytes
         except FileNotFoundError:
             full = False
         if full:
             self._path.replace(_aside(self._path))
+        # ``O_APPEND``, so that a writer that ignores the lock cannot overwrite a line
+        # either.
         descriptor = open_private(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             size = os.fstat(descriptor).st_size

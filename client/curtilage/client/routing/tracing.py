@@ -55,6 +55,8 @@ class Gradable:
                 already got its feedback.
         """
         try:
+            # Removed: a second grade of the same answer would count it twice in the
+            # test for drift.
             return self._answers.pop(answer_id)
         except KeyError:
             raise UsageError(

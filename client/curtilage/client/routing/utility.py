@@ -161,7 +161,11 @@ def choose(
     )
     order: list[Tier] = []
     while rest := tuple(tier for tier in left.tiers if tier not in order):
+        # One by one and not sorted by score: "beats" needs a minimum difference, so it
+        # is not transitive, and a sort would depend on the order of comparisons.
         order.append(scores.best(rest))
+    # What would have been chosen if every tier could answer: the reason names the
+    # obstacle only if it changed the choice.
     unhindered = scores.best(known)
     if options.require is not None:
         reason = Reason.REQUIRED
@@ -249,6 +253,8 @@ def _narrowed(
         else:
             denial = next(_shortcomings(view, estimate, options), None)
         if denial is not None:
+            # ``Permitted`` can only be reduced, so a fault in this module cannot add a
+            # tier.
             left = left.without(tier, denial)
     return left
 
@@ -296,6 +302,7 @@ _REASONS: Final = {
 
 
 def _refused(permitted: Permitted, left: Permitted, options: RoutingOptions) -> Choice:
+    # Without the policy's own denials, which the sender cannot remedy.
     denials = [denial for _, denial in left.denied[len(permitted.denied) :]]
     if options.require is not None:
         refusal, reason = Refusal.REQUIRED_UNMET, Reason.REQUIRED
@@ -408,6 +415,8 @@ def terms_of(
         )
         for slow in (False, True)
     ]
+    # Only the upper part of a rate limit is risky: below it, a penalty would move
+    # queries for no reason.
     risk = max(0.0, (view.rate_used - _USED_FREELY) / (1 - _USED_FREELY))
     risk += (view.state is BreakerState.HALF_OPEN) + view.strained
     cost = view.cost_microusd(prompt, answer) / REF_MICROUSD
@@ -436,6 +445,8 @@ def lateness(
     """
     most_ms = settings.total_ms if options.total_ms is None else options.total_ms
     late = 0.0
+    # The mean over a typical and a slow case: a tier that is usually fast and sometimes
+    # very slow is penalised for it.
     for first_ms, total_ms in times:
         over = total_ms / most_ms
         if options.ttft_ms is not None:
@@ -471,6 +482,8 @@ class _Scores:
         return next(
             tier
             for at, tier in enumerate(tiers)
+            # Only less private tiers have to prove that they are better; a more private
+            # one wins a tie.
             if not any(self._beats(each, tier) for each in tiers[at + 1 :])
         )
 

@@ -66,10 +66,14 @@ class Head:
 
     def probability(self, seen: Seen) -> float:
         """Return the probability that the answer is good; 0 if it is not sound."""
+        # Fail closed: without the model's certainty, or with broken JSON, a head's
+        # number has no meaning.
         if not seen.sound:
             return 0.0
         rows = zip(seen.values, self.mean, self.spread, self.weights, strict=True)
         logit = self.bias + sum(w * (v - m) / s for v, m, s, w in rows)
+        # Clamped: the exponential of a large number raises OverflowError, in the middle
+        # of an answer.
         return 1 / (1 + math.exp(-max(-_MOST, min(_MOST, logit))))
 
 
@@ -104,6 +108,8 @@ class Verifier:
         if self.verdict is Verdict.WAIT:
             self._draft.add(delta)
             if (reached := looks_reached(self._draft)) > self._looked:
+                # One piece may pass several looks at once; only the last one is judged,
+                # as when the threshold was certified.
                 self._looked = reached
                 self._judge(self._heads[reached - 1].probability(self._draft.seen()))
         return self.verdict
@@ -113,6 +119,8 @@ class Verifier:
         if self.verdict is Verdict.WAIT:
             seen = self._draft.seen(finish_reason=finished.finish_reason)
             self._judge(self._heads[-1].probability(seen))
+            # Between the two limits at the end: the certificate only covers scores
+            # above the threshold.
             if self.verdict is Verdict.WAIT:
                 self.verdict = Verdict.REJECT
         return self.verdict
@@ -126,4 +134,6 @@ class Verifier:
 
 def looks_reached(draft: Draft) -> int:
     """Return the number of looks that a draft has reached; 0 while it is JSON."""
+    # Half of a JSON value is never valid, so an early look would reject every such
+    # draft.
     return 0 if draft.wants_json else sum(each <= draft.tokens for each in LOOKS)

@@ -136,6 +136,8 @@ def _after_courtesy(lowered: str) -> int:
 
 def _before_courtesy(lowered: str) -> str:
     for _ in range(_MOST_SEGMENTS):
+        # Searched in the last characters only, since a search in a long text would
+        # start at every position.
         last = max(0, len(lowered) - _TAIL)
         found = _LAST.search(lowered, last)
         if found and _says_nothing(found[1], ends=found[2]):
@@ -152,6 +154,7 @@ def _before_courtesy(lowered: str) -> str:
 def _says_nothing(segment: str, *, ends: str) -> bool:
     words = _WORD.findall(segment)
     if words and all(word in _LABELS for word in words):
+        # A label without a colon is an ordinary word: "Answer the question".
         return ":" in ends or ">" in ends
     marked = [word in _COURTESY or word in _LABELS for word in words]
     return any(marked) and all(

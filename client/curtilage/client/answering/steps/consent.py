@@ -52,8 +52,14 @@ async def agreed_release(
         EnclaveError: it was not given, or there is no key; nothing is sealed.
     """
     if consents is not None:
+        # The key is verified before the question is shown: consent to an unknown
+        # recipient would mean nothing.
         shown = outbound(await verified_key(), way, sent, tier=tier, token=token)
         answer = consents(shown)
+        # Exactly True: any other value of an application's callback, such as a text or
+        # an object, is truthy in Python and is no consent.
         if (await answer if isinstance(answer, Awaitable) else answer) is True:
+            # The release, not only a yes: if another one answers when the query is
+            # sealed, the attempt is refused (``ChatRequest.agreed``).
             return shown.release
     raise EnclaveError(Unmet.CONSENT)

@@ -39,10 +39,15 @@ async def doubted(answer: Answers, verifier: Verifier, *, formatted: bool) -> An
             if isinstance(event, Delta):
                 if not event.note:
                     verifier.feed(event)
+                    # Only the first characters are kept: they suffice to recognise
+                    # JSON, and no text has to be held back for it.
                     if len(begins) < len(_FENCE):
                         begins = (begins + event.text).lstrip()
+                # The model's probabilities are for the judge, and not part of the
+                # answer.
                 yield replace(event, signals=())
                 continue
+            # The judge was calibrated with complete answers only.
             cut = event.finish_reason != "stop"
             doubtful = not cut and verifier.end(event) is Verdict.REJECT
             formatted |= verifier.wants_json or begins.startswith(("{", "[", _FENCE))

@@ -48,6 +48,8 @@ async def drafted(
         home = await writes(course.attempt(draft.draft, draft=True), stack)
         rival = None
         if draft.race:
+            # It is asked now. If it were left there, it would be asked again after the
+            # race, and paid for twice.
             course.left.remove(draft.escalation)
             rival = await writes(course.attempt(draft.escalation), stack)
         answer = judged(home, rival, verifier, course.stream.status, course.failures)
@@ -190,6 +192,8 @@ class _Race:
                 raise RuntimeError("an answer has an end, and it comes last")
             if pump is self.home.pump:
                 return event
+            # Not shown: until the draft is judged, the reader sees the draft only, and
+            # two models' text is never put together (docs/decisions/0044).
             self.held.append(event)
             if isinstance(event, Finished):
                 return None

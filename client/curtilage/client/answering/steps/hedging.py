@@ -22,6 +22,8 @@ def hedged(
 
     async def second() -> Writer | None:
         """Ask the next tier, if the budget has an additional attempt left."""
+        # The budget bounds the load: if every tier is slow, a second request for each
+        # query would make all of them slower.
         if not budget.take():
             return None
         return await writes(course.attempt(course.left.pop(0), hedge=True), stack)
@@ -52,6 +54,8 @@ async def sooner(
     event: AnswerEvent | Ended | None = await first.pump.next(after_s)
     other = await second() if event is None else None
     read, left = first, [first] if other is None else [first, other]
+    # The query was sent to two tiers, and its provenance must say so, whichever is
+    # read.
     first.beside = other is not None
     while event is None:
         pump = await ready(*(each.pump for each in left))
@@ -67,6 +71,7 @@ async def sooner(
             left[0].failed = error.reason if read is first else None
     for writer in left:
         if writer is not read:
+            # An answer that is not read would still use its tier, and be paid for.
             await writer.pump.aclose()
     if not isinstance(event, Ended):
         async with aclosing(read.rest(status, [event])) as events:

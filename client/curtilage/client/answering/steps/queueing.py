@@ -25,7 +25,10 @@ async def queued_for_later(
         reasons.append(course.plan.fallback)
     known: list[int | None] = []
     if router is not None:
+        # Until one of them may be asked, every attempt would fail in the same way.
         known = [router.left_alone_s(each.id) for each in wanted(course)]
+    # Without the way and its permission: the query is decided anew when it is asked
+    # again (docs/decisions/0046).
     queued = await queue.put(
         query,
         recorder.decision,

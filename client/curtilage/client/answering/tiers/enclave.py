@@ -42,6 +42,8 @@ class EnclaveTier:
         if self._enclave is None:
             raise EnclaveError(self._parts.absent)
         case, policy = attempt.case, self._parts.policy
+        # From here on the original must not be used: ``sent`` is what was decided, with
+        # values replaced or earlier turns left out.
         sent = way.instead or query
         agreed = None
         if self._planner.asks_about(way.allowed.routing_class):
@@ -58,6 +60,8 @@ class EnclaveTier:
                 token=case.options.consent,
             )
         rewritten, part = way.rewritten, way.narrowed
+        # Here and not at the enclave: the values behind the pseudonyms never leave this
+        # device.
         restorer = None if rewritten is None else AnswerRestorer(rewritten.vault.values)
 
         def recorded(key: VerifiedKey) -> None:

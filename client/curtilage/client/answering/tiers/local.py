@@ -80,6 +80,7 @@ class LocalTier:
         if attempt.draft:
             return generate(query)
         estimate = attempt.plan.estimate
+        # A slow local model is given up only if another tier is left.
         if not attempt.last:
             if router is None or router.plan.observe or estimate is None:
                 return generate(query)

@@ -37,8 +37,12 @@ class OnPremisesTier:
         # received the query.
         await case.recorder.sent_on_premises(way.allowed)
         status.source = attempt.provenance(model=server.model_id, recorded=True)
+        # An observer of the relay sees nothing of an on-premises attempt, so its
+        # silence has to be covered like that of a local one.
         self._covering.unless_sent(case, attempt.failures)
         try:
+            # After the record, and directly before the request: a permit is valid for
+            # 30 seconds and for one attempt, so none is kept in reserve.
             permit = self._desk.mint_on_premises(
                 way.allowed,
                 tier=attempt.tier.id,
