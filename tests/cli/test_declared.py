@@ -188,6 +188,10 @@ def test_old_names_of_options_still_work(capsys: pytest.CaptureFixture[str]) -> 
         (["dcide"], "did you mean decide?"),
         (["route", "explan", "x"], "did you mean explain?"),
         (["ask", "--modle", "x"], "argument 2 is not an option; did you mean --"),
+        (["ask", "--model=x", "--mod", "y"], "argument 3 is not an option"),
+        (["ask", "--modle", "--modle"], "an argument is not an option"),
+        (["ask", "a", "-hWeber"], "argument 3 is not an option"),
+        (["explain", "-help"], "argument 2 is not an option"),
         (["release", "log"], "name a command: init, add, request, cosign"),
     ],
 )
@@ -253,6 +257,8 @@ def test_an_option_may_take_all_values_up_to_the_next() -> None:
     arguments = parse(root, words).arguments
     assert arguments.parts == [Path("a"), Path("b"), Path("-")]
     assert arguments.sha256 == "HEX"
+    words = ["models", "add", "big", "--from=a", "b", "c"]
+    assert parse(root, words).arguments.parts == [Path("a"), Path("b"), Path("c")]
     words = ["route", "explain", "--jsonl", "--max-tokens=7"]
     arguments = parse(root, words).arguments
     assert (arguments.jsonl, arguments.max_tokens) == ("-", 7)
@@ -286,9 +292,53 @@ def test_a_shell_completes(shell: str, capsys: pytest.CaptureFixture[str]) -> No
     assert "_CURTILAGE_COMPLETE" in script
 
 
-def test_a_completion_starts_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("_CURTILAGE_COMPLETE", "bash_source")
-    assert complete(root) == 2
+def completed(**environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "curtilage.cli", "--version"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+
+
+# ``bash_source`` would start a program.
+@pytest.mark.parametrize("mode", ["", "Weber", "bash_source", "_complete"])
+def test_an_odd_completion_mode_is_ignored(mode: str) -> None:
+    done = completed(_CURTILAGE_COMPLETE=mode, COMP_WORDS="curtilage", COMP_CWORD="1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("curtilage ")
+
+
+def test_a_completion_mode_without_words_is_ignored() -> None:
+    done = completed(_CURTILAGE_COMPLETE="bash_complete", COMP_CWORD="1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("curtilage ")
+
+
+@pytest.mark.parametrize(
+    ("mode", "words", "at"),
+    [
+        ("bash_complete", "curtilage au", "Weber"),
+        ("fish_complete", "curtilage ask", " "),
+        ("fish_complete", "", " "),
+    ],
+)
+def test_a_failed_completion_is_no_traceback(mode: str, words: str, at: str) -> None:
+    done = completed(_CURTILAGE_COMPLETE=mode, COMP_WORDS=words, COMP_CWORD=at)
+    assert "Traceback" not in done.stderr
+    assert "Weber" not in done.stdout + done.stderr
+
+
+def test_a_completion_shows_no_notice(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_CURTILAGE_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "curtilage ask --house-key-file F --pre")
+    monkeypatch.setenv("COMP_CWORD", "4")
+    assert complete(root) == 0
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("plain,--preset\n", "")
 
 
 @pytest.mark.parametrize(

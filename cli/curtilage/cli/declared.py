@@ -17,6 +17,7 @@ shows under ``Example:``, and before them the options::
 A name such as FILE or N says what is accepted: see ``TYPES``.
 """
 
+import os
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -210,7 +211,7 @@ class Command(_Described):
         # click's own message repeats what was typed, which may be a question.
         ctx.allow_extra_args = True
         with click.core.augment_usage_errors(ctx):
-            left = super().parse_args(ctx, self._rewritten(args))
+            left = super().parse_args(ctx, self._rewritten(ctx, args))
         if ctx.resilient_parsing:  # an unfinished command line, to be completed
             return []
         if left:
@@ -223,7 +224,7 @@ class Command(_Described):
             ctx.fail(f"one of {', '.join(self.one_of)} is needed")
         return []
 
-    def _rewritten(self, args: Sequence[str]) -> list[str]:
+    def _rewritten(self, ctx: click.Context, args: Sequence[str]) -> list[str]:
         """Replace old names, and repeat an option before each of its values.
 
         click takes the values of an option one by one.
@@ -239,9 +240,10 @@ class Command(_Described):
             if each.startswith("-") and each != "-":
                 name, equals, value = each.partition("=")
                 if name in old:
-                    err(renamed(name, old[name]))
+                    if not ctx.resilient_parsing:
+                        err(renamed(name, old[name]))
                     name = old[name]
-                repeated, first = (name, True) if name in many else ("", False)
+                repeated, first = name if name in many else "", not equals
                 written.append(name + equals + value)
                 continue
             if repeated and not first:
@@ -396,6 +398,14 @@ def version_option() -> click.Option:
     )
 
 
+def completion_is_asked_for() -> bool:
+    """Return whether a shell's script has called this program."""
+    modes = {f"{shell}_complete" for shell in ("bash", "zsh", "fish")}
+    # click's other modes start a program.
+    given = {"COMP_WORDS", "COMP_CWORD"} <= os.environ.keys()
+    return given and os.environ.get(COMPLETION) in modes
+
+
 class Call(NamedTuple):
     """A command with its arguments."""
 
@@ -443,12 +453,24 @@ def _problem(error: click.UsageError, words: Sequence[str]) -> str:
     if isinstance(error, click.NoSuchCommand):
         said = "no such command"
     elif isinstance(error, click.NoSuchOption):
-        wrong = [each.startswith(error.option_name) for each in words]
-        said = (
-            f"argument {wrong.index(True) + 1 if any(wrong) else '-'} is not an option"
-        )
+        at = _places(error.option_name, words)
+        # An equal word may be the value of another option.
+        named = f"argument {at[0]}" if len(at) == 1 else "an argument"
+        said = f"{named} is not an option"
     else:
         return error.format_message()
     if error.possibilities:
         said += f"; did you mean {' or '.join(error.possibilities)}?"
     return said
+
+
+def _places(name: str, words: Sequence[str]) -> list[int]:
+    """Return the positions, from 1, of the words that may name this option."""
+    words = words[: words.index("--")] if "--" in words else words
+    return [
+        at
+        for at, each in enumerate(words, 1)
+        if each.partition("=")[0] == name
+        # ``-abc`` stands for ``-a -b -c``.
+        or (name[1] != "-" and re.match("-[^-]", each) and name[1] in each[1:])
+    ]
