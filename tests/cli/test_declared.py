@@ -1,5 +1,7 @@
 """The declared commands: the help imports nothing slow, no error repeats a text."""
 
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -157,6 +159,61 @@ def test_names_written_out_are_those_of_the_parts(
         assert f"{words} (default: {getattr(PADDED, name)})" in shown
 
 
+def nodes(of: Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the words of every command and of every group."""
+    yield path
+    for name, each in of.commands.items():
+        if isinstance(each, Group):
+            yield from nodes(each, (*path, name))
+        else:
+            yield (*path, name)
+
+
+@pytest.mark.parametrize("words", list(nodes(root)), ids=" ".join)
+def test_every_help_fits_a_terminal(
+    words: tuple[str, ...],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([*words, "--help"])
+    shown = capsys.readouterr().out
+    assert [each for each in shown.splitlines() if len(each) > 80] == []
+    example = shown.partition("\nexample:\n")[2].partition("\n\nexit: ")[0]
+    continued = False
+    for line in example.splitlines():
+        assert re.match(r" {4}\S" if continued else r" {2}\S", line), line
+        assert "   " not in line.strip()
+        continued = line.endswith("\\")
+
+
+@pytest.mark.parametrize("called", CALLED)
+def test_every_example_is_accepted(called: str) -> None:
+    lines = CALLED[called].example.replace("\\\n", " ").splitlines()
+    for line in lines:
+        lexer = shlex.shlex(line, posix=True, punctuation_chars="|<>")
+        lexer.whitespace_split = True
+        words = list(lexer)
+        if "curtilage" not in words:  # another program's
+            continue
+        words = words[words.index("curtilage") + 1 :]
+        ends = [at for at, each in enumerate(words) if each in {"<", ">", "|"}]
+        parse(root, words[: min(ends, default=len(words))])
+
+
+def test_names_of_choices_are_spelt_out(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, known in (
+        (["audit", "prove"], OUTCOMES),
+        (["models", "recommend"], TASKS),
+        (["attest", "verify-evidence"], TEES),
+    ):
+        with pytest.raises(SystemExit):
+            main([*words, "--help"])
+        shown = "".join(capsys.readouterr().out.split())
+        assert f"oneof{','.join(known)}" in shown
+
+
 @pytest.mark.parametrize("option", ["require", "mode", "floor", "preset"])
 def test_every_value_of_a_routing_option_is_in_the_document(option: str) -> None:
     accepted = option_of("ask", option).type
@@ -192,6 +249,7 @@ def test_old_names_of_options_still_work(capsys: pytest.CaptureFixture[str]) -> 
         (["ask", "--modle", "--modle"], "an argument is not an option"),
         (["ask", "a", "-hWeber"], "argument 3 is not an option"),
         (["explain", "-help"], "argument 2 is not an option"),
+        (["completion"], "Choose from: bash, zsh, fish\n"),
         (["release", "log"], "name a command: init, add, request, cosign"),
     ],
 )

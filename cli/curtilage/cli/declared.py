@@ -31,6 +31,7 @@ from typing_extensions import override
 from curtilage.cli.terminal import EXIT_CODES, WRONG_USE, err, out
 
 PROGRAM: Final = "curtilage"
+TEXT_WIDTH: Final = 79
 COMPLETION: Final = "_CURTILAGE_COMPLETE"
 """The variable by which a shell's script asks this program for completions."""
 Arguments = SimpleNamespace
@@ -90,6 +91,13 @@ class Choice(click.Choice[str]):
             self.fail(f"expected one of {', '.join(self.choices)}", param, ctx)
         return word
 
+    @override
+    def get_missing_message(
+        self, param: click.Parameter, ctx: click.Context | None
+    ) -> str:
+        """Return the words in one line; click writes a line for each."""
+        return f"Choose from: {', '.join(self.choices)}"
+
 
 Types = Mapping[str, click.ParamType[Any]]
 # For completion: files are opened elsewhere.
@@ -138,11 +146,12 @@ def _parameter(declared: str, text: str, section: str, types: Types) -> click.Pa
     optional = re.fullmatch(r"\[.*\]", values) is not None
     words = (values[1:-1] if optional else values).split("|")
     accepted = types.get(words[-1], click.STRING)
+    metavar = values
     if len(words) > 1 and values.islower():
-        accepted = Choice(words)
-    more: dict[str, Any] = {"type": accepted, "help": text}
-    if not isinstance(accepted, Choice):
-        more["metavar"] = values
+        accepted, metavar = Choice(words), f"[{'|'.join(words)}]"
+    elif isinstance(accepted, Choice):  # more words than the metavar has room for
+        text = f"one of {', '.join(accepted.choices)}; {text}".removesuffix("; ")
+    more: dict[str, Any] = {"type": accepted, "help": text, "metavar": metavar}
     if not names:
         more["metavar"] = entry["values"]
         name = entry["dest"] or words[-1].lower()
@@ -176,7 +185,7 @@ def _parameters(text: str, types: Types) -> Iterator[click.Parameter]:
 
 
 class _Described(click.Command):
-    """Shows its text and its example as they are written."""
+    """Shows its example, and paragraphs with indented lines, as they are written."""
 
     example: str = ""
 
@@ -184,7 +193,11 @@ class _Described(click.Command):
     def format_help_text(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
-        formatter.write(f"\n{self.help}\n")
+        paragraphs = [
+            each if "\n " in f"\n{each}" else textwrap.fill(each, TEXT_WIDTH)
+            for each in (self.help or "").split("\n\n")
+        ]
+        formatter.write("\n" + "\n\n".join(paragraphs) + "\n")
 
     @override
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

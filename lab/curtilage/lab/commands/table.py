@@ -150,9 +150,9 @@ def calibrate() -> Run:
     It needs at least 150 different ones; equal questions count as one. There are two
     separate results:
 
-      - whether the fitted estimator ranks questions better than chance (the lower bound
-        of its APGR), than the rules and than the policy's estimator, measured by
-        cross-validation. Only then is it written. The interval shows whether a
+      - whether the fitted estimator ranks questions better than chance (the lower
+        bound of its APGR), than the rules and than the policy's estimator, measured
+        by cross-validation. Only then is it written. The interval shows whether a
         difference may be chance.
       - which error rates can be certified, if any. That needs 500 of them: a random
         half fits the estimator, and the other half tests it.
