@@ -17,7 +17,7 @@ from curtilage.cli.audit.table import OUTCOMES
 from curtilage.cli.completion import complete
 from curtilage.cli.declared import Command, Group, command, group, parse
 from curtilage.cli.main import main
-from curtilage.cli.table import TASKS, root
+from curtilage.cli.table import EMULATED, MAX_GPUS, TASKS, root
 from curtilage.client.audit.record import Outcome
 from curtilage.client.local.registry import catalogue
 from curtilage.lab.commands.table import GROUPS, PARTS, laboratory
@@ -25,6 +25,7 @@ from curtilage.lab.evaluation import run
 from curtilage.lab.evaluation.rows import Part
 from curtilage.transparency import log
 from curtilage.wire.shaping import PADDED
+from curtilage_dev.emulated import machines
 
 ROOT = Path(__file__).resolve().parents[2]
 # One module of each kind that is slow to import, and the client's core.
@@ -147,6 +148,7 @@ def test_names_written_out_are_those_of_the_parts(
     assert tuple(Part) == PARTS
     assert GROUPS == run.GROUPS
     assert TASKS == catalogue.TASKS
+    assert (EMULATED, MAX_GPUS) == (machines.KINDS, machines.MAX_GPUS)
     text = CALLED["evaluate"].help or ""
     listed = text.partition("groups of figures: ")[2].split("\n\n")[0]
     assert tuple(" ".join(listed.split()).split(", ")) == GROUPS
@@ -270,6 +272,8 @@ def test_an_error_says_what_was_meant(
         ["ask", "--temperature", SECRET],
         ["ask", f"--require={SECRET}"],
         ["ask", f"--json={SECRET}"],
+        ["demo", "--tee", SECRET],
+        ["demo", "--gpus", SECRET],
         ["serve", "--port", SECRET],
         ["serve", "--listen", SECRET],
         ["models", "recommend", "--memory", SECRET],

@@ -29,7 +29,7 @@ def run(arguments: Arguments) -> int:
         command += ["--ask", text]
     for name in ("tee", "gpus", "model", "model-name", "model-ca"):
         if (given := getattr(arguments, name.replace("-", "_"))) is not None:
-            command += [f"--{name}", given]
+            command += [f"--{name}", str(given)]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     process = subprocess.Popen(command, env=environment)  # noqa: S603 - ours
     for number in (signal.SIGTERM, signal.SIGHUP):

@@ -36,6 +36,11 @@ TASKS: Final = (
     *("classification", "extraction", "summarisation", "generation", "transform", "qa"),
     *("reasoning", "code"),
 )
+# Copied from the demo, which is not part of the product; a test compares.
+EMULATED: Final = (
+    *("emulated-sev-snp", "emulated-tdx", "emulated-nitro", "emulated-azure-snp"),
+)
+MAX_GPUS: Final = 8
 LICENCE: Final = """
 Options:
     --accept-licence NAME: for a model whose licence forbids commercial use: confirms
@@ -74,7 +79,11 @@ def _gigabytes(text: str) -> int:
     return int(float(text) * 1000**3)
 
 
-@command("demo", root)
+@command(
+    "demo",
+    root,
+    types={"KIND": Choice(EMULATED), "COUNT": number_from(0, MAX_GPUS)},
+)
 def demo() -> Run:
     """Show the whole path on this machine.
 
@@ -86,9 +95,8 @@ def demo() -> Run:
     Options:
         --ask TEXT...: ask this instead of the demo's questions; repeatable. Every user
             of this machine can read it (`ps`): do not use personal data
-        --tee KIND: the processor to emulate: emulated-sev-snp (default), emulated-tdx,
-            emulated-nitro or emulated-azure-snp
-        --gpus COUNT: number of GPUs to emulate (default: 0)
+        --tee KIND: the processor to emulate (default: emulated-sev-snp)
+        --gpus COUNT: number of GPUs to emulate, 0 to 8 (default: 0)
         --model FILE|ADDRESS: a GGUF file, which then answers locally and in the
             enclave, or the URL of an on-premises server, which answers locally;
             default: the embedded model
