@@ -19,6 +19,7 @@ from curtilage.cli.declared import Command, Group, command, group, parse
 from curtilage.cli.main import main
 from curtilage.cli.table import EMULATED, MAX_GPUS, TASKS, root
 from curtilage.client.audit.record import Outcome
+from curtilage.client.chat.openai_fields import USED
 from curtilage.client.local.registry import catalogue
 from curtilage.lab.commands.table import GROUPS, PARTS, laboratory
 from curtilage.lab.evaluation import run
@@ -149,6 +150,11 @@ def test_names_written_out_are_those_of_the_parts(
     assert GROUPS == run.GROUPS
     assert TASKS == catalogue.TASKS
     assert (EMULATED, MAX_GPUS) == (machines.KINDS, machines.MAX_GPUS)
+    for name in ("max_tokens", "temperature"):
+        option = option_of("ask", name)
+        assert isinstance(option, click.Option)
+        least, most = USED[name].split(" to ")
+        assert re.search(rf"\b{least}\b.* to {most}\b", option.help or "")
     text = CALLED["evaluate"].help or ""
     listed = text.partition("groups of figures: ")[2].split("\n\n")[0]
     assert tuple(" ".join(listed.split()).split(", ")) == GROUPS
@@ -251,6 +257,10 @@ def test_old_names_of_options_still_work(capsys: pytest.CaptureFixture[str]) -> 
         (["ask", "--modle", "--modle"], "an argument is not an option"),
         (["ask", "a", "-hWeber"], "argument 3 is not an option"),
         (["explain", "-help"], "argument 2 is not an option"),
+        (["ask", "--wrong"], "argument 2 is not an option\nsee `curtilage ask --help`"),
+        (["serve", "--port", "٣"], "expected a port, 0 to 65535"),
+        (["ask", "--seed", "1_0"], "expected a whole number"),
+        (["ask", "--temperature", "1_0"], "expected a number"),
         (["completion"], "Choose from: bash, zsh, fish\n"),
         (["release", "log"], "name a command: init, add, request, cosign"),
     ],

@@ -21,6 +21,7 @@ import os
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, Final, NamedTuple, cast
@@ -63,13 +64,24 @@ def number_from(least: int, most: int | None = None, *, noun: str = "") -> Value
     """Return the kind of a whole number that has bounds."""
 
     def read(text: str) -> int:
-        number = int(text) if text.isdecimal() else -1
+        number = int(text) if text.isascii() and text.isdecimal() else -1
         if number < least or (most is not None and number > most):
             raise ValueError
         return number
 
     bounds = f"{least} or more" if most is None else f"{least} to {most}"
     return Value(f"{noun}{bounds}", read)
+
+
+def ascii_only(read: Callable[[str], object]) -> Callable[[str], object]:
+    """Return the reader, which then refuses ``1_000`` and digits of other scripts."""
+
+    def checked(text: str) -> object:
+        if not text.isascii() or "_" in text:
+            raise ValueError
+        return read(text)
+
+    return checked
 
 
 class Choice(click.Choice[str]):
@@ -104,7 +116,7 @@ Types = Mapping[str, click.ParamType[Any]]
 _PATH: Final = click.Path(readable=False)
 PATHLIB: Final = click.Path(readable=False, path_type=Path)
 TYPES: Final[Types] = MappingProxyType(
-    {"FILE": _PATH, "DIR": _PATH, "N": Value("a whole number", int)}
+    {"FILE": _PATH, "DIR": _PATH, "N": Value("a whole number", ascii_only(int))}
 )
 """What is accepted for a name of a value; other names stand for any text."""
 
@@ -163,7 +175,8 @@ def _parameter(declared: str, text: str, section: str, types: Types) -> click.Pa
     elif optional:
         more |= {"is_flag": False, "flag_value": words[0]}
     if entry["default"] is not None:
-        more |= {"default": entry["default"], "show_default": True}
+        text = f"{text} (default: {entry['default']})".lstrip()
+        more |= {"default": entry["default"], "help": text}
     made = Option(
         [*names, entry["dest"] or names[0].strip("-").replace("-", "_")],
         nargs=len(values.split()) or 1,
@@ -448,7 +461,9 @@ def parse(root: Group, words: Sequence[str]) -> Call:
         raise SystemExit(ended.exit_code) from None
     except click.UsageError as error:
         where = error.ctx or click.Context(root, info_name=PROGRAM)
-        err(f"{where.get_usage()}\n{where.command_path}: {_problem(error, words)}")
+        path = where.command_path
+        err(f"{where.get_usage()}\n{path}: {_problem(error, words)}")
+        err(f"see `{path} --help`")
         raise SystemExit(WRONG_USE) from None
     if not isinstance(ctx.command, Command):
         raise TypeError(ctx.command)
@@ -464,17 +479,19 @@ def parse(root: Group, words: Sequence[str]) -> Call:
 def _problem(error: click.UsageError, words: Sequence[str]) -> str:
     """Return what is wrong, without what was typed: it may be a question."""
     if isinstance(error, click.NoSuchCommand):
-        said = "no such command"
+        said, near = "no such command", list(error.possibilities or ())
     elif isinstance(error, click.NoSuchOption):
         at = _places(error.option_name, words)
         # An equal word may be the value of another option.
         named = f"argument {at[0]}" if len(at) == 1 else "an argument"
         said = f"{named} is not an option"
+        # click compares the dashes, too, which are always equal.
+        names = {each.strip("-"): each for each in error.possibilities or ()}
+        close = get_close_matches(error.option_name.strip("-"), names)
+        near = [names[each] for each in close]
     else:
         return error.format_message()
-    if error.possibilities:
-        said += f"; did you mean {' or '.join(error.possibilities)}?"
-    return said
+    return f"{said}; did you mean {' or '.join(near)}?" if near else said
 
 
 def _places(name: str, words: Sequence[str]) -> list[int]:

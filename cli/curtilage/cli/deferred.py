@@ -85,7 +85,9 @@ def run_show(arguments: Arguments) -> int:
 def run_drop(arguments: Arguments) -> int:
     """Delete questions and their answers."""
     tickets: list[str] = arguments.tickets
-    if bool(tickets) == arguments.all:
+    if tickets and arguments.all:
+        raise UsageError("tickets and --all exclude each other")
+    if not (tickets or arguments.all):
         raise UsageError("name tickets, or give --all")
     with _opened(config_from(arguments)) as store:
         if arguments.all:

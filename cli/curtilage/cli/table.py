@@ -136,8 +136,8 @@ def ask() -> Run:
     Options:
         --system TEXT: a system message; visible to other users (`ps`)
         --system-file FILE: a file with the system message
-        --max-tokens N = 256
-        --temperature T = 0.7
+        --max-tokens N = 256: maximum tokens of the answer, 1 to 32768
+        --temperature T = 0.7: 0 (always the likeliest token) to 2
         --seed N: makes the local model's answers repeatable; an enclave gets another
             number with every run
         --show-outbound: show what would be sealed, and for whom, without sending it;
@@ -344,9 +344,9 @@ def models_add() -> Run:
     its name then means both.
 
     Options:
-        NAME
-        [FILE]
-        --sha256 HEX
+        NAME: the name that it is registered under
+        [FILE]: the GGUF file
+        --sha256 HEX: its digest
         --from FILE+ as parts: the file's parts; they are joined in the order of their
             names
         --adapter-of MODEL: the file is a LoRA adapter for this model only
@@ -371,11 +371,11 @@ def models_pull() -> Run:
     resumed; the file appears under its name only after its digest matched.
 
     Options:
-        NAME
-        --repo OWNER/NAME
-        --file PATH
-        --revision COMMIT
-        --sha256 HEX
+        NAME: the name that it is registered under
+        --repo OWNER/NAME: the repository on the hub
+        --file PATH: the file in it
+        --revision COMMIT: its commit, 40 hex digits
+        --sha256 HEX: the file's digest
         --endpoint URL: another hub with the same API
         --yes: confirm without a prompt, for scripts
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from curtilage.cli.declared import Run, Value, command, group
+from curtilage.cli.declared import Run, Value, ascii_only, command, group
 from curtilage.cli.options import (
     CLIENT,
     JSON,
@@ -42,7 +42,7 @@ def _grade(text: str) -> float:
     return value
 
 
-GRADE: Final = Value("a number above 0, at most 1", _grade)
+GRADE: Final = Value("a number above 0, at most 1", ascii_only(_grade))
 
 
 @group("laboratory")
