@@ -1,5 +1,7 @@
 """The declared commands: the help imports nothing slow, no error repeats a text."""
 
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,14 +17,16 @@ from curtilage.cli.audit.table import OUTCOMES
 from curtilage.cli.completion import complete
 from curtilage.cli.declared import Command, Group, command, group, parse
 from curtilage.cli.main import main
-from curtilage.cli.table import TASKS, root
+from curtilage.cli.table import EMULATED, MAX_GPUS, TASKS, root
 from curtilage.client.audit.record import Outcome
+from curtilage.client.chat.openai_fields import USED
 from curtilage.client.local.registry import catalogue
 from curtilage.lab.commands.table import GROUPS, PARTS, laboratory
 from curtilage.lab.evaluation import run
 from curtilage.lab.evaluation.rows import Part
 from curtilage.transparency import log
 from curtilage.wire.shaping import PADDED
+from curtilage_dev.emulated import machines
 
 ROOT = Path(__file__).resolve().parents[2]
 # One module of each kind that is slow to import, and the client's core.
@@ -145,6 +149,12 @@ def test_names_written_out_are_those_of_the_parts(
     assert tuple(Part) == PARTS
     assert GROUPS == run.GROUPS
     assert TASKS == catalogue.TASKS
+    assert (EMULATED, MAX_GPUS) == (machines.KINDS, machines.MAX_GPUS)
+    for name in ("max_tokens", "temperature"):
+        option = option_of("ask", name)
+        assert isinstance(option, click.Option)
+        least, most = USED[name].split(" to ")
+        assert re.search(rf"\b{least}\b.* to {most}\b", option.help or "")
     text = CALLED["evaluate"].help or ""
     listed = text.partition("groups of figures: ")[2].split("\n\n")[0]
     assert tuple(" ".join(listed.split()).split(", ")) == GROUPS
@@ -155,6 +165,61 @@ def test_names_written_out_are_those_of_the_parts(
     for name in ("frame_bytes", "period_ms", "first_bucket", "buckets"):
         words = f"--{name.replace('_', '-')} N how answers are padded"
         assert f"{words} (default: {getattr(PADDED, name)})" in shown
+
+
+def nodes(of: Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the words of every command and of every group."""
+    yield path
+    for name, each in of.commands.items():
+        if isinstance(each, Group):
+            yield from nodes(each, (*path, name))
+        else:
+            yield (*path, name)
+
+
+@pytest.mark.parametrize("words", list(nodes(root)), ids=" ".join)
+def test_every_help_fits_a_terminal(
+    words: tuple[str, ...],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([*words, "--help"])
+    shown = capsys.readouterr().out
+    assert [each for each in shown.splitlines() if len(each) > 80] == []
+    example = shown.partition("\nexample:\n")[2].partition("\n\nexit: ")[0]
+    continued = False
+    for line in example.splitlines():
+        assert re.match(r" {4}\S" if continued else r" {2}\S", line), line
+        assert "   " not in line.strip()
+        continued = line.endswith("\\")
+
+
+@pytest.mark.parametrize("called", CALLED)
+def test_every_example_is_accepted(called: str) -> None:
+    lines = CALLED[called].example.replace("\\\n", " ").splitlines()
+    for line in lines:
+        lexer = shlex.shlex(line, posix=True, punctuation_chars="|<>")
+        lexer.whitespace_split = True
+        words = list(lexer)
+        if "curtilage" not in words:  # another program's
+            continue
+        words = words[words.index("curtilage") + 1 :]
+        ends = [at for at, each in enumerate(words) if each in {"<", ">", "|"}]
+        parse(root, words[: min(ends, default=len(words))])
+
+
+def test_names_of_choices_are_spelt_out(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, known in (
+        (["audit", "prove"], OUTCOMES),
+        (["models", "recommend"], TASKS),
+        (["attest", "verify-evidence"], TEES),
+    ):
+        with pytest.raises(SystemExit):
+            main([*words, "--help"])
+        shown = "".join(capsys.readouterr().out.split())
+        assert f"oneof{','.join(known)}" in shown
 
 
 @pytest.mark.parametrize("option", ["require", "mode", "floor", "preset"])
@@ -188,6 +253,15 @@ def test_old_names_of_options_still_work(capsys: pytest.CaptureFixture[str]) -> 
         (["dcide"], "did you mean decide?"),
         (["route", "explan", "x"], "did you mean explain?"),
         (["ask", "--modle", "x"], "argument 2 is not an option; did you mean --"),
+        (["ask", "--model=x", "--mod", "y"], "argument 3 is not an option"),
+        (["ask", "--modle", "--modle"], "an argument is not an option"),
+        (["ask", "a", "-hWeber"], "argument 3 is not an option"),
+        (["explain", "-help"], "argument 2 is not an option"),
+        (["ask", "--wrong"], "argument 2 is not an option\nsee `curtilage ask --help`"),
+        (["serve", "--port", "٣"], "expected a port, 0 to 65535"),
+        (["ask", "--seed", "1_0"], "expected a whole number"),
+        (["ask", "--temperature", "1_0"], "expected a number"),
+        (["completion"], "Choose from: bash, zsh, fish\n"),
         (["release", "log"], "name a command: init, add, request, cosign"),
     ],
 )
@@ -208,6 +282,8 @@ def test_an_error_says_what_was_meant(
         ["ask", "--temperature", SECRET],
         ["ask", f"--require={SECRET}"],
         ["ask", f"--json={SECRET}"],
+        ["demo", "--tee", SECRET],
+        ["demo", "--gpus", SECRET],
         ["serve", "--port", SECRET],
         ["serve", "--listen", SECRET],
         ["models", "recommend", "--memory", SECRET],
@@ -253,6 +329,8 @@ def test_an_option_may_take_all_values_up_to_the_next() -> None:
     arguments = parse(root, words).arguments
     assert arguments.parts == [Path("a"), Path("b"), Path("-")]
     assert arguments.sha256 == "HEX"
+    words = ["models", "add", "big", "--from=a", "b", "c"]
+    assert parse(root, words).arguments.parts == [Path("a"), Path("b"), Path("c")]
     words = ["route", "explain", "--jsonl", "--max-tokens=7"]
     arguments = parse(root, words).arguments
     assert (arguments.jsonl, arguments.max_tokens) == ("-", 7)
@@ -286,9 +364,53 @@ def test_a_shell_completes(shell: str, capsys: pytest.CaptureFixture[str]) -> No
     assert "_CURTILAGE_COMPLETE" in script
 
 
-def test_a_completion_starts_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("_CURTILAGE_COMPLETE", "bash_source")
-    assert complete(root) == 2
+def completed(**environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "curtilage.cli", "--version"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+
+
+# ``bash_source`` would start a program.
+@pytest.mark.parametrize("mode", ["", "Weber", "bash_source", "_complete"])
+def test_an_odd_completion_mode_is_ignored(mode: str) -> None:
+    done = completed(_CURTILAGE_COMPLETE=mode, COMP_WORDS="curtilage", COMP_CWORD="1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("curtilage ")
+
+
+def test_a_completion_mode_without_words_is_ignored() -> None:
+    done = completed(_CURTILAGE_COMPLETE="bash_complete", COMP_CWORD="1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("curtilage ")
+
+
+@pytest.mark.parametrize(
+    ("mode", "words", "at"),
+    [
+        ("bash_complete", "curtilage au", "Weber"),
+        ("fish_complete", "curtilage ask", " "),
+        ("fish_complete", "", " "),
+    ],
+)
+def test_a_failed_completion_is_no_traceback(mode: str, words: str, at: str) -> None:
+    done = completed(_CURTILAGE_COMPLETE=mode, COMP_WORDS=words, COMP_CWORD=at)
+    assert "Traceback" not in done.stderr
+    assert "Weber" not in done.stdout + done.stderr
+
+
+def test_a_completion_shows_no_notice(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_CURTILAGE_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "curtilage ask --house-key-file F --pre")
+    monkeypatch.setenv("COMP_CWORD", "4")
+    assert complete(root) == 0
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("plain,--preset\n", "")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 import base64
 import json
+import os
 import re
 import subprocess
 import sys
@@ -462,7 +463,9 @@ def test_a_blocked_query_exits_with_1(tmp_path: Path) -> None:
         assert "4111 1111" not in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("command", ["policy check", "models list"])
+@pytest.mark.parametrize(
+    "command", ["policy check", "models list", "--version", "--help", "ask --help"]
+)
 def test_a_full_disk_is_no_traceback(command: str) -> None:
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         done = subprocess.run(
@@ -474,6 +477,28 @@ def test_a_full_disk_is_no_traceback(command: str) -> None:
         )
     assert done.returncode == 3
     assert "Traceback" not in done.stderr
+
+
+def test_an_error_on_a_full_disk_is_no_crash() -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "curtilage.cli", "nope"], stderr=full, check=False
+        )
+    assert done.returncode == 3
+
+
+def test_a_help_into_a_closed_pipe_is_quiet() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "curtilage.cli", "ask", "--help"],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (3, "")
 
 
 def test_closed_streams_are_no_traceback() -> None:

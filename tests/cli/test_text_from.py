@@ -38,6 +38,11 @@ def test_words_are_one_text() -> None:
     assert text_from(["What", "is - HIV?"]) == "What is - HIV?"
 
 
+def test_a_dash_and_a_text_are_wrong_use() -> None:
+    with pytest.raises(UsageError, match="no other text"):
+        text_from(["-", "HIV?"])
+
+
 @pytest.mark.parametrize("words", [[], ["-"]], ids=["nothing", "dash"])
 def test_without_words_standard_input_is_read(
     words: list[str],

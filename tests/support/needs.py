@@ -37,6 +37,9 @@ PROCESS: Final[Table] = {
     ),
     "cli/route/test_in_one_day.py": ("test_the_page_shows_what_the_command_prints",),
     "cli/test_declared.py": (
+        "test_a_completion_mode_without_words_is_ignored",
+        "test_a_failed_completion_is_no_traceback",
+        "test_an_odd_completion_mode_is_ignored",
         "test_commands_that_only_inspect_do_not_load_the_tiers",
         "test_help_imports_nothing_slow",
         "test_words_are_completed",

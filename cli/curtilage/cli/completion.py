@@ -9,11 +9,10 @@ from click.shell_completion import (
     FishComplete,
     ShellComplete,
     ZshComplete,
-    shell_complete,
 )
 
 from curtilage.cli.declared import COMPLETION, PROGRAM, Arguments
-from curtilage.cli.terminal import DONE, WRONG_USE, out
+from curtilage.cli.terminal import COULD_NOT, DONE, out
 
 SHELLS: Final[dict[str, type[ShellComplete]]] = {
     "bash": BashComplete,
@@ -32,7 +31,10 @@ def run(arguments: Arguments) -> int:
 
 def complete(root: click.Group) -> int:
     """Answer the script of a shell, which has called this program."""
-    asked = os.environ[COMPLETION]
-    if not asked.endswith("_complete"):  # the other calls start a program
-        return WRONG_USE
-    return shell_complete(root, {}, PROGRAM, COMPLETION, asked)
+    shell = os.environ[COMPLETION].partition("_")[0]
+    try:
+        found = SHELLS[shell](root, {}, PROGRAM, COMPLETION).complete()
+    except Exception:  # noqa: BLE001 - a prompt is no place for a traceback
+        return COULD_NOT
+    out(found)
+    return DONE

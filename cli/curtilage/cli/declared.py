@@ -17,9 +17,11 @@ shows under ``Example:``, and before them the options::
 A name such as FILE or N says what is accepted: see ``TYPES``.
 """
 
+import os
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, Final, NamedTuple, cast
@@ -30,6 +32,7 @@ from typing_extensions import override
 from curtilage.cli.terminal import EXIT_CODES, WRONG_USE, err, out
 
 PROGRAM: Final = "curtilage"
+TEXT_WIDTH: Final = 79
 COMPLETION: Final = "_CURTILAGE_COMPLETE"
 """The variable by which a shell's script asks this program for completions."""
 Arguments = SimpleNamespace
@@ -62,13 +65,24 @@ def number_from(least: int, most: int | None = None, *, noun: str = "") -> Value
 
     def read(text: str) -> int:
         # ``isdecimal`` and not ``int`` alone, which accepts "1_000" and " 7 ".
-        number = int(text) if text.isdecimal() else -1
+        number = int(text) if text.isascii() and text.isdecimal() else -1
         if number < least or (most is not None and number > most):
             raise ValueError
         return number
 
     bounds = f"{least} or more" if most is None else f"{least} to {most}"
     return Value(f"{noun}{bounds}", read)
+
+
+def ascii_only(read: Callable[[str], object]) -> Callable[[str], object]:
+    """Return the reader, which then refuses ``1_000`` and digits of other scripts."""
+
+    def checked(text: str) -> object:
+        if not text.isascii() or "_" in text:
+            raise ValueError
+        return read(text)
+
+    return checked
 
 
 class Choice(click.Choice[str]):
@@ -90,13 +104,20 @@ class Choice(click.Choice[str]):
             self.fail(f"expected one of {', '.join(self.choices)}", param, ctx)
         return word
 
+    @override
+    def get_missing_message(
+        self, param: click.Parameter, ctx: click.Context | None
+    ) -> str:
+        """Return the words in one line; click writes a line for each."""
+        return f"Choose from: {', '.join(self.choices)}"
+
 
 Types = Mapping[str, click.ParamType[Any]]
 # For completion: files are opened elsewhere.
 _PATH: Final = click.Path(readable=False)
 PATHLIB: Final = click.Path(readable=False, path_type=Path)
 TYPES: Final[Types] = MappingProxyType(
-    {"FILE": _PATH, "DIR": _PATH, "N": Value("a whole number", int)}
+    {"FILE": _PATH, "DIR": _PATH, "N": Value("a whole number", ascii_only(int))}
 )
 """What is accepted for a name of a value; other names stand for any text."""
 
@@ -140,13 +161,14 @@ def _parameter(declared: str, text: str, section: str, types: Types) -> click.Pa
     optional = re.fullmatch(r"\[.*\]", values) is not None
     words = (values[1:-1] if optional else values).split("|")
     accepted = types.get(words[-1], click.STRING)
+    metavar = values
     # In lower case these are words to type; in upper case, as in TIER=USD, they are
     # names of values.
     if len(words) > 1 and values.islower():
-        accepted = Choice(words)
-    more: dict[str, Any] = {"type": accepted, "help": text}
-    if not isinstance(accepted, Choice):
-        more["metavar"] = values
+        accepted, metavar = Choice(words), f"[{'|'.join(words)}]"
+    elif isinstance(accepted, Choice):  # more words than the metavar has room for
+        text = f"one of {', '.join(accepted.choices)}; {text}".removesuffix("; ")
+    more: dict[str, Any] = {"type": accepted, "help": text, "metavar": metavar}
     if not names:
         more["metavar"] = entry["values"]
         name = entry["dest"] or words[-1].lower()
@@ -158,7 +180,8 @@ def _parameter(declared: str, text: str, section: str, types: Types) -> click.Pa
     elif optional:
         more |= {"is_flag": False, "flag_value": words[0]}
     if entry["default"] is not None:
-        more |= {"default": entry["default"], "show_default": True}
+        text = f"{text} (default: {entry['default']})".lstrip()
+        more |= {"default": entry["default"], "help": text}
     made = Option(
         [*names, entry["dest"] or names[0].strip("-").replace("-", "_")],
         nargs=len(values.split()) or 1,
@@ -180,7 +203,7 @@ def _parameters(text: str, types: Types) -> Iterator[click.Parameter]:
 
 
 class _Described(click.Command):
-    """Shows its text and its example as they are written."""
+    """Shows its example, and paragraphs with indented lines, as they are written."""
 
     example: str = ""
 
@@ -188,9 +211,12 @@ class _Described(click.Command):
     def format_help_text(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
-        # click would join the lines of a paragraph, and tables and examples would be
-        # unreadable.
-        formatter.write(f"\n{self.help}\n")
+        # click would also join the lines of lists and examples.
+        paragraphs = [
+            each if "\n " in f"\n{each}" else textwrap.fill(each, TEXT_WIDTH)
+            for each in (self.help or "").split("\n\n")
+        ]
+        formatter.write("\n" + "\n\n".join(paragraphs) + "\n")
 
     @override
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -217,7 +243,7 @@ class Command(_Described):
         # click's own message repeats what was typed, which may be a question.
         ctx.allow_extra_args = True
         with click.core.augment_usage_errors(ctx):
-            left = super().parse_args(ctx, self._rewritten(args))
+            left = super().parse_args(ctx, self._rewritten(ctx, args))
         if ctx.resilient_parsing:  # an unfinished command line, to be completed
             return []
         if left:
@@ -230,7 +256,7 @@ class Command(_Described):
             ctx.fail(f"one of {', '.join(self.one_of)} is needed")
         return []
 
-    def _rewritten(self, args: Sequence[str]) -> list[str]:
+    def _rewritten(self, ctx: click.Context, args: Sequence[str]) -> list[str]:
         """Replace old names, and repeat an option before each of its values.
 
         click takes the values of an option one by one.
@@ -247,9 +273,10 @@ class Command(_Described):
             if each.startswith("-") and each != "-":
                 name, equals, value = each.partition("=")
                 if name in old:
-                    err(renamed(name, old[name]))
+                    if not ctx.resilient_parsing:
+                        err(renamed(name, old[name]))
                     name = old[name]
-                repeated, first = (name, True) if name in many else ("", False)
+                repeated, first = name if name in many else "", not equals
                 written.append(name + equals + value)
                 continue
             if repeated and not first:
@@ -409,6 +436,14 @@ def version_option() -> click.Option:
     )
 
 
+def completion_is_asked_for() -> bool:
+    """Return whether a shell's script has called this program."""
+    modes = {f"{shell}_complete" for shell in ("bash", "zsh", "fish")}
+    # click's other modes start a program.
+    given = {"COMP_WORDS", "COMP_CWORD"} <= os.environ.keys()
+    return given and os.environ.get(COMPLETION) in modes
+
+
 class Call(NamedTuple):
     """A command with its arguments."""
 
@@ -438,7 +473,9 @@ def parse(root: Group, words: Sequence[str]) -> Call:
         raise SystemExit(ended.exit_code) from None
     except click.UsageError as error:
         where = error.ctx or click.Context(root, info_name=PROGRAM)
-        err(f"{where.get_usage()}\n{where.command_path}: {_problem(error, words)}")
+        path = where.command_path
+        err(f"{where.get_usage()}\n{path}: {_problem(error, words)}")
+        err(f"see `{path} --help`")
         # Without click's error as the cause, which contains what was typed.
         raise SystemExit(WRONG_USE) from None
     if not isinstance(ctx.command, Command):
@@ -455,14 +492,28 @@ def parse(root: Group, words: Sequence[str]) -> Call:
 def _problem(error: click.UsageError, words: Sequence[str]) -> str:
     """Return what is wrong, without what was typed: it may be a question."""
     if isinstance(error, click.NoSuchCommand):
-        said = "no such command"
+        said, near = "no such command", list(error.possibilities or ())
     elif isinstance(error, click.NoSuchOption):
-        wrong = [each.startswith(error.option_name) for each in words]
-        said = (
-            f"argument {wrong.index(True) + 1 if any(wrong) else '-'} is not an option"
-        )
+        at = _places(error.option_name, words)
+        # An equal word may be the value of another option.
+        named = f"argument {at[0]}" if len(at) == 1 else "an argument"
+        said = f"{named} is not an option"
+        # click compares the dashes, too, which are always equal.
+        names = {each.strip("-"): each for each in error.possibilities or ()}
+        close = get_close_matches(error.option_name.strip("-"), names)
+        near = [names[each] for each in close]
     else:
         return error.format_message()
-    if error.possibilities:
-        said += f"; did you mean {' or '.join(error.possibilities)}?"
-    return said
+    return f"{said}; did you mean {' or '.join(near)}?" if near else said
+
+
+def _places(name: str, words: Sequence[str]) -> list[int]:
+    """Return the positions, from 1, of the words that may name this option."""
+    words = words[: words.index("--")] if "--" in words else words
+    return [
+        at
+        for at, each in enumerate(words, 1)
+        if each.partition("=")[0] == name
+        # ``-abc`` stands for ``-a -b -c``.
+        or (name[1] != "-" and re.match("-[^-]", each) and name[1] in each[1:])
+    ]

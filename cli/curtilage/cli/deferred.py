@@ -88,7 +88,9 @@ def run_drop(arguments: Arguments) -> int:
     tickets: list[str] = arguments.tickets
     # Deleting everything needs its own word: an empty list of tickets may be a fault of
     # a script.
-    if bool(tickets) == arguments.all:
+    if tickets and arguments.all:
+        raise UsageError("tickets and --all exclude each other")
+    if not (tickets or arguments.all):
         raise UsageError("name tickets, or give --all")
     with _opened(config_from(arguments)) as store:
         if arguments.all:

@@ -30,7 +30,7 @@ def run(arguments: Arguments) -> int:
         command += ["--ask", text]
     for name in ("tee", "gpus", "model", "model-name", "model-ca"):
         if (given := getattr(arguments, name.replace("-", "_"))) is not None:
-            command += [f"--{name}", given]
+            command += [f"--{name}", str(given)]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     # A process of its own: the emulated evidence is in ``dev/`` and in no wheel, so
     # that no client imports it (docs/decisions/0006).

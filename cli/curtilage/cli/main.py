@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 
-from curtilage.cli.declared import COMPLETION, Call, parse
+from curtilage.cli.declared import Call, completion_is_asked_for, parse
 from curtilage.cli.table import root
 from curtilage.cli.terminal import (
     COULD_NOT,
@@ -43,18 +43,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     _refuse_core_dumps()
     # A library's warnings about certificates are not meant for the user.
     warnings.filterwarnings("ignore", module=r"curtilage\.attest\.")
-    # Only in the program's own process: a test or a program that calls ``main`` has not
-    # asked for completions.
-    if argv is None and COMPLETION in os.environ:
-        from curtilage.cli.completion import complete
-
-        return complete(root)
-    call = parse(root, sys.argv[1:] if argv is None else argv)
-    # Only in the program's own process, since it cannot be undone: a program that calls
-    # ``main`` would lose its network for good.
-    if argv is None and call.command.offline:
-        _give_up_network()
     try:
+        # Only in the program's own process: a test or a program that calls ``main`` has
+        # not asked for completions.
+        if argv is None and completion_is_asked_for():
+            from curtilage.cli.completion import complete
+
+            return complete(root)
+        call = parse(root, sys.argv[1:] if argv is None else argv)
+        # Only in the program's own process, since it cannot be undone: a program that
+        # calls ``main`` would lose its network for good.
+        if argv is None and call.command.offline:
+            _give_up_network()
         return _run(call)
     except OSError as error:  # a closed pipe, a full disk
         # Reported if standard error still works; never a traceback.

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from curtilage.cli.declared import Value, number_from
+from curtilage.cli.declared import Value, ascii_only, number_from
 from curtilage.cli.terminal import DONE, err, out_bytes
 from curtilage.client.errors import ConfigError, UsageError
 
@@ -71,7 +71,7 @@ def renamed_value(word: str) -> str:
     return "on_premises" if word == "house" else word
 
 
-NUMBER: Final = Value("a number", float)
+NUMBER: Final = Value("a number", ascii_only(float))
 TOKENS: Final = number_from(1)
 
 
@@ -103,6 +103,8 @@ def text_from(words: list[str]) -> str:
     Raises:
         UsageError: there is no text, or the terminal truncated it.
     """
+    if words[1:] and words[0] == "-":
+        raise UsageError("`-` reads standard input: no other text may follow it")
     if words not in ([], ["-"]):
         text = " ".join(words)
     else:

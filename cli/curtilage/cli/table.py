@@ -36,6 +36,11 @@ TASKS: Final = (
     *("classification", "extraction", "summarisation", "generation", "transform", "qa"),
     *("reasoning", "code"),
 )
+# Copied from the demo, which is not part of the product; a test compares.
+EMULATED: Final = (
+    *("emulated-sev-snp", "emulated-tdx", "emulated-nitro", "emulated-azure-snp"),
+)
+MAX_GPUS: Final = 8
 LICENCE: Final = """
 Options:
     --accept-licence NAME: for a model whose licence forbids commercial use: confirms
@@ -74,7 +79,11 @@ def _gigabytes(text: str) -> int:
     return int(float(text) * 1000**3)
 
 
-@command("demo", root)
+@command(
+    "demo",
+    root,
+    types={"KIND": Choice(EMULATED), "COUNT": number_from(0, MAX_GPUS)},
+)
 def demo() -> Run:
     """Show the whole path on this machine.
 
@@ -86,9 +95,8 @@ def demo() -> Run:
     Options:
         --ask TEXT...: ask this instead of the demo's questions; repeatable. Every user
             of this machine can read it (`ps`): do not use personal data
-        --tee KIND: the processor to emulate: emulated-sev-snp (default), emulated-tdx,
-            emulated-nitro or emulated-azure-snp
-        --gpus COUNT: number of GPUs to emulate (default: 0)
+        --tee KIND: the processor to emulate (default: emulated-sev-snp)
+        --gpus COUNT: number of GPUs to emulate, 0 to 8 (default: 0)
         --model FILE|ADDRESS: a GGUF file, which then answers locally and in the
             enclave, or the URL of an on-premises server, which answers locally;
             default: the embedded model
@@ -128,8 +136,8 @@ def ask() -> Run:
     Options:
         --system TEXT: a system message; visible to other users (`ps`)
         --system-file FILE: a file with the system message
-        --max-tokens N = 256
-        --temperature T = 0.7
+        --max-tokens N = 256: maximum tokens of the answer, 1 to 32768
+        --temperature T = 0.7: 0 (always the likeliest token) to 2
         --seed N: makes the local model's answers repeatable; an enclave gets another
             number with every run
         --show-outbound: show what would be sealed, and for whom, without sending it;
@@ -336,9 +344,9 @@ def models_add() -> Run:
     its name then means both.
 
     Options:
-        NAME
-        [FILE]
-        --sha256 HEX
+        NAME: the name that it is registered under
+        [FILE]: the GGUF file
+        --sha256 HEX: its digest
         --from FILE+ as parts: the file's parts; they are joined in the order of their
             names
         --adapter-of MODEL: the file is a LoRA adapter for this model only
@@ -363,11 +371,11 @@ def models_pull() -> Run:
     resumed; the file appears under its name only after its digest matched.
 
     Options:
-        NAME
-        --repo OWNER/NAME
-        --file PATH
-        --revision COMMIT
-        --sha256 HEX
+        NAME: the name that it is registered under
+        --repo OWNER/NAME: the repository on the hub
+        --file PATH: the file in it
+        --revision COMMIT: its commit, 40 hex digits
+        --sha256 HEX: the file's digest
         --endpoint URL: another hub with the same API
         --yes: confirm without a prompt, for scripts
 

@@ -212,7 +212,9 @@ def _reading(arguments: Arguments, kept: list[str] | None = None) -> LogToRead:
 
 def _claim(arguments: Arguments) -> Claim:
     # Exactly one of them: a proof is about one expression.
-    if bool(arguments.classes) == bool(arguments.when):
+    if arguments.classes and arguments.when:
+        raise UsageError("--class and --when exclude each other")
+    if not (arguments.classes or arguments.when):
         raise UsageError("nothing to count: give --class NAME, or --when EXPR")
     try:
         when = arguments.when or when_of_classes(arguments.classes)

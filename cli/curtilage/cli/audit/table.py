@@ -126,9 +126,9 @@ def audit_prove() -> Run:
             health.* and topic.health); several: any of them
         --when EXPR: a condition as in a policy, instead of --class
         --route ROUTE, required: where it was answered; enclave: it was sealed and may
-            have been sent; the last four are additional: it was queued here; a local
-            draft was rejected; shown text was retracted; the answer is less than what
-            was chosen
+            have been sent; queued, escalated, replaced and degraded are additional:
+            it was queued here; a local draft was rejected; shown text was retracted;
+            the answer is less than what was chosen
         --allow-unseen: count even if a named class of the organisation is in no record,
             or the period has no decision; the proof notes it
         --out FILE: write the proof to this file (JSON)
@@ -137,7 +137,7 @@ def audit_prove() -> Run:
     Example:
         curtilage audit prove --class health --route enclave --out q3.json
         curtilage audit prove --route enclave \
-            --when "(health.* | topic.health) & identifier.direct.*"
+          --when "(health.* | topic.health) & identifier.direct.*"
     """
     from curtilage.cli.audit.command import run_prove
 

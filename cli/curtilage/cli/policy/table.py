@@ -139,7 +139,7 @@ def policy_report() -> Run:
 
     Example:
         curtilage policy report --policy clinic --out clinic.html
-        curtilage evaluate --data data --policy clinic --json > figures.json
+        curtilage evaluate --data data --policy clinic --json figures.json
         curtilage policy report --policy clinic --evaluation figures.json \
           --out clinic.html
     """

@@ -32,9 +32,9 @@ def release() -> None:
     a measurement only if its manifest is logged, witnessed and not expired; it checks
     that offline.
 
-    publisher: manifest, log init, log add, log cosign, prove
-    witness:   witness init, witness cosign
-    everyone:  verify, audit
+      publisher: manifest, log init, log add, log cosign, prove
+      witness:   witness init, witness cosign
+      everyone:  verify, audit
 
     See docs/transparency.md for the formats, and for how to serve the folder.
 
@@ -43,12 +43,13 @@ def release() -> None:
           --key log.pem
         curtilage release manifest --name curtilage-enclave --version 1.2.0 \
           --source git+https://example.com/enclave@4f2a... \
-            --measurements measured.json \
+          --measurements measured.json \
           --model model.gguf --not-after +180d --out manifest.json
         curtilage release log add public/log --key log.pem manifest.json
-        curtilage release witness cosign w1 --log public/log --log-key log.vkey --write
-        curtilage release prove public/log --log-key log.vkey --manifest manifest.json \
-          --out proof.txt
+        curtilage release witness cosign w1 --log public/log --log-key log.vkey \
+          --write
+        curtilage release prove public/log --log-key log.vkey \
+          --manifest manifest.json --out proof.txt
         curtilage release verify --manifest manifest.json --proof proof.txt \
           --policy mine.yaml
         curtilage release audit public/log --policy mine.yaml
@@ -101,7 +102,7 @@ def release_manifest() -> Run:
           --source git+https://example.com/enclave@4f2a... \
           --measurements measured.json --image vm=enclave.img --model model.gguf \
           --min-tcb Genoa:bl=9,tee=0,snp=23,ucode=72 --not-after +180d \
-            --out manifest.json
+          --out manifest.json
     """
     from curtilage.cli.release.manifest import run_manifest
 
@@ -110,7 +111,7 @@ def release_manifest() -> Run:
 
 @group("log", release)
 def log() -> None:
-    """Keep a log that any static web server can serve.
+    r"""Keep a log that any static web server can serve.
 
     Keep a transparency log (C2SP tlog-tiles) in a folder. Leaves are never removed; a
     folder that was changed or rolled back is not written to.
@@ -124,7 +125,7 @@ def log() -> None:
 
 @command("init", log)
 def log_init() -> Run:
-    """Create an empty log.
+    r"""Create an empty log.
 
     Its key (Ed25519, mode 0600) is created if there is none. Next to the key are
     KEY.vkey, its public key for everyone, and KEY.head, the last state that it signed:
@@ -171,7 +172,7 @@ def log_add() -> Run:
 
 @command("request", log, LOG_KEY, types=SIZES)
 def log_request() -> Run:
-    """Ask a witness elsewhere to cosign.
+    r"""Ask a witness elsewhere to cosign.
 
     Write the body of an add-checkpoint request (C2SP tlog-witness): the checkpoint, and
     the proof that it is consistent with what the witness has seen. Send it with any
@@ -195,7 +196,7 @@ def log_request() -> Run:
 
 @command("cosign", log, LOG_KEY)
 def log_cosign() -> Run:
-    """Add witnesses' cosignatures to the checkpoint.
+    r"""Add witnesses' cosignatures to the checkpoint.
 
     Verify cosignature lines and add those of the named witnesses to the log's
     checkpoint. A line of an unknown key is skipped; an invalid one of a known key is
@@ -254,7 +255,7 @@ def witness_init() -> Run:
 
 @command("cosign", witness, LOG_KEY, one_of=("--log", "--request"))
 def witness_cosign() -> Run:
-    """Cosign a log's checkpoint.
+    r"""Cosign a log's checkpoint.
 
     Verify a log's checkpoint and that it continues what this witness cosigned last,
     store it, and print the cosignature. With a folder, every leaf is compared too. A
@@ -268,7 +269,8 @@ def witness_cosign() -> Run:
         --at RFC3339: as of this time (default: now)
 
     Example:
-        curtilage release witness cosign w1 --log public/log --log-key log.vkey --write
+        curtilage release witness cosign w1 --log public/log --log-key log.vkey \
+          --write
         curtilage release witness cosign w1 --request request --log-key log.vkey
     """
     from curtilage.cli.release.witness import run_cosign
@@ -278,7 +280,7 @@ def witness_cosign() -> Run:
 
 @command("prove", release, LOG_KEY, types=SIZES)
 def release_prove() -> Run:
-    """Prove that a manifest is in a log.
+    r"""Prove that a manifest is in a log.
 
     Write the proof (C2SP tlog-proof) that a manifest is a leaf of a log, under the
     log's checkpoint: have witnesses cosign it first. With --since, also write the proof
@@ -336,7 +338,7 @@ def release_verify() -> Run:
 
 @command("audit", release, RULES, JSON, one_of=ONE_OF_RULES)
 def release_audit() -> Run:
-    """List a log's leaves and look for unexpected ones.
+    r"""List a log's leaves and look for unexpected ones.
 
     Compares every file of the folder with its checkpoint, and the checkpoint with its
     witnesses. Flags leaves that are not manifests, releases with a name that the policy
@@ -355,8 +357,8 @@ def release_audit() -> Run:
     Example:
         curtilage release audit public/log --policy mine.yaml
         curtilage release audit copy --policy mine.yaml --against copy-of-yesterday
-        curtilage release audit copy --log-policy log.policy --name curtilage-enclave \
-          --since march.checkpoint
+        curtilage release audit copy --log-policy log.policy \
+          --name curtilage-enclave --since march.checkpoint
     """
     from curtilage.cli.release.audit import run_audit
 

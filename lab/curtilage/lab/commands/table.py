@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from curtilage.cli.declared import Run, Value, command, group
+from curtilage.cli.declared import Run, Value, ascii_only, command, group
 from curtilage.cli.options import (
     CLIENT,
     JSON,
@@ -42,7 +42,7 @@ def _grade(text: str) -> float:
     return value
 
 
-GRADE: Final = Value("a number above 0, at most 1", _grade)
+GRADE: Final = Value("a number above 0, at most 1", ascii_only(_grade))
 
 
 @group("laboratory")
@@ -150,9 +150,9 @@ def calibrate() -> Run:
     It needs at least 150 different ones; equal questions count as one. There are two
     separate results:
 
-      - whether the fitted estimator ranks questions better than chance (the lower bound
-        of its APGR), than the rules and than the policy's estimator, measured by
-        cross-validation. Only then is it written. The interval shows whether a
+      - whether the fitted estimator ranks questions better than chance (the lower
+        bound of its APGR), than the rules and than the policy's estimator, measured
+        by cross-validation. Only then is it written. The interval shows whether a
         difference may be chance.
       - which error rates can be certified, if any. That needs 500 of them: a random
         half fits the estimator, and the other half tests it.
