@@ -49,7 +49,7 @@ def test_no_file_is_in_two_lists_and_each_exists() -> None:
     assert [row for row in ROWS if not row.paths] == []
 
 
-def test_whoever_is_at_the_desk_is_read_or_has_a_test_that_proves_it() -> None:
+def test_each_module_at_the_desk_is_listed_or_proved_by_a_test() -> None:
     """Who mints, redeems, decides or inspects is on one of the three lists."""
     read = {
         each.path
@@ -130,7 +130,7 @@ def test_every_contract_is_explained() -> None:
     assert {name for step in STEPS for name in step.contracts} == explained
 
 
-def test_the_line_that_stops_a_query_is_shown_as_it_stands() -> None:
+def test_the_line_that_stops_a_query_is_quoted_exactly() -> None:
     path, _, line = audit.the_line()
     assert f"`{path}`:\n\n    {line}\n" in DOCUMENT
     assert f"`{line}`" in README

@@ -164,11 +164,11 @@ def test_dockerfiles_keep_the_rules(folder: str) -> None:
     assert "https://" not in text
 
 
-def test_whoever_sees_questions_overwrites_what_it_frees() -> None:
+def test_services_that_see_questions_overwrite_freed_memory() -> None:
     allocator = {name: ENVIRONMENT[name] for name in ("PYTHONMALLOC", "GLIBC_TUNABLES")}
-    told = " ".join(f"{name}={value}" for name, value in allocator.items())
+    settings = " ".join(f"{name}={value}" for name, value in allocator.items())
     final = dockerfile("enclave_server").rpartition("\nFROM ")[2]
-    assert f"\nENV {told}\n" in final
+    assert f"\nENV {settings}\n" in final
     assert allocator == FORGETTING
 
 

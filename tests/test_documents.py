@@ -44,10 +44,10 @@ class Command:
 
     Attributes:
         document: the document's name.
-        line: where it stands in it.
+        line: where it is in the document.
         words: the program and its arguments; comments, redirections and what
-            stands behind a pipe are left out.
-        whole: it stands in a block, so it is complete; in running text it may
+            follows a pipe are left out.
+        whole: it is in a block, so it is complete; in running text it may
             be a command's name with an option or two.
     """
 
@@ -103,7 +103,7 @@ def shown() -> Iterator[Command]:
         found += [
             (number, text, False)
             for number, line in enumerate(lines, start=1)
-            if path.name != "CHANGELOG.md"  # which tells of commands that were
+            if path.name != "CHANGELOG.md"  # which mentions commands that were
             for text in INLINE.findall(line)
         ]
         for number, text, whole in found:
@@ -178,8 +178,8 @@ def test_the_policy_in_the_readme_answers_as_it_says(
     asked, answer = rows[question].strip("| ").split(" | ")
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(asked.encode())))
     assert main(["explain", "--policy", str(policy), "-"]) == 0
-    told = capsys.readouterr().out
-    assert [line for line in answer.split("<br>") if line not in told] == []
+    result = capsys.readouterr().out
+    assert [line for line in answer.split("<br>") if line not in result] == []
 
 
 @examples("path", DOCUMENTS)
@@ -220,7 +220,7 @@ def test_every_module_that_is_named_exists() -> None:
 
 
 def fits(name: str, file: str) -> bool:
-    """Tell whether a name is the end of a file's path; ``…`` stands for folders."""
+    """Return whether a name is the end of a file's path; ``…`` means folders."""
     return re.search("/" + re.escape(name).replace("…", ".*") + "$", file) is not None
 
 

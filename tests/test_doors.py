@@ -177,7 +177,7 @@ def test_no_excuse_opens_a_door_that_is_not_named(planted: Planted) -> None:
     assert set(planted.excused) - seen == set()
 
 
-def test_each_plant_stands_in_each_module(planted: Planted) -> None:
+def test_each_plant_is_in_each_module(planted: Planted) -> None:
     """The two above would pass on an empty tree."""
     assert len(planted.bare) == len(LINTED) * len(sources(ROOT))
     assert {part.parent.name for part in parts(planted.root)} >= {
@@ -216,7 +216,7 @@ def test_the_core_calls_no_clock_and_opens_no_file() -> None:
         if (module := module_of(path, ROOT)).startswith(core)
         if (calls := _calls_out(ast.parse(path.read_text("utf-8"))))
     }
-    # A list of words, a policy, the cases beside a profile, templates.
+    # A list of words, a policy, the cases next to a profile, templates.
     assert found == {
         "curtilage.client.conversation.redaction": {"read_text"},
         "curtilage.policy.cases": {"read_text"},
@@ -457,7 +457,7 @@ def test_what_seals_is_read_with_few_files() -> None:
 
 
 def test_no_module_of_the_client_is_left_out_of_the_contract_at_home() -> None:
-    """A new module is at home, or it asks the enclave; or nobody has placed it."""
+    """A new module is at home, or it asks the enclave; or it has no place yet."""
     graph = grimp.build_graph(
         *TOOL["importlinter"]["root_packages"],
         include_external_packages=True,

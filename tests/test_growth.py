@@ -1,4 +1,4 @@
-"""The measure of growth tells linear from quadratic code, whatever else is running."""
+"""The measure of growth separates linear from quadratic code on a busy machine."""
 
 from collections.abc import Callable
 from itertools import count
@@ -28,13 +28,13 @@ def grows(cost: Callable[[int], float]) -> bool:
     return grows_at_most(cost, lengths=LENGTHS, factor=8, noise_s=0)
 
 
-def test_quiet_code_is_told() -> None:
+def test_undisturbed_code_is_classified() -> None:
     assert grows(linear)
     assert not grows(quadratic)
 
 
 @pytest.mark.parametrize("nth", [3, 5, 7])
-def test_code_that_is_held_up_is_told(nth: int) -> None:
+def test_delayed_code_is_classified(nth: int) -> None:
     assert grows(held_up_but_every(nth, linear))
     assert not grows(held_up_but_every(nth, quadratic))
 

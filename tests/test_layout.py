@@ -4,7 +4,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-BESIDE_THE_PARTS = {"dev", "deploy/image", "benchmarks", "tools", "tests"}
+NOT_PARTS = {"dev", "deploy/image", "benchmarks", "tools", "tests"}
 NOT_INSTALLED = {"lab"}
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -65,13 +65,13 @@ def test_every_tool_knows_every_part() -> None:
     wrong = {
         where: names
         for where, names in named.items()
-        if set(names) - BESIDE_THE_PARTS != parts
+        if set(names) - NOT_PARTS != parts
     }
     assert wrong == {}, f"the tree holds {sorted(parts)}"
 
 
 def test_every_folder_says_what_it_knows_and_may_not_touch() -> None:
-    """One sentence names a folder; what stands behind it is its contract."""
+    """One sentence names a folder; the text behind it is its contract."""
     silent = [
         str(path.relative_to(ROOT))
         for part in parts_on_disk()

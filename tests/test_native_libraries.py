@@ -188,7 +188,7 @@ def test_the_runtime_is_of_a_version_without_a_collector() -> None:
 IMPORTED = re.compile(r"""import onnxruntime|from onnxruntime|module\("onnxruntime""")
 
 
-def test_whoever_imports_the_runtime_has_told_it_to_report_nothing() -> None:
+def test_the_runtime_is_set_to_report_nothing_before_each_import() -> None:
     importing = {
         path: text
         for folder in CODE
@@ -200,5 +200,5 @@ def test_whoever_imports_the_runtime_has_told_it_to_report_nothing() -> None:
     }
     for path, text in importing.items():
         before = text[: IMPORTED.search(text).start()]  # type: ignore[union-attr]
-        told = '"ORT_DISABLE_TELEMETRY"] = "1"', "os.environ.update(UNREPORTED)"
-        assert any(line in before for line in told), path.name
+        settings = '"ORT_DISABLE_TELEMETRY"] = "1"', "os.environ.update(UNREPORTED)"
+        assert any(line in before for line in settings), path.name

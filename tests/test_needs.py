@@ -42,7 +42,7 @@ def test_no_row_is_within_another_and_all_are_in_order(marker: str) -> None:
         assert marker not in needs.of_file(outer), row
 
 
-def test_a_test_without_its_marker_is_told() -> None:
+def test_a_test_without_its_marker_is_reported() -> None:
     watch = needs.Watch()
     watch.note("socket.bind", ())
     watch.begin(frozenset())

@@ -1,4 +1,4 @@
-"""What ``make`` runs beside the tests must run, and find what it looks for."""
+"""What ``make`` runs besides the tests must run, and find what it looks for."""
 
 import ctypes
 import os
@@ -57,9 +57,11 @@ def test_fuzzing_without_atheris_runs_and_finds_nothing() -> None:
     fuzzing = str(ROOT / "tests" / "fuzz" / "run.py")
     done = ran(fuzzing, "--seconds", "0.2", "--seed", "00", "--only", "^varint$")
     assert done.returncode == 0, done.stderr
-    told = re.fullmatch(r"varint: (?P<count>[0-9]+) inputs, no finding\n", done.stdout)
-    assert told is not None, done.stdout
-    assert int(told["count"]) > 0
+    reported = re.fullmatch(
+        r"varint: (?P<count>[0-9]+) inputs, no finding\n", done.stdout
+    )
+    assert reported is not None, done.stdout
+    assert int(reported["count"]) > 0
 
 
 def test_a_finding_is_an_exit_status() -> None:
@@ -84,9 +86,9 @@ def test_every_mutant_takes_out_a_check_that_is_there() -> None:
     ],
     ids=["gone", "twice", "moved", "no test"],
 )
-def test_a_mutant_out_of_date_is_told(change: dict[str, str], said: str) -> None:
-    (told,) = out_of_date([replace(MUTANTS[0], **change)])
-    assert said in told
+def test_a_mutant_out_of_date_is_reported(change: dict[str, str], said: str) -> None:
+    (reported,) = out_of_date([replace(MUTANTS[0], **change)])
+    assert said in reported
 
 
 def pins(path: Path) -> dict[str, set[str]]:
@@ -279,7 +281,7 @@ def test_a_lane_that_fails_ends_the_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "person", "due", "asked", "told"),
+    ("arguments", "person", "due", "asked", "reported"),
     [
         (["runtime", "--offer"], True, True, 1, False),
         (["runtime", "--offer"], False, True, 0, True),
@@ -295,7 +297,7 @@ def test_a_useful_model_is_offered_once_set_up(
     person: bool,
     due: bool,
     asked: int,
-    told: bool,
+    reported: bool,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -317,7 +319,7 @@ def test_a_useful_model_is_offered_once_set_up(
     assert bootstrap.main() == 0
     assert len(started) == asked
     assert all(each[-2:] == ["models", "recommend"] for each in started)
-    assert ("models recommend" in capsys.readouterr().err) is told
+    assert ("models recommend" in capsys.readouterr().err) is reported
 
 
 def test_only_a_set_up_by_hand_asks() -> None:

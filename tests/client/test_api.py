@@ -115,7 +115,7 @@ async def test_a_client_that_is_not_started_says_so(model: dict[str, Any]) -> No
     sync.close()
 
 
-async def test_a_missing_model_is_told_when_it_is_needed(tmp_path: Path) -> None:
+async def test_a_missing_model_is_reported_when_needed(tmp_path: Path) -> None:
     missing = str(tmp_path / "missing.gguf")
     async with Client(model=missing, model_sha256="0" * 64) as client:
         with pytest.raises(LocalUnavailableError, match="must stay here"):
@@ -130,7 +130,7 @@ async def test_a_plain_relay_address_needs_a_development_policy(
         await client.start()
 
 
-def test_a_missing_policy_is_told_at_once(tmp_path: Path) -> None:
+def test_a_missing_policy_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         Client(policy=tmp_path / "missing.yaml")
 

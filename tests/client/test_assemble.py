@@ -101,7 +101,7 @@ def test_no_spare_is_started_unless_it_is_asked_for(started: list[bool]) -> None
 
 
 @pytest.mark.parametrize("spare", [False, True])
-async def test_a_client_keeps_a_spare_if_it_is_told_so(
+async def test_a_client_keeps_a_spare_worker_if_configured(
     started: list[bool],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -231,7 +231,7 @@ def test_a_comparison_sees_a_policy_that_is_not_signed(
     assert "enclave (default) -> local (any-uncertain)" in capsys.readouterr().out
 
 
-async def test_whoever_starts_detectors_is_told_that_no_wall_stands(
+async def test_a_missing_wall_is_reported_at_start(
     started: list[bool],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -278,9 +278,7 @@ async def test_drafts_are_of_the_model_that_was_certified() -> None:
     assert router.unfit() is None
 
 
-def test_of_a_model_that_is_still_loading_nothing_is_told_but_that_it_is_another() -> (
-    None
-):
+def test_only_another_model_is_reported_while_one_loads() -> None:
     policy = drafting(packed(THRESHOLDS))
     own = THRESHOLDS.model_sha256
     loading = LocalModel(ScriptedEngine, model_id="scripted", sha256=own)
@@ -291,7 +289,7 @@ def test_of_a_model_that_is_still_loading_nothing_is_told_but_that_it_is_another
     assert "another model" in said
 
 
-def test_whoever_wants_drafts_of_no_model_is_told_so() -> None:
+def test_drafts_without_a_model_are_reported() -> None:
     none = UnavailableLocal("there is no local model")
     router = assembling.router_for(drafting(packed(THRESHOLDS)), none)
     assert "no local model" in (assembling.undrafted(router) or "")
@@ -349,13 +347,13 @@ async def test_a_client_runs_the_model_of_its_rollout(home: FollowedRollout) -> 
     byte = ModelFiles(sha256=sha256_of(path), size_bytes=path.stat().st_size)
     manifest = replace(home.manifest(model=byte), not_after=2**40)
     home.rollout().take(*home.logged(manifest), now=datetime.now(UTC))
-    told: list[str] = []
+    notes: list[str] = []
     config = read_config(Flags(policy="rollout.yaml"), {})
-    parts = await assembling.assemble(config, notify=told.append)
+    parts = await assembling.assemble(config, notify=notes.append)
     try:
         assert parts.local.model_id == "byte"
         assert parts.home_model() == model_tag(byte.sha256)
-        assert told == []
+        assert notes == []
     finally:
         await parts.local.close()
         await parts.audit.close()
@@ -388,12 +386,12 @@ async def test_without_any_model_it_says_why(
 
     monkeypatch.setattr("curtilage.client.local.model.find_default_model", absent)
     home.rollout()
-    told: list[str] = []
+    notes: list[str] = []
     config = read_config(Flags(policy="rollout.yaml"), {})
-    parts = await assembling.assemble(config, notify=told.append)
+    parts = await assembling.assemble(config, notify=notes.append)
     assert isinstance(parts.local, UnavailableLocal)
     assert "not installed" in parts.local.reason
-    assert told == ["no manifest was taken yet"]
+    assert notes == ["no manifest was taken yet"]
     await parts.audit.close()
 
 
@@ -408,6 +406,6 @@ def test_each_on_premises_server_has_a_key_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("said", ["k", "ward", "ward=", "other=k", "ward=a,k"])
-def test_a_key_of_nobody_is_refused(said: str) -> None:
+def test_a_key_without_a_server_is_refused(said: str) -> None:
     with pytest.raises(ConfigError, match="name the server of each key"):
         on_premises_keys(said, ["ward", "lab"])

@@ -252,14 +252,14 @@ async def test_what_was_not_agreed_to_stays(consents: object) -> None:
     assert bench.enclave.sealed == []
 
 
-async def test_nobody_is_asked_where_the_policy_does_not_want_it() -> None:
+async def test_no_consent_is_asked_unless_the_policy_wants_it() -> None:
     asked: list[Outbound] = []
     bench = Bench(asked.append)
     answer = await bench.session.ask(ask("Is water wet?"))
     assert (answer.route, asked) == (Answerer.ENCLAVE, [])
 
 
-async def test_nobody_is_asked_about_what_must_stay() -> None:
+async def test_a_query_kept_local_needs_no_consent() -> None:
     asked: list[Outbound] = []
     bench = Bench(asked.append)
     answer = await bench.session.ask(ask("My card is 4111"))
@@ -342,7 +342,7 @@ async def test_without_an_enclave_that_is_believed_nothing_is_shown() -> None:
         await bench.session.outbound(ask("Is Ann older?"))
 
 
-async def test_a_person_is_told_who_reads_what() -> None:
+async def test_the_sender_sees_who_reads_what() -> None:
     shown = await Bench().session.outbound(ask("Is Ann older?"))
     assert isinstance(shown, Outbound)
     first, second, turn, *_, last = outbound_lines(shown).split("\n")

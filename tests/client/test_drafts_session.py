@@ -84,7 +84,7 @@ def drafting(mode: str) -> str:
 
 
 class Slow(ScriptedLocal):
-    """Begins when it is told to."""
+    """Begins on a signal."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -219,7 +219,7 @@ async def test_what_must_stay_is_never_a_draft() -> None:
     assert bench.enclave.sealed == []
 
 
-async def test_a_rejected_draft_is_better_than_nobody() -> None:
+async def test_a_rejected_draft_is_better_than_no_answer() -> None:
     bench = Bench(section=drafting("verify"), sure=UNSURE)
     bench.enclave.fetch_fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
     answer = await bench.session.ask(query(HARD))
@@ -242,7 +242,7 @@ async def test_there_is_no_draft_of_what_a_person_is_to_agree_to() -> None:
         await bench.session.ask(query(HARD, require=Require.ENCLAVE))
 
 
-async def test_a_cut_answer_begins_anew_for_who_can_be_told() -> None:
+async def test_a_cut_stream_is_retracted_and_restarted() -> None:
     bench = Bench(local=Breaking())
     events = await bench.events(EASY)
     at = events.index(Retract(from_char=0, reason=RetractReason.BROKE_OFF))
@@ -251,14 +251,14 @@ async def test_a_cut_answer_begins_anew_for_who_can_be_told() -> None:
     assert isinstance(events[-1], Finished)
 
 
-async def test_a_cut_answer_is_an_error_for_who_cannot_be_told() -> None:
+async def test_a_cut_answer_is_an_error_without_a_stream() -> None:
     bench = Bench(local=Breaking())
     with pytest.raises(LocalUnavailableError):
         await bench.session.ask(query(EASY))
     assert bench.enclave.sealed == []
 
 
-async def test_an_enclave_that_is_cut_is_answered_at_home_for_who_can_be_told() -> None:
+async def test_a_stream_cut_by_the_enclave_is_answered_locally() -> None:
     half = Reply(content=sse(chunk("From "), done=False))
     bench = Bench(section=SECTION.replace("9000000", "1"))
     bench.enclave.reply = half
@@ -282,7 +282,7 @@ async def test_a_late_tier_is_helped_out() -> None:
     assert not slow.go.is_set()
 
 
-async def test_who_waits_for_one_that_may_be_helped_out_is_told_for_whom() -> None:
+async def test_the_stream_reports_which_tier_it_waits_for() -> None:
     bench = Bench(local=(slow := Slow()))
     stream = bench.session.stream(query(EASY))
     stream.first_signal_s = 0.01
@@ -349,7 +349,7 @@ async def test_what_is_more_private_is_neither_drafted_nor_helped_out(
     assert bench.enclave.sealed == []
 
 
-async def test_nobody_is_helped_out_for_whom_it_must_not_cost_twice() -> None:
+async def test_no_hedge_if_it_must_not_cost_twice() -> None:
     bench = Bench(section=SECTION.replace("9000000", "1"), local=(slow := Slow()))
     bench.router.hedges = Budget(1000, reserve=9)
     limited = query(EASY, max_cost_microusd=1_000_000)
@@ -361,7 +361,7 @@ async def test_nobody_is_helped_out_for_whom_it_must_not_cost_twice() -> None:
 
 
 async def test_an_empty_draft_is_given_up_as_any_other() -> None:
-    """Nobody saw a word of it, and the enclave's answer is no worse for that."""
+    """No word of it was shown, and the enclave's answer is no worse for that."""
     local = ScriptedLocal(words=())
     bench = Bench(section=drafting("verify"), local=local)
     answer = await bench.session.ask(query(HARD))
@@ -370,7 +370,7 @@ async def test_an_empty_draft_is_given_up_as_any_other() -> None:
 
 
 class SlowToFail(Slow):
-    """Says nothing until it is told to, and then that it cannot."""
+    """Says nothing until a signal, and then that it cannot."""
 
     @override
     async def generate(
@@ -453,7 +453,7 @@ class SwapsWhileItIsRecorded(MemoryTrail):
         self.local.digests = ("f" * 64, "f" * 64)
 
 
-async def test_the_model_that_is_told_is_the_one_that_answers() -> None:
+async def test_the_reported_model_is_the_one_that_answers() -> None:
     bench = Bench("financial.pan", trail=(trail := SwapsWhileItIsRecorded()))
     trail.local = bench.local
     answer = await bench.session.ask(query(EASY))
@@ -526,7 +526,7 @@ async def test_json_that_an_earlier_message_asked_for_is_not_broken(role: str) -
     assert answer.finished.doubtful
 
 
-async def test_json_in_an_earlier_answer_is_asked_for_by_nobody() -> None:
+async def test_json_in_an_earlier_answer_is_no_request_for_json() -> None:
     bench = Bench("financial.pan", section=drafting("verify"), sure=UNSURE)
     asked = query(HARD)
     earlier = Message(role="assistant", content="I can write JSON.")

@@ -95,7 +95,7 @@ class Echo:
 
 @dataclass
 class Asked:
-    """An endpoint, and what stands around it."""
+    """An endpoint, and what surrounds it."""
 
     port: int
     enclave: MemoryEnclave
@@ -163,17 +163,17 @@ async def endpoint() -> AsyncGenerator[Asked]:
 
 
 async def at_home(asked: Asked) -> None:
-    word = asked.canary.tell("home")
+    word = asked.canary.text("home")
     assert await asked.ask(f"{word} {HOME}") == 200
 
 
 async def at_home_streamed(asked: Asked) -> None:
-    word = asked.canary.tell("home")
+    word = asked.canary.text("home")
     assert await asked.ask(f"{word} {HOME}", stream=True, logprobs=True) == 200
 
 
 async def away(asked: Asked) -> None:
-    word = asked.canary.tell("away")
+    word = asked.canary.text("away")
     asked.enclave.replies.append(
         Reply(content=completion(word), media_type=b"application/json")
     )
@@ -181,84 +181,84 @@ async def away(asked: Asked) -> None:
 
 
 async def away_streamed(asked: Asked) -> None:
-    word = asked.canary.tell("away")
+    word = asked.canary.text("away")
     events = sse(chunk(word), chunk("."), chunk(finish="stop"))
     asked.enclave.replies.append(Reply(content=events))
     assert await asked.ask(word, stream=True) == 200
 
 
 async def without_names(asked: Asked) -> None:
-    word = asked.canary.tell("names")
+    word = asked.canary.text("names")
     assert await asked.ask(f"{word} {PERSON}") == 200
 
 
 async def fallen_back(asked: Asked) -> None:
     asked.enclave.fails = EnclaveError(EnclaveFailure.BUSY)
-    assert await asked.ask(asked.canary.tell("fallback")) == 200
+    assert await asked.ask(asked.canary.text("fallback")) == 200
     asked.enclave.fails = None
 
 
 async def not_fetched(asked: Asked) -> None:
     asked.enclave.fetch_fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
-    assert await asked.ask(asked.canary.tell("unfetched")) == 200
+    assert await asked.ask(asked.canary.text("unfetched")) == 200
     asked.enclave.fetch_fails = None
 
 
 async def not_believed(asked: Asked) -> None:
     asked.enclave.bundle = asked.enclave.bundle.replace(b'"v":3', b'"v":2')
-    assert await asked.ask(asked.canary.tell("unbelieved")) == 200
+    assert await asked.ask(asked.canary.text("unbelieved")) == 200
 
 
 async def keys_replaced(asked: Asked) -> None:
     assert await asked.ask("hello") == 200
     asked.enclave.rotate(7)
     asked.enclave.bundle = asked.enclave.bundle.replace(b'"v":3', b'"v":2')
-    assert await asked.ask(asked.canary.tell("replaced")) == 200
+    assert await asked.ask(asked.canary.text("replaced")) == 200
 
 
-async def answered_by_nobody(asked: Asked) -> None:
+async def unanswered(asked: Asked) -> None:
     asked.enclave.fails = EnclaveError(EnclaveFailure.BUSY)
-    assert await asked.ask(f"{asked.canary.tell('nobody')} unavailable") == 503
+    assert await asked.ask(f"{asked.canary.text('nobody')} unavailable") == 503
     asked.enclave.fails = None
 
 
 async def cut(asked: Asked) -> None:
-    word = asked.canary.tell("cut")
+    word = asked.canary.text("cut")
     asked.enclave.replies.append(Reply(content=sse(chunk(word), done=False)))
     assert await asked.ask(word) == 502
 
 
 async def cut_streamed(asked: Asked) -> None:
-    word = asked.canary.tell("cut")
+    word = asked.canary.text("cut")
     asked.enclave.replies.append(Reply(content=sse(chunk(word), done=False)))
     assert await asked.ask(word, stream=True) == 200
 
 
 async def flipped(asked: Asked) -> None:
     asked.enclave.flip = 300
-    assert await asked.ask(asked.canary.tell("flipped")) == 502
+    assert await asked.ask(asked.canary.text("flipped")) == 502
     asked.enclave.flip = None
 
 
 async def no_json(asked: Asked) -> None:
-    body = json.dumps({"messages": [asked.canary.tell("no-json")]}).encode()
+    body = json.dumps({"messages": [asked.canary.text("no-json")]}).encode()
     assert await read_to_end(await asked.send_body(body[:-1])) == 400
 
 
 async def unknown_key(asked: Asked) -> None:
-    word = asked.canary.tell("key")
+    word = asked.canary.text("key")
     assert await asked.ask(word, **{word: word}) == 400
 
 
 async def gone_at_home(asked: Asked) -> None:
-    await asked.send(f"{asked.canary.tell('gone')} held {HOME}", stream=True)
+    await asked.send(f"{asked.canary.text('gone')} held {HOME}", stream=True)
     await asked.local.begun.wait()
     asked.writers[-1].transport.abort()
 
 
 async def gone_away(asked: Asked) -> None:
     asked.enclave.held = 600
-    await asked.send(asked.canary.tell("gone"), stream=True)
+    await asked.send(asked.canary.text("gone"), stream=True)
     await asked.enclave.begun.wait()
     asked.writers[-1].transport.abort()
     asked.enclave.go.set()
@@ -274,7 +274,7 @@ ENDS = [
     not_fetched,
     not_believed,
     keys_replaced,
-    answered_by_nobody,
+    unanswered,
     cut,
     cut_streamed,
     flipped,
@@ -331,7 +331,7 @@ def worker(
 
 
 def waits(thread: threading.Thread) -> bool:
-    """Tell whether a thread is where it reads the next frame."""
+    """Return whether a thread is where it reads the next frame."""
     assert thread.ident is not None
     # In one expression: a name would hold frames, this one's too, in a cycle.
     return (
@@ -348,7 +348,7 @@ def test_nothing_is_left_of_a_text_in_the_detectors_process(
     with worker(scanner) as (to, back, thread), uncollected():
         assert read_frame(back) == {READY: Wall().to_fields()}
         for number, text in enumerate(TEXTS):
-            texts = [[text.format(canary.tell(f"text-{number}"))]]
+            texts = [[text.format(canary.text(f"text-{number}"))]]
             limits = {"limit_ms": 60_000, "wall_ms": 60_000}
             batch = [{"task": number, "texts": texts, **limits}]
             write_frame(to, encode_frame(batch))

@@ -144,7 +144,7 @@ BROKEN = Condition(part=Part.RELAY, reason=Reason.RELAY_UNREACHABLE)
 WELL = Condition(part=Part.RELAY)
 
 
-def told(changes: Changes, condition: Condition, now_s: float) -> list[str]:
+def noted(changes: Changes, condition: Condition, now_s: float) -> list[str]:
     return [
         (each.note or each.condition.reason or Note.RECOVERED).value
         for each in changes.news([condition], now_s)
@@ -153,21 +153,21 @@ def told(changes: Changes, condition: Condition, now_s: float) -> list[str]:
 
 def test_a_change_is_news_once() -> None:
     changes = Changes()
-    assert told(changes, WELL, 0) == []
-    assert told(changes, BROKEN, 1) == ["relay_unreachable"]
-    assert told(changes, BROKEN, LONG_AFTER_S) == []
-    assert told(changes, WELL, LONG_AFTER_S) == ["ok"]
+    assert noted(changes, WELL, 0) == []
+    assert noted(changes, BROKEN, 1) == ["relay_unreachable"]
+    assert noted(changes, BROKEN, LONG_AFTER_S) == []
+    assert noted(changes, WELL, LONG_AFTER_S) == ["ok"]
 
 
 def test_what_is_wrong_at_the_start_is_news() -> None:
-    assert told(Changes(), BROKEN, 0) == ["relay_unreachable"]
+    assert noted(Changes(), BROKEN, 0) == ["relay_unreachable"]
 
 
 def test_another_reason_is_news() -> None:
     changes = Changes()
     other = dataclasses.replace(BROKEN, reason=Reason.RELAY_DENIED)
-    assert told(changes, BROKEN, 0) == ["relay_unreachable"]
-    assert told(changes, other, LONG_AFTER_S) == ["relay_denied"]
+    assert noted(changes, BROKEN, 0) == ["relay_unreachable"]
+    assert noted(changes, other, LONG_AFTER_S) == ["relay_denied"]
 
 
 def test_what_flaps_is_news_now_and_then_and_ends_as_it_is() -> None:
@@ -175,20 +175,20 @@ def test_what_flaps_is_news_now_and_then_and_ends_as_it_is() -> None:
     lines = [
         line
         for second in range(1000)
-        for line in told(changes, (WELL, BROKEN)[second % 2], second)
+        for line in noted(changes, (WELL, BROKEN)[second % 2], second)
     ]
     assert len(lines) <= 1000 / HOLD_S + 1
-    assert told(changes, BROKEN, 2000) + told(changes, WELL, 3000)
-    assert told(changes, WELL, 4000) == []
+    assert noted(changes, BROKEN, 2000) + noted(changes, WELL, 3000)
+    assert noted(changes, WELL, 4000) == []
 
 
 def test_what_flapped_is_reported_as_it_is_in_the_end() -> None:
     changes = Changes()
-    assert told(changes, BROKEN, 0) == ["relay_unreachable"]
-    assert told(changes, WELL, 1) == []
-    assert told(changes, BROKEN, 2) == []
-    assert told(changes, WELL, HOLD_S - 1) == []
-    assert told(changes, WELL, HOLD_S) == ["ok"]
+    assert noted(changes, BROKEN, 0) == ["relay_unreachable"]
+    assert noted(changes, WELL, 1) == []
+    assert noted(changes, BROKEN, 2) == []
+    assert noted(changes, WELL, HOLD_S - 1) == []
+    assert noted(changes, WELL, HOLD_S) == ["ok"]
 
 
 @pytest.mark.parametrize(
@@ -201,9 +201,9 @@ def test_what_flapped_is_reported_as_it_is_in_the_end() -> None:
 )
 def test_what_happens_to_a_part_in_order_is_news(part: Part, note: str) -> None:
     changes = Changes()
-    assert told(changes, Condition(part=part), 0) == []
-    assert told(changes, Condition(part=part, mark=1), 1) == [note]
-    assert told(changes, Condition(part=part, mark=1), LONG_AFTER_S) == []
+    assert noted(changes, Condition(part=part), 0) == []
+    assert noted(changes, Condition(part=part, mark=1), 1) == [note]
+    assert noted(changes, Condition(part=part, mark=1), LONG_AFTER_S) == []
 
 
 def test_two_of_a_kind_are_two() -> None:

@@ -97,7 +97,7 @@ async def test_a_tier_that_may_not_answer_is_counted(counts: Counts) -> None:
 
 
 @pytest.mark.parametrize("section", ["", SECTION + "  observe: true\n"])
-async def test_where_nobody_chooses_the_policys_word_is_counted_all_the_same(
+async def test_policy_denials_are_counted_without_a_choice(
     section: str, counts: Counts
 ) -> None:
     bench = Bench("financial.pan", section=section)

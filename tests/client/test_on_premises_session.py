@@ -109,7 +109,7 @@ class Bench:
         return self.ward
 
 
-async def test_what_must_stay_may_be_told_to_whom_the_policy_trusts() -> None:
+async def test_a_confined_query_may_go_to_a_trusted_server() -> None:
     bench = Bench("financial.pan")
     answer = await bench.session.ask(query(HARD))
     assert (answer.route, answer.text) == (Answerer.ON_PREMISES, "From the ward.")
@@ -119,7 +119,7 @@ async def test_what_must_stay_may_be_told_to_whom_the_policy_trusts() -> None:
 
 
 @pytest.mark.parametrize("trusted", ["[]", "['health.*']"])
-async def test_nobody_else_is_told(trusted: str) -> None:
+async def test_an_untrusted_server_is_not_asked(trusted: str) -> None:
     bench = Bench("financial.pan", trusted=trusted)
     answer = await bench.session.ask(query(HARD))
     assert answer.route is Answerer.LOCAL
@@ -129,7 +129,7 @@ async def test_nobody_else_is_told(trusted: str) -> None:
     assert bench.ward.asked == []
 
 
-async def test_what_is_not_recorded_is_told_to_nobody() -> None:
+async def test_an_unrecorded_query_is_not_sent() -> None:
     bench = Bench("financial.pan", trail=MemoryTrail(broken=True))
     answer = await bench.session.ask(query(HARD))
     assert answer.route is Answerer.LOCAL
@@ -148,8 +148,8 @@ async def test_a_ward_that_is_down_is_answered_for_at_home() -> None:
         answer = await bench.session.ask(query(HARD))
         assert answer.provenance.tier == "device"
         assert answer.provenance.fallback is OnPremisesFailure.UNREACHABLE
-    told = [each.outcome for each in bench.trail.entries]
-    assert told.count(Outcome.ON_PREMISES) == 1  # then the breaker is open
+    outcomes = [each.outcome for each in bench.trail.entries]
+    assert outcomes.count(Outcome.ON_PREMISES) == 1  # then the breaker is open
 
 
 async def test_a_ward_that_never_answers_is_waited_for_once() -> None:
@@ -158,8 +158,8 @@ async def test_a_ward_that_never_answers_is_waited_for_once() -> None:
     bench.ward.fails = OnPremisesFailure.LATE
     for _ in range(3):
         assert (await bench.session.ask(query(HARD))).provenance.tier == "device"
-    told = [each.outcome for each in bench.trail.entries]
-    assert told.count(Outcome.ON_PREMISES) == 1
+    outcomes = [each.outcome for each in bench.trail.entries]
+    assert outcomes.count(Outcome.ON_PREMISES) == 1
 
 
 async def test_without_a_permit_that_holds_it_is_answered_at_home() -> None:

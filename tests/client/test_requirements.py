@@ -303,7 +303,7 @@ async def test_a_challenge_that_cannot_be_recorded_is_not_sent() -> None:
 
 
 async def test_the_question_waits_for_the_end_of_the_challenge() -> None:
-    """Side by side, the two would tell that one of them is a challenge."""
+    """Side by side, the two would show that one of them is a challenge."""
     bench, end = Bench({"challenge": True}, STRICT), asyncio.Event()
 
     async def body(data: bytes) -> AsyncGenerator[bytes]:

@@ -146,8 +146,8 @@ def test_what_must_stay_has_no_way_out_and_reaches_who_is_trusted(
     found = ways_of(names, tiering(*trusted))
     assert (found.here is not True) == (decision.route is Route.ENCLAVE)
     if decision.route is Route.LOCAL:
-        told = {*decision.classes, *decision.uncertain}
-        assert ("ward" in found.by_tier) == (told <= trusted)
+        held = {*decision.classes, *decision.uncertain}
+        assert ("ward" in found.by_tier) == (held <= trusted)
 
 
 @pytest.mark.parametrize(

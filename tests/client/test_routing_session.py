@@ -118,7 +118,7 @@ async def test_what_is_easy_is_answered_at_home() -> None:
     assert bench.enclave.sealed == []
 
 
-async def test_the_trace_tells_which_rolled_out_model_answered() -> None:
+async def test_the_trace_names_the_rolled_out_model_that_answered() -> None:
     lines: list[TraceLine] = []
     bench = Bench(trace=lines.append, home_model=lambda: "m-0123456789abcdef")
     answer = await bench.session.ask(query(EASY))
@@ -260,7 +260,7 @@ async def test_a_dead_network_is_asked_once_and_then_left_alone() -> None:
     assert bench.enclave.fetched == 1
     bench.enclave.fetch_fails = None
     bench.now = 31
-    # No question waits for what may be dead: something else finds out, beside it.
+    # No question waits for what may be dead: a background probe finds out.
     answer = await bench.session.ask(query(HARD))
     assert answer.provenance.tier == "device"
     await bench.session.settle()
@@ -283,7 +283,7 @@ async def test_a_way_that_swallows_everything_is_asked_once(
         if bench.now == 16:
             assert bench.enclave.fetched == 1
     await bench.session.settle()
-    # Else beside the questions, and once in ``open_s``.
+    # Else in the background, and once in ``open_s``.
     assert bench.enclave.fetched == 3
 
 
@@ -305,7 +305,7 @@ async def test_what_is_required_is_refused_rather_than_replaced() -> None:
         await kept.session.ask(query(HARD, require=Require.ON_PREMISES))
     cut = Bench()
     cut.enclave.fetch_fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
-    for _ in range(4):  # tried, and at last left alone: told alike
+    for _ in range(4):  # tried, at last left alone: the same error
         why = f"{FAILURE_TEXTS['relay_unreachable']}.* required"
         with pytest.raises(NotRoutedError, match=why) as cut_off:
             await cut.session.ask(query(HARD, require=Require.ENCLAVE))
@@ -481,7 +481,7 @@ async def test_what_is_required_is_not_replaced_where_nothing_is_chosen(
     ("limit", "param"),
     [({"max_cost_microusd": 0}, "max_cost"), ({"slo_hard": True}, "slo_hard")],
 )
-async def test_a_limit_that_nobody_keeps_is_refused(
+async def test_a_limit_without_a_router_is_refused(
     limit: dict[str, object], param: str, *, observe: bool
 ) -> None:
     bench = Unrouted(observe=observe)
@@ -504,13 +504,13 @@ class Swallowing(MemoryEnclave):
         return await super().fetch_bundle(order)
 
 
-async def test_closing_waits_for_nobody_who_is_looked_for_in_vain() -> None:
+async def test_closing_does_not_wait_for_a_probe_without_reply() -> None:
     enclave = Swallowing()
     bench = Bench(enclave=enclave)
     enclave.fetch_fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
     await bench.session.ask(query(HARD))
     enclave.dead, bench.now = True, 31
-    await bench.session.ask(query(HARD))  # beside it, the way there is tried
+    await bench.session.ask(query(HARD))  # in the background, the way there is tried
     await asyncio.sleep(0)
     async with asyncio.timeout(20):
         await bench.session.close()
@@ -720,7 +720,7 @@ async def test_where_the_policy_refuses_long_texts_no_part_is_read(
     assert bench.local.asked == []
 
 
-async def test_a_text_that_nobody_reads_whole_is_wrong_use() -> None:
+async def test_a_text_too_long_for_every_tier_is_a_usage_error() -> None:
     """With 503, OpenAI's clients and a balancer would take the service for ill."""
     section = SECTION + "  local: {long_text: refuse}\n"
     bench = Bench("financial.pan", section=section, home_tokens=40)

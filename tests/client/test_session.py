@@ -141,7 +141,7 @@ async def test_a_failing_enclave_without_a_local_model_is_an_error() -> None:
         await Bench(enclave=enclave).session.ask(QUERY)
 
 
-async def test_both_failing_tells_both() -> None:
+async def test_both_failures_are_reported() -> None:
     enclave = MemoryEnclave()
     enclave.fetch_fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
     bench = Bench(local=ScriptedLocal(broken=True), enclave=enclave)
@@ -194,7 +194,7 @@ async def test_regulated_without_a_local_model_is_an_error_not_a_query() -> None
     assert bench.enclave.sealed == []
 
 
-async def test_a_blocked_query_is_answered_by_nobody() -> None:
+async def test_no_tier_answers_a_blocked_query() -> None:
     local = ScriptedLocal()
     bench = Bench(
         "secret.password", local=local, enclave=MemoryEnclave(), policy=BLOCKING

@@ -157,7 +157,7 @@ def test_package_imports_without_the_extra() -> None:
 
 @pytest.mark.parametrize("address", ["foo", "127.0.0.1:4318", "ftp://host", "http://"])
 def test_what_is_no_address_is_no_collectors(address: str) -> None:
-    """Nothing would ever arrive, and nobody would be told."""
+    """Nothing would ever arrive, without an error."""
     with pytest.raises(TelemetryError, match="--otlp"):
         telemetry.configure(TelemetrySettings(otlp_endpoint=address))
 
@@ -318,7 +318,7 @@ def test_a_breaker_has_one_state(reader: InMemoryMetricReader) -> None:
     }
 
 
-def test_of_the_queue_its_length_is_told_and_the_class_of_its_age(
+def test_the_queues_length_and_age_class_are_reported(
     reader: InMemoryMetricReader,
 ) -> None:
     telemetry.queued(3, 42.0)
@@ -470,7 +470,7 @@ def test_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.environ["OTEL_SERVICE_NAME"] == "mine"
 
 
-def test_prometheus_port_in_use_is_told() -> None:
+def test_prometheus_port_in_use_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = int(listener.getsockname()[1])
         with pytest.raises(TelemetryError, match="in use"):
@@ -508,12 +508,12 @@ def test_help_lines_say_what_is_counted() -> None:
     url = f"http://127.0.0.1:{active.prometheus_port}/metrics"
     with urllib.request.urlopen(url) as answer:
         text = answer.read().decode()
-    told = [line for line in text.splitlines() if line.startswith("# HELP ")]
-    assert len(told) == len(telemetry.DESCRIBED)
-    assert all(len(line.split(" ", 3)) == 4 for line in told), told
+    lines = [line for line in text.splitlines() if line.startswith("# HELP ")]
+    assert len(lines) == len(telemetry.DESCRIBED)
+    assert all(len(line.split(" ", 3)) == 4 for line in lines), lines
 
 
-def test_what_ends_is_told_in_minutes(reader: InMemoryMetricReader) -> None:
+def test_expiries_are_reported_in_minutes(reader: InMemoryMetricReader) -> None:
     telemetry.expires(telemetry.Level.POLICY_EXPIRES, 3599.0)
     telemetry.expires(telemetry.Level.EVIDENCE_EXPIRES, -5.0)
     found = points(reader)

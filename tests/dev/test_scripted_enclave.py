@@ -63,7 +63,7 @@ async def test_a_run_is_recorded(tmp_path: Path) -> None:
         async for event in events:
             if isinstance(event, Token):
                 break
-    assert _told(runs) == [BEGAN, ENDED, BEGAN, STOPPED]
+    assert _reported(runs) == [BEGAN, ENDED, BEGAN, STOPPED]
 
 
 async def test_nothing_comes_through_a_gate_that_is_closed(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ async def test_nothing_comes_through_a_gate_that_is_closed(tmp_path: Path) -> No
         assert isinstance(await waiting, Token)
 
 
-def _told(runs: Path) -> list[str]:
+def _reported(runs: Path) -> list[str]:
     return runs.read_text().split()
 
 

@@ -174,7 +174,7 @@ async def test_no_question_is_left_after_its_answer(
             # The connections stay open: they must not hold the question either.
             writers: list[asyncio.StreamWriter] = []
             for name, shape in SHAPES.items():
-                inner = shape(canary.tell(name))
+                inner = shape(canary.text(name))
                 reader, writer = await send(parts, address, inner, form)
                 del inner
                 await read_answer(reader)
@@ -198,7 +198,7 @@ async def test_no_question_is_left_after_an_answer_that_was_broken_off(
     with uncollected():
         async with serving(parts) as address:
             reader, writer = await send(
-                parts, address, SHAPES["streamed"](canary.tell("streamed")), form
+                parts, address, SHAPES["streamed"](canary.text("streamed")), form
             )
             await until(lambda: engine.begun == 1)
             if end == "gone":

@@ -36,7 +36,7 @@ TOKEN = CancelToken()
 
 
 def request(canary: Canary, name: str, *, max_tokens: int = 8) -> GenerateRequest:
-    word = canary.tell(name)
+    word = canary.text(name)
     settings = SamplingSettings(max_tokens=max_tokens, temperature=0, stop=(word,))
     turns = (ChatMessage(role="user", content=f"x {word} y"),)
     return GenerateRequest(messages=turns, settings=settings)

@@ -299,7 +299,7 @@ MISSED: Final = (
     ),
 )
 # Have another subject, whatever stayed.
-STANDS_ALONE: Final = (
+SELF_CONTAINED: Final = (
     "What is the capital of Mongolia?",
     "Write a Python function that reverses a linked list.",
     "Explain quicksort with pseudocode.",
@@ -389,8 +389,8 @@ STANDS_ALONE: Final = (
     "Suggest names for a sailing boat.",
     "Describe a rainy evening in Paris.",
 )
-# Have another subject, and stay all the same: that cannot be told.
-CANNOT_BE_TOLD: Final = (
+# Have another subject, and are kept local all the same: nothing shows it.
+UNDECIDABLE: Final = (
     "How do I reset a printer?",
     "How does a bicycle stay upright?",
     "Why is the sky blue at noon?",

@@ -31,7 +31,7 @@ def grows_at_most(
     factor: float,
     noise_s: float = 0.005,
 ) -> bool:
-    """Tell whether the longer input costs at most ``factor`` times the shorter."""
+    """Return whether the longer input costs at most ``factor`` times the shorter."""
     quickest = dict.fromkeys(lengths, math.inf)
     short, long = lengths
     for tried in range(1, MOST + 1):
@@ -43,5 +43,5 @@ def grows_at_most(
 
 
 def takes_less_than(work: Callable[[], object], limit_s: float) -> bool:
-    """Tell whether ``work`` took less CPU time than ``limit_s``, once."""
+    """Return whether ``work`` took less CPU time than ``limit_s``, once."""
     return any(seconds_of(work) < limit_s for _ in range(3))

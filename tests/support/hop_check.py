@@ -19,7 +19,7 @@ FETCHES = {"bundle": "bundle fetch", "keys": "key list fetch"}
 
 
 def surroundings(hops: Hops, hop: str, capture: Capture) -> Surroundings:
-    """Tell what the words of the ledger mean on one hop, for one kind of exchange."""
+    """Return what the words of the ledger mean on one hop, for one kind of exchange."""
     near, far = hops.near.address, hops.far.address
     authority = {"client to relay": near, "client to mirror": hops.mirror.address}
     copies = [

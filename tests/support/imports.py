@@ -6,7 +6,7 @@ import sys
 import pytest
 
 
-def told_at_import(
+def values_at_import(
     monkeypatch: pytest.MonkeyPatch, library: str, variable: str
 ) -> list[str]:
     """Return a list that gets the variable's value when the library is imported.

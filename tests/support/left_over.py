@@ -36,7 +36,7 @@ class Canary:
         word = secrets.token_hex(10).encode()
         self._masked = bytes(each ^ _MASK for each in word)
 
-    def tell(self, name: str) -> str:
+    def text(self, name: str) -> str:
         """Return a fresh text that holds the word and a name."""
         return f"{self._word()}:{name}:"
 

@@ -114,7 +114,7 @@ PROCESS: Final[Table] = {
         "test_digest_is_what_the_documented_command_prints",
     ),
     "client/test_api.py": (
-        "test_a_missing_model_is_told_when_it_is_needed",
+        "test_a_missing_model_is_reported_when_needed",
         "test_a_stream_may_be_left_early",
         "test_client_answers_decides_and_streams",
         "test_counts_go_where_a_program_says_while_its_client_runs",

@@ -171,7 +171,7 @@ def _spawn(command: list[str]) -> subprocess.Popen[str]:
 
 
 def _answers(port: int) -> bool:
-    """Tell whether a worker reads; the master alone already listens.
+    """Return whether a worker reads; the master alone already listens.
 
     A signal to a master whose worker only begins can be lost on the worker.
     """

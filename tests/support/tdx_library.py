@@ -25,7 +25,7 @@ def library_accepts(evidence: TdxEvidence, now: datetime) -> bool:
         min_evaluation_number=0,
         rejected_advisories=(),
     )
-    collateral = _as_it_stands(evidence)
+    collateral = _unchanged(evidence)
     code = RefusalCode.TCB_STATUS
     try:
         ask_library(evidence.quote, collateral, rules, now=now, code=code)
@@ -34,7 +34,7 @@ def library_accepts(evidence: TdxEvidence, now: datetime) -> bool:
     return True
 
 
-def _as_it_stands(evidence: TdxEvidence) -> Collateral:
+def _unchanged(evidence: TdxEvidence) -> Collateral:
     """Read collateral whose signed texts have a version that we refuse."""
     document = json.loads(evidence.collateral)
     readable: dict[str, object] = {}

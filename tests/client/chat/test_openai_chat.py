@@ -368,9 +368,9 @@ def test_the_body_names_who_answered() -> None:
     for provenance, model, fingerprint in names:
         answer = Answer(text="hi", provenance=provenance, finished=FINISHED)
         chunks = ChunkBuilder(answer_id="id", created=7, provenance=provenance)
-        told = [chunks.first(), chunks.piece(Delta(text="a"))]
-        told += [*chunks.last(FINISHED, include_usage=True)][:-1]
-        bodies: list[Any] = [json.loads(e.removeprefix(b"data: ")) for e in told]
+        result = [chunks.first(), chunks.piece(Delta(text="a"))]
+        result += [*chunks.last(FINISHED, include_usage=True)][:-1]
+        bodies: list[Any] = [json.loads(e.removeprefix(b"data: ")) for e in result]
         bodies.append(completion_object(answer, answer_id="id", created=7))
         assert {body["model"] for body in bodies} == {model}
         assert {body["system_fingerprint"] for body in bodies} == {fingerprint}
@@ -479,8 +479,8 @@ def test_what_is_known_at_the_end_is_said_where_there_is_any(
 ) -> None:
     """In the body, and of a stream in the event that says how it ended."""
     finished = replace(FINISHED, unrestored=count, doubtful=doubtful)
-    told = {"unrestored": count} if count else {}
-    said: object = told | ({"doubtful": True} if doubtful else {}) or None
+    result = {"unrestored": count} if count else {}
+    said: object = result | ({"doubtful": True} if doubtful else {}) or None
     answer = Answer(text="hi", provenance=PROVENANCE, finished=finished)
     value = completion_object(answer, answer_id="id", created=7)
     assert value.get("curtilage") == said
@@ -520,10 +520,13 @@ def test_errors_have_a_status(error: ClientError, status: int) -> None:
     "error",
     [BusyError("x"), LocalModelBusyError("x"), LocalModelBusyError("x").told_as("y")],
 )
-def test_who_may_ask_again_is_told_so_in_openais_words(error: ClientError) -> None:
+def test_retryable_errors_use_openais_words(error: ClientError) -> None:
     _, value = error_object(error)
-    told = cast("dict[str, object]", value["error"])
-    assert (told["type"], told["code"]) == ("rate_limit_error", "rate_limit_exceeded")
+    result = cast("dict[str, object]", value["error"])
+    assert (result["type"], result["code"]) == (
+        "rate_limit_error",
+        "rate_limit_exceeded",
+    )
 
 
 def test_provenance_headers_name_route_classes_and_policy() -> None:

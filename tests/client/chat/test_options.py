@@ -54,11 +54,11 @@ def test_every_field_is_read() -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_stands_for_its_times(preset: str) -> None:
+def test_a_preset_sets_its_times(preset: str) -> None:
     assert options_from({"preset": preset}) == PRESETS[preset]
 
 
-def test_what_is_said_beside_a_preset_comes_before_it() -> None:
+def test_explicit_options_override_a_preset() -> None:
     read = options_from({"preset": "voice", "slo_ms": {"ttft": 400}, "slo_hard": True})
     assert (read.ttft_ms, read.total_ms) == (400, PRESETS["voice"].total_ms)
     assert read.slo_hard

@@ -20,7 +20,7 @@ from curtilage.client.conversation.pinned import (
 from curtilage.client.system.fair_queue import ASKER, CALLER, Asker
 from curtilage.policy.decision.tiers import RoutingClass
 from support.examples import examples
-from support.follow_ups import CANNOT_BE_TOLD, GOES_ON, MISSED, STANDS_ALONE
+from support.follow_ups import GOES_ON, MISSED, SELF_CONTAINED, UNDECIDABLE
 
 CANARY = "canary-1d7e"
 T = TypeVar("T")
@@ -201,7 +201,7 @@ def test_a_continuing_question_is_held(stayed: str, question: str) -> None:
     assert pins.holds(chat(stayed, ANSWER, question), NOTHING)
 
 
-@examples("question", STANDS_ALONE)
+@examples("question", SELF_CONTAINED)
 def test_a_question_of_another_subject_is_not_held(question: str) -> None:
     for stayed in GOES_ON:
         pins = asked_only(stayed)
@@ -210,7 +210,7 @@ def test_a_question_of_another_subject_is_not_held(question: str) -> None:
         assert pins.holds(chat(stayed, ANSWER, question), NOTHING)
 
 
-@examples("question", CANNOT_BE_TOLD)
+@examples("question", UNDECIDABLE)
 def test_an_uncertain_question_is_held(question: str) -> None:
     assert all(asked_only(stayed).holds(chat(question), NOTHING) for stayed in GOES_ON)
 

@@ -126,7 +126,7 @@ def policy(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_signature_lies_beside_the_policy(policy: Path, tmp_path: Path) -> None:
+def test_the_signature_lies_next_to_the_policy(policy: Path, tmp_path: Path) -> None:
     flags = Flags(policy=str(policy), policy_key=str(tmp_path / "key.pem"))
     currency = read_config(flags, {}).currency
     assert currency is not None
@@ -193,7 +193,7 @@ def with_list(folder: Path, file: str) -> str:
     return str(path)
 
 
-def test_a_list_is_read_beside_the_policy(tmp_path: Path) -> None:
+def test_a_list_is_read_from_the_policys_folder(tmp_path: Path) -> None:
     (tmp_path / "lists").mkdir()
     (tmp_path / "lists" / "names.txt").write_text("bluebird\n", "utf-8")
     policy, _ = read_policy(with_list(tmp_path, "lists/names.txt"))

@@ -240,7 +240,7 @@ async def test_beyond_all_bounds_some_may_ask_later() -> None:
     assert [type(each) for each in refused] == [BusyError]
 
 
-async def test_a_crowd_that_asks_for_little_has_nobody_refused() -> None:
+async def test_many_small_requests_are_not_refused() -> None:
     inspector = Counting()
     crowd = [asyncio.create_task(inspector.ainspect(ask("hi"))) for _ in range(100)]
     longer = asyncio.create_task(inspector.ainspect(ask("a longer text " * 20)))
@@ -580,7 +580,7 @@ def test_a_harmless_conversation_may_leave(inspector: Inspector) -> None:
     assert decide(patient_policy().rulebook, inspection).route is Route.ENCLAVE
 
 
-def test_what_one_text_shows_is_not_told_again(inspector: Inspector) -> None:
+def test_a_finding_in_one_text_is_not_reported_again(inspector: Inspector) -> None:
     inspection = inspector.inspect(say("hello", "write to bob@corp.com"))
     places = [f.where.message for f in inspection.findings if "email" in f.data_class]
     assert places == [1]
@@ -601,7 +601,7 @@ def test_size_and_deadline_count_the_joined_text() -> None:
     ).limit.processor_s == pytest.approx(0.2)
 
 
-def test_a_missing_wall_is_told_and_can_be_refused() -> None:
+def test_a_missing_wall_is_reported_and_can_be_refused() -> None:
     bare = command("pass")[-1].replace(
         "compute_only(),", "__import__('curtilage.sandbox.wall').sandbox.wall.Wall(),"
     )
@@ -672,7 +672,7 @@ def test_an_approval_is_of_one_role(role: str) -> None:
 
 
 @pytest.mark.parametrize("role", ["user", "assistant", "tool"])
-def test_nobody_elses_words_can_be_approved(role: str) -> None:
+def test_only_the_users_words_can_be_approved(role: str) -> None:
     query = chat((role, PROMPT), ("user", "hello"))
     assert approved_places(query, approving(PROMPT, role=role)) == []
 

@@ -3,7 +3,7 @@ import pytest
 from curtilage.client.detection.neighbours import carried, is_carried_on, neighbours
 
 
-def beside(text: str, *names: str) -> list[str]:
+def others_in(text: str, *names: str) -> list[str]:
     places = [(text.index(name), text.index(name) + len(name)) for name in names]
     return [text[start:end] for start, end in neighbours(text, places)]
 
@@ -28,7 +28,7 @@ def test_the_others_of_a_list_are_found_by_one_of_them(
     text: str, others: list[str]
 ) -> None:
     name = "OKAFOR" if text.isupper() else "okafor"
-    assert beside(text, name) == others
+    assert others_in(text, name) == others
 
 
 @pytest.mark.parametrize(
@@ -44,16 +44,16 @@ def test_the_others_of_a_list_are_found_by_one_of_them(
     ],
 )
 def test_prose_and_ordinary_words_are_no_neighbours(text: str) -> None:
-    assert beside(text, *(["okafor"] if text else [])) == []
+    assert others_in(text, *(["okafor"] if text else [])) == []
 
 
-def test_nobody_has_no_neighbours() -> None:
-    assert beside("{'okafor': 2, 'haugland': 1}") == []
+def test_no_name_has_no_neighbours() -> None:
+    assert others_in("{'okafor': 2, 'haugland': 1}") == []
 
 
 def test_a_list_of_every_length_is_followed() -> None:
     names = [f"zork{chr(97 + i % 26)}{chr(97 + i // 26)}" for i in range(400)]
-    assert beside(", ".join(names), names[0]) == names[1:]
+    assert others_in(", ".join(names), names[0]) == names[1:]
 
 
 def more(text: str, name: str) -> list[tuple[str, bool]]:

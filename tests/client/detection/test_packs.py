@@ -51,12 +51,12 @@ def by_language(name: str) -> dict[str, list[Any]]:
         for code, texts in TEXTS.items()
     },
 )
-def test_what_is_told_is_found(kind: str, text: str) -> None:
+def test_each_kind_is_found_in_its_sentences(kind: str, text: str) -> None:
     assert any(each.startswith(KINDS[kind]) for each in classes_of(text))
 
 
 @examples("text", by_language("nobody"))
-def test_what_tells_of_nobody_is_not_somebodys(text: str) -> None:
+def test_impersonal_statements_are_not_personal(text: str) -> None:
     found = classes_of(text)
     sensitive = any(each.startswith(SENSITIVE) for each in found)
     assert not (sensitive and "marker.first_person" in found)
@@ -124,7 +124,7 @@ def test_patterns_are_for_text_in_lower_case(code: str) -> None:
 
 @pytest.mark.parametrize("code", PACKS)
 def test_no_gap_is_open(code: str) -> None:
-    """A repeat without a bound, beside another one, takes quadratic time."""
+    """A repeat without a bound, next to another one, takes quadratic time."""
     pack = PACKS[code]
     for lists in (pack.markers, pack.phrases, pack.names):
         for every in lists.values():

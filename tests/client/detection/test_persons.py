@@ -60,12 +60,12 @@ FINDINGS = st.builds(
         ("developer", ADDRESSEE),
     ],
 )
-def test_you_is_the_user_where_he_is_spoken_to(role: str, name: str) -> None:
+def test_you_is_the_user_if_addressed(role: str, name: str) -> None:
     (found,) = settled([finding(ADDRESSEE, role=role)])
     assert found.data_class == name
 
 
-def test_a_special_word_of_nobody_is_a_topic() -> None:
+def test_an_impersonal_special_word_is_a_topic() -> None:
     (found,) = settled([finding("special.religion")])
     assert (found.data_class, found.score) == ("topic.special", 40)
 

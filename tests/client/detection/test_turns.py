@@ -79,7 +79,7 @@ def test_seams_do_not_grow_beyond_the_texts(texts: list[str]) -> None:
     assert sum(map(len, seams(leaves(*texts)))) <= 2 * total
 
 
-def test_numbers_told_in_short_turns_are_put_side_by_side() -> None:
+def test_numbers_spelled_out_in_short_turns_are_joined() -> None:
     assert told_numbers(
         leaves("it begins 4111", "Next?", "then 1111", roles="uau")
     ) == ("4111 1111")
@@ -88,6 +88,6 @@ def test_numbers_told_in_short_turns_are_put_side_by_side() -> None:
     assert told_numbers(leaves("9" + " long" * 20, "1", "2")) == "1 2"
 
 
-def test_only_the_last_turns_are_told() -> None:
+def test_only_the_last_turns_are_joined() -> None:
     texts = [str(number) for number in range(TURNS + 3)]
     assert told_numbers(leaves(*texts)) == " ".join(texts[-TURNS:])

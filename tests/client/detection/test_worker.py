@@ -141,7 +141,7 @@ def test_a_worker_that_is_kept_from_the_processor_is_not_late(
     assert "identifier.direct.email" in json.dumps(worker.receive(LONG))
 
 
-def test_no_clock_tells_of_a_process_that_is_gone(worker: DetectorProcess) -> None:
+def test_a_dead_process_has_no_used_time(worker: DetectorProcess) -> None:
     worker.kill()
     assert worker._used_s() is None
 
@@ -215,7 +215,7 @@ def test_environment_holds_no_proxy_and_no_token(
     assert CANARY not in json.dumps(worker_environment())
 
 
-def test_environment_tells_libraries_to_report_nothing(
+def test_environment_makes_libraries_report_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in UNREPORTED:
@@ -259,7 +259,7 @@ time.sleep(60)
 
 
 def _orphan_ends(code: str, *, within_s: float) -> bool:
-    """Kill a parent once it told its worker's id; tell whether that ends too."""
+    """Kill a parent once it gave its worker's id; return whether that ends too."""
     with subprocess.Popen(
         [sys.executable, "-c", code],
         stdout=subprocess.PIPE,
@@ -280,11 +280,11 @@ def test_an_error_of_the_worker_names_a_cause_only() -> None:
 # --- the wall -------------------------------------------------------------------
 
 
-def behind(stands: str) -> tuple[str, ...]:
-    """Return a worker that says which wall it stands behind."""
+def behind(expression: str) -> tuple[str, ...]:
+    """Return a worker that reports this wall."""
     code = LIGHT.format(fault="pass").replace(
         "wall = compute_only()",
-        f"from curtilage.sandbox.wall import *; wall = {stands}",
+        f"from curtilage.sandbox.wall import *; wall = {expression}",
     )
     return (sys.executable, "-c", code)
 
@@ -356,9 +356,9 @@ def test_without_a_wall_a_worker_starts_unless_one_is_demanded() -> None:
     demanding = DetectorProcess(command, wall_required=True)
     with pytest.raises(
         DetectorsError, match="forbid them to reach the network"
-    ) as told:
+    ) as refused:
         warmed(demanding, limit=LONG)
-    assert "seccomp: none" in str(told.value)
+    assert "seccomp: none" in str(refused.value)
     assert demanding.ended
 
 

@@ -112,7 +112,7 @@ def test_the_spare_takes_over_at_once(fault: str, expected: str) -> None:
         assert classes(inspector.inspect(ask("FAULT"))) == {expected}
         assert inspector.worker_pid == spare
         assert classes(inspector.inspect(ask())) == set()
-        until(lambda: inspector.spare_pid is not None)  # and another stands by
+        until(lambda: inspector.spare_pid is not None)  # and another is ready
         assert inspector.spare_pid not in {spare, None}
         assert first is not None
         until(lambda: not psutil.pid_exists(first))

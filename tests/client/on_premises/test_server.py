@@ -657,14 +657,14 @@ async def test_nothing_of_it_is_logged(caplog: pytest.LogCaptureFixture) -> None
     assert not any(CANARY in each.getMessage() for each in ours)
 
 
-async def _tell(asked: Asked, canary: Canary, name: str) -> None:
-    query = Query(messages=(Message(role="user", content=canary.tell(name)),))
+async def _send(asked: Asked, canary: Canary, name: str) -> None:
+    query = Query(messages=(Message(role="user", content=canary.text(name)),))
     with suppress(OnPremisesUnavailableError):
         await asked.ask(query)
 
 
 async def _leave(asked: Asked, canary: Canary) -> None:
-    query = Query(messages=(Message(role="user", content=canary.tell("left")),))
+    query = Query(messages=(Message(role="user", content=canary.text("left")),))
     events = asked.server.generate(asked.permit(query), query)
     await anext(events)
     await events.aclose()
@@ -703,7 +703,7 @@ async def test_nothing_is_kept_of_question_or_answer() -> None:
     with uncollected():
         async with on_premises_server(noted, stall_s=0.2) as asked:
             for name in ("answered", "refused", "broken", "cut", "late"):
-                await _tell(asked, canary, name)
+                await _send(asked, canary, name)
             await _leave(asked, canary)
             for _ in range(6):
                 await ended.get()

@@ -146,7 +146,7 @@ def test_what_does_not_end_by_itself_is_not(reason: FailureReason) -> None:
     assert worth_waiting((reason,), RoutingClass.PUBLIC) is None
 
 
-def test_what_is_restricted_waits_for_nobody_outside() -> None:
+def test_a_restricted_query_waits_for_no_outside_tier() -> None:
     for reason in TRANSIENT:
         found = worth_waiting((reason,), RoutingClass.RESTRICTED)
         at_home = reason.value.startswith(("local_", "on_premises_"))

@@ -111,7 +111,7 @@ def test_so_much_may_wait_and_no_more(
     store.put(item(2), SECRET, "")
 
 
-def test_what_waited_too_long_is_forgotten_and_told_once_more(
+def test_an_expired_item_is_forgotten_and_reported_once_more(
     path: Path | None,
 ) -> None:
     store = open_at(path)
@@ -122,7 +122,7 @@ def test_what_waited_too_long_is_forgotten_and_told_once_more(
     assert store.items(1000 + 2 * HOUR) == ()
 
 
-def test_what_nobody_looked_for_is_forgotten_at_once(path: Path | None) -> None:
+def test_an_uncollected_item_is_forgotten_at_once(path: Path | None) -> None:
     store = open_at(path)
     store.put(item(1), SECRET, "")
     assert store.items(1000 + 9 * HOUR) == ()
@@ -404,7 +404,7 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
         read_queue_key(key_at(tmp_path / "key", KEY.hex(), 0o640))
 
 
-def test_a_missing_key_is_told_with_how_to_make_one(tmp_path: Path) -> None:
+def test_a_missing_key_is_reported_with_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="openssl rand -hex 32"):
         read_queue_key(tmp_path / "key")
 

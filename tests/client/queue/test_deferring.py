@@ -90,7 +90,7 @@ def query(text: str = TEXT, **options: object) -> Query:
 
 
 class BusyLocal(ScriptedLocal):
-    """Too many wait for it, until it is told otherwise."""
+    """Too many wait for it, until a test sets it otherwise."""
 
     busy = True
 
@@ -177,18 +177,18 @@ class Bench:
         """The network is there again, and was found to be."""
         self.enclave.fetch_fails = None
         self.later(31)
-        await self.session.queue.drain()  # finds out, beside the questions
+        await self.session.queue.drain()  # finds out, in the background
         await self.session.settle()
 
 
-async def test_what_nobody_can_answer_waits_where_it_is_asked_to() -> None:
+async def test_an_unanswerable_query_is_deferred_on_request() -> None:
     bench = Bench()
-    told = await bench.queued()
-    assert (told.code, told.http_status) == ("queued", 503)
+    deferred = await bench.queued()
+    assert (deferred.code, deferred.http_status) == ("queued", 503)
     (item,) = await bench.session.queue.items()
-    assert (item.ticket, item.cause) == (told.ticket, "relay_unreachable")
+    assert (item.ticket, item.cause) == (deferred.ticket, "relay_unreachable")
     with pytest.raises(QueuedError, match=r"^queued: "):
-        await bench.session.queue.collect(told.ticket)
+        await bench.session.queue.collect(deferred.ticket)
 
 
 async def test_without_a_word_it_is_refused_as_ever() -> None:
@@ -200,7 +200,7 @@ async def test_without_a_word_it_is_refused_as_ever() -> None:
 
 async def test_it_is_asked_again_and_answered_once() -> None:
     bench = Bench()
-    told = await bench.queued()
+    deferred = await bench.queued()
     assert (await bench.session.queue.drain()).waiting == 1
     await bench.back()
     drained = await bench.session.queue.drain()
@@ -209,13 +209,13 @@ async def test_it_is_asked_again_and_answered_once() -> None:
     outcomes = [each.outcome for each in bench.trail.entries]
     assert outcomes.count(Outcome.QUEUED) == outcomes.count(Outcome.ENCLAVE) == 1
     for _ in range(2):  # it stays until it is dropped
-        answer = await bench.session.queue.collect(told.ticket)
+        answer = await bench.session.queue.collect(deferred.ticket)
         assert answer.text == "From afar."
         assert answer.route is Answerer.ENCLAVE
     assert len(bench.enclave.sealed) == 1
-    assert await bench.session.queue.drop(told.ticket)
+    assert await bench.session.queue.drop(deferred.ticket)
     with pytest.raises(TicketError) as gone:
-        await bench.session.queue.collect(told.ticket)
+        await bench.session.queue.collect(deferred.ticket)
     assert (gone.value.code, gone.value.http_status) == ("queue_unknown", 404)
 
 
@@ -223,22 +223,22 @@ async def test_what_waits_is_counted_once_and_its_answer_may_be_graded() -> None
     counts = Counts()
     telemetry.use(counts.telemetry)
     bench = Bench()
-    told = await bench.queued()
+    deferred = await bench.queued()
     assert counts.of("queue.depth") == {"": 1}
     await bench.session.queue.drain()
     await bench.back()
     await bench.session.queue.drain()
     assert counts.of("refuse") == {"queued": 1}
     assert counts.of("queue.depth") == {"": 0}
-    answer = await bench.session.queue.collect(told.ticket)
+    answer = await bench.session.queue.collect(deferred.ticket)
     bench.session.feedback(answer.id, good=True)
     telemetry.use(None)
     assert counts.of("feedback") == {"enclave good": 1}
 
 
-async def test_it_is_asked_again_beside_the_questions_until_none_waits() -> None:
+async def test_deferred_queries_are_retried_in_the_background() -> None:
     bench = Bench()
-    told = await bench.queued()
+    deferred = await bench.queued()
     await _until(lambda: bench.slept == [5.0])
     bench.awake.set()
     await _until(lambda: bench.slept == [5.0, 10.0])
@@ -249,7 +249,7 @@ async def test_it_is_asked_again_beside_the_questions_until_none_waits() -> None
     await bench.session.settle()
     bench.awake.set()
     await _until(lambda: bench.store.items(0)[0].state is State.ANSWERED)
-    assert (await bench.session.queue.collect(told.ticket)).text == "From afar."
+    assert (await bench.session.queue.collect(deferred.ticket)).text == "From afar."
     assert len(bench.slept) == 3
     await bench.session.close()
 
@@ -264,9 +264,9 @@ async def test_one_unreadable_row_holds_up_no_other(tmp_path: Path) -> None:
     await bench.back()
     assert (await bench.session.queue.drain()).answered == 1
     assert (await bench.session.queue.collect(kept.ticket)).text == "From afar."
-    with pytest.raises(TicketError) as told:
+    with pytest.raises(TicketError) as deferred:
         await bench.session.queue.collect(lost.ticket)
-    assert told.value.code == "queue_damaged"
+    assert deferred.value.code == "queue_damaged"
     assert [each for each in bench.said if "queue" in each] == [
         f"the queue: 1 {UNREADABLE}"
     ]
@@ -329,12 +329,12 @@ async def _until(holds: Callable[[], bool]) -> None:
 
 async def test_nothing_of_it_has_left_is_said_where_that_is_so() -> None:
     bench = Bench()
-    told = await bench.queued()
-    assert not told.left
-    assert str(told) == (
+    deferred = await bench.queued()
+    assert not deferred.left
+    assert str(deferred) == (
         f"queued: {FAILURE_TEXTS['relay_unreachable']}; will be retried automatically, "
-        f"next within 35 s (ticket {told.ticket}); nothing of it was sent from this "
-        "device"
+        f"next within 35 s (ticket {deferred.ticket}); nothing of it was sent from "
+        "this device"
     )
 
 
@@ -342,13 +342,13 @@ async def test_nothing_is_promised_of_what_was_sealed() -> None:
     bench = Bench()
     bench.enclave.fetch_fails = None
     bench.enclave.reply = Reply(content=b"{}", status=503, media_type=b"x/y")
-    told = await bench.queued()
+    deferred = await bench.queued()
     assert len(bench.enclave.sealed) == 1
-    assert told.left
-    assert "device" not in str(told)
+    assert deferred.left
+    assert "device" not in str(deferred)
 
 
-async def test_when_a_busy_enclave_wants_to_be_asked_again_is_told() -> None:
+async def test_a_busy_enclaves_retry_time_is_reported() -> None:
     bench = Bench()
     bench.enclave.fetch_fails = None
     bench.enclave.reply = Reply(
@@ -362,14 +362,14 @@ async def test_when_a_busy_enclave_wants_to_be_asked_again_is_told() -> None:
     assert (await bench.queued(query(total_ms=1000))).eta_s == 9 + FIRST_PAUSE_S
 
 
-async def test_of_one_that_may_be_asked_at_once_the_pause_is_told() -> None:
+async def test_the_pause_is_reported_for_an_immediate_retry() -> None:
     bench = Bench()
     bench.enclave.fetch_fails = None
     bench.enclave.fails = EnclaveError(EnclaveFailure.ANSWER_BROKEN)
-    told = await bench.queued(query(require=Require.ENCLAVE))
-    assert told.eta_s == FIRST_PAUSE_S
-    assert str(told).startswith("queued: ")
-    assert ", next within 5 s (ticket " in str(told)
+    deferred = await bench.queued(query(require=Require.ENCLAVE))
+    assert deferred.eta_s == FIRST_PAUSE_S
+    assert str(deferred).startswith("queued: ")
+    assert ", next within 5 s (ticket " in str(deferred)
     await bench.session.close()
 
 
@@ -401,11 +401,11 @@ class TimedBench(Bench):
                     over.set()
             await _until(self._idle)
             await self.session.settle()
-            await asyncio.sleep(0.001)  # what was woken beside it goes on
+            await asyncio.sleep(0.001)  # other tasks that were woken go on
             await _until(self._idle)
 
     def _idle(self) -> bool:
-        """Tell whether all sleep again; what works in threads has ended then."""
+        """Return whether all sleep again; the work in threads has ended then."""
         asleep = any(not over.is_set() for _, over in self.sleepers)
         return asleep or self.answered()
 
@@ -416,13 +416,13 @@ class TimedBench(Bench):
 @pytest.mark.parametrize("drawn", [0.0, 0.5, 1.0])
 async def test_what_is_announced_is_kept(drawn: float) -> None:
     bench = TimedBench(drawn=drawn)
-    told = await bench.queued()
-    assert told.eta_s == 35
+    deferred = await bench.queued()
+    assert deferred.eta_s == 35
     fetched = bench.enclave.fetched
     bench.enclave.fetch_fails = None
     await bench.passes(29)
     assert bench.enclave.fetched == fetched  # a breaker keeps it from a dead way
-    await bench.passes(told.eta_s - 29)
+    await bench.passes(deferred.eta_s - 29)
     assert bench.enclave.fetched > fetched
     # It was a try whether the enclave is there, and it is: the question goes next.
     await bench.passes(int(FIRST_PAUSE_S) + 1)
@@ -434,8 +434,8 @@ async def test_an_enclave_found_while_nothing_waits_changes_no_pause() -> None:
     bench = TimedBench(drawn=0.5)
     bench.session.queue.reachable()
     bench.later(100)
-    told = await bench.queued()
-    assert told.eta_s == 35
+    deferred = await bench.queued()
+    assert deferred.eta_s == 35
     await asyncio.sleep(0.001)
     first, _ = bench.sleepers[0]
     assert (first - bench.now).total_seconds() == pytest.approx(FIRST_PAUSE_S, abs=0.1)
@@ -461,11 +461,11 @@ async def test_a_later_time_is_not_forgotten_for_an_earlier_one(
         return next(alone, None) if tier == "enclave" else None
 
     monkeypatch.setattr(bench.router, "left_alone_s", left_alone_s)
-    told = [
+    deferred = [
         await bench.queued(query(text, require=Require.ENCLAVE))
         for text in ("What is a vaccine?", "What is a virus?")
     ]
-    assert [each.eta_s for each in told] == [10, 25]
+    assert [each.eta_s for each in deferred] == [10, 25]
     await bench.passes(30)
     assert at == [50, 65]
     await bench.session.close()
@@ -484,9 +484,9 @@ async def test_many_questions_at_once_are_one_try(
         return await drain()
 
     monkeypatch.setattr(bench.session.queue, "drain", drains)
-    told = [await bench.queued(query(f"{TEXT} {number}")) for number in range(9)]
+    deferred = [await bench.queued(query(f"{TEXT} {number}")) for number in range(9)]
     fetched = bench.enclave.fetched
-    assert {each.eta_s for each in told} == {35}
+    assert {each.eta_s for each in deferred} == {35}
     await bench.passes(35)
     assert bench.enclave.fetched > fetched
     assert len([each for each in at if each >= 30]) == 1
@@ -497,11 +497,11 @@ async def test_one_that_comes_later_does_not_wait_for_a_long_pause() -> None:
     bench = TimedBench(drawn=1.0)
     await bench.queued()
     await bench.passes(190)  # the pauses are 90 s long by now
-    told = await bench.queued(query("What is a vaccine?"))
+    deferred = await bench.queued(query("What is a vaccine?"))
     await bench.session.settle()
     fetched = bench.enclave.fetched
-    assert told.eta_s is not None
-    await bench.passes(told.eta_s)
+    assert deferred.eta_s is not None
+    await bench.passes(deferred.eta_s)
     assert bench.enclave.fetched > fetched
     await bench.session.close()
 
@@ -513,7 +513,7 @@ async def test_an_enclave_that_was_found_to_be_there_is_asked_soon() -> None:
     bench.enclave.fetch_fails = None
     await bench.passes(1)
     assert not bench.answered()
-    await bench.session.look()  # as ``serve`` does, beside all questions
+    await bench.session.look()  # as ``serve`` does, in the background
     await bench.passes(int(FIRST_PAUSE_S) + 1)
     assert bench.answered()
     await bench.session.close()
@@ -541,18 +541,18 @@ async def test_a_class_may_not_wait() -> None:
 
 
 async def test_what_is_required_waits_for_it() -> None:
-    """Though another could answer: whoever requires one would rather wait."""
+    """Though another could answer: a caller that requires one prefers to wait."""
     bench = Bench(local=ScriptedLocal())
     required = query(require=Require.ENCLAVE)
-    told = [await bench.queued(required) for _ in range(2)]  # failed; left alone
+    deferred = [await bench.queued(required) for _ in range(2)]  # failed; left alone
     await bench.back()
     assert (await bench.session.queue.drain()).answered == 2
-    for each in told:
+    for each in deferred:
         answer = await bench.session.queue.collect(each.ticket)
         assert answer.route is Answerer.ENCLAVE
 
 
-async def test_who_waits_for_another_keeps_nobody_waiting() -> None:
+async def test_a_waiting_item_does_not_block_others() -> None:
     local = BusyLocal()
     bench = Bench(local=local)
     required = await bench.queued(query(require=Require.ENCLAVE))
@@ -587,7 +587,7 @@ async def test_so_many_may_wait() -> None:
     assert not bench.session.queue.failing
 
 
-async def test_what_waits_is_asked_for_nobody_in_particular(
+async def test_a_deferred_query_is_asked_on_no_callers_behalf(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What waits is not asked in the name of the program that started the loop."""
@@ -609,12 +609,12 @@ async def test_what_waits_is_asked_for_nobody_in_particular(
     await bench.session.close()
 
 
-async def test_what_waits_too_long_is_told_so() -> None:
+async def test_a_query_deferred_too_long_is_reported_expired() -> None:
     bench = Bench()
-    told = await bench.queued()
+    deferred = await bench.queued()
     bench.later(3600)
     with pytest.raises(TicketError) as over:
-        await bench.session.queue.collect(told.ticket)
+        await bench.session.queue.collect(deferred.ticket)
     assert (over.value.code, over.value.http_status) == ("queue_expired", 410)
     await bench.back()
     assert (await bench.session.queue.drain()).answered == 0
@@ -624,12 +624,12 @@ async def test_what_waits_too_long_is_told_so() -> None:
 async def test_what_must_stay_now_stays() -> None:
     """A list was extended, or a policy changed, while it waited."""
     bench = Bench(local=BusyLocal())
-    told = await bench.queued()
+    deferred = await bench.queued()
     bench.inspector.findings = (finding("financial.pan"),)
     assert isinstance(bench.local, BusyLocal)
     bench.local.busy = False
     await bench.back()
-    answer = await bench.session.queue.collect(told.ticket)
+    answer = await bench.session.queue.collect(deferred.ticket)
     assert answer.route is Answerer.LOCAL
     assert bench.enclave.sealed == []
 
@@ -637,43 +637,43 @@ async def test_what_must_stay_now_stays() -> None:
 async def test_what_had_to_stay_stays_though_nothing_is_found_now() -> None:
     bench = Bench("financial.pan", local=BusyLocal())
     bench.enclave.fetch_fails = None
-    told = await bench.queued()
+    deferred = await bench.queued()
     bench.inspector.findings = ()
     assert (await bench.session.queue.drain()).waiting == 1
     assert isinstance(bench.local, BusyLocal)
     bench.local.busy = False
     bench.later(31)
     assert (await bench.session.queue.drain()).answered == 1
-    answer = await bench.session.queue.collect(told.ticket)
+    answer = await bench.session.queue.collect(deferred.ticket)
     assert answer.route is Answerer.LOCAL
     assert bench.enclave.sealed == []
 
 
 async def test_what_is_blocked_now_is_refused() -> None:
     bench = Bench()
-    told = await bench.queued()
+    deferred = await bench.queued()
     bench.inspector.findings = (finding("secret.private_key", score=100),)
     assert (await bench.session.queue.drain()).refused == 1
     assert bench.enclave.sealed == []
     with pytest.raises(TicketError) as blocked:
-        await bench.session.queue.collect(told.ticket)
+        await bench.session.queue.collect(deferred.ticket)
     assert blocked.value.code == "blocked_by_policy"
 
 
 async def test_what_became_impossible_is_refused_with_its_reason() -> None:
     bench = Bench()
-    told = await bench.queued()
+    deferred = await bench.queued()
     bench.enclave.fetch_fails = EnclaveError(EnclaveFailure.EVIDENCE_REFUSED)
     bench.later(31)
     await bench.session.queue.drain()
     await bench.session.settle()
     assert (await bench.session.queue.drain()).refused == 1
     with pytest.raises(TicketError) as refused:
-        await bench.session.queue.collect(told.ticket)
+        await bench.session.queue.collect(deferred.ticket)
     assert (refused.value.code, refused.value.http_status) == ("refused", 503)
 
 
-async def test_what_was_changed_on_the_disk_is_asked_of_nobody(
+async def test_an_item_changed_on_disk_is_not_sent(
     tmp_path: Path,
 ) -> None:
     class Swapped(DeferredStore):
@@ -693,7 +693,7 @@ async def test_what_was_changed_on_the_disk_is_asked_of_nobody(
     assert bench.enclave.sealed == []
 
 
-async def test_without_a_queue_nobody_waits_for_one() -> None:
+async def test_without_a_queue_no_query_waits() -> None:
     bench = Bench()
     bare = Session(
         ClientParts(
@@ -756,9 +756,9 @@ def test_killed_while_it_drains_no_question_is_lost_and_none_has_two_answers(
 
     async def put() -> str:
         bench = Bench(store=stored(path))
-        told = await bench.queued()
+        deferred = await bench.queued()
         await bench.session.close()
-        return told.ticket
+        return deferred.ticket
 
     async def after(ticket: str) -> None:
         bench = Bench(store=stored(path))
@@ -801,16 +801,16 @@ class Unreadable(DeferredStore):
 
 
 async def test_what_was_put_by_has_a_ticket_though_it_cannot_be_counted() -> None:
-    """Else it would leave later, after its sender was told that it had failed."""
+    """Else it would be sent later, after its sender got the error."""
     store = Unreadable(None, bytes(KEY_BYTES), max_items=9, max_bytes=9_999)
     bench = Bench(store=store)
-    told = await bench.queued()
+    deferred = await bench.queued()
     store.readable = True
-    assert [each.ticket for each in store.items(0)] == [told.ticket]
+    assert [each.ticket for each in store.items(0)] == [deferred.ticket]
 
 
 class Counting(DeferredStore):
-    """Says when it is counted, and waits to be told to go on."""
+    """Says when it is counted, and waits for a signal to go on."""
 
     def __init__(self, *arguments: object, **named: object) -> None:
         super().__init__(*arguments, **named)  # type: ignore[arg-type]
@@ -865,8 +865,8 @@ async def test_what_waited_too_long_while_others_were_asked_is_not_asked() -> No
 
 async def test_one_that_is_dropped_while_others_are_asked_stops_no_others() -> None:
     bench = Bench(local=(local := Meanwhile()))
-    told = [await bench.queued() for _ in range(3)]
-    local.busy, local.happens = False, lambda: bench.store.drop(told[1].ticket)
+    deferred = [await bench.queued() for _ in range(3)]
+    local.busy, local.happens = False, lambda: bench.store.drop(deferred[1].ticket)
     bench.later(31)
     drained = await bench.session.queue.drain()
     assert (drained.answered, drained.refused, drained.waiting) == (2, 0, 0)
@@ -890,7 +890,7 @@ async def test_a_queue_that_came_to_grief_keeps_nothing_else_open() -> None:
     assert bench.enclave.closed
 
 
-async def test_nobody_is_asked_again_once_it_is_closed() -> None:
+async def test_no_query_is_retried_once_it_is_closed() -> None:
     bench = Bench()
     await bench.session.queue.close()
     bench.session.queue.keep_on()
@@ -900,7 +900,7 @@ async def test_nobody_is_asked_again_once_it_is_closed() -> None:
 
 
 class NeverRecords(MemoryTrail):
-    """Says when it is told that something waits, and does not come back."""
+    """Reports the notice that something waits, and does not return."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -924,18 +924,18 @@ async def test_who_gives_up_while_it_is_recorded_has_nothing_that_waits() -> Non
     assert bench.store.items(0) == ()
 
 
-async def test_whoever_has_no_way_out_refuses_nothing_that_waits_for_one(
+async def test_without_a_way_out_no_waiting_item_is_refused(
     tmp_path: Path,
 ) -> None:
     """An endpoint that was started without its relay finds the file of one that was."""
     path = tmp_path / "queue.db"
     bench = Bench(store=stored(path))
-    told = await bench.queued(query(require=Require.ENCLAVE))
+    deferred = await bench.queued(query(require=Require.ENCLAVE))
     await bench.session.close()
     bench = Bench(store=stored(path), way_out=False)
     assert await bench.session.queue.drain() == Drained(waiting=1)
     with pytest.raises(QueuedError):
-        await bench.session.queue.collect(told.ticket)
+        await bench.session.queue.collect(deferred.ticket)
     await bench.session.close()
 
 

@@ -137,7 +137,7 @@ def test_a_cost_is_met() -> None:
     assert line(AimKind.COST_PER_1000, 0) == 1.0
 
 
-def test_what_is_dear_goes_first_where_cost_is_the_aim() -> None:
+def test_a_cost_aim_counts_the_length_of_answers() -> None:
     # What needs the enclave most is ten times as long.
     traffic = Traffic([(1.0, 200.0)] * 50 + [(1.0, 2000.0)] * 50)
     found = traffic.line(aim(AimKind.COST_PER_1000, 300), PAIR, REFERENCE_SCALE)

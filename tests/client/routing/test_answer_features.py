@@ -134,7 +134,7 @@ def test_a_token_of_which_nothing_is_known_makes_it_unsound() -> None:
     assert not draft.seen(finish_reason="stop").sound
 
 
-def test_text_that_only_the_end_released_stands_behind_its_tokens() -> None:
+def test_text_released_at_the_end_follows_its_tokens() -> None:
     draft = Draft("")
     for piece in written("so", " it is"):
         draft.add(piece)
@@ -196,7 +196,7 @@ def test_of_endless_tokens_the_first_are_looked_at() -> None:
     assert seen(0.01) == seen(0.99)
 
 
-def test_what_is_seen_tells_nothing_when_printed() -> None:
+def test_an_observation_prints_no_content() -> None:
     draft = Draft("a canary")
     for piece in written("another canary"):
         draft.add(piece)

@@ -68,7 +68,7 @@ def test_five_points_less_are_found_within_some_hundreds() -> None:
     assert statistics.median(each or 5_000 for each in rang) <= 700
 
 
-def test_nobody_listens_before_there_are_enough_grades() -> None:
+def test_no_alarm_before_there_are_enough_grades() -> None:
     bad = [0.0] * 200
     assert first_alarm(0.85, bad[:20]) is not None
     assert first_alarm(0.85, bad, least=100) == 100

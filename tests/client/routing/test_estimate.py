@@ -48,7 +48,7 @@ def expected(text: str) -> Estimate:
 
 
 @pytest.mark.parametrize("text", PLAIN)
-def test_plain_requests_are_told_apart(text: str) -> None:
+def test_plain_requests_are_distinguished(text: str) -> None:
     assert expected(text).intent is PLAIN[text]
 
 
@@ -120,9 +120,9 @@ ROUTINE = [
 
 @pytest.mark.parametrize("text", ROUTINE)
 def test_routine_work_is_named_and_gains_little(text: str) -> None:
-    told = expected(text)
-    assert told.intent in ROUTINE_INTENTS
-    assert told.gain < 0.15
+    expectation = expected(text)
+    assert expectation.intent in ROUTINE_INTENTS
+    assert expectation.gain < 0.15
 
 
 def test_a_quantity_is_a_sum_only_with_two_numbers_or_many_words() -> None:
@@ -134,8 +134,8 @@ def test_a_quantity_is_a_sum_only_with_two_numbers_or_many_words() -> None:
 
 
 def test_numbers_in_words_are_numbers() -> None:
-    told = expected("How many apples are two bags of seven?")
-    assert told.intent is Intent.REASONING
+    expectation = expected("How many apples are two bags of seven?")
+    assert expectation.intent is Intent.REASONING
 
 
 UNSURE = Signs(

@@ -30,5 +30,5 @@ def test_a_file_of_ones_own_must_have_the_digest_that_the_policy_gives() -> None
 
 
 def test_the_threshold_is_handed_on() -> None:
-    told = open_estimator(threshold=1.1).estimate("Write a poem about the sea", 10)
-    assert told.intent == "unknown"
+    result = open_estimator(threshold=1.1).estimate("Write a poem about the sea", 10)
+    assert result.intent == "unknown"

@@ -65,14 +65,14 @@ def test_where_no_aim_weighs_the_local_model_it_reaches_nothing(
     assert reached(text, solved=30, route=route) is None
 
 
-def test_an_explanation_says_what_was_told_and_by_what() -> None:
+def test_an_explanation_holds_the_estimate_and_its_source() -> None:
     lines = explain_text(
         RulesEstimator(), "Debug this Python script step by step: code"
     )
-    told = {line.split()[0]: line for line in lines}
-    assert "code" in told["intent"]
-    assert "rules" in told["source"]
-    assert "several steps" in told["signs"]
+    by_word = {line.split()[0]: line for line in lines}
+    assert "code" in by_word["intent"]
+    assert "rules" in by_word["source"]
+    assert "several steps" in by_word["signs"]
 
 
 def test_an_explanation_counts_the_words_of_hard_work() -> None:

@@ -190,7 +190,7 @@ def test_a_time_in_line_is_not_taken_for_the_tier_s() -> None:
     assert health.view(61_300).ttft_p95_ms == LOCAL.ttft_ms
 
 
-def test_an_attempt_that_nobody_holds_any_more_is_no_queue() -> None:
+def test_an_abandoned_attempt_counts_no_queue() -> None:
     health = local()
     begun(health, 0)
     gc.collect()

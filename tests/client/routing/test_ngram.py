@@ -64,9 +64,9 @@ def test_code_gains_more_than_sorting(shipped: Weights) -> None:
     assert code.gain_low > sorting.gain_high
 
 
-def test_a_gain_stands_in_its_interval(shipped: Weights) -> None:
-    told = NgramEstimator(shipped).estimate("What is the capital of France?", MOST)
-    assert -1 <= told.gain_low <= told.gain <= told.gain_high <= 1
+def test_a_gain_lies_in_its_interval(shipped: Weights) -> None:
+    result = NgramEstimator(shipped).estimate("What is the capital of France?", MOST)
+    assert -1 <= result.gain_low <= result.gain <= result.gain_high <= 1
 
 
 def fitted(weights: Weights) -> Weights:
@@ -96,8 +96,8 @@ def test_a_gain_of_ones_own_is_used(shipped: Weights) -> None:
     )
     assert own.intent is without.intent
     assert without.gain < 0.2
-    told = (own.gain_low, own.gain, own.gain_high)
-    assert told == pytest.approx((0.3, 0.4, 0.5))
+    result = (own.gain_low, own.gain, own.gain_high)
+    assert result == pytest.approx((0.3, 0.4, 0.5))
 
 
 def test_what_is_too_long_to_overlook_gains_more(shipped: Weights) -> None:
@@ -122,8 +122,8 @@ def test_each_head_is_judged_by_itself(shipped: Weights) -> None:
     own = fitted(shipped)
     gain = replace(own, beats=np.array([[0.3, 0.4], [0.6, 0.5]], np.float32))
     intent = replace(own, beats=np.array([[0.8, 0.4], [0.4, 0.5]], np.float32))
-    told = NgramEstimator(gain).estimate(text, MOST)
-    assert (told.intent_confidence, told.source) == (
+    result = NgramEstimator(gain).estimate(text, MOST)
+    assert (result.intent_confidence, result.source) == (
         by_rules.intent_confidence,
         "ngram",
     )
@@ -161,9 +161,9 @@ HARD = [
 
 @pytest.mark.parametrize("text", ROUTINE)
 def test_routine_work_is_named_and_gains_little(shipped: Weights, text: str) -> None:
-    told = NgramEstimator(shipped).estimate(text, MOST)
-    assert told.intent in ROUTINE_INTENTS
-    assert told.gain < 0.2
+    result = NgramEstimator(shipped).estimate(text, MOST)
+    assert result.intent in ROUTINE_INTENTS
+    assert result.gain < 0.2
 
 
 @pytest.mark.parametrize("text", HARD)
@@ -193,8 +193,8 @@ def test_what_neither_knows_alone_is_known_by_both() -> None:
     ids=["none", "one word", "NULs", "lone surrogates"],
 )
 def test_hostile_texts_get_an_estimate(shipped: Weights, text: str) -> None:
-    told = NgramEstimator(shipped).estimate(text, MOST)
-    assert -1 <= told.gain_low <= told.gain_high <= 1
+    result = NgramEstimator(shipped).estimate(text, MOST)
+    assert -1 <= result.gain_low <= result.gain_high <= 1
 
 
 def test_another_file_than_the_named_one_is_refused() -> None:

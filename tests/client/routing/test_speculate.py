@@ -162,12 +162,12 @@ def test_none_is_written_where_both_together_may_break_a_hard_promise(
 
 def test_a_race_loses_no_time_and_costs_both() -> None:
     race = PLAN.model_copy(update={"speculation": Drafting(mode=Speculating.RACE)})
-    dear = {
+    expensive = {
         "device": DEVICE_VIEW,
         "enclave": replace(ENCLAVE_VIEW, cost_microusd_per_mtok=10_000_000),
     }
-    assert Case(plan=PLAN, views=dear).wanted() is not None
-    assert Case(plan=race, views=dear).wanted() is None
+    assert Case(plan=PLAN, views=expensive).wanted() is not None
+    assert Case(plan=race, views=expensive).wanted() is None
     soon: dict[str, Any] = {
         "options": RoutingOptions(total_ms=5000),
         "settings": UtilitySettings(weights=Weights(latency=100, cost=0)),
@@ -312,7 +312,7 @@ def test_where_the_policy_wants_none_nothing_is_missing() -> None:
     assert routed_by(running=None, mode=Speculating.OFF) == (None, None)
 
 
-def test_every_reason_for_none_is_told() -> None:
+def test_every_reason_for_no_speculation_is_given() -> None:
     assert UNFIT.keys() == set(Unfit)
 
 

@@ -29,9 +29,9 @@ def changed(**changes: object) -> bytes:
 
 
 def without(name: str) -> bytes:
-    told: dict[str, Any] = json.loads(packed(THRESHOLDS))
-    del told[name]
-    return json.dumps(told).encode()
+    document: dict[str, Any] = json.loads(packed(THRESHOLDS))
+    del document[name]
+    return json.dumps(document).encode()
 
 
 def test_what_is_written_is_read() -> None:
@@ -112,10 +112,10 @@ def test_another_file_is_refused(data: bytes) -> None:
 
 
 def test_a_head_of_other_features_is_refused() -> None:
-    told: dict[str, Any] = json.loads(packed(THRESHOLDS))
-    told["heads"][0]["mean"].pop()
+    document: dict[str, Any] = json.loads(packed(THRESHOLDS))
+    document["heads"][0]["mean"].pop()
     with pytest.raises(ConfigError):
-        read_thresholds(json.dumps(told).encode())
+        read_thresholds(json.dumps(document).encode())
 
 
 def test_a_whole_number_is_a_number() -> None:

@@ -215,7 +215,7 @@ def test_a_disk_that_fails_costs_a_line_and_nothing_else(tmp_path: Path) -> None
     assert not TraceFile(tmp_path / "folder").append(LINE)
 
 
-def test_nobody_waits_for_a_writer_that_was_stopped(tmp_path: Path) -> None:
+def test_a_stopped_writer_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "routing.jsonl"
     with locked(tmp_path / "routing.jsonl.lock", 0):
         assert not TraceFile(path).append(LINE)
@@ -242,7 +242,7 @@ def test_no_trace_is_said_to_be_none(tmp_path: Path) -> None:
         read_trace_file(tmp_path / "routing.jsonl")
 
 
-def test_a_model_is_told_by_its_digests_and_never_by_its_name() -> None:
+def test_a_model_is_recorded_by_its_digests_and_never_by_name() -> None:
     assert model_tag("0" * 64) == "m-" + "0" * 16
     assert model_tag("0" * 64, "f" * 64) == "m-" + "0" * 16 + "-" + "f" * 16
     line = replace(LINE, model=model_tag("0" * 64, "f" * 64))
@@ -268,7 +268,7 @@ def test_grades_are_those_of_one_model_the_oldest_first(tmp_path: Path) -> None:
     assert read_grades(path, "m-b") == (True, False)
 
 
-def test_grades_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+def test_unreadable_grades_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_bytes(b'{"outcome":"graded"}\n')
     with pytest.raises(UsageError, match=r"trace\.jsonl: a line is not of version"):

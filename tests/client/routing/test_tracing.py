@@ -29,13 +29,13 @@ def test_of_answers_without_number_the_last_are_remembered() -> None:
     assert refused.value.param == "id"
 
 
-def test_an_id_that_nobody_gave_is_not_repeated() -> None:
+def test_an_unknown_id_is_not_repeated() -> None:
     with pytest.raises(UsageError) as refused:
         Gradable().take("my name is Maria")
     assert "Maria" not in str(refused.value)
 
 
-def test_a_word_tells_who_answered_and_no_more_of_it() -> None:
+def test_a_grade_keeps_the_tier_and_little_else() -> None:
     line = replace(LINE, classes=("health.condition",), fallback="busy", length=4096)
     word = line.graded(good=True, at="2026-11-23T14:00Z")
     assert TraceLine.parse(word.encoded()) == word
@@ -46,7 +46,7 @@ def test_a_word_tells_who_answered_and_no_more_of_it() -> None:
     assert other.graded(good=True, at=word.at) == word
 
 
-def test_the_first_text_is_the_first_of_whoever_answers() -> None:
+def test_the_first_text_is_the_first_of_the_final_answer() -> None:
     tracing = Tracing(began_s=0)
     tracing.saw(Delta(text="I guess", tentative=True), 1.0)
     tracing.saw(Retract(from_char=0, reason=RetractReason.NOT_GOOD_ENOUGH), 2.0)

@@ -199,7 +199,7 @@ def test_where_policy_leaves_none_it_is_refused() -> None:
     ("require", "tier"),
     [(Require.LOCAL, DEVICE), (Require.ON_PREMISES, WARD), (Require.ENCLAVE, ENCLAVE)],
 )
-def test_what_is_required_answers_or_nobody(require: Require, tier: Tier) -> None:
+def test_only_a_required_tier_answers(require: Require, tier: Tier) -> None:
     options = RoutingOptions(require=require)
     choice = pick(HARD, *ALL, options=options)
     assert (choice.order, choice.reason) == ((tier,), Reason.REQUIRED)
@@ -216,7 +216,7 @@ def test_what_is_required_answers_or_nobody(require: Require, tier: Tier) -> Non
     assert forbidden.refusal is Refusal.REQUIRED_UNMET
 
 
-def test_what_policy_denied_already_is_still_told() -> None:
+def test_a_denial_by_policy_is_still_reported() -> None:
     permitted = Permitted(
         routing_class=RoutingClass.RESTRICTED,
         tiers=(DEVICE,),
@@ -289,7 +289,7 @@ def test_an_estimate_that_is_no_number_sends_nothing_away() -> None:
     assert pick(expects(math.nan)).order[0] is DEVICE
 
 
-def test_one_that_nobody_beats_once_another_is_gone_comes_first() -> None:
+def test_an_unbeaten_tier_comes_first_once_another_is_gone() -> None:
     # "Beats" knows a least difference: the enclave beats the device and not the ward,
     # and the ward does not beat the device. Without the enclave, the device is best.
     views = {
@@ -408,7 +408,7 @@ def test_nothing_is_added_to_what_policy_permits(case: Case) -> None:
     choice = case.choose()
     ordered, denied = {tier.id for tier in choice.order}, dict(choice.denied)
     assert set(choice.order) <= set(case.tiers)
-    # Each permitted tier is asked, once, or it is told why not.
+    # Each permitted tier is asked once, or the reason against it is given.
     assert len(choice.order) == len(ordered) == len(choice.scores)
     assert ordered | denied.keys() == {tier.id for tier in case.tiers}
     assert ordered.isdisjoint(denied)
@@ -496,7 +496,7 @@ def test_what_weighs_more_is_never_taken_more_of(
         ({"context_tokens": 1}, {"ttft_ms": 1, "slo_hard": True}, Denial.SLO),
     ],
 )
-def test_what_its_sender_would_not_have_is_told_before_what_it_lacks(
+def test_the_senders_limits_are_reported_before_missing_features(
     change: dict[str, object], options: dict[str, object], denial: Denial
 ) -> None:
     """Who lacks something may be tried all the same; not beyond a sender's limits."""

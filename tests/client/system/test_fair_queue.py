@@ -16,7 +16,7 @@ class Line:
         self.tasks: dict[str, asyncio.Task[None]] = {}
 
     async def ask(self, name: str, cost: int, asker: Asker | None = None) -> None:
-        """Join the line, behind who is there; return once it stands in it."""
+        """Join the end of the line; return once it is in it."""
 
         async def wait() -> None:
             ASKER.set(asker)
@@ -139,7 +139,7 @@ async def test_a_failure_gives_the_turn_on() -> None:
         pass
 
 
-async def test_an_idle_queue_owes_nobody_anything() -> None:
+async def test_an_idle_queue_owes_nothing() -> None:
     old, new = Asker(), Asker()
     turns = FairQueue()
     ASKER.set(old)

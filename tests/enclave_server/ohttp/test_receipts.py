@@ -220,7 +220,7 @@ async def test_refusal_without_a_key_has_no_receipt(refused: str) -> None:
     assert played.response.trailers == ()
 
 
-class _Nobody:
+class _NoModel:
     async def answer(self, chat: ChatCompletionRequest) -> AsyncGenerator[Answer]:
         assert chat.messages
         yield Begun()
@@ -235,7 +235,7 @@ async def sealed_answer(
     form = Form(sealed.content_type)
     underway = AnswerRun(
         exchange=open_exchange(keys, form, sealed.message, terms),
-        model=_Nobody(),
+        model=_NoModel(),
         head=HEAD,
         accepted=0,
         limit_s=1e12,
@@ -337,7 +337,7 @@ async def test_answer_under_way_is_signed_though_its_key_ends_meanwhile() -> Non
     ring.expire(NOW + timedelta(seconds=60))
     assert ring.current is None
     underway = AnswerRun(
-        exchange=exchange, model=_Nobody(), head=HEAD, accepted=0, limit_s=1e12
+        exchange=exchange, model=_NoModel(), head=HEAD, accepted=0, limit_s=1e12
     )
     response = sealed.open(b"".join([piece async for piece in underway.pieces()]))
     verified(response, chat_body(), key=key)

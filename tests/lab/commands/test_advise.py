@@ -50,13 +50,13 @@ def advice(
 def test_it_says_when_routing_pays(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words, told = advice(
+    words, result = advice(
         capsys,
         written(tmp_path, USUAL),
         "--devices", "1000", "--graded", str(graded(tmp_path)),
     )  # fmt: skip
     assert "advice    route" in words
-    assert told["hybrid"] is True
+    assert result["hybrid"] is True
     assert "75.0% (" in words
     assert "often promised: 70 to 85 %" in words
     assert "often promised: 60 to 80 %" in words
@@ -69,10 +69,10 @@ def test_it_says_when_routing_pays(
 def test_it_says_when_not_to_and_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words, told = advice(capsys, written(tmp_path, USUAL))
+    words, result = advice(capsys, written(tmp_path, USUAL))
     assert "do not go hybrid" in words
-    assert told["hybrid"] is False
-    assert told["against"] == ["small", "untested"]
+    assert result["hybrid"] is False
+    assert result["against"] == ["small", "untested"]
     assert "100,000 questions or 200,000 tokens" in words
 
 
@@ -87,13 +87,13 @@ def test_it_says_where_a_promise_does_not_hold(
 def test_prices_and_energy_are_those_given(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words, told = advice(
+    words, result = advice(
         capsys,
         written(tmp_path, USUAL),
         "--prices", "enclave=3,local=0", "--energy", "enclave=2,local=1",
     )  # fmt: skip
     assert "local at $0, enclave at $3 a million tokens" in words
-    assert told["energy"] is not None
+    assert result["energy"] is not None
     assert "kWh a day" in words
 
 
@@ -131,29 +131,29 @@ def test_feedback_that_speaks_against_the_promise_rings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = [*USUAL, *words_about(100, 100)]
-    words, told = advice(capsys, written(tmp_path, lines), "--promised", "0.9")
+    words, result = advice(capsys, written(tmp_path, lines), "--promised", "0.9")
     assert "ALARM" in words
-    assert isinstance(told["drift"], dict)
-    assert told["drift"]["alarm"] is True
+    assert isinstance(result["drift"], dict)
+    assert result["drift"]["alarm"] is True
 
 
 def test_the_promise_is_what_the_grades_bound(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = [*USUAL, *words_about(195, 5)]
-    words, told = advice(
+    words, result = advice(
         capsys, written(tmp_path, lines), "--graded", str(graded(tmp_path))
     )
     assert "no evidence against it so far" in words
     # The router keeps 70 of 100 at home, and of the easiest 70 all were good.
-    assert isinstance(told["drift"], dict)
-    assert 0.99 < told["drift"]["promised"] < 1
+    assert isinstance(result["drift"], dict)
+    assert 0.99 < result["drift"]["promised"] < 1
 
 
 @pytest.mark.parametrize(
     ("many", "said"), [(9, "9 graded questions"), (1, "1 graded question")]
 )
-def test_few_grades_are_told_to_say_nothing(
+def test_few_grades_are_reported_as_inconclusive(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], many: int, said: str
 ) -> None:
     trace = written(tmp_path, USUAL)
@@ -166,8 +166,8 @@ def test_few_grades_are_told_to_say_nothing(
 def test_without_feedback_nothing_is_said_of_quality(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, told = advice(capsys, written(tmp_path, USUAL), "--promised", "0.9")
-    assert told["drift"] is None
+    _, result = advice(capsys, written(tmp_path, USUAL), "--promised", "0.9")
+    assert result["drift"] is None
 
 
 def test_it_says_what_is_promised_of_drafts_or_why_there_are_none() -> None:

@@ -289,7 +289,7 @@ def test_a_partial_file_of_something_else_is_kept(
     assert PARTIAL.read_text("utf-8") == "mine\n"
 
 
-def test_how_far_it_is_is_told_without_a_terminal(
+def test_progress_is_reported_without_a_terminal(
     questions: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

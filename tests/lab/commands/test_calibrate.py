@@ -49,8 +49,8 @@ VERBS = ("compare", "describe", "sort", "explain", "list", "draft", "translate")
 ENDS = ("for the night shift", "before the audit", "as a table", "in plain words")
 
 
-def mixed(folder: Path, count: int, *, told_by: str, seed: int = 5) -> str:
-    """Questions whose gain is told by a word, by their length, or by nothing."""
+def mixed(folder: Path, count: int, *, predicted_by: str, seed: int = 5) -> str:
+    """Questions whose gain a word predicts, or their length, or nothing."""
     drawn = random.Random(seed)  # noqa: S311 - repeatable, no secret
     rows: list[dict[str, object]] = []
     for at in range(count):
@@ -59,7 +59,7 @@ def mixed(folder: Path, count: int, *, told_by: str, seed: int = 5) -> str:
             "word": 0.6 if subject in SUBJECTS[:3] else 0.08,
             "length": 0.05 + 0.18 * longer,
             "nothing": 0.3,
-        }[told_by]
+        }[predicted_by]
         text = (
             f"Please {drawn.choice(VERBS)} the {subject} {drawn.choice(ENDS)}"
             f"{' and then say what follows from it' * longer}, {CANARY} {at}."
@@ -77,7 +77,7 @@ def calibrate(path: str, *more: str) -> int:
     return cli.main(["route", "calibrate", "--data", path, *more])
 
 
-def test_what_holds_is_told_and_written(
+def test_a_valid_result_is_reported_and_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "router.npz"
@@ -137,21 +137,21 @@ def test_a_strong_tier_that_is_no_better_is_refused(
     assert "answer everything with the local model" in said
 
 
-@pytest.mark.parametrize("told_by", ["word", "length"])
+@pytest.mark.parametrize("predicted_by", ["word", "length"])
 def test_what_ranks_better_is_written_though_nothing_is_certified(
-    told_by: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    predicted_by: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "router.npz"
     # Not even the best tenth of the answers is always right: nothing can be promised.
-    path = mixed(tmp_path, 809, told_by=told_by)
+    path = mixed(tmp_path, 809, predicted_by=predicted_by)
     assert calibrate(path, "--out", str(out), "--good", "1", "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["ranks_better"] is True
-    assert told["apgr"]["apgr_low"] > 0.5
-    assert all(each["by"] > 0 for each in told["against"].values())
-    assert set(told["against"]) == {"the rules", "the shipped estimator"}
-    assert told["sha256"] == hashlib.sha256(out.read_bytes()).hexdigest()
-    assert told["reason"] is None
+    result = json.loads(capsys.readouterr().out)
+    assert result["ranks_better"] is True
+    assert result["apgr"]["apgr_low"] > 0.5
+    assert all(each["by"] > 0 for each in result["against"].values())
+    assert set(result["against"]) == {"the rules", "the shipped estimator"}
+    assert result["sha256"] == hashlib.sha256(out.read_bytes()).hexdigest()
+    assert result["reason"] is None
 
 
 def test_where_no_error_rate_holds_it_is_said_and_the_ranking_is_written(
@@ -165,10 +165,12 @@ def test_where_no_error_rate_holds_it_is_said_and_the_ranking_is_written(
     assert out.exists()
 
 
-def test_where_nothing_tells_the_gain_nothing_is_written(
+def test_nothing_is_written_if_nothing_predicts_the_gain(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = refused(capsys, mixed(tmp_path, 809, told_by="nothing"), tmp_path / "out")
+    said = refused(
+        capsys, mixed(tmp_path, 809, predicted_by="nothing"), tmp_path / "out"
+    )
     assert "chance has 0.50" in said
     assert "the policy's estimator is still the shipped estimator" in said
     assert CANARY not in said
@@ -216,9 +218,9 @@ def test_a_file_of_ones_own_is_named_and_not_compared_with(
     policy.write_text(f"{ROUTING}  estimator: {named}\n", "utf-8")
     capsys.readouterr()
     assert calibrate(path, "--json", "--policy", str(policy)) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["estimator"] == f"its own file ({digest[:12]})"
-    assert set(told["against"]) == {"the rules", "the shipped estimator"}
+    result = json.loads(capsys.readouterr().out)
+    assert result["estimator"] == f"its own file ({digest[:12]})"
+    assert set(result["against"]) == {"the rules", "the shipped estimator"}
 
 
 def test_a_ranking_no_better_than_another_is_not_used() -> None:
@@ -259,8 +261,8 @@ def test_an_estimator_that_is_not_used_promises_nothing() -> None:
     )
     present = Present(name="the rules", compared="the rules", gains=())
     assert not any("error rate" in line for line in words_of(found))
-    told = object_of(found, present, None)
-    assert (told["certified"], told["certificates"]) == (False, [])
+    result = object_of(found, present, None)
+    assert (result["certified"], result["certificates"]) == (False, [])
     better = replace(other, by=0.02, low=-0.04, high=0.08)
     again = Ranking(judgement=judgement, against={"the rules": better})
     found = replace(found, ranking=again)
@@ -269,7 +271,7 @@ def test_an_estimator_that_is_not_used_promises_nothing() -> None:
     assert object_of(found, present, None)["certified"]
 
 
-def test_how_far_it_is_is_told_without_a_terminal(
+def test_progress_is_reported_without_a_terminal(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -279,13 +281,13 @@ def test_how_far_it_is_is_told_without_a_terminal(
     assert "4 of 4 rounds of fits\n" in capsys.readouterr().err
 
 
-def test_a_reason_is_told_to_programs(
+def test_json_output_holds_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert calibrate(data(tmp_path, 100), "--json") == 1
-    told = json.loads(capsys.readouterr().out)
-    assert (told["certified"], told["ranks_better"]) == (False, False)
-    assert "100" in told["reason"]
+    result = json.loads(capsys.readouterr().out)
+    assert (result["certified"], result["ranks_better"]) == (False, False)
+    assert "100" in result["reason"]
 
 
 def test_scores_of_ones_own_are_judged_by_all_questions(
@@ -293,10 +295,10 @@ def test_scores_of_ones_own_are_judged_by_all_questions(
 ) -> None:
     path = data(tmp_path, 900, weak=0.97, scored=True)
     assert cli.main(["route", "calibrate", "--json", "--data", path]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["graded"] == 900
-    assert told["apgr"] is None
-    first = told["certificates"][0]
+    result = json.loads(capsys.readouterr().out)
+    assert result["graded"] == 900
+    assert result["apgr"] is None
+    first = result["certificates"][0]
     assert first["upper"] <= first["alpha"]
 
 

@@ -32,14 +32,14 @@ def row(sure: float, *, good: bool, tokens: int = 20, at: int = 0) -> dict[str, 
     }
 
 
-def rows_of(count: int, *, told_apart: float = 1.0) -> list[dict[str, Any]]:
+def rows_of(count: int, *, separated: float = 1.0) -> list[dict[str, Any]]:
     """Answers of which the sure ones are good: always, or as often as chance has it."""
     drawn = random.Random(5)  # noqa: S311 - repeatable, no secret
     rows: list[dict[str, Any]] = []
     for at in range(count):
         sure = drawn.random()
-        told = drawn.random() < told_apart
-        good = sure > 0.4 if told else drawn.random() < 0.6
+        result = drawn.random() < separated
+        good = sure > 0.4 if result else drawn.random() < 0.6
         rows.append(row(sure, good=good, at=at))
     return rows
 
@@ -50,7 +50,7 @@ def file_of(folder: Path, rows: list[dict[str, Any]]) -> str:
     return str(path)
 
 
-def test_what_holds_is_told_and_written(
+def test_a_valid_result_is_reported_and_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "ward.json"
@@ -79,16 +79,20 @@ def test_what_was_certified_judges_drafts(tmp_path: Path) -> None:
         assert judge.end(STOPPED) is verdict
 
 
-def test_a_program_is_told_the_same(
+def test_json_output_says_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = file_of(tmp_path, rows_of(1000))
     given = ["route", "certify", "--data", data, "--alpha", "0.05", "--json"]
     assert cli.main(given) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["certified"], told["alpha"], told["sha256"]) == (True, 0.05, None)
-    assert told["upper"] <= 0.05
-    assert told["auroc"] > 0.95
+    result = json.loads(capsys.readouterr().out)
+    assert (result["certified"], result["alpha"], result["sha256"]) == (
+        True,
+        0.05,
+        None,
+    )
+    assert result["upper"] <= 0.05
+    assert result["auroc"] > 0.95
 
 
 def refused(capsys: pytest.CaptureFixture[str], data: str, out: Path) -> str:
@@ -118,10 +122,10 @@ def test_too_few_are_refused(
     assert "Nothing is written, and the policy is as before" in said
 
 
-def test_a_score_that_tells_nothing_apart_is_refused(
+def test_a_score_that_separates_nothing_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = file_of(tmp_path, rows_of(1000, told_apart=0))
+    data = file_of(tmp_path, rows_of(1000, separated=0))
     assert "10% cannot be promised" in refused(capsys, data, tmp_path / "out")
     assert cli.main(["route", "certify", "--data", data, "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["certified"] is False
@@ -142,9 +146,9 @@ def test_an_answer_that_is_not_sound_is_never_accepted(
     empty = [row(0.9, good=False, tokens=0, at=at) for at in range(950, 1000)]
     data = file_of(tmp_path, [*good, *empty])
     assert cli.main(["route", "certify", "--data", data, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["threshold"] == 0
-    assert told["accepted"] < 500
+    result = json.loads(capsys.readouterr().out)
+    assert result["threshold"] == 0
+    assert result["accepted"] < 500
 
 
 @pytest.mark.parametrize(

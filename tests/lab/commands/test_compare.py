@@ -36,7 +36,7 @@ def reply(text: str, *, first_s: float = 0.2, tokens: int = 11) -> Reply:
     return Reply(text=text, first_s=first_s, total_s=first_s + 0.5, tokens=tokens)
 
 
-def test_tasks_are_told_apart_and_together() -> None:
+def test_tasks_are_reported_one_by_one_and_together() -> None:
     questions = [question("mail"), question("mail"), question("sums")]
     yes, no = reply("yes"), reply("no")
     mail, sums, whole = results_of(questions, [yes, yes, no], [yes, no, yes])
@@ -115,11 +115,11 @@ def test_a_tier_that_is_not_reached_answers_nothing(
     given = ["route", "compare", "--data", data, "--max-tokens", "4", "--json"]
     assert cli.main([*given, "default", "tier:enclave"]) == 1
     shown = capsys.readouterr()
-    told = json.loads(shown.out)
-    assert told["accepted"] is False
-    assert told["tasks"][-1]["count"] == 0
-    assert told["speed"]["A"]["tokens_per_s"] > 0
-    assert told["speed"]["B"] is None
+    result = json.loads(shown.out)
+    assert result["accepted"] is False
+    assert result["tasks"][-1]["count"] == 0
+    assert result["speed"]["A"]["tokens_per_s"] > 0
+    assert result["speed"]["B"] is None
     assert "left 2 of 2 unanswered: the text may not be sent as it" in shown.err
     assert CANARY not in shown.out + shown.err
 

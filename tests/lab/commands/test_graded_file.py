@@ -1,4 +1,4 @@
-"""Graded questions: read strictly, and no text of theirs is ever told."""
+"""Graded questions: read strictly, and none of their text is ever printed."""
 
 import json
 from pathlib import Path

@@ -107,14 +107,14 @@ def test_the_difference_is_that_of_the_pairs() -> None:
     assert found.p_value == pytest.approx(0.002222, rel=1e-3)
 
 
-def test_few_questions_tell_little() -> None:
+def test_few_questions_give_a_wide_interval() -> None:
     found = compared("sums", [(True, True)] * 5)
     assert found.low < -0.5
     assert found.high > 0.5
     assert found.p_value == 1
 
 
-def test_many_alike_tell_that_they_are() -> None:
+def test_many_equal_questions_give_a_narrow_interval() -> None:
     found = compared("sums", [(True, True)] * 1000)
     assert -0.01 < found.low < 0 < found.high < 0.01
 

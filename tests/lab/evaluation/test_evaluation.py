@@ -246,9 +246,9 @@ def test_identifying_recall_counts_pseudonyms_as_caught(data: Path) -> None:
     assert found["identifying.query"].estimate.value == pytest.approx(3 / 4)
 
 
-def test_leaks_are_what_stands_in_the_text_that_goes_out(data: Path) -> None:
+def test_only_values_in_the_text_sent_are_leaks(data: Path) -> None:
     found = figures_on(data, "identifying")
-    # Of five marks the card leaves as it is, and Zoe beside a pseudonym.
+    # Of five marks, the card is sent as it is, and Zoe next to a pseudonym.
     assert found["identifying.leak"].estimate.value == pytest.approx(2 / 5)
     changed = found["identifying.leak_deidentified"]
     assert changed.estimate.value == pytest.approx(1 / 2)
@@ -260,7 +260,7 @@ def test_leaks_are_what_stands_in_the_text_that_goes_out(data: Path) -> None:
     assert found["identifying.type.email_address"].estimate.value == 1
 
 
-def test_lower_case_is_measured_beside_it(data: Path) -> None:
+def test_lower_case_is_measured_separately(data: Path) -> None:
     found = figures_on(data, "identifying.type_lower")
     assert found["identifying.type_lower.person"].estimate.value == 0
     assert set(found) == {f"identifying.type_lower.{kind}" for kind in KINDS}
@@ -291,7 +291,7 @@ def test_units_that_leave_are_counted_in_what_goes_out(data: Path) -> None:
     assert found["pupa.leak"].estimate.value == pytest.approx(1 / 2)
 
 
-def test_fairness_tells_the_largest_difference(data: Path) -> None:
+def test_fairness_is_the_largest_difference(data: Path) -> None:
     found = figures_on(data, "fairness")
     assert found["fairness.group.wo"].estimate.value == 0
     assert found["fairness.group.as"].estimate.value == 1
@@ -309,7 +309,7 @@ def test_names_are_counted_by_corpus_and_kind(data: Path) -> None:
     assert found["names.gate.german-pud"].estimate.value == 0
 
 
-def test_questions_about_somebody_and_about_nobody_are_told_apart(data: Path) -> None:
+def test_personal_and_impersonal_questions_are_distinguished(data: Path) -> None:
     found = figures_on(data, "clinical")
     # Of these detectors only an address, a long number or three names is known.
     somebody = found["clinical.somebody.en"]
@@ -520,7 +520,7 @@ def test_any_overlap_notices_a_name() -> None:
     assert not one.notices(Gold(kind="PERSON", start=5, end=8), frozenset({"x"}))
 
 
-def test_a_value_leaks_where_it_stands_in_what_leaves() -> None:
+def test_a_value_in_the_text_sent_is_a_leak() -> None:
     one = replace(judged("x"), outgoing="of no use")
     assert one.leaks(["of", "NO USE", "ana"]) == [False, True, False]
     assert replace(one, outgoing="").leaks(["now"]) == [False]
@@ -551,7 +551,7 @@ class Distrustful(Foreseeable):
         return changed(inspection, payload_digest=query.payload_digest())
 
 
-def test_what_is_still_found_beside_pseudonyms_stays(data: Path) -> None:
+def test_a_text_with_more_than_pseudonyms_is_kept_local(data: Path) -> None:
     bench = bench_on(data, inspectors=[Distrustful(POLICY)])
     row = Row(id="a", key="", text="Tell Ana Ruiz")
     (found,) = bench.judge([row], "a")
@@ -856,7 +856,7 @@ def test_a_page_without_marks_is_left_alone(
     assert page.read_text() == "nothing\n"
 
 
-def test_the_command_tells_a_missing_set_by_its_status(
+def test_the_command_reports_a_missing_set_by_its_status(
     data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (data / "pupa" / "PUPA_New.csv").unlink()
@@ -876,7 +876,7 @@ def test_the_command_tells_a_missing_set_by_its_status(
         (("--json", "/dev/null/x", "--only", "pupa"), "/dev/null/x"),
     ],
 )
-def test_wrong_use_is_told(
+def test_wrong_use_is_reported(
     data: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -943,7 +943,7 @@ def test_what_to_measure_must_be_said(
     assert "--texts FILE" in capsys.readouterr().err
 
 
-def test_a_folder_that_is_none_is_told(
+def test_a_missing_folder_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run(tmp_path / "gone", monkeypatch)[0] == 2

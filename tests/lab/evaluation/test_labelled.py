@@ -68,7 +68,7 @@ def test_lines_of_json_are_read(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_makes_no_sense_is_told_by_its_line_and_not_its_text(
+def test_an_invalid_line_is_reported_by_number_and_not_by_text(
     tmp_path: Path, name: str, text: str, said: str
 ) -> None:
     with pytest.raises(ConfigError) as failure:

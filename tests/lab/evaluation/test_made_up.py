@@ -1,4 +1,4 @@
-"""What is made up is the same each time, marked where it stands, and valid."""
+"""Invented texts are the same each time, marked in place, and valid."""
 
 from collections import Counter
 from itertools import islice
@@ -84,7 +84,7 @@ def test_a_template_is_filled_with_people_of_its_language(name: str, lang: str) 
 
 
 @pytest.mark.parametrize("lang", COVERED)
-def test_what_is_marked_stands_nowhere_else_in_its_text(lang: str) -> None:
+def test_a_marked_value_occurs_once_in_its_text(lang: str) -> None:
     # Else a text that lost its name would count as one that kept it.
     for row in (*about_people("naming", lang), *about_people("structured", lang)):
         others = row.text.casefold()
@@ -94,7 +94,7 @@ def test_what_is_marked_stands_nowhere_else_in_its_text(lang: str) -> None:
         assert not [value for value in values if value in others], row.id
 
 
-def test_nobody_is_made_up_for_a_language_without_people() -> None:
+def test_no_person_is_made_up_for_a_language_without_names() -> None:
     assert list(about_people("naming", "pl")) == []
 
 
@@ -115,7 +115,7 @@ def test_every_covered_language_has_texts_of_every_kind(lang: str) -> None:
         assert len([row for row in written(name) if lang in row.tags]) >= least
 
 
-def test_what_is_buried_stands_at_the_end_and_at_the_border_of_a_window() -> None:
+def test_a_buried_text_lies_at_the_end_or_at_a_windows_border() -> None:
     rows = list(buried())
     facts = [row for row in texts("redteam") if row["topic"] == BURIED]
     assert len(rows) == len({row.id for row in rows}) == 5 * len(facts)

@@ -41,7 +41,9 @@ def test_a_changed_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         spacy_model()
 
 
-def test_without_the_model_the_way_on_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_model_the_next_step_is_printed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(stock_presidio, "MODEL", "curtilage-no-such-model")
     with pytest.raises(ConfigError, match="--stock bare"):
         spacy_model()

@@ -53,7 +53,7 @@ def drawn(seed: int = 1) -> random.Random:
     return random.Random(seed)  # noqa: S311 - repeatable, no secret
 
 
-def told(
+def advised(
     lines: Sequence[TraceLine],
     *,
     judged: Sequence[Judged] = (),
@@ -88,7 +88,7 @@ USUAL = [*[HOME] * 60, *[LINE] * 25, *[STAYS] * 15]
 
 
 def test_shares_are_counted_of_all_and_of_what_may_leave() -> None:
-    advice = told(USUAL)
+    advice = advised(USUAL)
     assert advice.at_home.value == pytest.approx(0.75)
     assert advice.may_leave.value == pytest.approx(0.85)
     assert advice.at_home_of_free.value == pytest.approx(60 / 85)
@@ -96,7 +96,7 @@ def test_shares_are_counted_of_all_and_of_what_may_leave() -> None:
 
 
 def test_each_intent_has_its_share() -> None:
-    parts = {each.name: each for each in told(USUAL).intents}
+    parts = {each.name: each for each in advised(USUAL).intents}
     assert parts["transform"].at_home.value == 1
     assert parts["qa"].at_home.value == 0
     assert parts["qa"].queries == 25
@@ -113,45 +113,45 @@ def test_an_interval_of_few_is_wide_and_of_none_is_all() -> None:
 def test_the_saving_is_against_all_that_may_leave_leaving() -> None:
     # 85 of 100 at 1.5 and 15 at .05, against 25 and 75.
     before, after = 85 * 1.5 + 15 * 0.05, 25 * 1.5 + 75 * 0.05
-    saving = told(USUAL * 20).cost.saving
+    saving = advised(USUAL * 20).cost.saving
     assert saving.value == pytest.approx(1 - after / before, abs=0.02)
     assert saving.low < 1 - after / before < saving.high
     assert saving.high - saving.low < 0.1
 
 
 def test_the_size_of_a_class_widens_what_it_costs() -> None:
-    spent = told(USUAL * 20).cost.before
+    spent = advised(USUAL * 20).cost.before
     assert spent.high / spent.low > 1.5
 
 
-def test_energy_is_told_only_where_every_tiers_is_known() -> None:
-    assert told(USUAL).energy is None
+def test_energy_is_given_only_if_known_for_every_tier() -> None:
+    assert advised(USUAL).energy is None
     known = [replace(each, joules_per_token=1.0) for each in TIERS]
-    energy = told(USUAL, tiers=known).energy
+    energy = advised(USUAL, tiers=known).energy
     assert energy is not None
     assert energy.saving.value == pytest.approx(0)
 
 
 def test_without_observing_the_tier_that_answered_counts() -> None:
     lines = [replace(LINE, tier="device"), LINE]
-    assert told(lines).at_home.value == pytest.approx(0.5)
+    assert advised(lines).at_home.value == pytest.approx(0.5)
 
 
 def test_what_was_refused_is_counted_apart() -> None:
     refused = replace(LINE, tier=None, outcome=TraceOutcome.REFUSED)
-    advice = told([*USUAL, refused])
+    advice = advised([*USUAL, refused])
     assert advice.unanswered == 1
     assert advice.queries == len(USUAL)
 
 
 def test_a_word_on_an_answer_is_no_query() -> None:
     word = replace(LINE, outcome=TraceOutcome.GRADED, feedback=True)
-    assert told([*USUAL, word]).queries == len(USUAL)
+    assert advised([*USUAL, word]).queries == len(USUAL)
 
 
 def test_the_volume_is_that_of_a_day() -> None:
     later = replace(HOME, at="2026-11-25T13:45Z")
-    advice = told([*USUAL, *[later] * 100], devices=10)
+    advice = advised([*USUAL, *[later] * 100], devices=10)
     assert advice.days == pytest.approx(2)
     assert advice.queries_per_day == pytest.approx(1000)
 
@@ -166,7 +166,7 @@ def test_draws_are_repeatable_and_even() -> None:
 
 
 def test_nothing_speaks_against_what_pays() -> None:
-    assert told(USUAL, judged=graded(600, weak=0.8), devices=2_000).against == ()
+    assert advised(USUAL, judged=graded(600, weak=0.8), devices=2_000).against == ()
 
 
 @pytest.mark.parametrize(
@@ -181,40 +181,40 @@ def test_nothing_speaks_against_what_pays() -> None:
 def test_one_kind_of_traffic_needs_no_router(
     lines: Sequence[TraceLine], against: Against
 ) -> None:
-    assert against in told(lines, judged=graded(600, weak=0.8)).against
+    assert against in advised(lines, judged=graded(600, weak=0.8)).against
 
 
 def test_what_the_estimator_does_not_know_is_not_of_one_kind() -> None:
     lines = [replace(each, intent="unknown") for each in USUAL]
-    assert Against.HOMOGENEOUS not in told(lines).against
+    assert Against.HOMOGENEOUS not in advised(lines).against
 
 
 def test_graded_questions_can_show_that_all_of_it_is_hard() -> None:
-    hard = told(USUAL, judged=graded(600, weak=0.02))
+    hard = advised(USUAL, judged=graded(600, weak=0.02))
     assert Against.HARD in hard.against
 
 
 def test_a_small_volume_repays_nothing() -> None:
-    assert Against.SMALL in told(USUAL, devices=1).against
-    assert Against.SMALL not in told(USUAL).against
+    assert Against.SMALL in advised(USUAL, devices=1).against
+    assert Against.SMALL not in advised(USUAL).against
 
 
-def test_what_nobody_graded_cannot_be_judged() -> None:
-    assert Against.UNTESTED in told(USUAL).against
-    assert Against.UNTESTED in told(USUAL, judged=graded(499, weak=0.8)).against
-    assert Against.UNTESTED not in told(USUAL, judged=graded(500, weak=0.8)).against
+def test_ungraded_answers_cannot_be_judged() -> None:
+    assert Against.UNTESTED in advised(USUAL).against
+    assert Against.UNTESTED in advised(USUAL, judged=graded(499, weak=0.8)).against
+    assert Against.UNTESTED not in advised(USUAL, judged=graded(500, weak=0.8)).against
     word = replace(LINE, outcome=TraceOutcome.GRADED, feedback=True)
-    assert Against.UNTESTED not in told([*USUAL, *[word] * 100]).against
+    assert Against.UNTESTED not in advised([*USUAL, *[word] * 100]).against
 
 
 def test_a_tier_that_the_policy_has_not_is_named() -> None:
     with pytest.raises(UsageError, match="names ward"):
-        told([replace(LINE, tier="ward")])
+        advised([replace(LINE, tier="ward")])
 
 
 def test_a_trace_without_an_answer_says_nothing() -> None:
     with pytest.raises(UsageError, match="no line"):
-        told([])
+        advised([])
 
 
 def test_what_can_stay_home_at_a_quality() -> None:
@@ -233,14 +233,14 @@ def test_a_home_model_as_good_as_the_strong_one_keeps_everything() -> None:
     assert feasible.by_chance == 1
 
 
-def test_where_nobody_answers_well_nothing_is_lost() -> None:
+def test_without_good_answers_nothing_is_lost() -> None:
     judged = [Judged(ease=0.0, weak=0.0, strong=0.0)] * 5
     assert quality_at(judged, 0.5) == 1
-    assert told(USUAL, judged=judged).ratio is None
+    assert advised(USUAL, judged=judged).ratio is None
 
 
 def test_dummies_cost_octets_for_what_stays_home() -> None:
-    here, some, most = told(USUAL, cover=DUMMIES).cover
+    here, some, most = advised(USUAL, cover=DUMMIES).cover
     assert here.at_home == pytest.approx(0.75)
     assert some.at_home == pytest.approx(0.70)
     assert most.dummies == pytest.approx(42.5)
@@ -250,7 +250,7 @@ def test_dummies_cost_octets_for_what_stays_home() -> None:
 
 def test_a_longer_answer_makes_longer_dummies() -> None:
     slow = [replace(each, total_ms=7000) for each in USUAL]
-    (_, _, most) = told(slow, cover=DUMMIES).cover
+    (_, _, most) = advised(slow, cover=DUMMIES).cover
     assert most.octets == pytest.approx(42.5 * (4096 + 256 * 512))
 
 
@@ -268,23 +268,23 @@ def test_a_dummy_is_as_long_as_what_was_answered_outside(
 ) -> None:
     ward = TierFigures(id="ward", kind=TierKind.ON_PREMISES, microusd_per_mtok=200_000)
     slow = replace(line, tier=tier, total_ms=7000)
-    (_, _, most) = told([slow], cover=DUMMIES, tiers=(*TIERS, ward)).cover
+    (_, _, most) = advised([slow], cover=DUMMIES, tiers=(*TIERS, ward)).cover
     assert most.octets == pytest.approx(42.5 * (4096 + frames * 512))
 
 
-def test_without_cover_traffic_there_is_nothing_to_tell() -> None:
-    assert told(USUAL).cover == ()
+def test_without_cover_traffic_there_is_nothing_to_report() -> None:
+    assert advised(USUAL).cover == ()
 
 
 def test_an_answer_of_another_tier_than_the_chosen_one_shows_no_choice() -> None:
     """Without an enclave everything is local, and nothing is saved by routing."""
     forced = replace(LINE, tier="device", fallback="no_enclave_named")
-    advice = told([*USUAL, *[forced] * 50])
+    advice = advised([*USUAL, *[forced] * 50])
     assert advice.forced == 50
-    assert replace(advice, forced=0) == told(USUAL)
+    assert replace(advice, forced=0) == advised(USUAL)
     unreachable = replace(LINE, tier="device", why="unavailable")
     with pytest.raises(UsageError, match="shows a choice"):
-        told([forced, unreachable])
+        advised([forced, unreachable])
     rejected = replace(LINE, fallback="draft_rejected")
     observed = replace(HOME, fallback="no_enclave_named")
-    assert told([*USUAL, rejected, observed]).forced == 0
+    assert advised([*USUAL, rejected, observed]).forced == 0

@@ -24,7 +24,7 @@ def answers(count: int, *, tokens: int = 40) -> tuple[list[Looks], list[bool]]:
     return looks, good
 
 
-def test_heads_tell_good_answers_apart() -> None:
+def test_heads_separate_good_answers() -> None:
     looks, good = answers(400)
     heads = fit_heads(looks[:200], good[:200])
     graded = [

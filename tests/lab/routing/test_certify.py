@@ -56,7 +56,7 @@ def test_what_has_the_thresholds_own_score_is_not_taken() -> None:
     assert bounds[0.5].errors == 0
 
 
-def test_a_score_that_tells_nothing_takes_nothing() -> None:
+def test_an_uninformative_score_accepts_nothing() -> None:
     graded = [Graded(score=1.0, bad=at % 50 == 0) for at in range(1000)]
     bounds = bounds_of(graded, grid=(0.5,))
     assert bounds[0].accepted == 0
@@ -97,17 +97,17 @@ def test_the_promise_is_broken_in_at_most_one_of_twenty_repetitions() -> None:
     assert broken <= 10
 
 
-def test_a_score_that_ranks_all_good_ones_above_tells_all_apart() -> None:
+def test_a_perfect_ranking_separates_all() -> None:
     graded = [Graded(score=at, bad=at < 4) for at in range(10)]
     assert auroc(graded) == 1
     assert auroc([Graded(score=-each.score, bad=each.bad) for each in graded]) == 0
 
 
-def test_a_score_that_is_always_the_same_tells_nothing_apart() -> None:
+def test_a_constant_score_separates_nothing() -> None:
     assert auroc([Graded(score=1, bad=at % 3 == 0) for at in range(10)]) == 0.5
 
 
-def test_of_one_kind_of_answers_nothing_is_told_apart() -> None:
+def test_answers_of_one_kind_are_not_separable() -> None:
     assert auroc([Graded(score=at, bad=True) for at in range(3)]) == 0.5
     assert auroc([]) == 0.5
 

@@ -84,7 +84,7 @@ def test_the_file_is_one_that_the_estimator_reads(shipped: Weights) -> None:
     assert hard.gain_low <= hard.gain <= hard.gain_high
 
 
-def test_what_tells_intents_stays_as_it_was(shipped: Weights) -> None:
+def test_the_intent_heads_are_unchanged(shipped: Weights) -> None:
     fitted = refit.fit(shipped, *questions(100))
     assert np.array_equal(fitted.heads[:, :-1], shipped.heads[:, :-1])
     assert np.array_equal(fitted.dense[:, :-1], shipped.dense[:, :-1])

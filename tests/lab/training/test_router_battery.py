@@ -141,8 +141,8 @@ def test_on_requests_that_were_written_blind_it_does_less_well() -> None:
 def test_routine_requests_are_named_so(kind: str, least: float) -> None:
     estimator = open_estimator("ngram" if kind == "ngram" else "rules")
     rows = [row for row in requests("held") if row.routine]
-    told = [estimator.estimate(row.text, 512).intent for row in rows]
-    right = [intent.value in ROUTINE_INTENTS for intent in told]
+    intents = [estimator.estimate(row.text, 512).intent for row in rows]
+    right = [intent.value in ROUTINE_INTENTS for intent in intents]
     assert sum(right) / len(right) >= least
 
 

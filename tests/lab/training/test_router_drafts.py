@@ -53,9 +53,9 @@ def test_what_was_certified_takes_the_place_of_what_was_before() -> None:
 
 
 def test_what_is_not_certified_is_not_added() -> None:
-    told = json.loads(packed(THRESHOLDS)) | {"errors": 60}
+    document = json.loads(packed(THRESHOLDS)) | {"errors": 60}
     with pytest.raises(ConfigError):
-        added(EMPTY, json.dumps(told).encode(), "invented", DAY)
+        added(EMPTY, json.dumps(document).encode(), "invented", DAY)
 
 
 def test_the_shipped_file_is_the_one_that_is_read() -> None:

@@ -8,12 +8,12 @@ from lab.training.router.quality import interval, quality
 GAINS = np.array([1.0] * 20 + [0.0] * 80)
 
 
-def test_whoever_sends_the_winners_first_recovers_the_gap_at_once() -> None:
+def test_sending_the_winners_first_recovers_the_gap_at_once() -> None:
     found = quality(np.arange(100, 0, -1.0), GAINS)
     assert (found.apgr, found.cpt50) == pytest.approx((0.9, 10.0))
 
 
-def test_whoever_sends_them_last_is_as_far_below_chance() -> None:
+def test_sending_the_winners_last_is_as_far_below_chance() -> None:
     assert quality(np.arange(100.0), GAINS).apgr == pytest.approx(0.1)
 
 

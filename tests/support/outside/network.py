@@ -353,7 +353,7 @@ def _parent(process: int) -> int:
 
 
 def _part(process: int) -> str:
-    """Tell a detectors' worker from the program that started it."""
+    """Return the part of a process: a detectors' worker, or the program itself."""
     with suppress(OSError):
         command = Path(f"/proc/{process}/cmdline").read_bytes()
         if b"curtilage.client.detection.detectors" in command:

@@ -123,7 +123,7 @@ def watched(own: Path, seconds: float) -> Report:
             timeout=seconds + START_AND_STOP_S,
         )
     except subprocess.TimeoutExpired as late:
-        # Whoever ends unshare ends everything in the namespaces.
+        # Ending unshare ends everything in the namespaces.
         raise SceneError(f"the watched world took over {late.timeout:g} s") from None
     if done.returncode == IMPOSSIBLE or done.stderr.startswith("unshare: "):
         raise WorldError(done.stderr.strip())

@@ -139,7 +139,7 @@ class World:
         ]
 
     def _follows(self, path: str, changed: set[str]) -> bool:
-        """Tell whether a folder changed only since something in it did."""
+        """Return whether a folder changed only since something in it did."""
         if path not in self._before:
             return any(each.startswith(f"{path}/") for each in changed)
         return any(os.path.dirname(each) == path for each in changed)  # noqa: PTH120 - texts

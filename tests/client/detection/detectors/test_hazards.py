@@ -1,7 +1,7 @@
 """The hazards F1 to F11 of docs/detection.md, one after the other.
 
 Each is a way in which a plain Presidio lets a text pass, hangs, fetches or
-tells. Then: every detector, at fault.
+discloses. Then: every detector, at fault.
 """
 
 import logging

@@ -21,7 +21,7 @@ from curtilage.sandbox.wall import Wall
 TABLE = bytes(range(256)) * 4
 
 
-def told(plan: DetectionPlan, *lists: bytes, count: int) -> io.BytesIO:
+def sent(plan: DetectionPlan, *lists: bytes, count: int) -> io.BytesIO:
     frames = [[plan.to_fields(), count], *(b64encode(each).decode() for each in lists)]
     return io.BytesIO(b"".join(map(encode_frame, frames)))
 
@@ -36,7 +36,7 @@ def with_list() -> DetectionPlan:
 def test_an_exact_list_follows_the_plan() -> None:
     plan = with_list()
     assert TABLE.hex() not in json.dumps(plan.to_fields())
-    assert read_plan(told(plan, TABLE, count=1)) == plan
+    assert read_plan(sent(plan, TABLE, count=1)) == plan
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_an_exact_list_follows_the_plan() -> None:
 )
 def test_a_plan_without_its_list_is_none(lists: tuple[bytes, ...], count: int) -> None:
     with pytest.raises(ValueError, match=r"exact list|characters"):
-        read_plan(told(with_list(), *lists, count=count))
+        read_plan(sent(with_list(), *lists, count=count))
 
 
 @pytest.mark.parametrize("frame", [{}, [], [{}], [{}, "1"], 7])

@@ -72,7 +72,7 @@ def classes(text: str, *detectors: OwnDetector) -> set[str]:
 # --- patterns -----------------------------------------------------------------
 
 
-def test_a_pattern_is_found_where_it_stands() -> None:
+def test_a_pattern_is_found_where_it_occurs() -> None:
     text = "Grüße, badge EMP-1234 and EMP-77"
     assert shown(text, regex(r"EMP-\d{2,4}")) == ["EMP-1234", "EMP-77"]
     assert shown("emp-1234", regex(r"EMP-\d{2,4}")) == []
@@ -272,7 +272,7 @@ def test_a_pattern_without_a_check_is_not_run_where_lines_are_joined() -> None:
 # --- lists that exclusions name -----------------------------------------------
 
 
-def test_what_stands_in_a_list_is_marked() -> None:
+def test_words_in_a_list_are_marked() -> None:
     public = ExclusionList(name="public", classes=(CODENAME,), entries=("Blue Heron",))
     scanner = Scanner(own_detectors([words("blue heron", "falcon")]), lists=[public])
     (spans,) = scanner.scan(["BLUE  heron, falcon"])

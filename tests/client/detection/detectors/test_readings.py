@@ -314,8 +314,8 @@ def test_pieces_that_are_words_are_left_alone() -> None:
 
 
 def test_decode_reads_base32() -> None:
-    told = base64.b32encode(b"ssn 536-22-1234").decode()
-    assert "536-22-1234" in decode(told)[0]
+    encoded = base64.b32encode(b"ssn 536-22-1234").decode()
+    assert "536-22-1234" in decode(encoded)[0]
 
 
 @pytest.mark.parametrize(

@@ -129,16 +129,16 @@ def test_of_a_long_text_only_what_reads_otherwise_is_looked_at_twice() -> None:
 
 
 class Ahead(Names):
-    """The same, told before of what it will be asked."""
+    """The same, and it gets the readings ahead."""
 
     def __init__(self, *, fails: bool = False) -> None:
         super().__init__()
-        self.told: list[list[Reading]] = []
+        self.passed: list[list[Reading]] = []
         self.asked: list[Reading] = []
         self._fails = fails
 
     def ahead(self, readings: Sequence[Reading]) -> None:
-        self.told.append(list(readings))
+        self.passed.append(list(readings))
         if self._fails:
             raise ValueError
 
@@ -152,15 +152,15 @@ TALK = ["Chidi owes rent", "hello", "C&shy;hidi, who owes rent, is Ok&shy;afor"]
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_all_that_will_be_asked_is_told_ahead_at_once(*, fails: bool) -> None:
+def test_all_readings_are_passed_ahead_in_one_batch(*, fails: bool) -> None:
     names = Ahead(fails=fails)
     scanner = Scanner(((Mute(), EVERY_FORM),), fitted(names))
-    told = scanner.scan_all([TALK[:2], TALK[1:]])
-    (together,) = names.told
+    passed = scanner.scan_all([TALK[:2], TALK[1:]])
+    (together,) = names.passed
     # The very readings, since what was done ahead is kept with each.
     assert list(map(id, together)) == list(map(id, names.asked))
     plain = Scanner(((Mute(), EVERY_FORM),), fitted(Names()))
-    assert told == [plain.scan(TALK[:2]), plain.scan(TALK[1:])]
+    assert passed == [plain.scan(TALK[:2]), plain.scan(TALK[1:])]
 
 
 def test_a_text_of_several_conversations_is_looked_at_once() -> None:
@@ -208,14 +208,14 @@ def test_a_text_that_cannot_be_read_is_uncertain(
         raise ValueError(text)
 
     monkeypatch.setattr(module, "readings", fail)
-    ((told,),) = scan(["hello"], ((Mute(), EVERY_FORM),))
-    assert (told.data_class, told.start, told.end) == ("uncertain.error", 0, 5)
+    ((passed,),) = scan(["hello"], ((Mute(), EVERY_FORM),))
+    assert (passed.data_class, passed.start, passed.end) == ("uncertain.error", 0, 5)
 
 
 def test_a_text_of_which_the_end_was_not_read_is_oversize() -> None:
     text = "\ufdfa" * 3000 + " jsmith%40hospital.org"
-    ((told,),) = scan([text], ((Mute(), EVERY_FORM),))
-    assert (told.data_class, told.end) == ("uncertain.oversize", len(text))
+    ((passed,),) = scan([text], ((Mute(), EVERY_FORM),))
+    assert (passed.data_class, passed.end) == ("uncertain.oversize", len(text))
 
 
 def test_a_number_is_looked_for_where_an_encoding_hides_a_digit() -> None:
@@ -227,8 +227,8 @@ def test_a_number_is_looked_for_where_an_encoding_hides_a_digit() -> None:
             for match in re.finditer(r"\d{4}", reading.text):
                 yield span("financial.account", *match.span())
 
-    ((told,),) = scan(["12&#51;4 <b>or</b> 12"], ((Numbers(), EVERY_FORM),))
-    assert told.normalization is Normalization.DECODED
+    ((passed,),) = scan(["12&#51;4 <b>or</b> 12"], ((Numbers(), EVERY_FORM),))
+    assert passed.normalization is Normalization.DECODED
 
 
 @pytest.mark.parametrize(

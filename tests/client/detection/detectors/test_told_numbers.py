@@ -43,7 +43,7 @@ def shown(text: str) -> str:
         ("06 zwölf vierunddreißig 56 achtundsiebzig", "0612345678"),
     ],
 )
-def test_a_row_of_told_numbers_is_one_number(text: str, digits: str) -> None:
+def test_a_row_of_spelled_out_numbers_is_one_number(text: str, digits: str) -> None:
     assert shown(text) == f"<{digits}>"
 
 
@@ -101,9 +101,9 @@ def test_one_number_before_each_thing_is_no_row(text: str) -> None:
     assert shown(text) == text
 
 
-def test_what_stands_around_a_row_is_kept() -> None:
-    told = "Ruf an: null sechs zwölf, dann achtunddreißig, neun. Danke, und eins!"
-    assert shown(told) == "Ruf an: <0612389>. Danke, und eins!"
+def test_text_around_a_row_is_kept() -> None:
+    spoken = "Ruf an: null sechs zwölf, dann achtunddreißig, neun. Danke, und eins!"
+    assert shown(spoken) == "Ruf an: <0612389>. Danke, und eins!"
 
 
 def test_a_row_does_not_go_on_in_the_next_text() -> None:

@@ -18,7 +18,7 @@ from curtilage.client.local.registry.store import (
     Registry,
 )
 from support.fakes import returns
-from support.imports import told_at_import
+from support.imports import values_at_import
 from support.model_hub import REVISION, FakeHub, serving
 
 CONTENT = b"GGUF" + bytes(range(256)) * 4096
@@ -253,7 +253,9 @@ def test_missing_extra_is_named(
 def test_the_library_is_set_to_report_nothing_before_it_is_imported(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    values = told_at_import(monkeypatch, "huggingface_hub", "HF_HUB_DISABLE_TELEMETRY")
+    values = values_at_import(
+        monkeypatch, "huggingface_hub", "HF_HUB_DISABLE_TELEMETRY"
+    )
     with pytest.raises(ModelPullError):
         pull(registry, request())
     assert values == ["1"]

@@ -42,7 +42,7 @@ def foreign(text: str) -> list[str]:
 
 
 def is_covered(text: str) -> bool:
-    """Tell whether every part of a text may be in a covered language."""
+    """Return whether every part of a text may be in a covered language."""
     return not any(each.languages.isdisjoint(VOCABULARIES) for each in stretches(text))
 
 
@@ -174,7 +174,7 @@ def test_what_is_no_language_is_not_judged(text: str) -> None:
         ("Hvordan bliver vejret i morgen i byen?", "da"),
     ],
 )
-def test_the_language_of_a_sentence_is_told(text: str, language: str) -> None:
+def test_the_language_of_a_sentence_is_recognised(text: str, language: str) -> None:
     assert {each.languages for each in stretches(text)} == {frozenset({language})}
 
 

@@ -57,7 +57,7 @@ def spans(detector: Detector, text: str) -> list[Span]:
 
 
 def found(detector: Detector, text: str) -> dict[str, str]:
-    """The class of everything found, by the words it stands on."""
+    """The class of everything found, by the words that it covers."""
     return {
         text[each.start : each.end]: each.data_class for each in spans(detector, text)
     }
@@ -443,20 +443,20 @@ def test_what_was_judged_ahead_is_found_and_not_judged_again(
 
 @pytest.mark.parametrize("between", [" ", "\n\n"])
 @pytest.mark.parametrize(
-    ("told", "topic"),
+    ("statement", "topic"),
     [
         ("They put a stent in me in May, can I fly?", "topic.health"),
         ("After the op I can't feel my left foot.", "topic.health"),
         ("I wear hijab and my boss says no.", "topic.special"),
     ],
 )
-def test_harmless_words_beside_it_hide_no_topic(
-    told: str, topic: str, between: str
+def test_harmless_words_around_it_hide_no_topic(
+    statement: str, topic: str, between: str
 ) -> None:
     real = NerDetector(EmbeddedModel(guard_model.load_guard(), recall=100))
-    beside = "The library opened in 1932 and has forty desks. Tours start at ten."
-    assert topic in found_classes(real, f"{beside}{between}{told}")
-    assert topic not in found_classes(real, beside)
+    context = "The library opened in 1932 and has forty desks. Tours start at ten."
+    assert topic in found_classes(real, f"{context}{between}{statement}")
+    assert topic not in found_classes(real, context)
 
 
 def test_a_sure_topic_is_about_somebody(detector: NerDetector) -> None:
@@ -555,7 +555,7 @@ def test_a_name_that_several_found_is_one_span(
     assert [text[each.start : each.end] for each in people] == [name]
 
 
-def test_an_unknown_word_beside_a_name_in_a_list_is_a_person(
+def test_an_unknown_word_next_to_a_name_in_a_list_is_a_person(
     detector: NerDetector,
 ) -> None:
     seen = found(detector, '{"bogdana": 2, "grobnik": 1}')
@@ -757,7 +757,7 @@ def test_the_shipped_model_takes_time_in_proportion() -> None:
 
 # --- surnames in small letters, and names that go on, in every language -------
 
-BESIDE_IN = {
+AROUND = {
     "de": ("Wir treffen uns am Montag.", "Bitte schreibe eine kurze Erinnerung."),
     "es": ("Nos vemos el lunes.", "Escribe un recordatorio breve."),
     "fr": ("On se voit lundi.", "Rédige un petit rappel."),
@@ -793,7 +793,7 @@ def of_all_languages() -> NerDetector:
 
 def is_found(detector: NerDetector, code: str, name: str) -> bool:
     """Return whether a name in small letters is found between ordinary sentences."""
-    before, behind = BESIDE_IN[code]
+    before, behind = AROUND[code]
     return name in people_in(
         detector, f"{before} {SMALL_IN[code].format(name)} {behind}"
     )
@@ -829,7 +829,7 @@ def test_a_surname_that_a_dictionary_has_is_a_person(
         "Wir sehen uns am Montag. Lege den Zettel bitte griffbereit hin. Danke.",
     ],
 )
-def test_an_ordinary_word_that_no_list_has_is_nobody(
+def test_an_unlisted_ordinary_word_is_not_a_person(
     of_all_languages: NerDetector, text: str
 ) -> None:
     assert people_in(of_all_languages, text) == set()

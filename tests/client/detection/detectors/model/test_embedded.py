@@ -26,7 +26,7 @@ from curtilage.client.detection.detectors.model.entity import Passages
 
 pytest.importorskip("onnxruntime", reason="SKIPPED LOUDLY: needs the extra pii")
 pytest.importorskip("tokenizers", reason="SKIPPED LOUDLY: needs the extra pii")
-from support.imports import told_at_import
+from support.imports import values_at_import
 from support.tiny_guard import (
     LABELS,
     MAX_PIECES,
@@ -125,7 +125,7 @@ def test_scores_are_at_least_the_middle(guard: GuardModel) -> None:
     assert [50 <= each.score <= 100 for each in entities] == [True, True]
 
 
-def test_likelihood_tells_of_words_that_are_no_entities(guard: GuardModel) -> None:
+def test_likelihood_covers_words_that_are_no_entities(guard: GuardModel) -> None:
     judgement = judged(guard, "the zorblat", recall=0)
     assert judgement.likelihood("PERSON", 4, 11) > judgement.likelihood("PERSON", 0, 3)
     assert judgement.likelihood("PERSON", 3, 4) == 0
@@ -146,7 +146,7 @@ def test_a_threshold_is_the_middle_of_its_topic(tmp_path: Path) -> None:
     assert judged(load_guard(strict), "diagnosed", recall=0).topics["health"] == 50
 
 
-def test_passages_beside_a_text_add_topics_and_no_names(guard: GuardModel) -> None:
+def test_excerpts_add_topics_and_no_names(guard: GuardModel) -> None:
     judgement = judged(
         guard, "the", recall=0, excerpts=("diagnosed", "closeted bogdana")
     )
@@ -446,13 +446,13 @@ def test_nothing_shows_a_text(
     assert CANARY not in caplog.text + out.out + out.err + repr(judgement)
 
 
-def test_the_library_is_told_to_report_nothing_before_it_is_imported(
+def test_the_library_is_set_to_report_nothing_before_its_import(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = told_at_import(monkeypatch, "onnxruntime", "ORT_DISABLE_TELEMETRY")
+    seen = values_at_import(monkeypatch, "onnxruntime", "ORT_DISABLE_TELEMETRY")
     with pytest.raises(GuardModelError):
         load_guard(folder)
-    assert told == ["1"]
+    assert seen == ["1"]
 
 
 def test_telemetry_is_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

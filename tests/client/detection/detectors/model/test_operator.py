@@ -70,7 +70,7 @@ def raw(text: str) -> Reading:
 
 
 def classes_of(chosen: NerPlan, text: str) -> dict[str, str]:
-    """What is found, by the words it stands on."""
+    """What is found, by the words that it covers."""
     ((detector, views),) = ner_detectors(chosen)
     assert views == frozenset({Normalization.RAW})
     spans = run(detector, raw(text))
@@ -112,7 +112,7 @@ def test_loading_sets_the_libraries_offline(
     )
 
 
-# --- transformers, with a library that stands in ------------------------------
+# --- transformers, with a library as a stub --------------------------------
 
 
 class Library(SimpleNamespace):

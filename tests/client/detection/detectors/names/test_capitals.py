@@ -44,7 +44,7 @@ def suspects_in(text: str) -> dict[str, Why]:
         ("MY NAME IS XIOMARA", "XIOMARA"),
     ],
 )
-def test_words_around_a_name_tell_it(text: str, name: str) -> None:
+def test_a_name_is_recognised_by_the_words_around_it(text: str, name: str) -> None:
     assert name in names_in(text)
 
 
@@ -84,7 +84,7 @@ def test_ordinary_words_are_not_introduced(text: str) -> None:
         ("Wijtze is late", "Wijtze", Why.FIRST),
     ],
 )
-def test_a_suspect_tells_why(text: str, word: str, why: Why) -> None:
+def test_a_suspect_has_its_reason(text: str, word: str, why: Why) -> None:
     assert suspects_in(text)[word] is why
 
 

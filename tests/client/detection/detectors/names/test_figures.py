@@ -75,7 +75,7 @@ def test_whom_everybody_knows_is_a_figure(text: str, names: list[str]) -> None:
         "un poème dans le style de Rilke",
     ],
 )
-def test_a_surname_of_today_is_one_beside_what_he_made(text: str) -> None:
+def test_a_common_surname_is_a_figure_next_to_its_works(text: str) -> None:
     assert named(text)
 
 

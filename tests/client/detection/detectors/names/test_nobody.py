@@ -59,7 +59,7 @@ def place(text: str, words: str) -> tuple[int, int]:
         ("Lenke et al. classified them", "Lenke"),
     ],
 )
-def test_what_is_called_after_somebody_is_nobody(text: str, name: str) -> None:
+def test_a_thing_named_after_a_person_is_not_a_person(text: str, name: str) -> None:
     assert is_nobody(text, *place(text, name))
 
 
@@ -102,7 +102,7 @@ def test_who_has_the_name_of_a_thing_is_somebody(text: str, name: str) -> None:
     "word",
     ["apixaban", "Romiplostim", "Bosutinib", "meningitis", "glioblastoma"],
 )
-def test_drugs_and_illnesses_are_told_by_how_they_end(word: str) -> None:
+def test_drugs_and_illnesses_are_recognised_by_their_endings(word: str) -> None:
     assert is_term(word)
 
 
@@ -179,7 +179,7 @@ def test_a_given_name_and_a_particle_make_a_person_of_a_place(
     assert is_joined_name(found) is joined
 
 
-def test_several_names_in_one_are_told_apart() -> None:
+def test_several_names_in_one_are_split() -> None:
     text = "ask okafor, haugland and petrosyan"
     found = [text[start:end] for start, end in unknown_words(text, 4, len(text))]
     assert found == ["okafor", "haugland", "petrosyan"]
@@ -223,5 +223,5 @@ def test_time_grows_with_the_length_only() -> None:
         ("thanks --oyelaran", "oyelaran", False),
     ],
 )
-def test_a_programs_option_is_nobody(text: str, word: str, option: bool) -> None:
+def test_a_programs_option_is_not_a_person(text: str, word: str, option: bool) -> None:
     assert is_nobody(text, *place(text, word)) is option

@@ -91,7 +91,7 @@ def test_ordinary_words_code_and_english_are_left_out(text: str) -> None:
 @pytest.mark.parametrize(
     ("code", "name"),
     [
-        # With a capital in a dictionary, given names, and forms that nobody uses.
+        # With a capital in a dictionary, given names, and unused forms.
         ("es", "garcía"),
         ("es", "camila"),
         ("it", "chiara"),

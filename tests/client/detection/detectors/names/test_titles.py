@@ -109,7 +109,7 @@ def test_a_title_of_another_language_announces_as_well(text: str) -> None:
         "The pulse is 84/min. An oral dose follows, at 3 l / min. Oxygen is given.",
     ],
 )
-def test_what_only_looks_like_a_title_announces_nobody(text: str) -> None:
+def test_words_that_look_like_titles_announce_no_person(text: str) -> None:
     assert TITLE not in found(text).values()
 
 

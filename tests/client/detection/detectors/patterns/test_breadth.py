@@ -214,7 +214,7 @@ FOUND: dict[str, tuple[str, ...]] = {
     "noforn": ("NOFORN", "TOP SECRET//SI", "marked S//NF"),
     "confidential-marking": ("Internal use only", "a trade secret",
                 "streng vertraulich"),
-    # --- told secrets -------------------------------------------------------
+    # --- spelled secrets ----------------------------------------------------
     "private-key": ("-----BEGIN " + "RSA PRIVATE KEY-----",
                     "-----BEGIN " + "PGP PRIVATE KEY BLOCK-----",
                     "AGE-SECRET-KEY-1" + "Q" * 58),

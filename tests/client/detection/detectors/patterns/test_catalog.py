@@ -278,7 +278,7 @@ JOINT = "\x1e"
         "1998 - 2004",
     ],
 )
-def test_years_beside_numbers_of_the_next_text_are_no_run(text: str) -> None:
+def test_years_next_to_numbers_of_the_next_text_are_no_run(text: str) -> None:
     (spans,) = scan([text], own())
     assert "uncertain.number_run" not in {span.data_class for span in spans}
 

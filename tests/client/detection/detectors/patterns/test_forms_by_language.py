@@ -1,7 +1,7 @@
 """What has a form of its own in German, French, Spanish, Italian, Dutch, Portuguese.
 
-Dates, ages, addresses, telephones, numbers behind their labels, passwords, numbers that
-are told; and everyday sentences with numbers in them that hold none of these.
+Dates, ages, addresses, telephones, numbers behind their labels, passwords, numbers
+spelled out; and everyday sentences with numbers in them that hold none of these.
 """
 
 from curtilage.client.detection.detectors.scanner import scan
@@ -929,7 +929,7 @@ def test_a_form_is_found(data_class: str, text: str) -> None:
 
 
 @examples("text", HARMLESS)
-def test_a_number_of_nobody_is_left_alone(text: str) -> None:
+def test_an_impersonal_number_is_left_alone(text: str) -> None:
     kept = (
         *("identifier.direct.", "identifier.quasi.dob", "identifier.quasi.age"),
         *(

@@ -103,7 +103,7 @@ def repeated(once: set[str] | None, least: int, most: int) -> set[str] | None:
 
 
 def covered(nodes: Iterable[Any], words: Sequence[str], before: set[str]) -> bool:
-    """Tell whether every match of these nodes holds one of the words."""
+    """Return whether every match of these nodes holds one of the words."""
     run = before
     for node in nodes:
         one = spelled([node])
@@ -253,7 +253,7 @@ def seconds(regex: re.Pattern[str], pump: str, length: int) -> float:
 
 
 def grows_with_length_only(regex: re.Pattern[str], pumps: Iterable[str]) -> bool:
-    """Tell whether four times the length takes less than eight times as long.
+    """Return whether four times the length takes less than eight times as long.
 
     Linear code takes four times as long, quadratic code sixteen times. What takes no
     noticeable time at the greater length is not measured.

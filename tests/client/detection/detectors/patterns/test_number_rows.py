@@ -1,4 +1,4 @@
-"""A number told in groups is one; a list of numbers is none."""
+"""A number spelled out in groups is one; a list of numbers is none."""
 
 import pytest
 from hypothesis import example, given, settings
@@ -137,7 +137,7 @@ def test_a_list_that_passes_luhn_is_no_card(text: str) -> None:
     assert not checks.pan(text)
 
 
-TOLD = [
+SPELLED_OUT = [
     "5425 (pause) 2334 (pause) 3010 (pause) 9903",
     "5425 um 2334 um 3010 um 9903 is what it says",
     "card: 5425... wait... 2334... 3010... 9903",
@@ -162,14 +162,14 @@ TOLD = [
     "five three six dash two two dash one two three four",
     "call five five five, two hundred, oh one nine nine",
 ]
-TOLD_SHORT = [
+LABELLED_SHORT = [
     ("MRN eight eight two three one", "health.mrn"),
     ("chart no 8 8 2 3 1", "health.mrn"),
     ("my member id is eight eight two three one", "health.plan_id"),
     ("my pin code for the bank is 7193", "secret.password"),
     ("the door code is seven one nine three", "secret.password"),
 ]
-NOT_TOLD = [
+UNLABELLED = [
     "In 2023 we sold 412 apples, 68 pears and 3397 plums",
     "a pan of 12 rolls, a tin of 24, 3 trays of 10 and 30 cakes",
     "I have one, two, or three options for you to buy due to fire",
@@ -182,18 +182,18 @@ NOT_TOLD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", TOLD)
-def test_a_number_told_in_parts_is_one(text: str) -> None:
+@pytest.mark.parametrize("text", SPELLED_OUT)
+def test_a_number_spelled_out_in_parts_is_one(text: str) -> None:
     assert classes(text) & {"uncertain.number_run", "financial.pan"}
 
 
-@pytest.mark.parametrize(("text", "data_class"), TOLD_SHORT)
-def test_a_short_number_is_told_by_its_label(text: str, data_class: str) -> None:
+@pytest.mark.parametrize(("text", "data_class"), LABELLED_SHORT)
+def test_a_short_number_is_recognised_by_its_label(text: str, data_class: str) -> None:
     (spans,) = scan([text], own())
     assert data_class in {span.data_class for span in spans}
 
 
-@pytest.mark.parametrize("text", NOT_TOLD)
+@pytest.mark.parametrize("text", UNLABELLED)
 def test_numbers_between_words_are_no_number(text: str) -> None:
     assert classes(text) == set()
 

@@ -24,7 +24,7 @@ def test_every_class_of_the_table_is_in_the_tree() -> None:
     assert [name for name in RECOGNIZERS.values() if not is_class(name)] == []
 
 
-def test_nothing_banned_stands_in_the_table() -> None:
+def test_nothing_banned_is_in_the_table() -> None:
     assert BANNED & RECOGNIZERS.keys() == set()
 
 

@@ -93,8 +93,10 @@ def test_context_words_raise_scores(presidio: detect.PresidioDetector) -> None:
 
 
 def test_an_address_of_no_machine_is_nobodys(presidio: detect.PresidioDetector) -> None:
-    told = "bind 127.0.0.1 and 0.0.0.0 with 255.255.255.0"
-    assert not {name for name, _ in spans(presidio, told)} & {"identifier.direct.ip"}
+    addresses = "bind 127.0.0.1 and 0.0.0.0 with 255.255.255.0"
+    assert not {name for name, _ in spans(presidio, addresses)} & {
+        "identifier.direct.ip"
+    }
     assert "identifier.direct.ip" in {
         name for name, _ in spans(presidio, "bind 203.0.113.7")
     }
@@ -232,7 +234,7 @@ def test_each_detector_of_ours_may_fail(index: int) -> None:
     assert "uncertain.error" in {span.data_class for span in found}
 
 
-def test_a_timeout_of_a_detector_is_told_apart() -> None:
+def test_a_timeout_of_a_detector_has_its_own_finding() -> None:
     equipment: Equipment = ((cast("Detector", Faulty(TimeoutError())), EVERY_FORM),)
     (found,) = scan.scan(["text"], equipment)
     assert {span.data_class for span in found} == {"uncertain.timeout"}

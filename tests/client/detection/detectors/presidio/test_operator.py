@@ -81,7 +81,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> "AnalyzerEngine":
     return made
 
 
-def told(results: "Sequence[RecognizerResult]") -> list[tuple[object, ...]]:
+def fields_of(results: "Sequence[RecognizerResult]") -> list[tuple[object, ...]]:
     return sorted(
         (each.entity_type, each.start, each.end, each.score) for each in results
     )
@@ -103,7 +103,9 @@ TEXTS = [
 def test_results_are_presidios(
     text: str, ours: operator.OperatorRecognizers, plain: "AnalyzerEngine"
 ) -> None:
-    assert told(ours.results(text)) == told(plain.analyze(text, language="en"))
+    assert fields_of(ours.results(text)) == fields_of(
+        plain.analyze(text, language="en")
+    )
 
 
 @settings(deadline=None, max_examples=60)
@@ -112,7 +114,9 @@ def test_results_are_presidios_in_longer_texts(
     parts: list[str], ours: operator.OperatorRecognizers, plain: "AnalyzerEngine"
 ) -> None:
     text = "".join(parts)
-    assert told(ours.results(text)) == told(plain.analyze(text, language="en"))
+    assert fields_of(ours.results(text)) == fields_of(
+        plain.analyze(text, language="en")
+    )
 
 
 def test_a_context_word_raises_a_score(ours: operator.OperatorRecognizers) -> None:

@@ -50,7 +50,7 @@ def test_figures_of_a_household_are_somebodys_money(text: str) -> None:
         "salary: 5000\n\n\nA longer text in between.\n\ninsurance: 30",
     ],
 )
-def test_sums_of_nobody_are_none(text: str) -> None:
+def test_impersonal_sums_are_not_findings(text: str) -> None:
     assert found(text) == set()
 
 

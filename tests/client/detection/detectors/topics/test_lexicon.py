@@ -85,11 +85,11 @@ def test_health_of_somebody_is_marked(text: str) -> None:
         "I want to know what dialysis is",
     ],
 )
-def test_health_of_nobody_is_not_marked(text: str) -> None:
+def test_impersonal_health_is_not_marked(text: str) -> None:
     assert "marker.first_person" not in classes_of(text)
 
 
-def test_special_words_about_nobody_are_a_topic() -> None:
+def test_impersonal_special_words_are_a_topic() -> None:
     found = classes_of("Explain the history of Islam")
     assert "topic.special" in found
     assert not any(name.startswith("special.") for name in found)
@@ -115,7 +115,7 @@ def test_a_marker_in_another_message_makes_special_words_data() -> None:
         ("my blood test is back", "health.lab"),
     ],
 )
-def test_phrases_tell_of_special_categories(text: str, name: str) -> None:
+def test_phrases_reveal_special_categories(text: str, name: str) -> None:
     assert name in classes_of(text)
 
 
@@ -260,7 +260,7 @@ def test_what_people_say_without_the_word_for_it(text: str, name: str) -> None:
         "the tests came back green",
     ],
 )
-def test_talk_of_such_things_tells_of_nobody(text: str) -> None:
+def test_talk_of_such_things_is_impersonal(text: str) -> None:
     assert [name for name, _ in phrases_in(text.lower(), bag(text))] == []
 
 

@@ -102,7 +102,7 @@ def test_what_has_no_subject_is_the_speaker(text: str) -> None:
         "Diagnosed cases of measles by year",
     ],
 )
-def test_people_in_general_and_numerals_are_nobody(text: str) -> None:
+def test_people_in_general_and_numerals_are_not_persons(text: str) -> None:
     assert SOMEBODY not in kinds_of(text)
 
 
@@ -148,7 +148,7 @@ def test_whom_everybody_there_knows_is_somebody(text: str) -> None:
         "the printer driver and the twins paradox",
     ],
 )
-def test_a_trade_in_general_is_nobody(text: str) -> None:
+def test_a_trade_in_general_is_not_a_person(text: str) -> None:
     assert SOMEBODY not in kinds_of(text)
 
 
@@ -182,7 +182,7 @@ def test_a_question_of_the_trade_is_nobodys(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["our diabetes clinic", "our hospital's ward", "my new website"]
 )
-def test_a_house_where_somebody_works_is_nobody(text: str) -> None:
+def test_an_employer_is_not_a_person(text: str) -> None:
     assert SOMEBODY not in kinds_of(text)
 
 
@@ -251,7 +251,7 @@ def test_the_user_of_an_application_is_somebody(text: str) -> None:
     "text",
     ["The user is logged in", "The user has permission", "Help the user politely"],
 )
-def test_what_an_application_does_tells_of_nobody(text: str) -> None:
+def test_what_an_application_does_is_impersonal(text: str) -> None:
     assert kinds_of(text) == set()
 
 
@@ -277,7 +277,7 @@ def test_you_in_advice_is_anybody(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "nobody"),
+    ("text", "impersonal"),
     [
         ("Does metformin reduce mortality?", True),
         ("You are a helpful assistant in our hospital. Answer politely.", True),
@@ -301,10 +301,10 @@ def test_you_in_advice_is_anybody(text: str) -> None:
         ("Our clinic is open on Monday, and my wife has cancer.", False),
     ],
 )
-def test_a_question_tells_of_nobody_and_a_statement_may(
-    text: str, nobody: bool
+def test_a_question_is_impersonal_and_a_statement_need_not_be(
+    text: str, impersonal: bool
 ) -> None:
-    assert tells_of_nobody(raw(text)) is nobody
+    assert tells_of_nobody(raw(text)) is impersonal
 
 
 @pytest.mark.parametrize(
