@@ -141,9 +141,15 @@ def test_a_question_for_an_enclave_is_not_retried_without_a_relay(
 
 
 @pytest.mark.usefixtures("store")
-@pytest.mark.parametrize("wrong", [[], ["--all", TICKETS[0]]])
-def test_drop_needs_tickets_or_all(wrong: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [([], "name tickets"), (["--all", TICKETS[0]], "exclude each other")],
+)
+def test_drop_needs_tickets_or_all(
+    wrong: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["queue", "drop", *wrong]) == 2
+    assert why in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("store_kind", ["none", "memory"])

@@ -21,7 +21,6 @@ import os
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, Final, NamedTuple, cast
@@ -500,8 +499,8 @@ def _problem(error: click.UsageError, words: Sequence[str]) -> str:
         said = f"{named} is not an option"
         # click compares the dashes, too, which are always equal.
         names = {each.strip("-"): each for each in error.possibilities or ()}
-        close = get_close_matches(error.option_name.strip("-"), names)
-        near = [names[each] for each in close]
+        bare = click.NoSuchOption(error.option_name.strip("-"), possibilities=names)
+        near = [names[each] for each in bare.possibilities or ()]
     else:
         return error.format_message()
     return f"{said}; did you mean {' or '.join(near)}?" if near else said

@@ -277,6 +277,15 @@ def test_prove_takes_an_own_class_that_is_elsewhere_in_the_log(folder: Path) -> 
     assert main([*prove, "--route", "local"]) == 0
 
 
+@pytest.mark.usefixtures("folder")
+def test_prove_takes_a_class_or_a_condition(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    both = ["--class", "health.condition", "--when", "health.*"]
+    assert main(["audit", "prove", "--route", "enclave", *both]) == 2
+    assert "--class and --when exclude each other" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
