@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from curtilage.client.answering.attempt import ANSWERERS
 from curtilage.client.chat.answer import Answerer, Obstacle
-from curtilage.client.chat.options import RoutingOptions
+from curtilage.client.chat.options import Require, RoutingOptions
 from curtilage.client.chat.query import Message, Query
 from curtilage.client.parts import ClientParts
 from curtilage.client.pseudonyms.deidentified import Deidentified
@@ -24,6 +25,7 @@ from curtilage.client.route import (
     first_step,
     ways,
 )
+from curtilage.client.routing.health import PRIORS
 from curtilage.client.session import Session
 from curtilage.policy.decision.classes import CLASSES
 from curtilage.policy.decision.decide import Inspection, decide
@@ -186,3 +188,10 @@ def test_without_a_section_what_may_leave_leaves_and_comes_home() -> None:
     ]
     kept = ways_of(["financial.pan"], Tiering())
     assert [each.id for each in kept.usual(RoutingOptions())] == ["local"]
+
+
+def test_every_table_names_every_kind_of_tier() -> None:
+    kinds = set(TierKind)
+    assert ANSWERERS.keys() == PRIORS.keys() == kinds
+    assert set(ANSWERERS.values()) == set(Answerer)
+    assert {each.kind for each in Require} == kinds

@@ -7,6 +7,7 @@ from curtilage.client.chat.answer import Answer, Answerer, Provenance
 from curtilage.client.conversation.excerpt import BOUNDARY
 from curtilage.client.errors import FailureReason
 from curtilage.client.failure_texts import FAILURE_TEXTS
+from curtilage.client.on_premises.reasons import OnPremisesFailure
 from curtilage.client.pseudonyms.obstacles import WHY_NOT_REPLACED
 from curtilage.client.routing.explain import reach
 from curtilage.client.routing.router import CHOSEN, Router
@@ -105,7 +106,7 @@ def _might(reason: FailureReason) -> str:
     """Return which tier would have answered if it had not failed."""
     if reason.value.startswith("local_"):
         return "it might have been answered locally"
-    if reason.value.startswith("on_premises_"):
+    if isinstance(reason, OnPremisesFailure):
         return "it might have been answered on premises"
     return "it might have been sent"
 

@@ -41,16 +41,16 @@ from typing import Final, Self
 from curtilage.client.failure_texts import FAILURE_TEXTS
 
 PASSES: Final = True
-"""The failure ends by itself, or once somebody plugs a cable in."""
+"""The failure ends by itself, or with its cause outside, such as a broken network."""
 
 
 @unique
 class Failure(StrEnum):
     """How an attempt failed; a closed set.
 
-    ``UNREACHABLE``: no connection, so the next attempt would fail as well. ``BROKEN``:
-    no answer, an invalid one or a late one. ``BUSY``: it said 'later'. ``EVIDENCE``:
-    its evidence was refused.
+    ``UNREACHABLE``: no connection, or a long wait without an answer, so the next
+    attempt would be in vain. ``BROKEN``: no answer or an invalid one. ``BUSY``: it
+    said 'later'. ``EVIDENCE``: its evidence was refused.
     """
 
     UNREACHABLE = "unreachable"

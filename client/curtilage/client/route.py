@@ -8,7 +8,7 @@ and later selection can omit some but add none.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from curtilage.client.chat.answer import NotPossible, Obstacle, Rung
 from curtilage.client.chat.options import Mode, RoutingOptions
@@ -218,9 +218,9 @@ class Ways:
                     tier
                     for tier in self.permitted.tiers
                     if (asked.require is None or tier.kind is asked.require.kind)
-                    and not (asked.mode is Mode.HOME and tier.kind is TierKind.ATTESTED)
+                    and not (asked.mode is Mode.HOME and tier.kind.outside)
                 ),
-                key=lambda tier: tier.kind is not TierKind.ATTESTED,
+                key=lambda tier: not tier.kind.outside,
             )
         )
 
@@ -242,24 +242,15 @@ def ways(
         conversation: the key of the conversation, if names were replaced.
     """
     found: dict[str, Way] = {}
-    # Also as it was asked: a tier that may not see data may not see their pseudonyms.
+    # The tiers that may receive the original: no other may receive its pseudonyms.
     asked = tiering.permitted(
         Route.ENCLAVE, frozenset((*decision.classes, *decision.uncertain))
     )
     for tier in tiering.tiers:
-        if tier.kind is TierKind.ATTESTED:
-            if (
-                isinstance(step, AskEnclave)
-                and tier.id in step.allowed.tiers
-                and tier in asked.tiers
-            ):
-                found[tier.id] = step
-        elif tier in decision.permitted.tiers:
-            on_premises = decision.on_premises
-            if tier.kind is TierKind.IN_PROCESS:
-                found[tier.id] = step if isinstance(step, AskLocal) else AskLocal()
-            elif on_premises is not None and tier.id in on_premises.tiers:
-                found[tier.id] = AskOnPremises(on_premises)
+        mask = asked if tier.kind.outside else decision.permitted
+        way = _way(tier, decision, step) if tier in mask.tiers else None
+        if way is not None:
+            found[tier.id] = way
     routing_class = decision.permitted.routing_class
     if isinstance(step, AskEnclave):
         own = step.allowed.routing_class
@@ -280,3 +271,20 @@ def ways(
         by_tier=found,
         conversation=conversation,
     )
+
+
+def _way(tier: Tier, decision: Decision, step: Step) -> Way | None:
+    """Return the way of a permitted tier, if there is the permission that it needs."""
+    match tier.kind:
+        case TierKind.IN_PROCESS:
+            return step if isinstance(step, AskLocal) else AskLocal()
+        case TierKind.ON_PREMISES:
+            allowed = decision.on_premises
+            if allowed is not None and tier.id in allowed.tiers:
+                return AskOnPremises(allowed)
+        case TierKind.ATTESTED:
+            if isinstance(step, AskEnclave) and tier.id in step.allowed.tiers:
+                return step
+        case unknown:
+            assert_never(unknown)
+    return None

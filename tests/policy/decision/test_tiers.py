@@ -357,3 +357,33 @@ def test_a_declared_class_raises_and_never_lowers() -> None:
 def test_two_tiers_of_one_id_are_no_tiering() -> None:
     with pytest.raises(ValueError, match="same id"):
         Tiering(tiers=(DEVICE, replace(ENCLAVE, id="device")))
+
+
+def unknown_kind() -> TierKind:
+    """Return a kind that nobody has thought of yet."""
+    kind = str.__new__(TierKind, "elsewhere")
+    kind._name_, kind._value_ = "ELSEWHERE", "elsewhere"
+    return kind
+
+
+@pytest.mark.parametrize("route", list(Route))
+def test_a_tier_of_an_unknown_kind_is_denied(route: Route) -> None:
+    kind = unknown_kind()
+    assert kind.outside
+    for trusted in (frozenset[str](), CLASSES):
+        new = Tier(id="new", kind=kind, trusted=trusted)
+        mask = Tiering(tiers=(DEVICE, new, ENCLAVE)).permitted(route, frozenset())
+        assert new not in mask.tiers
+        assert dict(mask.denied)["new"] is Denial.ROUTE
+
+
+@pytest.mark.parametrize("route", [Route.LOCAL, Route.DEIDENTIFY])
+def test_a_tier_of_an_unknown_kind_on_premises_is_denied_unless_it_is_trusted(
+    route: Route, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TierKind, "outside", property(lambda _: False))
+    mask = Tiering(tiers=(DEVICE, Tier(id="new", kind=unknown_kind()))).permitted(
+        route, frozenset()
+    )
+    assert mask.tiers == (DEVICE,)
+    assert mask.denied == (("new", Denial.NOT_TRUSTED),)

@@ -6,6 +6,7 @@ Drafts and hedging ask a second tier; they are imported when a query needs them.
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing, nullcontext
 from functools import partial
+from typing import assert_never
 
 from curtilage.client.answering.attempt import Answers, Attempt, Status
 from curtilage.client.answering.course import Course
@@ -167,6 +168,8 @@ class Asking:
                 return self._on_premises.answer(attempt, way, query, status)
             case AskLocal():
                 return self._local.answer(attempt, query, status)
+            case unknown:
+                assert_never(unknown)
 
     async def close(self) -> None:
         """Free the model, and close every connection to on-premises servers."""

@@ -29,7 +29,6 @@ from curtilage.client.local.reasons import LocalFailure
 from curtilage.client.routing.trace import TraceLine
 from curtilage.client.routing.tracing import Tracing
 from curtilage.client.telemetry import Opinion
-from curtilage.policy.decision.tiers import TierKind
 
 if TYPE_CHECKING:
     from curtilage.client.queue.deferring import Deferring
@@ -105,7 +104,7 @@ class Delivery:
     async def _finished(self, source: Provenance) -> None:
         tier = source.tier
         self._observer.there(tier)
-        home = self._observer.tiers[tier].kind is not TierKind.ATTESTED
+        home = not self._observer.tiers[tier].kind.outside
         telemetry.answered(source.route, home=home)
         # An escalated query got the better answer, unless the tier of the draft
         # answered after all.

@@ -15,7 +15,7 @@ from curtilage.client.remote.reasons import Unmet
 from curtilage.client.routing.router import REMEDIES, required_unmet
 from curtilage.client.routing.utility import Refusal
 from curtilage.policy.decision.classes import STALE_POLICY, UNFINISHED
-from curtilage.policy.decision.tiers import Tier, TierKind
+from curtilage.policy.decision.tiers import Tier
 
 # These end by themselves: a detector recovers, or a policy is signed again. A refusal
 # for them must not be stored as permanent.
@@ -29,7 +29,7 @@ def wanted(course: Course) -> tuple[Tier, ...]:
         kind = options.require.kind
         return tuple(each for each in tiers if each.kind is kind)
     if options.mode is Mode.HOME:
-        return tuple(each for each in tiers if each.kind is not TierKind.ATTESTED)
+        return tuple(each for each in tiers if not each.kind.outside)
     return tiers
 
 

@@ -67,12 +67,12 @@ class Outcome(StrEnum):
     began and broke off. ``ON_PREMISES`` is written before a payload is sent to an
     on-premises server. ``COVER`` is a request that belongs to no query, and
     ``CHALLENGE`` asks the enclave for fresh evidence and contains nothing else:
-    a request on the wire without a record of one of the three kinds is a leak.
+    a request on the wire without a record of its kind is a leak.
 
     The last four add information about a query, each in a record of its own, so that
     none of them hides where it was answered or sent. ``QUEUED``: it waits on this
     device; when it is sent later, that is a query with records of its own and the
-    same commitment. ``ESCALATED``: an on-premises answer was not good enough,
+    same commitment. ``ESCALATED``: the local model's draft was rejected,
     and another tier is tried next; its own record follows. ``REPLACED``: text that had
     been shown was withdrawn, and another answer replaces it. ``DEGRADED``: the
     answer is complete, but not as chosen: from another tier, or about a part only.

@@ -20,5 +20,5 @@ class OnPremisesFailure(FailureReason):
     NO_LOGPROBS = "on_premises_no_logprobs", None
     ANSWER_BROKEN = "on_premises_answer_broken", Failure.BROKEN, PASSES
     ANSWER_INCOMPLETE = "on_premises_answer_incomplete", Failure.BROKEN, PASSES
-    # As for an enclave: see ``EnclaveFailure.TIMEOUT``.
+    # As for an enclave: see ``EnclaveFailure.ANSWER_LATE``.
     LATE = "on_premises_late", Failure.UNREACHABLE, PASSES

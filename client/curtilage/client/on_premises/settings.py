@@ -19,6 +19,7 @@ UNIX: Final = "unix:"
 ROOT_PATH: Final = "/v1"
 """Path of OpenAI's API, for addresses without a path."""
 _SPKI: Final = re.compile(r"[0-9a-f]{64}")
+# Part of a digest: the old word stays, so that a server keeps its identity.
 _LABEL: Final = b"curtilage/house/v1"
 _SUPERUSER: Final = 0
 _MOST_LINKS: Final = 40  # as in Linux

@@ -86,7 +86,7 @@ def reach(router: Router, permitted: Permitted) -> Reach | None:
         (
             views[tier.id]
             for tier in permitted.tiers
-            if tier.id in views and tier.kind is not TierKind.ATTESTED
+            if tier.id in views and not tier.kind.outside
         ),
         key=lambda view: view.quality_permille,
     )

@@ -283,7 +283,7 @@ class Router:
                 # An override may keep a query from an enclave although it may be sent.
                 wishes = self._settings.overrides.values()
                 only_home = Preference.ONLY_HOME in wishes
-                return only_home and tier.kind is TierKind.ATTESTED
+                return only_home and tier.kind.outside
             case _:
                 return True
 
@@ -400,7 +400,7 @@ class Router:
         line = traffic.line(aim, pair, scale)
         # A conversation changes tiers only if it is clearly beyond the line.
         if last is not None and last in views:
-            away = views[last].kind is TierKind.ATTESTED
+            away = views[last].kind.outside
             shift = self._settings.weights.hysteresis / 1000
             line = min(1.0, max(0.0, line - shift if away else line + shift))
         return Standing(rank=rank, line=line, bar=traffic.need(line))
@@ -415,9 +415,9 @@ class Router:
         known = [views[tier.id] for tier in permitted.tiers if tier.id in views]
         # On-premises servers count as local: the aim is about the share that an enclave
         # answers.
-        local = [each for each in known if each.kind is not TierKind.ATTESTED]
+        local = [each for each in known if not each.kind.outside]
         local = [each for each in local if each.available] or local
-        strong = [each for each in known if each.kind is TierKind.ATTESTED]
+        strong = [each for each in known if each.kind.outside]
         if not local or not strong:
             return None
         best, away = (

@@ -23,7 +23,6 @@ from curtilage.policy.decision.tiers import (
     Permitted,
     RoutingClass,
     Tier,
-    TierKind,
 )
 from curtilage.policy.document.routing_settings import Preference, Weights
 
@@ -246,7 +245,7 @@ def _narrowed(
         denial: Denial | None
         if options.require is not None and tier.kind is not options.require.kind:
             denial = Denial.REQUIRED
-        elif home and tier.kind is TierKind.ATTESTED:
+        elif home and tier.kind.outside:
             denial = Denial.MODE
         elif view is None:
             denial = Denial.MISSING
@@ -325,12 +324,12 @@ def _wishes(
 ) -> Iterator[tuple[Reason, Callable[[Tier], bool]]]:
     """Yield preferences that precede the scores, and the tiers that each puts last."""
     if override is Preference.PREFER_HOME:
-        yield Reason.OVERRIDE, lambda tier: tier.kind is TierKind.ATTESTED
+        yield Reason.OVERRIDE, lambda tier: tier.kind.outside
     if override is Preference.PREFER_STRONG:
         most = max(views[tier.id].quality_permille for tier in order)
         yield Reason.OVERRIDE, lambda tier: views[tier.id].quality_permille < most
     if options.mode is Mode.ENCLAVE_IF_ALLOWED:
-        yield Reason.MODE, lambda tier: tier.kind is not TierKind.ATTESTED
+        yield Reason.MODE, lambda tier: not tier.kind.outside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -375,12 +374,12 @@ def _worth_above(
     need and the bar; below the bar, as worse.
     """
     plain = _worth(views, scale)
-    others = [each.id for each in able if each.kind is not TierKind.ATTESTED]
+    others = [each.id for each in able if not each.kind.outside]
     best = max(others, key=lambda each: views[each].quality_permille, default=None)
     span = scale.gain_of(1.0)
 
     def worth(tier: str, gain: float) -> float:
-        if best is None or views[tier].kind is not TierKind.ATTESTED:
+        if best is None or not views[tier].kind.outside:
             return plain(tier, gain)
         return plain(best, gain) + span * (scale.need(gain) - bar)
 

@@ -40,7 +40,6 @@ from curtilage.lab.routing.advise import (
     repeatable,
 )
 from curtilage.lab.routing.certify import MIN_GRADED
-from curtilage.policy.decision.tiers import TierKind
 from curtilage.policy.document.model import Policy
 from curtilage.policy.document.routing import Routing
 from curtilage.policy.document.routing_settings import Speculating
@@ -225,7 +224,7 @@ def drift_of(
 
     None if there is no feedback or no promise.
     """
-    near = {each.id for each in tiers if each.kind is not TierKind.ATTESTED}
+    near = {each.id for each in tiers if not each.kind.outside}
     marks = [line.feedback for line in lines if line.tier in near]
     grades = [float(mark) for mark in marks if mark is not None]
     if promised is None and judged:

@@ -27,7 +27,6 @@ from curtilage.client.routing.trace import (
 )
 from curtilage.client.routing.utility import Reason
 from curtilage.lab.routing.certify import MIN_GRADED
-from curtilage.policy.decision.tiers import TierKind
 
 Draw = Callable[[], float]
 """Returns a random number from 0 up to 1, as ``random.random`` does."""
@@ -255,7 +254,7 @@ def advise(
             f"the trace names {', '.join(sorted(unknown))}, which the policy has not; "
             "give the policy that it was written under with --policy"
         )
-    near = {each.id for each in tiers if each.kind is not TierKind.ATTESTED}
+    near = {each.id for each in tiers if not each.kind.outside}
     free = [each for each in ways if not near.issuperset(each.line.permitted)]
 
     def home(part: Sequence[_Way]) -> Interval:

@@ -294,8 +294,8 @@ class Decision(Assessment):
 def decide(rulebook: Rulebook, inspection: Inspection) -> Decision:
     """Decide where a query may be answered; see ``assess``.
 
-    Trusts the inspection to be complete: what a detector could not do must be
-    in it as ``uncertain.*``.
+    The inspection must be complete: what a detector could not determine is in it as
+    ``uncertain.*``.
 
     Raises:
         TypeError: the inspection was not built by the detectors' side.

@@ -216,8 +216,8 @@ class PermitDesk:
         self._latest_ms = 0
         self._used: set[bytes] = set()
         self._expiries: list[tuple[int, bytes]] = []  # a heap of what is in ``_used``
-        # Redeemed permits after which the wire may still ask for another attempt; by
-        # identity, and dropped with the permit.
+        # Redeemed permits that ``mint_again`` accepts, each once. Weak references: they
+        # need no removal.
         self._open: WeakSet[Permit[Any]] = WeakSet()
 
     @override
@@ -319,8 +319,8 @@ class PermitDesk:
     def redeem(self, permit: Permit[_B], presented: _B, *, now_ms: int) -> None:
         """Redeem a permit of this desk, just before sealing or sending.
 
-        What is presented describes the exact bytes and their recipient. It is computed
-        from these, never taken from the permit.
+        ``presented`` is the binding of the exact bytes and their recipient. The caller
+        computes it from these and never takes it from the permit.
 
         Raises:
             TypeError: no permit of this kind that a desk built.

@@ -16,24 +16,25 @@ from curtilage.policy.decision.routes import Route
 
 @unique
 class TierKind(StrEnum):
-    """What a tier is.
-
-    ``IN_PROCESS``: the local model, in this process. ``ON_PREMISES``: an on-premises
-    server that the policy trusts. ``ATTESTED``: an enclave.
-    """
+    """What a tier is: the local model, an on-premises server or an enclave."""
 
     IN_PROCESS = "in_process"
     ON_PREMISES = "on_premises"
     ATTESTED = "attested"
+
+    @property
+    def outside(self) -> bool:
+        """Whether it is away from the organisation; a kind not listed here is."""
+        return self not in {TierKind.IN_PROCESS, TierKind.ON_PREMISES}
 
 
 @unique
 class RoutingClass(StrEnum):
     """How much a query may risk; an earlier member is more private than a later one.
 
-    ``RESTRICTED``: it must be kept on premises. ``CONFIDENTIAL``: it may leave only
-    without its names, or to an enclave with stronger evidence. ``INTERNAL``: it may
-    leave, and its sender asked for care. ``PUBLIC``: it may leave.
+    ``RESTRICTED``: it is kept local, or sent to an on-premises server that is trusted
+    with it. ``CONFIDENTIAL``: it may leave without its names, or to an enclave with
+    stronger evidence. ``INTERNAL``: it may leave, with care. ``PUBLIC``: it may leave.
     """
 
     RESTRICTED = "restricted"
@@ -195,8 +196,7 @@ class Tiering:
         # everything may receive these.
         unknown = pinned or floor is RoutingClass.RESTRICTED
         disclosed = self.known | found if unknown else found
-        # One by one, with the first reason that applies, so that the policy's author
-        # sees why each tier may not answer.
+        # The first reason that applies shows the policy's author why a tier is denied.
         tiers: list[Tier] = []
         denied: list[tuple[str, Denial]] = []
         for tier in self.tiers:
@@ -219,14 +219,15 @@ class Tiering:
         disclosed: frozenset[str],
     ) -> Iterator[Denial]:
         leaves = route is Route.ENCLAVE
-        # A blocked query is sent to no tier. A query without its names is another text
-        # and has its own decision.
-        if route is Route.BLOCK or (tier.kind is TierKind.ATTESTED and not leaves):
+        sealed = leaves and tier.kind is TierKind.ATTESTED
+        # A blocked query is sent to no tier, and no query to a kind that is not named
+        # here. A query without its names is another text and has its own decision.
+        if route is Route.BLOCK or (tier.kind.outside and not sealed):
             yield Denial.ROUTE
         # Even where nothing was found: a default of ``local`` keeps such a query too,
         # so it is not sent to a server that is trusted with nothing.
         trusted = bool(tier.trusted) and disclosed <= tier.trusted
-        if tier.kind is TierKind.ON_PREMISES and not leaves and not trusted:
+        if tier.kind is not TierKind.IN_PROCESS and not leaves and not trusted:
             yield Denial.NOT_TRUSTED
         if not self._lists(routing_class, tier):
             yield Denial.CLASS
@@ -242,7 +243,7 @@ class Tiering:
             each
             for each in RoutingClass
             if each is routing_class
-            or (tier.kind is TierKind.ATTESTED and each.privacy < routing_class.privacy)
+            or (tier.kind.outside and each.privacy < routing_class.privacy)
         ]
         return all(tier.id in self.classes.get(each, {tier.id}) for each in asked)
 

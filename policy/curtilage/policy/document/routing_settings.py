@@ -272,9 +272,9 @@ class Breaker(Section):
     """When a failing tier is not asked.
 
     Attributes:
-        fails: so many failures
-        window_s: in so many seconds open the breaker,
-        open_s: for so many seconds.
+        fails: how many failures open the breaker.
+        window_s: within how many seconds they count.
+        open_s: for how many seconds it stays open.
     """
 
     fails: Annotated[int, Field(ge=1, le=100)] = 3
@@ -346,7 +346,7 @@ class Resilience(Section):
     """When a tier that says 'later' is asked again rather than another one.
 
     Attributes:
-        retry_after_max_s: where it wants no longer a wait; 0: never.
+        retry_after_max_s: the longest wait for the same tier; 0: no wait.
         retry_budget_percent: of all first attempts, so many may be followed by another.
     """
 

@@ -21,7 +21,6 @@ from curtilage.policy.decision.rules import (
     scores_of,
     unapproved,
 )
-from curtilage.policy.decision.tiers import TierKind
 from curtilage.policy.document.model import Policy
 from curtilage.policy.explain.counterfactual import (
     Change,
@@ -182,7 +181,7 @@ def asks_first(policy: Policy, decision: Assessment) -> bool:
     return (
         policy.routing is not None
         and policy.routing.asks_first(permitted.routing_class)
-        and any(each.kind is TierKind.ATTESTED for each in permitted.tiers)
+        and any(each.kind.outside for each in permitted.tiers)
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 
 from curtilage.policy.decision.decide import Assessment, WhatIf, assess
 from curtilage.policy.decision.findings import Finding, Normalization, Where
@@ -127,7 +127,7 @@ def routing_in_words(policy: Policy) -> Iterator[tuple[str, str]]:
             tier.id
             for tier in policy.tiering.tiers
             if (listed is None or tier.id in listed)
-            and not (kept and tier.kind is TierKind.ATTESTED)
+            and not (kept and tier.kind.outside)
         ]
         yield "class", f"{each.value}: {', '.join(names) or NO_TIER}"
     for demand in section.demands:
@@ -170,13 +170,16 @@ def _alike(
 
 
 def _tier(tier: TierEntry, policy: Policy) -> str:
-    if tier.kind is TierKind.ON_PREMISES:
-        words = _on_premises(tier)
-    elif tier.kind is TierKind.IN_PROCESS:
-        words = "the local model, in this process"
-    else:
-        words = "an enclave that was verified, behind the relay"
-        words += NOT_BELIEVED if policy.attestation is None else ""
+    match tier.kind:
+        case TierKind.IN_PROCESS:
+            words = "the local model, in this process"
+        case TierKind.ON_PREMISES:
+            words = _on_premises(tier)
+        case TierKind.ATTESTED:
+            words = "an enclave that was verified, behind the relay"
+            words += NOT_BELIEVED if policy.attestation is None else ""
+        case unknown:
+            assert_never(unknown)
     if tier.context_tokens is not None:
         words += f"; up to {tier.context_tokens:,} tokens"
     if tier.questions_per_min is not None:
