@@ -53,7 +53,8 @@ FAILURE_TEXTS: Final[Mapping[str, str]] = {
     "its host (--relay https://host/name)",
     "relay_denied": "the relay does not accept this client's key or certificate",
     "enclave_unreachable": "the relay cannot reach the enclave",
-    "evidence_refused": "the enclave's evidence was refused",
+    "evidence_refused": "the enclave's evidence was refused (`curtilage attest show` "
+    "names the rule)",
     "clock_suspected": "the enclave's evidence is valid at another time than this "
     "machine's clock shows: the clock is probably wrong; set it. If it is right, the "
     "evidence is outdated",

@@ -242,7 +242,7 @@ def ways(
         conversation: the key of the conversation, if names were replaced.
     """
     found: dict[str, Way] = {}
-    # The tiers that may receive the original: no other may receive its pseudonyms.
+    # What could receive the original's classes; nothing else may get its pseudonyms.
     asked = tiering.permitted(
         Route.ENCLAVE, frozenset((*decision.classes, *decision.uncertain))
     )

@@ -309,7 +309,7 @@ def decide(rulebook: Rulebook, inspection: Inspection) -> Decision:
     # The line that stops a regulated query. Any other route has no ``Allowed``, and
     # without one no permit is minted, so nothing can be sealed or sent. ``DEIDENTIFY``
     # has none either: the rewritten text is inspected and decided anew, with its own
-    # digest.
+    # digest. So is each part of a conversation that is kept local.
     if decisive.route is Route.ENCLAVE:
         allowed = Allowed(
             brand=_BRAND,
