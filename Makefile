@@ -18,7 +18,7 @@ CODE := $(PARTS) dev deploy/image benchmarks tools tests
 .PHONY: leak ledger outside image requirements clean
 
 help: ## Say what each target does
-	@echo "Curtilage: answer at home what must stay at home; ask an attested enclave the rest."
+	@echo "Curtilage: answers regulated questions locally, and sends the rest to an attested enclave."
 	@echo
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
 	@echo

@@ -285,6 +285,6 @@ def _way(tier: Tier, decision: Decision, step: Step) -> Way | None:
         case TierKind.ATTESTED:
             if isinstance(step, AskEnclave) and tier.id in step.allowed.tiers:
                 return step
-        case unknown:
-            assert_never(unknown)
+        case _:
+            assert_never(tier.kind)
     return None

@@ -206,8 +206,8 @@ async def test_a_pump_that_was_closed_holds_nothing_of_its_generator(
         closing = asyncio.ensure_future(pump.aclose())
         await asyncio.sleep(0)
         if interrupted:
-            # A reader who goes away is found out twice: his socket is closed, and then
-            # whoever answers him is cancelled.
+            # A reader that goes away is noticed twice: its socket is closed, and then
+            # the task that answers it is cancelled.
             closing.cancel()
         await asyncio.wait({closing})
         del pump, closing

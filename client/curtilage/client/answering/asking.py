@@ -168,8 +168,8 @@ class Asking:
                 return self._on_premises.answer(attempt, way, query, status)
             case AskLocal():
                 return self._local.answer(attempt, query, status)
-            case unknown:
-                assert_never(unknown)
+            case _:
+                assert_never(attempt.way)
 
     async def close(self) -> None:
         """Free the model, and close every connection to on-premises servers."""

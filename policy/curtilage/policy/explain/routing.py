@@ -178,8 +178,8 @@ def _tier(tier: TierEntry, policy: Policy) -> str:
         case TierKind.ATTESTED:
             words = "an enclave that was verified, behind the relay"
             words += NOT_BELIEVED if policy.attestation is None else ""
-        case unknown:
-            assert_never(unknown)
+        case _:
+            assert_never(tier.kind)
     if tier.context_tokens is not None:
         words += f"; up to {tier.context_tokens:,} tokens"
     if tier.questions_per_min is not None:
