@@ -32,9 +32,13 @@ SYMBOLS = {
     "programs": {"execve", "execv", "execvp", "fork", "posix_spawn", "popen", "system"},
     "home": {"getpwuid", "getpwuid_r", "getpwnam", "getpwnam_r"},
 }
-# What is linked into it leaves no such symbol, but words.
+# What is linked into it leaves no such symbol, but words. Our set-up strips the names
+# of functions (tools/slim.py); names of source files and of protocols stay.
 MARKS = {
-    "TLS": (b"SSL_connect", b"rustls", b"mbedtls_ssl_handshake", b"gnutls_handshake"),
+    "TLS": (
+        *(b"SSL_connect", b"mbedtls_ssl_handshake", b"gnutls_handshake"),
+        *(b"rustls", b"ssl/ssl_lib.c", b"TLSv1.3", b"TLS 1.3"),
+    ),
     "HTTP": (b"libcurl", b"curl_easy_", b"reqwest", b"http_proxy", b"User-Agent"),
 }
 # Hosts named in docstrings and messages, where a person may read on. Another one is
@@ -118,8 +122,10 @@ def product() -> dict[str, metadata.Distribution]:
 
 def libraries(distribution: metadata.Distribution) -> Iterator[Path]:
     for file in distribution.files or ():
-        if re.search(r"\.so(\.|$)", file.name):
-            yield Path(str(distribution.locate_file(file)))
+        path = Path(str(distribution.locate_file(file)))
+        # tools/slim.py removes those that nothing loads.
+        if re.search(r"\.so(\.|$)", file.name) and path.is_file():
+            yield path
 
 
 def table() -> dict[str, set[str]]:
