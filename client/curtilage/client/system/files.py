@@ -19,7 +19,6 @@ from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from filelock import FileLock, Timeout
 from platformdirs.unix import Unix
 
 from curtilage.client.errors import ConfigError
@@ -223,6 +222,9 @@ def locked(path: Path, wait_s: float) -> Generator[None]:
         TimeoutError: another process holds it for longer than that.
         OSError: it cannot be opened, or the file system has no ``flock``.
     """
+    # Here, since it takes 18 ms to import and most commands lock nothing.
+    from filelock import FileLock, Timeout  # noqa: PLC0415
+
     # The library would create a missing folder, which others could read; and a log on a
     # volume that is not mounted must not begin anew.
     path.parent.stat()
