@@ -195,7 +195,7 @@ def test_a_line_too_long_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "MAX_LINE_BYTES", 10)
     (line,) = decided({"id": "a", "text": "hello"})
     assert line["uncertain"] == ["uncertain.undecodable"]
-    assert bulk.problem_of(b'{"id": "a", "text": "x"}') == "it is longer than 10 bytes"
+    assert "10 bytes" in bulk.problem_of(b'{"id": "a", "text": "x"}')
 
 
 def test_bad_lines_do_not_shift_their_neighbours() -> None:

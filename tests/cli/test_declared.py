@@ -236,7 +236,7 @@ def test_old_names_of_options_still_work(capsys: pytest.CaptureFixture[str]) -> 
     words = ["ask", "--house-key-file", "F", "--require", "house", "why?"]
     arguments = parse(root, words).arguments
     assert (arguments.on_premises_key_file, arguments.require) == ("F", "on_premises")
-    assert "is now --on-premises-key-file" in capsys.readouterr().err
+    assert "--on-premises-key-file" in capsys.readouterr().err
     joined = parse(root, ["ask", "--house-key-file=F"]).arguments
     assert joined.on_premises_key_file == "F"
     capsys.readouterr()

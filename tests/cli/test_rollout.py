@@ -1,6 +1,7 @@
 """``curtilage models rollout``, from the publisher to the device that follows."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -101,9 +102,10 @@ def test_a_model_is_published_taken_and_taken_back(
     assert run("take", "--manifest", "3.json", "--proof", "proof.txt") == 0
     said = capsys.readouterr().out
     assert "manifest   clinic-home 3" in said
-    assert "stage      100 % of the devices; this one is among them" in said
+    assert re.search(r"^stage +100 % ", said, re.MULTILINE)
     assert f"runs       new, {model_tag(home.new.sha256)}" in said
-    assert status(run, capsys)["manifest"]["percent"] == [100]
+    found = status(run, capsys)
+    assert (found["manifest"]["percent"], found["taken"]) == ([100], True)
     assert run("rollback") == 0
     assert "rolled back here" in capsys.readouterr().out
     assert status(run, capsys)["runs"] == model_tag(home.old.sha256)
@@ -127,7 +129,7 @@ def test_an_older_manifest_changes_nothing_and_says_so(
 ) -> None:
     assert take(home, run, 5) == 0
     assert take(home, run, 4, home.other) == 2
-    assert "stale: number 4 is not newer than 5" in capsys.readouterr().err
+    assert re.search(r"stale: .* 4 .* 5\b", capsys.readouterr().err)
     assert status(run, capsys)["manifest"]["serial"] == 5
 
 
@@ -136,9 +138,7 @@ def test_what_is_missing_is_said_with_the_command_that_gets_it(
 ) -> None:
     unknown = home.file("unknown", registered=False)
     assert take(home, run, 1, unknown) == 2
-    assert f"models add NAME --from FILES --sha256 {unknown.sha256}" in (
-        capsys.readouterr().err
-    )
+    assert f"--from FILES --sha256 {unknown.sha256}" in (capsys.readouterr().err)
     known = "6a1a2eb6d15622bf3c96857206351ba97e1af16c30d7a74ee38970e434e9407e"
     assert take(home, run, 1, replace(unknown, sha256=known)) == 2
     assert "models pull qwen2.5-1.5b" in capsys.readouterr().err
@@ -171,7 +171,8 @@ def test_an_alarm_is_shown(
     home.trace.parent.mkdir(parents=True)
     home.grade(home.new, bad=100)
     assert run("status") == 0
-    assert "ALARM      worse than promised, after 100" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert re.search(r"^ALARM .* 100\b", said, re.MULTILINE)
     assert status(run, capsys)["runs"] == model_tag(home.old.sha256)
 
 
@@ -180,8 +181,8 @@ def test_before_anything_was_taken_the_embedded_model_runs(
 ) -> None:
     assert run("status", "--trace", "none.jsonl") == 0
     shown = capsys.readouterr()
-    assert "no manifest was taken yet" in shown.err
-    assert "the embedded model runs" in shown.out
+    assert "no manifest" in shown.err
+    assert "embedded model runs" in shown.out
     assert run("rollback") == 2
 
 
@@ -219,7 +220,7 @@ def test_a_policy_that_follows_none_says_so(
 ) -> None:
     Path("mine.yaml").write_text(POLICY)
     assert run("status") == 2
-    assert "no rollout is configured" in capsys.readouterr().err
+    assert "routing.rollout" in capsys.readouterr().err
 
 
 def test_a_policy_that_is_not_signed_says_nothing(

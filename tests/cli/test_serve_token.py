@@ -11,6 +11,7 @@ from curtilage.cli import serve
 from curtilage.cli.declared import parse
 from curtilage.cli.main import main
 from curtilage.cli.table import root
+from curtilage.client.endpoint.accounts import TOKEN_NAME
 from curtilage.client.errors import ConfigError
 
 TOKEN = "T" * 43
@@ -56,7 +57,7 @@ def test_where_no_token_can_be_kept_there_is_none(
     (tmp_path / "curtilage").write_text("a file where the folder would be")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert serve.kept_token()[0] is None
-    assert "only programs of this account" in capsys.readouterr().err
+    assert TOKEN_NAME in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

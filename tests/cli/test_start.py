@@ -1,6 +1,7 @@
 """Warnings at the start of a command."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -137,11 +138,13 @@ def test_serve_says_once_what_is_wrong(
     assert cli.main(["serve", "--port", "0", *given]) == 0
     shown = capsys.readouterr().err
     assert {each: shown.count(each) for each in said} == said
-    assert shown.count("the disk is full") == 1, "why, which the log does not say"
-    assert shown.count("audit: degraded (audit_failed)") == 1
+    assert shown.count(str(MemoryTrail(broken=True).problem)) == 1, (
+        "why, which the log does not say"
+    )
+    assert shown.count("degraded (audit_failed)") == 1
     assert shown.count("nothing is sent") == 1
-    assert "nothing is sent while" not in shown
-    assert shown.count("every query is kept local") == (days < 0)
+    assert start.NOT_SENT not in shown
+    assert shown.count("is kept local") == (days < 0)
 
 
 def test_a_policy_that_was_changed_is_warned_of(
@@ -151,7 +154,7 @@ def test_a_policy_that_was_changed_is_warned_of(
     Path("mine.yaml").write_text(f"{POLICY}# and more\n", "utf-8")
     given = ("--policy", "mine.yaml", "--policy-key", "key.pub.pem")
     assert cli.main(["explain", *given, "What is HIV?"]) == 2
-    assert "warning: the signature is for another policy" in capsys.readouterr().err
+    assert re.search("warning: .* another policy", capsys.readouterr().err)
 
 
 def test_where_no_signature_is_asked_for_nothing_is_said(
@@ -202,7 +205,7 @@ def test_the_embedded_model_is_called_a_demonstration(
     assert cli.main(["serve", "--port", "0"]) == 0
     shown = capsys.readouterr()
     assert '"ready": true' in shown.out
-    assert ("come from the embedded DEMONSTRATION model" in shown.err) is embedded
+    assert ("DEMONSTRATION" in shown.err) is embedded
     # If nothing can be sent, the share of sent questions is not shown.
     aim = (
         "under the policy's aim about 4 of 100 questions that may be sent are answered"

@@ -13,6 +13,11 @@ from curtilage.client.errors import ConfigError, UsageError
 # Linux keeps 4,095 bytes of a typed line, the line end included, and silently drops
 # the rest. A truncated question must not be asked.
 _LONGEST_TYPED: Final = 4094
+NO_TEXT: Final = "there is no text; give it as arguments, or `-` to read standard input"
+CUT_BY_TERMINAL: Final = (
+    "the terminal truncates longer lines; put the text into a file and read it with "
+    "`- < FILE`"
+)
 
 
 POLICY: Final = """
@@ -115,15 +120,10 @@ def text_from(words: list[str]) -> str:
         # be read, not end the program.
         data = sys.stdin.buffer.read()
         if typed and any(len(line) >= _LONGEST_TYPED for line in data.splitlines()):
-            raise UsageError(
-                "the terminal truncates longer lines; put the text into a file and "
-                "read it with `- < FILE`"
-            )
+            raise UsageError(CUT_BY_TERMINAL)
         text = data.decode("utf-8", "surrogateescape").strip()
     if not text.strip():
-        raise UsageError(
-            "there is no text; give it as arguments, or `-` to read standard input"
-        )
+        raise UsageError(NO_TEXT)
     return text
 
 

@@ -22,6 +22,8 @@ DEMONSTRATION: Final = (
     "models recommend` names better ones)"
 )
 
+OFTEN_WRONG: Final = "[the local model is OFTEN WRONG on questions like this]"
+
 
 def demonstration_words(policy: Policy, router: Router | None) -> Iterator[str]:
     """Warn that the embedded model answers locally, with the effect of the aim.
@@ -130,7 +132,7 @@ def warnings_of(answer: Answer) -> Iterator[str]:
     if unrestored := answer.finished.unrestored:
         yield placeholders_line(unrestored)
     if answer.finished.doubtful:
-        yield "[the local model is OFTEN WRONG on questions like this]"
+        yield OFTEN_WRONG
 
 
 def placeholders_line(count: int) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # commands that only decide do not load the tiers
     from curtilage.policy.signing import Currency
 
 TOLD_AFTER_S: Final = 2.0
+NOT_SENT: Final = "nothing is sent while the audit trail fails"
 WAITING: Final = (
     "waiting until open connections are padded to the length of every answer, so "
     "that an\nobserver cannot infer the length of this one, or that it was "
@@ -61,7 +62,7 @@ async def session_from(
     if parts.audit.problem is not None:
         err(parts.audit.problem)
         if not serves:
-            err("nothing is sent while the audit trail fails")
+            err(NOT_SENT)
     if parts.advice is not None:
         err(parts.advice)
     session = Session(

@@ -35,6 +35,7 @@ LEAST_CONTEXT, MOST_CONTEXT = 256, 131_072  # tokens; as the enclave server's
 
 SHIPPED_PROFILE = "default"
 SIGNATURE_SUFFIX = ".sig"
+NO_FOLDER = "there is no such folder here"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,7 +284,7 @@ def _broken_model(policy: Policy) -> Iterator[Complaint]:
         yield ("ner", "engine"), f"the library {ner.engine!r} is not installed here"
     folder = Path(ner.path)
     if not folder.is_dir():
-        yield ("ner", "path"), "there is no such folder here"
+        yield ("ner", "path"), NO_FOLDER
         return
     try:
         digest = folder_digest(folder)

@@ -24,6 +24,7 @@ from curtilage.attest.evidence import (
 )
 from curtilage.attest.evidence_json import encode_cpu_evidence, encode_device_evidence
 from curtilage.attest.expectations import TrustAnchor
+from curtilage.attest.nvidia.verify import GpuCheck
 from curtilage.cli.attest.encodings import FORMS
 from curtilage.cli.attest.evidence_files import (
     EvidenceFiles,
@@ -468,9 +469,9 @@ def test_a_file_of_another_kind_is_refused(
     assert bench.run(files) == 0
     capsys.readouterr()
     assert bench.run({**files, "chain": b"any"}) == 2
-    assert (
-        "--chain does not apply to nitro, which takes none" in capsys.readouterr().err
-    )
+    said = capsys.readouterr().err
+    assert "--chain" in said
+    assert "nitro" in said
 
 
 @pytest.mark.parametrize("form", ["DER", "PEM"])
@@ -501,6 +502,6 @@ def test_a_gpus_certificates_may_come_in_several_files(
     for files in (["--certs", *paths], each):
         assert main([*command, *files]) == 1
         # Chain and signature are valid; the driver is checked next.
-        assert printed(capsys)["step"] == "GPU driver and VBIOS"
+        assert printed(capsys)["step"] == GpuCheck.VERSIONS
     assert main([*command, "--certs", *paths[:-1]]) == 1
     assert printed(capsys)["code"] == "chain_invalid"

@@ -356,14 +356,10 @@ def test_a_list_of_one_device_is_that_device() -> None:
         with pytest.raises(RefusedError) as caught:
             gpus_from({"device_evidence_list": wrong})
         assert caught.value.code is RefusalCode.MALFORMED
-    assert gpus_refusal([entry] * 3) == ("evidence: of 3 GPUs instead of exactly one")
-    assert gpus_refusal([without]) == (
-        "evidence: the JSON object needs exactly one of: "
-        "evidence, attestationReportHexStr"
-    )
-    assert gpus_refusal([{**entry, "attestationReportHexStr": "00"}]).startswith(
-        "evidence: the JSON object needs exactly one of"
-    )
+    names = "evidence, attestationReportHexStr"
+    assert "3 GPUs" in gpus_refusal([entry] * 3)
+    assert names in gpus_refusal([without])
+    assert names in gpus_refusal([{**entry, "attestationReportHexStr": "00"}])
 
 
 def gpus_refusal(entries: list[dict[str, str]]) -> str:
@@ -449,7 +445,7 @@ def test_collateral_in_another_form_is_refused(tdx: TdxEvidence) -> None:
         with pytest.raises(RefusedError) as caught:
             read_collateral(as_json(other))
         assert caught.value.code is RefusalCode.MALFORMED
-        assert "must be the JSON object QuoteCollateralV3" in caught.value.detail
+        assert "QuoteCollateralV3" in caught.value.detail
 
 
 @pytest.mark.parametrize("deep", [100, 900, 960, 980, 990, 5000])

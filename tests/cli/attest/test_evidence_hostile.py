@@ -25,6 +25,7 @@ from curtilage.cli.attest.encodings import (
 )
 from curtilage.cli.attest.tpm_registers import read_values
 from curtilage.cli.main import main
+from curtilage.client.system.files import NOT_ORDINARY
 from curtilage_dev.deployment import MEASUREMENT
 from curtilage_dev.emulated.machines import make_machine, registers_of
 from support.evidence_policies import write_policy
@@ -219,7 +220,7 @@ def test_a_pipe_is_not_waited_for(
     os.mkfifo(pipe)
     for path in (pipe, tmp_path, Path("/dev/zero")):
         assert main([*nitro, "--at", AT, "--evidence", str(path)]) == 2
-        assert "not an ordinary file" in capsys.readouterr().err
+        assert NOT_ORDINARY in capsys.readouterr().err
 
 
 def test_a_librarys_remark_on_a_certificate_is_not_printed(

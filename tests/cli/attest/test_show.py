@@ -16,6 +16,7 @@ from curtilage.attest.verify import VerifiedKey, verify
 from curtilage.cli.attest import verdict_json as verdicts
 from curtilage.cli.attest.refusals import MEANINGS
 from curtilage.cli.attest.tree import WIDTH, tree_text, verdict_text
+from curtilage.cli.attest.words import meaning_text
 from curtilage.cli.main import main
 from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.relay.forward import node_list
@@ -63,7 +64,7 @@ def test_every_link_is_in_the_tree_once(
         if link.not_after is not None:
             assert f"{link.not_after:%Y-%m-%d %H:%M}" in text
     assert text.count("this GPU's firmware key") == len(key.devices)
-    assert "EMULATED: this evidence comes without hardware" in text
+    assert "EMULATED" in text
 
 
 def test_the_verdict_of_the_audit_trail_is_named(
@@ -228,7 +229,7 @@ def test_a_refusal_is_explained_with_what_to_do(
     result = capsys.readouterr()
     assert "FAIL  key window" in result.out
     assert "REFUSED: stale" in result.err
-    assert "older than the policy allows" in result.err
+    assert meaning_text(RefusalCode.STALE) in result.err
     assert main(["attest", "show", *options, "--json"]) == 1
     refused = json.loads(capsys.readouterr().out)
     assert (refused["code"], refused["step"]) == ("stale", "key window")

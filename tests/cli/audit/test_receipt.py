@@ -14,6 +14,7 @@ from curtilage.attest.receipt import (
     request_mac,
     sign_receipt,
 )
+from curtilage.cli.audit.receipt import NEVER_SENT
 from curtilage.cli.main import main
 from curtilage.client.audit.reader import LogToRead
 from curtilage.client.audit.record import (
@@ -164,7 +165,7 @@ def test_a_question_whose_names_were_replaced_may_be_the_same_one(
 ) -> None:
     assert bench.run("--question", bench.write("asked", b"canary-7c1e")) == 1
     result = capsys.readouterr().out
-    assert "or it was sent with names or a seed replaced: give it as" in result
+    assert "`curtilage ask --keep`" in result
 
 
 def test_another_organisations_key_proves_nothing(
@@ -181,7 +182,7 @@ def test_a_receipt_by_another_key_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert Bench(tmp_path, by=ReceiptKey.generate()).run() == 2
-    assert "signature does not hold" in capsys.readouterr().err
+    assert "signature" in capsys.readouterr().err
 
 
 def forged(bench: Bench, *, attempt: int, record: bool) -> None:
@@ -235,7 +236,7 @@ def test_a_receipt_for_an_unsent_query_proves_nothing(
     log.close()
     command = ["audit", "receipt", "--dir", str(tmp_path / "audit")]
     assert main([*command, "--query", NAME]) == 1
-    assert "NONE: no signed record shows" in capsys.readouterr().out
+    assert NEVER_SENT in capsys.readouterr().out
 
 
 def test_a_query_without_a_receipt_is_an_error(bench: Bench) -> None:

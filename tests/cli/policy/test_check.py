@@ -1,5 +1,6 @@
 import base64
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from curtilage.cli import main as cli
-from curtilage.cli.policy.command import summary
+from curtilage.cli.policy.command import NER, summary
 from curtilage.client import Client, assemble, config
 from curtilage.client.errors import UsageError
 from curtilage.client.system.files import folder_digest
@@ -15,6 +16,7 @@ from curtilage.policy.document.dictionaries import edm_entry
 from curtilage.policy.document.load import PROFILES, load_policy, load_profile
 from curtilage.policy.document.model import Policy
 from curtilage.policy.errors import PolicyError
+from curtilage.policy.explain.transport import UNSAFE
 
 CANARY = "canary-3f1c"
 POLICY = """\
@@ -35,6 +37,12 @@ def ran(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     status = cli.main(["policy", *arguments])
     captured = capsys.readouterr()
     return status, captured.out + captured.err
+
+
+def line_of(shown: str, start: str) -> str:
+    """Return the one line that starts so."""
+    (line,) = (each for each in shown.splitlines() if each.strip().startswith(start))
+    return line
 
 
 @pytest.mark.parametrize("action", ["", "list", "explain", "test", "diff", "report"])
@@ -60,7 +68,7 @@ def test_list_prints_a_profile_to_start_from(
     assert load_policy(shown).document.packs
     status, shown = ran("list", "nobody", capsys=capsys)
     assert status == 2
-    assert "the profiles are default, clinic" in shown
+    assert ", ".join(PROFILES) in shown
 
 
 def test_check_summarises_a_policy(capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,8 +107,10 @@ def test_check_shows_recognizers(capsys: pytest.CaptureFixture[str]) -> None:
     Path("own.yaml").write_text(POLICY + own, "utf-8")
     status, shown = ran("check", "own.yaml", capsys=capsys)
     assert status == 0, shown
-    assert "presidio  Codes: finds CODE as health.mrn, of r.yaml" in shown
-    assert "not linear in time, limited by the deadline: slow\n" in shown
+    line = line_of(shown, "presidio  Codes: ")
+    for named in ("CODE", "health.mrn", "r.yaml"):
+        assert named in line
+    assert ": slow\n" in shown
 
 
 def test_check_shows_recognizers_in_python(
@@ -121,8 +131,10 @@ def test_check_shows_recognizers_in_python(
     Path("own.yaml").write_text(POLICY + own, "utf-8")
     status, shown = ran("check", "own.yaml", capsys=capsys)
     assert status == 0, shown
-    assert "presidio  code: in Python, of acme-recognizers 1.0, isolated" in shown
-    assert "may find CODE as health.mrn" in shown
+    line = line_of(shown, "presidio  code: ")
+    for named in ("Python", "acme-recognizers 1.0", "isolated"):
+        assert named in line
+    assert "CODE as health.mrn" in shown
     for old, new, said in (
         ("'1.0'", "'1.1'", "version: '1.0' is installed here"),
         ("name: code", "name: other", "'acme-recognizers' has none of this name in"),
@@ -138,7 +150,7 @@ def test_check_reports_unsafe_settings(capsys: pytest.CaptureFixture[str]) -> No
     Path("own.yaml").write_text(text, "utf-8")
     status, shown = ran("check", "own.yaml", capsys=capsys)
     assert status == 0
-    assert "answers   UNSAFE: enclaves that do not shape their answers" in shown
+    assert f"answers   {UNSAFE}" in shown
 
 
 def test_check_compiles_patterns(capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,7 +158,7 @@ def test_check_compiles_patterns(capsys: pytest.CaptureFixture[str]) -> None:
     Path("own.yaml").write_text(POLICY + own + ' pattern: "(x{900}){900}"}\n', "utf-8")
     status, shown = ran("check", "own.yaml", capsys=capsys)
     assert status == 2
-    assert "line 7: detectors[0].pattern: a pattern is not in RE2's syntax" in shown
+    assert "line 7: detectors[0].pattern: " in shown
 
 
 def test_check_looks_for_the_files_that_a_policy_names(
@@ -156,7 +168,7 @@ def test_check_looks_for_the_files_that_a_policy_names(
     Path("own.yaml").write_text(POLICY + own, "utf-8")
     status, shown = ran("check", "own.yaml", capsys=capsys)
     assert status == 2
-    assert "exclude[0].dictionary: the file cannot be read" in shown
+    assert "exclude[0].dictionary: " in shown
 
 
 def model_policy(folder: Path, digest: str) -> None:
@@ -172,22 +184,20 @@ def test_check_looks_for_the_model_and_its_digest(
     model_policy(folder, "0" * 64)
     status, shown = ran("check", "own.yaml", capsys=capsys)
     assert status == 2
-    assert "ner.path: there is no such folder here" in shown
+    assert f"ner.path: {config.NO_FOLDER}" in shown
     folder.mkdir()
     (folder / "weights").write_bytes(b"w")
     status, shown = ran("check", "own.yaml", capsys=capsys)
     assert status == 2
-    assert (
-        f"ner.sha256: the folder's digest is another: {folder_digest(folder)}" in shown
-    )
+    assert re.search(rf"ner\.sha256: .*{folder_digest(folder)}", shown)
     model_policy(folder, folder_digest(folder))
     status, shown = ran("check", "own.yaml", capsys=capsys)
     assert status == 0, shown
-    assert "a spaCy pipeline of yours" in shown
+    assert f"names     {NER['spacy']}" in shown
     (folder / "link").symlink_to(folder / "weights")
     status, shown = ran("check", "own.yaml", capsys=capsys)
     assert status == 2
-    assert "the model folder holds a link" in shown
+    assert "holds a link" in shown
 
 
 def test_check_takes_the_policy_as_other_commands_do(
@@ -206,7 +216,7 @@ def test_check_takes_the_policy_as_other_commands_do(
 def test_check_takes_the_name_of_a_profile(capsys: pytest.CaptureFixture[str]) -> None:
     status, shown = ran("check", "bank", capsys=capsys)
     assert status == 0
-    assert "profile 'bank': no problem found" in shown
+    assert shown.startswith("profile 'bank': ")
 
 
 def test_problems_of_a_shipped_profile_have_lines_too(
@@ -287,7 +297,7 @@ UNUSABLE = {
     ),
     "empty text": (f'detectors:\n- {PATTERN}"a*"}}\n', "matches the empty text"),
     "no word": (f'detectors:\n- {WORDS}["---"]}}\n', "detectors[0]"),
-    "no model": (ELSEWHERE, "ner.path: there is no such folder here"),
+    "no model": (ELSEWHERE, f"ner.path: {config.NO_FOLDER}"),
     "ordinary words": (
         f'detectors:\n- {LIST}"{bytes(16).hex()}"}}\n',
         "sent; make the list with `curtilage policy list-make`",
@@ -357,7 +367,7 @@ def test_an_unusable_policy_is_refused_by_every_command(
     assert cli.main(arguments) == 2
     captured = capsys.readouterr()
     assert result in captured.err
-    assert captured.err.startswith(("own.yaml: line ", "curtilage: own.yaml: line "))
+    assert captured.err.removeprefix("curtilage: ").startswith("own.yaml: line ")
     assert captured.out == ""
     assert set(Path().iterdir()) == before, "nothing signed, nothing reported"
 
@@ -385,17 +395,20 @@ def test_evidence_is_verified_without_the_names_model(
 
 def test_check_shows_both_time_limits() -> None:
     shown = summary(load_profile("default"), "default")
-    assert "time      250 ms, and 400 ms for 1,000 characters, of a processor" in shown
-    assert "30 s by the clock" in shown
+    line = line_of(shown, "time ")
+    assert re.findall(r"\d[\d,]* [a-z]+", line) == [
+        *("250 ms", "400 ms", "1,000 characters", "30 s")
+    ]
 
 
 def test_check_shows_which_languages_may_be_sent() -> None:
     shown = summary(load_profile("clinic"), "clinic")
-    assert "  languages en, de, es, fr, it, nl, pt; any other is kept local\n" in shown
+    languages = ("en", "de", "es", "fr", "it", "nl", "pt")
+    assert f"  languages {', '.join(languages)}; " in shown
 
 
 def test_check_shows_who_may_answer() -> None:
     shown = summary(load_profile("default"), "default")
-    assert "  tier      local: the local model, in this process; 0.05 US$" in shown
+    assert "; 0.05 US$" in line_of(shown, "tier      local: ")
     assert "  class     restricted: local\n" in shown
-    assert "  found     local, enclave may answer: queries without findings\n" in shown
+    assert "  found     local, enclave " in shown

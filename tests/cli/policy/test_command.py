@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,6 +23,7 @@ from curtilage.policy.signing import Currency
 from support.client_parts import WordInspector
 
 CANARY = "canary-3f1c"
+NUMBER = re.compile(r"\d+")
 POLICY = """\
 version: 1
 default: {decision: enclave}
@@ -82,9 +85,9 @@ def test_explain_shows_the_smallest_change_and_no_text(
     arguments = ("--policy", "mine.yaml", CANARY, "token")
     status, shown = ran("explain", *arguments, capsys=capsys)
     assert status == 0
-    assert "Decided by rule 'token': A secret." in shown
+    assert "'token': A secret." in shown
     place = f"at characters {len(CANARY) + 1}-{len(CANARY) + 6} of message 1"
-    assert f"Smallest change: without secret.token {place} it could leave." in shown
+    assert f" secret.token {place} " in shown
     assert CANARY not in shown
     assert cli.main(["explain", *arguments]) == 0
     assert capsys.readouterr().out == shown
@@ -113,8 +116,9 @@ def test_explain_checks_a_required_signature(
 ) -> None:
     ran("keygen", "key.pem", capsys=capsys)
     arguments = ("explain", "--policy", "mine.yaml", "--policy-key", "key.pub.pem", "a")
-    _, shown = ran(*arguments, capsys=capsys)
-    assert "Smallest change: without uncertain.stale_policy it could leave." in shown
+    _, shown = ran(*arguments, "--json", capsys=capsys)
+    (change,) = json.loads(shown.splitlines()[0])["change"]["without"]
+    assert change["class"] == "uncertain.stale_policy"
 
 
 # --- test ---------------------------------------------------------------------
@@ -131,10 +135,12 @@ cases:
 def test_cases_that_hold(capsys: pytest.CaptureFixture[str]) -> None:
     Path("cases.yaml").write_text(CASES, "utf-8")
     status, shown = ran("test", "cases.yaml", "--policy", "mine.yaml", capsys=capsys)
-    assert (status, shown) == (0, "2 cases, 0 failed: mine.yaml\n")
+    assert (status, NUMBER.findall(shown)) == (0, ["2", "0"])
+    assert shown.endswith(": mine.yaml\n")
     arguments = ("test", "cases.yaml", "--policy", "stricter.yaml")
     status, shown = ran(*arguments, capsys=capsys)
-    assert (status, shown) == (0, "3 cases, 0 failed: stricter.yaml\n")
+    assert (status, NUMBER.findall(shown)) == (0, ["3", "0"])
+    assert shown.endswith(": stricter.yaml\n")
 
 
 def test_a_failed_case_is_reported_with_its_rule_and_without_its_text(
@@ -147,14 +153,14 @@ def test_a_failed_case_is_reported_with_its_rule_and_without_its_text(
     Path("cases.yaml").write_text(wrong, "utf-8")
     status, shown = ran("test", "cases.yaml", "--policy", "mine.yaml", capsys=capsys)
     assert status == 1
-    assert shown == (
-        "bad: expected enclave, got local\n"
-        "  decided by 'token': A secret.\n"
-        "  should have fired: mark\n"
-        "  should have been found: health.lab\n"
-        "  fired: token\n"
-        "3 cases, 1 failed: mine.yaml\n"
-    )
+    first, *lines, last = shown.splitlines()
+    assert first.startswith("bad: ")
+    assert re.findall("enclave|local", first) == ["enclave", "local"]
+    assert [each.rpartition(": ")[2] for each in lines] == [
+        *("A secret.", "mark", "health.lab", "token")
+    ]
+    assert NUMBER.findall(last) == ["3", "1"]
+    assert CANARY not in shown
 
 
 def test_a_known_miss_is_reported_once_it_passes(
@@ -169,8 +175,9 @@ def test_a_known_miss_is_reported_once_it_passes(
     arguments = ("test", "cases.yaml", "--policy", "mine.yaml")
     status, shown = ran(*arguments, capsys=capsys)
     assert status == 1
-    assert "mended: a known miss that now passes" in shown
-    assert "2 cases, 0 failed, 1 known misses: mine.yaml" in shown
+    first, last = shown.splitlines()
+    assert first.startswith("mended: ")
+    assert NUMBER.findall(last) == ["2", "0", "1"]
     status, shown = ran(*arguments, "--json", capsys=capsys)
     value = json.loads(shown)
     assert (value["known_misses"], value["mended"]) == (["still"], ["mended"])
@@ -248,14 +255,11 @@ def test_diff_names_lines_routes_and_rules_and_no_text(
     status, shown = ran(*arguments, capsys=capsys)
     assert status == 3, "not all was compared"
     *result, unread = shown.splitlines()
-    assert result[2:] == [
-        "  q1: enclave (default) -> block (mark)",
-        "1 of 3 queries change route (1 unreadable)",
-        "       1  enclave -> block",
-        "       1  by mark",
-    ]
-    assert unread.startswith("corpus.jsonl: line 4: it ")
-    assert unread.endswith("; it was not compared")
+    move, totals, *counts = result[2:]
+    assert move.split() == ["q1:", "enclave", "(default)", "->", "block", "(mark)"]
+    assert NUMBER.findall(totals) == ["1", "3", "1"]
+    assert counts == ["       1  enclave -> block", "       1  by mark"]
+    assert unread.startswith("corpus.jsonl: line 4: ")
     assert Words.started == 1, "the same detectors look once"
     status, shown = ran(*arguments, "--json", capsys=capsys)
     value = json.loads(shown.splitlines()[0])
@@ -273,7 +277,7 @@ def test_diff_runs_the_detectors_again_if_they_differ(
     arguments = ("diff", "mine.yaml", "cards.yaml", "--corpus", "corpus.jsonl")
     status, shown = ran(*arguments, capsys=capsys)
     assert status == 3, "a line of the corpus is none"
-    assert "0 of 1 queries change route" in shown
+    assert "0 of 1 queries" in shown
     assert Words.started == 2
 
 
@@ -287,8 +291,9 @@ def test_diff_names_routing_changes_without_another_route(
         Path(f"{name}.yaml").write_text(POLICY + section, "utf-8")
     arguments = ("diff", "asks.yaml", "leaves.yaml", "--corpus", "corpus.jsonl")
     _, shown = ran(*arguments, capsys=capsys)
-    assert "only in the old one: consent public, or more private" in shown
-    assert "0 of 1 queries change route" in shown
+    lines = [each for each in shown.splitlines() if "old one: consent" in each]
+    assert ["public" in each for each in lines] == [True]
+    assert "0 of 1 queries" in shown
 
 
 def test_diff_shows_a_number_of_moves_and_no_control_characters(
@@ -303,7 +308,7 @@ def test_diff_shows_a_number_of_moves_and_no_control_characters(
     _, shown = ran(*arguments, capsys=capsys)
     assert "  line 1: enclave" in shown
     assert "  \\x1b[31m: enclave" in shown
-    assert "and 2 more (--json has all)" in shown
+    assert "and 2 more (--json" in shown
 
 
 def test_diff_names_a_missing_corpus(
@@ -312,7 +317,7 @@ def test_diff_names_a_missing_corpus(
     arguments = ("diff", "mine.yaml", "mine.yaml", "--corpus", "gone.jsonl")
     status, shown = ran(*arguments, capsys=capsys)
     assert status == 2
-    assert "gone.jsonl: No such file" in shown
+    assert f"gone.jsonl: {os.strerror(errno.ENOENT)}" in shown
 
 
 def test_read_lines_keeps_ids() -> None:
@@ -358,7 +363,7 @@ def test_report_writes_one_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown.startswith("bank.html: ")
     page = Path("bank.html").read_text("utf-8")
     assert "<h1>A bank</h1>" in page
-    assert "Not checked: no key was given" in page
+    assert "Not checked: " in page
 
 
 def test_report_describes_the_signature(capsys: pytest.CaptureFixture[str]) -> None:
@@ -368,12 +373,13 @@ def test_report_describes_the_signature(capsys: pytest.CaptureFixture[str]) -> N
         *("--out", "mine.html"),
     )
     ran(*arguments, capsys=capsys)
-    assert "Not current, so nothing may be sent" in Path("mine.html").read_text("utf-8")
+    assert "Not current" in Path("mine.html").read_text("utf-8")
     ran("sign", "--key", "key.pem", "mine.yaml", capsys=capsys)
     ran(*arguments, capsys=capsys)
     written = Path("mine.html").read_text("utf-8")
     assert "Valid, by key " in written
-    assert re.search(r"Valid until</strong><span>2[0-9-]{9} [0-9:]{5} UTC<", written)
+    end = written.partition("Valid until")[2]
+    assert re.match(r"</strong><span>2[0-9-]{9} [0-9:]{5} UTC<", end)
 
 
 @pytest.mark.parametrize(
@@ -395,7 +401,7 @@ def test_report_names_an_unwritable_path(capsys: pytest.CaptureFixture[str]) -> 
     arguments = ("report", "--policy", "mine.yaml", "--out", "gone/x.html")
     status, shown = ran(*arguments, capsys=capsys)
     assert status == 2
-    assert "gone/x.html: No such file" in shown
+    assert f"gone/x.html: {os.strerror(errno.ENOENT)}" in shown
 
 
 # --- approvals ------------------------------------------------------------------
@@ -517,5 +523,5 @@ def test_check_and_report_name_who_approved(
     arguments = ("report", "--policy", "approving.yaml", "--out", "page.html")
     assert ran(*arguments, capsys=capsys)[0] == 0
     page = Path("page.html").read_text("utf-8")
-    assert "the text that A. Weber approved on 2026-11-22" in page
+    assert "A. Weber approved on 2026-11-22" in page
     assert "ab" * 32 in page

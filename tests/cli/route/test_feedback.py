@@ -16,7 +16,9 @@ def test_a_word_is_about_the_last_answer(
 ) -> None:
     path = written(tmp_path, [LINE, replace(LINE, tier="local", intent="code")])
     assert cli.main(["route", "feedback", opinion, "--trace", str(path)]) == 0
-    assert f"{opinion}: the answer of local (code, " in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert said.startswith(f"{opinion}: ")
+    assert "local (code, " in said
     *_, word = read_trace_file(path)
     assert (word.outcome, word.tier, word.intent) == (
         TraceOutcome.GRADED,

@@ -11,10 +11,11 @@ from curtilage.cli import main as cli
 from curtilage.client.local.model import ModelChoice
 from curtilage.client.routing.estimate import Intent
 from curtilage.client.routing.estimators import shipped_thresholds
-from curtilage.client.routing.thresholds import Shipped, packed
+from curtilage.client.routing.router import UNFIT
+from curtilage.client.routing.thresholds import Shipped, Unfit, packed
 from curtilage.client.routing.trace import TraceLine, TraceOutcome
 from curtilage.lab.commands import advise as advising
-from curtilage.lab.commands.advise import draft_words
+from curtilage.lab.commands.advise import DOES_NOT_HOLD, draft_words
 from curtilage.policy.document.load import load_policy, load_profile
 from curtilage.policy.document.routing import Routing
 from curtilage.policy.document.routing_settings import Speculation
@@ -60,7 +61,7 @@ def test_it_says_when_routing_pays(
     assert "75.0% (" in words
     assert "often promised: 70 to 85 %" in words
     assert "often promised: 60 to 80 %" in words
-    assert "the local model reaches 80% of the strong tier" in words
+    assert "80% of the strong" in words
     assert "72 dummies" not in words
     assert "75 dummies" in words
     assert CANARY not in words
@@ -70,7 +71,7 @@ def test_it_says_when_not_to_and_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words, result = advice(capsys, written(tmp_path, USUAL))
-    assert "do not go hybrid" in words
+    assert "advice    do not" in words
     assert result["hybrid"] is False
     assert result["against"] == ["small", "untested"]
     assert "100,000 questions or 200,000 tokens" in words
@@ -80,7 +81,7 @@ def test_it_says_where_a_promise_does_not_hold(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words, _ = advice(capsys, written(tmp_path, [EASY] * 20 + [LINE] * 80))
-    assert "here: it does not hold" in words
+    assert f"; here: {DOES_NOT_HOLD}\n" in words
     assert "not for qa: 0.0%" in words
 
 
@@ -92,7 +93,8 @@ def test_prices_and_energy_are_those_given(
         written(tmp_path, USUAL),
         "--prices", "enclave=3,local=0", "--energy", "enclave=2,local=1",
     )  # fmt: skip
-    assert "local at $0, enclave at $3 a million tokens" in words
+    assert "local at $0," in words
+    assert " enclave at $3 " in words
     assert result["energy"] is not None
     assert "kWh a day" in words
 
@@ -111,7 +113,9 @@ def test_a_price_of_another_tier_is_refused(
 ) -> None:
     path = str(written(tmp_path, USUAL))
     assert cli.main(["route", "advise", "--trace", path, "--prices", "ward=1"]) == 2
-    assert "no tier ward; it has local, enclave" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "no tier ward;" in said
+    assert "local, enclave" in said
 
 
 def test_no_devices_are_refused(
@@ -144,9 +148,10 @@ def test_the_promise_is_what_the_grades_bound(
     words, result = advice(
         capsys, written(tmp_path, lines), "--graded", str(graded(tmp_path))
     )
-    assert "no evidence against it so far" in words
+    assert "ALARM" not in words
     # The router keeps 70 of 100 at home, and of the easiest 70 all were good.
     assert isinstance(result["drift"], dict)
+    assert result["drift"]["alarm"] is False
     assert 0.99 < result["drift"]["promised"] < 1
 
 
@@ -182,12 +187,12 @@ def test_it_says_what_is_promised_of_drafts_or_why_there_are_none() -> None:
     )
     policy = load_policy(text, files=lambda _: data)
     (said,) = draft_words(policy, THRESHOLDS.model_sha256)
-    assert "50% of them were accepted" in said
+    assert "50% of them" in said
     assert "95% confidence at most 10%" in said
     (said,) = draft_words(policy, "11" * 32)
-    assert "none are written: the thresholds were certified for another model" in said
+    assert said == f"none are written: {UNFIT[Unfit.MODEL]}"
     (said,) = draft_words(policy, None)
-    assert "there is no local model" in said
+    assert said == f"none are written: {UNFIT[Unfit.NO_MODEL]}"
 
 
 def test_thresholds_of_a_model_hold_for_no_adapter_of_it(
@@ -219,7 +224,7 @@ def test_it_says_what_is_promised_by_thresholds_that_come_with_curtilage(
 ) -> None:
     policy = load_profile("default")
     (said,) = draft_words(policy, "11" * 32)
-    assert "no thresholds for the local model come with Curtilage" in said
+    assert "`curtilage route certify`" in said
     shipped = Shipped(
         intent=Intent.CLASSIFICATION,
         made_of="invented",
@@ -233,7 +238,7 @@ def test_it_says_what_is_promised_by_thresholds_that_come_with_curtilage(
 
     monkeypatch.setattr(advising, "shipped_of", shipped_of)
     (said,) = draft_words(policy, THRESHOLDS.model_sha256)
-    assert said.startswith("classification: 50% of them were accepted")
+    assert said.startswith("classification: 50% of them")
     assert said.endswith(", of invented")
     section = policy.routing
     assert section is not None

@@ -1,6 +1,7 @@
 """``route answer``: answers with how sure the model was, graded as far as can be."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from curtilage.cli import main as cli
 from curtilage.cli import terminal
+from curtilage.client.audit.export import ALREADY_THERE
 from curtilage.client.chat.query import Settings
 from curtilage.client.errors import UsageError
 from curtilage.client.local.model import LocalModel
@@ -21,6 +23,12 @@ from curtilage.lab.commands.answered_file import (
     line_of,
     read_answered,
 )
+from curtilage.lab.commands.begun_file import (
+    IN_USE,
+    KEPT,
+    OTHER_SETTINGS,
+    USED_AGAIN,
+)
 from curtilage.lab.commands.grading import Asked
 from support.drafts import written
 
@@ -29,6 +37,7 @@ BY = AnsweredBy(
     template_sha256=SCRIPTED_INFO.template_sha256,
     quantisation="",
 )
+CLOSED = "Say that we are closed"
 
 
 @pytest.fixture
@@ -47,7 +56,7 @@ def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     path = tmp_path / "questions.jsonl"
     path.write_text(
         '{"text": "7 * 8 = ?", "task": "sums", "expect": {"contains": "56"}}\n'
-        '{"text": "Say that we are closed"}\n',
+        f'{{"text": "{CLOSED}"}}\n',
         "utf-8",
     )
     monkeypatch.chdir(tmp_path)
@@ -86,7 +95,7 @@ def test_what_is_expected_grades_and_the_rest_waits(
     assert out.stat().st_mode & 0o077 == 0
     shown = capsys.readouterr().out
     assert "2 of 2 answered, 1 graded" in shown
-    assert "give the others a grade" in shown
+    assert "answered.jsonl, then certify" in shown
     with pytest.raises(UsageError, match="line 2: not graded"):
         read_answered(out)
 
@@ -111,7 +120,7 @@ def test_no_file_is_overwritten(
 ) -> None:
     Path("answered.jsonl").write_text("mine", "utf-8")
     assert ask(questions) == 2
-    assert "this file already exists" in capsys.readouterr().err
+    assert ALREADY_THERE in capsys.readouterr().err
     assert Path("answered.jsonl").read_text("utf-8") == "mine"
 
 
@@ -189,7 +198,7 @@ def test_an_interrupted_run_keeps_its_answers_in_sight(
 ) -> None:
     stop_after_one(questions, interrupted)
     said = capsys.readouterr().err
-    assert "answered.jsonl.partial keeps what is answered" in said
+    assert f"answered.jsonl.partial {KEPT}" in said
     assert "7 * 8" not in said
     assert not Path("answered.jsonl").exists()
     assert PARTIAL.stat().st_mode & 0o077 == 0
@@ -201,12 +210,12 @@ def test_the_same_command_goes_on(
 ) -> None:
     stop_after_one(questions, interrupted)
     assert ask(questions) == 0
-    assert interrupted.asked == ["Say that we are closed"]
+    assert interrupted.asked == [CLOSED]
     shown = capsys.readouterr()
-    assert "1 answer of an earlier run will be used again" in shown.err
+    assert f"1 answer {USED_AGAIN}" in shown.err
     assert "2 of 2 answered, 1 graded" in shown.out
     rows = [*map(json.loads, Path("answered.jsonl").read_text("utf-8").splitlines())]
-    assert [row["text"] for row in rows] == ["7 * 8 = ?", "Say that we are closed"]
+    assert [row["text"] for row in rows] == ["7 * 8 = ?", CLOSED]
     assert rows[0]["grade"] == 1.0
     assert not PARTIAL.exists()
 
@@ -217,7 +226,7 @@ def test_an_answer_that_was_cut_off_is_asked_again(
     stop_after_one(questions, interrupted)
     PARTIAL.write_bytes(PARTIAL.read_bytes()[:-9])
     assert ask(questions) == 0
-    assert interrupted.asked == ["7 * 8 = ?", "Say that we are closed"]
+    assert interrupted.asked == ["7 * 8 = ?", CLOSED]
 
 
 def test_what_was_cut_off_is_gone_when_it_is_interrupted_twice(
@@ -227,7 +236,7 @@ def test_what_was_cut_off_is_gone_when_it_is_interrupted_twice(
     PARTIAL.write_bytes(PARTIAL.read_bytes()[:-9])
     stop_after_one(questions, interrupted)
     assert ask(questions) == 0
-    assert interrupted.asked == ["Say that we are closed"]
+    assert interrupted.asked == [CLOSED]
 
 
 def test_a_file_that_was_cut_in_its_head_is_begun_anew(
@@ -245,7 +254,7 @@ def test_answers_made_in_another_way_are_not_used(
     stop_after_one(questions, interrupted)
     kept = PARTIAL.read_bytes()
     assert ask(questions, "--temperature", "0.1") == 2
-    assert "begun with another model or other settings" in capsys.readouterr().err
+    assert OTHER_SETTINGS in capsys.readouterr().err
     assert PARTIAL.read_bytes() == kept
     assert interrupted.asked == []
 
@@ -276,7 +285,7 @@ def test_two_runs_do_not_write_one_file(
 ) -> None:
     with locked(PARTIAL, 0):
         assert ask(questions) == 2
-    assert "another process writes it" in capsys.readouterr().err
+    assert IN_USE in capsys.readouterr().err
     assert interrupted.asked == []
 
 
@@ -297,5 +306,5 @@ def test_progress_is_reported_without_a_terminal(
     monkeypatch.setattr(terminal, "LOGGED_EVERY_S", 0.0)
     assert ask(questions) == 0
     said = capsys.readouterr().err
-    assert "1 of 2 questions\n2 of 2 questions\n" in said
+    assert re.findall(r"^(\d) of 2 ", said, re.MULTILINE) == ["1", "2"]
     assert "\x1b" not in said

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,13 @@ import pytest
 
 from curtilage.cli import main as cli
 from curtilage.cli import terminal
+from curtilage.client.audit.export import ALREADY_THERE
 from curtilage.client.routing.ngram import load_weights
 from curtilage.lab.commands.calibrate import (
+    NO_GAIN,
+    NO_SHARE,
+    ONLY_RANKS,
+    SHIPPED,
     Calibrated,
     Certificate,
     Present,
@@ -85,11 +91,11 @@ def test_a_valid_result_is_reported_and_written(
     shown = capsys.readouterr()
     digest = hashlib.sha256(out.read_bytes()).hexdigest()
     assert load_weights(out.read_bytes(), digest).beats[1, 0] > 0.5
-    assert f'file: "router.npz", sha256: "{digest}"' in shown.out
-    assert "ranking, judged on 800 questions by fits to half of them" in shown.out
-    assert "error rates, judged on 400 questions" in shown.out
+    assert f'"router.npz", sha256: "{digest}"' in shown.out
+    assert re.search("^ranking, .* 800 .* half ", shown.out, re.MULTILINE)
+    assert re.search("^error rates, .* 400 ", shown.out, re.MULTILINE)
     assert "any rule sends" in shown.out
-    assert "may be kept local" in shown.out
+    assert "kept local" in shown.out
     assert CANARY not in shown.out + shown.err
 
 
@@ -99,7 +105,7 @@ def test_no_file_is_overwritten(
     out = tmp_path / "router.npz"
     out.write_bytes(b"mine")
     assert calibrate(data(tmp_path, 600, weak=0.99), "--out", str(out)) == 2
-    assert "this file already exists" in capsys.readouterr().err
+    assert ALREADY_THERE in capsys.readouterr().err
     assert out.read_bytes() == b"mine"
 
 
@@ -113,7 +119,7 @@ def test_too_few_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = refused(capsys, data(tmp_path, 149), tmp_path / "out")
-    assert "cannot calibrate: 149 graded questions; it takes 150" in said
+    assert re.search("149 .* 150 ", said)
 
 
 def test_few_are_enough_for_a_ranking_and_for_no_error_rate(
@@ -122,8 +128,8 @@ def test_few_are_enough_for_a_ranking_and_for_no_error_rate(
     out = tmp_path / "router.npz"
     assert calibrate(data(tmp_path, 150, weak=0.99), "--out", str(out)) == 0
     shown = capsys.readouterr().out
-    assert "by fits to 4 of 5 parts" in shown
-    assert "no error rate is certified: that takes 500 pairs, and there are" in shown
+    assert "4 of 5 parts" in shown
+    assert re.search("^no error rate .* 500 ", shown, re.MULTILINE)
     assert out.exists()
 
 
@@ -134,7 +140,7 @@ def test_a_strong_tier_that_is_no_better_is_refused(
     lines = [f'{{"text": "{at}", "weak": 1, "strong": 0.5}}' for at in range(500)]
     path.write_text("\n".join(lines), "utf-8")
     said = refused(capsys, str(path), tmp_path / "out")
-    assert "answer everything with the local model" in said
+    assert NO_GAIN in said
 
 
 @pytest.mark.parametrize("predicted_by", ["word", "length"])
@@ -160,8 +166,8 @@ def test_where_no_error_rate_holds_it_is_said_and_the_ranking_is_written(
     out = tmp_path / "router.npz"
     assert calibrate(data(tmp_path, 600, weak=0.5), "--out", str(out)) == 0
     shown = capsys.readouterr().out
-    assert shown.count("cannot certify any share") == 5
-    assert "no error rate is certified; the estimator ranks better" in shown
+    assert shown.count(NO_SHARE) == 5
+    assert ONLY_RANKS in shown
     assert out.exists()
 
 
@@ -172,7 +178,7 @@ def test_nothing_is_written_if_nothing_predicts_the_gain(
         capsys, mixed(tmp_path, 809, predicted_by="nothing"), tmp_path / "out"
     )
     assert "chance has 0.50" in said
-    assert "the policy's estimator is still the shipped estimator" in said
+    assert said.endswith(f" {SHIPPED}\n")
     assert CANARY not in said
 
 
@@ -203,7 +209,7 @@ def test_what_the_policy_has_is_named(
     few = data(tmp_path, 20)
     assert calibrate(few, "--policy", str(path)) == 1
     shown = capsys.readouterr().err
-    assert f"Nothing is written; the policy's estimator is still {said}\n" in shown
+    assert re.search(rf"Nothing is written; .* {re.escape(said)}\n", shown)
 
 
 def test_a_file_of_ones_own_is_named_and_not_compared_with(
@@ -235,7 +241,7 @@ def test_a_ranking_no_better_than_another_is_not_used() -> None:
         certificates=(),
         weights=None,
     )
-    assert found.reason == "it ranks the questions no better than the rules"
+    assert str(found.reason).endswith(" the rules")
     assert any(line.endswith("; not better") for line in words_of(found))
     better = replace(other, by=0.02, low=-0.04, high=0.08)
     again = Ranking(judgement=judgement, against={"the rules": better})
@@ -266,7 +272,7 @@ def test_an_estimator_that_is_not_used_promises_nothing() -> None:
     better = replace(other, by=0.02, low=-0.04, high=0.08)
     again = Ranking(judgement=judgement, against={"the rules": better})
     found = replace(found, ranking=again)
-    assert any("60% may be kept local" in line for line in words_of(found))
+    assert any(" 60% may be" in line for line in words_of(found))
     assert any("error rates" in line for line in words_of(found))
     assert object_of(found, present, None)["certified"]
 
@@ -278,7 +284,7 @@ def test_progress_is_reported_without_a_terminal(
 ) -> None:
     monkeypatch.setattr(terminal, "LOGGED_EVERY_S", 0.0)
     assert calibrate(data(tmp_path, 150, weak=0.99)) == 0
-    assert "4 of 4 rounds of fits\n" in capsys.readouterr().err
+    assert "4 of 4 rounds" in capsys.readouterr().err
 
 
 def test_json_output_holds_the_reason(
@@ -340,8 +346,8 @@ def test_a_question_that_is_repeated_counts_once(
     lines[-1] = lines[-1].replace("castle", " CASTLE ")
     path.write_text("\n".join(lines), "utf-8")
     said = refused(capsys, str(path), tmp_path / "out")
-    assert "1120 lines have 56 different questions" in said
-    assert "56 graded questions; it takes 150 at least" in said
+    assert re.search(r"\b1120 .* 56 different ", said)
+    assert re.search(r"\b56 graded .* 150 ", said)
 
 
 def test_grades_of_a_repeated_question_are_averaged(tmp_path: Path) -> None:
@@ -365,7 +371,7 @@ def test_a_missing_folder_is_named_before_the_work(
     path = data(tmp_path, 10)
     out = str(tmp_path / "nowhere" / "out")
     assert cli.main(["route", "calibrate", "--data", path, "--out", out]) == 2
-    assert "there is no such folder" in capsys.readouterr().err
+    assert "nowhere" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("grade", ["0", "-3", "2", "nan", "good"])

@@ -60,7 +60,7 @@ def test_what_is_not_sound_teaches_nothing() -> None:
 @pytest.mark.parametrize("mark", [True, False])
 def test_of_one_kind_nothing_is_learned(mark: bool) -> None:
     looks, _ = answers(100)
-    with pytest.raises(ValueError, match="no good answers, or no bad"):
+    with pytest.raises(ValueError, match="no good answers"):
         fit_heads(looks, [mark] * 100)
 
 

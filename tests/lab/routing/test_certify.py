@@ -68,7 +68,7 @@ def test_nothing_is_certified_where_nothing_can_be() -> None:
 
 
 def test_too_few_grades_are_refused() -> None:
-    with pytest.raises(UsageError, match="499 graded answers; it takes at least 500"):
+    with pytest.raises(UsageError, match=r"^499 .* 500$"):
         bounds_of(items(499, 0.1, seed=4))
 
 

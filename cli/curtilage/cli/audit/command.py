@@ -50,6 +50,11 @@ MAX_PROOF_BYTES = 64 * 1024 * 1024
 BY_POSITION = """\
 only by position: the clock went back, so their times do not show
   whether they were written in this period"""
+STEPS_BACK = (
+    "the clock went back {} times: a period of time is counted by position, and may "
+    "include too many records"
+)
+ABOUT_SOMEBODY = "of these, with an identifier or in the first person: {}"
 AHEAD = """\
 the log ends in the future: a clock is wrong; until the log's clock is corrected,
 a period of time may miss records that were written in it"""
@@ -249,7 +254,7 @@ def _tell_proof(claim: Claim, document: dict[str, object], log: VerifiedLog) -> 
         more = " …" if len(matching) > MAX_SHOWN else ""
         out(f"  records: {', '.join(numbers)}{more}")
         about = counted["matching_about_somebody"]
-        out(f"  of these, with an identifier or in the first person: {about}")
+        out(f"  {ABOUT_SOMEBODY.format(about)}")
     out(
         f"over {log.signed} signed lines of {log.log}, head {log.head[:16]}…, "
         f"{time_text(log.first)} to {time_text(log.last)}"
@@ -286,10 +291,7 @@ def _steps(log: VerifiedLog, now: datetime, *, given: bool) -> list[str]:
     if _left_unsigned(log, now):
         lines.append(LEFT_UNSIGNED)
     if log.steps_back:
-        lines.append(
-            f"the clock went back {log.steps_back} times: a period of time is counted "
-            "by position, and may include too many records"
-        )
+        lines.append(STEPS_BACK.format(log.steps_back))
     return [*lines, AHEAD] if log.last > now else lines
 
 

@@ -47,7 +47,7 @@ _SIGNED: Final = {
     False: "NOT SIGNED YET: anyone who can write there could have made it. The\n"
     "              client signs a minute later, if it still runs, or when it exits",
 }
-_NEVER_LEFT: Final = "NONE: no signed record shows that this query was sent"
+NEVER_SENT: Final = "NONE: no signed record shows that this query was sent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +218,7 @@ def _text(found: _Found) -> str:
         [
             f"record {fields['record']}: a receipt",
             f"  in the log  {_SIGNED[found.signed]}",
-            f"  verdict     {fields['verdict'] or _NEVER_LEFT}",
+            f"  verdict     {fields['verdict'] or NEVER_SENT}",
             f"  served at   {fields['served_at']}, status {fields['status']}",
             f"  release     {fields['release']}",
             f"  model       {fields['model'] or 'none ran'}",

@@ -28,7 +28,7 @@ from curtilage.policy.explain.attestation import attestation_in_words
 from curtilage.policy.explain.routing import routing_in_words
 from curtilage.policy.explain.transport import transport_in_words
 
-_NER = {
+NER = {
     "none": "no model; a suspected name is kept local as uncertain.name",
     "embedded": "the embedded model",
     "spacy": "a spaCy pipeline of yours",
@@ -97,7 +97,7 @@ def _summary(policy: Policy, source: str) -> Iterator[str]:
         yield f"  pack      {name}: {pack.title} ({count})"
     yield f"  default   {document.default.decision}, where no rule is more private"
     yield f"  languages {', '.join(policy.languages)}; any other is kept local"
-    yield f"  names     {_NER[document.ner.engine]}"
+    yield f"  names     {NER[document.ner.engine]}"
     yield f"  scan      {_SCAN[document.scan]}"
     limits = policy.limits
     yield (

@@ -45,6 +45,9 @@ MAX_SALT_FILE_BYTES: Final = 1024
 MIN_CHARS: Final = 4
 MIN_DIGITS: Final = 6
 TOLD_ROWS: Final = 20_000
+ORDINARY: Final = "an ordinary word or given name"
+TOO_SHORT: Final = "too short"
+OTHER_WIDTH: Final = "a different number of columns"
 Choice = tuple[tuple[str, Compare], ...]
 
 
@@ -188,7 +191,7 @@ class _Made:
         # A shifted row would put a value into the wrong column.
         if len(row) != self._width:
             for refused in self.refused.values():
-                refused["a different number of columns"] += 1
+                refused[OTHER_WIDTH] += 1
             return
         values = [row[at] for at in self._at]
         for at in self._alone:
@@ -240,13 +243,13 @@ def _why_not_alone(value: str) -> str:
     words = value_words(value)
     joined = "".join(words)
     if len(joined) < (MIN_DIGITS if joined.isdecimal() else MIN_CHARS):
-        return "too short"
+        return TOO_SHORT
     # Several words in this order hardly occur by chance.
     if len(words) > 1:
         return ""
     acronym = joined in ACRONYMS
     ordinary = acronym or joined in GIVEN or is_known(joined)
-    return "an ordinary word or given name" if ordinary else ""
+    return ORDINARY if ordinary else ""
 
 
 def _choice(text: str) -> Choice:

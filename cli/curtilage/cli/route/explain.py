@@ -50,6 +50,7 @@ from curtilage.policy.explain.decision import (
 from curtilage.policy.explain.routing import ABSENT, OBSERVES, aim_in_words
 
 NO_ROUTING: Final = "no_routing"
+BLOCKED_BY_DEFAULT: Final = "the policy's default blocks it"
 UNREAD: Final = "read      no estimate: there is nothing to choose"
 
 
@@ -276,7 +277,7 @@ def _permitted(router: Router, routed: Routed) -> Iterator[str]:
 
 def _blocked_by(decision: Assessment) -> str:
     if decision.rule == DEFAULT:
-        return "the policy's default blocks it"
+        return BLOCKED_BY_DEFAULT
     reason = decision.reason.strip()
     return f"a rule blocks it: {decision.rule}{f' ({reason})' if reason else ''}"
 

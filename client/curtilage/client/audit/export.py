@@ -17,6 +17,7 @@ COLUMNS: Final = (
     *("seq", "time", "query", "attempt", "policy", "route", "outcome", "rule"),
     *("verdict", "fallback", "messages", "classes", "approved", "commitment", "prev"),
 )
+ALREADY_THERE: Final = "this file already exists"
 
 Row = Callable[[AuditRecord, bytes], bytes]
 
@@ -72,7 +73,7 @@ def refuse_taken(name: Path | str | None) -> None:
         ConfigError: there is a file of this name already.
     """
     if name is not None and Path(name).exists():
-        raise ConfigError(f"{name}: this file already exists")
+        raise ConfigError(f"{name}: {ALREADY_THERE}")
 
 
 @contextmanager

@@ -42,6 +42,8 @@ FORMAT: Final = "curtilage/audit-proof/v1"
 MAX_PROOF_BYTES: Final = 64 * 1024 * 1024
 MAX_PATHS: Final = 10_000
 """With more matching records, only their count is reported, without paths."""
+IN_NO_RECORD: Final = "is in no record of the log"
+NONE_DECIDED: Final = "no decision was made in this time"
 
 _OWN_NAME: Final = re.compile(r"org\.(?:dictionary|edm)\.[a-z][a-z0-9_]*", re.ASCII)
 _COUNTED: Final = (
@@ -157,9 +159,9 @@ class Counter:
         A named class of a policy's own that is in no record of the log: it may be
         mistyped, or no detector looked for it. A period without a decision.
         """
-        said = [f"{name} is in no record of the log" for name in sorted(self._never)]
+        said = [f"{name} {IN_NO_RECORD}" for name in sorted(self._never)]
         found = self._sure["records"]
-        return said if found else [*said, "no decision was made in this time"]
+        return said if found else [*said, NONE_DECIDED]
 
     def see(self, line: Line, data: bytes) -> None:
         """Count one line; pass this method to ``verify_log``."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Final
 
 from curtilage.attest.log.note import NoteKey
 from curtilage.client.audit.checkpoint import parse_key
@@ -28,6 +29,10 @@ from curtilage.client.errors import AuditError, UsageError
 from curtilage.policy.errors import AuditRefusedError, AuditStep
 
 TOLD_EVERY = 1000
+ANOTHER_COUNT: Final = (
+    "proof: the log gives another count (where the clock went back, it counts by "
+    "position, which proofs of earlier versions did not)"
+)
 
 Progress = Callable[[int], None]
 """Called periodically with the number of lines read."""
@@ -152,11 +157,7 @@ class LogToRead:
         )
         log = reading.verify(counter.see)
         if encode_proof(counter.document(proof.checkpoint, self.key)) != data:
-            raise AuditRefusedError(
-                AuditStep.CHECKPOINTS,
-                "proof: the log gives another count (where the clock went back, it "
-                "counts by position, which proofs of earlier versions did not)",
-            )
+            raise AuditRefusedError(AuditStep.CHECKPOINTS, ANOTHER_COUNT)
         return log
 
     def _now(self) -> "_Moment":

@@ -49,6 +49,7 @@ DELTA: Final = 0.05
 FEW: Final = 30
 MAX_TOKENS: Final = 256
 GOOD: Final = 0.5
+DOES_NOT_HOLD: Final = "it does not hold"
 WHY_NOT: Final = {
     Against.HOMOGENEOUS: "nearly all of it is one kind of task, for which one model "
     "can be chosen once",
@@ -360,7 +361,7 @@ def _dollars(micro: float) -> str:
 
 def _against(share: Interval, promised: tuple[float, float]) -> str:
     if share.high < promised[0]:
-        return "it does not hold"
+        return DOES_NOT_HOLD
     if share.low > promised[1]:
         return "it is more"
     inside = promised[0] <= share.low and share.high <= promised[1]

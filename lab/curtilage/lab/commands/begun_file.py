@@ -6,13 +6,20 @@ from collections import deque
 from collections.abc import Callable, Generator, Hashable, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Generic
+from typing import Final, Generic
 
 from curtilage.cli.json_lines import object_of
 from curtilage.cli.terminal import err, plural
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.client.system.files import PRIVATE_FILE, locked, open_unshared
 from curtilage.lab.commands.graded_file import Row
+
+USED_AGAIN: Final = "of an earlier run will be used again"
+KEPT: Final = "keeps what is answered; the same command goes on with it"
+OTHER_SETTINGS: Final = (
+    "begun with another model or other settings; go on with those, or remove it"
+)
+IN_USE: Final = "another process writes it"
 
 
 class Begun(Generic[Row]):
@@ -86,19 +93,19 @@ def begun(
             _read(before, descriptor, head, row_of, key_of)
             os.fchmod(descriptor, PRIVATE_FILE)
         except TimeoutError:
-            raise ConfigError(f"{path}: another process writes it") from None
+            raise ConfigError(f"{path}: {IN_USE}") from None
         except OSError as failure:
             raise ConfigError(f"{path}: {failure.strerror}") from None
         if before.found:
             answers = plural(before.found, "answer")
-            err(f"{before.found} {answers} of an earlier run will be used again")
+            err(f"{before.found} {answers} {USED_AGAIN}")
         try:
             yield before
         except BaseException:  # including Ctrl-C
             if not before.found and not before.kept:
                 before.remove()
                 raise
-            err(f"{path} keeps what is answered; the same command goes on with it")
+            err(f"{path} {KEPT}")
             raise
 
 
@@ -119,10 +126,7 @@ def _read(
             before.write(head)
             return
         if first != head:
-            raise UsageError(
-                f"{before.path}: begun with another model or other settings; go on "
-                "with those, or remove it"
-            )
+            raise UsageError(f"{before.path}: {OTHER_SETTINGS}")
         file.seek(whole)
         for number, line in enumerate(file, start=2):
             if not line.endswith(b"\n"):

@@ -56,6 +56,14 @@ if TYPE_CHECKING:  # they need numpy, which is an extra
     from curtilage.client.routing.ngram import Weights
     from curtilage.lab.routing import refit
 
+NO_GAIN: Final = (
+    "the strong tier's answers are no better than the local model's: answer "
+    "everything with the local model"
+)
+NO_SHARE: Final = "cannot certify any share"
+ONLY_RANKS: Final = (
+    "no error rate is certified; the estimator ranks better all the same"
+)
 ALPHAS: Final = (0.05, 0.10, 0.15, 0.20, 0.30)
 SEED: Final = 1  # so that the same file is always split in the same way
 LEAST: Final = 150
@@ -335,10 +343,7 @@ def calibrated(
             weights=None,
         )
     if sum(row.strong - row.weak for row in rows[:MOST_FITTED]) <= 0:
-        raise CannotCertifyError(
-            "the strong tier's answers are no better than the local model's: answer "
-            "everything with the local model"
-        )
+        raise CannotCertifyError(NO_GAIN)
     require_numpy()
     return _fitted(rows, good=good, present=present)
 
@@ -476,9 +481,9 @@ def words_of(found: Calibrated) -> Iterator[str]:
                 f"{each.upper:.1%}), which saves {each.saving:.0%} of the cost"
             )
         else:
-            yield f"{said}cannot certify any share"
+            yield f"{said}{NO_SHARE}"
     if not done and found.weights is not None:
-        yield "no error rate is certified; the estimator ranks better all the same"
+        yield ONLY_RANKS
 
 
 def _ranking_words(ranking: "refit.Ranking", graded: int, folds: int) -> Iterator[str]:

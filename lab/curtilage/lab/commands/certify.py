@@ -15,6 +15,7 @@ from curtilage.client.routing.thresholds import Thresholds, packed
 from curtilage.lab.commands.answered_file import AnsweredRow, read_answered
 from curtilage.lab.commands.calibrate import (
     ALPHAS,
+    NO_SHARE,
     CannotCertifyError,
     drawn,
     require_folder,
@@ -224,7 +225,7 @@ def words_of(found: Certified, path: str | None, digest: str | None) -> Iterator
     for alpha in sorted({*ALPHAS, thresholds.alpha}):
         bound = certified(found.bounds, alpha)
         if bound is None:
-            yield f"  {alpha:4.0%} bad at most: cannot certify any share"
+            yield f"  {alpha:4.0%} bad at most: {NO_SHARE}"
         else:
             yield (
                 f"  {alpha:4.0%} bad at most: {bound.accepted / thresholds.graded:.0%} "
