@@ -30,6 +30,7 @@ from curtilage.client.routing.trace import model_tag
 from curtilage.policy.document.routing_settings import Rollout as RolloutSettings
 
 LOOK_S: Final = 300.0
+UNCHANGED: Final = "the rollout changes nothing"
 """How long a grade or a new manifest may remain unnoticed."""
 
 Open = Callable[[ModelChoice | None, int | None], LocalModel]
@@ -259,7 +260,7 @@ class RolledOutModel:
             try:
                 await self.look()
             except (ClientError, OSError) as failure:
-                self._report(f"the rollout changes nothing: {failure}")
+                self._report(f"{UNCHANGED}: {failure}")
 
     def _report(self, text: str) -> None:
         # Once, and not with every look.
