@@ -29,8 +29,8 @@ from curtilage.client.local.rollout.state import Rollout
 from curtilage.client.routing.trace import model_tag
 from curtilage.policy.document.routing_settings import Rollout as RolloutSettings
 
-LOOK_S: Final = 300.0
 UNCHANGED: Final = "the rollout changes nothing"
+LOOK_S: Final = 300.0
 """How long a grade or a new manifest may remain unnoticed."""
 
 Open = Callable[[ModelChoice | None, int | None], LocalModel]
