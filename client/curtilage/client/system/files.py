@@ -26,9 +26,9 @@ from curtilage.client.errors import ConfigError
 
 PRIVATE_FILE: Final = 0o600
 PRIVATE_FOLDER: Final = 0o700
+NOT_ORDINARY: Final = "not an ordinary file (a pipe, a folder, a device)"
 _POLL_S: Final = 0.002
 # Also on macOS, where platformdirs has ~/Library: earlier versions have files here.
-NOT_ORDINARY: Final = "not an ordinary file"
 _PLACES: Final = Unix("curtilage", appauthor=False)
 
 
@@ -53,7 +53,7 @@ def open_ordinary(path: Path) -> BufferedReader:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, f"{NOT_ORDINARY} (a pipe, a folder, a device)")
+        raise OSError(errno.EINVAL, NOT_ORDINARY)
     return os.fdopen(descriptor, "rb")
 
 
@@ -137,7 +137,7 @@ def open_unshared(path: Path, flags: int) -> int:
     status = os.fstat(descriptor)
     problem = None
     if not stat.S_ISREG(status.st_mode):
-        problem = (errno.EINVAL, f"{NOT_ORDINARY} (a pipe, a folder, a device)")
+        problem = (errno.EINVAL, NOT_ORDINARY)
     elif status.st_uid != os.geteuid():
         problem = (errno.EPERM, "belongs to another account")
     elif status.st_nlink > 1:
