@@ -26,6 +26,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 USUAL = ROOT / "deploy" / "run"
+KEPT = "kept, with its keys"
+REPLACED = "a new log, the old keys are gone"
 WRONG_USE = 2
 sys.path.insert(0, str(ROOT / "dev"))
 
@@ -87,10 +89,10 @@ def _create(out: Path, *, replace_keys: bool) -> None:
     there = (log / devlog.PRIVATE).exists()
     if there and not replace_keys:
         _require_log(out)
-        _say(f"{log}: kept, with its keys (--replace-keys makes new ones)")
+        _say(f"{log}: {KEPT} (--replace-keys makes new ones)")
     else:
         _make_log(log)
-        what = "a new log, the old keys are gone" if there else "a new log"
+        what = REPLACED if there else "a new log"
         _say(f"{log}: {what}; its private keys are in {log / devlog.PRIVATE}")
     template = (ROOT / "deploy" / "enclave.toml").read_text("utf-8")
     table = devlog.log_table(log)

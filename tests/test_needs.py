@@ -52,11 +52,11 @@ def test_a_test_without_its_marker_is_reported() -> None:
     watch.note("socket.bind", ())
     watch.note("socket.bind", ())
     watch.note(needs.MEASURED, ())
-    assert watch.end() == ["socket.bind without the marker 'process'"]
+    assert watch.end() == [f"socket.bind {needs.UNMARKED} 'process'"]
     watch.begin(frozenset({"process"}))
     watch.note("socket.bind", ())
     watch.note(needs.MEASURED, ())
-    assert watch.end() == [f"{needs.MEASURED} without the marker 'timing'"]
+    assert watch.end() == [f"{needs.MEASURED} {needs.UNMARKED} 'timing'"]
 
 
 def test_such_a_test_fails_though_it_hid_what_it_did(tmp_path: Path) -> None:
@@ -72,4 +72,4 @@ def test_such_a_test_fails_though_it_hid_what_it_did(tmp_path: Path) -> None:
     )
     assert done.returncode == 1, done.stderr
     assert "2 passed, 1 error" in done.stdout
-    assert "socket.connect without the marker 'process'" in done.stdout
+    assert f"socket.connect {needs.UNMARKED} 'process'" in done.stdout

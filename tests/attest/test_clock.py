@@ -61,9 +61,7 @@ def test_a_clock_that_is_days_fast_is_suspected(
     assert isinstance(said, ClockSuspectedError)
     assert said.code is RefusalCode.STALE
     # No signed time proves that a clock is fast, and nothing here says that it is.
-    assert said.detail.endswith(
-        f"the clock is likely {words}, or old evidence is served"
-    )
+    assert f"likely {words}, or " in said.detail
 
 
 @pytest.mark.parametrize(
@@ -85,7 +83,7 @@ def test_a_clock_that_is_slow_is_suspected(
     said = suspect(bundle, now - early)
     assert isinstance(said, ClockSuspectedError)
     assert said.code is RefusalCode.NOT_YET_VALID
-    assert said.detail.endswith(f"the clock is likely {words}")
+    assert said.detail.endswith(f" likely {words}")
 
 
 def test_evidence_that_was_not_renewed_is_no_wrong_clock(

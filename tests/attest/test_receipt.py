@@ -139,9 +139,7 @@ def test_receipt_of_another_exchange_is_refused(
 
 
 def test_receipt_by_another_key_is_refused() -> None:
-    assert refused(sign_receipt(RECEIPT, ReceiptKey.generate())) == (
-        "the signature does not hold"
-    )
+    assert " signature " in refused(sign_receipt(RECEIPT, ReceiptKey.generate()))
 
 
 @pytest.mark.parametrize("length", [0, 31, 33], ids=str)
@@ -156,10 +154,8 @@ def test_receipt_under_no_key_at_all_is_refused(length: int) -> None:
 def test_receipt_with_one_bit_flipped_is_refused(bit: int) -> None:
     data = bytearray(sign_receipt(RECEIPT, KEY))
     data[bit // 8] ^= 1 << bit % 8
-    assert refused(bytes(data)) in {
-        "the signature does not hold",
-        "version is not 1",
-    }
+    detail = refused(bytes(data))
+    assert " signature " in detail or detail.startswith("version ")
 
 
 @pytest.mark.parametrize("cut", [0, 1, SIGNED_BYTES, RECEIPT_BYTES - 1], ids=str)

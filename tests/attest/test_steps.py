@@ -6,12 +6,12 @@ from curtilage.attest.steps import UNFORESEEN, Check, StepLog, refusing
 
 def test_steps_are_numbered_as_they_run() -> None:
     log = StepLog()
-    for name in (Check.BUNDLE, "a step of another kind", Check.BUNDLE):
+    for name in (Check.BUNDLE, "another step", Check.BUNDLE):
         log.begin(name)
         log.passed("seen")
     assert [(step.number, step.name) for step in log.steps] == [
         (1, "bundle"),
-        (2, "a step of another kind"),
+        (2, "another step"),
         (3, "bundle"),
     ]
 
@@ -32,18 +32,18 @@ def test_a_refusal_ends_with_the_step_that_refused() -> None:
 def test_a_step_that_forgets_to_pass_stops_everything() -> None:
     log = StepLog()
     log.begin("first")
-    with pytest.raises(RuntimeError, match="neither passed nor refused"):
+    with pytest.raises(RuntimeError, match="neither passed"):
         log.begin("second")
     assert log.refusal(RefusalCode.STALE, "").step == "first"
 
 
 def test_a_step_that_has_not_begun_cannot_pass() -> None:
     log = StepLog()
-    with pytest.raises(RuntimeError, match="no step has begun"):
+    with pytest.raises(RuntimeError, match=" begun"):
         log.passed("seen")
     log.begin("first")
     log.passed("seen")
-    with pytest.raises(RuntimeError, match="no step has begun"):
+    with pytest.raises(RuntimeError, match=" begun"):
         log.passed("seen again")
 
 

@@ -913,12 +913,11 @@ def test_unforeseen_exceptions_are_refusals(
 
 def test_refusals_name_the_step_and_the_code(refused: Refused) -> None:
     error = refused(b"{}")
-    assert str(error) == "malformed at step 'bundle': bundle.v: not an integer"
+    assert (error.code, error.step) == (RefusalCode.MALFORMED, "bundle")
+    assert error.detail.startswith("bundle.v: ")
+    assert str(error) == f"malformed at step 'bundle': {error.detail}"
     assert error.steps[-1] == Step(
-        number=2,
-        name="bundle",
-        passed=False,
-        detail="malformed: bundle.v: not an integer",
+        number=2, name="bundle", passed=False, detail=f"malformed: {error.detail}"
     )
 
 

@@ -531,7 +531,7 @@ def test_pinned_measurements_must_hold_as_well(case: Case) -> None:
             RefusalCode.MEASUREMENT_NOT_ALLOWED,
             "pinned measurement",
         )
-        assert error.detail.startswith("released, but the policy pins others; ")
+        assert error.detail.startswith("released, but ")
         assert said in error.detail
 
 
@@ -845,7 +845,7 @@ def test_a_nonce_of_another_length_is_the_callers_mistake(
     case: Case, nonce: bytes
 ) -> None:
     key = case.verify(case.bundle())
-    with pytest.raises(ValueError, match="nonce is not 32 bytes"):
+    with pytest.raises(ValueError, match=r"^nonce .* 32 bytes$"):
         _challenged(case, case.answer(key), key, nonce=nonce)
 
 
@@ -896,9 +896,9 @@ def test_who_answered_is_said_no_better_than_it_is_known(
     key = case.verify(case.bundle())
     monkeypatch.setattr(StepLog, "passed", noted)
     _challenged(case, case.answer(key), key)
-    named = "by the machine that was verified" in said[-1]
+    named = " verified" in said[-1]
     assert named is bool(key.claims.platform)
-    assert named or "does not identify itself" in said[-1]
+    assert named or " identify " in said[-1]
 
 
 def test_only_a_verified_key_is_challenged(case: Case) -> None:

@@ -346,10 +346,9 @@ async def test_the_sender_sees_who_reads_what() -> None:
     shown = await Bench().session.outbound(ask("Is Ann older?"))
     assert isinstance(shown, Outbound)
     first, second, turn, *_, last = outbound_lines(shown).split("\n")
-    assert first == (
-        "[would be sent, as confidential, sealed for enclave; "
-        "1 sent only as pseudonyms]"
-    )
+    assert f" {shown.routing_class}, " in first
+    assert f" {shown.tier}; 1 " in first
+    assert (shown.routing_class, shown.tier) == ("confidential", "enclave")
     assert shown.release in second
     assert turn == "  user: Is ⟦PERSON_1⟧ older?"
     assert f"the {len(shown.payload)} bytes, SHA-256" in last

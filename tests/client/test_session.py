@@ -25,7 +25,12 @@ from curtilage.inference.default_model import DEFAULT_SHA256
 from curtilage.policy.decision.findings import Approved, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_policy, load_profile, profile_text
-from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
+from support.client_parts import (
+    MODEL_MISSING,
+    MemoryTrail,
+    ScriptedInspector,
+    ScriptedLocal,
+)
 from support.memory_enclave import (
     Clock,
     MemoryEnclave,
@@ -147,7 +152,7 @@ async def test_both_failures_are_reported() -> None:
     bench = Bench(local=ScriptedLocal(broken=True), enclave=enclave)
     with pytest.raises(
         LocalUnavailableError,
-        match=f"{FAILURE_TEXTS['relay_unreachable']}.*model file is missing",
+        match=f"{FAILURE_TEXTS['relay_unreachable']}.*{MODEL_MISSING}",
     ):
         await bench.session.ask(QUERY)
 

@@ -10,7 +10,16 @@ import pytest
 
 from curtilage.client.chat.options import Require
 from curtilage.client.errors import ClientError, EnclaveError, FailureReason
-from curtilage.client.health import HOLD_S, WORDS, Changes, Detectors, Part, Status
+from curtilage.client.health import (
+    HOLD_S,
+    WORDS,
+    Changes,
+    Detectors,
+    Note,
+    Part,
+    Reason,
+    Status,
+)
 from curtilage.client.parts import ClientParts
 from curtilage.client.queue.reasons import REASONS
 from curtilage.client.session import Session
@@ -67,15 +76,13 @@ async def test_each_change_has_its_line() -> None:
     bench = Bench()
     async with bench.session as session:
         (line,) = bench.report()
-        assert line == "2026-11-28T10:26:17Z model: loaded: the local model is loaded"
+        assert line == f"2026-11-28T10:26:17Z model: loaded: {WORDS[Note.LOADED]}"
         await session.look()
         (line,) = bench.report()
-        assert "evidence: refreshed: the enclave's evidence was verified; until 2" in (
-            line
-        )
+        assert f" evidence: refreshed: {WORDS[Note.REFRESHED]}; until 2" in line
         bench.audit.broken = True
         (line,) = bench.report()
-        assert "audit: degraded (audit_failed): the audit trail cannot be" in line
+        assert f" audit: degraded (audit_failed): {WORDS[Reason.AUDIT_FAILED]}" in line
         bench.audit.broken = False
         assert [line.partition(" ")[2] for line in bench.report()] == ["audit: ok"]
         bench.detectors = Detectors(restarts=1)

@@ -46,11 +46,11 @@ def test_run_again_it_keeps_the_keys_and_says_so(
     capsys.readouterr()
     assert prepare.main(["--out", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert f"{tmp_path / 'log'}: kept, with its keys (--replace-keys" in said
+    assert f"{tmp_path / 'log'}: {prepare.KEPT} (--replace-keys " in said
     assert files_of(tmp_path / "log") == log
     assert (tmp_path / "enclave.toml").read_bytes() == configuration
     assert prepare.main(["--out", str(tmp_path), "--replace-keys"]) == 0
-    assert "the old keys are gone" in capsys.readouterr().out
+    assert prepare.REPLACED in capsys.readouterr().out
     pems = [name for name in keys if name.endswith(".pem")]
     assert pems
     new = keys_of(tmp_path)
@@ -65,8 +65,8 @@ def test_half_a_log_is_not_replaced_either(
     (tmp_path / "log" / "proof.txt").unlink()
     assert prepare.main(["--out", str(tmp_path)]) == 2
     said = capsys.readouterr().err
-    assert "proof.txt is missing" in said
-    assert "--replace-keys` makes a new one" in said
+    assert ": proof.txt " in said
+    assert " --replace-keys` " in said
     assert keys_of(tmp_path) == keys
 
 
@@ -76,8 +76,8 @@ def test_a_step_that_comes_too_early_names_the_one_before(
 ) -> None:
     assert prepare.main(["--out", str(tmp_path), *step]) == 2
     said = capsys.readouterr().err
-    assert "there is no log" in said
-    assert f"python deploy/prepare.py --out {tmp_path}` makes one" in said
+    assert f"{tmp_path / 'log'}: " in said
+    assert f"`python deploy/prepare.py --out {tmp_path}` " in said
     assert list(tmp_path.iterdir()) == []
 
 

@@ -41,7 +41,7 @@ def test_an_answer_says_if_it_was_cut_or_is_a_demonstration_model_s(
     outcome = demo.ask(stack, Question(text="Why?"))
     assert (outcome.text, outcome.cut) == ("So much", cut)
     shown = capsys.readouterr().out
-    assert (f"the answer was cut at {MAX_TOKENS} tokens" in shown) is cut
+    assert (f" cut at {MAX_TOKENS} tokens" in shown) is cut
     assert (MARK in shown) is (model == "embedded")
 
 

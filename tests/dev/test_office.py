@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from collections.abc import Mapping
 from email.message import Message
 from threading import Event, Timer
@@ -202,9 +203,7 @@ def test_the_table_says_share_saving_and_right_answers() -> None:
     head, *rows, last = table(ways(pairs(), PRICES))
     assert "$ per 1,000" in head
     assert [line.split()[0] for line in rows] == ["as", "all-enclave", "all-local"]
-    assert last == (
-        "50 % answered locally, 45 % of all-enclave's dollars saved, +0 right answers"
-    )
+    assert re.findall(r"[+\d]+(?: %)?", last) == ["50 %", "45 %", "+0"]
 
 
 @pytest.mark.parametrize(
@@ -247,7 +246,7 @@ def test_the_enclave_may_answer_for_a_draft_that_was_rejected(expected: str) -> 
 def test_a_row_has_both_sides_on_a_line() -> None:
     line = row(14, pairs()[1])
     assert "\n" not in line
-    assert "enclave  1.00 s right | local    1.00 s wrong" in line
+    assert re.search(r"enclave +1.00 s right +\| local +1.00 s wrong", line)
 
 
 def test_the_other_side_is_asked_for() -> None:

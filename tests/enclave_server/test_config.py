@@ -1,4 +1,5 @@
 import base64
+import re
 from pathlib import Path
 
 import pytest
@@ -104,16 +105,18 @@ def test_any_other_address_is_refused(listen: str) -> None:
 
 @pytest.mark.parametrize("listen", ["[2001:db8::1]:1"])
 def test_plain_tcp_is_refused_beyond_this_machine(listen: str) -> None:
-    assert problems_of(text_of(listen=f'"{listen}"')) == (
-        "listen: an address that is not loopback needs a [tls] table",
-    )
+    (problem,) = problems_of(text_of(listen=f'"{listen}"'))
+    assert problem.startswith("listen: ")
+    assert "[tls]" in problem
+    assert "environment" not in problem
 
 
 def test_plain_tcp_is_refused_in_production() -> None:
     tables = TABLES.replace('"emulated"', '"amd"')
-    assert problems_of(text_of(tables, environment='"production"')) == (
-        'listen: TCP needs a [tls] table, or environment = "development"',
-    )
+    (problem,) = problems_of(text_of(tables, environment='"production"'))
+    assert problem.startswith("listen: TCP ")
+    assert "[tls]" in problem
+    assert 'environment = "development"' in problem
 
 
 TLS = '[tls]\ncertificate = "/c.pem"\nkey = "/k.pem"\n'
@@ -130,9 +133,9 @@ def test_tls_makes_any_address_good(listen: str) -> None:
 
 def test_tls_is_not_for_a_unix_socket() -> None:
     text = text_of(TABLES + TLS, listen='"unix:/run/e.sock"')
-    assert problems_of(text) == (
-        'tls: is for a TCP address; "listen" is a UNIX socket',
-    )
+    (problem,) = problems_of(text)
+    assert problem.startswith("tls: ")
+    assert "UNIX socket" in problem
 
 
 @pytest.mark.parametrize(
@@ -155,16 +158,15 @@ def test_keys_rotate_every_six_hours_by_default() -> None:
 
 def test_emulated_anchor_is_refused_in_production() -> None:
     text = text_of(environment='"production"', listen='"unix:/e.sock"')
-    assert problems_of(text) == (
-        'trust_anchors[0].kind: "emulated" needs environment = "development"',
-    )
+    (problem,) = problems_of(text)
+    assert problem.startswith('trust_anchors[0].kind: "emulated" ')
+    assert problem.endswith('environment = "development"')
 
 
 def test_recording_is_no_part_of_the_server() -> None:
     """A file of an earlier version that names it is refused in any environment."""
-    assert problems_of(text_of(unsafe_record_view='"/run/view"')) == (
-        "'unsafe_record_view': unknown key",
-    )
+    (problem,) = problems_of(text_of(unsafe_record_view='"/run/view"'))
+    assert problem == "'unsafe_record_view': unknown key"
 
 
 HEAD, TAIL = TABLES[: TABLES.index("[[trust")], TABLES[TABLES.index("[log]") :]
@@ -329,16 +331,14 @@ def test_wrong_key_is_refused(key: str, value: str | None, problem: str) -> None
 
 def test_anchor_that_is_no_table_is_refused() -> None:
     tables = "\n" + TABLES[TABLES.index("[log]") :]
-    assert problems_of(text_of(tables, trust_anchors="[3]")) == (
-        "trust_anchors[0]: a table is required",
-    )
+    (problem,) = problems_of(text_of(tables, trust_anchors="[3]"))
+    assert re.match(r"trust_anchors\[0\]: .*\btable\b", problem)
 
 
 def test_two_witnesses_with_one_key_are_refused() -> None:
     twice = f'[[log.witnesses]]\nname = "w2"\nkey = "{OTHER}"\n[model]'
-    assert problems_of(text_of(TABLES.replace("[model]", twice))) == (
-        "log.witnesses: names and keys must differ",
-    )
+    (problem,) = problems_of(text_of(TABLES.replace("[model]", twice)))
+    assert re.match("log.witnesses: .* differ$", problem)
 
 
 def test_keys_may_be_vkeys_of_the_right_kind() -> None:
@@ -356,7 +356,7 @@ def test_keys_may_be_vkeys_of_the_right_kind() -> None:
         key=NoteKey(name="x", public_key=bytes(1312)), signature_type=SUBTREE_V1
     ).text
     (problem,) = problems_of(text_of(TABLES.replace(bare[0], subtree)))
-    assert problem == "log.key: must be 32 bytes in base64, or a vkey"
+    assert re.match(r"log\.key: .* 32 bytes .* vkey$", problem)
 
 
 def test_text_that_is_not_toml_is_refused() -> None:

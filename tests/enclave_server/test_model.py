@@ -153,13 +153,13 @@ async def test_missing_extra_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "curtilage.inference.engine", None)
-    with pytest.raises(ModelError, match="'llm' is not installed"):
+    with pytest.raises(ModelError, match="'llm'"):
         await open_model(choosing(tmp_path, embedded()))
 
 
 async def test_other_digest_than_the_defaults_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("llama_cpp")
-    with pytest.raises(ConfigError, match="not the embedded default's"):
+    with pytest.raises(ConfigError, match=r"^model\.sha256: .* default's$"):
         await open_model(choosing(tmp_path, embedded("11" * 32)))
 
 
@@ -168,7 +168,7 @@ async def test_file_with_another_digest_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     path.write_bytes(b"GGUF and more")
     choice = ModelChoice(path=path, sha256="11" * 32, context_tokens=256, threads=1)
-    with pytest.raises(ConfigError, match=r"model\.sha256: the model file has"):
+    with pytest.raises(ConfigError, match=rf"^model\.sha256: .* not {choice.sha256}$"):
         await open_model(choosing(tmp_path, choice))
 
 

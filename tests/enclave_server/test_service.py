@@ -22,6 +22,7 @@ from curtilage.enclave_server.errors import (
     ModelError,
     OpeningError,
 )
+from curtilage.enclave_server.evidence.report import NO_ANSWER
 from curtilage.enclave_server.model import Model
 from curtilage.enclave_server.process import OutputError
 from curtilage.enclave_server.service import (
@@ -30,7 +31,7 @@ from curtilage.enclave_server.service import (
     running,
     serve_until_signalled,
 )
-from curtilage.enclave_server.telemetry import LogForm, Reason
+from curtilage.enclave_server.telemetry import WORDS, LogForm, Reason, State
 from curtilage.inference.errors import EngineClosedError
 from curtilage.inference.scripted import ScriptedEngine
 from curtilage.wire.hpke import xwing
@@ -83,9 +84,9 @@ async def test_enclave_serves_what_it_verified(tmp_path: Path) -> None:
         bundle = await exchange(address, get("/attestation-bundle"))
         assert len(bundle.body) < 256 * 1024
     honest, loaded, refreshed = said.notices
-    assert honest.startswith("EMULATED EVIDENCE: no hardware protects")
-    assert loaded.endswith("model: loaded: the model is loaded")
-    assert "evidence: refreshed: new evidence is served; until 2" in refreshed
+    assert honest.startswith("EMULATED EVIDENCE: ")
+    assert loaded.endswith(f"model: loaded: {WORDS[State.LOADED]}")
+    assert f"evidence: refreshed: {WORDS[State.REFRESHED]}; until 2" in refreshed
     with pytest.raises(OSError, match="Connect call failed"):
         await exchange(address, get("/healthz"))
 
@@ -228,7 +229,7 @@ async def test_a_json_log_has_no_line_of_another_form(
         await until(lambda: len(said.notices) > started)
     last = json.loads(said.notices[-1])
     assert last["reason"] in set(Reason)
-    assert last["detail"] == "the evidence process did not answer"
+    assert last["detail"] == NO_ANSWER
     assert [json.loads(line)["part"] for line in said.notices[started:]] == ["evidence"]
 
 

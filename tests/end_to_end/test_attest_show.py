@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from curtilage.attest.errors import RefusalCode
 from curtilage.attest.verify import verify
 from curtilage.cli.attest.verdict_json import key_object
 from curtilage.cli.main import main
@@ -99,7 +100,7 @@ def test_a_live_service_that_the_policy_refuses_exits_with_1(
     assert show(stack, other) == 1
     printed = capsys.readouterr()
     assert "FAIL" in printed.out
-    assert "REFUSED: release_not_logged" in printed.err
+    assert f"REFUSED: {RefusalCode.RELEASE_NOT_LOGGED.value} " in printed.err
 
 
 def test_an_unreachable_service_exits_with_3(

@@ -55,8 +55,8 @@ def test_too_long_a_path_for_a_socket_is_reported(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 3
-    assert "the demo could not start" in done.stdout
-    assert "set TMPDIR to a shorter one" in done.stdout
+    assert "could not start" in done.stdout
+    assert " TMPDIR " in done.stdout
     assert list(long.iterdir()) == []
 
 

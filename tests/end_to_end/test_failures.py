@@ -23,6 +23,7 @@ from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.policy.document.load import load_policy
 from curtilage_dev.processes import Processes
 from curtilage_dev.stack import Stack
+from support.client_parts import MODEL_MISSING
 from support.evil_relay import evil_relay
 
 SHORT = Settings(max_tokens=24, temperature=0, seed=1)
@@ -161,19 +162,19 @@ async def test_relay_down_is_answered_at_home(open_session: OpenSession) -> None
 async def test_relay_down_and_no_model_is_an_honest_error(
     open_session: OpenSession,
 ) -> None:
-    gone = UnavailableLocal("the model file is missing")
+    gone = UnavailableLocal(MODEL_MISSING)
     async with open_session(relay="http://127.0.0.1:9/demo", local=gone) as session:
         with pytest.raises(LocalUnavailableError) as error:
             await session.ask(HARMLESS)
     assert FAILURE_TEXTS["relay_unreachable"] in str(error.value)
-    assert "model file is missing" in str(error.value)
+    assert MODEL_MISSING in str(error.value)
 
 
 async def test_model_missing_and_regulated_is_an_honest_error(
     stack: Stack, open_session: OpenSession
 ) -> None:
     async with evil_relay(stack.relay_url) as relay:
-        gone = UnavailableLocal("the model file is missing")
+        gone = UnavailableLocal(MODEL_MISSING)
         async with open_session(relay=relay.url, local=gone) as session:
             with pytest.raises(LocalUnavailableError, match="must stay here"):
                 await session.ask(REGULATED)

@@ -25,7 +25,7 @@ from curtilage.inference.errors import (
     NativeError,
     TemplateError,
 )
-from curtilage.inference.modelfile import verify_model_file
+from curtilage.inference.modelfile import CHANGED, verify_model_file
 from curtilage.inference.protocol import (
     CancelToken,
     ChatMessage,
@@ -390,7 +390,7 @@ async def test_file_changed_while_loading_is_refused(
     path = copy_of(byte_model, tmp_path)
     engine = made(path)
     damage(path)
-    with pytest.raises(ModelFileError, match="changed after it was verified"):
+    with pytest.raises(ModelFileError, match=CHANGED):
         await engine.start()
     await engine.close()
 
@@ -427,7 +427,7 @@ async def test_adapter_changed_while_loading_is_refused(
     adapter = make_adapter(tmp_path / "adapter.gguf")
     engine = adapted(byte_model, adapter)
     damage(adapter)
-    with pytest.raises(ModelFileError, match="changed after it was verified"):
+    with pytest.raises(ModelFileError, match=CHANGED):
         await engine.start()
     await engine.close()
 
@@ -807,7 +807,7 @@ async def test_failed_decode_reaches_its_asker_and_the_next_is_answered(
     with monkeypatch.context() as patch:
         patch.setattr(lib, "llama_decode", returns(-3))
         patch.setattr(native.Context, "free", watched)
-        with pytest.raises(NativeError, match="llama_decode failed with code -3"):
+        with pytest.raises(NativeError, match=r"^llama_decode .* -3$"):
             await asyncio.wait_for(collect(byte_engine, ask()), 5)
         await until(lambda: idle(byte_engine))
     assert len(freed) == 1

@@ -113,5 +113,5 @@ def test_verify_refuses_a_file_that_grows_while_it_is_hashed(
         return (first + calls, *rest)  # type: ignore[return-value]
 
     monkeypatch.setattr(modelfile, "_identity", changing)
-    with pytest.raises(ModelFileError, match="while it was hashed"):
+    with pytest.raises(ModelFileError, match=modelfile.CHANGED_MEANWHILE):
         verify_model_file(file, digest)

@@ -27,6 +27,7 @@ from curtilage.inference.errors import (
     WrongThreadError,
 )
 from curtilage.inference.native import (
+    NO_GENERATOR,
     PREFILL_CHUNK,
     SYMBOLS,
     VERSION,
@@ -255,7 +256,7 @@ def test_model_that_is_no_text_generator_is_refused(
     byte_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lib, "llama_model_has_encoder", returns(True))
-    with pytest.raises(ModelFileError, match="not a plain text generator"):
+    with pytest.raises(ModelFileError, match=NO_GENERATOR):
         Model(str(byte_model))
 
 
@@ -351,7 +352,7 @@ def test_vocabulary_with_a_single_character_marker_is_refused(model: Model) -> N
         def is_control(self, token: int) -> bool:
             return token == FIRST_BYTE + ord("x")
 
-    with pytest.raises(TemplateError, match="control tokens of plain text") as refusal:
+    with pytest.raises(TemplateError, match="control tokens") as refusal:
         part_tokens(Hopeless(), Part(text="canary x", special=False))
     assert "canary" not in repr(refusal.value)
 
@@ -387,7 +388,7 @@ def test_failing_calls_become_codes_without_text(
 ) -> None:
     monkeypatch.setattr(lib, "llama_tokenize", returns(-7))
     monkeypatch.setattr(lib, "llama_token_to_piece", returns(-1))
-    with pytest.raises(NativeError, match="llama_tokenize failed with code -7") as bad:
+    with pytest.raises(NativeError, match=r"^llama_tokenize .* -7$") as bad:
         model.tokenize("canary", special=False)
     assert "canary" not in repr(bad.value)
     assert bad.value.__context__ is None
@@ -593,7 +594,7 @@ def test_failed_decode_is_an_error(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lib, "llama_decode", returns(-3))
-    with pytest.raises(NativeError, match="llama_decode failed with code -3"):
+    with pytest.raises(NativeError, match=r"^llama_decode .* -3$"):
         context.step(5)
 
 

@@ -20,7 +20,11 @@ from curtilage.attest.requirements import Requirement
 from curtilage.attest.verify import verify
 from curtilage.policy.document.load import load_policy, profile_text
 from curtilage.policy.expectations import expectations_from, requirement_for
-from curtilage.policy.explain.attestation import attestation_in_words
+from curtilage.policy.explain.attestation import (
+    NEVER_MET,
+    NO_PLACE,
+    attestation_in_words,
+)
 
 # The translation looks at no certificate, so these are DER in name only.
 DER = b"\x30\x03\x02\x01\x05"
@@ -230,11 +234,10 @@ def test_no_place_is_in_the_words_and_cannot_be_met() -> None:
     entries = "  classes: [{classes: [health], countries: [], regions: [a, b]}]\n"
     policy = load_policy(profile_text("default") + SECTION + entries)
     said = [words for label, words in attestation_in_words(policy) if label == "demand"]
-    assert "; ".join(said) == (
-        "health: leaves only to an enclave with a release that states its country: "
-        "none, so no release is accepted, a release that states its region: a or b; "
-        "otherwise it is kept local (nothing that this policy accepts can meet that)"
-    )
+    (sentence,) = said
+    assert f" country: {NO_PLACE}, " in sentence
+    assert " region: a or b; " in sentence
+    assert sentence.endswith(NEVER_MET)
 
 
 def test_an_unknown_class_demands_everything() -> None:
@@ -265,7 +268,7 @@ def test_a_policy_without_the_section_permits_nothing() -> None:
     with pytest.raises(RefusedError) as caught:
         verify(b"{}", expectations, now=datetime.now(UTC))
     assert caught.value.code is RefusalCode.POLICY_INVALID
-    assert caught.value.detail.startswith("permits nothing: no trust anchors")
+    assert caught.value.detail.partition(", ")[0].endswith(" trust anchors")
 
 
 @pytest.mark.parametrize(

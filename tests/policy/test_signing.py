@@ -21,6 +21,7 @@ from curtilage.policy.signing import (
     KEY_LIMIT_BYTES,
     MAX_TIME,
     SIGNATURE_LIMIT_BYTES,
+    UNSIGNED,
     Currency,
     SigningError,
     generate_key,
@@ -83,7 +84,7 @@ def test_a_signed_policy_is_not_current_outside_of_it(
 
 
 def test_a_policy_without_signature_is_not_current() -> None:
-    assert problem(signature=None) == "the policy is not signed"
+    assert problem(signature=None) == UNSIGNED
 
 
 def test_another_policy_is_not_current() -> None:

@@ -22,6 +22,7 @@ from curtilage.relay.balancer.config import (
 from curtilage.relay.balancer.text import TEMPLATES, balancer_text
 from curtilage.relay.config import HTTPUpstream, TCPAddress, UnixAddress
 from curtilage.relay.errors import ConfigError
+from curtilage.relay.render import SPECIAL
 from support.examples import examples
 
 LISTEN = 'listen = "127.0.0.1:8443"\n'
@@ -171,7 +172,8 @@ def test_where_it_must_not_listen(listen: str, problem: str) -> None:
 
 def test_where_it_listens_is_an_address() -> None:
     text = f'listen = "localhost:8443"\n{RELAYS}{TLS}'
-    assert problems(text) == ("listen: expected an address, not a name",)
+    (problem,) = problems(text)
+    assert re.match("listen: .* address, .* name$", problem)
 
 
 def test_every_problem_is_reported() -> None:
@@ -243,7 +245,7 @@ def test_a_value_that_a_program_would_misread_is_refused(
         "name": replace(config, names={path: config.names["relay.example"]}),
         "backend": replace(config, names={"a": (UnixAddress(path=path),)}),
     }
-    with pytest.raises(ConfigError, match="has characters with a special meaning"):
+    with pytest.raises(ConfigError, match=SPECIAL):
         balancer_text(program, changes[changed], FOLDER)
 
 

@@ -21,6 +21,7 @@ from curtilage.relay.errors import StartError
 from curtilage.relay.refusals import Refusal, refusal_body
 from curtilage.relay.telemetry import (
     HOLD_S,
+    WORDS,
     Fetch,
     LogForm,
     StateLog,
@@ -355,8 +356,8 @@ def test_a_gateway_that_cannot_be_reached_has_one_line() -> None:
     assert [*degraded, log.log.degraded] == [True, False]
     first, second = log.lines
     assert first == (
-        "2026-11-28T10:26:17Z gateway demo: degraded (gateway_unreachable): the "
-        "gateway cannot be reached"
+        "2026-11-28T10:26:17Z gateway demo: degraded (gateway_unreachable): "
+        f"{WORDS[Refusal.GATEWAY_UNREACHABLE]}"
     )
     assert second == "2026-11-28T10:26:17Z gateway demo: ok"
 

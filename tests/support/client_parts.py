@@ -28,6 +28,7 @@ from curtilage.policy.document.load import profile_text
 from support.inspections import inspection_of
 
 ORGANISATION = bytes(range(32))
+MODEL_MISSING: Final = "the model file is missing"
 PLAIN: Final = profile_text("default").partition("\nrouting:")[0]
 """The default policy without routing; a test puts its own behind it."""
 EASY: Final = "Is this mail spam or not? Classify it: 'You have won a prize.'"
@@ -155,7 +156,7 @@ class ScriptedLocal:
     ) -> AsyncGenerator[AnswerEvent]:
         self.asked.append(query)
         if self.broken:
-            raise LocalModelError("the model file is missing")
+            raise LocalModelError(MODEL_MISSING)
         try:
             for word in self.words:
                 yield Delta(

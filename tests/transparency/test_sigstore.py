@@ -16,6 +16,7 @@ import urllib3  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.transparency.errors import FileError, InputError, TransparencyError
+from curtilage.transparency.files import NOT_ORDINARY
 from curtilage.transparency.sigstore import (
     MISSING,
     Publisher,
@@ -181,7 +182,7 @@ def test_a_trusted_root_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None
     }
     publisher = Publisher(identity=IDENTITY, issuer=ISSUER)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(FileError, match="not an ordinary file"):
+    with pytest.raises(FileError, match=NOT_ORDINARY):
         verify_bundle(b"", json.dumps(bundle).encode(), tmp_path / "pipe", publisher)
 
 

@@ -40,6 +40,7 @@ from typing import Final, Self
 
 from curtilage.client.failure_texts import FAILURE_TEXTS
 
+NOTHING_SENT: Final = "nothing of it was sent from this device"
 PASSES: Final = True
 """The failure ends by itself, or with its cause outside, such as a broken network."""
 
@@ -262,7 +263,7 @@ class QueuedError(NotRoutedError):
         left: bool = True,
     ) -> None:
         again = "" if eta_s is None else f", next within {eta_s} s"
-        here = "" if left else "; nothing of it was sent from this device"
+        here = "" if left else f"; {NOTHING_SENT}"
         super().__init__(
             "queued",
             f"queued: {FAILURE_TEXTS[reason]}; will be retried automatically{again} "

@@ -35,6 +35,7 @@ from curtilage.enclave_server.process import (
 from curtilage.enclave_server.service import Surroundings, serve_until_signalled
 from curtilage.enclave_server.telemetry import LogForm
 
+VALID: Final = "the configuration is valid"
 EXIT_OK: Final = 0
 EXIT_CONFIG: Final = 2
 EXIT_FAILED: Final = 3
@@ -168,7 +169,7 @@ def _check(config: EnclaveConfig) -> int:
         server_context(config.tls)
     if config.model.path is not None and not config.model.path.is_file():
         raise ConfigError("model.path: no such file")
-    notice("the configuration is valid")
+    notice(VALID)
     return EXIT_OK
 
 

@@ -15,6 +15,8 @@ from typing import Final, Self
 
 from curtilage.inference.errors import ModelDigestError, ModelFileError
 
+CHANGED: Final = "the model file changed after it was verified"
+CHANGED_MEANWHILE: Final = "the model file changed while it was hashed"
 CHUNK_BYTES: Final = 1 << 20
 MAGIC: Final = b"GGUF"
 SHA256_HEX: Final = re.compile(r"[0-9a-f]{64}")
@@ -88,7 +90,7 @@ class VerifiedModel:
         except (OSError, ValueError):
             raise ModelFileError("the model file was closed or removed") from None
         if not now == there == self._identity:
-            raise ModelFileError("the model file changed after it was verified")
+            raise ModelFileError(CHANGED)
 
     def close(self) -> None:
         """Close the file; a model loaded from it remains."""
@@ -106,7 +108,7 @@ class VerifiedModel:
             raise ModelDigestError(expected=self.sha256, found=digest.hexdigest())
         # If it was written to meanwhile, the file differs from what was hashed.
         if _identity(os.fstat(self._file.fileno())) != before:
-            raise ModelFileError("the model file changed while it was hashed")
+            raise ModelFileError(CHANGED_MEANWHILE)
         return before
 
 

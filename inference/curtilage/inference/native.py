@@ -56,6 +56,7 @@ from curtilage.inference.errors import (  # noqa: E402
     WrongThreadError,
 )
 
+NO_GENERATOR: Final = "the model file is not a plain text generator"
 VERSION: Final = "0.3.36"
 """The layout of the library's structures is bound to this version."""
 
@@ -202,7 +203,7 @@ class Model(_Owned):
         vocab = lib.llama_model_get_vocab(loaded)
         if vocab is None or lib.llama_model_has_encoder(loaded):
             self.free()
-            raise ModelFileError("the model file is not a plain text generator")
+            raise ModelFileError(NO_GENERATOR)
         self._vocab = vocab
         self.vocabulary_size: int = lib.llama_vocab_n_tokens(vocab)
         self.trained_context: int = lib.llama_model_n_ctx_train(loaded)

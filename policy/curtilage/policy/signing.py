@@ -52,6 +52,7 @@ MAX_TIME: Final = 253_402_300_799  # the end of the year 9999
 WARNED_BEFORE: Final = timedelta(days=14)
 """How long before a signature expires a person is warned."""
 NOTHING: Final = "nothing is sent to an enclave"
+UNSIGNED: Final = "the policy is not signed"
 
 _LABEL: Final = FORMAT.encode() + b"\0"
 _KEY_ID_HEX: Final = 16
@@ -176,7 +177,7 @@ def signature_problem(
     if now.tzinfo is None:
         raise ValueError("the time has no time zone")
     if signature is None:
-        return "the policy is not signed"
+        return UNSIGNED
     try:
         signed = parse_signature(signature)
     except SigningError as error:

@@ -43,7 +43,7 @@ class Refusal(StrEnum):
 
 # One status and one sentence for each, without a number, and no Retry-After: either
 # would disclose how busy the relay is with other clients.
-_STATUS_AND_TITLE: Final[Mapping[Refusal, tuple[int, str]]] = {
+STATUS_AND_TITLE: Final[Mapping[Refusal, tuple[int, str]]] = {
     Refusal.MALFORMED: (400, "The request is not well formed."),
     Refusal.ACCESS: (401, "This relay asks for a key."),
     Refusal.UNKNOWN_PATH: (404, "No gateway has this name here."),
@@ -115,12 +115,12 @@ class RefusedError(Exception):
 
 def status_of(refusal: Refusal) -> int:
     """Return the one status of a refusal."""
-    return _STATUS_AND_TITLE[refusal][0]
+    return STATUS_AND_TITLE[refusal][0]
 
 
 def title_of(refusal: Refusal) -> str:
     """Return the one sentence of a refusal."""
-    return _STATUS_AND_TITLE[refusal][1]
+    return STATUS_AND_TITLE[refusal][1]
 
 
 def refusal_fields(refusal: Refusal) -> list[tuple[str, str]]:
@@ -139,7 +139,7 @@ def refusal_fields(refusal: Refusal) -> list[tuple[str, str]]:
 
 def refusal_body(refusal: Refusal) -> bytes:
     """Return a refusal's content: constant to the byte."""
-    return _problem(*_STATUS_AND_TITLE[refusal])
+    return _problem(*STATUS_AND_TITLE[refusal])
 
 
 def refused_body(status: int) -> bytes:

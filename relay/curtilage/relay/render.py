@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from curtilage.relay.config import SAFE_TEXT, Listen, UnixAddress, Upstream
 from curtilage.relay.errors import ConfigError
 
+SPECIAL: Final = "has characters with a special meaning to"
 SYSTEM_CA_FILE: Final = Path("/etc/ssl/certs/ca-certificates.crt")
 """The path of the system's certificates on Debian, Ubuntu and Alpine."""
 
@@ -93,9 +94,7 @@ def _checked(value: object) -> str:
         return str(value)
     if isinstance(value, str | Path) and SAFE_TEXT.fullmatch(str(value)):
         return str(value)
-    raise ConfigError(
-        f"{value!r} has characters with a special meaning to nginx or Envoy"
-    )
+    raise ConfigError(f"{value!r} {SPECIAL} nginx or Envoy")
 
 
 def backend_of(upstream: Upstream) -> Backend:

@@ -119,7 +119,7 @@ def test_octets_are_bounded() -> None:
 
 @pytest.mark.parametrize("value", ["1", '"x"', "null"])
 def test_child_is_an_object(value: str) -> None:
-    with pytest.raises(RefusedError, match=r"top\.a: not an object"):
+    with pytest.raises(RefusedError, match=r"\btop\.a: .*object"):
         _parse(f'{{"a":{value}}}').child("a")
 
 
@@ -134,7 +134,7 @@ def test_children_are_an_array_of_objects() -> None:
 
 
 def test_texts_are_an_array_of_strings() -> None:
-    with pytest.raises(RefusedError, match="not an array of strings"):
+    with pytest.raises(RefusedError, match=r"\barray\b.*\bstrings\b"):
         _parse('{"a":["x",1]}').texts("a", limit=2, item_limit=1)
 
 

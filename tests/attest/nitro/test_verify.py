@@ -118,13 +118,10 @@ def test_a_document_is_accepted() -> None:
     assert claims.registers["pcr3"] == "00" * 48
     assert len(claims.registers) == 16
     assert claims.expires_at == NOW - timedelta(seconds=3) + timedelta(hours=3)
-    assert [link.role for link in claims.links] == [
-        "root of Nitro Enclaves",
-        "intermediate",
-        "intermediate",
-        "intermediate",
-        "this enclave's certificate",
-    ]
+    root, *others, own = [link.role for link in claims.links]
+    assert root.startswith("root ")
+    assert others == ["intermediate"] * 3
+    assert own.startswith("this enclave's ")
     assert claims.links[0].fingerprint == PLATFORM.anchor().fingerprint
     assert claims.links[1].issuer == claims.links[0].subject
 

@@ -57,10 +57,7 @@ def test_bytes_behind_the_signature_are_counted() -> None:
     for tail in (bytes(1), bytes(3), b"\1" * 12):
         refusal = _refused(REPORT + tail)
         assert refusal.code is RefusalCode.MALFORMED
-        assert (
-            refusal.detail
-            == f"report: {len(tail)} byte(s) too many behind the signature"
-        )
+        assert refusal.detail.startswith(f"report: {len(tail)} byte(s) ")
 
 
 @pytest.mark.parametrize("version", [0x10, 0x12, 0x13, 0x00])

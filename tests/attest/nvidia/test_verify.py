@@ -641,7 +641,7 @@ def test_an_empty_list_refuses(name: str) -> None:
     expectations = replace(RULES.expectations, **{name: frozenset()})
     error = _refused(GENUINE, replace(RULES, expectations=expectations))
     assert error.code is RefusalCode.MEASUREMENT_NOT_ALLOWED
-    assert error.detail.endswith(" is not accepted; accepted: none")
+    assert error.detail.endswith("; accepted: none")
 
 
 @pytest.mark.parametrize("name", ["drivers", "vbioses", "golden"])
@@ -650,7 +650,8 @@ def test_what_is_refused_is_shown_next_to_what_is_accepted(name: str) -> None:
     expectations = replace(RULES.expectations, **{name: frozenset({"b", "a"})})
     error = _refused(GENUINE, replace(RULES, expectations=expectations))
     what = {"drivers": "driver", "vbioses": "VBIOS", "golden": "golden"}[name]
-    assert error.detail == (f"{what} {value.lower()} is not accepted; accepted: a, b")
+    assert error.detail.startswith(f"{what} {value.lower()} ")
+    assert error.detail.endswith("; accepted: a, b")
 
 
 def test_nothing_listed_refuses() -> None:

@@ -133,7 +133,7 @@ def test_links_lead_from_the_root_to_the_report(
         ("SEV-SNP report", "SEV-VCEK"),
     ]
     assert claims.links[0].fingerprint == platform.anchor().fingerprint
-    assert claims.links[0].role == "the emulator's root key for Genoa"
+    assert claims.links[0].role.endswith("for Genoa")
     ends = [link.not_after for link in claims.links]
     assert ends[-1] is None
     assert claims.expires_at == min(end for end in ends if end is not None)
@@ -428,7 +428,7 @@ def test_vlek_names_its_provider(vlek: EmulatedPlatform, now: datetime) -> None:
     assert claims.details["signer"] == "VLEK"
     assert claims.details["provider"] == "CN=emulated.example"
     assert claims.platform == ""
-    assert claims.links[3].role == "a provider's key, which signs reports"
+    assert claims.links[3].role.startswith("a provider's key")
 
 
 @pytest.mark.parametrize("forbidden", ["allow_vlek", "allow_masked_chip"])
@@ -603,11 +603,15 @@ def test_why_there_is_no_root_is_said(
     """It is not always the policy that lacks one."""
     evidence = _evidence(platform, now)
     pinned = _fingerprint_only(platform)
-    assert "is pinned for Genoa" in _why(evidence, _rules(turin), now)
-    assert "did not come with the evidence" in _why(evidence, pinned, now)
+    absent = _why(evidence, _rules(turin), now)
+    withheld = _why(evidence, pinned, now)
     forged = make_platform(other_root_keys, now=now)
     other = replace(evidence, ark=forged.ark)
-    assert "is not the one pinned for Genoa" in _why(other, pinned, now)
+    foreign = _why(other, pinned, now)
+    assert absent.startswith("no ")
+    assert "evidence" in withheld
+    assert "that came" in foreign
+    assert all(" pinned for Genoa" in why for why in (absent, withheld, foreign))
 
 
 @pytest.mark.parametrize("served", [True, False], ids=["served", "not served"])

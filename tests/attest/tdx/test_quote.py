@@ -295,10 +295,8 @@ def test_bytes_between_the_parts_are_refused() -> None:
     for offset in (LENGTH_AT, OUTER_AT + 2):
         quote = _lengthened(offset, 4, 1)(quote)
     error = _refused(quote)
-    assert (error.code, error.detail) == (
-        RefusalCode.MALFORMED,
-        "certification data: trailing bytes",
-    )
+    assert error.code is RefusalCode.MALFORMED
+    assert error.detail.startswith("certification data: trailing ")
 
 
 BEGIN, END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"

@@ -626,10 +626,8 @@ def test_a_platform_below_every_level_is_refused() -> None:
 def test_a_platform_at_the_older_level_is_out_of_date() -> None:
     maker = _of_platform(replace(default_platform(), pcesvn=12))
     error = refused(emulated(made_by=maker), rules(maker))
-    assert (error.code, error.detail) == (
-        RefusalCode.TCB_STATUS,
-        "OutOfDate is not accepted",
-    )
+    assert error.code is RefusalCode.TCB_STATUS
+    assert error.detail.startswith("OutOfDate ")
 
 
 def test_a_platform_without_a_provisioning_id_is_named_by_nothing() -> None:

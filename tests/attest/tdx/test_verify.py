@@ -1,5 +1,6 @@
 """TDX evidence: what is accepted, what tampering does, genuine samples."""
 
+import errno
 import json
 import os
 import resource
@@ -171,7 +172,7 @@ def test_links_lead_from_the_root_to_the_domain() -> None:
     claims = verified(SAMPLE)
     subjects = [link.subject for link in claims.links]
     assert subjects[0] == "Intel SGX Root CA"
-    assert subjects[-1].startswith("trust domain of MRTD 3d3d")
+    assert " MRTD 3d3d" in subjects[-1]
     assert claims.links[0].fingerprint == platform().anchor().fingerprint
     known = {"the policy"}
     for link in claims.links:
@@ -547,7 +548,7 @@ def test_verification_opens_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
     try:
         claims = verified(SAMPLE, held_against)
-        with pytest.raises(OSError, match="Too many open files"):
+        with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
             os.close(os.open("/", os.O_RDONLY))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

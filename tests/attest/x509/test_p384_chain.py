@@ -1,3 +1,4 @@
+import re
 import warnings
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -84,13 +85,16 @@ def test_a_root_and_a_leaf_are_a_chain() -> None:
     assert on_curve(chain[1].public_key, ec.SECP384R1) is not None
 
 
+NO_P384_KEY = re.compile(r"leaf: .* P-384 key$")
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
 def test_a_path_is_as_long_as_allowed(count: int) -> None:
     check_chain(_parsed(count, None))
     check_chain(_parsed(count, count))
     check_chain(_parsed(count, count + 1))
     if count:
-        with pytest.raises(RefusedError, match="root: path too long"):
+        with pytest.raises(RefusedError, match="root: path "):
             check_chain(_parsed(count, count - 1))
 
 
@@ -111,10 +115,7 @@ def test_a_serial_number_is_positive(
     with warnings.catch_warnings():
         warnings.simplefilter(sort)
         error = _refused(CHAIN[0], der)
-    assert error.detail in {
-        "leaf: serial number",
-        "leaf: not a certificate with a P-384 key",
-    }
+    assert error.detail == "leaf: serial number" or NO_P384_KEY.match(error.detail)
 
 
 @pytest.mark.parametrize("version", ["00", "01", "03", "ff"])
@@ -129,7 +130,7 @@ def test_a_key_is_on_p384() -> None:
         ec.generate_private_key(ec.SECP521R1()).public_key(),
     ):
         error = _refused(CHAIN[0], _certificate(key))
-        assert error.detail == "leaf: not a certificate with a P-384 key"
+        assert NO_P384_KEY.match(error.detail)
 
 
 @pytest.mark.parametrize("algorithm", [hashes.SHA256(), hashes.SHA512()])
@@ -145,7 +146,7 @@ def test_a_signature_is_over_sha384(
         algorithm=algorithm,
     )
     error = _refused(CHAIN[0], *sign_chain(ROOT, [leaf]))
-    assert error.detail == "leaf: not signed with ECDSA and SHA-384"
+    assert re.match(r"leaf: not signed .*\bSHA-384$", error.detail)
 
 
 def test_dates_are_those_of_every_certificate() -> None:

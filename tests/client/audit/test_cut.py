@@ -9,7 +9,14 @@ import pytest
 from curtilage.client.audit.checkpoint import CHECKPOINT_LINES
 from curtilage.client.audit.directory import CHECKPOINTS, NOTE_LINES, AuditDirectory
 from curtilage.client.audit.reader import LogToRead
-from curtilage.client.audit.writer import SEGMENT_BYTES, AuditLimits, AuditLog
+from curtilage.client.audit.writer import (
+    NEVER_SIGNED,
+    NO_CHECKPOINT,
+    NOT_AS_WRITTEN,
+    SEGMENT_BYTES,
+    AuditLimits,
+    AuditLog,
+)
 from curtilage.client.errors import AuditError
 from curtilage.policy.errors import AuditRefusedError, AuditStep
 from support.audit_logs import ENTRY, NOW, entry
@@ -77,7 +84,7 @@ def test_a_running_writer_notices_a_cut_to_an_earlier_checkpoint(
     LogToRead.open(folder).verify()  # the log alone does not show it
     cut = (folder / SEGMENT).read_bytes()
     for _ in range(2):  # and it does not forget
-        with pytest.raises(AuditError, match="does not hold what was written"):
+        with pytest.raises(AuditError, match=NOT_AS_WRITTEN):
             log.append(ENTRY)
     assert (folder / SEGMENT).read_bytes() == cut
     assert len(AuditDirectory(folder).notes()[0]) == kept
@@ -88,7 +95,7 @@ def test_a_running_writer_notices_a_cut_in_place(folder: Path) -> None:
     cut_in_place(folder)
     with pytest.raises(AuditError, match="shorter"):
         log.append(ENTRY)
-    with pytest.raises(AuditError, match="does not hold what was written"):
+    with pytest.raises(AuditError, match=NOT_AS_WRITTEN):
         log.append(ENTRY)
 
 
@@ -102,7 +109,7 @@ def test_a_running_writer_notices_other_records_of_the_same_number(
     for number in range(20, 60):
         other.append(entry(number))
     other.close()
-    with pytest.raises(AuditError, match="does not hold what was written"):
+    with pytest.raises(AuditError, match=NOT_AS_WRITTEN):
         log.append(ENTRY)
 
 
@@ -117,7 +124,7 @@ def test_a_running_writer_notices_that_files_are_gone(folder: Path) -> None:
     fits = [note for note in notes if int(note.splitlines()[1]) <= size]
     keep_lines(folder / CHECKPOINTS, len(fits) * NOTE_LINES)
     LogToRead.open(folder).verify()
-    with pytest.raises(AuditError, match="does not hold what was written"):
+    with pytest.raises(AuditError, match=NOT_AS_WRITTEN):
         log.append(ENTRY)
 
 
@@ -139,19 +146,20 @@ def test_a_log_without_a_checkpoint_is_not_signed_again(
     keep_lines(folder / SEGMENT, kept)
     (folder / CHECKPOINTS).unlink()
     for make in (False, True):
-        with pytest.raises(AuditError, match="no checkpoint is left") as refused:
+        with pytest.raises(AuditError, match=NO_CHECKPOINT) as refused:
             AuditLog(folder, make=make).append(ENTRY)
     assert "audit init --dir" in str(refused.value)
     assert not (folder / CHECKPOINTS).exists()
-    with pytest.raises(AuditRefusedError, match="nothing here is signed"):
+    with pytest.raises(AuditRefusedError) as unsigned:
         LogToRead.open(folder).verify()
+    assert unsigned.value.step is AuditStep.CHECKPOINTS
 
 
 def test_a_log_without_files_and_checkpoints_is_not_restarted(folder: Path) -> None:
     filled(folder, 5).close()
     (folder / SEGMENT).unlink()
     (folder / CHECKPOINTS).unlink()
-    with pytest.raises(AuditError, match="no checkpoint is left"):
+    with pytest.raises(AuditError, match=NO_CHECKPOINT):
         AuditLog(folder, make=True).append(ENTRY)
 
 
@@ -169,7 +177,7 @@ def test_lines_that_no_writer_leaves_unsigned_are_not_signed(folder: Path) -> No
     fits = sum(size < 201 - CHECKPOINT_LINES for size in sizes)
     whole = (folder / CHECKPOINTS).read_bytes()
     keep_lines(folder / CHECKPOINTS, fits * NOTE_LINES)
-    with pytest.raises(AuditError, match="are in no checkpoint"):
+    with pytest.raises(AuditError, match=NEVER_SIGNED):
         AuditLog(folder).append(ENTRY)
     (folder / CHECKPOINTS).write_bytes(whole)
     keep_lines(folder / CHECKPOINTS, (fits + 1) * NOTE_LINES)

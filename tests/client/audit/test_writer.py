@@ -20,6 +20,7 @@ from curtilage.client.audit.checkpoint import CHECKPOINT_LINES
 from curtilage.client.audit.directory import (
     CHECKPOINTS,
     ORGANISATION_KEY,
+    OTHER_KEY,
     SIGNING_KEY,
     AuditDirectory,
     Disk,
@@ -547,7 +548,7 @@ def test_another_logs_signing_key_is_refused(folder: Path, tmp_path: Path) -> No
     filled(folder, 1).close()
     filled(tmp_path / "other", 1).close()
     (folder / SIGNING_KEY).write_bytes((tmp_path / "other" / SIGNING_KEY).read_bytes())
-    with pytest.raises(AuditError, match="not the key of this log"):
+    with pytest.raises(AuditError, match=OTHER_KEY):
         AuditLog(folder).append(ENTRY)
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from curtilage.client.chat.answer import NotPossible, Rung
 from curtilage.client.chat.query import Message, Query, Settings
 from curtilage.client.conversation.excerpt import (
+    INTRODUCTION,
     LEAST_PARAMETERS,
     MAX_SUMMARISED_CHARS,
     MAX_SUMMARY_CHARS,
@@ -218,7 +219,7 @@ def test_a_summary_goes_along() -> None:
         query, (KEPT, KEPT, ASKED), Rung.SUMMARY, history=SUMMARISED, summary=BRIEF
     )
     assert texts(made) == [
-        ("system", f"The conversation so far, in short and without names: {BRIEF}"),
+        ("system", f"{INTRODUCTION}{BRIEF}"),
         ("user", "what would be a better way to take it?"),
     ]
 

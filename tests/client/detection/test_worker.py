@@ -27,7 +27,7 @@ from curtilage.client.system.files import folder_digest
 from curtilage.client.telemetry import UNREPORTED, RestartCause
 from curtilage.policy.document.detection_plan import NerPlan
 from curtilage.policy.document.load import load_profile
-from curtilage.sandbox.wall import Layer, Wall
+from curtilage.sandbox.wall import Layer, Promise, Wall
 from support.fakes import returns
 
 CANARY = "zq7canary4711"
@@ -273,7 +273,9 @@ def _orphan_ends(code: str, *, within_s: float) -> bool:
 
 
 def test_an_error_of_the_worker_names_a_cause_only() -> None:
-    assert str(WorkerError(RestartCause.CRASH)) == "the detectors' process: crash"
+    assert str(WorkerError(RestartCause.CRASH)).endswith(
+        f": {RestartCause.CRASH.value}"
+    )
     assert CANARY not in repr(task(CANARY))
 
 
@@ -354,9 +356,7 @@ def test_without_a_wall_a_worker_starts_unless_one_is_demanded() -> None:
     assert process.wall == Wall(missing=("seccomp: none",))
     process.kill()
     demanding = DetectorProcess(command, wall_required=True)
-    with pytest.raises(
-        DetectorsError, match="forbid them to reach the network"
-    ) as refused:
+    with pytest.raises(DetectorsError, match=", nor to ".join(Wall().gaps)) as refused:
         warmed(demanding, limit=LONG)
     assert "seccomp: none" in str(refused.value)
     assert demanding.ended
@@ -367,7 +367,7 @@ def test_half_a_wall_is_none(missing: Layer) -> None:
     others = [f"Layer.{each.name}" for each in Layer if each is not missing]
     command = behind(f"Wall(standing=frozenset([{', '.join(others)}]))")
     process = DetectorProcess(command, wall_required=True)
-    with pytest.raises(DetectorsError, match=r"start programs|look up paths"):
+    with pytest.raises(DetectorsError, match=f"{Promise.PROGRAMS}|{Promise.LOOKUPS}"):
         warmed(process, limit=LONG)
 
 

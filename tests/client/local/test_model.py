@@ -13,6 +13,7 @@ from curtilage.client.chat.query import Message, Query, Settings
 from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageError
 from curtilage.client.local import model as local
 from curtilage.client.local.model import (
+    NONE_CONFIGURED,
     LocalContextTooLongError,
     LocalModel,
     LocalModelBusyError,
@@ -26,7 +27,7 @@ from curtilage.client.local.model import (
 )
 from curtilage.client.local.reasons import LocalModelError
 from curtilage.client.local.registry.shape import read_shape
-from curtilage.client.local.registry.store import Registry
+from curtilage.client.local.registry.store import NONE_REGISTERED, Registry
 from curtilage.client.system.fair_queue import MAX_WAITING
 from curtilage.inference.default_model import DEFAULT_MODEL_ID, DEFAULT_SHA256
 from curtilage.inference.errors import (
@@ -96,7 +97,7 @@ def test_a_name_refers_to_its_registered_file(
 
 
 def test_an_unknown_name_selects_no_model(registry: Registry) -> None:
-    with pytest.raises(ConfigError, match="no model is registered"):
+    with pytest.raises(ConfigError, match=f"{NONE_REGISTERED} 'unknown'"):
         resolve("unknown", registry=registry)
 
 
@@ -108,7 +109,7 @@ def test_absent_embedded_model_is_named(
         raise ModelFileError("the default model is not installed")
 
     monkeypatch.setattr(local, "find_default_model", absent)
-    with pytest.raises(LocalModelMissingError, match="no local model configured"):
+    with pytest.raises(LocalModelMissingError, match=NONE_CONFIGURED):
         resolve(name, registry=registry)
 
 
@@ -131,7 +132,7 @@ def add_adapter(registry: Registry, model: Path, *, name: str = "tuned") -> str:
 
 def test_an_adapter_includes_its_base(byte_model: Path, registry: Registry) -> None:
     adapter = add_adapter(registry, byte_model)
-    with pytest.raises(ConfigError, match="for a model that is not registered"):
+    with pytest.raises(ConfigError, match=r"^'tuned' is an adapter"):
         resolve("tuned", registry=registry)
     digest = sha256_of(byte_model)
     assert resolve_digest(digest, adapter=adapter, registry=registry) is None

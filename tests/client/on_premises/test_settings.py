@@ -104,7 +104,7 @@ def test_either_an_authority_or_a_key_identifies_the_server(
     ca: bytes, pin: str
 ) -> None:
     """And the system's authorities do not."""
-    with pytest.raises(ConfigError, match="set ca or spki_sha256"):
+    with pytest.raises(ConfigError, match=": set ca or spki_sha256"):
         on_premises_settings(
             address="https://a.example/v1", model="m", ca=ca, spki_sha256=pin
         )
@@ -112,13 +112,13 @@ def test_either_an_authority_or_a_key_identifies_the_server(
 
 @pytest.mark.parametrize("pin", ["ab", "AB" * 32, "zz" * 32, f"{PIN}\n"])
 def test_a_pin_is_a_digest(pin: str) -> None:
-    with pytest.raises(ConfigError, match="spki_sha256 is no SHA-256"):
+    with pytest.raises(ConfigError, match=": spki_sha256 "):
         settings("https://llm.clinic.example/v1", spki_sha256=pin)
 
 
 @pytest.mark.parametrize("ca", [b"x", b"\xff", b"-----BEGIN CERTIFICATE-----\nx\n"])
 def test_an_authority_is_a_certificate(ca: bytes) -> None:
-    with pytest.raises(ConfigError, match="ca: no certificates in PEM"):
+    with pytest.raises(ConfigError, match=r"^ca: "):
         on_premises_settings(address="https://llm.clinic.example/v1", model="m", ca=ca)
 
 

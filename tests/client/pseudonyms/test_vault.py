@@ -10,6 +10,7 @@ from curtilage.client.pseudonyms.vault import (
     KINDS,
     MAX_NUMBER,
     TOKEN,
+    TOO_MANY,
     ConversationKeys,
     Vault,
     VaultError,
@@ -135,7 +136,7 @@ def test_more_values_than_tokens_are_refused() -> None:
     one = vault()
     for number in range(MAX_NUMBER):
         one.stand_in(PERSON, f"n{number}")
-    with pytest.raises(VaultError, match="more values than tokens"):
+    with pytest.raises(VaultError, match=TOO_MANY):
         one.stand_in(PERSON, "one more")
 
 

@@ -23,6 +23,7 @@ from curtilage.client.chat.answer import Answerer, AnswerEvent
 from curtilage.client.chat.options import Mode, Require
 from curtilage.client.chat.query import Query
 from curtilage.client.errors import (
+    NOTHING_SENT,
     AnswererError,
     EnclaveError,
     FailureReason,
@@ -331,11 +332,11 @@ async def test_nothing_of_it_has_left_is_said_where_that_is_so() -> None:
     bench = Bench()
     deferred = await bench.queued()
     assert not deferred.left
-    assert str(deferred) == (
-        f"queued: {FAILURE_TEXTS['relay_unreachable']}; will be retried automatically, "
-        f"next within 35 s (ticket {deferred.ticket}); nothing of it was sent from "
-        "this device"
-    )
+    assert (deferred.reason, deferred.eta_s) == (EnclaveFailure.RELAY_UNREACHABLE, 35)
+    said = str(deferred)
+    assert said.startswith(f"queued: {FAILURE_TEXTS[deferred.reason]}; ")
+    assert " 35 s " in said
+    assert said.endswith(f"(ticket {deferred.ticket}); {NOTHING_SENT}")
 
 
 async def test_nothing_is_promised_of_what_was_sealed() -> None:

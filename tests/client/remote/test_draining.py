@@ -353,7 +353,7 @@ async def test_the_user_is_shown_what_is_waited_for(
     reported = asyncio.Event()
 
     def note(text: str) -> None:
-        assert "waiting until open connections" in text
+        assert text == shared.WAITING
         reported.set()
 
     monkeypatch.setattr(shared, "err", note)

@@ -11,7 +11,7 @@ from curtilage.client.chat.answer import AnswerEvent, Delta
 from curtilage.client.chat.query import Message, Query
 from curtilage.client.chat.receipt import ReceiptSecret
 from curtilage.client.errors import AttemptFailure, EnclaveError, FailureReason
-from curtilage.client.remote.enclave import Enclave, clock_words
+from curtilage.client.remote.enclave import CLOCK_DIFFERS, Enclave, clock_words
 from curtilage.client.remote.fetch_order import FetchOrder
 from curtilage.client.remote.keys import KeySource
 from curtilage.client.remote.reasons import EnclaveFailure
@@ -175,7 +175,7 @@ async def test_a_clock_that_is_off_is_reported_once_and_counted(
         asked.enclave.replies = [LATE]
         await asked.ask()
     (notice,) = asked.notices
-    assert notice.startswith("this machine's clock differs by 3 hours or more")
+    assert notice.startswith(f"{CLOCK_DIFFERS} 3 hours or ")
     assert "set it" in notice
     assert counted.count((telemetry.Event.CLOCK_OFF,)) == 2
 
@@ -193,7 +193,7 @@ async def test_a_clock_that_is_off_is_reported_once_and_counted(
 )
 def test_how_far_a_clock_is_off(seconds: float, howlong: str) -> None:
     words = clock_words(timedelta(seconds=seconds))
-    assert words.startswith(f"this machine's clock differs by {howlong} more")
+    assert words.startswith(f"{CLOCK_DIFFERS} {howlong} ")
 
 
 async def test_without_the_enclaves_date_nothing_is_corrected() -> None:

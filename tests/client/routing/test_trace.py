@@ -232,7 +232,7 @@ def test_a_trace_is_not_written_through_a_link(tmp_path: Path) -> None:
 def test_a_broken_line_is_named_and_not_shown(tmp_path: Path) -> None:
     path = tmp_path / "routing.jsonl"
     path.write_bytes(LINE.encoded() + b'{"v":1,"intent":"canary"}\n')
-    with pytest.raises(UsageError, match="line 2 of the trace") as refused:
+    with pytest.raises(UsageError, match=r"\bline 2\b") as refused:
         read_trace_file(path)
     assert "canary" not in str(refused.value)
 
@@ -271,7 +271,7 @@ def test_grades_are_those_of_one_model_the_oldest_first(tmp_path: Path) -> None:
 def test_unreadable_grades_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_bytes(b'{"outcome":"graded"}\n')
-    with pytest.raises(UsageError, match=r"trace\.jsonl: a line is not of version"):
+    with pytest.raises(UsageError, match=r"trace\.jsonl: .* version "):
         read_grades(path, "m-a")
     path.unlink()
     path.mkdir()

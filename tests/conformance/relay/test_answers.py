@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from curtilage.relay.refusals import REFUSED_BY_GATEWAY, STATUS_AND_TITLE, Refusal
 from support.relay_differences import differs
 from support.relay_processes import RelayProcess
 from support.relay_wire import (
@@ -161,7 +162,7 @@ def test_a_redirect_is_neither_followed_nor_passed(
         relay, gateway, raw_answer(field, status=f"{status} Moved", body=length)
     )
     assert answer.status == 502
-    assert problem(answer)["title"] == "The gateway's answer may not pass."
+    assert problem(answer)["title"] == STATUS_AND_TITLE[Refusal.GATEWAY_ANSWER][1]
     assert len(gateway.exchanges) == 1
 
 
@@ -175,7 +176,7 @@ def test_an_error_passes_as_its_status_with_our_content(
     loud = raw_answer(f"Set-Cookie: {CANARY}", status=line, kind="text/html", body=page)
     answer = ask(relay, gateway, loud)
     assert answer.status == status
-    assert problem(answer)["title"] == "The gateway refused the request."
+    assert problem(answer)["title"] == REFUSED_BY_GATEWAY
     assert answer.value("Allow") is None
     assert answer.value("Proxy-Status") is None
 
@@ -364,7 +365,7 @@ def test_trailers_of_the_gateway_stop(relay: RelayProcess, gateway: Gateway) -> 
 def test_an_absent_gateway_is_reported(relay: RelayProcess) -> None:
     answer = relay.post(target="/absent")
     assert answer.status == 502
-    assert problem(answer)["title"] == "The gateway cannot be reached."
+    assert problem(answer)["title"] == STATUS_AND_TITLE[Refusal.GATEWAY_UNREACHABLE][1]
 
 
 def reset(exchange: Exchange) -> None:
@@ -390,7 +391,7 @@ def test_a_silent_gateway_is_reported(hasty: RelayProcess, gateway: Gateway) -> 
     gateway.script = Exchange.read
     answer = hasty.post()
     assert answer.status == 504
-    assert problem(answer)["title"] == "The gateway did not answer in time."
+    assert problem(answer)["title"] == STATUS_AND_TITLE[Refusal.GATEWAY_TIMEOUT][1]
     assert len(gateway.exchanges) == 1
 
 

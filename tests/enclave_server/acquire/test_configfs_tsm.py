@@ -16,8 +16,10 @@ from curtilage.enclave_server.acquire.configfs_tsm import (
     ARK_GUID,
     ASK_GUID,
     CRL_GUID,
+    DISTURBED,
     MAX_AUXILIARY_BYTES,
     MAX_QUOTE_BYTES,
+    NO_NEW_ENTRY,
     VCEK_GUID,
     VLEK_GUID,
     ConfigFSFolder,
@@ -149,7 +151,7 @@ def test_entry_that_others_wrote_to_is_tried_again(times: int) -> None:
 
 def test_entry_that_others_keep_writing_to_is_given_up() -> None:
     tsm = fake(settings={"disturb": Meddler(3)})
-    assert failure(tsm) == "others wrote to our entry, 3 times"
+    assert failure(tsm) == f"{DISTURBED}, 3 times"
     assert len(tsm.written) == 3
 
 
@@ -160,7 +162,7 @@ def test_write_that_the_kernel_dropped_is_no_report() -> None:
         entry.inblob = b"x" * 64
 
     tsm.disturb = fill
-    assert failure(tsm) == "others wrote to our entry, 3 times"
+    assert failure(tsm) == f"{DISTURBED}, 3 times"
 
 
 @pytest.mark.parametrize(
@@ -320,7 +322,7 @@ def test_real_folder_makes_and_removes_entries(attributes: Path) -> None:
 
 def test_machine_without_the_interface_is_an_error(tmp_path: Path) -> None:
     folder = ConfigFSFolder(tmp_path / "absent")
-    with pytest.raises(AcquisitionError, match="no entry could be made: ENOENT"):
+    with pytest.raises(AcquisitionError, match=f"{NO_NEW_ENTRY}: ENOENT"):
         TsmProvider(folder).acquire(DATA, STAPLED)
 
 

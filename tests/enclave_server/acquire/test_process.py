@@ -23,6 +23,7 @@ from curtilage.attest.evidence import (
 from curtilage.attest.evidence_json import encode_cpu_evidence
 from curtilage.enclave_server.__main__ import main
 from curtilage.enclave_server.acquire import command as evidence_command
+from curtilage.enclave_server.acquire.configfs_tsm import NO_NEW_ENTRY
 from curtilage.enclave_server.acquire.endorsements import (
     Endorsements,
     read_endorsements,
@@ -30,6 +31,8 @@ from curtilage.enclave_server.acquire.endorsements import (
 from curtilage.enclave_server.acquire.process import (
     IDENTITY_KEPT_S,
     MAX_CONNECTIONS,
+    NO_EVIDENCE,
+    TOO_LONG,
     EvidenceServer,
     EvidenceSettings,
 )
@@ -218,7 +221,7 @@ async def test_evidence_beyond_the_protocol_is_not_sent(tmp_path: Path) -> None:
     provider = Provider(document=bytes(MAX_CPU_EVIDENCE_BYTES))
     async with running(tmp_path, provider) as run:
         assert await exchange(run.listen, b"\1" + DATA) == b""
-    assert run.notices == ["no evidence: it is longer than the protocol allows"]
+    assert run.notices == [f"{NO_EVIDENCE}: {TOO_LONG}"]
 
 
 @pytest.mark.parametrize("request_", [b"", b"\1", b"\1" + DATA[1:], b"\0" + DATA])
@@ -348,7 +351,7 @@ async def test_identity_is_available_once_the_device_answers_again(
         assert await exchange(run.identify, b"\3" + DATA) == b""
         run.provider.fault = None
         assert await exchange(run.identify, b"\3" + DATA)
-    assert run.notices == ["no evidence: no report: EBUSY"]
+    assert run.notices == [f"{NO_EVIDENCE}: {fault}"]
 
 
 async def test_sockets_are_not_for_everybody(tmp_path: Path) -> None:
@@ -382,7 +385,7 @@ def test_command_serves_until_a_signal(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert errors.startswith("no evidence: no entry could be made: ")
+    assert errors.startswith(f"{NO_EVIDENCE}: {NO_NEW_ENTRY}: ")
     assert not (tmp_path / "e.sock").exists()
 
 

@@ -23,6 +23,7 @@ from curtilage.enclave_server.errors import (
 )
 from curtilage.enclave_server.evidence.bundle import POLL_S, RETRY_S, BundleKeeper
 from curtilage.enclave_server.evidence.release import expectations_of, read_anchors
+from curtilage.enclave_server.evidence.report import NO_ANSWER
 from curtilage.wire.shaping import UNPADDED
 from curtilage_dev.emulated.snp_pki import RootKeys, make_platform
 from support.enclave_deployment import (
@@ -305,7 +306,7 @@ async def test_loop_renews_retries_and_reports(world: World) -> None:
     assert renewed == [1]
     assert slept[0] == POLL_S
     assert RETRY_S in slept
-    assert set(notices) == {"the evidence process did not answer"}
+    assert set(notices) == {NO_ANSWER}
     assert counted(world)["bundle_made"] == 2
 
 

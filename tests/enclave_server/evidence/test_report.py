@@ -16,7 +16,7 @@ from curtilage.attest.evidence import (
 )
 from curtilage.attest.evidence_json import encode_cpu_evidence
 from curtilage.enclave_server.errors import EvidenceError
-from curtilage.enclave_server.evidence.report import SocketEvidenceSource
+from curtilage.enclave_server.evidence.report import NO_ANSWER, SocketEvidenceSource
 from curtilage.enclave_server.evidence_protocol import encode_devices
 
 DATA = bytes(range(64))
@@ -140,7 +140,7 @@ async def test_silence_is_not_waited_out(tmp_path: Path) -> None:
 
 async def test_absent_process_is_an_error(tmp_path: Path) -> None:
     source = SocketEvidenceSource(tmp_path / "e.sock")
-    with pytest.raises(EvidenceError, match="did not answer: FileNotFoundError"):
+    with pytest.raises(EvidenceError, match=f"{NO_ANSWER}: FileNotFoundError"):
         await source.acquire(DATA)
 
 

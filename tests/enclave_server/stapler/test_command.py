@@ -291,7 +291,7 @@ async def evidence_process(folder: Path) -> AsyncGenerator[Path]:
 async def test_machine_is_asked_for_by_its_socket(tmp_path: Path) -> None:
     async with evidence_process(tmp_path) as socket:
         assert await ask_identity(socket) == encode_cpu_evidence(snp_evidence())
-    with pytest.raises(IdentityError, match="did not answer: FileNotFoundError"):
+    with pytest.raises(IdentityError, match=r": FileNotFoundError$"):
         await ask_identity(socket)
 
 

@@ -10,6 +10,7 @@ from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.detection_plan import (
+    NOT_THE_FIELDS,
     DetectionPlan,
     ExclusionList,
     NerPlan,
@@ -117,7 +118,7 @@ def test_a_profiles_plan_comes_back_from_json(name: str) -> None:
 
 @pytest.mark.parametrize("value", [None, 7, "x", [], {}, {"packs": []}])
 def test_from_fields_refuses_other_values(value: object) -> None:
-    with pytest.raises(ValueError, match="not the fields of DetectionPlan"):
+    with pytest.raises(ValueError, match=f"{NOT_THE_FIELDS} DetectionPlan"):
         DetectionPlan.from_fields(value)
 
 
@@ -125,7 +126,7 @@ def test_from_fields_refuses_other_values(value: object) -> None:
 def test_from_fields_refuses_a_missing_key(key: str) -> None:
     value = PLAN.to_fields()
     del value[key]
-    with pytest.raises(ValueError, match="not the fields"):
+    with pytest.raises(ValueError, match=f"{NOT_THE_FIELDS} DetectionPlan"):
         DetectionPlan.from_fields(value)
 
 
@@ -147,7 +148,7 @@ def test_from_fields_refuses_a_missing_key(key: str) -> None:
     ],
 )
 def test_from_fields_refuses_wrong_values(key: str, wrong: object) -> None:
-    with pytest.raises(ValueError, match=r"^(expected|not the fields)"):
+    with pytest.raises(ValueError, match=f"^(expected|{NOT_THE_FIELDS})"):
         DetectionPlan.from_fields(PLAN.to_fields() | {key: wrong})
 
 
@@ -167,7 +168,7 @@ def test_from_fields_refuses_wrong_values(key: str, wrong: object) -> None:
     ],
 )
 def test_ner_plan_refuses_wrong_values(key: str, wrong: object) -> None:
-    with pytest.raises(ValueError, match=r"^(expected|not the fields)"):
+    with pytest.raises(ValueError, match=f"^(expected|{NOT_THE_FIELDS})"):
         NerPlan.from_fields(PLAN.ner.to_fields() | {key: wrong})
 
 
@@ -187,7 +188,7 @@ def test_ner_plan_refuses_wrong_values(key: str, wrong: object) -> None:
     ],
 )
 def test_own_detector_refuses_wrong_values(key: str, wrong: object) -> None:
-    with pytest.raises(ValueError, match=r"^(expected|not the fields)"):
+    with pytest.raises(ValueError, match=f"^(expected|{NOT_THE_FIELDS})"):
         OwnDetector.from_fields(DETECTOR.to_fields() | {key: wrong})
 
 
@@ -200,7 +201,7 @@ def test_own_detector_refuses_wrong_values(key: str, wrong: object) -> None:
     ],
 )
 def test_exclusion_list_refuses_wrong_values(key: str, wrong: object) -> None:
-    with pytest.raises(ValueError, match=r"^(expected|not the fields)"):
+    with pytest.raises(ValueError, match=f"^(expected|{NOT_THE_FIELDS})"):
         ExclusionList.from_fields(LISTED.to_fields() | {key: wrong})
 
 

@@ -47,7 +47,7 @@ def test_words_of_refuses(content: bytes, said: str) -> None:
 
 @pytest.mark.parametrize("entry", ["hunter2", DIGEST[:-1], DIGEST + "a", "AB" * 32])
 def test_digests_of_refuses_other_lines(entry: str) -> None:
-    with pytest.raises(ValueError, match="line 3 of the file") as caught:
+    with pytest.raises(ValueError, match=r"\bline 3\b") as caught:
         digests_of(f"# who\n{DIGEST}\n{entry}\n".encode())
     assert entry not in str(caught.value)
 

@@ -6,10 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curtilage.policy.document import exact_list as module
+from curtilage.policy.document.detection_plan import NO_SUCH_LIST
 from curtilage.policy.document.dictionaries import edm_entry
 from curtilage.policy.document.exact_list import (
     MAGIC,
     MAX_HEADER_BYTES,
+    NO_ENTRY,
+    OTHER_SALT,
     Column,
     Compare,
     ExactList,
@@ -141,7 +144,7 @@ def test_a_value_that_cannot_be_one_is_not_taken() -> None:
     assert not writer.add_alone(0, "a " * 9)
     assert not writer.add_alone(3, "none")
     assert not writer.add_together(0, ("Zenbermar", "unknown"))
-    with pytest.raises(ValueError, match="no entry is left"):
+    with pytest.raises(ValueError, match=NO_ENTRY):
         writer.encode()
 
 
@@ -249,7 +252,7 @@ def test_a_policy_takes_it_and_its_digest_is_of_it() -> None:
     assert policy.digest != load_policy(text, files=other).digest
     plan = policy.plan
     assert type(plan).from_fields(plan.to_fields(), plan.tables) == plan
-    with pytest.raises(ValueError, match="exact list of this digest"):
+    with pytest.raises(ValueError, match=NO_SUCH_LIST):
         type(plan).from_fields(plan.to_fields())
-    with pytest.raises(PolicyError, match="made with another salt"):
+    with pytest.raises(PolicyError, match=OTHER_SALT):
         load_policy(POLICY.replace("SALT", OTHER.hex()), files=read)

@@ -1,7 +1,6 @@
 """What a policy brings itself: detectors, lists, models, and their errors."""
 
 import hashlib
-import re
 from collections.abc import Callable
 from textwrap import dedent
 
@@ -10,8 +9,9 @@ import pytest
 from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
+from curtilage.policy.document.attachments import NO_FILES
 from curtilage.policy.document.detection_plan import ExclusionList, OwnDetector
-from curtilage.policy.document.load import load_policy, pack_text
+from curtilage.policy.document.load import PLAIN_WORDS, load_policy, pack_text
 from curtilage.policy.document.model import Policy
 from curtilage.policy.errors import PolicyError, Problem
 from support.inspections import inspection_of
@@ -186,12 +186,13 @@ def test_detectors_have_different_ids() -> None:
         f"detectors:\n- {{{REGEX}, pattern: a}}\n- {{{REGEX}, pattern: b}}\n"
     )
     assert (problem.line, problem.path) == (7, "detectors[1].id")
-    assert problem.message == "another detector above has the same id"
+    assert " detector " in problem.message
+    assert " id" in problem.message
 
 
 def test_files_need_someone_who_reads_them() -> None:
     problem = only_problem_of(f"detectors:\n- {{{WORDS}, file: words}}\n", read=None)
-    assert problem.message == "no file can be read here"
+    assert problem.message == NO_FILES
 
 
 def test_a_file_is_read_once() -> None:
@@ -389,7 +390,7 @@ def test_the_digest_covers_packs_and_files() -> None:
 
 
 def test_the_digests_input_is_not_a_policy() -> None:
-    with pytest.raises(PolicyError, match=re.escape("expected keys and values")):
+    with pytest.raises(PolicyError, match=PLAIN_WORDS["model_type"]):
         load_policy("curtilage-policy-digest 1\npolicy 00\npack pci 00\n")
 
 

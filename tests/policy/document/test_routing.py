@@ -601,7 +601,7 @@ def test_drafts_need_who_writes_and_who_answers_after(tiers: str, mode: str) -> 
     section = f"{{mode: {mode}, thresholds: thresholds.json, {CERTIFIED}}}"
     (problem,) = problems_of(f"routing: {{tiers: {tiers}, speculation: {section}}}\n")
     assert problem.path == "routing.speculation.mode"
-    assert "an attested one behind it" in problem.message
+    assert " attested " in problem.message
 
 
 @pytest.mark.parametrize("mode", ["verify", "race"])
@@ -736,5 +736,6 @@ def test_the_old_name_of_a_kind_is_accepted_with_a_notice() -> None:
     new, old = load(text), load(text.replace("kind: on_premises", "kind: house"))
     assert old.tiering == new.tiering
     (notice,) = old.notices
-    assert notice.startswith("routing.tiers[1].kind: 'house' is now 'on_premises'")
+    assert notice.startswith("routing.tiers[1].kind: 'house' ")
+    assert "'on_premises'" in notice
     assert new.notices == ()

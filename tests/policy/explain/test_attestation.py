@@ -1,8 +1,20 @@
+import re
+
 import pytest
 
 from curtilage.policy.document.load import load_policy, profile_text
 from curtilage.policy.document.model import Policy
-from curtilage.policy.explain.attestation import attestation_in_words
+from curtilage.policy.explain.attestation import (
+    CLAIMS,
+    NEVER_MET,
+    NO_ISOLATION,
+    NO_ROOT,
+    NOTHING,
+    ONLY_TO,
+    OTHERWISE,
+    PROVES_NOTHING,
+    attestation_in_words,
+)
 
 H64, H96 = "ab" * 32, "cd" * 48
 CHIP = "0a" * 64
@@ -51,6 +63,7 @@ def words(text: str = SECTION) -> list[tuple[str, str]]:
 
 
 def test_everything_that_is_accepted_is_said() -> None:
+    """The only test of these words; all others test what the words must name."""
     assert words() == [
         ("enclaves", "production: emulated evidence is never trusted"),
         ("hardware", "AMD SEV-SNP"),
@@ -221,12 +234,12 @@ def test_a_demand_that_nothing_meets_is_said(demand: str, old: str, new: str) ->
         )
     sentence = dict(words(text.replace(old, new)))["demand"]
     never = bool(old) or demand == "cpu_tees: []"
-    assert ("nothing that this policy accepts" in sentence) is never
+    assert sentence.endswith(NEVER_MET) is never
 
 
 def test_a_device_without_a_root_is_said() -> None:
     devices = dict(words(SECTION.replace("  - {kind: nvidia}\n", "")))["devices"]
-    assert devices.endswith("but no root is pinned for it, so it is refused")
+    assert devices.endswith(NO_ROOT)
 
 
 def test_which_registers_are_pinned_is_said() -> None:
@@ -239,7 +252,8 @@ def test_which_registers_are_pinned_is_said() -> None:
     text = SECTION.replace(old, new).replace("[sev-snp, tdx]", "[azure-snp, tdx]")
     text = text.replace("cpu_tees: [sev-snp]", "cpu_tees: [azure-snp]")
     pinned = dict(words(text))["pinned"]
-    assert "only 2 measurements listed here (launch, pcr11; launch, pcr4)" in pinned
+    assert " 2 measurements " in pinned
+    assert "(launch, pcr11; launch, pcr4)" in pinned
 
 
 def test_absent_entries_are_not_described() -> None:
@@ -276,24 +290,22 @@ def test_absent_entries_are_not_described() -> None:
     only = kept.replace("[sev-snp, tdx]", "[nitro]")
     start, end = only.index("  measurements:"), only.index("  freshness:")
     only = only[:start] + only[end:]
-    assert dict(words(only))["hardware"].startswith("AWS Nitro Enclaves; but no root")
+    assert dict(words(only))["hardware"] == f"AWS Nitro Enclaves; {NO_ROOT}"
     empty = words(only.replace("[nitro]", "[]"))
-    assert ("hardware", "none: nothing may leave") in empty
+    assert ("hardware", NOTHING) in empty
 
 
 def test_every_demand_is_said_by_itself() -> None:
     for demand, said in (
-        ("require: [gpu]", "a GPU that proved itself"),
-        ("require: [weights]", "a release that lists its models"),
+        ("require: [gpu]", CLAIMS["gpu"]),
+        ("require: [weights]", CLAIMS["weights"]),
         ("max_evidence_age_s: 61", "evidence of the last 61 seconds"),
         ("challenge: true", "a challenge answered in the last 1 minute"),
     ):
         start = SECTION.index("  classes:")
         text = f"{SECTION[:start]}  classes: [{{classes: [health], {demand}}}]\n"
         sentence = dict(words(text))["demand"]
-        assert sentence == (
-            f"health: leaves only to an enclave with {said}; otherwise it is kept local"
-        )
+        assert sentence == f"health: {ONLY_TO} {said}; {OTHERWISE}"
 
 
 def test_turin_has_a_level_more() -> None:
@@ -301,17 +313,19 @@ def test_turin_has_a_level_more() -> None:
     assert old in SECTION
     new = "{product: Turin, fmc: 1, bl: 2, tee: 3, snp: 4, ucode: 5}"
     said = dict(words(SECTION.replace(old, new)))["firmware"]
-    assert said == "Turin at fmc 1, bl 2, tee 3, snp 4, ucode 5 or later"
+    assert said.startswith("Turin ")
+    levels = {"fmc": "1", "bl": "2", "tee": "3", "snp": "4", "ucode": "5"}
+    assert dict(re.findall(r"(\w+) (\d)", said)) == levels
 
 
 def test_without_the_section_nothing_may_leave() -> None:
-    assert words("") == [("enclaves", "none: nothing may leave")]
+    assert words("") == [("enclaves", NOTHING)]
 
 
 @pytest.mark.parametrize(
     ("old", "new", "label", "said"),
     [
-        ("[one, two]", "[]", "releases", "none: nothing may leave"),
+        ("[one, two]", "[]", "releases", NOTHING),
         ("vmpl: [0, 1]", "vmpl: []", "SEV-SNP", "none, so all are refused"),
         ("environment: production", "environment: development", "enclaves", "DEVELOP"),
         (
@@ -338,6 +352,6 @@ def test_emulation_is_called_by_its_name() -> None:
     text = text.replace("{nvidia-gpu: 1}", "{emulated-nvidia-gpu: 2}")
     said = dict(reversed(words(text)))
     hardware = [sentence for name, sentence in words(text) if name == "hardware"]
-    assert "which proves nothing" in hardware[0]
-    assert "which proves no isolation" in hardware[1]
-    assert "which proves nothing" in said["devices"]
+    assert PROVES_NOTHING in hardware[0]
+    assert NO_ISOLATION in hardware[1]
+    assert PROVES_NOTHING in said["devices"]

@@ -36,7 +36,7 @@ def refuse(recipient: RecipientContext, ciphertext: bytes, aad: bytes) -> None:
     with pytest.raises(OpenError) as caught:
         recipient.open(ciphertext, aad)
     assert caught.value.__cause__ is None
-    assert str(caught.value) == "the message does not open"
+    assert str(caught.value) == str(OpenError())
     with pytest.raises(ConsumedError):
         recipient.open(ciphertext, aad)
 

@@ -115,4 +115,4 @@ def test_an_ephemeral_key_is_refused() -> None:
 def test_private_key_is_not_copied_and_shows_nothing() -> None:
     with pytest.raises(TypeError):
         copy.copy(KEY)
-    assert repr(KEY).startswith("<curtilage.wire.hpke.xwing.XWingPrivateKey object")
+    assert repr(KEY) == object.__repr__(KEY)

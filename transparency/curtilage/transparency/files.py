@@ -31,6 +31,8 @@ PRIVATE_FILE: Final = 0o600
 PRIVATE_FOLDER: Final = 0o700
 PUBLIC_FILE: Final = 0o644
 MAX_KEY_BYTES: Final = 16 * 1024
+NOT_ORDINARY: Final = "not an ordinary file"
+KEY_INSIDE: Final = "a private key must not lie inside"
 _OTHERS: Final = 0o077
 _NEW: Final = ".new"
 
@@ -48,7 +50,7 @@ def open_ordinary(path: Path) -> BinaryIO:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "not an ordinary file (a pipe, a folder, a device)")
+        raise OSError(errno.EINVAL, f"{NOT_ORDINARY} (a pipe, a folder, a device)")
     return os.fdopen(descriptor, "rb")
 
 
@@ -185,9 +187,7 @@ def require_outside(path: Path, folder: Path) -> None:
         FileError: it is inside.
     """
     if path.resolve().is_relative_to(folder.resolve()):
-        raise FileError(
-            f"{path}: a private key must not lie inside {folder}, which is served"
-        )
+        raise FileError(f"{path}: {KEY_INSIDE} {folder}, which is served")
 
 
 def _write_synced(path: Path, data: bytes, mode: int) -> None:

@@ -68,6 +68,7 @@ CHUNK_BYTES: Final = 1 << 20
 LOG_ID_BYTES: Final = 8
 _OTHERS: Final = 0o077
 _SEGMENT: Final = re.compile(r"([0-9]{6})\.jsonl", re.ASCII)
+OTHER_KEY: Final = "not the key of this log"
 _HEX_KEY: Final = re.compile(r"[0-9a-f]{64}\n?", re.ASCII)
 
 
@@ -170,7 +171,7 @@ class AuditDirectory:
             _raw(signing) == public.public_key
         )
         if not isinstance(signing, Ed25519PrivateKey) or not fits:
-            raise AuditError(f"{self.path / SIGNING_KEY}: not the key of this log")
+            raise AuditError(f"{self.path / SIGNING_KEY}: {OTHER_KEY}")
         return AuditKeys(
             public=public,
             organisation=parse_organisation_key(organisation),

@@ -96,6 +96,7 @@ class Outcome(StrEnum):
         return cls("house") if value == "on_premises" else None
 
 
+INVALID_FIELD: Final = "a field of the record has an invalid value"
 TELLING: Final = frozenset(
     {Outcome.ENCLAVE, Outcome.ON_PREMISES, Outcome.COVER, Outcome.CHALLENGE}
 )
@@ -481,7 +482,7 @@ def _line_of(value: object) -> Line:
 
 def _require(fits: bool) -> None:
     if not fits:
-        raise ValueError("a field of the record has an invalid value")
+        raise ValueError(INVALID_FIELD)
 
 
 def _text(value: object) -> str:

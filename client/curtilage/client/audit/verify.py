@@ -57,7 +57,7 @@ _EMPTY_END = (
     "the last file is empty: truncated, left by a crash, or being written now; the "
     "next writer starts such a file again"
 )
-_TAKEN_OUT = (
+TAKEN_OUT = (
     "checkpoints were removed, and with them lines may have been removed or forged. "
     "Keep the log as it is, compare it with a checkpoint that was kept elsewhere, and "
     "start a new log"
@@ -321,13 +321,13 @@ class _Reader:
             raise self._wrong(
                 AuditStep.CHECKPOINTS,
                 f"a file begins, and the {unsigned} lines before are in no checkpoint; "
-                f"a writer signs before it begins a file: {_TAKEN_OUT}",
+                f"a writer signs before it begins a file: {TAKEN_OUT}",
             )
         if unsigned >= CHECKPOINT_LINES:
             raise self._wrong(
                 AuditStep.END if self._due is None else AuditStep.CHECKPOINTS,
                 f"the {unsigned} lines before it are in no checkpoint, and a writer "
-                f"signs them before it writes another: {_TAKEN_OUT}",
+                f"signs them before it writes another: {TAKEN_OUT}",
             )
         # The latest of all checkpoints: one of several writers may rely on a checkpoint
         # of its own that is not the last, and the clock may have gone back since.
@@ -337,7 +337,7 @@ class _Reader:
                 AuditStep.CHECKPOINTS,
                 f"written {age_s:.0f} s after the last checkpoint, and the {unsigned} "
                 f"lines before it are in none; after {CHECKPOINT_S:.0f} s a writer "
-                f"signs first: {_TAKEN_OUT}",
+                f"signs first: {TAKEN_OUT}",
             )
 
     def _checkpointed(self) -> None:

@@ -56,6 +56,9 @@ WHAT_NOW: Final = (
 SEGMENT_BYTES: Final = 4 * 1024 * 1024  # read at start: 0.1 s, 8,000 records
 LOCK_S: Final = 10.0
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
+NO_CHECKPOINT: Final = "no checkpoint is left of those that were signed"
+NOT_AS_WRITTEN: Final = "it does not hold what was written to it"
+NEVER_SIGNED: Final = "lines are in no checkpoint"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,7 +344,7 @@ class AuditLog:
         self._signed = self._last_head(keys)
         # Created together with the log: a log without one was changed.
         if self._signed is None:
-            raise self._cut("no checkpoint is left of those that were signed")
+            raise self._cut(NO_CHECKPOINT)
         if not numbers:
             raise self._cut("the log is gone, its checkpoints are not")
         if numbers != list(range(numbers[0], numbers[-1] + 1)):
@@ -357,7 +360,7 @@ class AuditLog:
         # but this writer remembers.
         with self._damage():
             if self._seen is not None and not self._seen.is_in(self._files):
-                raise self._cut("it does not hold what was written to it")
+                raise self._cut(NOT_AS_WRITTEN)
         # Only now: a signature makes the lines trusted.
         if unsigned:
             self._sign(keys, current.tail, self._clock())
@@ -367,7 +370,7 @@ class AuditLog:
         """Refuse to sign lines that no writer leaves unsigned (``verify_log``)."""
         unsigned = current.tail.size - signed.size
         if unsigned > CHECKPOINT_LINES:
-            raise self._cut(f"the last {unsigned} lines are in no checkpoint")
+            raise self._cut(f"the last {unsigned} {NEVER_SIGNED}")
         newest = signed.time
         if _is_late(current.latest, newest):
             # In rare cases the last is not the newest: one of several writers relies on

@@ -45,7 +45,7 @@ _ASKED: Final = (
     "wanted, under which conditions, which facts matter, which question is open. Name "
     "no person, place, organisation, date or number, and quote nothing."
 )
-_INTRODUCTION: Final = "The conversation so far, in short and without names: "
+INTRODUCTION: Final = "The conversation so far, in short and without names: "
 
 
 BOUNDARY: Final[Mapping[str, str]] = {
@@ -205,7 +205,7 @@ def _summarised(
     # Many masks: it was about names, and the words between them may identify these.
     if 100 * masked.count(MASK) > MAX_MASKS_PERCENT * len(masked.split()):
         return NotPossible.SUMMARY_TELLS
-    return (Message(role="system", content=_INTRODUCTION + masked.replace("\n", " ")),)
+    return (Message(role="system", content=INTRODUCTION + masked.replace("\n", " ")),)
 
 
 def _extracted(

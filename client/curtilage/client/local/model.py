@@ -57,6 +57,7 @@ LEAST_CONTEXT_TOKENS: Final = 1024
 AGAIN_S: Final = 30.0
 """How long to wait after a model failed for lack of memory."""
 
+NONE_CONFIGURED: Final = "no local model configured"
 CHARS_PER_TOKEN: Final = 4  # English; good enough to decide who waits longer
 
 
@@ -517,7 +518,7 @@ def _embedded() -> ModelChoice:
         path = find_default_model()
     except ModelFileError as problem:
         raise LocalModelMissingError(
-            f"no local model configured: {problem}; in a source checkout `make setup` "
+            f"{NONE_CONFIGURED}: {problem}; in a source checkout `make setup` "
             "installs it, or pass another with --model"
         ) from None
     return ModelChoice(model_id=DEFAULT_MODEL_ID, path=path, sha256=DEFAULT_SHA256)

@@ -111,6 +111,7 @@ TITLES: Final = re.compile(
 )
 POSSESSIVE: Final = re.compile(r"(?:['\u2019]s|(?<=s)['\u2019])\Z", re.IGNORECASE)
 _SEPARATOR: Final = re.compile(r"[\W_]+")
+TOO_MANY: Final = "more values than tokens"
 _NAME_MARK: Final = re.compile(r"[.,]")
 
 
@@ -299,4 +300,4 @@ class Vault:
             # without their brackets as well.
             if bare not in self._said:
                 return f"{OPENING}{bare}{CLOSING}"
-        raise VaultError("more values than tokens")
+        raise VaultError(TOO_MANY)

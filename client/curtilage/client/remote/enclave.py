@@ -75,6 +75,7 @@ _ANOTHER_MAY: Final = frozenset(
 """Another node may answer, and the query is sealed again, to that node's key."""
 _RELAYS_OWN: Final = "429"
 _GATEWAY_SILENT: Final = "504"
+CLOCK_DIFFERS: Final = "this machine's clock differs by"
 _SPOILT: Final = frozenset(
     {
         EnclaveFailure.ANSWER_BROKEN,
@@ -476,7 +477,7 @@ def clock_words(skew: timedelta) -> str:
     count = minutes // each
     howlong = f"{count} {name}" if count == 1 else f"{count} {name}s"
     return (
-        f"this machine's clock differs by {howlong} or more from the enclave's: "
+        f"{CLOCK_DIFFERS} {howlong} or more from the enclave's: "
         "set it.\nUntil then every question to the enclave is sent twice, which "
         "lets the relay recognise this machine"
     )

@@ -49,6 +49,8 @@ VLEK_GUID: Final = uuid.UUID("a8074bc2-a25a-483e-aae6-39c045a0b8a1")
 ASK_GUID: Final = uuid.UUID("4ab7b379-bbac-4fe4-a02f-05aef327c782")
 ARK_GUID: Final = uuid.UUID("c0b406a4-a803-4952-9743-3fb6014cd0ae")
 CRL_GUID: Final = uuid.UUID("92f81bc3-5811-4d3d-97ff-d19f88dc67ea")
+DISTURBED: Final = "others wrote to our entry"
+NO_NEW_ENTRY: Final = "no entry could be made"
 _TABLE_ENTRY: Final = struct.Struct("<16sII")
 MAX_TABLE_ENTRIES: Final = 32
 
@@ -165,14 +167,14 @@ def acquire_report(
     try:
         folder.make(name)
     except OSError as error:
-        raise _failed("no entry could be made", error) from None
+        raise _failed(NO_NEW_ENTRY, error) from None
     try:
         entry = _Entry(folder, name)
         for _ in range(ATTEMPTS):
             report = entry.attempt(report_data, privilege_level)
             if report is not None:
                 return report
-        raise AcquisitionError(f"others wrote to our entry, {ATTEMPTS} times")
+        raise AcquisitionError(f"{DISTURBED}, {ATTEMPTS} times")
     except OSError as error:
         raise _failed("no report", error) from None
     finally:

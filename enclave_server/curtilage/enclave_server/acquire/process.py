@@ -34,6 +34,8 @@ from curtilage.enclave_server.evidence_protocol import (
     identity_data,
 )
 
+NO_EVIDENCE: Final = "no evidence"
+TOO_LONG: Final = "it is longer than the protocol allows"
 EXCHANGE_TIMEOUT_S: Final = 60.0
 IDENTITY_KEPT_S: Final = 3600.0
 """The identity is acquired again after this long: patch levels change."""
@@ -165,15 +167,15 @@ class EvidenceServer:
         try:
             body = await self._made(asked, data)
         except AcquisitionError as error:
-            self._notice(f"no evidence: {error}")
+            self._notice(f"{NO_EVIDENCE}: {error}")
             return b""
         # The outermost handler: an exception's text may contain evidence, its name does
         # not.
         except Exception as error:  # noqa: BLE001 - see above
-            self._notice(f"no evidence: {type(error).__name__}")
+            self._notice(f"{NO_EVIDENCE}: {type(error).__name__}")
             return b""
         if len(body) > MAX_ANSWER_BYTES[asked]:
-            self._notice("no evidence: it is longer than the protocol allows")
+            self._notice(f"{NO_EVIDENCE}: {TOO_LONG}")
             return b""
         return encode_answer(body)
 

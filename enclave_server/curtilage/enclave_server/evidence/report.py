@@ -23,6 +23,7 @@ from curtilage.enclave_server.evidence_protocol import (
     parse_devices,
 )
 
+NO_ANSWER: Final = "the evidence process did not answer"
 TIMEOUT_S: Final = 30.0
 """For one whole exchange."""
 
@@ -94,6 +95,4 @@ class SocketEvidenceSource:
         except TimeoutError:
             raise EvidenceError("the evidence process took too long") from None
         except (OSError, asyncio.IncompleteReadError) as error:
-            raise EvidenceError(
-                f"the evidence process did not answer: {type(error).__name__}"
-            ) from None
+            raise EvidenceError(f"{NO_ANSWER}: {type(error).__name__}") from None

@@ -26,6 +26,8 @@ from curtilage.enclave_server.stapler.identity import (
 from curtilage.enclave_server.stapler.intel import fetch_intel, intel_expires
 from curtilage.enclave_server.stapler.store import EndorsementStore
 
+UNCHANGED: Final = "nothing has changed"
+NOT_RENEWED: Final = "not renewed"
 INTERVAL_S: Final = 6 * 3600
 """At most this long between two rounds."""
 LEAST_PAUSE_S: Final = 60
@@ -107,7 +109,7 @@ class Stapler:
                 self._store.write(name, data)
                 written.append(name)
         changed = ", ".join(sorted(written))
-        what = f"renewed {changed}" if written else "nothing has changed"
+        what = f"renewed {changed}" if written else UNCHANGED
         if expires is not None:
             what += f"; good until {expires:%Y-%m-%d %H:%M} UTC"
         self._notice(what)
@@ -124,7 +126,7 @@ class Stapler:
                 failures = 0
                 pause_s = self._pause_s(expires)
             except StaplerError as error:
-                self._notice(f"not renewed: {error}")
+                self._notice(f"{NOT_RENEWED}: {error}")
                 # Twice as long each time: vendors throttle clients that ask too often.
                 pause_s = min(
                     LEAST_PAUSE_S * 2.0**failures, float(self._settings.interval_s)

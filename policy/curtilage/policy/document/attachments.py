@@ -6,7 +6,7 @@ The caller reads the files; here each is parsed once.
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from curtilage.policy.document.checks import Complaint, Tree
 from curtilage.policy.document.detection_plan import (
@@ -25,6 +25,8 @@ from curtilage.policy.errors import PolicyError
 
 Files: TypeAlias = Callable[[str], bytes]
 """Returns the contents of a file that a policy names; raises OSError."""
+
+NO_FILES: Final = "no file can be read here"
 
 
 def digest_of(
@@ -156,7 +158,7 @@ class Attachments:
         # those that the digest covers.
         if name not in self.contents:
             if self.files is None:
-                raise ValueError("no file can be read here")
+                raise ValueError(NO_FILES)
             try:
                 self.contents[name] = self.files(name)
             # Not the system's message, which contains the path on this machine.

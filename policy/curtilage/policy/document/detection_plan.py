@@ -23,6 +23,8 @@ MAX_RECALL: Final = 300
 DEFAULT_RECALL: Final = 100
 DEFAULT_WINDOW: Final = 60
 MAX_WINDOW: Final = 1000
+NOT_THE_FIELDS: Final = "not the fields of"
+NO_SUCH_LIST: Final = "expected the exact list of this digest"
 _T = TypeVar("_T")
 NO_TABLES: Final[Mapping[str, bytes]] = MappingProxyType({})
 _HEX = re.compile(r"(?:[0-9a-f]{2})*")
@@ -310,7 +312,7 @@ def _mapping(value: object, made: type[object]) -> Mapping[str, object]:
     # Exactly these: a missing field would mean a detector that does not run.
     expected = {each.name for each in fields(cast("type[NerPlan]", made))}
     if not isinstance(value, dict) or cast("Fields", value).keys() != expected:
-        raise ValueError(f"not the fields of {made.__name__}")
+        raise ValueError(f"{NOT_THE_FIELDS} {made.__name__}")
     return cast("Fields", value)
 
 
@@ -352,7 +354,7 @@ def _class(value: object) -> str:
 def _table(value: object, tables: Mapping[str, bytes]) -> bytes:
     digest = _hex(value)
     if digest and digest not in tables:
-        raise ValueError("expected the exact list of this digest")
+        raise ValueError(NO_SUCH_LIST)
     return tables[digest] if digest else b""
 
 

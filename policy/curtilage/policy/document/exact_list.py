@@ -34,6 +34,8 @@ COMPARISONS: Final[tuple[Compare, ...]] = get_args(Compare)
 MAGIC: Final = b"curtilage-exact-list 1\n"
 MAX_TABLE_ENTRIES: Final = 5_000_000
 MAX_COLUMNS: Final = 8
+NO_ENTRY: Final = "no entry is left"
+OTHER_SALT: Final = "the exact list was made with another salt"
 MAX_TOGETHER: Final = 3
 MAX_WORDS: Final = 8
 """A value is at most so many words in a row."""
@@ -271,7 +273,7 @@ class ExactListWriter:
         ]
         count = sum(map(len, tables))
         if not any(map(len, (*self._alone.values(), *self._rows))):
-            raise ValueError("no entry is left")
+            raise ValueError(NO_ENTRY)
         if count > MAX_TABLE_ENTRIES:
             raise ValueError(f"more than {MAX_TABLE_ENTRIES:,} entries in all tables")
         header = _Header(
@@ -365,7 +367,7 @@ class ExactList:
         header = _header(content[len(MAGIC) : end])
         # Under another salt nothing would ever be found, silently.
         if not hmac.compare_digest(header.key_check, _key_check(salt)):
-            raise ValueError("the exact list was made with another salt")
+            raise ValueError(OTHER_SALT)
         if len(content) - end != _EIGHT * sum(header.tables):
             raise ValueError("the exact list is cut, or longer than it says")
         tables: list[Sequence[int]] = []

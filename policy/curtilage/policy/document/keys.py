@@ -15,7 +15,8 @@ ED25519_KEY_BYTES: Final = 32
 ML_DSA_44_KEY_BYTES: Final = 1312
 CERTIFICATE_BYTES: Final = 8192  # an AMD root certificate has about 1,600
 _DER_SEQUENCE: Final = 0x30
-
+OTHER_VKEY: Final = "a vkey for another kind of signature"
+NO_CERTIFICATE: Final = "expected one certificate in PEM, and nothing else"
 _BEGIN: Final = "-----BEGIN CERTIFICATE-----"
 _END: Final = "-----END CERTIFICATE-----"
 
@@ -55,7 +56,7 @@ def _decode(value: object, *types: int) -> bytes:
     try:
         key = public_key_in(value, *types)
     except RefusedError:
-        raise ValueError("a vkey for another kind of signature") from None
+        raise ValueError(OTHER_VKEY) from None
     if key is not None:
         return key
     try:
@@ -77,7 +78,7 @@ def decode_certificate(value: object) -> bytes:
     body = text.removeprefix(_BEGIN).removesuffix(_END)
     whole = len(body) == len(text) - len(_BEGIN) - len(_END)
     if not whole or not body[0:1].isspace() or "-" in body:
-        raise ValueError("expected one certificate in PEM, and nothing else")
+        raise ValueError(NO_CERTIFICATE)
     try:
         der = base64.b64decode("".join(body.split()), validate=True)
     except (binascii.Error, ValueError):

@@ -59,7 +59,7 @@ _UNPRINTABLE = re.compile(
 )
 # "Tuple should have at most 4 items after validation, not 5"
 _COUNT = re.compile(r"\w+ should have at (most|least) ([0-9]+ \w+)(?: after.*)?")
-_PLAIN_WORDS: Final = {
+PLAIN_WORDS: Final = {
     "missing": "this key is missing",
     "extra_forbidden": "unknown key",
     "tuple_type": "expected a list",
@@ -275,8 +275,8 @@ def _modelled(
 
 
 def _words(kind: str, message: str) -> str:
-    if kind in _PLAIN_WORDS:
-        return _PLAIN_WORDS[kind]
+    if kind in PLAIN_WORDS:
+        return PLAIN_WORDS[kind]
     words = message.removeprefix("Value error, ").replace("Input should be", "expected")
     return _COUNT.sub(r"expected at \1 \2", words)
 

@@ -34,18 +34,24 @@ DEVELOPMENT: Final = (
     "protects memory from being read"
 )
 PRODUCTION: Final = "production: emulated evidence is never trusted"
-_NO_ROOT: Final = "but no root is pinned for it, so it is refused"
+NO_ROOT: Final = "but no root is pinned for it, so it is refused"
+NEVER_MET: Final = " (nothing that this policy accepts can meet that)"
+ONLY_TO: Final = "leaves only to an enclave with"
+OTHERWISE: Final = "otherwise it is kept local"
+NO_PLACE: Final = "none, so no release is accepted"
+PROVES_NOTHING: Final = "which proves nothing"
+NO_ISOLATION: Final = "which proves no isolation"
 _KINDS: Final = {
     Tee.SEV_SNP: "AMD SEV-SNP",
     Tee.TDX: "Intel TDX",
     Tee.NITRO: "AWS Nitro Enclaves",
     Tee.AZURE_SNP: "Azure confidential VM on AMD SEV-SNP",
     Tee.AZURE_TDX: "Azure confidential VM on Intel TDX",
-    Tee.TPM: "a TPM by itself, which proves no isolation",
-    Tee.EMULATED_SEV_SNP: "emulated SEV-SNP, which proves nothing",
-    Tee.EMULATED_TDX: "emulated TDX, which proves nothing",
-    Tee.EMULATED_NITRO: "emulated Nitro, which proves nothing",
-    Tee.EMULATED_AZURE_SNP: "emulated Azure SEV-SNP, which proves nothing",
+    Tee.TPM: f"a TPM by itself, {NO_ISOLATION}",
+    Tee.EMULATED_SEV_SNP: f"emulated SEV-SNP, {PROVES_NOTHING}",
+    Tee.EMULATED_TDX: f"emulated TDX, {PROVES_NOTHING}",
+    Tee.EMULATED_NITRO: f"emulated Nitro, {PROVES_NOTHING}",
+    Tee.EMULATED_AZURE_SNP: f"emulated Azure SEV-SNP, {PROVES_NOTHING}",
 }
 _VENDORS: Final = {
     AnchorKind.AMD: "AMD's root for",
@@ -55,7 +61,7 @@ _VENDORS: Final = {
     AnchorKind.TPM: "the TPM's key",
     AnchorKind.EMULATED: "an emulator's root for",
 }
-_CLAIMS: Final = {
+CLAIMS: Final = {
     "hardware": "hardware that keeps its host out",
     "gpu": "a GPU that proved itself",
     "weights": "a release that lists its models",
@@ -102,7 +108,7 @@ def attestation_in_words(policy: Policy) -> Iterator[tuple[str, str]]:
 
 def demand_in_words(demand: Demand) -> str:
     """Say what some data classes demand in addition to everything else."""
-    wanted = [_CLAIMS[name] for name in demand.require]
+    wanted = [CLAIMS[name] for name in demand.require]
     if demand.cpu_tees is not None:
         kinds = " or ".join(_KINDS[Tee(tee)] for tee in demand.cpu_tees)
         wanted.append(f"evidence of {kinds or 'no kind at all'}")
@@ -117,12 +123,9 @@ def demand_in_words(demand: Demand) -> str:
         ("region", demand.regions),
     ):
         if named is not None:
-            places = " or ".join(named) or "none, so no release is accepted"
+            places = " or ".join(named) or NO_PLACE
             wanted.append(f"a release that states its {what}: {places}")
-    return (
-        f"{', '.join(demand.classes)}: leaves only to an enclave with "
-        f"{', '.join(wanted)}; otherwise it is kept local"
-    )
+    return f"{', '.join(demand.classes)}: {ONLY_TO} {', '.join(wanted)}; {OTHERWISE}"
 
 
 def weaknesses(attestation: Attestation) -> Iterator[str]:
@@ -188,7 +191,7 @@ def _unmeetable(demand: Demand, attestation: Attestation) -> str:
         missing.get(name) for name in demand.require
     ):
         return ""
-    return " (nothing that this policy accepts can meet that)"
+    return NEVER_MET
 
 
 def _hardware(attestation: Attestation, policy: Policy) -> Iterator[tuple[str, str]]:
@@ -198,16 +201,16 @@ def _hardware(attestation: Attestation, policy: Policy) -> Iterator[tuple[str, s
         tee = Tee(name)
         words = _KINDS[tee]
         if not anchors_for(roots, tee):
-            words += f"; {_NO_ROOT}"
+            words += f"; {NO_ROOT}"
         yield "hardware", words
     if not attestation.required_cpu_tees:
         yield "hardware", NOTHING
     for kind, count in attestation.required_devices.items():
         device = DeviceKind(kind)
-        emulated = ", emulated, which proves nothing" if device.emulated else ""
+        emulated = f", emulated, {PROVES_NOTHING}" if device.emulated else ""
         words = f"at least {count} NVIDIA GPU{emulated}, bound to the CPU"
         if not anchors_for(roots, device):
-            words += f"; {_NO_ROOT}"
+            words += f"; {NO_ROOT}"
         yield "devices", words
 
 

@@ -27,6 +27,7 @@ from curtilage.policy.explain.counterfactual import (
     class_of,
     smallest_change,
 )
+from curtilage.policy.explain.routing import NO_TIER
 
 NO_REASON: Final = "the policy gives no reason"
 MAX_SHOWN: Final = 20
@@ -50,13 +51,18 @@ CONSENT: Final = (
     "Before anything is sent, a person must see it and agree "
     "(routing.classes.*.consent)."
 )
-_COULD: Final = {
+COULD: Final = {
     Route.LOCAL: "it could be answered by the local model",
     Route.DEIDENTIFY: "it could leave with the names in it replaced",
     Route.ENCLAVE: "it could leave",
 }
-_STAYS: Final = "This query is kept on premises."
-_BUILT_IN: Final = {
+KEPT: Final = "This query is kept on premises."
+SMALLEST: Final = "Smallest change"
+SUFFICES: Final = "A change that suffices"
+ASIDE: Final = "; approved, does not count"
+WHOLE_QUERY: Final = " across the query"
+THE_SENDER: Final = "the sender"
+BUILT_IN: Final = {
     DEFAULT: "default.decision",
     STICKY: "sticky",
     STRICT_TOPICS: "strict_topics",
@@ -196,11 +202,11 @@ def _before_it_leaves(policy: Policy, decision: Assessment) -> Iterator[str]:
 def _tiers(decision: Assessment) -> Iterator[str]:
     # The sentence without the section says that only the local model may answer.
     kept = decision.route is Route.LOCAL
-    yield _STAYS if kept else OUTCOMES[decision.route]
+    yield KEPT if kept else OUTCOMES[decision.route]
     permitted = decision.permitted
     names = ", ".join(each.id for each in permitted.tiers)
     denied = ", ".join(f"{name} ({why.value})" for name, why in permitted.denied)
-    words = f"May be answered by: {names or 'no tier'}"
+    words = f"May be answered by: {names or NO_TIER}"
     yield words + (f"; not by {denied}." if denied else ".")
 
 
@@ -224,8 +230,8 @@ def change_in_words(change: Change) -> str:
         parts.append("if the sender had not wanted it kept local")
     if change.default:
         parts.append("if the policy's default.decision were 'enclave'")
-    which = "Smallest change" if change.smallest else "A change that suffices"
-    return f"{which}: {' and '.join(parts)} {_COULD[change.route]}."
+    which = SMALLEST if change.smallest else SUFFICES
+    return f"{which}: {' and '.join(parts)} {COULD[change.route]}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,9 +306,9 @@ def _require_same(policy: Policy, decision: Assessment) -> None:
 
 def _source(rule_id: str, rule: Rule | None) -> str:
     if rule_id == FLOOR:
-        return "the sender"
-    if rule_id in _BUILT_IN:
-        return f"the policy's {_BUILT_IN[rule_id]!r}"
+        return THE_SENDER
+    if rule_id in BUILT_IN:
+        return f"the policy's {BUILT_IN[rule_id]!r}"
     pack = f" of the pack {rule.pack!r}" if rule is not None and rule.pack else ""
     return f"rule {rule_id!r}{pack}"
 
@@ -322,7 +328,7 @@ def _places(policy: Policy, inspection: WhatIf) -> Iterator[str]:
         # The score of an uncertain finding has no meaning.
         how = "" if is_uncertain(name) else f", {sure}"
         place = _at(each.where, each.normalization, each.start, each.end)
-        aside = "" if each in counted else "; approved, does not count"
+        aside = "" if each in counted else ASIDE
         yield f"  {name}{place}{how}{aside}"
     if len(findings) > MAX_SHOWN:
         yield f"  and {len(findings) - MAX_SHOWN} more"
@@ -331,7 +337,7 @@ def _places(policy: Policy, inspection: WhatIf) -> Iterator[str]:
 def _at(where: Where, form: Normalization, start: int, end: int) -> str:
     """Say where; empty for the whole query, which has no path."""
     if not where.json_path:
-        return " across the query" if end else ""
+        return WHOLE_QUERY if end else ""
     path = "" if where.json_path == "content" else f", {where.json_path}"
     reading = "" if form is Normalization.RAW else f" ({form.value} reading)"
     return f" at characters {start}-{end} of message {where.message + 1}{path}{reading}"

@@ -30,6 +30,15 @@ OBSERVES: Final = (
     "what would have been chosen"
 )
 NO_TIER: Final = "no tier"
+NO_FINDINGS: Final = "queries without findings"
+TRUSTED_WITH_ALL: Final = "trusted with everything"
+TRUSTED_WITH_NONE: Final = "trusted with nothing that must be kept local"
+AGREED: Final = "nothing is sent before a person has seen it and agreed"
+NO_DRAFTS: Final = "none: both classes deny them"
+SHIPPED: Final = (
+    "judged by the thresholds that come with Curtilage for some models of its "
+    "catalogue, and none is written by another model"
+)
 _PREFERENCES: Final = {
     Preference.PREFER_HOME: "preferably local or on premises",
     Preference.PREFER_STRONG: "preferably by an enclave",
@@ -137,7 +146,7 @@ def routing_in_words(policy: Policy) -> Iterator[tuple[str, str]]:
         if demand.never is not None:
             yield "place", f"{classes}: never {', '.join(demand.never)}"
     for fate in fates(policy):
-        found = ", ".join(fate.patterns) or "queries without findings"
+        found = ", ".join(fate.patterns) or NO_FINDINGS
         anew = f" ({ANEW})" if fate.route is Route.DEIDENTIFY else ""
         yield "found", f"{', '.join(fate.tiers) or NO_TIER} may answer{anew}: {found}"
     yield from _conditions(section)
@@ -197,9 +206,9 @@ def _on_premises(tier: TierEntry) -> str:
     if tier.spki_sha256 is not None:
         words += f", with the key sha256:{tier.spki_sha256}"
     if ANYTHING in tier.trusted:
-        return f"{words}; trusted with everything"
+        return f"{words}; {TRUSTED_WITH_ALL}"
     if not tier.trusted:
-        return f"{words}; trusted with nothing that must be kept local"
+        return f"{words}; {TRUSTED_WITH_NONE}"
     return f"{words}; trusted with {', '.join(tier.trusted)}, and nothing else"
 
 
@@ -207,14 +216,9 @@ def _drafts(section: Routing) -> str:
     """Say how drafts are written, for which classes, and how they are judged."""
     drafted = [each.value for each in reversed(RoutingClass) if each in section.drafted]
     if not drafted:
-        return "none: both classes deny them"
+        return NO_DRAFTS
     file = section.speculation.thresholds
-    judge = (
-        f"judged by {file}"
-        if file is not None
-        else "judged by the thresholds that come with Curtilage for some models of its "
-        "catalogue, and none is written by another model"
-    )
+    judge = SHIPPED if file is None else f"judged by {file}"
     mode = _DRAFTS[section.speculation.mode]
     return f"{mode}; of {' and '.join(drafted)} texts; {judge}"
 
@@ -223,11 +227,7 @@ def _conditions(section: Routing) -> Iterator[tuple[str, str]]:
     kept = section.classes.restricted
     for each, entry in section.classes.entries():
         if isinstance(entry, ClassEntry) and entry.consent is not None:
-            what = f"{each.value}, or more private"
-            yield (
-                "consent",
-                f"{what}: nothing is sent before a person has seen it and agreed",
-            )
+            yield "consent", f"{each.value}, or more private: {AGREED}"
         # Without an entry for restricted turns, nothing of such a conversation is sent.
         if entry.history is not None and kept is not None and kept.history is not None:
             yield "history", f"{each.value} turns: {_HISTORIES[entry.history]}"

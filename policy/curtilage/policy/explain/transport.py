@@ -15,6 +15,7 @@ NO_COVER: Final = (
     "none: an observer sees when a query is kept local, since nothing is sent then"
 )
 NO_MIRROR: Final = "none: key lists are not compared with a second source"
+ALIKE: Final = "all answers alike"
 _PERCENT: Final = 100
 _KIB: Final = 1024
 _SHARES_AT_HOME: Final = (20, 50, 80)
@@ -48,9 +49,7 @@ def frames_in_words(frames: Frames) -> str:
         number * frames.period_ms / 1000
         for number in (frames.first_bucket, parameters.max_frames)
     )
-    lengths = (
-        "all answers alike" if frames.buckets == 1 else f"{frames.buckets} lengths"
-    )
+    lengths = ALIKE if frames.buckets == 1 else f"{frames.buckets} lengths"
     return (
         f"in frames of {frames.frame_bytes:,} bytes, one every {frames.period_ms} ms; "
         f"{lengths}, {shortest:,g} s to {longest:,g} s"

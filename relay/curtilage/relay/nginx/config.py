@@ -22,6 +22,7 @@ from curtilage.relay.config import (
 from curtilage.relay.errors import ConfigError
 from curtilage.relay.refusals import Refusal
 from curtilage.relay.render import (
+    SPECIAL,
     SYSTEM_CA_FILE,
     Quoted,
     backend_of,
@@ -30,6 +31,7 @@ from curtilage.relay.render import (
     render,
 )
 
+NO_NAME: Final = "not a name of a gateway"
 RUNTIME_FOLDER: Final = Path("/run/curtilage-relay-nginx")
 
 
@@ -83,7 +85,7 @@ def _refuse_what_nginx_cannot(config: RelayConfig, folder: Path) -> None:
     for name, upstream in config.gateways.items():
         # It becomes part of a regular expression.
         if any(NAME.fullmatch(part) is None for part in name.split("/")):
-            problems.append(f"gateways.{name}: not a name of a gateway")
+            problems.append(f"gateways.{name}: {NO_NAME}")
         texts[f"gateways.{name}"] = upstream_text(upstream)
         gateway = backend_of(upstream)
         if gateway.scheme == "https" and _is_address(gateway.host):
@@ -92,7 +94,7 @@ def _refuse_what_nginx_cannot(config: RelayConfig, folder: Path) -> None:
             )
     # A semicolon or a brace in a path would end our line and begin another directive.
     problems += [
-        f"{key}: {text!r} has characters with a special meaning to nginx"
+        f"{key}: {text!r} {SPECIAL} nginx"
         for key, text in texts.items()
         if SAFE_TEXT.fullmatch(text) is None
     ]

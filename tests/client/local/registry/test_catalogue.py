@@ -143,7 +143,7 @@ def test_a_task_narrows_to_models_that_are_good_for_it() -> None:
 def test_a_research_licence_is_refused_unless_it_is_accepted() -> None:
     model = named(RESEARCH)
     for accepted in (None, "", "Apache-2.0", "QWEN-RESEARCH"):
-        with pytest.raises(LicenceError, match="not for commercial use"):
+        with pytest.raises(LicenceError, match=f"--accept-licence {model.licence}$"):
             model.require_licence(accepted)
     model.require_licence("qwen-research")
     named(BEST).require_licence(None)

@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 
 from curtilage.client.local.registry import store as registry_module
-from curtilage.client.local.registry.download import ModelPullError, PullRequest, pull
+from curtilage.client.local.registry.download import (
+    TOO_MUCH,
+    ModelPullError,
+    PullRequest,
+    pull,
+)
 from curtilage.client.local.registry.store import (
     ModelArrivingError,
     ModelRegistryError,
@@ -165,7 +170,7 @@ def test_pull_refuses_a_damaged_partial_file(
 
 def test_pull_refuses_more_than_was_announced(registry: Registry, hub: FakeHub) -> None:
     hub.extra = b"x" * 100_000
-    with pytest.raises(ModelPullError, match="more than the file's size"):
+    with pytest.raises(ModelPullError, match=TOO_MUCH):
         pull(registry, request(), endpoint=hub.url)
     assert registry.entries() == ()
     (partial,) = registry.folder.iterdir()

@@ -1,5 +1,6 @@
 """Putting a model together: whole or not at all."""
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -11,7 +12,12 @@ from pathlib import Path
 import pytest
 
 from curtilage.client.local.registry import store as registry_module
-from curtilage.client.local.registry.join import PartsError, in_order, put_together
+from curtilage.client.local.registry.join import (
+    TWICE,
+    PartsError,
+    in_order,
+    put_together,
+)
 from curtilage.client.local.registry.store import (
     ModelArrivingError,
     ModelEntry,
@@ -63,7 +69,7 @@ def test_parts_become_one_registered_file(tmp_path: Path, registry: Registry) ->
     assert Path(entry.path).read_bytes() == CONTENT
     assert stat.S_IMODE(Path(entry.path).stat().st_mode) == 0o600
     assert registry.verify("whole") == entry
-    assert entry.source == "put together from 4 parts"
+    assert entry.source.endswith(" 4 parts")
     assert reported[-1] == (len(CONTENT), len(CONTENT))
     assert left(registry) == [".gguf"]
     assert all(part.exists() for part in parts)
@@ -128,7 +134,7 @@ def test_missing_numbers_are_named(numbers: tuple[int, ...], said: str | None) -
 
 
 def test_a_number_twice_is_named() -> None:
-    with pytest.raises(PartsError, match="part 1 is given twice"):
+    with pytest.raises(PartsError, match=f"part 1 {TWICE}"):
         in_order([Path("part1"), Path("part01"), Path("part2")])
 
 
@@ -137,7 +143,7 @@ def test_a_part_twice_under_two_names_is_refused(
 ) -> None:
     parts = cut(tmp_path, ["xa", "xb", "xc", "xd"])
     (tmp_path / "xe").hardlink_to(parts[3])
-    with pytest.raises(PartsError, match="given twice"):
+    with pytest.raises(PartsError, match=TWICE):
         join(registry, [*parts, tmp_path / "xe"])
     assert left(registry) == []
 
@@ -167,7 +173,7 @@ def test_a_size_that_is_not_the_wholes_is_refused_before_anything_is_written(
 
 def test_another_beginning_is_refused(tmp_path: Path, registry: Registry) -> None:
     parts = cut(tmp_path, ["xb", "xa", "xc", "xd"])
-    with pytest.raises(PartsError, match="xa is not the beginning"):
+    with pytest.raises(PartsError, match=r"\bxa\b.* GGUF "):
         join(registry, parts)
     assert left(registry) == []
 
@@ -184,8 +190,8 @@ def test_names_in_another_order_are_another_digest(
     with pytest.raises(PartsError) as refused:
         join(registry, parts)
     said = str(refused.value)
-    assert "it was deleted; 4 parts were joined in the order of their names" in said
-    assert "from xa to xd" in said
+    assert " 4 parts " in said
+    assert " from xa to xd: " in said
     assert left(registry) == []
     assert registry.entries() == ()
 
@@ -212,7 +218,7 @@ def test_no_room_is_said_before_anything_is_written(
 ) -> None:
     parts = cut(tmp_path, ["xa", "xb", "xc", "xd"])
     monkeypatch.setattr(registry_module, "free_room", returns(len(CONTENT) - 1))
-    with pytest.raises(NoRoomError, match="has room for 4 MiB"):
+    with pytest.raises(NoRoomError, match=" 4 MiB"):
         join(registry, parts)
     (partial,) = registry.folder.iterdir()
     assert partial.stat().st_size == 0
@@ -225,9 +231,9 @@ def test_a_full_disk_causes_no_traceback(tmp_path: Path, registry: Registry) -> 
 
     def full(done: int, _total: int | None) -> None:
         if done > CUTS[1]:
-            raise OSError(28, "No space left on device")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with pytest.raises(PartsError, match="models: No space left"):
+    with pytest.raises(PartsError, match=f"models: {os.strerror(errno.ENOSPC)}"):
         put_together(registry, "whole", parts, sha256=SHA256, progress=full)
     assert registry.entries() == ()
     # What broke off begins anew.

@@ -1,6 +1,7 @@
 import hashlib
 import json
 import os
+import re
 import stat
 import threading
 from pathlib import Path
@@ -8,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from curtilage.client.local.registry.store import (
+    NONE_REGISTERED,
     ModelEntry,
     ModelRegistryError,
     Registry,
 )
+from curtilage.client.system.files import NOT_ORDINARY
 
 CONTENT = b"GGUF" + bytes(range(256)) * 4096
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -109,7 +112,7 @@ def test_a_special_file_is_refused_at_once(
     folder.mkdir()
     path = {"pipe": pipe, "device": Path("/dev/zero"), "folder": folder}.get(kind, link)
     # A pipe would be waited for without end, and a device read without end.
-    with pytest.raises(ModelRegistryError, match="not an ordinary file"):
+    with pytest.raises(ModelRegistryError, match=re.escape(NOT_ORDINARY)):
         registry.add("tiny", path, sha256="0" * 64)
     assert list(registry.entries()) == []
 
@@ -120,7 +123,7 @@ def test_a_file_that_became_a_pipe_is_refused_at_once(
     registry.add("tiny", file, SHA256)
     file.unlink()
     os.mkfifo(file)
-    with pytest.raises(ModelRegistryError, match="not an ordinary file"):
+    with pytest.raises(ModelRegistryError, match=re.escape(NOT_ORDINARY)):
         registry.verify("tiny")
 
 
@@ -183,7 +186,7 @@ def test_models_without_adapter_keep_their_format(
 
 def test_unknown_name_is_refused(registry: Registry, file: Path) -> None:
     registry.add("other", file, SHA256)
-    with pytest.raises(ModelRegistryError, match="no model is registered"):
+    with pytest.raises(ModelRegistryError, match=f"{NONE_REGISTERED} 'tiny'"):
         registry.get("tiny")
 
 

@@ -10,6 +10,10 @@ import pytest
 
 from curtilage.client.local.rollout.state import (
     LEAST_GRADED,
+    NO_GRADES,
+    NO_MANIFEST,
+    NONE_IN_FORCE,
+    NOT_TRUSTED,
     FilesMissingError,
     RolloutError,
 )
@@ -28,7 +32,7 @@ def state(home: FollowedRollout) -> Path:
 def test_nothing_is_run_before_a_manifest_was_taken(home: FollowedRollout) -> None:
     standing = home.rollout().look(NOW)
     assert standing.run is None
-    assert standing.problem == "no manifest was taken yet"
+    assert standing.problem == NO_MANIFEST
     assert not state(home).exists()
 
 
@@ -72,9 +76,7 @@ def test_an_older_manifest_with_its_own_proof_is_not_taken(
 ) -> None:
     old = home.logged(home.manifest(serial, model=home.other))
     home.take(home.manifest(5))
-    with pytest.raises(
-        RolloutError, match=rf"stale: number {serial} is not newer than 5"
-    ):
+    with pytest.raises(RolloutError, match=rf"stale: number {serial} .* 5,"):
         home.rollout().take(*old, now=NOW)
     unchanged(home)
 
@@ -92,7 +94,7 @@ def test_an_older_one_is_not_taken_under_another_log_either(
 
 def test_an_expired_manifest_is_not_taken(home: FollowedRollout) -> None:
     home.take(home.manifest(1))
-    with pytest.raises(RolloutError, match="stale: the manifest has expired"):
+    with pytest.raises(RolloutError, match=r"stale: .* expired"):
         home.take(home.manifest(2, model=home.other), now=NOW + timedelta(days=30))
     unchanged(home)
 
@@ -154,7 +156,7 @@ def test_an_untrusted_manifest_is_no_longer_followed(
     other = FollowedRollout(tmp_path / "second")
     standing = home.rollout(other.trusted).look(NOW)
     assert standing.run is None
-    assert "no longer trusted: unsigned" in standing.problem
+    assert standing.problem.startswith(f"{NOT_TRUSTED}: unsigned")
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[" * 99, b" " * (1 << 20)])
@@ -225,7 +227,7 @@ def test_a_model_as_good_as_promised_is_kept(home: FollowedRollout) -> None:
 
 
 def test_somebody_may_take_it_back(home: FollowedRollout) -> None:
-    with pytest.raises(RolloutError, match="no manifest is in force"):
+    with pytest.raises(RolloutError, match=NONE_IN_FORCE):
         home.rollout().withdraw()
     home.take(home.manifest())
     home.rollout().withdraw()
@@ -238,4 +240,4 @@ def test_grades_that_cannot_be_read_take_nothing_back(home: FollowedRollout) -> 
     home.trace.write_bytes(b'{"outcome":"graded"}\n')
     standing = home.rollout().look(NOW)
     assert standing.run == home.new
-    assert "grades cannot be read" in standing.problem
+    assert NO_GRADES in standing.problem

@@ -8,7 +8,9 @@ parent, such as a measurement, nothing is announced.
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
+
+NOT_LOADED: Final = "what the detectors need could not be loaded"
 
 _Made = TypeVar("_Made")
 
@@ -66,5 +68,5 @@ class OnDemand(Generic[_Made]):
                 self._made = (self._make(),)
             self._failed = False
         if self._made is None:
-            raise RuntimeError("what the detectors need could not be loaded")
+            raise RuntimeError(NOT_LOADED)
         return self._made[0]

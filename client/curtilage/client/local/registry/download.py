@@ -23,6 +23,7 @@ from curtilage.client.local.registry.store import (
 )
 from curtilage.client.telemetry import UNREPORTED
 
+TOO_MUCH: Final = "the server sends more than the file's size"
 REVISION: Final = re.compile(r"[0-9a-f]{40}")
 """A commit, never a branch or tag: those can be moved."""
 
@@ -160,7 +161,7 @@ class _Bar:
         """Count a piece, before it is written."""
         self._here += count
         if self.size is not None and self._here > self.size:
-            raise ModelPullError("the server sends more than the file's size")
+            raise ModelPullError(TOO_MUCH)
         self.report(self._here, self.size)
 
 

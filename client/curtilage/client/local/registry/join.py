@@ -22,6 +22,7 @@ from curtilage.client.local.registry.store import (
 )
 from curtilage.client.system.files import open_ordinary
 
+TWICE: Final = "is given twice"
 _NUMBER: Final = re.compile(r"([0-9]+)")
 
 
@@ -130,7 +131,7 @@ def in_order(parts: Sequence[Path]) -> tuple[Path, ...]:
         raise PartsError(f"part 1 is missing: the first is {numbered[0][1].name}")
     for (before, _), (after, part) in pairwise(numbered):
         if after == before:
-            raise PartsError(f"part {after} is given twice")
+            raise PartsError(f"part {after} {TWICE}")
         if after > before + 1:
             raise PartsError(
                 f"part {before + 1} is missing: {part.name} follows number {before}"
@@ -161,6 +162,6 @@ def _whole_size(parts: Sequence[Path]) -> int:
         except OSError as problem:
             raise PartsError(f"{part}: {problem.strerror}") from None
         if (status.st_dev, status.st_ino) in found:
-            raise PartsError(f"{part} is given twice")
+            raise PartsError(f"{part} {TWICE}")
         found[status.st_dev, status.st_ino] = status.st_size
     return sum(found.values())

@@ -37,6 +37,7 @@ MAX_REGISTRY_BYTES: Final = 1 << 20
 CHUNK_BYTES: Final = 1 << 20
 
 
+NONE_REGISTERED: Final = "no model is registered under the name"
 GGUF_MAGIC: Final = b"GGUF"
 
 
@@ -124,7 +125,7 @@ class Registry:
             if entry.name == name:
                 return entry
         raise ModelRegistryError(
-            f"no model is registered under the name {name!r}: `curtilage models list` "
+            f"{NONE_REGISTERED} {name!r}: `curtilage models list` "
             "shows those that are, `curtilage models recommend` those to download"
         )
 

@@ -29,6 +29,7 @@ from curtilage.client.local.rollout.state import Rollout
 from curtilage.client.routing.trace import model_tag
 from curtilage.policy.document.routing_settings import Rollout as RolloutSettings
 
+UNCHANGED: Final = "the rollout changes nothing"
 LOOK_S: Final = 300.0
 """How long a grade or a new manifest may remain unnoticed."""
 
@@ -259,7 +260,7 @@ class RolledOutModel:
             try:
                 await self.look()
             except (ClientError, OSError) as failure:
-                self._report(f"the rollout changes nothing: {failure}")
+                self._report(f"{UNCHANGED}: {failure}")
 
     def _report(self, text: str) -> None:
         # Once, and not with every look.

@@ -51,6 +51,10 @@ LEAST_GRADED: Final = 100
 _MAX_BYTES: Final = 1 << 20
 _MOST_WITHDRAWN: Final = 64
 _VERSION: Final = 1
+NO_MANIFEST: Final = "no manifest was taken yet"
+NONE_IN_FORCE: Final = "no manifest is in force here"
+NO_GRADES: Final = "grades cannot be read"
+NOT_TRUSTED: Final = "the manifest that was taken is no longer trusted"
 
 
 class RolloutError(ConfigError):
@@ -247,7 +251,7 @@ class Rollout:
                 with suppress(RefusedError):
                     manifest = self._verified(state.leaf, state.proof)
             if state is None or manifest is None:
-                raise RolloutError("no manifest is in force here")
+                raise RolloutError(NONE_IN_FORCE)
             kept = [each for each in state.withdrawn if each != manifest.subject]
             withdrawn = (*kept, manifest.subject)[-_MOST_WITHDRAWN:]
             self._write(replace(state, withdrawn=withdrawn))
@@ -264,15 +268,12 @@ class Rollout:
         """
         state = self._read()
         if state is None or not state.leaf:
-            return Standing(problem="no manifest was taken yet")
+            return Standing(problem=NO_MANIFEST)
         try:
             manifest = self._verified(state.leaf, state.proof)
         except RefusedError as refusal:
             # The policy now trusts another log, or the file was changed.
-            return Standing(
-                problem="the manifest that was taken is no longer trusted: "
-                f"{refusal.code}: {refusal.detail}"
-            )
+            return Standing(problem=f"{NOT_TRUSTED}: {refusal.code}: {refusal.detail}")
         arm = manifest.arm_of(state.device)
         standing = Standing(
             manifest=manifest, arm=arm, withdrawn=manifest.subject in state.withdrawn
@@ -289,7 +290,7 @@ class Rollout:
         try:
             grades = read_grades(self._trace, tag)
         except ClientError as failure:
-            return replace(standing, problem=f"grades cannot be read: {failure}")
+            return replace(standing, problem=f"{NO_GRADES}: {failure}")
         alarm = first_alarm(
             arm.promised_permille / 1000, map(float, grades), least=LEAST_GRADED
         )
