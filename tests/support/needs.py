@@ -167,6 +167,7 @@ PROCESS: Final[Table] = {
     "enclave_server/test_main.py": ("test_stream_that_cannot_be_written_exits_with_3",),
     "enclave_server/test_mistakes.py": (),
     "enclave_server/test_model.py": ("test_real_model_answers",),
+    "enclave_server/test_peer.py": (),
     "enclave_server/test_process.py": (),
     "enclave_server/test_service.py": (),
     "enclave_server/test_service_attested.py": (),

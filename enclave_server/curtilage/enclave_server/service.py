@@ -28,7 +28,7 @@ from curtilage.enclave_server.evidence.report import (
 from curtilage.enclave_server.http.context import RequestContext
 from curtilage.enclave_server.http.server import EnclaveServer
 from curtilage.enclave_server.http.tls import server_context
-from curtilage.enclave_server.model import Model, open_model
+from curtilage.enclave_server.model import ServedModel, open_model
 from curtilage.enclave_server.ohttp.chat import ChatLimits
 from curtilage.enclave_server.ohttp.keys import KeyRing
 from curtilage.enclave_server.process import OutputError
@@ -69,7 +69,7 @@ class Surroundings:
 
     out: Callable[[str], None]
     notice: Callable[[str], None]
-    open_model: Callable[[EnclaveConfig], Awaitable[Model]] = open_model
+    open_model: Callable[[EnclaveConfig], Awaitable[ServedModel]] = open_model
     open_evidence: Callable[[EnclaveConfig], EvidenceSource] = field(
         default=lambda config: SocketEvidenceSource(config.evidence)
     )
