@@ -249,12 +249,6 @@ def _known(path: Path, descriptor: int) -> dict[LineId, bool]:
 _START: Final = b'{"id": '
 
 
-def _is_final(error: ClientError) -> bool:
-    if isinstance(error, NotRoutedError):
-        return error.final
-    return isinstance(error, BlockedError | UsageError)
-
-
 async def ask_lines(
     questions: Sequence[Question],
     ask: Callable[[Query], Awaitable[Answer]],
@@ -290,7 +284,8 @@ async def ask_lines(
                 _, body = error_object(failed)
                 # A policy's refusal is permanent: without a line, every later run would
                 # ask it again.
-                if _is_final(failed):
+                final = isinstance(failed, BlockedError | UsageError)
+                if final or (isinstance(failed, NotRoutedError) and failed.final):
                     out.append({"id": question.id, **body})
                     tally.refused += 1
                 else:

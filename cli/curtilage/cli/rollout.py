@@ -161,7 +161,29 @@ def run_status(arguments: Arguments) -> int:
     standing = rollout.standing(datetime.now(UTC))
     graded = _graded(standing, [Path(each) for each in arguments.trace])
     if arguments.json:
-        out_json(_object(standing, graded))
+        manifest, files = standing.manifest, standing.run
+        out_json(
+            {
+                "manifest": manifest
+                and {
+                    "name": manifest.name,
+                    "serial": manifest.serial,
+                    "not_after": unix_text(manifest.not_after),
+                    "sha256": hashlib.sha256(
+                        encode_model_manifest(manifest)
+                    ).hexdigest(),
+                    "percent": [arm.percent for arm in manifest.arms],
+                },
+                "taken": standing.arm is not None,
+                "withdrawn": standing.withdrawn,
+                "graded": standing.graded,
+                "good": standing.good,
+                "alarm": standing.alarm,
+                "runs": files and model_tag(files.sha256, files.adapter),
+                "problem": standing.problem,
+                "models": graded,
+            }
+        )
         return DONE
     _print(rollout, standing)
     for each in graded:
@@ -232,29 +254,6 @@ def _graded(standing: Standing, traces: Sequence[Path]) -> list[dict[str, Any]]:
             row["high"] = 1 - lower_bound(bad, count, _UNSURE)
         rows.append(row)
     return rows
-
-
-def _object(standing: Standing, graded: list[dict[str, Any]]) -> dict[str, object]:
-    manifest, run = standing.manifest, standing.run
-    return {
-        "manifest": None
-        if manifest is None
-        else {
-            "name": manifest.name,
-            "serial": manifest.serial,
-            "not_after": unix_text(manifest.not_after),
-            "sha256": hashlib.sha256(encode_model_manifest(manifest)).hexdigest(),
-            "percent": [arm.percent for arm in manifest.arms],
-        },
-        "taken": standing.arm is not None,
-        "withdrawn": standing.withdrawn,
-        "graded": standing.graded,
-        "good": standing.good,
-        "alarm": standing.alarm,
-        "runs": None if run is None else model_tag(run.sha256, run.adapter),
-        "problem": standing.problem,
-        "models": graded,
-    }
 
 
 def _rollout(arguments: Arguments) -> Rollout:

@@ -229,15 +229,6 @@ def _ders(file: bytes, where: str) -> tuple[bytes, ...]:
     )
 
 
-def _host_table(file: bytes) -> HostTable:
-    """Return the content of --certs: the host's table, or certificates."""
-    if decode_json(file, "certs") is None and b"-----BEGIN" not in file:
-        table = read_table(decode_blob(file, "certs"))
-        if table is not None:
-            return table
-    return HostTable(certificates=_ders(file, "certs"))
-
-
 def _endorsed_report(
     tee: Tee,
     report: bytes,
@@ -247,13 +238,17 @@ def _endorsed_report(
     vek: tuple[bytes, ...] = (),
 ) -> SnpEvidence:
     """Add certificates and revocation list; a certificate's names identify its kind."""
-    tables = [_host_table(files.certs), endorsements]
+    # --certs is the host's table, or certificates.
+    table, certs = None, files.certs
+    if decode_json(certs, "certs") is None and b"-----BEGIN" not in certs:
+        table = read_table(decode_blob(certs, "certs"))
+    named = table or HostTable(certificates=_ders(certs, "certs"))
     given = _ders(files.vek, "VEK") or vek
     leaf = _only_leaf(given)
     # Names only assign the certificates to their places: the verifier refuses an issuer
     # that is not this report's.
     pool = [*_ders(files.chain, "chain"), *(given if len(given) > 1 else ())]
-    pool += [der for table in tables for der in table.certificates]
+    pool += [*named.certificates, *endorsements.certificates]
     read = [(der, parse_certificate(der, "chain")) for der in pool]
     leaves = [der for der, each in read if each.common_name in _LEAVES]
     leaf = leaf or next(iter(leaves), b"")
@@ -267,7 +262,7 @@ def _endorsed_report(
         ask=ask,
         # The named file first. The order decides nothing about trust: the ARK must have
         # signed the list in any case.
-        crl=decode_der(files.crl, "CRL") or tables[0].crl or tables[1].crl,
+        crl=decode_der(files.crl, "CRL") or named.crl or endorsements.crl,
         ark=ark,
     )
 

@@ -106,7 +106,26 @@ def run_verify(arguments: Arguments) -> int:
     except AuditRefusedError as refusal:
         return _refused(refusal, as_json=arguments.json)
     if arguments.json:
-        out_json({"ok": True, **_fields(log, datetime.now(UTC))})
+        out_json(
+            {
+                "ok": True,
+                "log": log.log,
+                "lines": log.size,
+                "decisions": log.records,
+                "decisions_signed": log.signed_records,
+                "receipts": log.receipts,
+                "files": log.segments,
+                "checkpoints": log.checkpoints,
+                "signed": log.signed,
+                "signed_at": time_text(log.signed_at),
+                "left_unsigned": _left_unsigned(log, datetime.now(UTC)),
+                "head": log.head,
+                "begins": time_text(log.first),
+                "ends": time_text(log.last),
+                "clock_steps_back": log.steps_back,
+                "checkpoint": log.checkpoint,
+            }
+        )
     else:
         for line in _steps(log, datetime.now(UTC), given=arguments.key is not None):
             out(line)
@@ -136,7 +155,7 @@ def run_prove(arguments: Arguments) -> int:
     if arguments.json:
         out(encode_proof(document).decode(), end="")
     else:
-        _tell_proof(claim, document, log)
+        _print_proof(claim, document, log)
         if log.last > datetime.now(UTC):
             out(AHEAD)
     return REFUSED if document["matching"] else DONE
@@ -233,7 +252,7 @@ def _claim(arguments: Arguments) -> Claim:
         raise UsageError(str(error)) from None
 
 
-def _tell_proof(claim: Claim, document: dict[str, object], log: VerifiedLog) -> None:
+def _print_proof(claim: Claim, document: dict[str, object], log: VerifiedLog) -> None:
     counted = json.loads(json.dumps(document["counted"]))
     matching = json.loads(json.dumps(document["matching"]))
     outcome = claim.outcome.name.lower()
@@ -300,26 +319,6 @@ def _left_unsigned(log: VerifiedLog, now: datetime) -> bool:
     # Twice the interval, since a client checks once in each.
     late = (now - log.last).total_seconds() >= 2 * CHECKPOINT_S
     return log.signed < log.size and late
-
-
-def _fields(log: VerifiedLog, now: datetime) -> dict[str, object]:
-    return {
-        "log": log.log,
-        "lines": log.size,
-        "decisions": log.records,
-        "decisions_signed": log.signed_records,
-        "receipts": log.receipts,
-        "files": log.segments,
-        "checkpoints": log.checkpoints,
-        "signed": log.signed,
-        "signed_at": time_text(log.signed_at),
-        "left_unsigned": _left_unsigned(log, now),
-        "head": log.head,
-        "begins": time_text(log.first),
-        "ends": time_text(log.last),
-        "clock_steps_back": log.steps_back,
-        "checkpoint": log.checkpoint,
-    }
 
 
 def _refused(refusal: AuditRefusedError, *, as_json: bool) -> int:

@@ -9,6 +9,7 @@ from curtilage.cli.decide_lines import problem_of, read_lines
 from curtilage.cli.declared import Arguments
 from curtilage.cli.examine import inspect_all, start_detectors
 from curtilage.cli.json_lines import LineId
+from curtilage.cli.options import file_errors
 from curtilage.cli.terminal import (
     COULD_NOT,
     DONE,
@@ -18,7 +19,6 @@ from curtilage.cli.terminal import (
 )
 from curtilage.client.chat.query import Query
 from curtilage.client.config import ClientConfig, Flags, read_config
-from curtilage.client.errors import ConfigError
 from curtilage.policy.decision.decide import Inspection, assess
 from curtilage.policy.document.model import Policy, full_scan
 from curtilage.policy.explain.diff import (
@@ -40,11 +40,8 @@ def run(arguments: Arguments) -> int:
         for path in (arguments.old, arguments.new)
     )
     corpus = Path(arguments.corpus)
-    try:
-        with corpus.open("rb") as file:
-            data = file.readlines()
-    except OSError as failure:
-        raise ConfigError(f"{corpus}: {failure.strerror}") from None
+    with file_errors(corpus), corpus.open("rb") as file:
+        data = file.readlines()
     lines = list(read_lines(data))
     unread = [
         number for number, (_, query) in enumerate(lines, start=1) if query is None
@@ -75,40 +72,30 @@ def compared(
     queries = [query for _, query in lines if query is not None]
     before = _inspected(old, queries)
     # Detecting takes nearly all of the time, and its result is the same for equal
-    # detectors.
-    after = before if _looks_alike(old, new) else _inspected(new, queries)
+    # detectors; but a policy that is not in force adds a finding to every text, an
+    # approved text is inspected separately, and a limit may add a finding.
+    one, other = full_scan(old.policy), full_scan(new.policy)
+    alike = (
+        old.currency == new.currency
+        and old.policy.rulebook.approved == new.policy.rulebook.approved
+        and one.plan == other.plan
+        and one.limits == other.limits
+    )
+    after = before if alike else _inspected(new, queries)
     pairs = iter(zip(before, after, strict=True))
     for number, (line_id, query) in enumerate(lines, start=1):
         if query is None:
             yield Compared(id=line_id, line=number, old=None, new=None)
             continue
         seen_before, seen_after = next(pairs)
+        approved = (*seen_before.approved, *seen_after.approved)
         yield Compared(
             id=line_id,
             line=number,
             old=assess(old.policy.rulebook, seen_before),
             new=assess(new.policy.rulebook, seen_after),
-            approved=tuple(
-                sorted(
-                    {
-                        each.sha256
-                        for each in (*seen_before.approved, *seen_after.approved)
-                    }
-                )
-            ),
+            approved=tuple(sorted({each.sha256 for each in approved})),
         )
-
-
-def _looks_alike(old: ClientConfig, new: ClientConfig) -> bool:
-    # A policy that is not in force adds a finding to every text.
-    if old.currency != new.currency:
-        return False
-    # An approved text is inspected separately.
-    if old.policy.rulebook.approved != new.policy.rulebook.approved:
-        return False
-    one, other = full_scan(old.policy), full_scan(new.policy)
-    # The limits as well: a text above one policy's size limit has another finding.
-    return one.plan == other.plan and one.limits == other.limits
 
 
 def _inspected(config: ClientConfig, queries: Sequence[Query]) -> list[Inspection]:
@@ -125,7 +112,7 @@ def _words(old: Policy, new: Policy, found: Difference) -> Iterator[str]:
     yield f"new: {new.source}, {new.digest}"
     # Also what no query of the corpus shows: a policy may approve a text or name a tier
     # that none of them concerns.
-    yield from _beside_routes(old, new)
+    yield from _other_differences(old, new)
     for move in found.moves[:MAX_SHOWN]:
         name = f"line {move.line}" if move.id is None else f"{move.id}"
         # The id is untrusted: in ASCII it cannot end the line or control a terminal.
@@ -144,7 +131,7 @@ def _words(old: Policy, new: Policy, found: Difference) -> Iterator[str]:
         yield f"  {count:>6}  by {rule}"
 
 
-def _beside_routes(old: Policy, new: Policy) -> Iterator[str]:
+def _other_differences(old: Policy, new: Policy) -> Iterator[str]:
     pairs = (("old", old, new), ("new", new, old))
     for only, one, other in pairs:
         for role, digest in _approved_only(one, other):

@@ -30,7 +30,6 @@ from curtilage.policy.cases import (
 )
 from curtilage.policy.decision.decide import Assessment, assess
 from curtilage.policy.document.load import PROFILES
-from curtilage.policy.document.model import Policy
 
 MAX_CASES_BYTES: Final = 16 * 1024 * 1024
 
@@ -53,40 +52,28 @@ def run(arguments: Arguments) -> int:
     ]
     failures = [each for each in failed if each.id not in known]
     missed = known & {each.id for each in failed}
+    mended = [each.id for each in cases.known_misses if each.id not in missed]
     if arguments.json:
-        out_json(_fields(policy, cases, failures, missed))
+        out_json(
+            {
+                "policy": {"source": policy.source, "digest": policy.digest},
+                "cases": len(cases.cases),
+                "failures": [asdict(each) for each in failures],
+                "known_misses": sorted(missed),
+                "mended": mended,
+            }
+        )
     else:
-        for line in _lines(policy, cases, failures, missed):
-            out(line)
+        for failure in failures:
+            out(in_words(failure))
+        for each in mended:
+            out(f"{each}: a known miss that now passes: move it to the cases")
+        more = f", {len(missed)} known misses" if missed else ""
+        counts = f"{len(cases.cases)} cases, {len(failures)} failed{more}"
+        out(f"{counts}: {policy.source}")
     # A known miss that now passes fails the test as well: otherwise it could be lost
     # again without notice.
     return REFUSED if failures or missed < known else DONE
-
-
-def _lines(
-    policy: Policy, cases: CaseFile, failures: Sequence[Failure], missed: set[str]
-) -> Iterator[str]:
-    yield from map(in_words, failures)
-    for each in _mended(cases, missed):
-        yield f"{each}: a known miss that now passes: move it to the cases"
-    more = f", {len(missed)} known misses" if missed else ""
-    yield f"{len(cases.cases)} cases, {len(failures)} failed{more}: {policy.source}"
-
-
-def _fields(
-    policy: Policy, cases: CaseFile, failures: Sequence[Failure], missed: set[str]
-) -> dict[str, object]:
-    return {
-        "policy": {"source": policy.source, "digest": policy.digest},
-        "cases": len(cases.cases),
-        "failures": [asdict(each) for each in failures],
-        "known_misses": sorted(missed),
-        "mended": _mended(cases, missed),
-    }
-
-
-def _mended(cases: CaseFile, missed: set[str]) -> list[str]:
-    return [each.id for each in cases.known_misses if each.id not in missed]
 
 
 def decided(

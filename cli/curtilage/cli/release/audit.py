@@ -20,7 +20,6 @@ from curtilage.client.system.files import read_text
 from curtilage.transparency.auditor import (
     ALARMING,
     AuditReport,
-    Leaf,
     audit,
     compare_checkpoint,
     compare_copy,
@@ -84,19 +83,17 @@ def _object(report: AuditReport) -> dict[str, object]:
         "vouched_time": None
         if report.vouched_time is None
         else unix_text(report.vouched_time),
-        "leaves": [_leaf_object(leaf) for leaf in report.leaves],
+        "leaves": [
+            {
+                "index": leaf.index,
+                "sha256": leaf.sha256,
+                "name": getattr(leaf.manifest, "name", None),
+                "version": getattr(leaf.manifest, "version", None),
+                "source": getattr(leaf.manifest, "source", None),
+                "not_after": leaf.manifest and unix_text(leaf.manifest.not_after),
+                "flags": [flag.value for flag in leaf.flags],
+            }
+            for leaf in report.leaves
+        ],
         "problems": list(report.problems),
-    }
-
-
-def _leaf_object(leaf: Leaf) -> dict[str, object]:
-    manifest = leaf.manifest
-    return {
-        "index": leaf.index,
-        "sha256": leaf.sha256,
-        "name": manifest.name if manifest else None,
-        "version": manifest.version if manifest else None,
-        "source": getattr(manifest, "source", None),
-        "not_after": unix_text(manifest.not_after) if manifest else None,
-        "flags": [flag.value for flag in leaf.flags],
     }

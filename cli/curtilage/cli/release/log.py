@@ -56,7 +56,13 @@ def run_init(arguments: Arguments) -> int:
 def run_add(arguments: Arguments) -> int:
     """Log manifests; exit 1 if the folder cannot be trusted."""
     # All are parsed before any is added, since a leaf cannot be removed.
-    entries = [_manifest(Path(name)) for name in arguments.manifests]
+    entries: list[bytes] = []
+    for path in map(Path, arguments.manifests):
+        entries.append(read_bounded(path, MAX_MANIFEST_BYTES))
+        try:
+            parse_leaf(entries[-1])
+        except RefusedError as refusal:
+            raise ConfigError(f"{path}: {refusal.detail}") from None
     folder, key = Path(arguments.folder), Path(arguments.key)
     progress = Progress().leaves
     with open_log(folder, key, progress=progress, adopt=arguments.adopt) as log:
@@ -97,15 +103,6 @@ def run_cosign(arguments: Arguments) -> int:
     if not named:
         raise ConfigError(f"{arguments.lines}: no line of a named witness")
     return DONE
-
-
-def _manifest(path: Path) -> bytes:
-    data = read_bounded(path, MAX_MANIFEST_BYTES)
-    try:
-        parse_leaf(data)
-    except RefusedError as refusal:
-        raise ConfigError(f"{path}: {refusal.detail}") from None
-    return data
 
 
 def _refuse_other_contents(folder: LogFolder, size: int, entries: list[bytes]) -> None:

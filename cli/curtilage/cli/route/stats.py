@@ -216,6 +216,12 @@ def _of_tier(
     first = sorted(each.ttft_ms for each in answers if each.ttft_ms is not None)
     speeds = sorted(speed for each in answers if (speed := _speed(each)) is not None)
     last = len(first) - 1
+    tokens = sum(
+        _middle(size, TOKENS)
+        for each in answers
+        for size in (each.prompt_tokens, each.answer_tokens)
+        if size
+    )
     return TierStats(
         tier=tier,
         queries=len(answers),
@@ -223,7 +229,7 @@ def _of_tier(
         incomplete=sum(each.outcome is TraceOutcome.INCOMPLETE for each in answers),
         ttft_ms=(first[last // 2], first[round(0.95 * last)]) if first else None,
         tokens_per_s=speeds[(len(speeds) - 1) // 2] if speeds else None,
-        cost_usd=None if price is None else price / 1e12 * sum(map(_tokens, answers)),
+        cost_usd=None if price is None else price / 1e12 * tokens,
         instead=dict(
             Counter(each.fallback for each in answers if each.fallback).most_common()
         ),
@@ -240,11 +246,6 @@ def _speed(line: TraceLine) -> float | None:
     if took_ms <= 0:  # both in one class: too short to measure
         return None
     return 1000 * _middle(line.answer_tokens, TOKENS) / took_ms
-
-
-def _tokens(line: TraceLine) -> float:
-    sizes = [each for each in (line.prompt_tokens, line.answer_tokens) if each]
-    return sum(_middle(each, TOKENS) for each in sizes)
 
 
 def _middle(size: int, edges: tuple[int, ...]) -> float:
