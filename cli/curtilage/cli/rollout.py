@@ -138,21 +138,19 @@ def run_take(arguments: Arguments) -> int:
         # A signed manifest must not start a download; `models pull` asks for consent to
         # size, memory and network.
         for model in failure.missing:
-            err(_how_to_get(model))
+            known = by_digest(model.sha256)
+            if model.adapter:
+                err(
+                    f"  curtilage models add NAME FILE --sha256 {model.adapter} "
+                    f"--adapter-of MODEL   (of sha256:{model.sha256})"
+                )
+            elif known is not None and known.repository:
+                err(f"  curtilage models pull {known.name}")
+            else:
+                err(f"  curtilage models add NAME --from FILES --sha256 {model.sha256}")
         raise
     _print(rollout, rollout.standing(now))
     return DONE
-
-
-def _how_to_get(model: ModelFiles) -> str:
-    if model.adapter:
-        return (
-            f"  curtilage models add NAME FILE --sha256 {model.adapter} "
-            f"--adapter-of MODEL   (of sha256:{model.sha256})"
-        )
-    if (known := by_digest(model.sha256)) is not None and known.repository:
-        return f"  curtilage models pull {known.name}"
-    return f"  curtilage models add NAME --from FILES --sha256 {model.sha256}"
 
 
 def run_status(arguments: Arguments) -> int:

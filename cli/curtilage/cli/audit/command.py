@@ -140,7 +140,20 @@ def run_verify(arguments: Arguments) -> int:
 
 def run_prove(arguments: Arguments) -> int:
     """Prove; exit 1 if there are matching records."""
-    claim = _claim(arguments)
+    # Exactly one of them: a proof is about one expression.
+    if arguments.classes and arguments.when:
+        raise UsageError("--class and --when exclude each other")
+    if not (arguments.classes or arguments.when):
+        raise UsageError("nothing to count: give --class NAME, or --when EXPR")
+    try:
+        claim = Claim(
+            when=arguments.when or when_of_classes(arguments.classes),
+            outcome=Outcome(arguments.route),
+            since=arguments.since,
+            until=arguments.until,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     try:
         document, log = _reading(arguments).prove(
             claim, allow_unseen=arguments.allow_unseen
@@ -232,24 +245,6 @@ def _reading(arguments: Arguments, kept: list[str] | None = None) -> LogToRead:
             err_again(f"{lines} records …", end="\r")
 
     return LogToRead.open(_directory(arguments), key=key, kept=notes, progress=show)
-
-
-def _claim(arguments: Arguments) -> Claim:
-    # Exactly one of them: a proof is about one expression.
-    if arguments.classes and arguments.when:
-        raise UsageError("--class and --when exclude each other")
-    if not (arguments.classes or arguments.when):
-        raise UsageError("nothing to count: give --class NAME, or --when EXPR")
-    try:
-        when = arguments.when or when_of_classes(arguments.classes)
-        return Claim(
-            when=when,
-            outcome=Outcome(arguments.route),
-            since=arguments.since,
-            until=arguments.until,
-        )
-    except ValueError as error:
-        raise UsageError(str(error)) from None
 
 
 def _print_proof(claim: Claim, document: dict[str, object], log: VerifiedLog) -> None:

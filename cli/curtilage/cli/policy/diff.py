@@ -51,7 +51,31 @@ def run(arguments: Arguments) -> int:
         err(f"{corpus}: line {number}: {problem}; it was not compared")
     found = difference(compared(old, new, lines))
     if arguments.json:
-        out_json(_fields(old.policy, new.policy, found))
+        out_json(
+            {
+                "old": _policy_fields(old.policy, new.policy),
+                "new": _policy_fields(new.policy, old.policy),
+                "queries": found.queries,
+                "unreadable": found.unreadable,
+                "moves": [
+                    {
+                        "id": each.id,
+                        "line": each.line,
+                        "before": each.before,
+                        "after": each.after,
+                        "rule_before": each.rule_before,
+                        "rule_after": each.rule_after,
+                        "approved": list(each.approved),
+                    }
+                    for each in found.moves
+                ],
+                "totals": [
+                    {"before": before, "after": after, "queries": count}
+                    for (before, after), count in found.totals().items()
+                ],
+                "rules": dict(found.rules()),
+            }
+        )
     else:
         for line in _words(old.policy, new.policy, found):
             out(line)
@@ -154,32 +178,6 @@ def _said_only(one: Policy, other: Policy) -> list[tuple[str, str]]:
         for each in routing_in_words(one)
         if each[0] != "found" and each not in known
     ]
-
-
-def _fields(old: Policy, new: Policy, found: Difference) -> dict[str, object]:
-    return {
-        "old": _policy_fields(old, new),
-        "new": _policy_fields(new, old),
-        "queries": found.queries,
-        "unreadable": found.unreadable,
-        "moves": [
-            {
-                "id": each.id,
-                "line": each.line,
-                "before": each.before,
-                "after": each.after,
-                "rule_before": each.rule_before,
-                "rule_after": each.rule_after,
-                "approved": list(each.approved),
-            }
-            for each in found.moves
-        ],
-        "totals": [
-            {"before": before, "after": after, "queries": count}
-            for (before, after), count in found.totals().items()
-        ],
-        "rules": dict(found.rules()),
-    }
 
 
 def _policy_fields(one: Policy, other: Policy) -> dict[str, object]:

@@ -119,7 +119,13 @@ def _read(
         if arguments.file != "-":
             with file_errors(arguments.file):
                 source = closing.enter_context(open_ordinary(Path(arguments.file)))
-        text = io.TextIOWrapper(source, encoding=_encoding(arguments.encoding))
+        try:
+            encoding = codecs.lookup(arguments.encoding).name
+        except LookupError:
+            raise UsageError(f"no such encoding: {arguments.encoding}") from None
+        # A byte order mark would become part of the first column's name.
+        encoding = "utf-8-sig" if encoding == "utf-8" else encoding
+        text = io.TextIOWrapper(source, encoding=encoding)
         # Strict: a quote in the wrong place would otherwise join several rows into one
         # value.
         read = csv.reader(text, delimiter=arguments.delimiter, strict=True)
@@ -260,15 +266,6 @@ def _choice(text: str) -> Choice:
     if len({name for name, _ in found}) != len(found):
         raise UsageError("a column is repeated")
     return tuple(found)
-
-
-def _encoding(name: str) -> str:
-    try:
-        found = codecs.lookup(name).name
-    except LookupError:
-        raise UsageError(f"no such encoding: {name}") from None
-    # A byte order mark would become part of the first column's name.
-    return "utf-8-sig" if found == "utf-8" else found
 
 
 def _salt(file: str | None) -> bytes:

@@ -76,8 +76,23 @@ def run_verify(arguments: Arguments) -> int:
         signature = verify_bundle(manifest, bundle, root, publisher)
     if arguments.json:
         out_json(_object(manifest, release, signature))
-    else:
-        _print(release, signature)
+        return DONE
+    described, witnessed = release.manifest, release.witnessed
+    # An accepted proof only shows that some release is in the log; which one is the
+    # reader's question.
+    named = "" if release.name_checked else " (any name was accepted)"
+    out(f"ACCEPTED  {described.name} {described.version}{named}")
+    out(f"  source     {described.source}")
+    out(f"  expires    {unix_text(described.not_after)}")
+    checkpoint = witnessed.checkpoint
+    out(f"  log        {checkpoint.origin}, leaf {release.index} of {checkpoint.size}")
+    for name, time in witnessed.times.items():
+        out(f"  witness    {_shown(name)}, {unix_text(time)}")
+    if not witnessed.times:
+        out("  witness    none: the log could show others different contents")
+    if signature is not None:
+        out(f"  publisher  {signature.identity}")
+        out(f"  issuer     {signature.issuer}")
     return DONE
 
 
@@ -98,25 +113,6 @@ def _publisher(arguments: Arguments) -> Publisher | None:
             "and none may be empty"
         )
     return Publisher(identity=arguments.identity, issuer=arguments.issuer)
-
-
-def _print(release: VerifiedRelease, signature: PublisherSignature | None) -> None:
-    manifest, witnessed = release.manifest, release.witnessed
-    # An accepted proof only shows that some release is in the log; which one is the
-    # reader's question.
-    named = "" if release.name_checked else " (any name was accepted)"
-    out(f"ACCEPTED  {manifest.name} {manifest.version}{named}")
-    out(f"  source     {manifest.source}")
-    out(f"  expires    {unix_text(manifest.not_after)}")
-    checkpoint = witnessed.checkpoint
-    out(f"  log        {checkpoint.origin}, leaf {release.index} of {checkpoint.size}")
-    for name, time in witnessed.times.items():
-        out(f"  witness    {_shown(name)}, {unix_text(time)}")
-    if not witnessed.times:
-        out("  witness    none: the log could show others different contents")
-    if signature is not None:
-        out(f"  publisher  {signature.identity}")
-        out(f"  issuer     {signature.issuer}")
 
 
 def _object(

@@ -175,18 +175,16 @@ def in_words(condition: Condition) -> str:
         )
     if isinstance(condition, AnyOf):
         return _either(in_words(part) for part in condition.parts)
-    return _term(condition) if isinstance(condition, Term) else ""
-
-
-def _term(term: Term) -> str:
-    pattern, sure, least = term.text.partition(">=")
-    head, _, _ = pattern.partition("{")
+    if not isinstance(condition, Term):
+        return ""
+    pattern, sure, least = condition.text.partition(">=")
     if pattern in FAMILIES:
         words = FAMILIES[pattern]
-    elif len(term.classes) <= _MANY:
-        words = _either(class_in_words(name) for name in sorted(term.classes))
+    elif len(condition.classes) <= _MANY:
+        words = _either(class_in_words(name) for name in sorted(condition.classes))
     else:
         # A long list in braces: the description of each alternative.
+        head = pattern.partition("{")[0]
         listed = pattern.removeprefix(head).strip("{}").split(",")
         names = [head + each.strip() for each in listed]
         words = _either(FAMILIES.get(each) or class_in_words(each) for each in names)
