@@ -51,7 +51,7 @@ ENCRYPTED = 2000
 
 
 class Arguments(argparse.Namespace):
-    """What the command line says."""
+    """The parsed command line."""
 
     parts: list[str]
     prompts: int

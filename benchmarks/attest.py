@@ -1,4 +1,4 @@
-"""What verifying evidence costs: processor time, and memory for hostile bytes.
+"""The cost of verifying evidence: processor time, and memory for hostile bytes.
 
 A whole bundle, as a client verifies it once for each rotation of the enclave's keys;
 each verifier by itself; the cached result, as for each query; and dcap-qvl alone over

@@ -96,7 +96,7 @@ STAYS: Final = Finding(
 
 @dataclass(slots=True)
 class Totals:
-    """What was counted; ``wrong`` is what must be 0.
+    """The counts; those in ``wrong`` must be 0.
 
     Attributes:
         requests: queries that were asked.
@@ -128,7 +128,7 @@ class Totals:
 
     @property
     def wrong(self) -> dict[str, int]:
-        """What must be 0, by name."""
+        """The counts that must be 0, by name."""
         return {
             "restricted bytes out": self.restricted_bytes,
             "permits twice": self.twice,
@@ -401,7 +401,7 @@ class Egress:
     # What the machinery could do wrong, with what it holds.
 
     def _fault(self, permit: object, query: Query, key: VerifiedKey) -> None:
-        """Stand before the door with what must not open it."""
+        """Try to send with a permit that must be refused."""
         shown = cast("EgressPermit", permit)
         try:
             seal(shown, query.payload(), key, desk=self._desk, now=self._now)

@@ -1,4 +1,4 @@
-"""What the scheduler does to quality, cost and waiting, on a simulated day.
+"""The scheduler's effect on quality, cost and waiting, on a simulated day.
 
 Simulated with the shipped ``choose`` and ``TierHealth``: a device that writes two
 answers at a time, an enclave that writes eight, a rate limit, bursts and outages. A
@@ -64,7 +64,7 @@ RTT_S: Final = 0.35
 ROUTINE_TOKENS: Final = 60
 HARD_TOKENS: Final = 200
 DEADLINES_S: Final = {6.0: 0.4, 15.0: 0.4, 60.0: 0.2}
-"""When an answer should be there, and the share of such questions."""
+"""Deadlines of answers, with the share of such questions."""
 LOCAL_TOKENS_PER_S: Final = 40
 ENCLAVE_TOKENS_PER_S: Final = 90
 ENCLAVE_PRICE: Final = 1_650_000
@@ -108,13 +108,13 @@ class Question:
 
     @property
     def permitted(self) -> Permitted:
-        """What the policy permits."""
+        """The permitted tiers."""
         route = Route.LOCAL if self.restricted else Route.ENCLAVE
         return Tiering().permitted(route, frozenset())
 
     @property
     def estimate(self) -> Estimate:
-        """What the estimator expects of it."""
+        """The estimator's expectation."""
         return Estimate(
             intent=Intent.UNKNOWN,
             intent_confidence=0.5,

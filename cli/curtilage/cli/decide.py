@@ -16,7 +16,7 @@ from curtilage.client.detection.checked import CheckedInspector
 from curtilage.client.detection.side_by_side import SideBySide, cores
 from curtilage.client.errors import UsageError
 
-TOLD_EVERY = 1000
+SHOWN_EVERY = 1000
 MOST_UNREAD = 20
 
 
@@ -44,7 +44,7 @@ def run(arguments: Arguments) -> int:
         )
         for number, line in enumerate(decided, start=1):
             out_bytes(line)
-            if shown and number % TOLD_EVERY == 0:
+            if shown and number % SHOWN_EVERY == 0:
                 err_again(f"{number} lines")
         if shown:
             err("")

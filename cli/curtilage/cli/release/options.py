@@ -90,9 +90,9 @@ class Progress(HowFar):
 
     def leaves(self, done: int, total: int) -> None:
         """Show the number of leaves read."""
-        self.tell(f"{done:,} of {total:,} leaves", last=done == total)
+        self.show(f"{done:,} of {total:,} leaves", last=done == total)
 
     def hashed(self, name: str, done: int, total: int) -> None:
         """Show how much of a file is hashed."""
         text = f"{name}: {done / _MEBIBYTE:,.0f} of {total / _MEBIBYTE:,.0f} MiB"
-        self.tell(text, last=done == total)
+        self.show(text, last=done == total)

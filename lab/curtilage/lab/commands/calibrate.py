@@ -148,7 +148,7 @@ class Calibrated:
 
     @property
     def reason(self) -> str | None:
-        """Why the fitted estimator must not be used; None: it may, or there is none."""
+        """The reason against the fitted estimator; None: none, or no estimator."""
         if self.ranking is None or self.ranking.better:
             return None
         judgement = self.ranking.judgement
@@ -386,7 +386,7 @@ def _fitted(rows: Sequence[GradedRow], *, good: float, present: Present) -> Cali
     ):
         scores.append(each)
         done = len(scores)
-        far.tell(f"{done} of {repeats} rounds of fits", last=done == repeats)
+        far.show(f"{done} of {repeats} rounds of fits", last=done == repeats)
     with progress(f"judging the order of {len(some)} questions"):
         ranking = refit.compare(scores, _others(some, present), gains, repeatable(SEED))
     certificates: tuple[Certificate, ...] = ()
@@ -436,7 +436,7 @@ def _needs(weights: "Weights", rows: Sequence[GradedRow]) -> Iterator[float]:
     for number, row in enumerate(rows, start=1):
         yield refit.score(weights, row.text)
         if number % _REPORT_EVERY == 0 or number == len(rows):
-            far.tell(f"{number} of {len(rows)} scored", last=number == len(rows))
+            far.show(f"{number} of {len(rows)} scored", last=number == len(rows))
 
 
 def _certificate(alpha: float, bound: Bound, graded: int) -> Certificate:

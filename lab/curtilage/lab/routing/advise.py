@@ -1,4 +1,4 @@
-"""Whether routing pays: what a trace and graded answers show, with intervals.
+"""Advice whether routing pays, from a trace and graded answers, with intervals.
 
 Pure: from lines and figures to an ``Advice``. Nothing is assumed: the usual claims (70
 to 85 % kept local, 60 to 80 % saved) are compared with this traffic, and the advice may
@@ -132,7 +132,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feasible:
-    """How much can be kept local at a quality.
+    """The share that can be kept local at a quality.
 
     Attributes:
         quality: relative to the strong tier alone.
