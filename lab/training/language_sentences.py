@@ -1,10 +1,11 @@
 """Our own sentences in other languages: some with names, some about private affairs.
 
 They are data (``languages/*.toml``), one per line or between bars. ``entities`` have
-slots. For each topic, ``_disclosed`` is about a person's own affairs, and ``_ask`` asks
-about the same without concerning a person; ``have_disclosed`` and ``have_ask`` are
-put around ``things_health``; ``plain`` is neither. ``talk`` is impersonal small talk,
-as typed; ``talk_health`` and ``talk_special`` are personal.
+slots. For each topic, ``_tell`` discloses a person's own affairs, and ``_ask`` asks
+about the same without concerning a person; ``have_tell`` and ``have_ask`` are put
+around ``things_health``; ``plain`` is neither. ``talk`` is impersonal small talk, as
+typed; ``talk_health`` and ``talk_special`` are personal. The keys are part of the split
+into training and held-out lines, so they keep their names.
 """
 
 import random  # training must repeat; nothing secret is drawn
@@ -78,7 +79,7 @@ class Sentences:
             faker.seed_instance(source.randrange(1 << 30))
         self._people = People(source)
         self._disclosed = {
-            name: self._lines(f"{name}_disclosed") for name in (*TOPICS, "have")
+            name: self._lines(f"{name}_tell") for name in (*TOPICS, "have")
         }
         self._asked = {
             name: self._lines(f"{name}_ask") for name in (*_OTHER_TOPICS, "have")
