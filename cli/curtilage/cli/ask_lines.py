@@ -28,16 +28,10 @@ from typing import Final, cast
 from curtilage.cli.json_lines import MAX_ID_CHARS, LineId, is_id, object_of
 from curtilage.cli.provenance import answer_object
 from curtilage.client.chat.answer import Answer
-from curtilage.client.chat.openai_chat import (
-    MAX_REQUEST_BYTES,
-    OPTIONS,
-    query_from,
-)
+from curtilage.client.chat.openai_chat import MAX_REQUEST_BYTES, OPTIONS, query_from
 from curtilage.client.chat.options import ROUTING_FIELDS
 from curtilage.client.chat.query import Query
-from curtilage.client.endpoint.openai_answers import (
-    error_object,
-)
+from curtilage.client.endpoint.openai_answers import error_object
 from curtilage.client.errors import (
     BlockedError,
     ClientError,

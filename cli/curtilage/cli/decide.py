@@ -5,13 +5,7 @@ import sys
 from curtilage.cli.decide_lines import decide_lines
 from curtilage.cli.declared import Arguments
 from curtilage.cli.start import config_from, warn_of_signature
-from curtilage.cli.terminal import (
-    DONE,
-    err,
-    err_again,
-    out_bytes,
-    progress,
-)
+from curtilage.cli.terminal import DONE, err, err_again, out_bytes, progress
 from curtilage.client.detection.checked import CheckedInspector
 from curtilage.client.detection.side_by_side import SideBySide, cores
 from curtilage.client.errors import UsageError

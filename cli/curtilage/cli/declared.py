@@ -488,26 +488,22 @@ def _problem(error: click.UsageError, words: Sequence[str]) -> str:
     if isinstance(error, click.NoSuchCommand):
         said, near = "no such command", list(error.possibilities or ())
     elif isinstance(error, click.NoSuchOption):
-        at = _places(error.option_name, words)
+        option = error.option_name
+        words = words[: words.index("--")] if "--" in words else words
+        at = [
+            number
+            for number, each in enumerate(words, 1)
+            if each.partition("=")[0] == option
+            # ``-abc`` means ``-a -b -c``.
+            or (option[1] != "-" and re.match("-[^-]", each) and option[1] in each[1:])
+        ]
         # An equal word may be the value of another option.
         named = f"argument {at[0]}" if len(at) == 1 else "an argument"
         said = f"{named} is not an option"
         # click compares the dashes, too, which are always equal.
         names = {each.strip("-"): each for each in error.possibilities or ()}
-        bare = click.NoSuchOption(error.option_name.strip("-"), possibilities=names)
+        bare = click.NoSuchOption(option.strip("-"), possibilities=names)
         near = [names[each] for each in bare.possibilities or ()]
     else:
         return error.format_message()
     return f"{said}; did you mean {' or '.join(near)}?" if near else said
-
-
-def _places(name: str, words: Sequence[str]) -> list[int]:
-    """Return the positions, from 1, of the words that may name this option."""
-    words = words[: words.index("--")] if "--" in words else words
-    return [
-        at
-        for at, each in enumerate(words, 1)
-        if each.partition("=")[0] == name
-        # ``-abc`` means ``-a -b -c``.
-        or (name[1] != "-" and re.match("-[^-]", each) and name[1] in each[1:])
-    ]

@@ -7,10 +7,7 @@ import sys
 from pathlib import Path
 
 from curtilage.cli.declared import Arguments
-from curtilage.cli.terminal import (
-    COULD_NOT,
-    err,
-)
+from curtilage.cli.terminal import COULD_NOT, err
 
 
 def run(arguments: Arguments) -> int:

@@ -13,12 +13,7 @@ from time import monotonic
 from curtilage.cli.declared import Arguments
 from curtilage.cli.provenance import demonstration_words
 from curtilage.cli.start import config_from, session_from
-from curtilage.cli.terminal import (
-    DONE,
-    err,
-    out_json,
-    plural,
-)
+from curtilage.cli.terminal import DONE, err, out_json, plural
 from curtilage.client.audit.checkpoint import CHECKPOINT_S
 from curtilage.client.config import ClientConfig
 from curtilage.client.consent import KEY_BYTES, ConsentDesk

@@ -207,21 +207,17 @@ def _decode_once(data: bytes, where: str) -> bytes:
     elif not (dump or numbers):
         # The order matters: hexadecimal digits are also base64 letters.
         digits = _HEX.fullmatch(joined := b"".join(groups))
-        decoded = bytes.fromhex(digits[1].decode()) if digits else _base64_blob(joined)
+        significant = joined.replace(b"A", b"")
+        others = len(significant.translate(None, _HEX_LETTERS))
+        if digits:
+            decoded = bytes.fromhex(digits[1].decode())
+        # Hexadecimal with a wrong letter, decoded as base64, would cause a misleading
+        # refusal.
+        elif len(significant) < _LONG or others * _MISTYPED_HEX >= len(significant):
+            decoded = _base64(joined)
     if decoded is None:
         raise malformed(f"{where}: {FORMS}")
     return decoded
-
-
-def _base64_blob(letters: bytes) -> bytes | None:
-    """Decode base64, unless it is hexadecimal with a wrong letter.
-
-    Decoded as base64, such a text would cause a misleading refusal.
-    """
-    significant = letters.replace(b"A", b"")
-    others = len(significant.translate(None, _HEX_LETTERS))
-    few = others * _MISTYPED_HEX < len(significant)
-    return None if few and len(significant) >= _LONG else _base64(letters)
 
 
 def _base64(text: bytes) -> bytes | None:

@@ -21,20 +21,10 @@ from curtilage.cli.attest.evidence_files import (
 from curtilage.cli.attest.hints import with_hint
 from curtilage.cli.attest.tree import tree_text
 from curtilage.cli.attest.verdict_json import evidence_object
-from curtilage.cli.attest.words import (
-    claims_text,
-    print_refusal,
-    steps_text,
-)
+from curtilage.cli.attest.words import claims_text, print_refusal, steps_text
 from curtilage.cli.declared import Arguments
 from curtilage.cli.options import time_of
-from curtilage.cli.terminal import (
-    DONE,
-    REFUSED,
-    out,
-    out_json,
-    time_text,
-)
+from curtilage.cli.terminal import DONE, REFUSED, out, out_json, time_text
 from curtilage.client.config import read_policy
 from curtilage.client.errors import UsageError
 from curtilage.client.system.files import read_start

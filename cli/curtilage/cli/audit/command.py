@@ -11,19 +11,9 @@ from typing import cast
 
 from curtilage.cli.audit import receipt as audit_receipt
 from curtilage.cli.declared import Arguments
-from curtilage.cli.terminal import (
-    DONE,
-    REFUSED,
-    err,
-    err_again,
-    out,
-    out_json,
-)
+from curtilage.cli.terminal import DONE, REFUSED, err, err_again, out, out_json
 from curtilage.client.audit.checkpoint import CHECKPOINT_S, encode_key
-from curtilage.client.audit.directory import (
-    AuditDirectory,
-    parse_organisation_key,
-)
+from curtilage.client.audit.directory import AuditDirectory, parse_organisation_key
 from curtilage.client.audit.export import (
     COLUMNS,
     Exporter,

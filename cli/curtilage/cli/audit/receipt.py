@@ -7,14 +7,7 @@ from typing import Final
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.receipt import NO_MODEL, Receipt, open_receipt
 from curtilage.cli.declared import Arguments
-from curtilage.cli.terminal import (
-    DONE,
-    REFUSED,
-    err,
-    out,
-    out_json,
-    unix_text,
-)
+from curtilage.cli.terminal import DONE, REFUSED, err, out, out_json, unix_text
 from curtilage.client.audit.reader import LogToRead
 from curtilage.client.audit.record import (
     AuditRecord,

@@ -4,14 +4,7 @@ import json
 from collections.abc import Iterator
 
 from curtilage.cli.declared import Arguments
-from curtilage.cli.terminal import (
-    DONE,
-    WRONG_USE,
-    err,
-    out,
-    out_json,
-    plural,
-)
+from curtilage.cli.terminal import DONE, WRONG_USE, err, out, out_json, plural
 from curtilage.client.config import patterns_under_deadline, read_usable_policy
 from curtilage.client.errors import UsageError
 from curtilage.policy.document.exact_list import ExactList

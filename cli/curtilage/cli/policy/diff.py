@@ -10,22 +10,12 @@ from curtilage.cli.declared import Arguments
 from curtilage.cli.examine import inspect_all, start_detectors
 from curtilage.cli.json_lines import LineId
 from curtilage.cli.options import file_errors
-from curtilage.cli.terminal import (
-    COULD_NOT,
-    DONE,
-    err,
-    out,
-    out_json,
-)
+from curtilage.cli.terminal import COULD_NOT, DONE, err, out, out_json
 from curtilage.client.chat.query import Query
 from curtilage.client.config import ClientConfig, Flags, read_config
 from curtilage.policy.decision.decide import Inspection, assess
 from curtilage.policy.document.model import Policy, full_scan
-from curtilage.policy.explain.diff import (
-    Compared,
-    Difference,
-    difference,
-)
+from curtilage.policy.explain.diff import Compared, Difference, difference
 from curtilage.policy.explain.routing import routing_in_words
 
 MAX_SHOWN: Final = 200

@@ -7,14 +7,7 @@ from typing import Final
 
 from curtilage.cli.declared import Arguments
 from curtilage.cli.options import file_errors
-from curtilage.cli.terminal import (
-    DONE,
-    REFUSED,
-    err,
-    out,
-    out_json,
-    time_text,
-)
+from curtilage.cli.terminal import DONE, REFUSED, err, out, out_json, time_text
 from curtilage.client.config import (
     SIGNATURE_SUFFIX,
     read_currency,

@@ -9,19 +9,13 @@ from typing import Final
 from curtilage.cli.declared import Arguments
 from curtilage.cli.examine import inspect_all, start_detectors
 from curtilage.cli.start import config_from
-from curtilage.cli.terminal import (
-    DONE,
-    REFUSED,
-    out,
-    out_json,
-)
+from curtilage.cli.terminal import DONE, REFUSED, out, out_json
 from curtilage.client.chat.query import Message, Query
 from curtilage.client.config import SHIPPED_PROFILE, ClientConfig
 from curtilage.client.errors import UsageError
 from curtilage.client.system.files import read_text
 from curtilage.policy.cases import (
     Case,
-    CaseFile,
     Failure,
     judge,
     parse_case_lines,
@@ -39,7 +33,15 @@ def run(arguments: Arguments) -> int:
     config = config_from(arguments)
     policy = config.policy
     name = policy_name(arguments.policy)
-    cases = _cases(arguments.file, name).under(name)
+    if arguments.file is not None:
+        text = read_text(Path(arguments.file), MAX_CASES_BYTES)
+        lines = arguments.file.endswith(".jsonl")
+        parse = parse_case_lines if lines else parse_cases
+        cases = parse(text, source=arguments.file).under(name)
+    elif name in PROFILES:
+        cases = shipped_cases(name).under(name)
+    else:
+        raise UsageError(f"no cases are shipped for {name!r}: give a file")
     # A test of no case would pass.
     if not cases.cases:
         raise UsageError(f"no case is for a policy named {name!r}")
@@ -116,13 +118,3 @@ def in_words(failure: Failure) -> str:
         lines.append(f"  should have been found: {', '.join(failure.missing_classes)}")
     lines.append(f"  fired: {', '.join(failure.fired) or 'no rule'}")
     return "\n".join(lines)
-
-
-def _cases(file: str | None, name: str) -> CaseFile:
-    if file is None:
-        if name not in PROFILES:
-            raise UsageError(f"no cases are shipped for {name!r}: give a file")
-        return shipped_cases(name)
-    text = read_text(Path(file), MAX_CASES_BYTES)
-    parse = parse_case_lines if file.endswith(".jsonl") else parse_cases
-    return parse(text, source=file)

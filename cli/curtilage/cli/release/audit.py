@@ -4,18 +4,8 @@ from pathlib import Path
 
 from curtilage.cli.declared import Arguments
 from curtilage.cli.options import time_of
-from curtilage.cli.release.options import (
-    Progress,
-    refusing,
-    rules_of,
-)
-from curtilage.cli.terminal import (
-    DONE,
-    REFUSED,
-    out,
-    out_json,
-    unix_text,
-)
+from curtilage.cli.release.options import Progress, refusing, rules_of
+from curtilage.cli.terminal import DONE, REFUSED, out, out_json, unix_text
 from curtilage.client.system.files import read_text
 from curtilage.transparency.auditor import (
     ALARMING,

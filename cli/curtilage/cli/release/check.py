@@ -8,27 +8,12 @@ from curtilage.attest.evidence import MAX_MANIFEST_BYTES
 from curtilage.attest.log.note import encode_hashes
 from curtilage.cli.declared import Arguments
 from curtilage.cli.options import time_of, write_or_print
-from curtilage.cli.release.options import (
-    Progress,
-    key_of,
-    refusing,
-    rules_of,
-)
-from curtilage.cli.terminal import (
-    DONE,
-    err,
-    out,
-    out_json,
-    unix_text,
-)
+from curtilage.cli.release.options import Progress, key_of, refusing, rules_of
+from curtilage.cli.terminal import DONE, err, out, out_json, unix_text
 from curtilage.client.errors import UsageError
 from curtilage.client.system.files import read_bounded, read_text
 from curtilage.transparency.log import LogFolder
-from curtilage.transparency.proof import (
-    VerifiedRelease,
-    prove,
-    verify_release,
-)
+from curtilage.transparency.proof import VerifiedRelease, prove, verify_release
 from curtilage.transparency.sigstore import (
     MAX_BUNDLE_BYTES,
     Publisher,

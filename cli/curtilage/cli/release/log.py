@@ -9,28 +9,12 @@ from curtilage.attest.log.manifest import ReleaseManifest
 from curtilage.attest.log.model_manifest import ModelManifest, parse_leaf
 from curtilage.cli.declared import Arguments
 from curtilage.cli.options import write_or_print
-from curtilage.cli.release.options import (
-    Progress,
-    key_of,
-    refusing,
-)
-from curtilage.cli.terminal import (
-    DONE,
-    out,
-    out_json,
-)
+from curtilage.cli.release.options import Progress, key_of, refusing
+from curtilage.cli.terminal import DONE, out, out_json
 from curtilage.client.errors import ConfigError
 from curtilage.client.system.files import read_bounded, read_text
-from curtilage.transparency.files import (
-    PUBLIC_FILE,
-    create_file,
-)
-from curtilage.transparency.log import (
-    LogFolder,
-    add_cosignatures,
-    create_log,
-    open_log,
-)
+from curtilage.transparency.files import PUBLIC_FILE, create_file
+from curtilage.transparency.log import LogFolder, add_cosignatures, create_log, open_log
 from curtilage.transparency.witness import request_for
 
 MAX_LINES_BYTES: Final = 256 * 1024

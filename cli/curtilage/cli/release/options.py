@@ -8,12 +8,7 @@ from curtilage.attest.log.note import NoteKey
 from curtilage.attest.log.vkeys import parse_verifier_key
 from curtilage.attest.log.witness_policy import MAX_POLICY_BYTES, parse_policy
 from curtilage.cli.declared import Arguments, Run
-from curtilage.cli.terminal import (
-    REFUSED,
-    HowFar,
-    err,
-    out_json,
-)
+from curtilage.cli.terminal import REFUSED, HowFar, err, out_json
 from curtilage.client.config import read_policy
 from curtilage.client.errors import UsageError
 from curtilage.client.system.files import read_bounded, read_text

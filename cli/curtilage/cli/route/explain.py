@@ -14,15 +14,7 @@ from curtilage.cli.options import text_from
 from curtilage.cli.provenance import demonstration_words
 from curtilage.cli.route.explain_lines import Inspected, Unread, inspected
 from curtilage.cli.start import config_from
-from curtilage.cli.terminal import (
-    COULD_NOT,
-    DONE,
-    REFUSED,
-    err,
-    out,
-    out_json,
-    plural,
-)
+from curtilage.cli.terminal import COULD_NOT, DONE, REFUSED, err, out, out_json, plural
 from curtilage.client.assemble import estimator_of, router_for, unloaded_model
 from curtilage.client.chat.query import Query, Settings, single_query
 from curtilage.client.errors import UsageError
