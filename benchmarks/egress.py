@@ -56,11 +56,7 @@ from curtilage.policy.document.load import load_profile
 from curtilage.wire import padding
 from curtilage.wire.chunked import SealedChunkedRequest
 from curtilage.wire.hpke.suite import KEM_XWING, generate_private_key
-from curtilage.wire.keyconfig import (
-    KeyConfig,
-    SymmetricAlgorithms,
-    encode_key_configs,
-)
+from curtilage.wire.keyconfig import KeyConfig, SymmetricAlgorithms, encode_key_configs
 from curtilage_dev.deployment import make_deployment
 from curtilage_dev.emulated.snp_pki import generate_root_keys, make_platform
 from support.inspections import inspection_of

@@ -38,13 +38,7 @@ from curtilage.wire.shaping import TransportParameters
 from curtilage_dev.asking import events_of, open_answer
 from curtilage_dev.demo_model import Model, model_of
 from curtilage_dev.emulated.machines import KINDS, MAX_GPUS
-from curtilage_dev.forecast import (
-    Forecast,
-    forecast,
-    inspected,
-    prices_of,
-    read_client,
-)
+from curtilage_dev.forecast import Forecast, forecast, inspected, prices_of, read_client
 from curtilage_dev.office import (
     TASKS,
     Answered,

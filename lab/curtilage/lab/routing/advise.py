@@ -19,12 +19,7 @@ from curtilage.client.errors import UsageError
 from curtilage.client.local.reasons import LocalFailure
 from curtilage.client.routing.bounds import lower_bound, upper_bound
 from curtilage.client.routing.figures import TierFigures
-from curtilage.client.routing.trace import (
-    TOKENS,
-    TraceLine,
-    TraceOutcome,
-    below,
-)
+from curtilage.client.routing.trace import TOKENS, TraceLine, TraceOutcome, below
 from curtilage.client.routing.utility import Reason
 from curtilage.lab.routing.certify import MIN_GRADED
 
