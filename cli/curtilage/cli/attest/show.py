@@ -9,18 +9,11 @@ from curtilage.attest.errors import RefusedError
 from curtilage.cli.attest.encodings import MAX_FILE_BYTES
 from curtilage.cli.attest.tree import verdict_text
 from curtilage.cli.attest.verdict_json import key_object, named
-from curtilage.cli.attest.words import (
-    print_refusal,
-)
+from curtilage.cli.attest.words import print_refusal
 from curtilage.cli.declared import Arguments
 from curtilage.cli.options import time_of
 from curtilage.cli.start import config_from
-from curtilage.cli.terminal import (
-    DONE,
-    REFUSED,
-    out,
-    out_json,
-)
+from curtilage.cli.terminal import DONE, REFUSED, out, out_json
 from curtilage.client.assemble import ways_out
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import ConfigError, UsageError

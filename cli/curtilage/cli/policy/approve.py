@@ -16,10 +16,7 @@ from curtilage.cli.policy.sign import replace_file
 from curtilage.cli.start import config_from
 from curtilage.cli.terminal import DONE, REFUSED, err, out, out_json
 from curtilage.client.chat.query import Message, Query
-from curtilage.client.config import (
-    MAX_POLICY_BYTES,
-    read_beside,
-)
+from curtilage.client.config import MAX_POLICY_BYTES, read_beside
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.client.system.files import read_text
 from curtilage.policy.decision.decide import assess
