@@ -119,7 +119,7 @@ class Session:
 
     @property
     def router(self) -> Router | None:
-        """What chooses among tiers; None: the policy chooses nothing."""
+        """The router that chooses among tiers; None: the policy chooses nothing."""
         return self._parts.router
 
     @property
@@ -312,7 +312,7 @@ class Session:
 
     @property
     def unsettled(self) -> int:
-        """How many exchanges and cover requests still have to run to their end."""
+        """Number of exchanges and cover requests that have not yet run to their end."""
         running = 0 if self._enclave is None else self._enclave.running
         return running + (0 if self._cover is None else self._cover.pending)
 

@@ -46,7 +46,7 @@ from curtilage.wire.shaping import Shape
 
 PROGRESS_S: Final = 2.0
 SWITCH_S: Final = 0.0005
-"""How long the engine's thread may keep the interpreter from sending a frame."""
+"""Time for which the engine's thread may delay the sending of a frame."""
 _Result = TypeVar("_Result")
 
 

@@ -50,7 +50,7 @@ KEYS: Final = frozenset(
 
 @unique
 class Environment(StrEnum):
-    """Where the relay runs; production is assumed."""
+    """Environment of the relay; production is assumed."""
 
     PRODUCTION = "production"
     DEVELOPMENT = "development"
@@ -58,7 +58,7 @@ class Environment(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TCPAddress:
-    """Where to listen: a host and a port.
+    """Address to listen at: a host and a port.
 
     Attributes:
         host: an address or a name.
@@ -169,7 +169,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayConfig:
-    """What one relay does.
+    """Configuration of one relay.
 
     Attributes:
         listen: the address that clients connect to.

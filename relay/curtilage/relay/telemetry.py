@@ -73,7 +73,7 @@ DESCRIBED: Final[Mapping[Event, str]] = {
 
 @unique
 class StatusClass(StrEnum):
-    """How a gateway answered; the exact status could carry a message."""
+    """Kind of a gateway's answer; the exact status could carry a message."""
 
     SUCCESS = "2xx"
     CLIENT_ERROR = "4xx"
@@ -82,7 +82,7 @@ class StatusClass(StrEnum):
 
 @unique
 class Fetch(StrEnum):
-    """Where a copy of keys or bundle came from."""
+    """Origin of a copy of keys or bundle."""
 
     FRESH = "fresh"
     CACHED = "cached"
@@ -109,7 +109,7 @@ WORDS: Final[Mapping[Refusal, str]] = {
     Refusal.GATEWAY_UNREACHABLE: "the gateway cannot be reached",
     Refusal.GATEWAY_TIMEOUT: "the gateway did not answer in time",
 }
-"""What is wrong with a gateway; all other refusals concern one request."""
+"""Problems of a gateway; all other refusals concern one request."""
 HOLD_S: Final = 30.0
 """The shortest time between two lines about one gateway."""
 
@@ -204,7 +204,7 @@ class StateLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings:
-    """Where metrics are sent or served; with both None, nowhere.
+    """Destination of metrics; with both None, there is none.
 
     Attributes:
         otlp_endpoint: base URL of an OTLP/HTTP collector, such as

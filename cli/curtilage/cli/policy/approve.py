@@ -18,7 +18,7 @@ from curtilage.cli.terminal import DONE, REFUSED, err, out, out_json
 from curtilage.client.chat.query import Message, Query
 from curtilage.client.config import (
     MAX_POLICY_BYTES,
-    read_beside,
+    read_listed,
 )
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.client.system.files import read_text
@@ -164,7 +164,7 @@ def _write(path: Path, policy: Policy, entry: Approval) -> Policy:
     by_hand = f"{path}: cannot be edited; add this line under approved:\n{_line(entry)}"
     try:
         read = load_policy(
-            new, source=policy.source, files=lambda name: read_beside(path, name)
+            new, source=policy.source, files=lambda name: read_listed(path, name)
         )
     except PolicyError:
         raise ConfigError(by_hand) from None

@@ -88,7 +88,7 @@ class Attempt:
 
     @property
     def way(self) -> Way:
-        """How it is asked, and the permission for that."""
+        """The way in which it is asked, and the permission for that."""
         return self.case.ways.by_tier[self.tier.id]
 
     @property
@@ -148,4 +148,4 @@ class Attempt:
 
 
 Answers = AsyncGenerator[AnswerEvent]
-"""What a tier yields: pieces of the answer, and its end."""
+"""Events of a tier: pieces of the answer, and its end."""

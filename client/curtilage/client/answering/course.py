@@ -30,7 +30,7 @@ from curtilage.policy.decision.tiers import Tier
 
 @unique
 class State(Enum):
-    """Where a query is.
+    """Position of a query on its way.
 
     ``CHOOSING``: the next tier is to be asked. ``ANSWERING``: one is being asked.
     ``ANSWERED``: its answer is complete. ``FAILED``: no tier can complete the answer.
@@ -44,7 +44,7 @@ class State(Enum):
 
 @unique
 class Shown(Enum):
-    """What the reader has of the answer."""
+    """The part of an answer that its reader has."""
 
     NOTHING = 0
     DRAFT = 1

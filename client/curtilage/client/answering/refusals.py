@@ -65,10 +65,12 @@ def unanswered(course: Course) -> ClientError:
         return last
     if earlier:
         said = "; ".join(str(each) for each in earlier)
-        return last.told_as(f"{said}, and on this machine: {last}")
+        return last.with_message(f"{said}, and on this machine: {last}")
     missed = plan.fallback
     if missed is not None and not missed.value.startswith("local_"):
         # It might have been sent to a tier that failed recently and is left alone.
-        return last.told_as(f"{FAILURE_TEXTS[missed]}, and on this machine: {last}")
+        return last.with_message(
+            f"{FAILURE_TEXTS[missed]}, and on this machine: {last}"
+        )
     rule = course.case.recorder.decision.rule
-    return last.told_as(f"this query must stay here (rule {rule!r}), but {last}")
+    return last.with_message(f"this query must stay here (rule {rule!r}), but {last}")

@@ -113,7 +113,7 @@ def _utc_now() -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditLimits:
-    """When a writer signs, starts another file and stops waiting for the lock.
+    """Limits at which a writer signs, starts a file and stops waiting for the lock.
 
     Attributes:
         checkpoint_lines: sign after this many lines at most, ``CHECKPOINT_LINES`` or

@@ -36,7 +36,7 @@ MAX_TURNS: Final = 4096  # that were sent or might have been
 MAX_WORDS: Final = 8192  # of one conversation; 20,000 English characters have 5,000
 _SHORT_BYTES: Final = 16
 LOST_S: Final = 12 * 3600
-"""How long a conversation may continue whose words were lost with a process."""
+"""Longest continuation of a conversation whose words were lost with a process."""
 _NO_CONNECTION: Final = Asker()
 
 
@@ -175,7 +175,7 @@ class Found:
 
 
 class Contents(Protocol):
-    """What recognises kept conversations by their contents; see ``contents``."""
+    """The recogniser of kept conversations by their contents; see ``contents``."""
 
     def continued_by(self, query: Query, found: Found, memory: Memory) -> bool:
         """Return whether a query may be about the content of a kept conversation."""

@@ -69,7 +69,7 @@ BROKE: Final = "the queue: one query could not be retried; it stays queued"
 
 
 class Asks(Protocol):
-    """What retries need of the session."""
+    """The session, as retries use it."""
 
     async def decide(self, query: Query) -> Decision:
         """Inspect and decide only."""

@@ -90,7 +90,7 @@ class EventStream(ContentReader):
             most_bytes=MAX_HELD_BYTES,
         )
         self._last: Finished | None = None
-        self._told = False
+        self._text_began = False
 
     @override
     def push(self, data: bytes) -> Iterator[AnswerEvent]:
@@ -113,12 +113,12 @@ class EventStream(ContentReader):
         chunk = _object(data)
         if "error" in chunk:
             # Once a part was shown, any error means that the answer was cut.
-            _refuse(None if self._told else _status_of(chunk))
+            _refuse(None if self._text_began else _status_of(chunk))
         choice = _first_choice(chunk)
         # A first event may name the role and hold no text.
         text = _member(choice.get("delta"), "content")
         if isinstance(text, str) and text:
-            self._told = True
+            self._text_began = True
             yield Delta(text=_text(text), logprobs=_logprobs(choice))
         if choice.get("finish_reason") is not None:
             self._last = _finished(choice, chunk)

@@ -37,7 +37,7 @@ FIRST_FRAME_S: Final = 15.0
 handshake and a bad line."""
 
 SLACK_S: Final = 15.0
-"""How late a frame may be: more than a lost line needs to come back, and far less than
+"""Lateness limit of a frame: more than a lost line needs to return, and far less than
 any bucket worth waiting for."""
 
 SLOWEST_UPLOAD: Final = 64 * 1024

@@ -223,7 +223,7 @@ class Enclave:
 
     @property
     def evidence_until(self) -> datetime | None:
-        """When the evidence that was verified last expires; None: none was."""
+        """Expiry of the evidence that was verified last; None: none was."""
         known = self._keys.known
         return None if known is None else known.expires_at
 

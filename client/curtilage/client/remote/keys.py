@@ -301,7 +301,7 @@ class KeySource:
 
     @property
     def expectations(self) -> Expectations:
-        """What the policy demands of evidence."""
+        """The policy's demands on evidence."""
         return self._stores[GATEWAY].expectations
 
     async def current(self) -> VerifiedKey:

@@ -86,7 +86,7 @@ class Refusal(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UtilitySettings:
-    """What an operator prefers, from the policy.
+    """Preferences of an operator, from the policy.
 
     Attributes:
         weights: of costs.

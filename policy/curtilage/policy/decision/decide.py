@@ -253,7 +253,7 @@ class RuleHit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
-    """Where one query may be answered, and why; holds no content and no permission.
+    """Route of one query, and the reason; holds no content and no permission.
 
     Attributes:
         route: the most private of what the default and the rules ask for.

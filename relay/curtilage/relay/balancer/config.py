@@ -107,7 +107,7 @@ class BalancerLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BalancerConfig:
-    """What one balancer does.
+    """Configuration of one balancer.
 
     Attributes:
         listen: the address that clients connect to.

@@ -86,7 +86,7 @@ async def judged(
     race = _Race(home, rival, verifier, failures)
     status.phase = home.status.phase
     # The provenance shows that the query may have been sent to another tier, too.
-    home.beside = rival is not None
+    home.in_parallel = rival is not None
     while (event := await race.next()) is not None:
         home.read(status)
         race.drafted, status.phase = True, Phase.CHECKING
