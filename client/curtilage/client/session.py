@@ -18,7 +18,6 @@ from curtilage.client import telemetry
 from curtilage.client.answering.answer_stream import AnswerStream
 from curtilage.client.answering.attempt import ANSWERERS
 from curtilage.client.answering.pipeline import Pipeline
-from curtilage.client.answering.refusals import no_queue
 from curtilage.client.audit.recorder import CoverRecorder
 from curtilage.client.audit.trail import AuditTrail
 from curtilage.client.chat.answer import Answer, Answerer
@@ -29,7 +28,8 @@ from curtilage.client.conversation.pinned import (
     Digests,
     PinnedConversations,
 )
-from curtilage.client.errors import FailureReason
+from curtilage.client.errors import FailureReason, UsageError
+from curtilage.client.failure_texts import NO_QUEUE
 from curtilage.client.health import (
     PARTS,
     Condition,
@@ -140,7 +140,7 @@ class Session:
             UsageError: the policy lets none wait.
         """
         if self._queue is None:
-            raise no_queue()
+            raise UsageError(NO_QUEUE, param="defer")
         return self._queue
 
     def health(self) -> Health:
@@ -300,7 +300,8 @@ class Session:
         Raises:
             UsageError: no such answer is remembered.
         """
-        self._pipeline.graded(answer_id, good=good)
+        now = self._parts.clock()
+        self._pipeline.trace(self._observer.graded(answer_id, good=good, now=now))
 
     async def verified_key(self) -> VerifiedKey:
         """Return the enclave key in force, verifying first if need be.
@@ -308,7 +309,7 @@ class Session:
         Raises:
             EnclaveError: there is none that the policy accepts.
         """
-        return await self._pipeline.asking.enclave.verified_key()
+        return await self._pipeline.enclave.verified_key()
 
     @property
     def unsettled(self) -> int:
@@ -341,7 +342,7 @@ class Session:
         self._parts.inspector.close()
         # A caller that closes has no more questions, and waits for no dead network.
         self._pipeline.probes.stop()
-        await self._pipeline.asking.close()
+        await self._pipeline.close()
         try:
             await self.settle()
         finally:

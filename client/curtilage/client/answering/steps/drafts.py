@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 
 from curtilage.client.answering.attempt import Status
+from curtilage.client.answering.background import Covering
 from curtilage.client.answering.course import Course
-from curtilage.client.answering.covering import Covering
 from curtilage.client.answering.pump import Ended, Writer, Writes, ready
 from curtilage.client.chat.answer import (
     AnswerEvent,

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from curtilage.client.answering.attempt import Answers, Attempt, Status
-from curtilage.client.answering.covering import Covering
+from curtilage.client.answering.background import Covering
 from curtilage.client.audit.record import Outcome
 from curtilage.client.chat.query import Query
 from curtilage.client.local.reasons import DraftRejectedError
