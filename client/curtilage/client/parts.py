@@ -156,10 +156,6 @@ class UnavailableLocal:
         """Do nothing."""
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 def known_model(local: AnswersLocally) -> KnownModel | None:
     """Return the catalogue's entry of a local model; None: it has none."""
     return None if local.digests is None else by_digest(local.digests[0])
@@ -223,7 +219,7 @@ class ClientParts:
     advice: str | None = None
     first_s: float = FIRST_EVENT_S
     most_running: int = MAX_RUNNING
-    clock: Callable[[], datetime] = _utc_now
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     timer: Timer = TIMER
     sleep: Sleep = asyncio.sleep
     below: RandomBelow = secrets.randbelow

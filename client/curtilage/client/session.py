@@ -61,8 +61,15 @@ class Session:
 
     def __init__(self, parts: ClientParts) -> None:
         self._parts = parts
+        contents: Callable[[Digests], Contents] | None = None
+        if parts.policy.rulebook.sticky == "content":
+            from curtilage.client.conversation.contents import (  # noqa: PLC0415
+                KeptContents,
+            )
+
+            contents = partial(KeptContents, languages=parts.policy.languages)
         self._pinned = PinnedConversations(
-            contents=_contents(parts.policy),
+            contents=contents,
             by_message=parts.policy.routing is not None,
             kept=parts.kept,
             now_s=lambda: parts.clock().timestamp(),
@@ -163,6 +170,14 @@ class Session:
         if detectors.reason or signature.reason is Reason.POLICY_NOT_CURRENT:
             # Every query is kept local, whatever it says.
             absent.add(Answerer.ENCLAVE)
+        views = {} if parts.router is None else parts.router.views()
+        tiers: list[tuple[Tier, bool]] = []
+        for tier in parts.policy.rulebook.tiering.tiers:
+            # With a router, the breaker decides when a tier is asked again.
+            there = views[tier.id].available if tier.id in views else True
+            if parts.router is None and tier.kind is not TierKind.IN_PROCESS:
+                there = tier.id not in failing
+            tiers.append((tier, there and ANSWERERS[tier.kind] not in absent))
         return Health(
             conditions=(
                 *self._elsewhere(now),
@@ -183,19 +198,8 @@ class Session:
                 ),
                 signature,
             ),
-            tiers=tuple(self._available(absent)),
+            tiers=tuple(tiers),
         )
-
-    def _available(self, absent: set[Answerer]) -> Iterator[tuple[Tier, bool]]:
-        """Yield the policy's tiers, and whether each may be asked just now."""
-        router, failing = self._parts.router, self._observer.failing
-        views = {} if router is None else router.views()
-        for tier in self._parts.policy.rulebook.tiering.tiers:
-            # Where somebody chooses, the breaker says when a tier is asked again.
-            there = views[tier.id].available if tier.id in views else True
-            if router is None and tier.kind is not TierKind.IN_PROCESS:
-                there = tier.id not in failing
-            yield tier, there and ANSWERERS[tier.kind] not in absent
 
     def _elsewhere(self, now: datetime) -> Iterator[Condition]:
         """Yield how the way out is: the relay, the enclave, its evidence."""
@@ -355,15 +359,6 @@ class Session:
             if not saved and self._parts.notify is not None:
                 self._parts.notify(UNSAVED_AT_END)
             await self._parts.audit.close()
-
-
-def _contents(policy: Policy) -> Callable[[Digests], Contents] | None:
-    """Return what recognises conversations by their contents, if the policy asks."""
-    if policy.rulebook.sticky != "content":
-        return None
-    from curtilage.client.conversation.contents import KeptContents  # noqa: PLC0415
-
-    return partial(KeptContents, languages=policy.languages)
 
 
 def _enclave(parts: ClientParts, desk: PermitDesk) -> Enclave | None:

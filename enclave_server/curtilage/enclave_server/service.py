@@ -50,10 +50,6 @@ SWITCH_S: Final = 0.0005
 _Result = TypeVar("_Result")
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """The service's dependencies; tests replace them.
@@ -73,7 +69,7 @@ class Surroundings:
     open_evidence: Callable[[EnclaveConfig], EvidenceSource] = field(
         default=lambda config: SocketEvidenceSource(config.evidence)
     )
-    clock: Callable[[], datetime] = _utc_now
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     log: LogForm = LogForm.TEXT
 
 

@@ -464,8 +464,15 @@ def _unix(text: str) -> UnixAddress:
     return UnixAddress(path=path)
 
 
-def _is_loopback(host: str) -> bool:
+def is_address(host: str) -> bool:
+    """Return whether a host is an IP address, and not a name."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        ipaddress.ip_address(host)
     except ValueError:
-        return False  # names too: another machine may answer for them
+        return False
+    return True
+
+
+def _is_loopback(host: str) -> bool:
+    # No name is: another machine may answer for it.
+    return is_address(host) and ipaddress.ip_address(host).is_loopback

@@ -231,7 +231,7 @@ class Telemetry:
     def __init__(self, readers: "Sequence[MetricReader]" = ()) -> None:
         self._closers: list[Callable[[], object]] = []
         self._counters: Mapping[Event, Counter] = {}
-        self._record: Callable[[float], None] = _drop
+        self._record: Callable[[float], None] = lambda _: None
         self.prometheus_port: int | None = None
         if not readers:
             return
@@ -368,10 +368,6 @@ def silence_libraries() -> None:
         # For the children: with no handler at all, the handler of last resort prints.
         if not logger.handlers:
             logger.addHandler(logging.NullHandler())
-
-
-def _drop(_: float) -> None:
-    """Replaces a histogram that was not configured."""
 
 
 def _otlp(endpoint: str, interval_s: float) -> "MetricReader":

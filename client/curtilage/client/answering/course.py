@@ -186,24 +186,21 @@ class Course:
             return tuple(each for each in tiers if not each.kind.outside)
         return tiers
 
-    def unanswered(self, *, consents: bool) -> ClientError:
-        """Return the error if no tier was asked, or all failed.
+    def forbidden(self, *, consents: bool) -> bool:
+        """Return whether the policy, and not a failure, is why no tier can be asked.
 
         Args:
             consents: the user can be asked for consent.
         """
-        error = self._unanswered()
         # A query that could not be inspected now, or only under an outdated policy, may
         # be permitted later.
-        passes = not _PASSING.isdisjoint(self.case.recorder.decision.uncertain)
-        if isinstance(error, NotRoutedError) and not passes:
-            unmet = not consents and any(
-                each.reason is Unmet.CONSENT for each in self.failures
-            )
-            error.final = unmet or not self.wanted
-        return error
+        if not _PASSING.isdisjoint(self.case.recorder.decision.uncertain):
+            return False
+        unmet = any(each.reason is Unmet.CONSENT for each in self.failures)
+        return not self.wanted or (unmet and not consents)
 
-    def _unanswered(self) -> ClientError:
+    def unanswered(self) -> ClientError:
+        """Return the error if no tier was asked, or all failed."""
         plan, required = self.plan, self.case.options.require
         if not self.failures:
             none = Refusal.NO_PERMITTED_TIER

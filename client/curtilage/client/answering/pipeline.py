@@ -45,6 +45,7 @@ from curtilage.client.errors import (
     ClientError,
     IncompleteAnswerError,
     LocalUnavailableError,
+    NotRoutedError,
     UsageError,
 )
 from curtilage.client.failure_texts import NO_QUEUE
@@ -230,9 +231,8 @@ class Pipeline:
             ClientError: no tier answered; see ``curtilage.client.errors``.
         """
         if query.options.defer and self._queue is None:
-            raise UsageError(
-                NO_QUEUE, param="defer"
-            )  # now, and not on the day that no tier can answer
+            # Now, and not on the day that no tier can answer.
+            raise UsageError(NO_QUEUE, param="defer")
         began_s = monotonic()
         case = await self.decided(query, remember=True)
         if case.recorder.decision.route is Route.BLOCK:
@@ -290,7 +290,11 @@ class Pipeline:
         return self._planner.plan(case, routed, key, seconds=monotonic() - chose_s)
 
     async def _blocked(self, case: Case) -> BlockedError:
-        """Record a blocked query, and return its error."""
+        """Record a blocked query, and return its error.
+
+        In a frame of its own: the one that raises it must not hold it, or the question
+        would be kept until the next collection of cycles.
+        """
         decision = case.recorder.decision
         self._covering.of(case)  # silence would reveal that it is blocked
         await case.recorder.stays(Outcome.BLOCKED)
@@ -351,7 +355,10 @@ class Pipeline:
             queued = await queued_for_later(self._queue, query, course, self._router)
             if queued is not None:
                 return queued
-        return course.unanswered(consents=self._parts.consents is not None)
+        error = course.unanswered()
+        if isinstance(error, NotRoutedError):
+            error.final = course.forbidden(consents=self._parts.consents is not None)
+        return error
 
     # 3. Attempt: a tier is asked, and its answer is remembered as a turn.
 

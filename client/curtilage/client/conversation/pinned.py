@@ -333,28 +333,21 @@ class PinnedConversations:
         caller = CALLER.get()
         if caller is not None:
             memory = self._memories.get(caller)
-            if memory is None and self._made_room():
-                memory = Memory.empty()
-                self._memories[caller] = memory
+            if memory is None:
+                # Room is never made by forgetting a caller with kept conversations.
+                idle = (
+                    name for name, each in self._memories.items() if not each.contents
+                )
+                full = len(self._memories) >= MAX_CALLERS
+                if full and (oldest := next(idle, None)) is not None:
+                    del self._memories[oldest]
+                if len(self._memories) < MAX_CALLERS:
+                    memory = self._memories[caller] = Memory.empty()
             if memory is not None:
                 self._memories.move_to_end(caller)
                 return caller, memory
         asker = ASKER.get() or _NO_CONNECTION
         return None, self._unnamed.setdefault(asker, Memory.empty())
-
-    def _made_room(self) -> bool:
-        """Return whether there is room for another caller; may forget the oldest.
-
-        Never one with kept conversations: none may be forgotten because of another.
-        """
-        if len(self._memories) < MAX_CALLERS:
-            return True
-        idle = (name for name, each in self._memories.items() if not each.contents)
-        oldest = next(idle, None)
-        if oldest is None:
-            return False
-        del self._memories[oldest]
-        return True
 
     @staticmethod
     def _may_go_on(roles: list[str], digests: list[bytes], memory: Memory) -> bool:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final
 
-from curtilage.client.chat.answer import AnswerEvent, Delta, Finished, reading_note
+from curtilage.client.chat.answer import AnswerEvent, Finished, reading_note
 from curtilage.client.chat.query import MESSAGE_TOKENS, PROMPTS, Message, Query
 from curtilage.client.local.model import (
     LocalContextTooLongError,
@@ -116,38 +116,23 @@ async def _of_a_part(
     answer: AsyncGenerator[AnswerEvent], query: Query, asked: Query, whole_tokens: int
 ) -> AsyncGenerator[AnswerEvent]:
     """Yield an answer to a part of a query, marked in its text and its end."""
+    share = _chars(asked) / max(_chars(query), 1)
+    size = sum(len(each.encoded()) for each in query.messages)
     async with aclosing(answer) as events:
-        said = False
+        noted = False
         async for event in events:
-            if not said:
-                yield _how_much(query, asked, event, whole_tokens)
-                said = True
+            if not noted:
+                whole, read = f"{whole_tokens:,}", event.prompt_tokens
+                # For a text that is too long to be counted the engine reports a lower
+                # bound; with it, nearly all of the text would seem to have been read.
+                if read and whole_tokens * _UNCOUNTED_BYTES <= size:
+                    whole = f"about {round(read / share):,}"
+                said = f"{read:,}" if read else f"about {round(whole_tokens * share):,}"
+                yield reading_note(read=said, whole=whole)
+                noted = True
             if isinstance(event, Finished):
                 event = replace(event, finish_reason="length")  # noqa: PLW2901
             yield event
-
-
-def _how_much(
-    query: Query, asked: Query, first: AnswerEvent, whole_tokens: int
-) -> Delta:
-    """Return the line that states how much of a query was read.
-
-    Args:
-        query: the whole query.
-        asked: the part that was read.
-        first: the answer's first event.
-        whole_tokens: the reported length of the query.
-    """
-    share = _chars(asked) / max(_chars(query), 1)
-    whole, read = f"{whole_tokens:,}", first.prompt_tokens
-    size = sum(len(each.encoded()) for each in query.messages)
-    # For a text that is too long to be counted the engine reports a lower bound; with
-    # it, nearly all of the text would seem to have been read.
-    if read and whole_tokens * _UNCOUNTED_BYTES <= size:
-        whole = f"about {round(read / share):,}"
-    if read:
-        return reading_note(read=f"{read:,}", whole=whole)
-    return reading_note(read=f"about {round(whole_tokens * share):,}", whole=whole)
 
 
 def shortened(query: Query, *, prompt_tokens: int, context_tokens: int) -> Query | None:
@@ -207,7 +192,7 @@ def _passages(query: Query) -> Iterator[_Passage]:
     # The question is at the beginning or the end of a long text.
     some = len(pieces[last])
     ends = {at for at in (0, 1, some - 2, some - 1) if 0 <= at < some}
-    words = [[_words(text) for text in each] for each in pieces]
+    words = [[set(_WORD.findall(text.casefold())) for text in each] for each in pieces]
     asked = {word for at in ends for word in words[last][at]}
     seen = Counter(word for each in words for some in each for word in some)
     whole = sum(map(len, pieces))
@@ -259,7 +244,3 @@ def _in_place_of(dropped: str) -> str:
 
 def _chars(query: Query) -> int:
     return sum(len(each.content) for each in query.messages)
-
-
-def _words(text: str) -> set[str]:
-    return set(_WORD.findall(text.casefold()))

@@ -132,7 +132,11 @@ class KeyStore:
     def _refused(
         self, refusal: RefusedError, bundle: bytes, now: datetime
     ) -> RefusedError:
-        """Remember a refusal and return it to be raised."""
+        """Remember a refusal and return it to be raised.
+
+        In a frame of its own: an error that a frame on its way holds would keep it,
+        and the question with it.
+        """
         refusal = suspect_clock(refusal, bundle, self.expectations, now=now)
         # Otherwise each query would fetch and verify the bad bundle again.
         self.refuse(refusal, now)
@@ -328,7 +332,11 @@ class KeySource:
                 async with self._fetching:
                     # Checked again: the holder of the lock may have fetched for us.
                     node = self._drawn(meets)
-                    if node is None and self._may_fetch():
+                    # A pool with too few nodes is fetched again once a minute; fetching
+                    # for each query would reveal when each was made.
+                    at, now = self._fetched_at, self._clock()
+                    lately = at is not None and timedelta() <= now - at < NEGATIVE_TTL
+                    if node is None and not (lately and self._in_force()):
                         await self._fetch()
                         node = self._drawn(meets)
         except RefusedError as refusal:
@@ -455,14 +463,6 @@ class KeySource:
 
     def _has_gaps(self) -> bool:
         return len(self._in_force()) < len(self._listed)
-
-    def _may_fetch(self) -> bool:
-        """Return whether a fetch is due because too few nodes can be drawn."""
-        # A pool with too few nodes is fetched again once a minute; fetching for each
-        # query would reveal when each was made.
-        at, now = self._fetched_at, self._clock()
-        lately = at is not None and timedelta() <= now - at < NEGATIVE_TTL
-        return not (lately and self._in_force())
 
     async def _fetch(self) -> None:
         """Fetch and verify on demand; schedule the renewal."""

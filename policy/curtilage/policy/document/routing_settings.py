@@ -51,11 +51,6 @@ def _trusted(value: str, info: ValidationInfo) -> str:
     return value if value == ANYTHING else class_pattern(value, info)
 
 
-def _renamed(kind: object) -> object:
-    """Accept the name that version 0.1 has; ``load`` reports it."""
-    return "on_premises" if kind == "house" else kind
-
-
 class Priors(Section):
     """The assumed figures of a tier, until some have been measured; None: unknown.
 
@@ -92,7 +87,11 @@ class TierEntry(Section):
     """
 
     id: Id
-    kind: Annotated[TierKind, BeforeValidator(_renamed)]
+    kind: Annotated[
+        TierKind,
+        # The name in version 0.1; ``load`` reports it.
+        BeforeValidator(lambda kind: "on_premises" if kind == "house" else kind),
+    ]
     address: Annotated[str, AfterValidator(on_premises_address)] | None = None
     model: Annotated[str, Field(pattern=r"^[!-~]{1,200}$")] | None = None
     ca: FileName | None = None

@@ -1,6 +1,5 @@
 """The command curtilage-relay nginx-config: generates an nginx configuration."""
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,19 +45,6 @@ def run(arguments: Sequence[str]) -> int:
     Raises:
         OutputError: a standard stream cannot be written to.
     """
-    options = parse(_parser(), arguments)
-    try:
-        config = parse_config(read_config_file(options.config), {})
-        text = nginx_config(config, options.folder)
-    except ConfigError as error:
-        for problem in error.problems:
-            say(sys.stderr, f"curtilage-relay nginx-config: {problem}\n")
-        return EXIT_CONFIG
-    say(sys.stdout, text)
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = make_parser("curtilage-relay nginx-config", DESCRIPTION, EPILOG)
     parser.add_argument(
         "--config", metavar="FILE", required=True, help="the relay's configuration"
@@ -71,4 +57,13 @@ def _parser() -> argparse.ArgumentParser:
         help="where nginx keeps its pid and the copies of keys; best on a tmpfs, "
         f"and it must exist (default: {RUNTIME_FOLDER})",
     )
-    return parser
+    options = parse(parser, arguments)
+    try:
+        config = parse_config(read_config_file(options.config), {})
+        text = nginx_config(config, options.folder)
+    except ConfigError as error:
+        for problem in error.problems:
+            say(sys.stderr, f"curtilage-relay nginx-config: {problem}\n")
+        return EXIT_CONFIG
+    say(sys.stdout, text)
+    return 0
