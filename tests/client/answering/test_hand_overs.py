@@ -70,7 +70,7 @@ def handed_over() -> Generator[list[str]]:
 
 @pytest.mark.parametrize(
     ("named", "tier", "modules", "hand_overs"),
-    [("", "enclave", 16, 32), ("For Ann: ", "local", 7, 13)],
+    [("", "enclave", 16, 32), ("For Ann: ", "local", 6, 12)],
 )
 async def test_in_answering_only_the_pipeline_and_a_tier_get_the_text(
     named: str, tier: str, modules: int, hand_overs: int
