@@ -48,7 +48,7 @@ from curtilage.client.remote.access import read_access
 from curtilage.client.remote.addresses import MirrorAddress, RelayAddress
 from curtilage.client.remote.cover import CoverSettings
 from curtilage.client.remote.enclave import Notify
-from curtilage.client.remote.keys import KeyStore
+from curtilage.client.remote.key_store import KeyStore
 from curtilage.client.remote.log_history import LogHistory, LogHistoryFiles
 from curtilage.client.remote.mirror import MirrorTransport
 from curtilage.client.remote.reasons import EnclaveFailure

@@ -23,7 +23,8 @@ from curtilage.client.local.registry.catalogue import KnownModel, by_digest
 from curtilage.client.remote.cover import CoverSettings
 from curtilage.client.remote.draining import MAX_RUNNING, TIMER, Timer
 from curtilage.client.remote.enclave import FIRST_EVENT_S, Notify, Transport
-from curtilage.client.remote.keys import KeyMirror, KeyStore, RandomBelow, Sleep
+from curtilage.client.remote.key_store import KeyStore
+from curtilage.client.remote.keys import KeyMirror, RandomBelow, Sleep
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.routing.router import Router
 from curtilage.client.routing.trace import TraceLine
