@@ -25,7 +25,7 @@ from curtilage.attest.expectations import Expectations
 from curtilage.attest.log.note import verify_checkpoint, verify_proof
 from curtilage.attest.standalone import verify_device, verify_evidence
 from curtilage.attest.verify import verify
-from curtilage.client.remote.keys import KeyStore
+from curtilage.client.remote.key_store import KeyStore
 from curtilage_dev.deployment import MEASUREMENT, AnyDeployment, make_any_deployment
 from curtilage_dev.emulated.machines import (
     Gpus,

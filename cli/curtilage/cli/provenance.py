@@ -106,7 +106,7 @@ def _about_the_text(provenance: Provenance) -> Iterator[str]:
 
 
 def _who(provenance: Provenance) -> str:
-    also = ", and another tier was asked as well" if provenance.beside else ""
+    also = ", and another tier was asked as well" if provenance.in_parallel else ""
     if provenance.demonstration:
         return f"answered locally, by {DEMONSTRATION}{also}"
     if provenance.route is Answerer.LOCAL:
@@ -160,7 +160,7 @@ def answer_object(answer: Answer) -> dict[str, object]:
         "boundary": provenance.boundary or None,
         "obstacle": None if obstacle is None else obstacle.value,
         "left_out": provenance.left_out,
-        "beside": provenance.beside,
+        "beside": provenance.in_parallel,
         "floor": provenance.floor or None,
         "unrestored": answer.finished.unrestored,
         "doubtful": answer.finished.doubtful,

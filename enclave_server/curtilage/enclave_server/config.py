@@ -35,7 +35,7 @@ _UNISOLATED: Final = frozenset({"emulated", "tpm"})
 
 
 class Environment(StrEnum):
-    """Where this enclave runs; production accepts no emulated evidence."""
+    """Environment of this enclave; production accepts no emulated evidence."""
 
     PRODUCTION = "production"
     DEVELOPMENT = "development"

@@ -46,12 +46,8 @@ from curtilage.wire.shaping import Shape
 
 PROGRESS_S: Final = 2.0
 SWITCH_S: Final = 0.0005
-"""How long the engine's thread may keep the interpreter from sending a frame."""
+"""Time for which the engine's thread may delay the sending of a frame."""
 _Result = TypeVar("_Result")
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +69,7 @@ class Surroundings:
     open_evidence: Callable[[EnclaveConfig], EvidenceSource] = field(
         default=lambda config: SocketEvidenceSource(config.evidence)
     )
-    clock: Callable[[], datetime] = _utc_now
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     log: LogForm = LogForm.TEXT
 
 

@@ -18,7 +18,8 @@ from curtilage.client.assemble import ways_out
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.client.failure_texts import FAILURE_TEXTS
-from curtilage.client.remote.keys import KeyStore, fetch_order
+from curtilage.client.remote.key_store import KeyStore
+from curtilage.client.remote.keys import fetch_order
 from curtilage.client.remote.nodes import GATEWAY, bundles_of, key_lists_of
 from curtilage.client.system.files import read_start
 from curtilage.policy.decision.permit import KEY_BYTES, Party, PermitDesk

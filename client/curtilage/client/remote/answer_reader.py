@@ -90,38 +90,36 @@ class EventStream(ContentReader):
             most_bytes=MAX_HELD_BYTES,
         )
         self._last: Finished | None = None
-        self._told = False
+        self._text_began = False
 
     @override
     def push(self, data: bytes) -> Iterator[AnswerEvent]:
         """Yield the deltas of every whole event."""
         for event in self._events.push(data):
-            yield from self._event(event)
-
-    def _event(self, data: bytes) -> Iterator[AnswerEvent]:
-        # Only comments (filler) may follow the end mark; an event there would be text
-        # added to a complete answer.
-        if self.finished is not None:
-            _broken()
-        if data == SSE_END:
-            # Both the model's finish reason and the stream's end mark are required:
-            # otherwise an engine that crashed half way would look like one that ended.
-            if self._last is None:
-                raise EnclaveError(EnclaveFailure.ANSWER_INCOMPLETE)
-            self.finished = self._last
-            return
-        chunk = _object(data)
-        if "error" in chunk:
-            # Once a part was shown, any error means that the answer was cut.
-            _refuse(None if self._told else _status_of(chunk))
-        choice = _first_choice(chunk)
-        # A first event may name the role and hold no text.
-        text = _member(choice.get("delta"), "content")
-        if isinstance(text, str) and text:
-            self._told = True
-            yield Delta(text=_text(text), logprobs=_logprobs(choice))
-        if choice.get("finish_reason") is not None:
-            self._last = _finished(choice, chunk)
+            # Only comments (filler) may follow the end mark; an event there would be
+            # text added to a complete answer.
+            if self.finished is not None:
+                _broken()
+            if event == SSE_END:
+                # Both the model's finish reason and the stream's end mark are required:
+                # otherwise an engine that crashed half way would look like one that
+                # ended.
+                if self._last is None:
+                    raise EnclaveError(EnclaveFailure.ANSWER_INCOMPLETE)
+                self.finished = self._last
+                continue
+            chunk = _object(event)
+            if "error" in chunk:
+                # Once a part was shown, any error means that the answer was cut.
+                _refuse(None if self._text_began else _status_of(chunk))
+            choice = _first_choice(chunk)
+            # A first event may name the role and hold no text.
+            text = _member(choice.get("delta"), "content")
+            if isinstance(text, str) and text:
+                self._text_began = True
+                yield Delta(text=_text(text), logprobs=_logprobs(choice))
+            if choice.get("finish_reason") is not None:
+                self._last = _finished(choice, chunk)
 
 
 class JsonText(ContentReader):

@@ -50,7 +50,7 @@ from curtilage.enclave_server.telemetry import Counters, Event
 RETRY_S: Final = 30.0
 """After a failed renewal; half the evidence's lifetime is left for retries."""
 POLL_S: Final = 5.0
-"""How often the loop checks whether a key's replay set is nearly full: its last tenth
+"""Interval to check whether a key's replay set is nearly full: its last tenth
 must outlast this, so that new keys exist before requests are refused."""
 MAX_BASES: Final = 32
 """Bundles whose base a challenge may name; they are served for hours."""
