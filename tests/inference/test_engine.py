@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from curtilage.inference.errors import (
     InferenceError,
     ModelFileError,
     NativeError,
+    RequestError,
     TemplateError,
 )
 from curtilage.inference.modelfile import CHANGED, verify_model_file
@@ -32,9 +34,11 @@ from curtilage.inference.protocol import (
     Done,
     Event,
     GenerateRequest,
+    JsonObject,
     Load,
     Started,
     Token,
+    Tool,
 )
 from curtilage.inference.sampling import SamplingSettings
 from support.byte_model import make_adapter, make_byte_model, sha256_of
@@ -135,6 +139,28 @@ def damage(path: Path) -> None:
     with path.open("r+b") as file:
         file.seek(-4, 2)
         file.write(b"evil")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tools": (Tool(name="find"),)},
+        {"response_format": JsonObject()},
+        {"messages": (ChatMessage(role="user", content="hi", name="me"),)},
+        {"settings": SamplingSettings(logprobs=True, top_logprobs=1)},
+        {"settings": SamplingSettings(frequency_penalty=1)},
+        {"settings": SamplingSettings(presence_penalty=1)},
+        {"settings": SamplingSettings(logit_bias=((5, 1.0),))},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)
+async def test_what_the_engine_cannot_do_is_refused(
+    byte_engine: LlamaCppEngine, fields: dict[str, object]
+) -> None:
+    request = replace(ask(), **fields)  # type: ignore[arg-type]
+    with pytest.raises(RequestError):
+        await collect(byte_engine, request)
+    assert idle(byte_engine)
 
 
 # Answers.

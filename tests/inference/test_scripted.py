@@ -1,5 +1,8 @@
 import asyncio
+import math
 from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -9,6 +12,7 @@ from curtilage.inference.errors import (
     EngineFailedError,
 )
 from curtilage.inference.protocol import (
+    Called,
     CancelToken,
     ChatMessage,
     Done,
@@ -17,6 +21,9 @@ from curtilage.inference.protocol import (
     GenerateRequest,
     Started,
     Token,
+    Tool,
+    ToolCall,
+    TopLogprob,
 )
 from curtilage.inference.sampling import SamplingSettings
 from curtilage.inference.scripted import Script, ScriptedEngine
@@ -130,3 +137,50 @@ async def test_a_request_cancelled_between_turns_gives_up_its_turn() -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     assert (engine.load().running, engine.load().queued) == (0, 0)
+
+
+CALL = ToolCall(id="call_1", name="find", arguments='{"what": "it"}')
+
+
+def ask_tools(**fields: object) -> GenerateRequest:
+    asked: dict[str, Any] = {"tools": (Tool(name="find"),)} | fields
+    return GenerateRequest(messages=(ChatMessage(role="user", content="hi"),), **asked)
+
+
+async def test_calls_are_played_and_end_the_answer() -> None:
+    second = replace(CALL, id="call_2")
+    events = await collect(
+        await started(Script(pieces=("a", CALL, second))), ask_tools()
+    )
+    assert [type(event) for event in events[2:-1]] == [Token, Called, Token, Called]
+    called = [event for event in events if isinstance(event, Called)]
+    assert called == [Called(index=0, call=CALL), Called(index=1, call=second)]
+    assert isinstance(events[-1], Done)
+    assert (events[-1].finish, events[-1].usage.completion_tokens) == ("tool_calls", 3)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"tools": ()}, {"tools": (Tool(name="other"),)}, {"tool_choice": "none"}],
+    ids=["no tool", "another", "none wanted"],
+)
+async def test_a_call_that_was_not_offered_is_not_played(
+    fields: dict[str, Any],
+) -> None:
+    engine = await started(Script(pieces=(CALL,)))
+    with pytest.raises(ValueError, match="does not offer"):
+        await collect(engine, ask_tools(**fields))
+
+
+async def test_likeliest_tokens_are_shown_if_asked_for() -> None:
+    engine = await started(Script(pieces=("é",), probability=0.25, second="b"))
+    for top, likeliest in ((0, []), (1, [b"b"]), (2, [b"b", "é".encode()])):
+        events = await collect(engine, ask(logprobs=True, top_logprobs=top))
+        token = events[1]
+        assert isinstance(token, Token)
+        assert token.data == "é".encode()
+        assert [one.data for one in token.top] == likeliest
+    assert token.top[0] == TopLogprob(data=b"b", logprob=math.log(0.75))
+    plain = (await collect(engine, ask()))[1]
+    assert isinstance(plain, Token)
+    assert (plain.data, plain.top) == (b"", ())

@@ -29,6 +29,7 @@ from curtilage.inference.protocol import (
 )
 from curtilage.inference.sampling import SamplingSettings, choose_seed
 from curtilage.inference.signals import log_probability, top_margin
+from curtilage.inference.structured import refuse_unbuilt
 from curtilage.inference.templates import ChatTemplate, Part
 from curtilage.inference.text import TextAssembler
 
@@ -82,9 +83,11 @@ def answer(
 
     Raises:
         ContextTooLongError: prompt and answer do not fit.
+        RequestError: it uses what this engine cannot do.
         TemplateError: the model cannot take these turns.
         NativeError: the library failed; the context is not to be used again.
     """
+    refuse_unbuilt(request)
     settings = request.settings
     made = 0
     finish: Finish = "cancelled"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from curtilage.inference.errors import EngineBusyError, EngineClosedError
 from curtilage.inference.protocol import (
+    Called,
     CancelToken,
     Done,
     EngineInfo,
@@ -20,6 +21,8 @@ from curtilage.inference.protocol import (
     Load,
     Started,
     Token,
+    ToolCall,
+    TopLogprob,
     Usage,
 )
 
@@ -38,20 +41,25 @@ class Script:
     """One answer, played word for word.
 
     Attributes:
-        pieces: texts of the tokens.
-        finish: how it ends.
+        pieces: texts of the tokens; and complete tool calls, each played as one token
+            without text. A call must be of a tool of the request.
+        finish: how it ends; ``stop`` after a call is ``tool_calls``.
         prompt_tokens: reported; not counted.
         delay_s: pause before each token.
         probability: of each token, above 0 and below 1; a second one has the rest.
+        second: the text of that second token, shown where ``top_logprobs`` are asked.
         fault: raised after ``fault_after`` tokens.
         fault_after: how many tokens precede the fault.
     """
 
-    pieces: Sequence[str] = field(default=("Hello", ", ", "world", "."), repr=False)
+    pieces: Sequence[str | ToolCall] = field(
+        default=("Hello", ", ", "world", "."), repr=False
+    )
     finish: Finish = "stop"
     prompt_tokens: int = 7
     delay_s: float = 0.0
     probability: float = 0.5
+    second: str = field(default="?", repr=False)
     fault: Exception | None = None
     fault_after: int = 0
 
@@ -166,7 +174,7 @@ class ScriptedEngine:
     ) -> AsyncGenerator[Event]:
         if not cancel.cancelled:
             yield Started(prompt_tokens=script.prompt_tokens)
-        limit, made = request.settings.max_tokens, 0
+        limit, made, calls = request.settings.max_tokens, 0, 0
         asked, sure = request.settings, script.probability
         logprob = math.log(sure) if asked.logprobs or asked.margins else None
         margin = abs(math.log(sure) - math.log(1 - sure)) if asked.margins else None
@@ -180,9 +188,23 @@ class ScriptedEngine:
                 break
             self._fail_after(script, made)
             made += 1
-            yield Token(text=piece, logprob=logprob, margin=margin)
+            if isinstance(piece, ToolCall):
+                _refuse_unknown(piece, request)
+                yield Token(text="", logprob=logprob, margin=margin)
+                yield Called(index=calls, call=piece)
+                calls += 1
+            else:
+                yield Token(
+                    text=piece,
+                    logprob=logprob,
+                    margin=margin,
+                    data=piece.encode() if asked.logprobs else b"",
+                    top=_top(script, piece)[: asked.top_logprobs],
+                )
         else:
             self._fail_after(script, made)
+            if calls and finish == "stop":
+                finish = "tool_calls"
         self.cancelled += finish == "cancelled"
         usage = Usage(prompt_tokens=script.prompt_tokens, completion_tokens=made)
         yield Done(usage=usage, finish=finish)
@@ -191,3 +213,19 @@ class ScriptedEngine:
     def _fail_after(script: Script, made: int) -> None:
         if script.fault is not None and made == script.fault_after:
             raise script.fault
+
+
+def _refuse_unknown(call: ToolCall, request: GenerateRequest) -> None:
+    offered = {tool.name for tool in request.tools}
+    if call.name not in offered or request.tool_choice == "none":
+        raise ValueError("the script calls a tool that the request does not offer")
+
+
+def _top(script: Script, piece: str) -> tuple[TopLogprob, ...]:
+    """Return the piece and the second token, likeliest first."""
+    shares = ((piece, script.probability), (script.second, 1 - script.probability))
+    both = [
+        TopLogprob(data=text.encode(), logprob=math.log(share))
+        for text, share in shares
+    ]
+    return tuple(sorted(both, key=lambda one: -one.logprob))

@@ -38,6 +38,7 @@ from curtilage.inference.errors import (
 )
 from curtilage.inference.modelfile import VerifiedModel, verify_model_file
 from curtilage.inference.protocol import (
+    Called,
     ChatMessage,
     Done,
     Engine,
@@ -58,6 +59,7 @@ AGAIN_S: Final = 30.0
 """How long to wait after a model failed for lack of memory."""
 
 NONE_CONFIGURED: Final = "no local model configured"
+NOT_OFFERED: Final = "the local model called a tool that it was not offered"
 CHARS_PER_TOKEN: Final = 4  # English; good enough to decide who waits longer
 
 
@@ -579,7 +581,9 @@ def _request(query: Query, signals: bool) -> GenerateRequest:
     )
 
 
-def _delta(token: Token, logprobs: bool) -> Delta | None:
+def _delta(token: Token | Called, logprobs: bool) -> Delta | None:
+    if isinstance(token, Called):
+        raise LocalModelFailedError(NOT_OFFERED)
     if token.logprob is None:
         return Delta(text=token.text) if token.text else None
     sure = token.logprob
@@ -596,6 +600,8 @@ def _finished(done: Done) -> Finished:
     if done.finish == "cancelled":
         # Only closing the iterator cancels an answer here.
         raise LocalModelFailedError("the local model was stopped")
+    if done.finish == "tool_calls":
+        raise LocalModelFailedError(NOT_OFFERED)
     return Finished(
         finish_reason=done.finish,
         prompt_tokens=done.usage.prompt_tokens,
