@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,8 @@ def context(model: Model) -> Iterator[Context]:
 
 
 def draw(grammar: str = "", *, seed: int = 5, **fields: Any) -> Draw:  # noqa: ANN401
-    return Draw(
-        **{"temperature": 1.0, "top_p": 1.0, "seed": seed, "grammar": grammar} | fields
-    )
+    plain = Draw(temperature=1.0, top_p=1.0, seed=seed, grammar=grammar)
+    return replace(plain, **fields)
 
 
 def run(model: Model, context: Context, how: Draw, count: int = 900) -> list[int]:
@@ -271,9 +271,12 @@ def test_a_sampler_frees_its_grammar(
 ) -> None:
     freed: list[object] = []
     free = lib.llama_sampler_free
-    monkeypatch.setattr(
-        lib, "llama_sampler_free", lambda link: (freed.append(link), free(link))
-    )
+
+    def counted(link: "lib.llama_sampler_p") -> None:
+        freed.append(link)
+        free(link)
+
+    monkeypatch.setattr(lib, "llama_sampler_free", counted)
     Sampler(draw(DIGITS), model).free()
     Sampler(draw(), model).free()
     assert len(freed) == 3

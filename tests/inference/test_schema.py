@@ -33,7 +33,8 @@ def converted(schema: Schema, *, strict: bool = True) -> tuple[Grammar, Rule]:
 
 def texts(schema: Schema, *, strict: bool = True, tries: int = TRIES) -> list[str]:
     grammar, root = converted(schema, strict=strict)
-    return [Walk(grammar, seed).text(root) for seed in range(tries)]
+    walk = Walk(grammar)
+    return [walk.text(root, seed) for seed in range(tries)]
 
 
 def values(schema: Schema, *, strict: bool = True, tries: int = TRIES) -> list[Any]:
@@ -55,7 +56,7 @@ def test_what_the_grammar_permits_is_valid(schema: Schema, seed: int) -> None:
     except SchemaError as error:
         event(error.reason)
         assume(False)
-    value = json.loads(Walk(grammar, seed).text(root))
+    value = json.loads(Walk(grammar).text(root, seed))
     assert is_valid(value, schema), (value, schema)
 
 
@@ -68,7 +69,7 @@ def test_of_an_object_schema_only_objects_are_left(schema: Schema, seed: int) ->
     except SchemaError as error:
         event(error.reason)
         assume(False)
-    value = json.loads(Walk(grammar, seed).text(root))
+    value = json.loads(Walk(grammar).text(root, seed))
     assert isinstance(value, dict)
     assert is_valid(value, schema)
 

@@ -29,7 +29,12 @@ def _is(value: object, kind: str) -> bool:
     if isinstance(value, int | float):
         whole = math.isfinite(value) and value == int(value)
         return kind == "number" or (kind == "integer" and whole)
-    names = {"string": str, "array": list, "object": dict, "null": type(None)}
+    names: dict[str, type] = {
+        "string": str,
+        "array": list,
+        "object": dict,
+        "null": type(None),
+    }
     return kind in names and isinstance(value, names[kind])
 
 
@@ -46,15 +51,13 @@ def _listed(value: object, schema: Schema, _root: Schema) -> bool:
 
 
 def _combined(value: object, schema: Schema, root: Schema) -> bool:
-    for word, holds in (
-        ("anyOf", lambda count, _: count >= 1),
-        ("oneOf", lambda count, _: count == 1),
-        ("allOf", lambda count, most: count == most),
-    ):
-        if word in schema:
-            count = sum(is_valid(value, part, root) for part in schema[word])
-            if not holds(count, len(schema[word])):
-                return False
+    for word in schema.keys() & {"anyOf", "oneOf", "allOf"}:
+        fulfilled = sum(is_valid(value, part, root) for part in schema[word])
+        most = len(schema[word])
+        if fulfilled < (most if word == "allOf" else 1):
+            return False
+        if word == "oneOf" and fulfilled > 1:
+            return False
     return True
 
 
@@ -84,7 +87,9 @@ def _number(value: object, schema: Schema, _root: Schema) -> bool:
 def _length(value: object, schema: Schema, _root: Schema) -> bool:
     if not isinstance(value, str):
         return True
-    return schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", math.inf)
+    return bool(
+        schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", math.inf)
+    )
 
 
 def _array(value: object, schema: Schema, root: Schema) -> bool:

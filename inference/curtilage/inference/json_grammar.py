@@ -70,12 +70,11 @@ class JsonRules:
 
     def __init__(self, grammar: Grammar) -> None:
         self.grammar = grammar
-        self.gap = grammar.add(GAP)
-        self.character = grammar.add(CHARACTER)
-        self.text = grammar.add(self.text_of(0, None))
-        self.integer = grammar.add(integer_between(None, None))
-        self.number = grammar.add(_NUMBER)
-        self._any: list[tuple[Rule, Rule]] = []
+        self.gap = grammar.common("gap", lambda: GAP)
+        self.character = grammar.common("character", lambda: CHARACTER)
+        self.text = grammar.common("text", lambda: self.text_of(0, None))
+        self.integer = grammar.common("integer", lambda: integer_between(None, None))
+        self.number = grammar.common("number", lambda: _NUMBER)
 
     def text_of(self, least: int, most: int | None) -> Node:
         """Return a text of so many characters."""
@@ -111,24 +110,29 @@ class JsonRules:
 
     def any_value(self) -> Rule:
         """Return any value, nested at most ``MAX_ANY_DEPTH`` deep."""
-        return self._nested()[0]
+        return self._value(MAX_ANY_DEPTH)
 
     def any_object(self) -> Rule:
         """Return any object, nested likewise."""
-        return self._nested()[1]
+        return self._object(MAX_ANY_DEPTH)
 
-    def _nested(self) -> tuple[Rule, Rule]:
-        if not self._any:
-            flat = choice(
-                self.text, self.number, Text("true"), Text("false"), Text("null")
-            )
-            value = self.grammar.add(flat)
-            for _ in range(MAX_ANY_DEPTH):
-                object_ = self.grammar.add(self.object_of(value))
-                array = self.array_of(value, 0, None)
-                value = self.grammar.add(choice(flat, object_, array))
-                self._any.append((value, object_))
-        return self._any[-1]
+    def _value(self, depth: int) -> Rule:
+        flat = choice(self.text, self.number, Text("true"), Text("false"), Text("null"))
+        if not depth:
+            return self.grammar.common("value 0", lambda: flat)
+        return self.grammar.common(
+            f"value {depth}",
+            lambda: choice(
+                flat,
+                self._object(depth),
+                self.array_of(self._value(depth - 1), 0, None),
+            ),
+        )
+
+    def _object(self, depth: int) -> Rule:
+        return self.grammar.common(
+            f"object {depth}", lambda: self.object_of(self._value(depth - 1))
+        )
 
 
 def integer_between(least: int | None, most: int | None) -> Node:

@@ -299,6 +299,8 @@ class _Converter:
         return self._json.text_of(least, most)
 
     def _integer(self, schema: Schema, at: Place) -> Node:
+        if not schema.keys() & _BY_TYPE["integer"]:
+            return self._json.integer
         above = self._bound(schema, "exclusiveMinimum", at)
         below = self._bound(schema, "exclusiveMaximum", at)
         lows = [
