@@ -244,6 +244,7 @@ def test_what_is_not_enforced_is_refused_if_strict(
         ({"properties": {str(n): {} for n in range(MAX_PROPERTIES + 1)}}, ""),
         ({"enum": list(range(MAX_ENUM_VALUES + 1))}, ""),
         ({"anyOf": [{}] * MAX_SCHEMAS}, ""),
+        ({"anyOf": [{"type": "string", "maxLength": 2000}] * 11}, ""),
     ],
     ids=lambda value: str(value)[:60],
 )
@@ -287,3 +288,11 @@ def test_arguments_must_be_an_object(schema: Schema, keyword: str) -> None:
     with pytest.raises(SchemaError) as refusal:
         add_object_schema(Grammar(), schema, strict=False)
     assert refusal.value.keyword == keyword
+
+
+def test_repetitions_are_bounded_over_all_schemas_of_a_grammar() -> None:
+    grammar = Grammar()
+    for _ in range(10):
+        add_schema(grammar, {"type": "string", "maxLength": 2000}, strict=True)
+    with pytest.raises(SchemaError):
+        add_schema(grammar, {"type": "array", "minItems": 1}, strict=True)

@@ -326,10 +326,16 @@ def any_except(*characters: str) -> Chars:
 
 
 class Grammar:
-    """Rules that refer to each other by name."""
+    """Rules that refer to each other by name.
+
+    Attributes:
+        rules: by their names.
+        repeats: the sum of all numbers of repetitions; what adds them bounds it.
+    """
 
     def __init__(self) -> None:
         self.rules: dict[str, Node] = {}
+        self.repeats = 0
         self._common: dict[str, Rule] = {}
         self._new: list[str] = []
         self._finite = set[str]()
