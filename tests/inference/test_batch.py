@@ -13,6 +13,7 @@ from hypothesis.stateful import (
 )
 
 from curtilage.inference.batch import (
+    GAIN,
     PREFILL_CHUNK,
     Admission,
     Phase,
@@ -86,7 +87,9 @@ def test_no_other_split_is_faster(costs: list[float], count: int) -> None:
 
     sizes = split(costs, count)
     assert sum(sizes) == count
-    assert sum(costs[size - 1] for size in sizes) == pytest.approx(fastest(count))
+    took = sum(costs[size - 1] for size in sizes)
+    assert took <= fastest(count) / GAIN * (1 + 1e-9)
+    assert len(sizes) == 1 or took == pytest.approx(fastest(count))
 
 
 def test_writers_are_decoded_in_the_fastest_parts() -> None:
@@ -128,6 +131,18 @@ def test_a_prompt_is_read_in_chunks_next_to_one_token_of_each_writer() -> None:
         starts.append(prompt[0].start)
         assert prompt[0].sampled is (starts[-1] + prompt[0].count == 300)
     assert starts == [0, 128, 256]
+
+
+def test_less_is_read_at_a_time_only_while_others_write() -> None:
+    plan = planner()
+    plan.chunk = 50
+    plan.submit(1)
+    admitted(plan, tokens=200)
+    assert run(plan).decodes[0][0].count == PREFILL_CHUNK
+    run(plan)
+    plan.submit(1)
+    admitted(plan, tokens=200)
+    assert run(plan).decodes[1][0].count == 50
 
 
 def test_several_short_prompts_share_a_chunk() -> None:

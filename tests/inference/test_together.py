@@ -14,7 +14,7 @@ from llama_cpp import llama_cpp as lib
 
 from curtilage.inference import engine as engine_module
 from curtilage.inference import native
-from curtilage.inference.batch import PREFILL_CHUNK
+from curtilage.inference.batch import LEAST_CHUNK, PREFILL_CHUNK
 from curtilage.inference.engine import LlamaCppEngine
 from curtilage.inference.errors import (
     ContextTooLongError,
@@ -186,6 +186,16 @@ async def test_a_long_prompt_does_not_stop_the_others(
         assert any(
             watch.batches[at][0].sequence == 0 for at in range(before + 1, after + 1)
         )
+
+
+async def test_a_slow_machine_reads_less_of_a_prompt_at_a_time(
+    together: LlamaCppEngine,
+) -> None:
+    sizes: list[int] = []
+    for took_s in (0.8, 0.8, 60, 0.01, 0.01, 0.01):
+        together._learn(PREFILL_CHUNK, took_s)
+        sizes.append(together._planner.chunk)
+    assert sizes == [64, 64, LEAST_CHUNK, 32, 64, PREFILL_CHUNK]
 
 
 async def test_more_than_fit_take_turns(byte_model: Path) -> None:

@@ -30,7 +30,7 @@ the time grows with the square of the length, and tokenising cannot be interrupt
 English averages four to five bytes a token, other prose and code fewer or about as
 many; only runs of one character exceed sixteen, and may be refused although they would
 fit."""
-_ROUNDS: Final = 3
+_ROUNDS: Final = 4
 """How often each decode is measured; the shortest time counts."""
 
 
@@ -149,12 +149,13 @@ class Answer:
 
 
 def measure_costs(
-    context: Context, sequences: int, *, clock: Callable[[], float] = time.perf_counter
+    context: Context, sequences: int, *, clock: Callable[[], float] = time.thread_time
 ) -> list[float]:
     """Return the time of a decode of 1, 2, … sequences, and leave the context empty.
 
-    Erases one of them as well: a model whose sequences cannot be erased one by one must
-    answer one request at a time.
+    In processor time of this thread, which has an even share of the work: a busy
+    machine would distort any other. Erases one of them as well: a model whose sequences
+    cannot be erased one by one must answer one request at a time.
 
     Raises:
         EngineMemoryError: there is too little memory for so many.

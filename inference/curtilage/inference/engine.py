@@ -26,6 +26,8 @@ from typing import Final
 
 from curtilage.inference import decoding
 from curtilage.inference.batch import (
+    LEAST_CHUNK,
+    PREFILL_CHUNK,
     Admission,
     Phase,
     Piece,
@@ -67,6 +69,8 @@ CHARS_PER_TOKEN: Final = 4  # English; good enough to decide which one waits lon
 MAX_KEPT: Final = 4
 """How many answers that give way have their keys and values saved: each needs as much
 memory as it fills of the context, and one client holds at most four places."""
+PAUSE_S: Final = 0.4
+"""How long the others may wait for a piece of a new prompt."""
 RENEW_S: Final = 10.0
 """How long the library's own buffers may hold something of an answer that has ended
 while others continue; then the context is replaced under them."""
@@ -548,8 +552,11 @@ class LlamaCppEngine:
             for row in job.answer.rows(piece)
         ]
         stops = partial(self._stops, jobs[0]) if alone and len(rows) > 1 else None
+        began = time.monotonic()
         if not context.decode(rows, cancelled=stops):
             return False
+        if len(rows) > self._planner.sequences:
+            self._learn(len(rows), time.monotonic() - began)
         row = -1
         for job, piece in zip(jobs, pieces, strict=True):
             row += piece.count
@@ -559,6 +566,12 @@ class LlamaCppEngine:
                 self._draw(context, row, job, job.answer)
         context.drop_logits()
         return True
+
+    def _learn(self, tokens: int, took_s: float) -> None:
+        """Read at a time as much of a prompt as is now read in ``PAUSE_S``."""
+        # At once if it is slow, slowly if it is fast.
+        chunk = min(int(tokens * PAUSE_S / max(took_s, 1e-9)), 2 * self._planner.chunk)
+        self._planner.chunk = max(LEAST_CHUNK, min(chunk, PREFILL_CHUNK))
 
     def _stops(self, job: _Job) -> bool:
         return self._closing or job.cancelled()
