@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +15,7 @@ import pytest
 from llama_cpp import llama_cpp as lib
 
 from curtilage.inference import decoding, engine, native
+from curtilage.inference.batch import Phase
 from curtilage.inference.calls import written_call
 from curtilage.inference.default_model import DEFAULT_SHA256
 from curtilage.inference.engine import LlamaCppEngine
@@ -451,10 +452,10 @@ async def test_end_marker_ends_the_answer(
     whole = text_of(await collect(byte_engine, ask()))
     sample, count = native.Context.sample, 0
 
-    def sample_end(context: native.Context, sampler: native.Sampler) -> int:
+    def sample_end(context: native.Context, sampler: native.Sampler, row: int) -> int:
         nonlocal count
         count += 1
-        return sample(context, sampler) if count < 6 else 2
+        return sample(context, sampler, row) if count < 6 else 2
 
     monkeypatch.setattr(native.Context, "sample", sample_end)
     events = await collect(byte_engine, ask(stop=("never",)))
@@ -679,6 +680,13 @@ def test_cpus_are_counted_without_affinity(monkeypatch: pytest.MonkeyPatch) -> N
 # Turns.
 
 
+def has_paused(engine: LlamaCppEngine) -> bool:
+    return any(
+        job.answer is not None and engine._planner.phase(job.ticket) is Phase.WAITING
+        for job in list(engine._jobs.values())
+    )
+
+
 @asynccontextmanager
 async def endless(engine: LlamaCppEngine, count: int) -> AsyncGenerator[None]:
     """Run this many endless answers, started one after the other."""
@@ -708,37 +716,38 @@ async def test_a_short_answer_does_not_wait_for_long_ones_to_end(
         assert ends == ["short", "long"]
 
 
-@pytest.mark.parametrize("kept", [decoding.MAX_KEPT, 0], ids=["kept", "read again"])
+@pytest.mark.parametrize("kept", [engine.MAX_KEPT, 0], ids=["kept", "read again"])
 async def test_an_answer_in_turns_is_the_answer_in_one_go(
     byte_model: Path, monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
-    monkeypatch.setattr(decoding, "MAX_KEPT", kept)
+    monkeypatch.setattr(engine, "MAX_KEPT", kept)
     asked = ask(max_tokens=60, stop=("never",))
-    async with running(byte_model) as engine:
-        alone = await collect(engine, asked)
-    async with running(byte_model, turn_s=0) as engine, endless(engine, 2):
-        assert await collect(engine, asked) == alone
+    async with running(byte_model) as engine_:
+        alone = await collect(engine_, asked)
+    async with running(byte_model, turn_s=0) as engine_, endless(engine_, 2):
+        assert await collect(engine_, asked) == alone
 
 
-@pytest.mark.parametrize("kept", [decoding.MAX_KEPT, 0], ids=["kept", "read again"])
+@pytest.mark.parametrize("kept", [engine.MAX_KEPT, 0], ids=["kept", "read again"])
 async def test_nothing_of_an_answer_is_left_while_another_has_its_turn(
     byte_model: Path, monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
-    monkeypatch.setattr(decoding, "MAX_KEPT", kept)
+    monkeypatch.setattr(engine, "MAX_KEPT", kept)
     left: list[int] = []
-    read, restore = decoding._read, native.Context.restore
+    decode, restore = native.Context.decode, native.Context.restore
 
-    def reads(context: native.Context, *arguments: object) -> bool:
-        left.append(context.used)
-        return read(context, *arguments)  # type: ignore[arg-type]
+    def decodes(context: native.Context, rows: list[native.Row], **how: object) -> bool:
+        if rows[0].position == 0:
+            left.append(context.used())
+        return decode(context, rows, **how)  # type: ignore[arg-type]
 
-    def restores(context: native.Context, saved: native.Saved) -> None:
-        left.append(context.used)
-        restore(context, saved)
+    def restores(context: native.Context, saved: native.Saved, sequence: int) -> None:
+        left.append(context.used())
+        restore(context, saved, sequence)
 
-    monkeypatch.setattr(decoding, "_read", reads)
+    monkeypatch.setattr(native.Context, "decode", decodes)
     monkeypatch.setattr(native.Context, "restore", restores)
-    async with running(byte_model, turn_s=0) as engine, endless(engine, 2):
+    async with running(byte_model, turn_s=0) as engine_, endless(engine_, 2):
         await until(lambda: len(left) > 6)
     assert set(left) == {0}
 
@@ -749,8 +758,8 @@ async def test_what_was_kept_aside_is_overwritten(
     seen: list[native.Saved] = []
     save = native.Context.save
 
-    def watched(context: native.Context) -> native.Saved:
-        seen.append(save(context))
+    def watched(context: native.Context, sequence: int) -> native.Saved:
+        seen.append(save(context, sequence))
         assert any(seen[-1].buffer)
         return seen[-1]
 
@@ -767,19 +776,19 @@ async def test_what_was_kept_aside_is_overwritten(
 async def test_no_more_is_kept_aside_than_there_is_room_for(
     byte_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    seen: list[native.Saved] = []
     most = 0
-    pause = decoding._pause
+    save = native.Context.save
 
-    def watched(
-        loaded: decoding.Loaded, *arguments: object
-    ) -> Generator[decoding.Paused, None, bool]:
+    def watched(context: native.Context, sequence: int) -> native.Saved:
         nonlocal most
-        most = max(most, len(loaded.kept))
-        return pause(loaded, *arguments)  # type: ignore[arg-type]
+        seen.append(save(context, sequence))
+        most = max(most, sum(any(each.buffer) for each in seen[-8:]))
+        return seen[-1]
 
-    monkeypatch.setattr(decoding, "_pause", watched)
-    monkeypatch.setattr(decoding, "MAX_KEPT", 2)
-    async with running(byte_model, turn_s=0) as engine, endless(engine, 5):
+    monkeypatch.setattr(native.Context, "save", watched)
+    monkeypatch.setattr(engine, "MAX_KEPT", 2)
+    async with running(byte_model, turn_s=0) as engine_, endless(engine_, 5):
         await until(lambda: most == 2)
         await asyncio.sleep(0.2)
     assert most == 2
@@ -837,7 +846,7 @@ async def test_a_context_that_is_lost_in_a_pause_ends_the_answers_alone(
             # The next one paused loses the context, and a waiting one holds a part of
             # it.
             second = asyncio.create_task(collect(engine, ENDLESS))
-            await until(lambda: any(job.steps is not None for job in engine._queue))
+            await until(lambda: has_paused(engine))
             patch.setattr(lib, "llama_init_from_model", returns(None))
             for task in (first, second):
                 with pytest.raises(EngineFailedError):
@@ -862,13 +871,13 @@ async def test_a_cancelled_paused_answer_blocks_no_other(
         first = asyncio.create_task(collect(engine, ENDLESS))
         await until(lambda: engine.load().running == 1)
         second = asyncio.create_task(collect(engine, ENDLESS))
-        await until(lambda: any(job.steps is not None for job in engine._queue))
+        await until(lambda: has_paused(engine))
         second.cancel()
         await until(lambda: engine.load().queued == 0)
         assert done_of(await collect(engine, ask())).finish == "length"
         first.cancel()
         await until(lambda: engine.load().running == 0)
-        assert not engine._queue
+        assert not engine._jobs
         assert done_of(await collect(engine, ask())).finish == "length"
 
 
@@ -937,14 +946,16 @@ async def test_cancel_works_while_a_prompt_is_read(
 ) -> None:
     token = CancelToken()
     chunks: list[int] = []
-    prefill = native.Context.prefill
+    decode = native.Context.decode
 
-    def cancelling(context: native.Context, chunk: list[int], **how: object) -> bool:
-        chunks.append(len(chunk))
+    def cancelling(
+        context: native.Context, rows: list[native.Row], **how: object
+    ) -> bool:
+        chunks.append(len(rows))
         token.cancel()
-        return prefill(context, chunk, **how)  # type: ignore[arg-type]
+        return decode(context, rows, **how)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(native.Context, "prefill", cancelling)
+    monkeypatch.setattr(native.Context, "decode", cancelling)
     events = await collect(byte_engine, ask("x" * 1000), token)
     assert done_of(events).finish == "cancelled"
     assert done_of(events).usage.completion_tokens == 0
@@ -1080,7 +1091,7 @@ async def test_context_is_cleared_however_a_request_ends(
 
     def watched(context: native.Context) -> None:
         clear(context)
-        cleared.append(context.used)
+        cleared.append(context.used())
 
     monkeypatch.setattr(native.Context, "clear", watched)
     if ending == "done":
@@ -1094,7 +1105,7 @@ async def test_context_is_cleared_however_a_request_ends(
         await events.aclose()
         await until(lambda: idle(byte_engine))
     else:
-        monkeypatch.setattr(native.Context, "step", _fail)
+        monkeypatch.setattr(native.Context, "sample", _fail)
         with pytest.raises(NativeError):
             await collect(byte_engine, ask())
     assert cleared == [0]

@@ -99,6 +99,26 @@ async def test_queue_is_bounded_and_closing_ends_streams() -> None:
         await collect(engine, ask())
 
 
+async def test_as_many_are_played_at_a_time_as_there_are_sequences() -> None:
+    engine = ScriptedEngine(
+        Script(pieces=["a"] * 9, delay_s=3600), sequences=2, turn_s=40
+    )
+    await engine.start()
+    assert engine.info.sequences == 2
+    loads: list[tuple[int, int, float]] = []
+    tasks: list[asyncio.Task[list[Event]]] = []
+    for _ in range(4):
+        load = engine.load()
+        loads.append((load.running, load.queued, load.wait_s))
+        tasks.append(asyncio.create_task(collect(engine, ask())))
+        await asyncio.sleep(0)
+    assert loads == [(0, 0, 0), (1, 0, 0), (2, 0, 20), (2, 1, 40)]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert (engine.load().running, engine.load().queued) == (0, 0)
+
+
 async def test_cancel_and_closing_are_counted() -> None:
     engine = await started()
     assert engine.info.model_id == "scripted"

@@ -97,12 +97,15 @@ class ModelChoice:
         sha256: lower-case hex, or empty for the embedded default's own.
         context_tokens: 256 to 131072.
         threads: of the engine, at most; it leaves one CPU to the rest.
+        sequences: requests that are answered at the same time, each with a context of
+            ``context_tokens``.
     """
 
     path: Path | None
     sha256: str
     context_tokens: int
     threads: int
+    sequences: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,6 +340,7 @@ def _read_model(table: Table) -> ModelChoice:
         sha256=sha256,
         context_tokens=table.integer("context_tokens", 256, 131072, default=4096),
         threads=table.integer("threads", 1, 64, default=2),
+        sequences=table.integer("sequences", 1, 64, default=4),
     )
     table.finish()
     return model

@@ -131,6 +131,7 @@ async def open_model(config: EnclaveConfig) -> Model:
             # One CPU is left to the sender of frames; see NICENESS.
             threads=min(choice.threads, max(1, available_cpus() - 1)),
             max_queued=config.limits.max_queue,
+            sequences=choice.sequences,
             niceness=NICENESS,
         )
         await engine.start()

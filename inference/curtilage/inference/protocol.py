@@ -206,6 +206,8 @@ class GenerateRequest:
         tool_choice: whether it must, may or must not.
         parallel_tool_calls: permit several calls in one answer.
         response_format: JSON that the answer's text must be; None: any text.
+        deterministic: decoded without others, so that a seed gives the same answer
+            bit for bit; waits until no other request runs, and others wait for it.
 
     Raises:
         RequestError: there is no message, a stop string has no UTF-8 form, two tools
@@ -219,6 +221,7 @@ class GenerateRequest:
     tool_choice: ToolChoice = "auto"
     parallel_tool_calls: bool = True
     response_format: ResponseFormat | None = field(default=None, repr=False)
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
         """Check that there is a message, and each relation between the fields."""
@@ -366,6 +369,9 @@ class Called:
 class Done:
     """The answer ended and its traces in the engine were overwritten.
 
+    While others are answered, the library may still hold a few of its last tokens in
+    buffers of its own; they are freed with the context (``Context.renew``).
+
     Attributes:
         usage: counts.
         finish: ``stop`` (end marker or stop string), ``length`` (a JSON answer that
@@ -394,6 +400,7 @@ class EngineInfo:
         architecture: as the file names it.
         context_tokens: prompt and answer together.
         threads: threads of one decode.
+        sequences: requests that are answered at the same time.
         ephemerality: the claim about erasure; ``none``: overwritten after each
             request, but nothing was proven.
         prefix_reuse: always ``off``: nothing of one request serves another.
@@ -407,6 +414,7 @@ class EngineInfo:
     architecture: str
     context_tokens: int
     threads: int
+    sequences: int = 1
     ephemerality: Literal["none"] = "none"
     prefix_reuse: Literal["off"] = "off"
     adapter_sha256: str = ""
@@ -417,7 +425,7 @@ class Load:
     """How busy an engine is.
 
     Attributes:
-        running: requests being answered, 0 or 1.
+        running: requests being answered, at most ``EngineInfo.sequences``.
         queued: requests that wait.
         max_queued: how many may wait.
         wait_s: the estimated wait of a new request, from recent turns.
@@ -469,10 +477,10 @@ class CancelToken:
 
 
 class Engine(Protocol):
-    """One model that answers one request at a time.
+    """One model that answers a few requests at a time.
 
-    Turns come in order of arrival. An answer that is not complete when its turn is over
-    continues after those that wait.
+    Those that wait come in order of their work (``batch``). An answer that is not
+    complete when its turn is over continues after those that wait.
     """
 
     @property

@@ -7,7 +7,7 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from curtilage.inference.errors import EngineBusyError, EngineClosedError
 from curtilage.inference.protocol import (
@@ -71,6 +71,7 @@ class ScriptedEngine:
         scripts: the scripts.
         info: returned as the engine's.
         max_queued: how many may wait.
+        sequences: how many are played at the same time.
         turn_s: how long one is played while others wait.
         start_fault: raised by ``start``.
 
@@ -84,15 +85,18 @@ class ScriptedEngine:
         *scripts: Script,
         info: EngineInfo = SCRIPTED_INFO,
         max_queued: int = 16,
+        sequences: int = 1,
         turn_s: float = math.inf,
         start_fault: Exception | None = None,
     ) -> None:
         self._scripts = list(scripts) or [Script()]
-        self._info = info
+        self._info = replace(info, sequences=sequences)
+        self._sequences = sequences
         self._max_queued = max_queued
         self._turn_s = turn_s
         self._start_fault = start_fault
-        self._turn = asyncio.Lock()
+        self._turn = asyncio.Semaphore(sequences)
+        self._playing = 0
         self._waiting = 0
         self._started = False
         self.requests: list[GenerateRequest] = []
@@ -130,7 +134,7 @@ class ScriptedEngine:
                     yield event
                     if not self._waiting or end > self._now():
                         continue
-                    self._turn.release()
+                    self._end_turn()
                     holds = False
                     await self._take_turn()
                     holds, end = True, self._end_of_turn()
@@ -139,16 +143,17 @@ class ScriptedEngine:
             raise
         finally:
             if holds:
-                self._turn.release()
+                self._end_turn()
 
     def load(self) -> Load:
         """Return how busy the engine is now; every turn counts as a whole one."""
-        ahead = int(self._turn.locked()) + self._waiting
+        ahead = max(0, self._playing + self._waiting - self._sequences + 1)
+        turn_s = self._turn_s if math.isfinite(self._turn_s) else 0.0
         return Load(
-            running=int(self._turn.locked()),
+            running=self._playing,
             queued=self._waiting,
             max_queued=self._max_queued,
-            wait_s=ahead * self._turn_s if math.isfinite(self._turn_s) else 0.0,
+            wait_s=ahead * turn_s / self._sequences,
         )
 
     async def close(self) -> None:
@@ -161,6 +166,11 @@ class ScriptedEngine:
             await self._turn.acquire()
         finally:
             self._waiting -= 1
+        self._playing += 1
+
+    def _end_turn(self) -> None:
+        self._playing -= 1
+        self._turn.release()
 
     def _end_of_turn(self) -> float:
         return self._now() + self._turn_s
