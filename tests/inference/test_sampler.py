@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from llama_cpp import llama_cpp as lib
 
-from curtilage.inference.errors import NativeError, RequestError, SchemaError
+from curtilage.inference.errors import RequestError, SchemaError
 from curtilage.inference.grammar import Grammar
 from curtilage.inference.native import Context, Draw, Model, Sampler, draw_of
 from curtilage.inference.sampling import SamplingSettings
@@ -238,7 +238,7 @@ def test_a_place_where_no_token_fits_fails(
     # As with a vocabulary without bytes.
     monkeypatch.setattr(Model, "is_control", lambda _model, token: token != EOS)
     monkeypatch.setattr(Model, "is_end", lambda _model, token: token == EOS)
-    with pytest.raises(NativeError):
+    with pytest.raises(RequestError):
         run(model, context, draw(DIGITS))
 
 

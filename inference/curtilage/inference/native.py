@@ -442,7 +442,7 @@ class Sampler(_Owned):
             row: as of ``llama_get_logits_ith``.
 
         Raises:
-            NativeError: no token fulfils the grammar.
+            RequestError: no token fulfils the grammar. The context is as before.
         """
         self._own()
         if self._grammar is None:
@@ -486,7 +486,8 @@ class Sampler(_Owned):
                 return token
             else:
                 refused[token] = True
-        raise NativeError("llama_sampler_apply", int(refused.sum()))
+        # A vocabulary may lack characters. Other requests of the context go on.
+        raise RequestError("no token of the model fulfils the form of the answer")
 
     def _is_plain(self, token: int) -> bool:
         """Whether a token is the text that the grammar took it for.
