@@ -11,6 +11,7 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
+from typing_extensions import override
 
 from curtilage.inference.batch import (
     GAIN,
@@ -133,16 +134,19 @@ def test_a_prompt_is_read_in_chunks_next_to_one_token_of_each_writer() -> None:
     assert starts == [0, 128, 256]
 
 
-def test_less_is_read_at_a_time_only_while_others_write() -> None:
+def test_less_is_read_at_a_time_while_as_many_write() -> None:
     plan = planner()
     plan.chunk = 50
     plan.submit(1)
     admitted(plan, tokens=200)
     assert run(plan).decodes[0][0].count == PREFILL_CHUNK
     run(plan)
-    plan.submit(1)
-    admitted(plan, tokens=200)
-    assert run(plan).decodes[1][0].count == 50
+    for _ in range(2):
+        plan.submit(1)
+        admitted(plan, tokens=200)
+    assert sum(each.count for each in plan.plan().decodes[1]) == PREFILL_CHUNK
+    plan.retire(plan.tickets[-1])
+    assert [each.count for each in plan.plan().decodes[1]] == [50]
 
 
 def test_several_short_prompts_share_a_chunk() -> None:
@@ -461,6 +465,7 @@ class Interleavings(RuleBasedStateMachine):
         if self.alone & {ticket for ticket, _ in self.cells.values()}:
             assert len(self.cells) == 1
 
+    @override
     def teardown(self) -> None:
         """Let everything end: nothing is stuck, and no sequence is lost."""
         if not self.submitted:

@@ -851,9 +851,10 @@ def test_without_memory_for_more_the_others_go_on(
     try:
         with monkeypatch.context() as patch:
             patch.setattr(lib, "llama_init_from_model", returns(None))
-            for make in (lambda: growing.open(1), growing.renew):
-                with pytest.raises(EngineMemoryError):
-                    make()
+            with pytest.raises(EngineMemoryError):
+                growing.open(1)
+            with pytest.raises(EngineMemoryError):
+                growing.renew()
         assert written(growing, GREEDY) == alone
     finally:
         growing.free()

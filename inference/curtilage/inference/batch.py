@@ -142,8 +142,8 @@ class Planner:
         costs: see ``split``.
 
     Attributes:
-        chunk: how many tokens of prompts are read in a step while others write;
-            ``LEAST_CHUNK`` to ``PREFILL_CHUNK``.
+        chunk: how many tokens of prompts are read in a step while as many queries or
+            more write; ``LEAST_CHUNK`` to ``PREFILL_CHUNK``.
 
     Raises:
         ValueError: too many sequences, or none.
@@ -246,8 +246,9 @@ class Planner:
         reading = self._in(Phase.READING)
         reading.sort(key=_order)
         prompts: list[tuple[_Entry, int]] = []
-        # Without others, all the more tokens at once: always the same ones, too.
-        room = self.chunk if writing else PREFILL_CHUNK
+        # More at once where it delays few: the sooner they all write, the more tokens
+        # share a decode. One alone is always read in the same pieces.
+        room = self.chunk if len(writing) >= len(reading) else PREFILL_CHUNK
         for entry in reading:
             if count := min(room, entry.end - entry.position):
                 prompts.append((entry, count))

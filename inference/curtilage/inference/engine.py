@@ -71,8 +71,8 @@ CHARS_PER_TOKEN: Final = 4  # English; good enough to decide which one waits lon
 MAX_KEPT: Final = 4
 """How many answers that give way have their keys and values saved: each needs as much
 memory as it fills of the context, and one client holds at most four places."""
-PAUSE_S: Final = 0.4
-"""How long the others may wait for a piece of a new prompt."""
+PAUSE_S: Final = 0.5
+"""How long the others may wait for a piece of a new prompt, in processor time."""
 RENEW_S: Final = 10.0
 """How long the library's own buffers may hold something of an answer that has ended
 while others continue; then the context is replaced under them."""
@@ -558,11 +558,11 @@ class LlamaCppEngine:
             for row in job.answer.rows(piece)
         ]
         stops = partial(self._stops, jobs[0]) if alone and len(rows) > 1 else None
-        began = time.monotonic()
+        began = time.thread_time()
         if not context.decode(rows, cancelled=stops):
             return False
         if len(rows) > self._planner.sequences:
-            self._learn(len(rows), time.monotonic() - began)
+            self._learn(len(rows), time.thread_time() - began)
         row = -1
         for job, piece in zip(jobs, pieces, strict=True):
             row += piece.count
