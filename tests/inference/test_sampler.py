@@ -254,8 +254,14 @@ def test_a_place_where_no_token_fits_fails(
     model: Model, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As with a vocabulary without bytes.
-    monkeypatch.setattr(Model, "is_control", lambda _model, token: token != EOS)
-    monkeypatch.setattr(Model, "is_end", lambda _model, token: token == EOS)
+    def is_control(_model: Model, token: int) -> bool:
+        return token != EOS
+
+    def is_end(_model: Model, token: int) -> bool:
+        return token == EOS
+
+    monkeypatch.setattr(Model, "is_control", is_control)
+    monkeypatch.setattr(Model, "is_end", is_end)
     with pytest.raises(RequestError):
         run(model, context, draw(DIGITS))
 

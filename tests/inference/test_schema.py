@@ -70,8 +70,8 @@ def test_of_an_object_schema_only_objects_are_left(schema: Schema, seed: int) ->
         event(error.reason)
         assume(False)
     value = json.loads(Walk(grammar).text(root, seed))
-    assert isinstance(value, dict)
     assert is_valid(value, schema)
+    assert isinstance(value, dict)
 
 
 @examples(
@@ -146,52 +146,52 @@ def test_optional_members_come_in_each_combination() -> None:
 
 
 def test_without_a_schema_any_value_comes() -> None:
-    kinds = {type(value) for value in values({}, tries=200)}
+    kinds: set[type] = {type(value) for value in values({}, tries=200)}
     assert kinds == {str, int, float, bool, dict, list, type(None)}
     assert all(isinstance(value, dict) for value in values({"type": "object"}))
     lengths = {len(value) for value in values({"type": "object"}, tries=50)}
     assert len(lengths) > 1
 
 
-@pytest.mark.parametrize(
-    ("schema", "keyword", "where"),
-    [
-        *(
-            ({"properties": {"canary": {"type": kind, word: value}}}, word, FIRST)
-            for kind, word, value in [
-                ("string", "pattern", "canary"),
-                ("string", "format", "canary"),
-                ("string", "maxLength", 2001),
-                ("string", "minLength", 2001),
-                ("array", "uniqueItems", True),
-                ("array", "contains", {}),
-                ("array", "prefixItems", []),
-                ("array", "maxItems", 2001),
-                ("object", "patternProperties", {}),
-                ("object", "minProperties", 1),
-                ("object", "propertyNames", {}),
-                ("object", "dependentRequired", {}),
-                ("number", "multipleOf", 3),
-                ("number", "exclusiveMinimum", 3),
-                ("number", "exclusiveMaximum", 3),
-                ("number", "minimum", 0.5),
-                ("number", "maximum", 0.5),
-                ("integer", "multipleOf", 3),
-                ("integer", "minimum", 10**16),
-                ("integer", "maximum", -(10**16)),
-                ("null", "not", {}),
-                ("null", "if", {}),
-            ]
-        ),
-        ({"items": {"oneOf": [{"const": 1}, {"const": 2}]}}, "oneOf", "items"),
-        ({"anyOf": [{}, {"allOf": [{}, {}]}]}, "allOf", "anyOf[1]"),
-        ({"anyOf": [{"const": 1}], "type": "object"}, "type", ""),
-        ({"$ref": "#/$defs/a", "$defs": {"a": {"not": {}}}}, "not", "$defs.[0]"),
-        ({"enum": [1], "minimum": 3}, "minimum", ""),
-        ({"canary": 1}, "", ""),
-    ],
-    ids=str,
-)  # fmt: skip
+OF_ONE_TYPE: list[tuple[str, str, object]] = [
+    ("string", "pattern", "canary"),
+    ("string", "format", "canary"),
+    ("string", "maxLength", 2001),
+    ("string", "minLength", 2001),
+    ("array", "uniqueItems", True),
+    ("array", "contains", {}),
+    ("array", "prefixItems", []),
+    ("array", "maxItems", 2001),
+    ("object", "patternProperties", {}),
+    ("object", "minProperties", 1),
+    ("object", "propertyNames", {}),
+    ("object", "dependentRequired", {}),
+    ("number", "multipleOf", 3),
+    ("number", "exclusiveMinimum", 3),
+    ("number", "exclusiveMaximum", 3),
+    ("number", "minimum", 0.5),
+    ("number", "maximum", 0.5),
+    ("integer", "multipleOf", 3),
+    ("integer", "minimum", 10**16),
+    ("integer", "maximum", -(10**16)),
+    ("null", "not", {}),
+    ("null", "if", {}),
+]
+NOT_ENFORCED: list[tuple[Schema, str, str]] = [
+    *(
+        ({"properties": {"canary": {"type": kind, word: value}}}, word, FIRST)
+        for kind, word, value in OF_ONE_TYPE
+    ),
+    ({"items": {"oneOf": [{"const": 1}, {"const": 2}]}}, "oneOf", "items"),
+    ({"anyOf": [{}, {"allOf": [{}, {}]}]}, "allOf", "anyOf[1]"),
+    ({"anyOf": [{"const": 1}], "type": "object"}, "type", ""),
+    ({"$ref": "#/$defs/a", "$defs": {"a": {"not": {}}}}, "not", "$defs.[0]"),
+    ({"enum": [1], "minimum": 3}, "minimum", ""),
+    ({"canary": 1}, "", ""),
+]
+
+
+@pytest.mark.parametrize(("schema", "keyword", "where"), NOT_ENFORCED, ids=str)
 def test_what_is_not_enforced_is_refused_if_strict(
     schema: Schema,
     keyword: str,
@@ -202,52 +202,55 @@ def test_what_is_not_enforced_is_refused_if_strict(
     assert texts(schema, strict=False)
 
 
+MALFORMED: list[tuple[Schema, str]] = [
+    ({"type": "canary"}, "type"),
+    ({"type": []}, "type"),
+    ({"type": None}, "type"),
+    ({"type": [["canary"]]}, "type"),
+    ({"properties": []}, "properties"),
+    ({"properties": {"canary": "canary"}}, ""),
+    ({"required": "canary", "type": "object"}, "required"),
+    ({"required": [1], "type": "object"}, "required"),
+    ({"required": ["canary", "canary"], "type": "object"}, "required"),
+    ({"additionalProperties": 1, "type": "object"}, "additionalProperties"),
+    ({"items": [{}], "type": "array"}, ""),
+    ({"minItems": -1, "type": "array"}, "minItems"),
+    ({"minItems": True, "type": "array"}, "minItems"),
+    ({"maxLength": 1.5, "type": "string"}, "maxLength"),
+    ({"minimum": "canary", "type": "integer"}, "minimum"),
+    ({"minimum": True, "type": "number"}, "minimum"),
+    ({"enum": []}, "enum"),
+    ({"enum": "canary"}, "enum"),
+    ({"anyOf": []}, "anyOf"),
+    ({"anyOf": {}}, "anyOf"),
+    ({"$ref": 1}, "$ref"),
+    ({"$ref": "canary"}, "$ref"),
+    ({"$ref": "https://canary.example/"}, "$ref"),
+    ({"$ref": "#/$defs/canary"}, "$ref"),
+    ({"$ref": "#/$defs/1", "$defs": [{}]}, "$ref"),
+    ({"$ref": "#/title/x", "title": "canary"}, "$ref"),
+    ({"$ref": "#"}, "$ref"),
+    ({"anyOf": [{"$ref": "#/anyOf/1"}, {"$ref": "#/anyOf/0"}]}, "$ref"),
+    ({"anyOf": [{"$ref": "#"}, {"const": "canary"}]}, "$ref"),
+    ({"properties": {"a": {"$ref": "#"}}, "required": ["a"]}, ""),
+    ({"properties": {"canary": False}, "required": ["canary"]}, ""),
+    ({"required": ["canary"], "additionalProperties": False}, ""),
+    ({"type": "array", "minItems": 2, "maxItems": 1}, ""),
+    ({"type": "string", "minLength": 2, "maxLength": 1}, ""),
+    ({"enum": ["canary"], "type": "null"}, ""),
+    ({"properties": {str(n): {} for n in range(MAX_PROPERTIES + 1)}}, ""),
+    ({"enum": list(range(MAX_ENUM_VALUES + 1))}, ""),
+    ({"anyOf": [{}] * MAX_SCHEMAS}, ""),
+    ({"anyOf": [{"type": "string", "maxLength": 2000}] * 11}, ""),
+]
+
+
+def shortened(value: object) -> str:
+    return str(value)[:60]
+
+
 @pytest.mark.parametrize("strict", [True, False])
-@pytest.mark.parametrize(
-    ("schema", "keyword"),
-    [
-        ({"type": "canary"}, "type"),
-        ({"type": []}, "type"),
-        ({"type": None}, "type"),
-        ({"type": [["canary"]]}, "type"),
-        ({"properties": []}, "properties"),
-        ({"properties": {"canary": "canary"}}, ""),
-        ({"required": "canary", "type": "object"}, "required"),
-        ({"required": [1], "type": "object"}, "required"),
-        ({"required": ["canary", "canary"], "type": "object"}, "required"),
-        ({"additionalProperties": 1, "type": "object"}, "additionalProperties"),
-        ({"items": [{}], "type": "array"}, ""),
-        ({"minItems": -1, "type": "array"}, "minItems"),
-        ({"minItems": True, "type": "array"}, "minItems"),
-        ({"maxLength": 1.5, "type": "string"}, "maxLength"),
-        ({"minimum": "canary", "type": "integer"}, "minimum"),
-        ({"minimum": True, "type": "number"}, "minimum"),
-        ({"enum": []}, "enum"),
-        ({"enum": "canary"}, "enum"),
-        ({"anyOf": []}, "anyOf"),
-        ({"anyOf": {}}, "anyOf"),
-        ({"$ref": 1}, "$ref"),
-        ({"$ref": "canary"}, "$ref"),
-        ({"$ref": "https://canary.example/"}, "$ref"),
-        ({"$ref": "#/$defs/canary"}, "$ref"),
-        ({"$ref": "#/$defs/1", "$defs": [{}]}, "$ref"),
-        ({"$ref": "#/title/x", "title": "canary"}, "$ref"),
-        ({"$ref": "#"}, "$ref"),
-        ({"anyOf": [{"$ref": "#/anyOf/1"}, {"$ref": "#/anyOf/0"}]}, "$ref"),
-        ({"anyOf": [{"$ref": "#"}, {"const": "canary"}]}, "$ref"),
-        ({"properties": {"a": {"$ref": "#"}}, "required": ["a"]}, ""),
-        ({"properties": {"canary": False}, "required": ["canary"]}, ""),
-        ({"required": ["canary"], "additionalProperties": False}, ""),
-        ({"type": "array", "minItems": 2, "maxItems": 1}, ""),
-        ({"type": "string", "minLength": 2, "maxLength": 1}, ""),
-        ({"enum": ["canary"], "type": "null"}, ""),
-        ({"properties": {str(n): {} for n in range(MAX_PROPERTIES + 1)}}, ""),
-        ({"enum": list(range(MAX_ENUM_VALUES + 1))}, ""),
-        ({"anyOf": [{}] * MAX_SCHEMAS}, ""),
-        ({"anyOf": [{"type": "string", "maxLength": 2000}] * 11}, ""),
-    ],
-    ids=lambda value: str(value)[:60],
-)
+@pytest.mark.parametrize(("schema", "keyword"), MALFORMED, ids=shortened)
 def test_what_is_malformed_or_permits_nothing_is_refused(
     schema: Schema,
     keyword: str,

@@ -85,7 +85,7 @@ _KEYWORDS: Final = (
     | _STRUCTURE
     | _UNENFORCED
     | {"type"}
-    | frozenset().union(*_BY_TYPE.values())
+    | frozenset[str]().union(*_BY_TYPE.values())
 )
 """Those whose names may be repeated in an error."""
 
@@ -243,7 +243,7 @@ class _Converter:
         required = self._words(schema, "required", at)
         others = schema.get("additionalProperties", True)
         others_at = (*at, "additionalProperties")
-        if not isinstance(others, bool | dict):
+        if type(others) not in (bool, dict):
             _malformed("additionalProperties", at)
         missing = [word for word in required if word not in named]
         self._properties += len(named) + len(missing)
@@ -437,7 +437,7 @@ _CONSTANTS: Final[dict[str, Node]] = {
     "boolean": choice(Text("true"), Text("false")),
     "null": Text("null"),
 }
-_TYPED: Final = frozenset().union(*_BY_TYPE.values())
+_TYPED: Final = frozenset[str]().union(*_BY_TYPE.values())
 _ORDER: Final = ("$ref", "enum", "const", "anyOf", "oneOf", "allOf")
 
 
@@ -471,19 +471,22 @@ def _resolved(root: Schema, pointer: str) -> tuple[object, Place] | None:
     value: object = root
     place: list[str] = []
     for step in pointer.split("/")[1:]:
-        name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(value, dict):
-            keys = list(cast("Schema", value))
-            if name not in keys:
-                return None
-            place.append(name if name in _KEYWORDS else f"[{keys.index(name)}]")
-            value = cast("Schema", value)[name]
-        elif isinstance(value, list):
-            items = cast("list[object]", value)
-            if not re.fullmatch("[0-9]{1,4}", name) or int(name) >= len(items):
-                return None
-            place.append(f"[{int(name)}]")
-            value = items[int(name)]
-        else:
+        found = _part(value, step.replace("~1", "/").replace("~0", "~"))
+        if found is None:
             return None
+        value, at = found
+        place.append(at)
     return value, tuple(place)
+
+
+def _part(value: object, name: str) -> tuple[object, str] | None:
+    """Return a part of a value, and its keyword or position."""
+    if isinstance(value, dict):
+        parts = cast("Schema", value)
+        if name not in parts:
+            return None
+        return parts[name], name if name in _KEYWORDS else f"[{[*parts].index(name)}]"
+    if not isinstance(value, list) or not re.fullmatch("[0-9]{1,4}", name):
+        return None
+    items = cast("list[object]", value)
+    return (items[int(name)], f"[{int(name)}]") if int(name) < len(items) else None
