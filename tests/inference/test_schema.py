@@ -1,5 +1,8 @@
 import json
+from datetime import date, datetime, time
+from ipaddress import IPv4Address
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import assume, event, given, settings
@@ -156,6 +159,8 @@ def test_without_a_schema_any_value_comes() -> None:
 OF_ONE_TYPE: list[tuple[str, str, object]] = [
     ("string", "pattern", "canary"),
     ("string", "format", "canary"),
+    ("string", "format", ["date"]),
+    ("integer", "format", "date"),
     ("string", "maxLength", 2001),
     ("string", "minLength", 2001),
     ("array", "uniqueItems", True),
@@ -187,6 +192,8 @@ NOT_ENFORCED: list[tuple[Schema, str, str]] = [
     ({"anyOf": [{"const": 1}], "type": "object"}, "type", ""),
     ({"$ref": "#/$defs/a", "$defs": {"a": {"not": {}}}}, "not", "$defs.[0]"),
     ({"enum": [1], "minimum": 3}, "minimum", ""),
+    ({"type": ["integer", "null"], "format": "date"}, "format", ""),
+    ({"type": "string", "format": "date", "maxLength": 9}, "maxLength", ""),
     ({"canary": 1}, "", ""),
 ]
 
@@ -299,3 +306,40 @@ def test_repetitions_are_bounded_over_all_schemas_of_a_grammar() -> None:
         add_schema(grammar, {"type": "string", "maxLength": 2000}, strict=True)
     with pytest.raises(SchemaError):
         add_schema(grammar, {"type": "array", "minItems": 1}, strict=True)
+
+
+def of_format(name: str) -> list[str]:
+    return values({"type": "string", "format": name}, tries=300)
+
+
+def test_dates_and_times_exist() -> None:
+    for text in of_format("date"):
+        assert date.fromisoformat(text).isoformat() == text
+    for text in of_format("time"):
+        assert time.fromisoformat(text).tzinfo is not None
+    for text in of_format("date-time"):
+        assert datetime.fromisoformat(text).tzinfo is not None
+
+
+def test_a_leap_day_is_in_a_leap_year() -> None:
+    days = [text for text in of_format("date") if text.endswith("-02-29")]
+    assert days
+    assert {text[2:4] == "00" for text in days} == {True, False}
+
+
+def test_addresses_and_identifiers_are_read() -> None:
+    for text in of_format("ipv4"):
+        assert str(IPv4Address(text)) == text
+    for text in of_format("uuid"):
+        assert str(UUID(text)) == text.lower()
+
+
+def test_a_format_restricts_texts_alone() -> None:
+    found = values({"type": ["string", "null"], "format": "date"}, tries=20)
+    assert None in found
+    for value in found:
+        assert value is None or date.fromisoformat(value)
+
+
+def test_the_default_of_a_keyword_is_accepted() -> None:
+    assert values({"type": "array", "uniqueItems": False})

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Final, NoReturn, cast
 
 from curtilage.inference.errors import SchemaError
+from curtilage.inference.formats import FORMATS
 from curtilage.inference.grammar import (
     EMPTY,
     MAX_REPEATS,
@@ -197,8 +198,7 @@ class _Converter:
         for word, value in schema.items():
             if word in {"exclusiveMaximum", "exclusiveMinimum"} and "number" in types:
                 self._unenforced(word, at)
-            # As of its default: it restricts nothing.
-            elif word not in enforced and (word, value) != ("uniqueItems", False):
+            elif word not in enforced and not _is_enforced_as(word, value, types):
                 # Of another type, so it restricts none of these.
                 if word in _TYPED and word not in _UNENFORCED:
                     continue
@@ -299,7 +299,12 @@ class _Converter:
         most = self._count(schema, "maxLength", at)
         if most is not None and most < least:
             return NOTHING
-        return self._json.text_of(least, most)
+        named = schema.get("format")
+        if not isinstance(named, str) or named not in FORMATS:
+            return self._json.text_of(least, most)
+        for word in sorted({"minLength", "maxLength"} & schema.keys()):
+            self._unenforced(word, at, "has a length next to format")
+        return chain(Text('"'), FORMATS[named], Text('"'))
 
     def _integer(self, schema: Schema, at: Place) -> Node:
         if not schema.keys() & _BY_TYPE["integer"]:
@@ -447,6 +452,14 @@ def _malformed(word: str, at: Place) -> NoReturn:
 
 def _where(at: Place) -> str:
     return ".".join(at)
+
+
+def _is_enforced_as(word: str, value: object, types: Sequence[str]) -> bool:
+    """Whether a keyword is enforced with this value alone."""
+    if word == "format":
+        return "string" in types and value in [*FORMATS]
+    # The default: it restricts nothing.
+    return word == "uniqueItems" and value is False
 
 
 def _implied_types(schema: Schema) -> list[str]:
