@@ -263,13 +263,10 @@ async def test_penalties_and_biases_change_the_answer(
     byte_engine: LlamaCppEngine,
 ) -> None:
     plain = text_of(await collect(byte_engine, ask()))
-    for settings in (
-        {"frequency_penalty": 2.0},
-        {"presence_penalty": 2.0},
-        {"logit_bias": ((FIRST_BYTE + ord("q"), 100.0),)},
-    ):
-        assert text_of(await collect(byte_engine, ask(**settings))) != plain
-    assert text_of(await collect(byte_engine, ask(**settings))) == "q" * 24
+    for request in (ask(frequency_penalty=2.0), ask(presence_penalty=2.0)):
+        assert text_of(await collect(byte_engine, request)) != plain
+    biased = ask(logit_bias=((FIRST_BYTE + ord("q"), 100.0),))
+    assert text_of(await collect(byte_engine, biased)) == "q" * 24
 
 
 async def test_a_bias_of_a_token_that_the_model_lacks_is_refused(

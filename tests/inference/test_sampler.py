@@ -242,7 +242,7 @@ def test_characters_are_whole_and_control_tokens_are_left_out(
     model: Model, context: Context
 ) -> None:
     """The library takes overlong bytes for characters, and reads tokens' names."""
-    few = "root ::= [\u0080-\U0010ffff<]{20}"
+    few = "root ::= [\u0080-\U0010ffff<|>/_a-z0-9]{20}"
     biases = tuple(
         (token, 30.0)
         for token in range(model.vocabulary_size)
@@ -258,8 +258,14 @@ def test_a_place_where_no_token_fits_fails(
     model: Model, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As with a vocabulary without bytes.
-    monkeypatch.setattr(Model, "is_control", lambda _model, token: token != EOS)
-    monkeypatch.setattr(Model, "is_end", lambda _model, token: token == EOS)
+    def is_control(_model: Model, token: int) -> bool:
+        return token != EOS
+
+    def is_end(_model: Model, token: int) -> bool:
+        return token == EOS
+
+    monkeypatch.setattr(Model, "is_control", is_control)
+    monkeypatch.setattr(Model, "is_end", is_end)
     with pytest.raises(RequestError):
         run(model, context, draw(DIGITS))
 

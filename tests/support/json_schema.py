@@ -1,7 +1,7 @@
 """A small check of values against JSON schemas; shares no code with the grammar."""
 
 import math
-from typing import Any
+from typing import Any, cast
 
 Schema = Any
 
@@ -64,10 +64,10 @@ def _combined(value: object, schema: Schema, root: Schema) -> bool:
 def _reference(value: object, schema: Schema, root: Schema) -> bool:
     if "$ref" not in schema:
         return True
-    target = root
+    target: Any = root
     for step in schema["$ref"].split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
-        target = target[int(name)] if isinstance(target, list) else target[name]
+        target = target[int(name) if isinstance(target, list) else name]
     return is_valid(value, target, root)
 
 
@@ -95,18 +95,21 @@ def _length(value: object, schema: Schema, _root: Schema) -> bool:
 def _array(value: object, schema: Schema, root: Schema) -> bool:
     if not isinstance(value, list):
         return True
-    return schema.get("minItems", 0) <= len(value) <= schema.get(
-        "maxItems", math.inf
-    ) and all(is_valid(item, schema.get("items", True), root) for item in value)
+    items = cast("list[object]", value)
+    most = schema.get("maxItems", math.inf)
+    return schema.get("minItems", 0) <= len(items) <= most and all(
+        is_valid(item, schema.get("items", True), root) for item in items
+    )
 
 
 def _object(value: object, schema: Schema, root: Schema) -> bool:
     if not isinstance(value, dict):
         return True
+    members = cast("dict[str, object]", value)
     named = schema.get("properties", {})
     others = schema.get("additionalProperties", True)
-    return all(name in value for name in schema.get("required", [])) and all(
-        is_valid(item, named.get(name, others), root) for name, item in value.items()
+    return all(name in members for name in schema.get("required", [])) and all(
+        is_valid(item, named.get(name, others), root) for name, item in members.items()
     )
 
 

@@ -546,8 +546,9 @@ def _apply(sampler: "lib.llama_sampler_p", candidates: npt.NDArray[np.void]) -> 
     """Apply a sampler; return the place of the token that it selected."""
     data = ctypes.cast(candidates.ctypes.data, lib.llama_token_data_p)
     array = lib.llama_token_data_array(data, len(candidates), -1, False)
-    lib.llama_sampler_apply(sampler, ctypes.pointer(array))
-    return int(array.selected)
+    one = (lib.llama_token_data_array * 1)(array)
+    lib.llama_sampler_apply(sampler, one)
+    return int(one[0].selected)
 
 
 class Row(NamedTuple):
