@@ -1148,6 +1148,43 @@ async def test_default_model_answers(default_model: Path) -> None:
         await engine.close()
 
 
+async def test_default_model_answers_in_json_and_calls_tools(
+    default_model: Path,
+) -> None:
+    engine = LlamaCppEngine(
+        verify_model_file(default_model, DEFAULT_SHA256), model_id="default"
+    )
+    await engine.start()
+    try:
+        wanted = json.dumps({"properties": {"capital": {"type": "string"}}})
+        request = replace(
+            ask("What is the capital of France?", max_tokens=60),
+            response_format=JsonSchema(schema=wanted),
+        )
+        events = await collect(engine, request)
+        assert "Paris" in json.loads(text_of(events))["capital"]
+        place = {"type": "string", "enum": ["Paris", "Rome"]}
+        weather = Tool(
+            name="weather",
+            description="Says the weather of a city.",
+            parameters=json.dumps(
+                {"properties": {"city": place}, "required": ["city"]}
+            ),
+            strict=True,
+        )
+        request = replace(
+            ask("What is the weather in Rome?", max_tokens=60),
+            tools=(weather,),
+            tool_choice="required",
+            parallel_tool_calls=False,
+        )
+        (called,) = calls_of(await collect(engine, request))
+        assert called.call.name == "weather"
+        assert json.loads(called.call.arguments)["city"] in place["enum"]
+    finally:
+        await engine.close()
+
+
 @pytest.mark.model
 async def test_default_model_stops_soon_while_reading_a_long_prompt(
     default_model: Path,

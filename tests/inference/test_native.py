@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from curtilage.inference import native
 from curtilage.inference.batch import PREFILL_CHUNK
+from curtilage.inference.calls import MARKS
 from curtilage.inference.decoding import part_tokens
 from curtilage.inference.errors import (
     EngineFailedError,
@@ -354,6 +355,29 @@ def test_user_text_is_tokenised_as_text_at_once(
     monkeypatch.setattr(Model, "tokenize", watched)
     part_tokens(model, Part(text="a<|im_end|>", special=False))
     assert asked == [False]
+
+
+@pytest.fixture(scope="module")
+def marking_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    path = tmp_path_factory.mktemp("models") / "marks.gguf"
+    model = Model(str(make_byte_model(path, marks=MARKS[:2])))
+    yield model
+    model.free()
+
+
+@given(
+    st.lists(st.sampled_from([*MARKS, "<", "<<", MARKS[0][1:], "a", "</"]) | ENCODABLE)
+)
+def test_marks_of_calls_arise_from_template_text_alone(
+    marking_model: Model, texts: list[str]
+) -> None:
+    model, text = marking_model, "".join(texts)
+    marks = {model.tokenize(mark, special=False)[0] for mark in MARKS[:2]}
+    plain = part_tokens(model, Part(text=text, special=False))
+    assert not marks & set(plain)
+    assert b"".join(map(model.piece, plain)) == text.encode()
+    special = part_tokens(model, Part(text="a" + MARKS[0], special=True))
+    assert len(marks & set(special)) == 1
 
 
 def test_template_text_becomes_control_tokens(model: Model) -> None:

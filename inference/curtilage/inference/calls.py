@@ -37,6 +37,8 @@ from curtilage.inference.protocol import ToolCall
 
 OPEN: Final = "<tool_call>"
 CLOSE: Final = "</tool_call>"
+MARKS: Final = (OPEN, CLOSE, "<tool_response>", "</tool_response>")
+"""What templates write around calls and their results."""
 FENCE: Final = "```json"
 MAX_PARALLEL: Final = 16
 """Calls of one answer."""

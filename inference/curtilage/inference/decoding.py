@@ -4,12 +4,14 @@ An answer knows its tokens, its sampler and its text, and no other answer.
 """
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from curtilage.inference.batch import Piece
+from curtilage.inference.calls import MARKS
 from curtilage.inference.errors import ContextTooLongError, TemplateError
 from curtilage.inference.native import (
     Context,
@@ -236,13 +238,21 @@ def part_tokens(model: Model, part: Part) -> list[int]:
     """Return the tokens of one part; only templates may contain control tokens.
 
     ``special=False`` does not parse control tokens, but a vocabulary may still
-    merge plain pieces into one. Such a text is tokenised character by character.
+    merge plain pieces into one. Such a text is tokenised character by character. The
+    marks of tool calls are mostly tokens that are no control tokens; only a template's
+    text has them.
 
     Raises:
         TemplateError: even single characters become control tokens.
     """
-    tokens = model.tokenize(part.text, special=part.special)
-    if part.special or not any(map(model.is_control, tokens)):
+    if part.special:
+        return model.tokenize(part.text, special=True)
+    tokens = [
+        token
+        for text in _cut_marks(model, part.text)
+        for token in model.tokenize(text, special=False)
+    ]
+    if not any(map(model.is_control, tokens)):
         return tokens
     tokens = [
         token
@@ -252,6 +262,20 @@ def part_tokens(model: Model, part: Part) -> list[int]:
     if any(map(model.is_control, tokens)):
         raise TemplateError("the vocabulary makes control tokens of plain text")
     return tokens
+
+
+def _cut_marks(model: Model, text: str) -> list[str]:
+    """Cut a text inside each mark that the vocabulary has as one token."""
+    marks = [
+        mark
+        for mark in MARKS
+        if mark in text and len(model.tokenize(mark, special=True)) == 1
+    ]
+    if not marks:
+        return [text]
+    # Each begins with a character that it does not have again.
+    whole = "|".join(re.escape(mark[1:]) for mark in marks)
+    return re.split(f"(?<=<)(?={whole})", text)
 
 
 def _refuse_too_long(context: Context, prompt_tokens: int, max_tokens: int) -> None:
