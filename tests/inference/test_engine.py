@@ -342,7 +342,7 @@ def is_token_before(events: list[Event], called: Called) -> bool:
     return isinstance(events[events.index(called) - 1], Token)
 
 
-async def test_calls_are_told_apart_and_counted(
+async def test_calls_are_separated_and_counted(
     byte_engine: LlamaCppEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The model is led to write two calls after a text, in the form of the grammar."""

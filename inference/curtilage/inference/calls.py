@@ -1,7 +1,7 @@
 """Tool calls in the text of an answer: the grammar that permits them, and their parser.
 
-One form, which Hermes, Qwen and others are trained for, and which models of other kinds
-are told (``templates``)::
+One form, which Hermes, Qwen and others are trained for, and which the system message
+describes to all others (``turns``)::
 
     <tool_call>
     {"name": "find", "arguments": {"what": "it"}}
