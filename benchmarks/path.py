@@ -14,6 +14,7 @@ from statistics import median
 import psutil
 
 from benchmarks.report import Table, quantile
+from benchmarks.topics import TOPICS
 from curtilage.inference.default_model import (
     DEFAULT_MODEL_ID,
     DEFAULT_SHA256,
@@ -29,28 +30,6 @@ from curtilage_dev.stack import Stack
 
 MAX_TOKENS = 48
 MEBIBYTE = 1024 * 1024
-TOPICS = (
-    "compound interest",
-    "the water cycle",
-    "photosynthesis",
-    "supply and demand",
-    "plate tectonics",
-    "the immune system",
-    "inflation",
-    "binary search",
-    "public key cryptography",
-    "the greenhouse effect",
-    "double-entry bookkeeping",
-    "how vaccines work",
-    "natural selection",
-    "a mortgage",
-    "object-oriented programming",
-    "how a bill becomes a law",
-    "machine translation",
-    "the circulatory system",
-    "index funds",
-    "antibiotic resistance",
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,8 @@ def _play(scale: Scale) -> Play:
         delay_ms=round(1000 * WORD_S * scale.factor),
         turn_ms=round(1000 * TURN_S * scale.factor),
         queue=Limits().max_queue,
+        # As shipped.
+        sequences=4,
     )
 
 

@@ -58,6 +58,7 @@ class Play:
         gate: file that releases pieces, or None.
         turn_ms: how long one is played while others wait; 0: to its end.
         queue: how many may wait.
+        sequences: how many are played at the same time.
     """
 
     pieces: int
@@ -68,6 +69,7 @@ class Play:
     gate: Path | None = None
     turn_ms: int = 0
     queue: int = MAX_QUEUED
+    sequences: int = 1
 
     def arguments(self) -> tuple[str, ...]:
         """Return this as the command's arguments."""
@@ -80,6 +82,7 @@ class Play:
             "--gate": self.gate,
             "--turn-ms": self.turn_ms,
             "--queue": self.queue,
+            "--sequences": self.sequences,
         }
         given = {name: each for name, each in named.items() if each is not None}
         return tuple(str(part) for pair in given.items() for part in pair)
@@ -97,6 +100,7 @@ class PlayedEngine(ScriptedEngine):
         super().__init__(
             Script(pieces=[WORD] * play.pieces, delay_s=play.delay_ms / 1000),
             max_queued=play.queue,
+            sequences=play.sequences,
             turn_s=play.turn_ms / 1000 or math.inf,
         )
         self._play_of = play
@@ -146,6 +150,7 @@ class PlayArguments(argparse.Namespace):
     gate: Path | None
     turn_ms: int
     queue: int
+    sequences: int
 
     def play(self) -> Play:
         """Return what is to be played."""
@@ -158,6 +163,7 @@ class PlayArguments(argparse.Namespace):
             gate=self.gate,
             turn_ms=self.turn_ms,
             queue=self.queue,
+            sequences=self.sequences,
         )
 
 
@@ -165,6 +171,7 @@ def add_play(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the script."""
     parser.add_argument("--pieces", type=int, default=200)
     parser.add_argument("--queue", type=int, default=MAX_QUEUED)
+    parser.add_argument("--sequences", type=int, default=1)
     for name in ("--delay-ms", "--first-ms", "--spread-ms", "--turn-ms"):
         parser.add_argument(name, type=int, default=0)
     parser.add_argument("--runs", type=Path, metavar="FILE")

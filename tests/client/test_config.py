@@ -47,6 +47,17 @@ def test_another_context_is_no_configuration(said: str) -> None:
             read_config(Flags(context_tokens=int(said)), {})
 
 
+def test_sequences_are_a_small_number() -> None:
+    assert read_config(Flags(), {}).sequences is None
+    assert read_config(Flags(), {"CURTILAGE_SEQUENCES": "8"}).sequences == 8
+
+
+@pytest.mark.parametrize("said", ["0", "65", "-1", "two", "\u0664"])
+def test_another_number_of_sequences_is_no_configuration(said: str) -> None:
+    with pytest.raises(ConfigError, match="1 to 64"):
+        read_config(Flags(), {"CURTILAGE_SEQUENCES": said})
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"missing\.yaml"):
         read_config(Flags(policy=str(tmp_path / "missing.yaml")), {})

@@ -337,6 +337,7 @@ def test_challenges_are_off_unless_enabled() -> None:
         ("[model]", '[model]\nsha256 = "AB"', "model.sha256: must be 64"),
         ("[model]", "[model]\ncontext_tokens = 1", "model.context_tokens: must be"),
         ("[model]", "[model]\nthreads = 0", "model.threads: must be 1 to 64"),
+        ("[model]", "[model]\nsequences = 0", "model.sequences: must be 1 to 64"),
         ("[model]", "[modell]", "model: a table is required"),
         ("[model]", "[limits]\nmax_body_bytes = 0\n[model]", "limits.max_body_bytes"),
         ("[model]", "[limits]\nbody_bytes = 0\n[model]", "limits.'body_bytes': unkn"),

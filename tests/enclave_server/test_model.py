@@ -146,7 +146,9 @@ def choosing(folder: Path, choice: ModelChoice) -> EnclaveConfig:
 
 
 def embedded(sha256: str = "") -> ModelChoice:
-    return ModelChoice(path=None, sha256=sha256, context_tokens=256, threads=1)
+    return ModelChoice(
+        path=None, sha256=sha256, context_tokens=256, threads=1, sequences=1
+    )
 
 
 async def test_missing_extra_is_named(
@@ -167,7 +169,9 @@ async def test_file_with_another_digest_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("llama_cpp")
     path = tmp_path / "m.gguf"
     path.write_bytes(b"GGUF and more")
-    choice = ModelChoice(path=path, sha256="11" * 32, context_tokens=256, threads=1)
+    choice = ModelChoice(
+        path=path, sha256="11" * 32, context_tokens=256, threads=1, sequences=1
+    )
     with pytest.raises(ConfigError, match=rf"^model\.sha256: .* not {choice.sha256}$"):
         await open_model(choosing(tmp_path, choice))
 
@@ -192,10 +196,11 @@ async def test_engine_leaves_the_frames_a_cpu_and_its_turn(
     monkeypatch.setattr(native, "LlamaCppEngine", engine)
     monkeypatch.setattr(native, "available_cpus", lambda: cpus)
     monkeypatch.setattr(model_module, "open_default_model", lambda: None)
-    choice = replace(embedded(), threads=threads)
+    choice = replace(embedded(), threads=threads, sequences=3)
     await (await open_model(choosing(tmp_path, choice))).close()
     (settings,) = asked
     assert (settings["threads"], settings["niceness"]) == (expected, NICENESS)
+    assert settings["sequences"] == 3
 
 
 @pytest.mark.model

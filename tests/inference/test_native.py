@@ -5,18 +5,21 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from deploy.image.rootfs import ENVIRONMENT
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from llama_cpp import llama_cpp as lib
 from typing_extensions import override
 
 from curtilage.inference import native
+from curtilage.inference.batch import PREFILL_CHUNK
+from curtilage.inference.calls import MARKS
 from curtilage.inference.decoding import part_tokens
 from curtilage.inference.errors import (
     EngineFailedError,
@@ -28,12 +31,12 @@ from curtilage.inference.errors import (
 )
 from curtilage.inference.native import (
     NO_GENERATOR,
-    PREFILL_CHUNK,
     SYMBOLS,
     VERSION,
     Context,
     Draw,
     Model,
+    Row,
     Sampler,
     check_cpu,
     require_symbols,
@@ -42,10 +45,13 @@ from curtilage.inference.templates import Part
 from support.byte_model import BOS, EOS, FIRST_BYTE, make_adapter, make_byte_model
 from support.examples import examples
 from support.fakes import returns
+from support.memory_scan import hits
 
 ENCODABLE = st.text(st.characters(exclude_categories=["Cs"]))
 GREEDY = Draw(temperature=0, top_p=1, seed=0)
 HOT = Draw(temperature=1.0, top_p=0.95, seed=5)
+ALLOCATOR = ("PYTHONMALLOC", "GLIBC_TUNABLES")
+"""What overwrites freed memory, as in the enclave's image."""
 PROMPT = [FIRST_BYTE + value for value in b"a prompt of some length"]
 
 
@@ -114,17 +120,45 @@ def never() -> bool:
     return False
 
 
-def run(context: Context, draw: Draw, count: int = 12) -> list[int]:
-    sampler = Sampler(draw)
+def rows(tokens: Sequence[int], *, at: int = 0, sequence: int = 0) -> list[Row]:
+    """Return rows of consecutive tokens, the last one to be sampled."""
+    last = len(tokens) - 1
+    return [
+        Row(token, at + index, sequence, index == last)
+        for index, token in enumerate(tokens)
+    ]
+
+
+def read(
+    context: Context,
+    tokens: Sequence[int],
+    *,
+    sequence: int = 0,
+    cancelled: Callable[[], bool] | None = None,
+) -> bool:
+    at = context.used(sequence)
+    return context.decode(rows(tokens, at=at, sequence=sequence), cancelled=cancelled)
+
+
+def written(
+    context: Context, draw: Draw, count: int = 12, *, sequence: int = 0
+) -> list[int]:
+    sampler = Sampler(draw, context._model)
     try:
-        assert context.prefill(PROMPT, last=True, cancelled=never)
-        tokens = [context.sample(sampler)]
+        assert read(context, PROMPT, sequence=sequence)
+        tokens = [context.sample(sampler, len(PROMPT) - 1)]
         while len(tokens) < count:
-            context.step(tokens[-1])
-            tokens.append(context.sample(sampler))
+            read(context, tokens[-1:], sequence=sequence)
+            tokens.append(context.sample(sampler, 0))
         return tokens
     finally:
         sampler.free()
+
+
+def run(context: Context, draw: Draw, count: int = 12) -> list[int]:
+    try:
+        return written(context, draw, count)
+    finally:
         context.clear()
 
 
@@ -157,7 +191,15 @@ def test_symbol_list_names_every_function_used() -> None:
         and node.value.id == "lib"
         and node.attr.islower()
     }
-    assert used - {"llama_token", "llama_context_params"} == set(SYMBOLS)
+    types = {
+        "llama_context_params",
+        "llama_logit_bias",
+        "llama_sampler_p",
+        "llama_token",
+        "llama_token_data_array",
+        "llama_token_data_p",
+    }
+    assert used - types == set(SYMBOLS)
 
 
 def test_no_module_names_the_class_that_reuses_prefixes() -> None:
@@ -213,11 +255,11 @@ def test_runtime_settings_are_made_before_the_library_loads() -> None:
 def test_library_logs_nothing(byte_model: Path, tmp_path: Path) -> None:
     program = (
         "import sys\n"
-        "from curtilage.inference.native import Context, Model\n"
+        "from curtilage.inference.native import Context, Model, Row\n"
         "from curtilage.inference.errors import ModelFileError\n"
         "model = Model(sys.argv[1])\n"
         "context = Context(model, tokens=64, threads=1)\n"
-        "context.prefill([5], last=True, cancelled=lambda: False)\n"
+        "context.decode([Row(5, 0, 0, True)])\n"
         "context.free(); model.free()\n"
         "try:\n"
         "    Model(sys.argv[2])\n"
@@ -313,6 +355,29 @@ def test_user_text_is_tokenised_as_text_at_once(
     monkeypatch.setattr(Model, "tokenize", watched)
     part_tokens(model, Part(text="a<|im_end|>", special=False))
     assert asked == [False]
+
+
+@pytest.fixture(scope="module")
+def marking_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    path = tmp_path_factory.mktemp("models") / "marks.gguf"
+    model = Model(str(make_byte_model(path, marks=MARKS[:2])))
+    yield model
+    model.free()
+
+
+@given(
+    st.lists(st.sampled_from([*MARKS, "<", "<<", MARKS[0][1:], "a", "</"]) | ENCODABLE)
+)
+def test_marks_of_calls_arise_from_template_text_alone(
+    marking_model: Model, texts: list[str]
+) -> None:
+    model, text = marking_model, "".join(texts)
+    marks = {model.tokenize(mark, special=False)[0] for mark in MARKS[:2]}
+    plain = part_tokens(model, Part(text=text, special=False))
+    assert not marks & set(plain)
+    assert b"".join(map(model.piece, plain)) == text.encode()
+    special = part_tokens(model, Part(text="a" + MARKS[0], special=True))
+    assert len(marks & set(special)) == 1
 
 
 def test_template_text_becomes_control_tokens(model: Model) -> None:
@@ -419,12 +484,12 @@ def test_full_nucleus_is_no_nucleus(context: Context) -> None:
 
 
 def test_chunks_give_what_one_piece_gives(context: Context) -> None:
-    context.prefill(PROMPT, last=True, cancelled=never)
-    whole = context.logits().copy()
+    read(context, PROMPT)
+    whole = context.logits(len(PROMPT) - 1).copy()
     context.clear()
-    context.prefill(PROMPT[:5], last=False, cancelled=never)
-    context.prefill(PROMPT[5:], last=True, cancelled=never)
-    np.testing.assert_allclose(context.logits(), whole, atol=1e-3)
+    read(context, PROMPT[:5])
+    read(context, PROMPT[5:])
+    np.testing.assert_allclose(context.logits(len(PROMPT) - 6), whole, atol=1e-3)
 
 
 def test_an_adapter_answers_in_every_context_of_its_model(
@@ -465,11 +530,10 @@ def test_an_adapter_that_a_context_refuses_is_not_left_out(
 def test_clear_overwrites_everything(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context.prefill(PROMPT, last=True, cancelled=never)
-    row = context.logits()
-    assert context.used == len(PROMPT)
+    read(context, PROMPT)
+    row = context.logits(len(PROMPT) - 1)
+    assert context.used() == len(PROMPT)
     assert row.any()
-    assert context._tokens.any()
     cleared: list[bool] = []
     clear = lib.llama_memory_clear
 
@@ -488,23 +552,23 @@ def test_clear_overwrites_everything(
     monkeypatch.setattr(lib, "llama_free", looked_at)
     context.clear()
     assert cleared == [True]
-    assert context.used == 0
+    assert context.used() == 0
     assert left == [False], "zeroed before the library may free it"
     assert not context._tokens.any()
 
 
 def test_what_was_saved_goes_on_as_if_nothing_had_been(context: Context) -> None:
-    context.prefill(PROMPT, last=True, cancelled=never)
-    saved = context.save()
-    context.step(5)
-    expected = context.logits().copy()
+    read(context, PROMPT)
+    saved = context.save(0)
+    read(context, [5])
+    expected = context.logits(0).copy()
     context.clear()
-    context.prefill(PROMPT[::-1], last=True, cancelled=never)
+    read(context, PROMPT[::-1])
     context.clear()
-    context.restore(saved)
-    assert context.used == len(PROMPT)
-    context.step(5)
-    assert np.array_equal(context.logits(), expected)
+    context.restore(saved, 0)
+    assert context.used() == len(PROMPT)
+    read(context, [5])
+    assert np.array_equal(context.logits(0), expected)
     assert any(saved.buffer)
     saved.wipe()
     assert not any(saved.buffer)
@@ -513,10 +577,10 @@ def test_what_was_saved_goes_on_as_if_nothing_had_been(context: Context) -> None
 def test_what_was_restored_is_cleared_though_nothing_was_read_since(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context.prefill(PROMPT, last=True, cancelled=never)
-    saved = context.save()
+    read(context, PROMPT)
+    saved = context.save(0)
     context.clear()
-    context.restore(saved)  # and then the caller goes away
+    context.restore(saved, 0)  # and then the caller goes away
     cleared: list[bool] = []
     clear = lib.llama_memory_clear
 
@@ -527,45 +591,51 @@ def test_what_was_restored_is_cleared_though_nothing_was_read_since(
     monkeypatch.setattr(lib, "llama_memory_clear", cleared_first)
     context.clear()
     assert cleared == [True]
-    assert context.used == 0
+    assert context.used() == 0
 
 
 def test_what_cannot_be_saved_or_restored_is_an_error(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context.prefill(PROMPT, last=True, cancelled=never)
-    saved = context.save()
+    read(context, PROMPT)
+    saved = context.save(0)
     context.clear()
     monkeypatch.setattr(lib, "llama_state_seq_set_data", returns(0))
     with pytest.raises(NativeError, match="set_data"):
-        context.restore(saved)
+        context.restore(saved, 0)
     monkeypatch.setattr(lib, "llama_state_seq_get_data", returns(0))
     with pytest.raises(NativeError, match="get_data"):
-        context.save()
+        context.save(0)
 
 
-def test_logits_are_refused_before_anything_was_read(context: Context) -> None:
-    sampler = Sampler(GREEDY)
+def test_logits_are_refused_where_none_were_computed(context: Context) -> None:
+    sampler = Sampler(GREEDY, context._model)
+    read(context, PROMPT)
+    # Only the last one of the prompt was to be sampled.
+    for row in (0, len(PROMPT)):
+        with pytest.raises(NativeError):
+            context.logits(row)
+        with pytest.raises(NativeError):
+            context.sample(sampler, row)
+    context.drop_logits()
     with pytest.raises(NativeError):
-        context.logits()
-    with pytest.raises(NativeError):
-        context.sample(sampler)
+        context.logits(len(PROMPT) - 1)
     sampler.free()
 
 
 @pytest.mark.parametrize("count", [0, PREFILL_CHUNK + 1])
 def test_chunk_of_a_wrong_size_is_refused(context: Context, count: int) -> None:
     with pytest.raises(NativeError, match="llama_decode"):
-        context.prefill([5] * count, last=True, cancelled=never)
+        read(context, [5] * count)
 
 
 def test_context_is_never_overrun(model: Model) -> None:
     context = Context(model, tokens=256, threads=1)
     try:
         for _ in range(2):
-            context.prefill([5] * 128, last=True, cancelled=never)
+            read(context, [5] * 128)
         with pytest.raises(NativeError, match="llama_decode"):
-            context.step(5)
+            read(context, [5])
     finally:
         context.free()
 
@@ -578,7 +648,7 @@ def test_prefill_stops_in_the_middle(context: Context) -> None:
         asked += 1
         return asked > 3
 
-    assert context.prefill([5] * 100, last=True, cancelled=soon) is False
+    assert read(context, [5] * 100, cancelled=soon) is False
     assert asked == 4
     context.clear()
     assert run(context, GREEDY) == run(context, GREEDY)
@@ -586,7 +656,7 @@ def test_prefill_stops_in_the_middle(context: Context) -> None:
 
 def test_prefill_that_is_not_stopped_checks_and_continues(context: Context) -> None:
     assert context._cancelled() is False
-    assert context.prefill([5] * 100, last=True, cancelled=never)
+    assert read(context, [5] * 100, cancelled=never)
     assert context._cancelled() is False
 
 
@@ -595,7 +665,7 @@ def test_failed_decode_is_an_error(
 ) -> None:
     monkeypatch.setattr(lib, "llama_decode", returns(-3))
     with pytest.raises(NativeError, match=r"^llama_decode .* -3$"):
-        context.step(5)
+        read(context, [5])
 
 
 def test_impossible_context_is_an_error(
@@ -624,7 +694,7 @@ def test_where_memory_is_short_a_smaller_context_is_made_until_there_is_more(
             Context(model, tokens=1024, threads=1, least_tokens=300)
         with pytest.raises(EngineMemoryError, match="1024 tokens"):
             Context(model, tokens=1024, threads=1)
-    context.prefill(PROMPT, last=True, cancelled=never)
+    read(context, PROMPT)
     context.clear()
     assert context.size == 1024
     context.free()
@@ -641,7 +711,7 @@ def test_context_without_memory_is_an_error(
 def test_every_call_from_another_thread_is_refused(
     model: Model, context: Context
 ) -> None:
-    sampler = Sampler(GREEDY)
+    sampler = Sampler(GREEDY, context._model)
     calls = [
         model.free,
         model.bos,
@@ -655,11 +725,16 @@ def test_every_call_from_another_thread_is_refused(
         lambda: model.piece(1),
         context.free,
         context.clear,
-        context.logits,
-        lambda: context.used,
-        lambda: context.step(5),
-        lambda: context.prefill([5], last=True, cancelled=never),
-        lambda: context.sample(sampler),
+        context.drop_logits,
+        context.renew,
+        lambda: context.logits(0),
+        lambda: context.used(0),
+        lambda: context.open(0),
+        lambda: context.erase(0),
+        lambda: context.save(0),
+        lambda: context.restore(native.Saved(1, 1), 0),
+        lambda: context.decode(rows([5])),
+        lambda: context.sample(sampler, 0),
         sampler.free,
     ]
     refused: list[object] = []
@@ -689,7 +764,7 @@ def test_context_that_cannot_be_made_anew_is_freed_once(
         free(handle)
 
     context = native.Context(model, tokens=64, threads=1)
-    context.prefill([3, 4], last=True, cancelled=bool)
+    read(context, [3, 4])
     monkeypatch.setattr(lib, "llama_free", counted)
     with monkeypatch.context() as patch:
         patch.setattr(lib, "llama_init_from_model", returns(None))
@@ -699,3 +774,232 @@ def test_context_that_cannot_be_made_anew_is_freed_once(
     context.clear()
     context.free()
     assert len(freed) == 1
+
+
+# Several sequences.
+
+
+@pytest.fixture
+def several(model: Model) -> Iterator[Context]:
+    context = Context(model, tokens=512, threads=1, sequences=3)
+    context.open(2)
+    yield context
+    context.free()
+
+
+def test_a_sequence_answers_as_if_it_were_alone(
+    several: Context, context: Context
+) -> None:
+    alone = run(context, GREEDY)
+    assert [written(several, GREEDY, sequence=each) for each in (1, 0, 2)] == [
+        alone
+    ] * 3
+
+
+def test_sequences_of_one_batch_do_not_mix(several: Context, context: Context) -> None:
+    alone = run(context, GREEDY, 6)
+    other = PROMPT[::-1]
+    batch = [*rows(PROMPT, sequence=0), *rows(other, sequence=1)]
+    assert several.decode(batch)
+    sampler = Sampler(GREEDY, context._model)
+    at = len(PROMPT)
+    mine = [several.sample(sampler, at - 1)]
+    theirs = [several.sample(sampler, 2 * at - 1)]
+    while len(mine) < 6:
+        several.decode(
+            [
+                Row(mine[-1], several.used(0), 0, True),
+                Row(theirs[-1], several.used(1), 1, True),
+            ]
+        )
+        mine.append(several.sample(sampler, 0))
+        theirs.append(several.sample(sampler, 1))
+    sampler.free()
+    assert mine == alone
+    assert theirs != alone
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        [Row(5, 1, 0, True)],
+        [Row(5, 0, 0, True), Row(5, 0, 0, True)],
+        [Row(5, 0, 0, True), Row(5, 2, 0, True)],
+        [Row(5, 0, 1, True), Row(5, 0, 0, True)],
+        [Row(5, 0, 3, True)],
+        [Row(5, 0, -1, True)],
+    ],
+    ids=["late", "repeated", "skipped", "descending", "no sequence", "below"],
+)
+def test_rows_out_of_order_are_refused(several: Context, batch: list[Row]) -> None:
+    with pytest.raises(NativeError, match="llama_decode"):
+        several.decode(batch)
+    assert several.used(0) == 0
+
+
+def test_an_unopened_sequence_is_refused(model: Model) -> None:
+    context = Context(model, tokens=64, threads=1, sequences=2)
+    try:
+        with pytest.raises(NativeError, match="llama_decode"):
+            context.decode([Row(5, 0, 1, True)])
+        with pytest.raises(NativeError, match="llama_init"):
+            context.open(2)
+        assert context.used(1) == 0
+    finally:
+        context.free()
+
+
+def test_making_room_changes_no_answer(model: Model, context: Context) -> None:
+    alone = run(context, GREEDY)
+    growing = Context(model, tokens=512, threads=1, sequences=4)
+    sampler = Sampler(GREEDY, context._model)
+    try:
+        read(growing, PROMPT)
+        tokens = [growing.sample(sampler, len(PROMPT) - 1)]
+        for room in range(1, len(alone)):
+            growing.open(min(room, 3))
+            growing.renew()
+            read(growing, tokens[-1:])
+            tokens.append(growing.sample(sampler, 0))
+        assert tokens == alone
+    finally:
+        sampler.free()
+        growing.free()
+
+
+def test_without_memory_for_more_the_others_go_on(
+    model: Model, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = run(context, GREEDY)
+    growing = Context(model, tokens=512, threads=1, sequences=2)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(lib, "llama_init_from_model", returns(None))
+            with pytest.raises(EngineMemoryError):
+                growing.open(1)
+            with pytest.raises(EngineMemoryError):
+                growing.renew()
+        assert written(growing, GREEDY) == alone
+    finally:
+        growing.free()
+
+
+def test_a_saved_sequence_continues_in_another_one(
+    several: Context, context: Context
+) -> None:
+    read(context, PROMPT)
+    read(context, [5])
+    expected = context.logits(0).copy()
+    read(several, PROMPT, sequence=0)
+    saved = several.save(0)
+    several.erase(0)
+    several.restore(saved, 2)
+    assert (several.used(0), several.used(2)) == (0, len(PROMPT))
+    read(several, [5], sequence=2)
+    assert np.array_equal(several.logits(0), expected)
+
+
+def test_erasing_a_sequence_leaves_the_others_as_they_are(several: Context) -> None:
+    for sequence in range(3):
+        read(several, PROMPT[sequence:], sequence=sequence)
+    before = [bytes(several.save(each).buffer) for each in (0, 2)]
+    several.erase(1)
+    assert several.used(1) == 0
+    assert [bytes(several.save(each).buffer) for each in (0, 2)] == before
+    assert written(several, GREEDY, sequence=1)
+
+
+ERASING = """
+import sys
+import numpy as np
+from curtilage.inference.native import Context, Model, Row
+from curtilage.inference.state import find_layout
+
+context = Context(Model(sys.argv[1]), tokens=512, threads=1, sequences=3)
+context.open(2)
+# The neighbours have none of its tokens, whose values in layer 0 are the same.
+for number, prompt in enumerate(([200, 201], list(range(60, 90)), [202, 203])):
+    context.decode([Row(token, at, number, at == 1) for at, token in enumerate(prompt)])
+saved = context.save(1)
+payload = find_layout(saved.view, cells=saved.used).payload
+masked = np.frombuffer(saved.buffer, np.uint8)
+masked ^= 0x5A  # in place: so that no copy of it is left
+for start, end in payload:
+    print(masked[start + 64 : start + 128].tobytes().hex())
+saved.wipe()
+sys.stdout.flush()
+sys.stdin.readline()
+getattr(context, sys.argv[2])(*map(int, sys.argv[3:]))
+print("erased", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/PID/mem")
+@pytest.mark.parametrize("ends", ["erase 1", "clear"])
+def test_keys_and_values_of_an_erased_sequence_are_nowhere(
+    byte_model: Path, ends: str
+) -> None:
+    command = [sys.executable, "-c", ERASING, str(byte_model), *ends.split()]
+    environment = {**os.environ, **{name: ENVIRONMENT[name] for name in ALLOCATOR}}
+    with subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdin
+        assert child.stdout
+        masked = [bytes.fromhex(child.stdout.readline()) for _ in range(4)]
+        forms = {
+            str(at): bytes(each ^ 0x5A for each in piece)
+            for at, piece in enumerate(masked)
+        }
+        assert len(masked[0]) == 64
+        # Of each layer's keys and values: the test sees them while they are there.
+        assert hits(child.pid, forms).keys() == forms.keys()
+        child.stdin.write("\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == "erased\n"
+        assert hits(child.pid, forms) == {}
+        child.stdin.write("\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("llama_state_seq_get_data", 0),
+        ("llama_state_seq_set_data", 0),
+        ("llama_memory_seq_rm", False),
+    ],
+)
+def test_a_sequence_that_cannot_be_erased_is_an_error(
+    several: Context, monkeypatch: pytest.MonkeyPatch, name: str, code: int
+) -> None:
+    read(several, PROMPT, sequence=1)
+    monkeypatch.setattr(lib, name, returns(code))
+    with pytest.raises(NativeError, match=name):
+        several.erase(1)
+
+
+def test_a_state_of_another_layout_is_not_taken_for_erased(
+    several: Context,
+) -> None:
+    read(several, PROMPT, sequence=1)
+    several._used[1] -= 1  # one cell more than is known of
+    with pytest.raises(NativeError, match="get_data"):
+        several.erase(1)
+
+
+def test_after_a_stopped_decode_only_the_whole_context_can_be_erased(
+    several: Context,
+) -> None:
+    read(several, PROMPT, sequence=1)
+    assert read(several, [5] * 100, sequence=0, cancelled=lambda: True) is False
+    for sequence in (0, 1):
+        with pytest.raises(NativeError):
+            several.erase(sequence)
+    several.clear()
+    several.erase(0)
+    assert written(several, GREEDY)

@@ -1,9 +1,23 @@
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
-from curtilage.inference.errors import RequestError
-from curtilage.inference.protocol import CancelToken, ChatMessage, GenerateRequest
+from curtilage.inference.errors import RequestError, SchemaError
+from curtilage.inference.protocol import (
+    MAX_CALLS,
+    MAX_ID_CHARS,
+    MAX_SCHEMA_CHARS,
+    MAX_TOOLS,
+    CancelToken,
+    ChatMessage,
+    GenerateRequest,
+    JsonSchema,
+    NamedTool,
+    Tool,
+    ToolCall,
+)
 from curtilage.inference.sampling import SamplingSettings
 from support.chains import chain
 
@@ -35,6 +49,139 @@ def test_request_refuses_no_message() -> None:
 
 def test_request_shows_no_content() -> None:
     assert "hello" not in repr(GenerateRequest(messages=(HELLO,)))
+
+
+CALL = ToolCall(id="call_1", name="find", arguments="{}")
+
+
+@pytest.mark.parametrize("name", ["", "a b", "ü", "a\n", "<tool_call>", "x" * 65])
+def test_names_are_letters_digits_and_two_signs(name: str) -> None:
+    for make in (
+        lambda: Tool(name=name),
+        lambda: ToolCall(id="1", name=name, arguments=""),
+        lambda: JsonSchema(name=name, schema="{}"),
+    ):
+        with pytest.raises(RequestError):
+            make()
+    if name:
+        with pytest.raises(RequestError):
+            ChatMessage(role="user", content="", name=name)
+
+
+def test_names_may_have_64_characters() -> None:
+    Tool(name="x" * 64)
+    ChatMessage(role="user", content="", name="A-z_0")
+
+
+MAKERS: list[Callable[[str], object]] = [
+    lambda text: Tool(name="a", description=text),
+    lambda text: Tool(name="a", parameters='{"title": "' + text + '"}'),
+    lambda text: ToolCall(id=text, name="a", arguments=""),
+    lambda text: ToolCall(id="1", name="a", arguments=text),
+    lambda text: JsonSchema(schema='{"title": "' + text + '"}'),
+    lambda text: JsonSchema(schema="{}", description=text),
+]
+
+
+@pytest.mark.parametrize(
+    "make",
+    MAKERS,
+    ids=["description", "parameters", "id", "arguments", "schema", "of a schema"],
+)
+def test_lone_surrogates_are_refused_without_their_text(
+    make: Callable[[str], object],
+) -> None:
+    make("canary")
+    with pytest.raises(RequestError) as refusal:
+        make("canary \ud800")
+    assert "canary" not in chain(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "",
+        "canary",
+        "[]",
+        '{"a": NaN}',
+        '{"canary": 1, "canary": 2}',
+        '{"a": ' + "[" * 100 + "]" * 100 + "}",
+        '{"canary": "' + "x" * MAX_SCHEMA_CHARS + '"}',
+        '{"a": ' + "9" * 5000 + "}",
+    ],
+    ids=["empty", "no JSON", "no object", "NaN", "twice", "deep", "long", "digits"],
+)
+def test_a_schema_is_one_json_object(schema: str) -> None:
+    for make in (
+        lambda: JsonSchema(schema=schema),
+        lambda: Tool(name="a", parameters=schema),
+    ):
+        with pytest.raises(RequestError) as refusal:
+            make()
+        assert "canary" not in chain(refusal.value)
+
+
+def test_an_error_of_a_schema_says_keyword_and_place() -> None:
+    error = SchemaError("has it", keyword="minimum", where="properties[2]")
+    assert (error.keyword, error.where) == ("minimum", "properties[2]")
+    assert "minimum" in str(error)
+    assert "properties[2]" in str(error)
+
+
+def test_an_id_has_a_length() -> None:
+    ToolCall(id="x" * MAX_ID_CHARS, name="a", arguments="")
+    for wrong in ("", "x" * (MAX_ID_CHARS + 1)):
+        with pytest.raises(RequestError):
+            ToolCall(id=wrong, name="a", arguments="")
+
+
+def test_calls_are_the_assistants_and_results_the_tools() -> None:
+    ChatMessage(role="assistant", content="", tool_calls=(CALL,))
+    ChatMessage(role="tool", content="", tool_call_id="call_1")
+    with pytest.raises(RequestError):
+        ChatMessage(role="user", content="", tool_calls=(CALL,))
+    with pytest.raises(RequestError):
+        ChatMessage(role="user", content="", tool_call_id="call_1")
+    with pytest.raises(RequestError):
+        ChatMessage(role="assistant", content="", tool_calls=(CALL,) * (MAX_CALLS + 1))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tools": (Tool(name="a"), Tool(name="a", description="another"))},
+        {"tools": tuple(Tool(name=f"a{n}") for n in range(MAX_TOOLS + 1))},
+        {"tool_choice": "required"},
+        {"tool_choice": NamedTool(name="a")},
+        {"tool_choice": NamedTool(name="auto"), "tools": (Tool(name="a"),)},
+        {"messages": (ChatMessage(role="tool", content="", tool_call_id="1"),)},
+        {
+            "messages": (
+                ChatMessage(role="assistant", content="", tool_calls=(CALL,) * 2),
+            )
+        },
+    ],
+    ids=["two names", "many", "none", "not one", "auto", "no call", "two ids"],
+)
+def test_request_refuses_what_does_not_fit_together(fields: dict[str, Any]) -> None:
+    made: dict[str, Any] = {"messages": (HELLO,)} | fields
+    with pytest.raises(RequestError):
+        GenerateRequest(**made)
+
+
+def test_request_takes_tools_and_their_results() -> None:
+    request = GenerateRequest(
+        messages=(
+            HELLO,
+            ChatMessage(role="assistant", content="", tool_calls=(CALL,)),
+            ChatMessage(role="tool", content="canary", tool_call_id="call_1"),
+        ),
+        tools=(Tool(name="find", description="canary"), Tool(name="auto")),
+        tool_choice=NamedTool(name="auto"),
+        response_format=JsonSchema(schema='{"title": "canary"}'),
+    )
+    assert "canary" not in repr(request)
+    assert "call_1" not in repr(request)
 
 
 def test_cancel_calls_back_once() -> None:

@@ -28,8 +28,24 @@ from curtilage.inference.sampling import (
         {"stop": ("",)},
         {"stop": ("x" * 1025,)},
         {"stop": tuple("abcdefghijklmnopq")},
+        {"logprobs": True, "top_logprobs": 21},
+        {"logprobs": True, "top_logprobs": -1},
+        {"top_logprobs": 1},
+        {"frequency_penalty": 2.1},
+        {"frequency_penalty": -2.1},
+        {"frequency_penalty": math.nan},
+        {"presence_penalty": 2.1},
+        {"presence_penalty": -2.1},
+        {"presence_penalty": math.nan},
+        {"logit_bias": ((5, 100.5),)},
+        {"logit_bias": ((5, -100.5),)},
+        {"logit_bias": ((5, math.nan),)},
+        {"logit_bias": ((-1, 1.0),)},
+        {"logit_bias": ((2**31, 1.0),)},
+        {"logit_bias": ((5, 1.0), (5, -1.0))},
+        {"logit_bias": tuple((token, 1.0) for token in range(1025))},
     ],
-    ids=str,
+    ids=lambda settings: str(settings)[:40],
 )
 def test_settings_refuse_what_is_out_of_range(wrong: dict[str, Any]) -> None:
     with pytest.raises(RequestError):
@@ -46,8 +62,12 @@ def test_settings_refuse_what_is_out_of_range(wrong: dict[str, Any]) -> None:
         {"seed": 2**63},
         {"seed": -1},
         {"stop": tuple("abcdefghijklmnop")},
+        {"logprobs": True, "top_logprobs": 20},
+        {"frequency_penalty": -2.0, "presence_penalty": 2.0},
+        {"logit_bias": ((0, -100.0), (2**31 - 1, 100.0))},
+        {"logit_bias": tuple((token, 1.0) for token in range(1024))},
     ],
-    ids=str,
+    ids=lambda settings: str(settings)[:40],
 )
 def test_settings_accept_the_ends_of_each_range(right: dict[str, Any]) -> None:
     SamplingSettings(**right)

@@ -1,5 +1,8 @@
 import asyncio
+import math
 from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -9,6 +12,7 @@ from curtilage.inference.errors import (
     EngineFailedError,
 )
 from curtilage.inference.protocol import (
+    Called,
     CancelToken,
     ChatMessage,
     Done,
@@ -17,6 +21,9 @@ from curtilage.inference.protocol import (
     GenerateRequest,
     Started,
     Token,
+    Tool,
+    ToolCall,
+    TopLogprob,
 )
 from curtilage.inference.sampling import SamplingSettings
 from curtilage.inference.scripted import Script, ScriptedEngine
@@ -92,6 +99,26 @@ async def test_queue_is_bounded_and_closing_ends_streams() -> None:
         await collect(engine, ask())
 
 
+async def test_as_many_are_played_at_a_time_as_there_are_sequences() -> None:
+    engine = ScriptedEngine(
+        Script(pieces=["a"] * 9, delay_s=3600), sequences=2, turn_s=40
+    )
+    await engine.start()
+    assert engine.info.sequences == 2
+    loads: list[tuple[int, int, float]] = []
+    tasks: list[asyncio.Task[list[Event]]] = []
+    for _ in range(4):
+        load = engine.load()
+        loads.append((load.running, load.queued, load.wait_s))
+        tasks.append(asyncio.create_task(collect(engine, ask())))
+        await asyncio.sleep(0)
+    assert loads == [(0, 0, 0), (1, 0, 0), (2, 0, 20), (2, 1, 40)]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert (engine.load().running, engine.load().queued) == (0, 0)
+
+
 async def test_cancel_and_closing_are_counted() -> None:
     engine = await started()
     assert engine.info.model_id == "scripted"
@@ -130,3 +157,51 @@ async def test_a_request_cancelled_between_turns_gives_up_its_turn() -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     assert (engine.load().running, engine.load().queued) == (0, 0)
+
+
+CALL = ToolCall(id="call_1", name="find", arguments='{"what": "it"}')
+
+
+def ask_tools(**fields: object) -> GenerateRequest:
+    asked: dict[str, Any] = {"tools": (Tool(name="find"),)} | fields
+    return GenerateRequest(messages=(ChatMessage(role="user", content="hi"),), **asked)
+
+
+async def test_calls_are_played_and_end_the_answer() -> None:
+    second = replace(CALL, id="call_2")
+    events = await collect(
+        await started(Script(pieces=("a", CALL, second))), ask_tools()
+    )
+    assert [type(event) for event in events[2:-1]] == [Token, Called, Token, Called]
+    called = [event for event in events if isinstance(event, Called)]
+    assert called == [Called(index=0, call=CALL), Called(index=1, call=second)]
+    assert isinstance(events[-1], Done)
+    assert (events[-1].finish, events[-1].usage.completion_tokens) == ("tool_calls", 3)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"tools": ()}, {"tools": (Tool(name="other"),)}, {"tool_choice": "none"}],
+    ids=["no tool", "another", "none wanted"],
+)
+async def test_a_call_that_was_not_offered_is_not_played(
+    fields: dict[str, Any],
+) -> None:
+    engine = await started(Script(pieces=(CALL,)))
+    with pytest.raises(ValueError, match="does not offer"):
+        await collect(engine, ask_tools(**fields))
+
+
+async def test_likeliest_tokens_are_shown_if_asked_for() -> None:
+    engine = await started(Script(pieces=("é",), probability=0.25, second="b"))
+    for top, likeliest in ((0, []), (1, [b"b"]), (2, [b"b", "é".encode()])):
+        events = await collect(engine, ask(logprobs=True, top_logprobs=top))
+        token = events[1]
+        assert isinstance(token, Token)
+        assert token.data == "é".encode()
+        assert [one.data for one in token.top] == likeliest
+        if top:
+            assert token.top[0] == TopLogprob(data=b"b", logprob=math.log(0.75))
+    plain = (await collect(engine, ask()))[1]
+    assert isinstance(plain, Token)
+    assert (plain.data, plain.top) == (b"", ())

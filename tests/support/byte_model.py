@@ -32,6 +32,7 @@ def make_byte_model(
     path: Path,
     *,
     merges: Sequence[str] = (),
+    marks: Sequence[str] = (),
     chat_template: str = CHAT_TEMPLATE,
     split_count: int = 0,
     layers: int = LAYERS,
@@ -44,6 +45,7 @@ def make_byte_model(
     Args:
         path: the GGUF file to write.
         merges: plain tokens of the vocabulary beyond single bytes.
+        marks: tokens that are no control tokens, and found in any text all the same.
         chat_template: empty writes none.
         split_count: says that the model is one of so many files.
         layers: how many.
@@ -52,7 +54,7 @@ def make_byte_model(
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name("byte model of random weights")
     _add_shape(writer, layers, head_width)
-    _add_vocabulary(writer, merges)
+    _add_vocabulary(writer, merges, marks)
     if chat_template:
         writer.add_chat_template(chat_template)
     if split_count:
@@ -108,7 +110,9 @@ def _add_shape(writer: gguf.GGUFWriter, layers: int, head_width: int) -> None:
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
 
 
-def _add_vocabulary(writer: gguf.GGUFWriter, merges: Sequence[str]) -> None:
+def _add_vocabulary(
+    writer: gguf.GGUFWriter, merges: Sequence[str], marks: Sequence[str]
+) -> None:
     kinds = gguf.TokenType
     tokens = [
         ("<unk>", kinds.UNKNOWN),
@@ -120,6 +124,7 @@ def _add_vocabulary(writer: gguf.GGUFWriter, merges: Sequence[str]) -> None:
         ("<|im_start|>", kinds.CONTROL),
         ("<|im_end|>", kinds.CONTROL),
         *((text, kinds.NORMAL) for text in merges),
+        *((text, kinds.USER_DEFINED) for text in marks),
     ]
     missing = VOCABULARY - len(tokens)
     tokens += [(f"<pad{number}>", kinds.CONTROL) for number in range(missing)]

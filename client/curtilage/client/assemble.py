@@ -254,6 +254,7 @@ def _named_model(config: ClientConfig) -> LocalModel:
         sha256=config.model_sha256,
         registry=Registry(),
         context_tokens=config.context_tokens,
+        sequences=config.sequences,
     )
 
 

@@ -32,6 +32,7 @@ from curtilage.policy.signing import (
 
 MAX_POLICY_BYTES = 1024 * 1024
 LEAST_CONTEXT, MOST_CONTEXT = 256, 131_072  # tokens; as the enclave server's
+MOST_SEQUENCES = 64  # as the enclave server's
 
 SHIPPED_PROFILE = "default"
 SIGNATURE_SUFFIX = ".sig"
@@ -69,6 +70,8 @@ class ClientConfig:
         model: name or path of the local model; None is the embedded one.
         model_sha256: its digest, required for a path.
         context_tokens: tokens of question and answer together; None: the default.
+        sequences: how many queries the local model answers at a time; None: the
+            default.
         currency: the required signature of the policy; None: none is
             required.
         audit: directory of an existing audit log, or None: the
@@ -85,6 +88,7 @@ class ClientConfig:
     model: str | None = None
     model_sha256: str | None = None
     context_tokens: int | None = None
+    sequences: int | None = None
     currency: Currency | None = None
     audit: str | None = None
     on_premises_key_files: str | None = None
@@ -116,12 +120,13 @@ def read_config(flags: Flags, environ: Mapping[str, str]) -> ClientConfig:
     ``CURTILAGE_RELAY`` (an address), ``CURTILAGE_RELAY_CA``,
     ``CURTILAGE_RELAY_CERTIFICATE``, ``CURTILAGE_RELAY_CERTIFICATE_KEY`` and
     ``CURTILAGE_RELAY_KEY_FILE`` (files), ``CURTILAGE_MODEL`` (name or path),
-    ``CURTILAGE_MODEL_SHA256``, ``CURTILAGE_CONTEXT_TOKENS``, ``CURTILAGE_AUDIT`` (a
-    directory), ``CURTILAGE_ON_PREMISES_KEY_FILE`` (a file).
+    ``CURTILAGE_MODEL_SHA256``, ``CURTILAGE_CONTEXT_TOKENS``,
+    ``CURTILAGE_SEQUENCES``, ``CURTILAGE_AUDIT`` (a directory),
+    ``CURTILAGE_ON_PREMISES_KEY_FILE`` (a file).
 
     Raises:
-        ConfigError: the policy or the key file cannot be read, or the context is not a
-            valid number of tokens.
+        ConfigError: the policy or the key file cannot be read, or context or sequences
+            are not a valid number.
         PolicyError: the policy is wrong, or not usable on this machine; all
             problems, with lines.
     """
@@ -146,6 +151,7 @@ def read_config(flags: Flags, environ: Mapping[str, str]) -> ClientConfig:
         model=flags.model or environ.get("CURTILAGE_MODEL"),
         model_sha256=flags.model_sha256 or environ.get("CURTILAGE_MODEL_SHA256"),
         context_tokens=_context_tokens(flags, environ),
+        sequences=_sequences(environ),
         currency=None if key is None else read_currency(policy, path, Path(key)),
         audit=flags.audit or environ.get("CURTILAGE_AUDIT"),
         on_premises_key_files=(
@@ -168,6 +174,16 @@ def _context_tokens(flags: Flags, environ: Mapping[str, str]) -> int | None:
             f"a context has {LEAST_CONTEXT} to {MOST_CONTEXT} tokens "
             "(--context-tokens, CURTILAGE_CONTEXT_TOKENS)"
         )
+    return said
+
+
+def _sequences(environ: Mapping[str, str]) -> int | None:
+    text = environ.get("CURTILAGE_SEQUENCES")
+    if not text:
+        return None
+    said = int(text) if text.isascii() and text.isdecimal() else 0
+    if not 1 <= said <= MOST_SEQUENCES:
+        raise ConfigError(f"CURTILAGE_SEQUENCES is not 1 to {MOST_SEQUENCES}")
     return said
 
 

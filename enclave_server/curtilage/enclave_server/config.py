@@ -114,6 +114,8 @@ class ModelChoice:
         sha256: lower-case hex, or empty for the embedded default's own.
         context_tokens: 256 to 131072.
         threads: of the engine, at most; it leaves one CPU to the rest.
+        sequences: requests that are answered at the same time, each with a context of
+            ``context_tokens``.
         peer: that answers instead of an engine of ours, or None.
     """
 
@@ -121,6 +123,7 @@ class ModelChoice:
     sha256: str
     context_tokens: int
     threads: int
+    sequences: int
     peer: Peer | None = None
 
 
@@ -359,6 +362,7 @@ def _read_model(table: Table) -> ModelChoice:
         sha256=sha256,
         context_tokens=table.integer("context_tokens", 256, 131072, default=4096),
         threads=table.integer("threads", 1, 64, default=2),
+        sequences=table.integer("sequences", 1, 64, default=4),
     )
     table.finish()
     return model
@@ -377,7 +381,12 @@ def _read_peer(table: Table) -> ModelChoice:
     context_tokens = table.integer("context_tokens", 256, 1048576, default=4096)
     table.finish()
     return ModelChoice(
-        path=None, sha256="", context_tokens=context_tokens, threads=1, peer=peer
+        path=None,
+        sha256="",
+        context_tokens=context_tokens,
+        threads=1,
+        sequences=1,
+        peer=peer,
     )
 
 

@@ -35,6 +35,7 @@ from curtilage.inference.errors import (
 )
 from curtilage.inference.modelfile import VerifiedModel, verify_model_file
 from curtilage.inference.protocol import (
+    Called,
     ChatMessage,
     Done,
     Engine,
@@ -170,6 +171,7 @@ async def open_model(config: EnclaveConfig) -> ServedModel:
             # One CPU is left to the sender of frames; see NICENESS.
             threads=min(choice.threads, max(1, available_cpus() - 1)),
             max_queued=config.limits.max_queue,
+            sequences=choice.sequences,
             niceness=NICENESS,
         )
         await engine.start()
@@ -219,6 +221,8 @@ def _translate(event: Event) -> Answer:
         case Done(finish="cancelled"):
             # We cancel by closing the iterator, so another caller did.
             raise ModelError("the engine stopped during the answer")
+        case Called() | Done(finish="tool_calls"):
+            raise ModelError("the engine called a tool that it was not offered")
         case Done(usage=usage, finish=finish):
             return Ending(
                 finish_reason=finish,

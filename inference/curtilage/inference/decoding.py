@@ -1,34 +1,39 @@
-"""Runs one request from turns to its last token, step by step, in one thread.
+"""One request from turns to its last token; and the measured cost of a decode.
 
-Nothing of an earlier request is used, and nothing of this one remains in the context
-when it ends, however it ends.
+An answer knows its tokens, its sampler and its text, and no other answer.
 """
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+import math
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
+from curtilage.inference.batch import Piece
+from curtilage.inference.calls import MARKS
 from curtilage.inference.errors import ContextTooLongError, TemplateError
 from curtilage.inference.native import (
-    PREFILL_CHUNK,
     Context,
-    Draw,
     Model,
+    Row,
     Sampler,
     Saved,
+    draw_of,
 )
 from curtilage.inference.protocol import (
+    Called,
     ChatMessage,
     Done,
-    Event,
     Finish,
-    GenerateRequest,
-    Started,
     Token,
+    Tool,
+    TopLogprob,
     Usage,
 )
-from curtilage.inference.sampling import SamplingSettings, choose_seed
-from curtilage.inference.signals import log_probability, top_margin
+from curtilage.inference.sampling import SamplingSettings
+from curtilage.inference.signals import log_probability, most_likely, top_margin
+from curtilage.inference.structured import AnswerForm
 from curtilage.inference.templates import ChatTemplate, Part
 from curtilage.inference.text import TextAssembler
 
@@ -38,9 +43,8 @@ the time grows with the square of the length, and tokenising cannot be interrupt
 English averages four to five bytes a token, other prose and code fewer or about as
 many; only runs of one character exceed sixteen, and may be refused although they would
 fit."""
-MAX_KEPT: Final = 4
-"""How many paused answers have their keys and values saved: each needs as much memory
-as it fills of the context, and one client holds at most four places."""
+_ROUNDS: Final = 4
+"""How often each decode is measured; the shortest time counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,72 +54,164 @@ class Loaded:
     Attributes:
         model: its weights and vocabulary.
         template: its chat template.
-        context: the one context; empty between requests.
-        kept: saved contexts of paused answers.
+        context: the one context; empty while no request runs.
     """
 
     model: Model
     template: ChatTemplate
     context: Context
-    kept: list[Saved] = field(default_factory=list[Saved], repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Paused:
-    """Others may use the context now; the next step continues this answer."""
-
-
-def answer(
-    loaded: Loaded,
-    request: GenerateRequest,
-    cancelled: Callable[[], bool],
-    yields: Callable[[], bool],
-) -> Generator[Event | Paused]:
-    """Yield one answer's events; ``Done`` comes after the overwriting.
+class Answer:
+    """One answer in progress.
 
     Args:
-        loaded: owned by this thread.
-        request: to be answered.
-        cancelled: called before every step.
-        yields: called before every token, once the prompt was read; whether to
-            pause.
+        model: that writes it.
+        prompt: its tokens.
+        settings: of the request.
+        form: of the answer.
+
+    Attributes:
+        saved: its sequence, while it gives way to others; None otherwise, and if
+            there was no room for it.
+        finish: how it ended; None: it has not.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        prompt: list[int],
+        settings: SamplingSettings,
+        form: AnswerForm,
+    ) -> None:
+        self._model = model
+        self._settings = settings
+        self._tokens = prompt
+        self._prompt_tokens = len(prompt)
+        self._made = 0
+        self._text = TextAssembler(settings.stop, form.parser())
+        # One for each request: it holds the state of a sequence of draws.
+        self._sampler = Sampler(draw_of(settings, form.grammar), model)
+        self.saved: Saved | None = None
+        self.finish: Finish | None = None
+
+    @property
+    def size(self) -> int:
+        """How many tokens are to be read before the next one is drawn."""
+        return len(self._tokens)
+
+    @property
+    def remaining(self) -> int:
+        """How many tokens it may still write."""
+        return self._settings.max_tokens - self._made
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether something was written."""
+        return self._made > 0
+
+    def rows(self, piece: Piece) -> list[Row]:
+        """Return the tokens of a piece, with their places."""
+        last = piece.count - 1
+        tokens = self._tokens[piece.start : piece.start + piece.count]
+        return [
+            Row(token, piece.start + at, piece.sequence, piece.sampled and at == last)
+            for at, token in enumerate(tokens)
+        ]
+
+    def draw(self, context: Context, row: int) -> Iterator[Token | Called]:
+        """Draw the next token and yield what it makes certain; may set ``finish``.
+
+        Raises:
+            NativeError: the library failed.
+        """
+        settings, text = self._settings, self._text
+        token = context.sample(self._sampler, row)
+        if self._model.is_end(token):
+            self.finish = "tool_calls" if text.called else "stop"
+            yield from self._rest()
+            return
+        self._made += 1
+        # The last token is not read: nothing is drawn after it.
+        self._tokens.append(token)
+        piece = self._model.piece(token)
+        yield self._about(context, row, token, Token(text=text.push(piece)))
+        yield from text.take_calls()
+        if text.stopped:
+            self.finish = "stop"
+        elif self._made == settings.max_tokens:
+            yield from self._rest()
+            self.finish = "length"
+
+    def _about(self, context: Context, row: int, token: int, event: Token) -> Token:
+        """Add to a token's event as much about it as was requested."""
+        settings = self._settings
+        if not (settings.logprobs or settings.margins):
+            return event
+        logits = context.logits(row)
+        return replace(
+            event,
+            logprob=log_probability(logits, token),
+            margin=top_margin(logits) if settings.margins else None,
+            data=self._model.piece(token) if settings.logprobs else b"",
+            top=tuple(
+                TopLogprob(data=self._model.piece(other), logprob=logprob)
+                for other, logprob in most_likely(logits, settings.top_logprobs)
+            ),
+        )
+
+    def done(self, finish: Finish) -> Done:
+        """Return its last event."""
+        usage = Usage(prompt_tokens=self._prompt_tokens, completion_tokens=self._made)
+        return Done(usage=usage, finish=finish)
+
+    def free(self) -> None:
+        """Free what it holds of the library, and overwrite what was saved."""
+        self._sampler.free()
+        if self.saved is not None:
+            self.saved.wipe()
+            self.saved = None
+
+    def _rest(self) -> Iterator[Token]:
+        if rest := self._text.flush():
+            yield Token(text=rest)
+
+
+def measure_costs(
+    context: Context, sequences: int, *, clock: Callable[[], float] = time.thread_time
+) -> list[float]:
+    """Return the time of a decode of 1, 2, … sequences, and leave the context empty.
+
+    In processor time of this thread, which has an even share of the work: a busy
+    machine would distort any other. Erases one of them as well: a model whose sequences
+    cannot be erased one by one must answer one request at a time.
 
     Raises:
-        ContextTooLongError: prompt and answer do not fit.
-        TemplateError: the model cannot take these turns.
-        NativeError: the library failed; the context is not to be used again.
+        EngineMemoryError: there is too little memory for so many.
+        NativeError: the library failed, or a sequence cannot be erased.
     """
-    settings = request.settings
-    made = 0
-    finish: Finish = "cancelled"
+    costs = [math.inf] * sequences
     try:
-        prompt = build_prompt(loaded, request.messages, settings.max_tokens)
-        yield Started(prompt_tokens=len(prompt))
-        if _read(loaded.context, prompt, cancelled):
-            # One for each request: it holds the state of a sequence of draws.
-            sampler = Sampler(
-                Draw(
-                    temperature=settings.temperature,
-                    top_p=settings.top_p,
-                    seed=choose_seed(settings.seed),
-                )
-            )
-            try:
-                asked = _Asked(settings, cancelled, yields)
-                made, finish = yield from _sample(loaded, sampler, prompt, asked)
-            finally:
-                sampler.free()
+        context.open(sequences - 1)
+        for _ in range(_ROUNDS):
+            for count in range(1, sequences + 1):
+                rows = [Row(0, context.used(at), at, True) for at in range(count)]
+                began = clock()
+                context.decode(rows)
+                costs[count - 1] = min(costs[count - 1], clock() - began)
+        context.erase(0)
     finally:
-        # However it ended: with an error, or closed because the caller has gone. The
-        # next request must find nothing of this one.
-        loaded.context.clear()
-    # After the overwriting: a caller that receives ``Done`` may rely on it.
-    usage = Usage(prompt_tokens=len(prompt), completion_tokens=made)
-    yield Done(usage=usage, finish=finish)
+        context.clear()
+    return costs
 
 
 def build_prompt(
-    loaded: Loaded, messages: Sequence[ChatMessage], max_tokens: int
+    loaded: Loaded,
+    messages: Sequence[ChatMessage],
+    max_tokens: int,
+    *,
+    tools: Sequence[Tool] = (),
+    note: str = "",
 ) -> list[int]:
     """Render and tokenise the turns, part by part.
 
@@ -124,7 +220,7 @@ def build_prompt(
         TemplateError: the model cannot take these turns.
     """
     # By the bytes first, then by the tokens: see ``MAX_BYTES_PER_TOKEN``.
-    parts = loaded.template.render(messages)
+    parts = loaded.template.render(messages, tools=tools, note=note)
     size = sum(len(part.text.encode()) for part in parts)
     if size > loaded.context.size * MAX_BYTES_PER_TOKEN:
         estimate = -(-size // MAX_BYTES_PER_TOKEN)
@@ -142,13 +238,21 @@ def part_tokens(model: Model, part: Part) -> list[int]:
     """Return the tokens of one part; only templates may contain control tokens.
 
     ``special=False`` does not parse control tokens, but a vocabulary may still
-    merge plain pieces into one. Such a text is tokenised character by character.
+    merge plain pieces into one. Such a text is tokenised character by character. The
+    marks of tool calls are mostly tokens that are no control tokens; only a template's
+    text has them.
 
     Raises:
         TemplateError: even single characters become control tokens.
     """
-    tokens = model.tokenize(part.text, special=part.special)
-    if part.special or not any(map(model.is_control, tokens)):
+    if part.special:
+        return model.tokenize(part.text, special=True)
+    tokens = [
+        token
+        for text in _cut_marks(model, part.text)
+        for token in model.tokenize(text, special=False)
+    ]
+    if not any(map(model.is_control, tokens)):
         return tokens
     tokens = [
         token
@@ -160,6 +264,20 @@ def part_tokens(model: Model, part: Part) -> list[int]:
     return tokens
 
 
+def _cut_marks(model: Model, text: str) -> list[str]:
+    """Cut a text inside each mark that the vocabulary has as one token."""
+    marks = [
+        mark
+        for mark in MARKS
+        if mark in text and len(model.tokenize(mark, special=True)) == 1
+    ]
+    if not marks:
+        return [text]
+    # Each begins with a character that it does not have again.
+    whole = "|".join(re.escape(mark[1:]) for mark in marks)
+    return re.split(f"(?<=<)(?={whole})", text)
+
+
 def _refuse_too_long(context: Context, prompt_tokens: int, max_tokens: int) -> None:
     if prompt_tokens + max_tokens > context.size:
         raise ContextTooLongError(
@@ -167,101 +285,3 @@ def _refuse_too_long(context: Context, prompt_tokens: int, max_tokens: int) -> N
             max_tokens=max_tokens,
             context_tokens=context.size,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """When to continue, pause or stop."""
-
-    settings: SamplingSettings
-    cancelled: Callable[[], bool]
-    yields: Callable[[], bool]
-
-
-def _read(
-    context: Context, tokens: Sequence[int], cancelled: Callable[[], bool]
-) -> bool:
-    """Read tokens into an empty context; False when it was stopped."""
-    return all(
-        not cancelled()
-        and context.prefill(
-            tokens[start : start + PREFILL_CHUNK],
-            last=start + PREFILL_CHUNK >= len(tokens),
-            cancelled=cancelled,
-        )
-        for start in range(0, len(tokens), PREFILL_CHUNK)
-    )
-
-
-def _sample(
-    loaded: Loaded, sampler: Sampler, prompt: Sequence[int], asked: _Asked
-) -> Generator[Event | Paused, None, tuple[int, Finish]]:
-    context, model, settings = loaded.context, loaded.model, asked.settings
-    text, said = TextAssembler(settings.stop), list[int]()
-    for made in range(settings.max_tokens):
-        if asked.cancelled():
-            return made, "cancelled"
-        token = context.sample(sampler)
-        if model.is_end(token):
-            yield from _rest(text)
-            return made, "stop"
-        logprob, margin = _sureness(context, token, settings)
-        yield Token(text=text.push(model.piece(token)), logprob=logprob, margin=margin)
-        if text.stopped:
-            return made + 1, "stop"
-        said.append(token)
-        # The last token is not read: nothing is drawn after it.
-        if made + 1 == settings.max_tokens:
-            break
-        if not asked.yields():
-            context.step(token)
-        elif not (yield from _pause(loaded, [*prompt, *said], asked)):
-            return made + 1, "cancelled"
-    yield from _rest(text)
-    return settings.max_tokens, "stop" if text.stopped else "length"
-
-
-def _sureness(
-    context: Context, token: int, settings: SamplingSettings
-) -> tuple[float | None, float | None]:
-    """Return log-probability and margin, as far as requested."""
-    if not (settings.logprobs or settings.margins):
-        return None, None
-    logits = context.logits()
-    margin = top_margin(logits) if settings.margins else None
-    return log_probability(logits, token), margin
-
-
-def _pause(
-    loaded: Loaded, tokens: Sequence[int], asked: _Asked
-) -> Generator[Paused, None, bool]:
-    """Make room for others, and read up to the last token; False when stopped.
-
-    Nothing of this answer may be in the context while another is generated. What was
-    read is saved if there is room, since on a slow machine reading it again takes
-    minutes; else it is read again.
-    """
-    context, kept = loaded.context, loaded.kept
-    saved = context.save() if len(kept) < MAX_KEPT else None
-    try:
-        if saved is not None:
-            kept.append(saved)
-        context.clear()
-        yield Paused()
-        # The wait may have been long: an answer that was cancelled meanwhile is not
-        # restored, only to be cleared again.
-        if saved is None:
-            return _read(context, tokens, asked.cancelled)
-        if not asked.cancelled():
-            context.restore(saved)
-            context.step(tokens[-1])
-    finally:
-        if saved is not None:
-            saved.wipe()
-            kept.remove(saved)
-    return True
-
-
-def _rest(text: TextAssembler) -> Iterator[Token]:
-    if rest := text.flush():
-        yield Token(text=rest)

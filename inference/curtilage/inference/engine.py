@@ -1,9 +1,14 @@
 """The engine: one thread that owns the model, and its asyncio interface.
 
-Requests are answered one at a time and in turns: an answer that has been written for a
-while gives way to those that wait, and continues at the end of the queue. So a few long
-answers cannot block all others. The queue is bounded. Every error in the owner thread
-reaches all callers that wait for it.
+Several requests are answered at a time, each in a sequence of its own; ``batch`` plans
+the steps. If more wait than there are sequences, an answer that has been written for a
+while gives way to them, and continues later. So a few long answers cannot block all
+others. The queue is bounded. Every error in the owner thread reaches all callers that
+wait for it.
+
+What an answer leaves is erased before its end is reported: with the whole context once
+no other runs, else its sequence alone. Then the library's own buffers may still hold
+its last tokens, for ``RENEW_S`` at most.
 """
 
 import asyncio
@@ -13,21 +18,32 @@ import os
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from curtilage.inference.decoding import Loaded, Paused, answer
+from curtilage.inference import decoding
+from curtilage.inference.batch import (
+    LEAST_CHUNK,
+    PREFILL_CHUNK,
+    Admission,
+    Phase,
+    Piece,
+    Planner,
+    work_of,
+)
+from curtilage.inference.decoding import Answer, Loaded, measure_costs
 from curtilage.inference.errors import (
     EngineBusyError,
     EngineClosedError,
     EngineFailedError,
+    EngineMemoryError,
     InferenceError,
     ModelFileError,
     NativeError,
+    RequestError,
     TemplateError,
 )
 from curtilage.inference.modelfile import VerifiedModel
@@ -39,14 +55,27 @@ from curtilage.inference.protocol import (
     Event,
     GenerateRequest,
     Load,
+    Started,
     Usage,
 )
+from curtilage.inference.structured import form_of
 from curtilage.inference.templates import ChatTemplate
 
 DEFAULT_CONTEXT_TOKENS: Final = 4096
 DEFAULT_MAX_QUEUED: Final = 16
 TURN_S: Final = 2.0
 """How long one answer may be written while others wait."""
+TURN_TOKENS: Final = 256
+"""What an answer counts for at most while it waits: it gives way after its turn."""
+CHARS_PER_TOKEN: Final = 4  # English; good enough to decide which one waits longer
+MAX_KEPT: Final = 4
+"""How many answers that give way have their keys and values saved: each needs as much
+memory as it fills of the context, and one client holds at most four places."""
+PAUSE_S: Final = 0.5
+"""How long the others may wait for a piece of a new prompt, in processor time."""
+RENEW_S: Final = 10.0
+"""How long the library's own buffers may hold something of an answer that has ended
+while others continue; then the context is replaced under them."""
 MAX_THREADS: Final = 16
 """Decoding is bound by memory; more threads than this only wait."""
 
@@ -64,7 +93,10 @@ class _Job:
     loop: asyncio.AbstractEventLoop
     out: "asyncio.Queue[Event | InferenceError]" = field(repr=False)
     abandoned: threading.Event = field(default_factory=threading.Event)
-    steps: Generator[Event | Paused] | None = field(default=None, repr=False)
+    ticket: int = -1
+    sequence: int = -1
+    answer: Answer | None = field(default=None, repr=False)
+    turn: "_Turn | None" = None
 
     def cancelled(self) -> bool:
         return self.abandoned.is_set() or self.token.cancelled
@@ -75,6 +107,31 @@ class _Job:
         except RuntimeError:
             # The caller's loop is closed.
             self.abandoned.set()
+
+    def cost(self) -> int:
+        """Return approximately the work of its first turn."""
+        read = sum(len(each.content) for each in self.request.messages)
+        written = min(self.request.settings.max_tokens, TURN_TOKENS)
+        return work_of(read // CHARS_PER_TOKEN, written)
+
+    def done(self) -> Done:
+        """Return its end, if it is cancelled now."""
+        return _NEVER_RAN if self.answer is None else self.answer.done("cancelled")
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaving:
+    """A sequence to be erased, and what is to be reported then.
+
+    Attributes:
+        sequence: None: the job has none.
+        job: None: it only gives way.
+        item: its end.
+    """
+
+    sequence: int | None
+    job: _Job | None = None
+    item: "Done | InferenceError | None" = field(default=None, repr=False)
 
 
 class _Turn:
@@ -118,6 +175,9 @@ class LlamaCppEngine:
             by half or more, but not below this; None: no smaller one is accepted.
         threads: threads of one decode; None: the CPUs this process may use.
         max_queued: how many requests may wait.
+        sequences: how many are answered at the same time, each with a context of
+            ``context_tokens``; one, if memory is short or the model's sequences
+            cannot be erased one by one.
         niceness: of the computing threads, 0 to 19; if the system supports niceness
             per thread.
         turn_s: how long one answer may be written while others wait.
@@ -133,6 +193,7 @@ class LlamaCppEngine:
         least_context_tokens: int | None = None,
         threads: int | None = None,
         max_queued: int = DEFAULT_MAX_QUEUED,
+        sequences: int = 1,
         niceness: int = 0,
         turn_s: float = TURN_S,
     ) -> None:
@@ -145,11 +206,14 @@ class LlamaCppEngine:
         self._max_queued = max_queued
         self._niceness = niceness
         self._turn_s = turn_s
-        self._turn = _Turn(turn_s, self._others_wait)
         self._usual_turn_s = 0.0
+        # Guards the planner and the jobs; only the owner thread lets any of them run.
         self._changed = threading.Condition()
-        self._queue: deque[_Job] = deque()
-        self._running: _Job | None = None
+        self._planner = Planner(sequences=sequences, max_waiting=max_queued)
+        self._jobs: dict[int, _Job] = {}
+        self._leaving: list[_Leaving] = []
+        self._stale_since: float | None = None
+        self._running = 0
         self._closing = False
         self._failed = False
         self._ready: Future[EngineInfo] = Future()
@@ -209,20 +273,21 @@ class LlamaCppEngine:
     def load(self) -> Load:
         """Return how busy the engine is now."""
         with self._changed:
-            running, queued = int(self._running is not None), self._wanted()
+            running, queued = self._running, self._planner.waiting
+            sequences = self._planner.sequences
+            # That many must end or give way before a new one begins.
+            ahead = max(0, self._planner.running + queued - sequences + 1)
             return Load(
                 running=running,
                 queued=queued,
                 max_queued=self._max_queued,
-                wait_s=(running + queued) * self._usual_turn_s,
+                wait_s=ahead * self._usual_turn_s / sequences,
             )
 
     async def close(self) -> None:
         """Stop, end every stream, free the model; see the Protocol."""
         with self._changed:
             self._closing = True
-            if self._running is not None:
-                self._running.abandoned.set()
             self._changed.notify()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
@@ -241,28 +306,27 @@ class LlamaCppEngine:
                 raise EngineFailedError("the engine failed earlier")
             if self._closing or not self._ready.done() or self._ready.exception():
                 raise EngineClosedError("the engine is not running")
-            if self._wanted() >= self._max_queued:
-                raise EngineBusyError("too many requests are waiting")
-            self._queue.append(job)
+            job.ticket = self._planner.submit(
+                job.cost(), alone=job.request.deterministic
+            )
+            self._jobs[job.ticket] = job
             self._changed.notify()
 
     def _withdraw(self, job: _Job) -> None:
         """Remove a job that has not begun from the queue.
 
-        The owner thread frees what a begun one holds, at its next turn.
+        The owner thread frees what a begun one holds, before its next step.
         """
         with self._changed:
-            if job not in self._queue or job.steps is not None:
+            waits = self._planner.phase(job.ticket) is Phase.WAITING
+            if not waits or job.answer is not None:
                 return
-            self._queue.remove(job)
+            self._planner.retire(job.ticket)
+            del self._jobs[job.ticket]
         job.post(_NEVER_RAN)
 
-    def _wanted(self) -> int:
-        """Count waiting jobs; a begun one that was cancelled ends at its next turn."""
-        return sum(not job.cancelled() for job in self._queue)
-
     def _others_wait(self) -> bool:
-        return bool(self._queue)
+        return self._planner.waiting > 0
 
     # The owner thread's side.
 
@@ -298,13 +362,16 @@ class LlamaCppEngine:
                 file.check_unchanged()
             _refuse_split(model)
             template, source = _template_of(model)
-            tokens = min(self._context_tokens, model.trained_context)
-            context = self._context(model, tokens)
+            context = self._context(model)
+            costs = self._measure(context)
         except BaseException:
             model.free()
             raise
         for file in self._files:
             file.close()
+        self._planner = Planner(
+            sequences=max(1, len(costs)), max_waiting=self._max_queued, costs=costs
+        )
         info = EngineInfo(
             model_id=self._model_id,
             model_sha256=self._file.sha256,
@@ -312,105 +379,330 @@ class LlamaCppEngine:
             architecture=model.metadata("general.architecture"),
             context_tokens=context.size,
             threads=self._threads,
+            sequences=self._planner.sequences,
             adapter_sha256="" if adapter is None else adapter.sha256,
         )
         return Loaded(model=model, template=template, context=context), info
 
-    def _context(self, model: Model, tokens: int) -> Context:
+    def _context(self, model: Model) -> Context:
         return Context(
             model,
-            tokens=tokens,
+            tokens=min(self._context_tokens, model.trained_context),
             threads=self._threads,
             least_tokens=self._least_context_tokens,
+            sequences=self._planner.sequences,
         )
 
+    def _measure(self, context: Context) -> list[float]:
+        """Return the costs of decoding several sequences; empty: only one is used."""
+        if self._planner.sequences == 1:
+            return []
+        try:
+            return measure_costs(context, self._planner.sequences)
+        except EngineFailedError:
+            # Too little memory, or a model whose sequences cannot be erased one by one.
+            context.clear()
+            return []
+
     def _serve(self, loaded: Loaded) -> None:
-        most = min(self._context_tokens, loaded.model.trained_context)
-        while (job := self._next_job()) is not None:
+        while self._has_work():
             try:
-                self._answer(loaded, job)
+                self._advance(loaded)
             except Exception as problem:  # noqa: BLE001 - every waiter must hear
-                job.post(_public(problem))
-                if isinstance(problem, InferenceError) and not isinstance(
-                    problem, EngineFailedError
-                ):
-                    continue
-                # Jobs that have begun lose their state with the context.
-                self._drop(lambda job: job.steps is not None)
-                try:
-                    # After a failure it may contain anything: it is replaced.
-                    loaded.context.free()
-                    context = self._context(loaded.model, most)
-                    loaded = Loaded(
-                        model=loaded.model, template=loaded.template, context=context
-                    )
-                except Exception:  # noqa: BLE001 - as above; nothing works now
-                    self._fail()
+                context = self._start_over(loaded, problem)
+                if context is None:
                     loaded.model.free()
                     return
-            finally:
-                # This frame waits for the next job, possibly for days.
-                del job
-        self._drop(lambda _: True, closed=True)
+                loaded = Loaded(
+                    model=loaded.model, template=loaded.template, context=context
+                )
+        self._drop(EngineClosedError("the engine was closed"))
         loaded.context.free()
         loaded.model.free()
 
-    def _next_job(self) -> _Job | None:
+    def _has_work(self) -> bool:
+        """Wait for work; False: the engine closes."""
         with self._changed:
-            self._running = None
-            while not self._queue and not self._closing:
+            # Here, where no frame of this thread holds a job: see ``test_forgetting``.
+            self._running = self._planner.running
+            while not self._closing and not self._jobs:
                 self._changed.wait()
-            if self._closing:
-                return None
-            self._running = self._queue.popleft()
-            return self._running
+            return not self._closing
 
-    def _answer(self, loaded: Loaded, job: _Job) -> None:
-        self._turn = turn = _Turn(self._turn_s, self._others_wait)
-        steps = job.steps or answer(
-            loaded, job.request, job.cancelled, self._turn_is_over
-        )
-        job.steps = None
-        for event in steps:
-            if isinstance(event, Paused):
-                with self._changed:
-                    job.steps = steps
-                    self._queue.append(job)
+    def _advance(self, loaded: Loaded) -> None:
+        """Run one step, and whatever changes before it."""
+        self._end_cancelled()
+        self._give_way(loaded.context)
+        self._settle(loaded.context)
+        while (admission := self._admit()) is not None:
+            self._begin(loaded, admission)
+            # Those that were refused leave at once.
+            self._settle(loaded.context)
+        self._renew(loaded.context)
+        with self._changed:
+            step = self._planner.plan()
+            self._running = self._planner.running
+        for pieces in step.decodes:
+            if not self._decode(loaded.context, pieces):
                 break
-            # Cancelled by ``close``, not by the caller: it must not look like an end.
-            if self._closing and isinstance(event, Done):
-                raise EngineClosedError("the engine was closed")
-            job.post(event)
-        # Of the last few, so that the estimate follows the current load.
-        self._usual_turn_s += (turn.took_s() - self._usual_turn_s) / 4
+        self._settle(loaded.context)
 
-    def _turn_is_over(self) -> bool:
-        # An answer takes several turns; this refers to the current one.
-        return self._turn.is_over()
-
-    def _fail(self) -> None:
+    def _end_cancelled(self) -> None:
         with self._changed:
-            self._failed = True
-            self._running = None
-        self._drop(lambda _: True)
+            cancelled = [job for job in self._jobs.values() if job.cancelled()]
+        for job in cancelled:
+            self._end(job, job.done())
 
-    def _drop(self, which: Callable[[_Job], bool], *, closed: bool = False) -> None:
-        """End waiting jobs, and free what they hold."""
+    def _give_way(self, context: Context) -> None:
         with self._changed:
-            dropped = [job for job in self._queue if which(job)]
-            for job in dropped:
-                self._queue.remove(job)
-        for job in dropped:
-            if job.steps is not None:
-                # If the library fails once more, the others must be notified even so.
-                with contextlib.suppress(InferenceError):
-                    job.steps.close()
-                job.steps = None
-            job.post(
-                EngineClosedError("the engine was closed")
-                if closed
-                else EngineFailedError("the engine failed earlier")
+            waiting = self._planner.waiting
+            over = [
+                job
+                for job in self._jobs.values()
+                if job.turn is not None
+                and job.answer is not None
+                and job.answer.has_begun
+                and job.turn.is_over()
+            ]
+        # As many as wait, and not those that would be the next ones again.
+        for job in over[:waiting]:
+            self._pause(context, job)
+
+    def _pause(self, context: Context, job: _Job) -> None:
+        answer = job.answer
+        if answer is None:
+            return
+        with self._changed:
+            saves = self._kept() < MAX_KEPT
+            read = 0 if saves else answer.size
+            cost = work_of(read, min(answer.remaining, TURN_TOKENS))
+            if not self._planner.must_give_way(cost):
+                return
+        if not saves and job.request.deterministic:
+            # Read again it is almost always the same answer: not always.
+            return
+        if saves:
+            answer.saved = context.save(job.sequence)
+        self._end_turn(job)
+        with self._changed:
+            sequence = self._planner.give_way(job.ticket, cost)
+        self._leaving.append(_Leaving(sequence))
+
+    def _kept(self) -> int:
+        answers = [job.answer for job in self._jobs.values()]
+        return sum(each is not None and each.saved is not None for each in answers)
+
+    def _admit(self) -> Admission | None:
+        with self._changed:
+            admission = self._planner.admit()
+            self._running = max(self._running, self._planner.running)
+            return admission
+
+    def _begin(self, loaded: Loaded, admission: Admission) -> None:
+        with self._changed:
+            job = self._jobs[admission.ticket]
+        job.sequence = admission.sequence
+        job.turn = _Turn(self._turn_s, self._others_wait)
+        try:
+            held = self._prepare(loaded, job)
+        except EngineFailedError:
+            raise
+        except InferenceError as problem:
+            self._end(job, _public(problem))
+            return
+        with self._changed:
+            self._planner.begin(admission.ticket, tokens=held[0], held=held[1])
+
+    def _prepare(self, loaded: Loaded, job: _Job) -> tuple[int, int]:
+        """Return how many tokens the job has, and how many its sequence holds.
+
+        Raises:
+            EngineBusyError: there is too little memory for one more sequence.
+        """
+        context = loaded.context
+        answer = job.answer
+        if answer is None:
+            settings, form = job.request.settings, form_of(job.request)
+            prompt = decoding.build_prompt(
+                loaded,
+                job.request.messages,
+                settings.max_tokens,
+                tools=form.tools,
+                note=form.note,
             )
+            answer = job.answer = Answer(loaded.model, prompt, settings, form)
+            job.post(Started(prompt_tokens=len(prompt)))
+        try:
+            context.open(job.sequence)
+        except EngineMemoryError:
+            raise EngineBusyError("there is no memory for one more request") from None
+        if answer.saved is None:
+            return answer.size, 0
+        saved, answer.saved = answer.saved, None
+        try:
+            context.restore(saved, job.sequence)
+        finally:
+            saved.wipe()
+        return answer.size, saved.used
+
+    def _decode(self, context: Context, pieces: tuple[Piece, ...]) -> bool:
+        """Read tokens, and draw; False: it was stopped."""
+        with self._changed:
+            jobs = [self._jobs[piece.ticket] for piece in pieces]
+            # Stopped in the middle, the whole context has to be cleared.
+            alone = self._planner.running == 1
+        rows = [
+            row
+            for job, piece in zip(jobs, pieces, strict=True)
+            if job.answer is not None
+            for row in job.answer.rows(piece)
+        ]
+        stops = partial(self._stops, jobs[0]) if alone and len(rows) > 1 else None
+        began = time.thread_time()
+        if not context.decode(rows, cancelled=stops):
+            return False
+        if len(rows) > self._planner.sequences:
+            self._learn(len(rows), time.thread_time() - began)
+        row = -1
+        for job, piece in zip(jobs, pieces, strict=True):
+            row += piece.count
+            with self._changed:
+                self._planner.note(piece)
+            if piece.sampled and job.answer is not None:
+                self._draw(context, row, job, job.answer)
+        context.drop_logits()
+        return True
+
+    def _learn(self, tokens: int, took_s: float) -> None:
+        """Read at a time as much of a prompt as is now read in ``PAUSE_S``."""
+        # At once if it is slow, slowly if it is fast.
+        chunk = min(int(tokens * PAUSE_S / max(took_s, 1e-9)), 2 * self._planner.chunk)
+        self._planner.chunk = max(LEAST_CHUNK, min(chunk, PREFILL_CHUNK))
+
+    def _stops(self, job: _Job) -> bool:
+        return self._closing or job.cancelled()
+
+    def _draw(self, context: Context, row: int, job: _Job, answer: Answer) -> None:
+        try:
+            for event in answer.draw(context, row):
+                job.post(event)
+        except RequestError as problem:
+            # Of this request alone: no token fulfils its grammar.
+            self._end(job, _public(problem))
+            return
+        if answer.finish is not None:
+            self._end(job, answer.done(answer.finish))
+
+    def _end(self, job: _Job, item: Done | InferenceError) -> None:
+        """End a job; the caller hears of it once its sequence is erased."""
+        with self._changed:
+            sequence = self._planner.retire(job.ticket)
+            del self._jobs[job.ticket]
+        self._leaving.append(_Leaving(sequence, job, item))
+        self._end_turn(job)
+        if job.answer is not None:
+            job.answer.free()
+
+    def _end_turn(self, job: _Job) -> None:
+        if job.turn is not None:
+            # Of the last few, so that the estimate follows the current load.
+            self._usual_turn_s += (job.turn.took_s() - self._usual_turn_s) / 4
+            job.turn = None
+
+    def _settle(self, context: Context) -> None:
+        """Erase what the ended ones left, and then report their ends."""
+        left = [each.sequence for each in self._leaving if each.sequence is not None]
+        if left and not self._planner.running:
+            context.clear()
+            self._stale_since = None
+        else:
+            for sequence in left:
+                context.erase(sequence)
+                self._stale_since = self._stale_since or time.monotonic()
+        with self._changed:
+            for sequence in left:
+                self._planner.erased(sequence)
+        leaving, self._leaving = self._leaving, []
+        for each in leaving:
+            if each.job is not None and each.item is not None:
+                # Cancelled by ``close``, not by the caller: no answer has ended so.
+                each.job.post(
+                    EngineClosedError("the engine was closed")
+                    if self._closing
+                    else each.item
+                )
+
+    def _renew(self, context: Context) -> None:
+        """Replace the context if its buffers hold something of ended answers for long.
+
+        Only while others run without a break: else it is replaced anyhow.
+        """
+        now = time.monotonic()
+        if self._stale_since is None or now < self._stale_since + RENEW_S:
+            return
+        try:
+            context.renew()
+            self._stale_since = None
+        except EngineMemoryError:
+            self._stale_since = now
+
+    def _start_over(self, loaded: Loaded, problem: Exception) -> Context | None:
+        """After a failure: end what has begun, and return a new context, if any."""
+        with self._changed:
+            begun = [
+                job
+                for job in self._jobs.values()
+                if job.answer is not None
+                or self._planner.phase(job.ticket) is not Phase.WAITING
+            ]
+        # It may contain anything.
+        for job in begun:
+            had_sequence = job.turn is not None
+            # If the library fails once more, the others must be notified even so.
+            with contextlib.suppress(InferenceError):
+                self._end(
+                    job,
+                    _public(problem)
+                    if had_sequence
+                    else EngineFailedError("the engine failed earlier"),
+                )
+        leaving, self._leaving = self._leaving, []
+        context: Context | None = None
+        # Overwritten before it is freed, as far as the library still does that.
+        with contextlib.suppress(InferenceError):
+            loaded.context.clear()
+        try:
+            loaded.context.free()
+            context = self._context(loaded.model)
+        except Exception:  # noqa: BLE001 - every waiter must hear; nothing works now
+            with self._changed:
+                self._failed = True
+                self._running = 0
+        self._stale_since = None
+        for each in leaving:
+            if each.sequence is not None:
+                with self._changed:
+                    self._planner.erased(each.sequence)
+            if each.job is not None:
+                each.job.post(
+                    each.item
+                    if isinstance(each.item, InferenceError)
+                    else _public(problem)
+                )
+        if context is None:
+            self._drop(EngineFailedError("the engine failed earlier"))
+        return context
+
+    def _drop(self, reason: InferenceError) -> None:
+        """End every job, and free what it holds."""
+        with self._changed:
+            dropped = list(self._jobs.values())
+        for job in dropped:
+            # If the library fails once more, the others must be notified even so.
+            with contextlib.suppress(InferenceError):
+                self._end(job, reason)
+            job.post(type(reason)(*reason.args))
+        self._leaving.clear()
 
 
 def available_cpus() -> int:
@@ -440,6 +732,8 @@ def _public(problem: Exception) -> InferenceError:
     # error for long.
     if isinstance(problem, NativeError):
         return NativeError(problem.call, problem.code)
+    if isinstance(problem, EngineMemoryError):
+        return EngineMemoryError(problem.context_tokens)
     if isinstance(problem, InferenceError):
         return problem.with_traceback(None)
     return EngineFailedError("the engine failed while it worked on this request")

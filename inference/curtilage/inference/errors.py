@@ -4,7 +4,8 @@
 
     InferenceError
     ├── RequestError          the request itself is invalid; do not retry
-    │   └── ContextTooLongError   prompt and answer do not fit; counts attached
+    │   ├── ContextTooLongError   prompt and answer do not fit; counts attached
+    │   └── SchemaError           a JSON schema that cannot be enforced
     ├── ModelFileError        the model file is missing, changed or unusable
     │   └── ModelDigestError      its digest is not the given one
     ├── TemplateError         the model's chat template cannot render this
@@ -48,6 +49,25 @@ class ContextTooLongError(RequestError):
         self.prompt_tokens = prompt_tokens
         self.max_tokens = max_tokens
         self.context_tokens = context_tokens
+
+
+class SchemaError(RequestError):
+    """A JSON schema uses what cannot be enforced, or exceeds a bound.
+
+    Attributes:
+        reason: what is wrong.
+        keyword: the keyword of JSON Schema concerned; empty if there is none. A word
+            that is no keyword of JSON Schema is the caller's text, and is not repeated.
+        where: a path of keywords and positions, such as ``properties[2].items``; a
+            property's name is the caller's text, its position is not.
+    """
+
+    def __init__(self, reason: str, *, keyword: str = "", where: str = "") -> None:
+        named = f": {keyword}" if keyword else ""
+        super().__init__(f"the schema {reason}{named}, at {where or 'its root'}")
+        self.reason = reason
+        self.keyword = keyword
+        self.where = where
 
 
 class ModelFileError(InferenceError):

@@ -13,15 +13,16 @@ An object here belongs to the thread that made it; any other thread is refused b
 reaches the library. Return codes become ``NativeError``.
 """
 
+import codecs
 import ctypes  # noqa: TID251 - a door
 import os
 import platform
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 # Read once, when the libraries load. With spinning threads, two-thread decoding is
 # three times as fast as with sleeping ones, but endless spinning collapses on a busy
@@ -48,13 +49,26 @@ import numpy as np  # noqa: E402
 import numpy.typing as npt  # noqa: E402
 from llama_cpp import llama_cpp as lib  # noqa: E402
 
+from curtilage.inference.batch import PREFILL_CHUNK  # noqa: E402
 from curtilage.inference.errors import (  # noqa: E402
     EngineFailedError,
     EngineMemoryError,
     ModelFileError,
     NativeError,
+    RequestError,
     WrongThreadError,
 )
+from curtilage.inference.sampling import SamplingSettings, choose_seed  # noqa: E402
+from curtilage.inference.state import (  # noqa: E402
+    Layout,
+    StateError,
+    find_layout,
+    moved,
+    zero,
+)
+
+if TYPE_CHECKING:
+    from llama_cpp.llama_cpp import llama_context_p, llama_memory_t
 
 NO_GENERATOR: Final = "the model file is not a plain text generator"
 VERSION: Final = "0.3.36"
@@ -76,6 +90,7 @@ SYMBOLS: Final = (
     "llama_log_set",
     "llama_memory_clear",
     "llama_memory_seq_pos_max",
+    "llama_memory_seq_rm",
     "llama_model_chat_template",
     "llama_model_default_params",
     "llama_model_free",
@@ -85,12 +100,17 @@ SYMBOLS: Final = (
     "llama_model_meta_val_str",
     "llama_model_n_ctx_train",
     "llama_print_system_info",
+    "llama_sampler_accept",
+    "llama_sampler_apply",
     "llama_sampler_chain_add",
     "llama_sampler_chain_default_params",
     "llama_sampler_chain_init",
     "llama_sampler_free",
     "llama_sampler_init_dist",
+    "llama_sampler_init_grammar",
     "llama_sampler_init_greedy",
+    "llama_sampler_init_logit_bias",
+    "llama_sampler_init_penalties",
     "llama_sampler_init_temp",
     "llama_sampler_init_top_p",
     "llama_sampler_sample",
@@ -110,8 +130,9 @@ SYMBOLS: Final = (
     "llama_vocab_n_tokens",
 )
 
-PREFILL_CHUNK: Final = 128
-"""Tokens of a prompt per call: 5 % slower than 512, with a fifth of the stall."""
+MAX_DRAWS: Final = 300
+"""Of one token with a grammar. Each that fails leaves out a token or more; bytes that
+only seem to fulfil the grammar are at most 256."""
 
 ABORTED: Final = 2
 """``llama_decode`` was stopped by the abort callback."""
@@ -204,7 +225,7 @@ class Model(_Owned):
         if vocab is None or lib.llama_model_has_encoder(loaded):
             self.free()
             raise ModelFileError(NO_GENERATOR)
-        self._vocab = vocab
+        self.vocab = vocab
         self.vocabulary_size: int = lib.llama_vocab_n_tokens(vocab)
         self.trained_context: int = lib.llama_model_n_ctx_train(loaded)
         # Freed together with its model.
@@ -242,23 +263,23 @@ class Model(_Owned):
     def bos(self) -> int | None:
         """Return the first-token marker, or None if the vocabulary has none."""
         self._own()
-        token = int(lib.llama_vocab_bos(self._vocab))
+        token = int(lib.llama_vocab_bos(self.vocab))
         return token if token >= 0 else None
 
     def adds_bos(self) -> bool:
         """Whether every prompt must begin with the first-token marker."""
         self._own()
-        return bool(lib.llama_vocab_get_add_bos(self._vocab))
+        return bool(lib.llama_vocab_get_add_bos(self.vocab))
 
     def marker_texts(self) -> tuple[str, str]:
         """Return the texts of the first-token and the end marker."""
         self._own()
         texts: list[str] = []
         for marker in (lib.llama_vocab_bos, lib.llama_vocab_eos):
-            token = int(marker(self._vocab))
+            token = int(marker(self.vocab))
             # A vocabulary without it returns -1.
             known = token >= 0
-            text = bytes(lib.llama_vocab_get_text(self._vocab, token)) if known else b""
+            text = bytes(lib.llama_vocab_get_text(self.vocab, token)) if known else b""
             texts.append(text.decode(errors="replace"))
         return texts[0], texts[1]
 
@@ -277,7 +298,7 @@ class Model(_Owned):
         room = len(data) + 16
         tokens = (lib.llama_token * room)()
         count = lib.llama_tokenize(
-            self._vocab, data, len(data), tokens, room, False, special
+            self.vocab, data, len(data), tokens, room, False, special
         )
         if count < 0:
             raise NativeError("llama_tokenize", count)
@@ -286,13 +307,13 @@ class Model(_Owned):
     def is_control(self, token: int) -> bool:
         """Whether a token controls the model, or ends an answer."""
         self._own()
-        control = bool(lib.llama_vocab_is_control(self._vocab, token))
+        control = bool(lib.llama_vocab_is_control(self.vocab, token))
         return control or self.is_end(token)
 
     def is_end(self, token: int) -> bool:
         """Whether a token ends the answer."""
         self._own()
-        return bool(lib.llama_vocab_is_eog(self._vocab, token))
+        return bool(lib.llama_vocab_is_eog(self.vocab, token))
 
     def piece(self, token: int) -> bytes:
         """Return the bytes of a token; none for a control token."""
@@ -309,7 +330,7 @@ class Model(_Owned):
 
     def _piece_into(self, token: int, buffer: "ctypes.Array[ctypes.c_char]") -> int:
         size = lib.llama_token_to_piece(
-            self._vocab, token, buffer, len(buffer), 0, False
+            self.vocab, token, buffer, len(buffer), 0, False
         )
         return int(size)
 
@@ -322,20 +343,80 @@ class Draw:
         temperature: 0 is greedy.
         top_p: nucleus, of the probabilities after temperature.
         seed: 0 to 2^32 - 2.
+        frequency_penalty: for each time that the answer has the token.
+        presence_penalty: once, if it has it.
+        remembered: of how many last tokens of the answer the penalties know.
+        logit_bias: tokens of the vocabulary, and what is added to their logits.
+        grammar: what the answer must fulfil, in the library's notation, with the rule
+            ``root``; empty: any text.
     """
 
     temperature: float
     top_p: float
     seed: int
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    remembered: int = 0
+    logit_bias: tuple[tuple[int, float], ...] = field(default=(), repr=False)
+    grammar: str = field(default="", repr=False)
+
+
+def draw_of(settings: SamplingSettings, grammar: str = "") -> Draw:
+    """Return how to draw the tokens of one answer."""
+    return Draw(
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        seed=choose_seed(settings.seed),
+        frequency_penalty=settings.frequency_penalty,
+        presence_penalty=settings.presence_penalty,
+        remembered=settings.max_tokens,
+        logit_bias=settings.logit_bias,
+        grammar=grammar,
+    )
+
+
+_CANDIDATE: Final = np.dtype(
+    [("id", np.int32), ("logit", np.float32), ("p", np.float32)]
+)
+"""The library's ``llama_token_data``."""
+
+_JUDGED: Final = (128, 1024)
+"""How many tokens are compared with a grammar once the first draws do not fulfil it,
+then all. To compare 49,152 takes longer than to decode a token of a small model."""
 
 
 class Sampler(_Owned):
-    """One request's chain of samplers; freed with the request."""
+    """One request's chain of samplers; freed with the request.
 
-    def __init__(self, draw: Draw) -> None:
+    With a grammar a token is drawn without it first, which mostly fulfils it; only if
+    not, others are compared with it, the likeliest first.
+
+    Args:
+        draw: how to draw.
+        model: whose tokens.
+
+    Raises:
+        RequestError: the vocabulary lacks a token of the bias, or the library refuses
+            the grammar.
+    """
+
+    def __init__(self, draw: Draw, model: Model) -> None:
         super().__init__()
+        self._model = model
+        if any(token >= model.vocabulary_size for token, _ in draw.logit_bias):
+            raise RequestError("logit_bias names a token that the model lacks")
+        self._grammar: lib.llama_sampler_p | None = None
+        self._utf8 = codecs.getincrementaldecoder("utf-8")()
+        if draw.grammar:
+            self._grammar = lib.llama_sampler_init_grammar(
+                model.vocab, draw.grammar.encode(), b"root"
+            )
+            # An empty one permits everything; the library's texts end at a NUL.
+            if not self._grammar or "\0" in draw.grammar:
+                raise RequestError("the library refuses the grammar of the answer")
         params = lib.llama_sampler_chain_default_params()
         self.handle = lib.llama_sampler_chain_init(params)
+        self._add_changes(draw)
         if draw.temperature == 0:
             self._add(lib.llama_sampler_init_greedy())
             return
@@ -345,28 +426,163 @@ class Sampler(_Owned):
         self._add(lib.llama_sampler_init_dist(draw.seed))
 
     def free(self) -> None:
-        """Free the chain."""
+        """Free the chain and the grammar."""
         self._own()
         lib.llama_sampler_free(self.handle)
+        if self._grammar:
+            lib.llama_sampler_free(self._grammar)
+        # It may hold a part of a character.
+        self._utf8.reset()
+
+    def draw(self, context: "lib.llama_context_p", row: int) -> int:
+        """Draw the next token from a row of a context's logits.
+
+        Args:
+            context: has decoded.
+            row: as of ``llama_get_logits_ith``.
+
+        Raises:
+            RequestError: no token fulfils the grammar. The context is as before.
+        """
+        self._own()
+        if self._grammar is None:
+            return int(lib.llama_sampler_sample(self.handle, context, row))
+        size = self._model.vocabulary_size
+        logits = np.ctypeslib.as_array(lib.llama_get_logits_ith(context, row), (size,))
+        token = self._fitting(logits, self._grammar)
+        # The library ends the program if the grammar does not permit the token; this
+        # one it was asked about.
+        lib.llama_sampler_accept(self.handle, token)
+        lib.llama_sampler_accept(self._grammar, token)
+        self._utf8.decode(self._model.piece(token))
+        return token
+
+    def _fitting(
+        self, logits: npt.NDArray[np.float32], grammar: "lib.llama_sampler_p"
+    ) -> int:
+        """Return a token that fulfils the grammar.
+
+        Tokens that do not are left out, and another one is drawn: among those that
+        fulfil it each has its probability, however many others are left out before.
+        """
+        candidates = np.zeros(len(logits), _CANDIDATE)
+        refused = np.zeros(len(logits), np.bool_)
+        judged = iter(_JUDGED)
+        for _ in range(MAX_DRAWS):
+            candidates["id"] = np.arange(len(logits), dtype=np.int32)
+            candidates["logit"] = np.where(refused, -np.inf, logits)
+            selected = candidates[_apply(self.handle, candidates)]
+            token = int(selected["id"])
+            if np.isneginf(selected["logit"]):
+                break
+            if not _fulfil(grammar, np.array([token]))[0]:
+                refused[token] = True
+                # The likeliest others at once: few draws find one then.
+                count = min(next(judged, len(logits)), len(logits))
+                left = np.where(refused, -np.inf, logits)
+                likely = np.argpartition(left, len(left) - count)[len(left) - count :]
+                refused[likely[~_fulfil(grammar, likely)]] = True
+            elif self._is_plain(token):
+                return token
+            else:
+                refused[token] = True
+        # A vocabulary may lack characters. Other requests of the context go on.
+        raise RequestError("no token of the model fulfils the form of the answer")
+
+    def _is_plain(self, token: int) -> bool:
+        """Whether a token is the text that the grammar took it for.
+
+        The grammar reads the names of control tokens, which an answer does not have,
+        and takes some bytes for characters that are none.
+        """
+        if self._model.is_end(token):
+            return True
+        if self._model.is_control(token):
+            return False
+        state = self._utf8.getstate()
+        try:
+            self._utf8.decode(self._model.piece(token))
+        except UnicodeDecodeError:
+            return False
+        finally:
+            self._utf8.setstate(state)
+        return True
+
+    def _add_changes(self, draw: Draw) -> None:
+        """Add what changes logits, before those that choose: the library's order."""
+        size = self._model.vocabulary_size
+        if draw.logit_bias:
+            biases = (lib.llama_logit_bias * len(draw.logit_bias))(
+                *(lib.llama_logit_bias(token, bias) for token, bias in draw.logit_bias)
+            )
+            self._add(lib.llama_sampler_init_logit_bias(size, len(biases), biases))
+        if draw.frequency_penalty or draw.presence_penalty:
+            self._add(
+                lib.llama_sampler_init_penalties(
+                    size,
+                    draw.remembered,
+                    1.0,
+                    draw.frequency_penalty,
+                    draw.presence_penalty,
+                )
+            )
 
     def _add(self, link: "lib.llama_sampler_p") -> None:
         lib.llama_sampler_chain_add(self.handle, link)
 
 
-_ONLY: Final = ctypes.c_int32(0)
-"""The one sequence of a context."""
+def _fulfil(
+    grammar: "lib.llama_sampler_p", tokens: npt.NDArray[np.intp]
+) -> npt.NDArray[np.bool_]:
+    """Return which of the tokens the grammar permits next."""
+    candidates = np.zeros(len(tokens), _CANDIDATE)
+    candidates["id"] = tokens
+    _apply(grammar, candidates)
+    # In the order of the tokens: this sampler sorts nothing.
+    return ~np.isneginf(candidates["logit"])
+
+
+def _apply(sampler: "lib.llama_sampler_p", candidates: npt.NDArray[np.void]) -> int:
+    """Apply a sampler; return the place of the token that it selected."""
+    data = ctypes.cast(candidates.ctypes.data, lib.llama_token_data_p)
+    array = lib.llama_token_data_array(data, len(candidates), -1, False)
+    one = (lib.llama_token_data_array * 1)(array)
+    lib.llama_sampler_apply(sampler, one)
+    return int(one[0].selected)
+
+
+class Row(NamedTuple):
+    """One token to be decoded.
+
+    Attributes:
+        token: of the vocabulary.
+        position: in its sequence.
+        sequence: of the context.
+        sampled: a token is to be drawn after it, so its logits are computed.
+    """
+
+    token: int
+    position: int
+    sequence: int
+    sampled: bool
 
 
 class Saved:
-    """A saved context; its only use is to continue from it.
+    """The state of one sequence; its only use is to continue from it.
 
     Args:
-        octets: room for it.
+        size: in bytes.
+        used: how many positions it holds.
     """
 
-    def __init__(self, octets: int) -> None:
-        self.buffer = (ctypes.c_uint8 * octets)()
-        self.used = 0
+    def __init__(self, size: int, used: int) -> None:
+        self.buffer = (ctypes.c_uint8 * size)()
+        self.used = used
+
+    @property
+    def view(self) -> memoryview:
+        """The bytes, to be read and written."""
+        return memoryview(self.buffer).cast("B")
 
     def wipe(self) -> None:
         """Overwrite it."""
@@ -374,17 +590,21 @@ class Saved:
 
 
 class Context(_Owned):
-    """The memory of one conversation at a time.
+    """The memory of several conversations, each in a sequence of its own.
+
+    Sequences share no cell: each has a stream of keys and values of its own. While only
+    sequence 0 is used, the context has no other; ``open`` makes room for all of them.
 
     Args:
         model: outlives the context.
-        tokens: size of the context.
+        tokens: size of each sequence.
         threads: threads of one decode.
         least_tokens: if memory is short, halves of the size are tried, down to
             this; None: no smaller one is accepted.
+        sequences: how many there may be.
 
     Attributes:
-        size: how many tokens it holds now; may change with each ``clear``.
+        size: how many tokens a sequence holds now; may change with each ``clear``.
 
     Raises:
         EngineMemoryError: the library cannot make it; the only known reason is a
@@ -398,42 +618,52 @@ class Context(_Owned):
         tokens: int,
         threads: int,
         least_tokens: int | None = None,
+        sequences: int = 1,
     ) -> None:
         super().__init__()
         self.size = self._most = tokens
         self._least = tokens if least_tokens is None else min(tokens, least_tokens)
+        self._sequences = sequences
         self._model = model
         self._threads = threads
         self._vocabulary_size = model.vocabulary_size
-        self._next = 0
-        self._has_logits = False
-        self._touched = False
+        self._room = 1
+        self._used = [0] * sequences
+        self._with_logits: list[int] = []
+        self._touched = self._torn = False
         self._gone = False
         self._cancelled: Callable[[], bool] = _never
         # The library calls it from this thread, while it reads a prompt.
         self._on_abort = lib.ggml_abort_callback(self._asked)
-        self._handle, self._memory = self._made()
+        # Each time from the full size on: memory may be available again.
+        self._handle, self._memory = self._made_with_less(1)
         self._batch = lib.llama_batch_init(PREFILL_CHUNK, 0, 1)
         self._tokens = np.ctypeslib.as_array(self._batch.token, (PREFILL_CHUNK,))
 
-    def _made(self) -> "tuple[lib.llama_context_p, lib.llama_memory_t]":
+    def _made_with_less(self, room: int) -> "tuple[llama_context_p, llama_memory_t]":
+        self.size = self._most
+        while True:
+            try:
+                return self._made(room)
+            except EngineMemoryError:
+                if self.size // 2 < self._least:
+                    raise
+                self.size //= 2
+
+    def _made(self, room: int) -> "tuple[llama_context_p, llama_memory_t]":
         params: lib.llama_context_params = lib.llama_context_default_params()
         params.n_batch = params.n_ubatch = PREFILL_CHUNK
-        # One conversation: no sequence of another request can exist next to it.
-        params.n_seq_max = 1
+        params.n_ctx = self.size * room
+        params.n_seq_max = room
+        # A stream for each sequence: no cell of one is next to another's, and none is
+        # ever read for another one.
+        params.kv_unified = False
         # Explicit: the default is half the CPUs.
         params.n_threads = params.n_threads_batch = self._threads
         params.no_perf = True
-        # Each time from the full size on: memory may be available again.
-        self.size = self._most
-        while True:
-            params.n_ctx = self.size
-            made = lib.llama_init_from_model(self._model.handle, params)
-            if made:
-                break
-            if self.size // 2 < self._least:
-                raise EngineMemoryError(self.size)
-            self.size //= 2
+        made = lib.llama_init_from_model(self._model.handle, params)
+        if not made:
+            raise EngineMemoryError(self.size)
         memory = lib.llama_get_memory(made)
         if memory is None:
             lib.llama_free(made)
@@ -463,103 +693,156 @@ class Context(_Owned):
             self._gone = True
             lib.llama_free(self._handle)
 
-    @property
-    def used(self) -> int:
-        """How many positions hold something."""
+    def used(self, sequence: int = 0) -> int:
+        """Return how many positions of a sequence hold something."""
         self._own()
-        return int(lib.llama_memory_seq_pos_max(self._memory, 0)) + 1
+        if sequence >= self._room:
+            return 0
+        return int(lib.llama_memory_seq_pos_max(self._memory, sequence)) + 1
 
-    def prefill(
-        self, chunk: Sequence[int], *, last: bool, cancelled: Callable[[], bool]
+    def open(self, sequence: int) -> None:
+        """Make room for a sequence.
+
+        Raises:
+            EngineMemoryError: there is too little memory; the others stay as they are.
+            NativeError: the library failed.
+        """
+        self._own()
+        if not 0 <= sequence < self._sequences:
+            raise NativeError("llama_init_from_model", sequence)
+        if sequence >= self._room:
+            self._replace(self._sequences)
+
+    def renew(self) -> None:
+        """Replace the context, and move each sequence to the new one.
+
+        The library's own buffers, in which a few tokens of sequences that have ended
+        may be left, are freed. What continues is not changed by it.
+
+        Raises:
+            EngineMemoryError: there is too little memory; nothing changed.
+            NativeError: the library failed.
+        """
+        self._own()
+        self._replace(self._room)
+
+    def decode(
+        self, rows: Sequence[Row], *, cancelled: Callable[[], bool] | None = None
     ) -> bool:
-        """Read a piece of a prompt; False when it was stopped.
+        """Read tokens; False when it was stopped.
 
         Args:
-            chunk: at most ``PREFILL_CHUNK`` tokens.
-            last: the answer follows; only then are logits made.
-            cancelled: called hundreds of times; must be quick and raise nothing.
+            rows: at most ``PREFILL_CHUNK``; sequences ascending, and in each the
+                positions that follow those it holds.
+            cancelled: called hundreds of times; must be quick and raise nothing. If
+                it stops the decode, all sequences must be cleared.
 
         Raises:
             NativeError: the library failed.
         """
         self._own()
+        self._refuse(rows)
+        if cancelled is None:
+            return self._decode(rows) != ABORTED
         self._cancelled = cancelled
         lib.llama_set_abort_callback(self._handle, self._on_abort, NULL)
         try:
-            return self._decode(chunk, sampled=last) != ABORTED
+            return self._decode(rows) != ABORTED
         finally:
             # Removed again: else the context would keep a reference to the caller.
             lib.llama_set_abort_callback(self._handle, lib.ggml_abort_callback(), NULL)
             self._cancelled = _never
 
-    def step(self, token: int) -> None:
-        """Read one token of the answer.
+    def sample(self, sampler: Sampler, row: int) -> int:
+        """Draw the next token after a row of the last ``decode``.
 
         Raises:
-            NativeError: the library failed.
+            NativeError: that row was not to be sampled.
         """
         self._own()
-        self._decode((token,), sampled=True)
+        if row not in self._with_logits:
+            raise NativeError("llama_sampler_sample", row)
+        return sampler.draw(self._handle, row)
 
-    def sample(self, sampler: Sampler) -> int:
-        """Draw the next token after the last ``prefill`` or a ``step``.
+    def logits(self, row: int) -> npt.NDArray[np.float32]:
+        """View the logits of a row of the last ``decode``; valid until the next call.
 
         Raises:
-            NativeError: nothing was read yet.
+            NativeError: that row was not to be sampled.
         """
         self._own()
-        if not self._has_logits:
-            raise NativeError("llama_sampler_sample", 0)
-        return int(lib.llama_sampler_sample(sampler.handle, self._handle, -1))
+        if row not in self._with_logits:
+            raise NativeError("llama_get_logits_ith", row)
+        values = lib.llama_get_logits_ith(self._handle, row)
+        return np.ctypeslib.as_array(values, (self._vocabulary_size,))
 
-    def logits(self) -> npt.NDArray[np.float32]:
-        """View the last row of logits; valid until the next call.
-
-        Raises:
-            NativeError: nothing was read yet.
-        """
+    def drop_logits(self) -> None:
+        """Overwrite the logits of the last ``decode``."""
         self._own()
-        if not self._has_logits:
-            raise NativeError("llama_get_logits_ith", 0)
-        row = lib.llama_get_logits_ith(self._handle, -1)
-        return np.ctypeslib.as_array(row, (self._vocabulary_size,))
+        for row in self._with_logits:
+            self.logits(row)[:] = 0
+        self._with_logits = []
 
-    def save(self) -> Saved:
-        """Save what was read; logits are not part of it.
+    def save(self, sequence: int) -> Saved:
+        """Save a sequence; logits are not part of it.
 
         Raises:
             NativeError: the library refuses.
         """
         self._own()
-        size = int(lib.llama_state_seq_get_size(self._handle, _ONLY))
-        saved = Saved(size)
-        saved.used = self._next
+        size = int(lib.llama_state_seq_get_size(self._handle, sequence))
+        saved = Saved(size, self._used[sequence])
         if (
-            lib.llama_state_seq_get_data(self._handle, saved.buffer, size, _ONLY)
+            lib.llama_state_seq_get_data(self._handle, saved.buffer, size, sequence)
             != size
         ):
             saved.wipe()
             raise NativeError("llama_state_seq_get_data", size)
         return saved
 
-    def restore(self, saved: Saved) -> None:
-        """Continue, in an empty context, from ``save``; then call ``step``.
+    def restore(self, saved: Saved, sequence: int) -> None:
+        """Continue from ``save`` in an empty sequence.
 
         Raises:
             NativeError: the library refuses.
         """
         self._own()
-        size = ctypes.sizeof(saved.buffer)
         self._touched = True  # cancelled right after it, it must be cleared
-        if (
-            lib.llama_state_seq_set_data(self._handle, saved.buffer, size, _ONLY)
-            != size
-        ):
-            raise NativeError("llama_state_seq_set_data", size)
-        self._next = saved.used
+        self._restore_into(self._handle, self._room, saved, sequence)
+        self._used[sequence] = saved.used
+
+    def erase(self, sequence: int) -> None:
+        """Overwrite keys and values of a sequence; the others continue.
+
+        What the library keeps in other buffers, ``clear`` and ``renew`` free.
+
+        Raises:
+            NativeError: it could not be done completely; the context must be cleared.
+        """
+        self._own()
+        if self._torn:
+            # It may hold more than it knows of.
+            raise NativeError("llama_decode", ABORTED)
+        if not self._used[sequence]:
+            return
+        saved = self.save(sequence)
+        try:
+            zero(saved.view, _layout(saved))
+            # Into the same cells: the sequence's stream has none of another one.
+            size = ctypes.sizeof(saved.buffer)
+            if (
+                lib.llama_state_seq_set_data(self._handle, saved.buffer, size, sequence)
+                != size
+            ):
+                raise NativeError("llama_state_seq_set_data", size)
+            if not lib.llama_memory_seq_rm(self._memory, sequence, -1, -1):
+                raise NativeError("llama_memory_seq_rm", sequence)
+        finally:
+            saved.wipe()
+        self._used[sequence] = 0
 
     def clear(self) -> None:
-        """Erase the request completely: keys, values, tokens, logits, and all copies.
+        """Erase all sequences completely: keys, values, tokens, logits, and all copies.
 
         The library keeps a prompt's last tokens and its results for them in buffers of
         its own, which no function of it overwrites. So the context is freed and
@@ -572,42 +855,95 @@ class Context(_Owned):
         if not self._touched or self._gone:
             # If the last call could not make another, there is nothing to check.
             return
-        if self._has_logits:
-            self.logits()[:] = 0
-            self._has_logits = False
-        lib.llama_memory_clear(self._memory, True)
-        self._tokens[:] = 0
-        self._next = 0
+        self._overwrite()
+        self._used = [0] * self._sequences
         self._free_handle()
-        self._handle, self._memory = self._made()
-        self._gone = self._touched = False
+        self._handle, self._memory = self._made_with_less(1)
+        self._room = 1
+        self._gone = self._touched = self._torn = False
+
+    def _overwrite(self) -> None:
+        self.drop_logits()
+        lib.llama_memory_clear(self._memory, True)
+
+    def _replace(self, room: int) -> None:
+        # First the new one: without memory for it, everything continues in the old one.
+        handle, memory = self._made(room)
+        try:
+            for sequence in [at for at, used in enumerate(self._used) if used]:
+                saved = self.save(sequence)
+                try:
+                    self._restore_into(handle, room, saved, sequence)
+                finally:
+                    saved.wipe()
+        except BaseException:
+            lib.llama_free(handle)
+            raise
+        self._overwrite()
+        self._free_handle()
+        self._handle, self._memory, self._room, self._gone = handle, memory, room, False
+        self._touched = True  # its size is not that of an empty context
+
+    def _restore_into(
+        self, handle: "llama_context_p", room: int, saved: Saved, sequence: int
+    ) -> None:
+        state = moved(saved.view, _layout(saved), streams=room, to=sequence)
+        size = len(state)
+        buffer = (ctypes.c_uint8 * size).from_buffer(state)
+        try:
+            if lib.llama_state_seq_set_data(handle, buffer, size, sequence) != size:
+                raise NativeError("llama_state_seq_set_data", size)
+        finally:
+            ctypes.memset(buffer, 0, size)
 
     def _asked(self, _data: object) -> bool:
         return self._cancelled()
 
-    def _decode(self, chunk: Sequence[int], *, sampled: bool) -> int:
-        count = len(chunk)
+    def _refuse(self, rows: Sequence[Row]) -> None:
         # The library does not check: the batch has room for so many, and beyond it is
         # other memory.
-        if not 1 <= count <= PREFILL_CHUNK or self._next + count > self.size:
-            raise NativeError("llama_decode", count)
+        if not 1 <= len(rows) <= PREFILL_CHUNK:
+            raise NativeError("llama_decode", len(rows))
+        held, last = self._used.copy(), 0
+        for row in rows:
+            if (
+                not last <= row.sequence < self._room
+                or row.position != held[row.sequence]
+                or row.position >= self.size
+            ):
+                raise NativeError("llama_decode", len(rows))
+            held[row.sequence] += 1
+            last = row.sequence
+
+    def _decode(self, rows: Sequence[Row]) -> int:
         # Before the call: if it fails half way, what it has read is cleared too.
         self._touched = True
+        self._with_logits = []
         batch = self._batch
-        batch.n_tokens = count
-        for index, token in enumerate(chunk):
-            batch.token[index] = token
-            batch.pos[index] = self._next + index
+        batch.n_tokens = len(rows)
+        for index, row in enumerate(rows):
+            batch.token[index] = row.token
+            batch.pos[index] = row.position
             batch.n_seq_id[index] = 1
-            batch.seq_id[index][0] = 0
-            batch.logits[index] = sampled and index == count - 1
+            batch.seq_id[index][0] = row.sequence
+            batch.logits[index] = row.sampled
         code = int(lib.llama_decode(self._handle, batch))
+        self._tokens[:] = 0
+        self._torn = code != 0
         if code not in (0, ABORTED):
             raise NativeError("llama_decode", code)
         if code == 0:
-            self._next += count
-            self._has_logits = sampled
+            for row in rows:
+                self._used[row.sequence] += 1
+            self._with_logits = [at for at, row in enumerate(rows) if row.sampled]
         return code
+
+
+def _layout(saved: Saved) -> Layout:
+    try:
+        return find_layout(saved.view, cells=saved.used)
+    except StateError:
+        raise NativeError("llama_state_seq_get_data", len(saved.buffer)) from None
 
 
 def _never() -> bool:

@@ -4,17 +4,152 @@ Needs no library: the tests of all other parts run on ``scripted``.
 """
 
 import contextlib
+import re
 import threading
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, cast
 
-from curtilage.inference.errors import RequestError
+from curtilage.inference.errors import RequestError, SchemaError
+from curtilage.inference.grammar import Grammar, Rule
+from curtilage.inference.json_grammar import JsonRules
+from curtilage.inference.json_text import read_json
 from curtilage.inference.sampling import SamplingSettings
+from curtilage.inference.schema import add_object_schema, add_schema
 
 ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool"})
 
-Finish = Literal["stop", "length", "cancelled"]
+Finish = Literal["stop", "length", "cancelled", "tool_calls"]
+
+MAX_TOOLS: Final = 128
+MAX_CALLS: Final = 128
+"""Of one turn."""
+MAX_ID_CHARS: Final = 128
+MAX_SCHEMA_CHARS: Final = 64 * 1024
+NO_ARGUMENTS: Final = '{"type": "object", "properties": {}}'
+
+_NAME: Final = re.compile("[a-zA-Z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A function of the caller's that the model may ask to have called.
+
+    Attributes:
+        name: 1 to 64 letters, digits, ``_`` and ``-``.
+        description: for the model; may be empty.
+        parameters: the JSON schema of its arguments, an object, as JSON text.
+        strict: refuse a schema of which a part cannot be enforced. Else that part is
+            not enforced: arguments may break it.
+
+    Raises:
+        RequestError: the name is invalid, or a text has no UTF-8 form.
+        SchemaError: the schema is no JSON object, too large or malformed, permits no
+            object, or is strict and cannot be enforced.
+    """
+
+    name: str = field(repr=False)
+    description: str = field(default="", repr=False)
+    parameters: str = field(default=NO_ARGUMENTS, repr=False)
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the name, the texts and the schema."""
+        _refuse_name(self.name, "a tool")
+        refuse_unencodable(self.description, "a tool's description")
+        self.arguments_rule(Grammar())
+
+    def arguments_rule(self, grammar: Grammar) -> Rule:
+        """Add the rules of the arguments to a grammar; return the first one."""
+        schema = _read_schema(self.parameters, "a tool's parameters")
+        return add_object_schema(grammar, schema, strict=self.strict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedTool:
+    """The choice of one tool, which the answer must call.
+
+    Attributes:
+        name: of a tool of the request.
+    """
+
+    name: str = field(repr=False)
+
+
+ToolChoice = Literal["none", "auto", "required"] | NamedTool
+"""``none``: no call; ``auto``: the model decides; ``required``: at least one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A call that a model asked for.
+
+    Attributes:
+        id: names it in the result's turn; 1 to ``MAX_ID_CHARS`` characters.
+        name: of the tool.
+        arguments: JSON text; of an earlier turn it may be any text, since a model may
+            have written it without a grammar.
+
+    Raises:
+        RequestError: id or name is invalid, or a text has no UTF-8 form.
+    """
+
+    id: str = field(repr=False)
+    name: str = field(repr=False)
+    arguments: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        """Check each text."""
+        if not 1 <= len(self.id) <= MAX_ID_CHARS:
+            raise RequestError(f"a call's id is not 1 to {MAX_ID_CHARS} characters")
+        refuse_unencodable(self.id, "a call's id")
+        _refuse_name(self.name, "a call")
+        refuse_unencodable(self.arguments, "a call's arguments")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonObject:
+    """The demand that the answer is a JSON object, whichever."""
+
+    def answer_rule(self, grammar: Grammar) -> Rule:
+        """Add the rules of the answer to a grammar; return the first one."""
+        return JsonRules(grammar).any_object()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonSchema:
+    """The demand that the answer is JSON of a schema.
+
+    Attributes:
+        schema: the schema, as JSON text.
+        name: the caller's name for it; the model may read it.
+        description: for the model; may be empty.
+        strict: as of a ``Tool``.
+
+    Raises:
+        RequestError: the name is invalid, or a text has no UTF-8 form.
+        SchemaError: the schema is no JSON object, too large or malformed, permits
+            nothing, or is strict and cannot be enforced.
+    """
+
+    schema: str = field(repr=False)
+    name: str = field(default="answer", repr=False)
+    description: str = field(default="", repr=False)
+    strict: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the name, the texts and the schema."""
+        _refuse_name(self.name, "a response format")
+        refuse_unencodable(self.description, "a response format's description")
+        self.answer_rule(Grammar())
+
+    def answer_rule(self, grammar: Grammar) -> Rule:
+        """Add the rules of the answer to a grammar; return the first one."""
+        schema = _read_schema(self.schema, "a response format's schema")
+        return add_schema(grammar, schema, strict=self.strict)
+
+
+ResponseFormat = JsonObject | JsonSchema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,20 +158,37 @@ class ChatMessage:
 
     Attributes:
         role: one of ``ROLES``.
-        content: the text; never becomes a control token.
+        content: the text; never becomes a control token. Empty if the turn is tool
+            calls alone.
+        name: of the participant, if there are several with one role; as of a ``Tool``,
+            or empty.
+        tool_calls: what the assistant asked to have called.
+        tool_call_id: the call whose result a tool's turn is; or empty.
 
     Raises:
-        RequestError: the role is unknown or the text has no UTF-8 form.
+        RequestError: the role is unknown, a field belongs to another role, a name is
+            invalid, or a text has no UTF-8 form.
     """
 
     role: str
     content: str = field(repr=False)
+    name: str = field(default="", repr=False)
+    tool_calls: tuple[ToolCall, ...] = field(default=(), repr=False)
+    tool_call_id: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
-        """Check role and text."""
+        """Check role, name and texts."""
         if self.role not in ROLES:
             raise RequestError("a message has an unknown role")
         refuse_unencodable(self.content, "a message")
+        if self.name:
+            _refuse_name(self.name, "a message")
+        if self.tool_calls and self.role != "assistant":
+            raise RequestError("a message that is not the assistant's has tool calls")
+        if len(self.tool_calls) > MAX_CALLS:
+            raise RequestError(f"a message has more than {MAX_CALLS} tool calls")
+        if self.tool_call_id and self.role != "tool":
+            raise RequestError("a message that is not a tool's answers a call")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,20 +202,72 @@ class GenerateRequest:
     Attributes:
         messages: at least one turn, oldest first.
         settings: sampling and limits.
+        tools: what the answer may ask to have called.
+        tool_choice: whether it must, may or must not.
+        parallel_tool_calls: permit several calls in one answer.
+        response_format: JSON that the answer's text must be; None: any text.
+        deterministic: decoded without others, so that a seed gives the same answer
+            bit for bit; waits until no other request runs, and others wait for it.
 
     Raises:
-        RequestError: there is no message, or a stop string has no UTF-8 form.
+        RequestError: there is no message, a stop string has no UTF-8 form, two tools
+            have one name, the choice names none of the tools, or a tool's turn answers
+            no call.
     """
 
     messages: tuple[ChatMessage, ...]
     settings: SamplingSettings = field(default_factory=SamplingSettings)
+    tools: tuple[Tool, ...] = field(default=(), repr=False)
+    tool_choice: ToolChoice = "auto"
+    parallel_tool_calls: bool = True
+    response_format: ResponseFormat | None = field(default=None, repr=False)
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
-        """Check that there is a message and that stop strings are valid."""
+        """Check that there is a message, and each relation between the fields."""
         if not self.messages:
             raise RequestError("there is no message")
         for text in self.settings.stop:
             refuse_unencodable(text, "a stop string")
+        self._check_tools()
+        self._check_results()
+
+    def _check_tools(self) -> None:
+        names = {tool.name for tool in self.tools}
+        if len(self.tools) > MAX_TOOLS:
+            raise RequestError(f"there are more than {MAX_TOOLS} tools")
+        if len(names) < len(self.tools):
+            raise RequestError("two tools have the same name")
+        if isinstance(self.tool_choice, NamedTool):
+            if self.tool_choice.name not in names:
+                raise RequestError("tool_choice names none of the tools")
+        elif self.tool_choice == "required" and not names:
+            raise RequestError("tool_choice requires a call, and there is no tool")
+
+    def _check_results(self) -> None:
+        asked: set[str] = set()
+        for message in self.messages:
+            ids = {call.id for call in message.tool_calls}
+            if len(ids) < len(message.tool_calls):
+                raise RequestError("two calls of a message have the same id")
+            asked |= ids
+            if message.tool_call_id and message.tool_call_id not in asked:
+                raise RequestError("a tool's message answers no earlier call")
+
+
+def _refuse_name(name: str, what: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise RequestError(f"{what} has an invalid name")
+
+
+def _read_schema(text: str, what: str) -> dict[str, object]:
+    if len(text) > MAX_SCHEMA_CHARS:
+        raise SchemaError(f"has more than {MAX_SCHEMA_CHARS} characters")
+    refuse_unencodable(text, what)
+    schema = read_json(text, what)
+    if not isinstance(schema, dict):
+        raise SchemaError("is not an object")
+    return cast("dict[str, object]", schema)
 
 
 def refuse_unencodable(text: str, what: str) -> None:
@@ -111,6 +315,19 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopLogprob:
+    """One of the likeliest tokens at a place of the answer.
+
+    Attributes:
+        data: its bytes; none for a control token. May be part of a character.
+        logprob: as of a ``Token``.
+    """
+
+    data: bytes = field(repr=False)
+    logprob: float = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
     """One more token of the answer.
 
@@ -121,20 +338,44 @@ class Token:
             requested; None also for text that only the end released.
         margin: between the likeliest token's and the second one's, if margins were
             requested; None likewise.
+        data: the token's own bytes, if log-probabilities were requested; may be part of
+            a character. None for a control token, or text that only the end released.
+        top: the likeliest tokens at its place, likeliest first, if requested. The one
+            that was drawn may be missing.
     """
 
     text: str = field(repr=False)
     logprob: float | None = field(default=None, repr=False)
     margin: float | None = field(default=None, repr=False)
+    data: bytes = field(default=b"", repr=False)
+    top: tuple[TopLogprob, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Called:
+    """One complete tool call of the answer.
+
+    Attributes:
+        index: counts the answer's calls from 0.
+        call: its name is one of the request's tools; its arguments are a JSON object
+            that fits the tool's schema, as far as that is enforced.
+    """
+
+    index: int
+    call: ToolCall = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
     """The answer ended and its traces in the engine were overwritten.
 
+    While others are answered, the library may still hold a few of its last tokens in
+    buffers of its own; they are freed with the context (``Context.renew``).
+
     Attributes:
         usage: counts.
-        finish: ``stop`` (end marker or stop string), ``length`` or
+        finish: ``stop`` (end marker or stop string), ``length`` (a JSON answer that
+            ends so is not complete), ``tool_calls`` (it ends with calls) or
             ``cancelled``.
     """
 
@@ -142,9 +383,10 @@ class Done:
     finish: Finish
 
 
-Event = Started | Token | Done
-"""``Started``, then tokens, then exactly one ``Done``; or an exception. A
-request cancelled before its turn is ``Done`` without ``Started``."""
+Event = Started | Token | Called | Done
+"""``Started``, then tokens and complete calls, then exactly one ``Done``; or an
+exception. A token of a call has no text: the call has it. A request cancelled before
+its turn is ``Done`` without ``Started``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +400,7 @@ class EngineInfo:
         architecture: as the file names it.
         context_tokens: prompt and answer together.
         threads: threads of one decode.
+        sequences: requests that are answered at the same time.
         ephemerality: the claim about erasure; ``none``: overwritten after each
             request, but nothing was proven.
         prefix_reuse: always ``off``: nothing of one request serves another.
@@ -171,6 +414,7 @@ class EngineInfo:
     architecture: str
     context_tokens: int
     threads: int
+    sequences: int = 1
     ephemerality: Literal["none"] = "none"
     prefix_reuse: Literal["off"] = "off"
     adapter_sha256: str = ""
@@ -181,7 +425,7 @@ class Load:
     """How busy an engine is.
 
     Attributes:
-        running: requests being answered, 0 or 1.
+        running: requests being answered, at most ``EngineInfo.sequences``.
         queued: requests that wait.
         max_queued: how many may wait.
         wait_s: the estimated wait of a new request, from recent turns.
@@ -233,10 +477,10 @@ class CancelToken:
 
 
 class Engine(Protocol):
-    """One model that answers one request at a time.
+    """One model that answers a few requests at a time.
 
-    Turns come in order of arrival. An answer that is not complete when its turn is over
-    continues after those that wait.
+    Those that wait come in order of their work (``batch``). An answer that is not
+    complete when its turn is over continues after those that wait.
     """
 
     @property

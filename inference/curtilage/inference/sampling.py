@@ -22,6 +22,14 @@ MAX_STOP_STRINGS: Final = 16
 MAX_STOP_CHARS: Final = 1024
 """As much of the answer's end may have to be held back."""
 
+MAX_PENALTY: Final = 2.0
+MAX_BIAS: Final = 100.0
+MAX_BIASED_TOKENS: Final = 1024
+MAX_TOKEN_ID: Final = 2**31 - 1
+"""The library's tokens are 32-bit; the engine compares with the vocabulary."""
+
+MAX_TOP_LOGPROBS: Final = 20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingSettings:
@@ -33,9 +41,16 @@ class SamplingSettings:
         top_p: above 0, at most 1.
         seed: any integer of 64 bits; None draws one for each request.
         stop: non-empty strings that end the answer and are not part of it.
-        logprobs: report the log-probability of each token.
+        logprobs: report the log-probability of each token, and its bytes.
+        top_logprobs: report as many of the likeliest tokens at each place, 0 to 20;
+            only together with ``logprobs``.
         margins: report the model's confidence in each token: its log-probability, and
             the difference between the likeliest one's and the second one's.
+        frequency_penalty: -2 to 2; lowers a token's logit by so much for each time that
+            the answer has it. The prompt does not count.
+        presence_penalty: -2 to 2; lowers the logit of each token that the answer has.
+        logit_bias: pairs of a token of the model's vocabulary and what is added to its
+            logit, -100 to 100.
 
     Raises:
         RequestError: a value is outside its range.
@@ -48,6 +63,10 @@ class SamplingSettings:
     stop: tuple[str, ...] = field(default=(), repr=False)
     logprobs: bool = False
     margins: bool = False
+    top_logprobs: int = 0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         """Check every range."""
@@ -65,6 +84,31 @@ class SamplingSettings:
         # An empty one matches everywhere, and would end the answer before it begins.
         if not all(1 <= len(text) <= MAX_STOP_CHARS for text in self.stop):
             raise RequestError(f"a stop string is not 1 to {MAX_STOP_CHARS} characters")
+        self._check_logprobs()
+        self._check_penalties()
+        self._check_bias()
+
+    def _check_logprobs(self) -> None:
+        if not 0 <= self.top_logprobs <= MAX_TOP_LOGPROBS:
+            raise RequestError(f"top_logprobs is not 0 to {MAX_TOP_LOGPROBS}")
+        if self.top_logprobs and not self.logprobs:
+            raise RequestError("top_logprobs needs logprobs")
+
+    def _check_penalties(self) -> None:
+        for penalty in (self.frequency_penalty, self.presence_penalty):
+            if not abs(penalty) <= MAX_PENALTY:
+                raise RequestError(f"a penalty is not within {MAX_PENALTY:g}")
+
+    def _check_bias(self) -> None:
+        if len(self.logit_bias) > MAX_BIASED_TOKENS:
+            raise RequestError(f"logit_bias has more than {MAX_BIASED_TOKENS} tokens")
+        if len({token for token, _ in self.logit_bias}) < len(self.logit_bias):
+            raise RequestError("logit_bias names a token twice")
+        for token, bias in self.logit_bias:
+            if not 0 <= token <= MAX_TOKEN_ID:
+                raise RequestError("logit_bias names a token that cannot exist")
+            if not abs(bias) <= MAX_BIAS:
+                raise RequestError(f"a bias is not within {MAX_BIAS:g}")
 
 
 def choose_seed(

@@ -7,10 +7,11 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from curtilage.inference.errors import EngineBusyError, EngineClosedError
 from curtilage.inference.protocol import (
+    Called,
     CancelToken,
     Done,
     EngineInfo,
@@ -20,6 +21,8 @@ from curtilage.inference.protocol import (
     Load,
     Started,
     Token,
+    ToolCall,
+    TopLogprob,
     Usage,
 )
 
@@ -38,20 +41,25 @@ class Script:
     """One answer, played word for word.
 
     Attributes:
-        pieces: texts of the tokens.
-        finish: how it ends.
+        pieces: texts of the tokens; and complete tool calls, each played as one token
+            without text. A call must be of a tool of the request.
+        finish: how it ends; ``stop`` after a call is ``tool_calls``.
         prompt_tokens: reported; not counted.
         delay_s: pause before each token.
         probability: of each token, above 0 and below 1; a second one has the rest.
+        second: the text of that second token, shown where ``top_logprobs`` are asked.
         fault: raised after ``fault_after`` tokens.
         fault_after: how many tokens precede the fault.
     """
 
-    pieces: Sequence[str] = field(default=("Hello", ", ", "world", "."), repr=False)
+    pieces: Sequence[str | ToolCall] = field(
+        default=("Hello", ", ", "world", "."), repr=False
+    )
     finish: Finish = "stop"
     prompt_tokens: int = 7
     delay_s: float = 0.0
     probability: float = 0.5
+    second: str = field(default="?", repr=False)
     fault: Exception | None = None
     fault_after: int = 0
 
@@ -63,6 +71,7 @@ class ScriptedEngine:
         scripts: the scripts.
         info: returned as the engine's.
         max_queued: how many may wait.
+        sequences: how many are played at the same time.
         turn_s: how long one is played while others wait.
         start_fault: raised by ``start``.
 
@@ -76,15 +85,18 @@ class ScriptedEngine:
         *scripts: Script,
         info: EngineInfo = SCRIPTED_INFO,
         max_queued: int = 16,
+        sequences: int = 1,
         turn_s: float = math.inf,
         start_fault: Exception | None = None,
     ) -> None:
         self._scripts = list(scripts) or [Script()]
-        self._info = info
+        self._info = replace(info, sequences=sequences)
+        self._sequences = sequences
         self._max_queued = max_queued
         self._turn_s = turn_s
         self._start_fault = start_fault
-        self._turn = asyncio.Lock()
+        self._turn = asyncio.Semaphore(sequences)
+        self._playing = 0
         self._waiting = 0
         self._started = False
         self.requests: list[GenerateRequest] = []
@@ -122,7 +134,7 @@ class ScriptedEngine:
                     yield event
                     if not self._waiting or end > self._now():
                         continue
-                    self._turn.release()
+                    self._end_turn()
                     holds = False
                     await self._take_turn()
                     holds, end = True, self._end_of_turn()
@@ -131,16 +143,17 @@ class ScriptedEngine:
             raise
         finally:
             if holds:
-                self._turn.release()
+                self._end_turn()
 
     def load(self) -> Load:
         """Return how busy the engine is now; every turn counts as a whole one."""
-        ahead = int(self._turn.locked()) + self._waiting
+        ahead = max(0, self._playing + self._waiting - self._sequences + 1)
+        turn_s = self._turn_s if math.isfinite(self._turn_s) else 0.0
         return Load(
-            running=int(self._turn.locked()),
+            running=self._playing,
             queued=self._waiting,
             max_queued=self._max_queued,
-            wait_s=ahead * self._turn_s if math.isfinite(self._turn_s) else 0.0,
+            wait_s=ahead * turn_s / self._sequences,
         )
 
     async def close(self) -> None:
@@ -153,6 +166,11 @@ class ScriptedEngine:
             await self._turn.acquire()
         finally:
             self._waiting -= 1
+        self._playing += 1
+
+    def _end_turn(self) -> None:
+        self._playing -= 1
+        self._turn.release()
 
     def _end_of_turn(self) -> float:
         return self._now() + self._turn_s
@@ -166,7 +184,7 @@ class ScriptedEngine:
     ) -> AsyncGenerator[Event]:
         if not cancel.cancelled:
             yield Started(prompt_tokens=script.prompt_tokens)
-        limit, made = request.settings.max_tokens, 0
+        limit, made, calls = request.settings.max_tokens, 0, 0
         asked, sure = request.settings, script.probability
         logprob = math.log(sure) if asked.logprobs or asked.margins else None
         margin = abs(math.log(sure) - math.log(1 - sure)) if asked.margins else None
@@ -180,9 +198,23 @@ class ScriptedEngine:
                 break
             self._fail_after(script, made)
             made += 1
-            yield Token(text=piece, logprob=logprob, margin=margin)
+            if isinstance(piece, ToolCall):
+                _refuse_unknown(piece, request)
+                yield Token(text="", logprob=logprob, margin=margin)
+                yield Called(index=calls, call=piece)
+                calls += 1
+            else:
+                yield Token(
+                    text=piece,
+                    logprob=logprob,
+                    margin=margin,
+                    data=piece.encode() if asked.logprobs else b"",
+                    top=_top(script, piece)[: asked.top_logprobs],
+                )
         else:
             self._fail_after(script, made)
+            if calls and finish == "stop":
+                finish = "tool_calls"
         self.cancelled += finish == "cancelled"
         usage = Usage(prompt_tokens=script.prompt_tokens, completion_tokens=made)
         yield Done(usage=usage, finish=finish)
@@ -191,3 +223,19 @@ class ScriptedEngine:
     def _fail_after(script: Script, made: int) -> None:
         if script.fault is not None and made == script.fault_after:
             raise script.fault
+
+
+def _refuse_unknown(call: ToolCall, request: GenerateRequest) -> None:
+    offered = {tool.name for tool in request.tools}
+    if call.name not in offered or request.tool_choice == "none":
+        raise ValueError("the script calls a tool that the request does not offer")
+
+
+def _top(script: Script, piece: str) -> tuple[TopLogprob, ...]:
+    """Return the piece and the second token, likeliest first."""
+    shares = ((piece, script.probability), (script.second, 1 - script.probability))
+    both = [
+        TopLogprob(data=text.encode(), logprob=math.log(share))
+        for text, share in shares
+    ]
+    return tuple(sorted(both, key=lambda one: -one.logprob))

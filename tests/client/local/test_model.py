@@ -377,6 +377,51 @@ async def test_a_default_context_shrinks_with_memory(
     await model.close()
 
 
+@pytest.mark.parametrize(
+    ("contexts", "asked", "sequences"),
+    [(1, None, 1), (2, None, 1), (3, None, 2), (1, 5, 5)],
+)
+async def test_queries_at_a_time_are_as_many_as_memory_holds(  # noqa: PLR0917
+    byte_model: Path,
+    registry: Registry,
+    monkeypatch: pytest.MonkeyPatch,
+    contexts: int,
+    asked: int | None,
+    sequences: int,
+) -> None:
+    size_bytes = len(await asyncio.to_thread(byte_model.read_bytes))
+    shape = read_shape(byte_model)
+    assert shape is not None
+    room = shape.memory_bytes(size_bytes, contexts * shape.trained_context)
+    monkeypatch.setattr(local, "available_memory", lambda: room)
+    model = LocalModel.open(
+        str(byte_model),
+        sha256=sha256_of(byte_model),
+        registry=registry,
+        sequences=asked,
+    )
+    await model.start()
+    assert model.info.sequences == sequences
+    await model.close()
+
+
+async def test_as_many_queries_are_answered_at_a_time_as_the_engine_can() -> None:
+    engine = ScriptedEngine(Script(pieces=["a"] * 9, delay_s=3600), sequences=2)
+    model = LocalModel(lambda: engine, model_id="x")
+    await model.start()
+    tasks = [asyncio.create_task(collect(model)) for _ in range(3)]
+    await asyncio.sleep(0.05)
+    assert (engine.load().running, engine.load().queued) == (2, 0)
+    tasks[0].cancel()
+    await asyncio.sleep(0.05)
+    assert len(engine.requests) == 3
+    assert engine.load().running == 2
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await model.close()
+
+
 async def test_an_engine_that_memory_ended_is_started_again_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -57,6 +57,22 @@ async def test_one_is_served_at_a_time() -> None:
         assert await asked.serve(1) == ["b"]
 
 
+async def test_two_are_served_at_a_time_where_there_are_two_places() -> None:
+    turns = FairQueue()
+    turns.places = 2
+    async with line(turns) as asked:
+        for name in ("a", "b", "c"):
+            await asked.ask(name, 1)
+        assert asked.served == ["first", "a"]
+        assert await asked.serve(1) == ["b"]
+        assert await asked.serve(1) == ["c"]
+        assert await asked.serve(2) == []
+        await asked.ask("d", 1)
+        await asked.ask("e", 1)
+        await asked.ask("f", 1)
+        assert asked.served == ["d", "e"]
+
+
 async def test_who_asks_for_less_is_served_first() -> None:
     async with line() as asked:
         for number in range(8):

@@ -38,6 +38,7 @@ from curtilage.inference.errors import (
 )
 from curtilage.inference.modelfile import VerifiedModel, verify_model_file
 from curtilage.inference.protocol import (
+    Called,
     ChatMessage,
     Done,
     Engine,
@@ -52,12 +53,16 @@ DEFAULT_CONTEXT_TOKENS: Final = 4096
 """A larger context must be requested: two busy processors took 90 s to read 3,519
 tokens, and a context is overwritten and recreated after each answer (docs/costs.md)."""
 
+DEFAULT_SEQUENCES: Final = 2
+"""Queries at a time, if there is memory for so many contexts: a short one then does not
+wait for the end of a long one, and two take less time than one after the other."""
 LEAST_CONTEXT_TOKENS: Final = 1024
 """Minimum when memory is short and no context size was requested."""
 AGAIN_S: Final = 30.0
 """How long to wait after a model failed for lack of memory."""
 
 NONE_CONFIGURED: Final = "no local model configured"
+NOT_OFFERED: Final = "the local model called a tool that it was not offered"
 CHARS_PER_TOKEN: Final = 4  # English; good enough to decide who waits longer
 
 
@@ -281,6 +286,7 @@ class LocalModel:
         registry: Registry,
         context_tokens: int | None = None,
         threads: int | None = None,
+        sequences: int | None = None,
     ) -> Self:
         """Choose a model; ``start`` verifies and loads it.
 
@@ -291,6 +297,8 @@ class LocalModel:
             context_tokens: question and answer together; None: the default, or the
                 training context or what memory allows, if that is less.
             threads: for decoding; None: the processors this process may use.
+            sequences: how many queries are answered at a time, each with a context of
+                its own; None: the default, or one if memory is short.
 
         Raises:
             LocalModelError: see ``resolve``.
@@ -298,7 +306,12 @@ class LocalModel:
                 exceeds the model's or the memory.
         """
         choice = resolve(model, sha256=sha256, registry=registry)
-        return cls.of(choice, context_tokens=context_tokens, threads=threads)
+        return cls.of(
+            choice,
+            context_tokens=context_tokens,
+            threads=threads,
+            sequences=sequences,
+        )
 
     @classmethod
     def of(
@@ -307,6 +320,7 @@ class LocalModel:
         *,
         context_tokens: int | None = None,
         threads: int | None = None,
+        sequences: int | None = None,
     ) -> Self:
         """Create it for a resolved choice; as ``open``."""
 
@@ -336,6 +350,7 @@ class LocalModel:
                     context_tokens=tokens,
                     least_context_tokens=least,
                     threads=threads,
+                    sequences=_sequences(verified, tokens, sequences),
                 )
                 unused.pop_all()  # from here on the engine closes them
                 return engine
@@ -419,6 +434,7 @@ class LocalModel:
             self._again_s = self._now_s() + AGAIN_S
             raise
         self._engine = engine
+        self._turns.places = engine.info.sequences
 
     def warm(self) -> None:
         """Begin to ``start`` in the background.
@@ -437,7 +453,8 @@ class LocalModel:
     ) -> AsyncGenerator[AnswerEvent]:
         """Answer a query; closing the iterator stops the engine.
 
-        Queries are answered one by one, in turn over the callers (``fair_queue``).
+        As many at a time as the engine has sequences, in turn over the callers
+        (``fair_queue``).
 
         Args:
             query: the question.
@@ -554,6 +571,19 @@ def _context(verified: VerifiedModel, asked: int | None) -> tuple[int, int | Non
     return tokens, LEAST_CONTEXT_TOKENS
 
 
+def _sequences(verified: VerifiedModel, tokens: int, asked: int | None) -> int:
+    """Return how many queries to answer at a time, by the memory for their contexts."""
+    if asked is not None:
+        return asked
+    shape, memory = read_shape(verified.load_path), available_memory()
+    if shape is None or memory is None:
+        return DEFAULT_SEQUENCES
+    # The context of one, which is replaced by a larger one while both exist.
+    tokens = min(tokens, shape.trained_context) * (1 + DEFAULT_SEQUENCES)
+    fits = shape.memory_bytes(verified.size_bytes, tokens) <= memory
+    return DEFAULT_SEQUENCES if fits else 1
+
+
 def _cost(query: Query) -> int:
     """Return approximately how many tokens the model will read and write."""
     read = sum(len(message.content) for message in query.messages)
@@ -579,7 +609,9 @@ def _request(query: Query, signals: bool) -> GenerateRequest:
     )
 
 
-def _delta(token: Token, logprobs: bool) -> Delta | None:
+def _delta(token: Token | Called, logprobs: bool) -> Delta | None:
+    if isinstance(token, Called):
+        raise LocalModelFailedError(NOT_OFFERED)
     if token.logprob is None:
         return Delta(text=token.text) if token.text else None
     sure = token.logprob
@@ -596,6 +628,8 @@ def _finished(done: Done) -> Finished:
     if done.finish == "cancelled":
         # Only closing the iterator cancels an answer here.
         raise LocalModelFailedError("the local model was stopped")
+    if done.finish == "tool_calls":
+        raise LocalModelFailedError(NOT_OFFERED)
     return Finished(
         finish_reason=done.finish,
         prompt_tokens=done.usage.prompt_tokens,

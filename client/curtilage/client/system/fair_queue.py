@@ -1,10 +1,10 @@
-"""A fair queue for a shared resource: one user at a time, ordered by past use.
+"""A fair queue for a shared resource: a few users at a time, ordered by past use.
 
-The detectors and the local model serve one query after the other. In order of arrival,
-one program with many long texts would block all others. Here every asker (a connection
-of the endpoint) has an account: those that used less so far, or need less now, are
-served first. None waits for ever, since the starting value of new accounts advances
-with all service. It knows nothing of queries.
+The detectors serve one query after the other, the local model a few at a time. In
+order of arrival, one program with many long texts would block all others. Here every
+asker (a connection of the endpoint) has an account: those that used less so far, or
+need less now, are served first. None waits for ever, since the starting value of new
+accounts advances with all service. It knows nothing of queries.
 """
 
 import asyncio
@@ -65,15 +65,19 @@ class FairQueue:
     Args:
         most: how many may wait; beyond that, the one that would be served last is
             refused, so that a large number of waiting queries excludes no other asker.
+
+    Attributes:
+        places: how many turns there are at the same time.
     """
 
     def __init__(self, *, most: int = MAX_WAITING) -> None:
+        self.places = 1
         self._most = most
         self._waiting: list[_Ticket] = []
         self._accounts: WeakKeyDictionary[Asker, float] = WeakKeyDictionary()
         self._now = 0.0
         self._numbers = count()
-        self._taken = False
+        self._taken = 0
 
     @asynccontextmanager
     async def turn(self, cost: int) -> AsyncGenerator[None]:
@@ -122,25 +126,24 @@ class FairQueue:
 
     def end(self) -> None:
         """Pass the turn to the next."""
-        self._taken = False
+        self._taken -= 1
         self._call()
 
     def _forget_those_who_left(self) -> None:
         self._waiting = [each for each in self._waiting if not each.called.cancelled()]
 
     def _call(self) -> None:
-        if self._taken:
-            return
-        self._forget_those_who_left()
-        if not self._waiting:
-            # Without waiting askers, no account matters.
-            self._accounts.clear()
-            self._now = 0.0
-            return
-        ticket = min(self._waiting)
-        # The cost is shared by all that wait; a new account must not begin earlier.
-        self._now += ticket.cost / len(self._waiting)
-        self._waiting.remove(ticket)
-        self._accounts[ticket.asker] = ticket.due
-        self._taken = True
-        ticket.called.set_result(None)
+        while self._taken < self.places:
+            self._forget_those_who_left()
+            if not self._waiting:
+                # Without waiting askers, no account matters.
+                self._accounts.clear()
+                self._now = 0.0
+                return
+            ticket = min(self._waiting)
+            # The cost is shared by all that wait; a new account must not begin earlier.
+            self._now += ticket.cost / len(self._waiting)
+            self._waiting.remove(ticket)
+            self._accounts[ticket.asker] = ticket.due
+            self._taken += 1
+            ticket.called.set_result(None)

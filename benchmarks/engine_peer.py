@@ -1,0 +1,285 @@
+"""One engine under load, in a process of its own: prints a line of JSON for each round.
+
+``python -m benchmarks.engine_peer PEER CLIENTS``; each line of standard input starts a
+round: ``load``, or ``pause``. Every engine has the same model, one thread, the same
+prompts and as many places as there are clients.
+"""
+
+import asyncio
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from importlib import import_module
+from itertools import count, pairwise
+from typing import Any, Final
+
+from benchmarks.topics import TOPICS
+from curtilage.inference.default_model import DEFAULT_SHA256, find_default_model
+from curtilage.inference.protocol import (
+    ChatMessage,
+    Engine,
+    GenerateRequest,
+    Token,
+)
+from curtilage.inference.sampling import SamplingSettings
+
+TOKENS: Final = 48
+CONTEXT_TOKENS: Final = 1536
+THREADS: Final = 1
+LEAST_QUESTIONS: Final = 4
+"""Of all clients together, each client's one after the other."""
+LONG_TOKENS: Final = 900
+WRITERS: Final = 4
+_NUMBERS = count(int(time.time()) % 100_000 * 1000)
+
+
+@dataclass(slots=True)
+class Round:
+    """What was measured.
+
+    Attributes:
+        tokens: written by all answers.
+        first_ms: of each answer, from its question to its first text.
+        cpu_s: of this process, all threads.
+        wall_s: of the whole round.
+    """
+
+    tokens: int = 0
+    first_ms: list[float] = field(default_factory=list[float])
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+
+    def line(self) -> str:
+        """Return it as a line of JSON."""
+        return json.dumps(
+            {
+                "tokens": self.tokens,
+                "first_ms": self.first_ms,
+                "cpu_s": self.cpu_s,
+                "wall_s": self.wall_s,
+            }
+        )
+
+
+def question() -> str:
+    """Return a prompt of about 80 tokens; none begins like another."""
+    number = next(_NUMBERS)
+    topic = TOPICS[number % len(TOPICS)]
+    return (
+        f"Number {number}. Write a long article about {topic} for a school newspaper, "
+        "with an introduction, five paragraphs of explanations and a conclusion."
+    )
+
+
+Ask = Callable[[str], tuple[int, float]]
+"""Asks a question; returns the tokens of the answer, and when its first text came."""
+
+
+def _load(ask: Ask, clients: int) -> Round:
+    """Ask from so many threads."""
+    result, lock = Round(), threading.Lock()
+
+    def client() -> None:
+        for _ in range(_each(clients)):
+            began = time.perf_counter()
+            tokens, first = ask(question())
+            with lock:
+                result.tokens += tokens
+                result.first_ms.append(1000 * (first - began))
+
+    _measure(result, lambda: _together(client, clients))
+    return result
+
+
+def _each(clients: int) -> int:
+    return -(-LEAST_QUESTIONS // clients)
+
+
+def _together(client: Callable[[], None], clients: int) -> None:
+    with ThreadPoolExecutor(clients) as pool:
+        for each in [pool.submit(client) for _ in range(clients)]:
+            each.result()
+
+
+def _measure(result: Round, run: Callable[[], object]) -> None:
+    wall, cpu = time.perf_counter(), time.process_time()
+    run()
+    result.cpu_s = time.process_time() - cpu
+    result.wall_s = time.perf_counter() - wall
+
+
+def _serial() -> Ask:
+    """Return llama-cpp-python's ``Llama`` behind a lock."""
+    package: Any = import_module("llama_cpp")
+    model = package.Llama(
+        str(find_default_model()),
+        n_ctx=CONTEXT_TOKENS,
+        n_threads=THREADS,
+        n_threads_batch=THREADS,
+        verbose=False,
+    )
+    lock = threading.Lock()
+
+    def ask(text: str) -> tuple[int, float]:
+        tokens, first = 0, 0.0
+        with lock:
+            # Else it continues from the beginning that it shares with the last prompt:
+            # faster, and what one person could measure of another's.
+            model.reset()
+            for chunk in model.create_chat_completion(
+                [{"role": "user", "content": text}],
+                max_tokens=TOKENS,
+                temperature=0,
+                stream=True,
+            ):
+                if chunk["choices"][0]["delta"].get("content"):
+                    tokens += 1
+                    first = first or time.perf_counter()
+        return tokens, first
+
+    return ask
+
+
+def _server(clients: int) -> Ask:
+    """Return llama.cpp's server, without the caches that join different people."""
+    package: Any = import_module("xllamacpp")
+    settings = package.CommonParams()
+    settings.model.path = str(find_default_model())
+    settings.n_parallel = clients
+    settings.n_ctx = clients * CONTEXT_TOKENS
+    settings.n_gpu_layers = 0
+    settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = THREADS
+    settings.cache_prompt = settings.cache_idle_slots = False
+    settings.cache_ram_mib = 0
+    server = package.Server(settings)
+
+    def ask(text: str) -> tuple[int, float]:
+        tokens, first = 0, 0.0
+
+        def take(chunk: dict[str, Any]) -> bool:
+            nonlocal tokens, first
+            choices = chunk.get("choices")
+            if choices and choices[0]["delta"].get("content"):
+                tokens += 1
+                first = first or time.perf_counter()
+            return False
+
+        body = {
+            "messages": [{"role": "user", "content": text}],
+            "max_tokens": TOKENS,
+            "temperature": 0,
+            "stream": True,
+        }
+        server.handle_chat_completions(body, take)
+        return tokens, first
+
+    return ask
+
+
+def _own(clients: int) -> Iterator[str]:
+    """Run rounds of ours, on one loop; yield a line for each."""
+    from curtilage.inference.engine import LlamaCppEngine  # noqa: PLC0415
+    from curtilage.inference.modelfile import verify_model_file  # noqa: PLC0415
+
+    engine = LlamaCppEngine(
+        verify_model_file(find_default_model(), DEFAULT_SHA256),
+        model_id="default",
+        context_tokens=CONTEXT_TOKENS,
+        threads=THREADS,
+        sequences=max(clients, 1),
+        max_queued=64,
+    )
+    with asyncio.Runner() as runner:
+        runner.run(engine.start())
+        runner.run(_once(engine, question()))
+        for line in sys.stdin:
+            if line.strip() == "pause":
+                yield json.dumps(runner.run(_pause(engine)))
+                continue
+            result = Round()
+            _measure(result, lambda: runner.run(_clients(engine, clients, result)))  # noqa: B023 - run at once
+            yield result.line()
+        runner.run(engine.close())
+
+
+async def _clients(engine: Engine, clients: int, result: Round) -> None:
+    async def client() -> None:
+        for _ in range(_each(clients)):
+            began = time.perf_counter()
+            times = await _once(engine, question())
+            result.tokens += len(times)
+            result.first_ms.append(1000 * (times[0] - began))
+
+    await asyncio.gather(*(client() for _ in range(clients)))
+
+
+async def _once(engine: Engine, text: str, tokens: int = TOKENS) -> list[float]:
+    """Ask; return when each token came."""
+    request = GenerateRequest(
+        messages=(ChatMessage(role="user", content=text),),
+        settings=SamplingSettings(max_tokens=tokens, temperature=0),
+    )
+    async with aclosing(engine.generate(request)) as events:
+        return [
+            time.perf_counter() async for event in events if isinstance(event, Token)
+        ]
+
+
+async def _pause(engine: Engine) -> dict[str, float]:
+    """Return the longest gap of running answers before and while a prompt is read."""
+    running = [
+        asyncio.create_task(_once(engine, question(), 400)) for _ in range(WRITERS)
+    ]
+    await asyncio.sleep(4)
+    came = time.perf_counter()
+    first = (await _once(engine, "one two three " * (LONG_TOKENS // 3), 1))[0]
+    answers = await asyncio.gather(*running)
+
+    def longest(start: float, end: float) -> float:
+        return max(
+            (
+                b - a
+                for times in answers
+                for a, b in pairwise(times)
+                if start <= b and a <= end
+            ),
+            default=0.0,
+        )
+
+    # Until all of them write, their prompts are read: that is another pause.
+    quiet = max(times[0] for times in answers) + 0.5
+    return {
+        "before_ms": 1000 * longest(quiet, came),
+        "while_ms": 1000 * longest(came, first),
+        "read_ms": 1000 * (first - came),
+    }
+
+
+def main() -> int:
+    """Say when ready, then run a round for each line of standard input."""
+    peer, clients = sys.argv[1], int(sys.argv[2])
+    if peer == "own":
+        _say("ready")
+        for line in _own(clients):
+            _say(line)
+        return 0
+    ask = _serial() if peer == "serial" else _server(clients)
+    ask(question())
+    _say("ready")
+    for _ in sys.stdin:
+        _say(_load(ask, clients).line())
+    return 0
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""Reads JSON texts strictly: one value, no doubled keys, no NaN. Pure."""
+
+import json
+import re
+from itertools import accumulate
+from typing import Final, NoReturn
+
+from curtilage.inference.errors import RequestError
+
+MAX_DEPTH: Final = 64
+"""Objects and arrays within each other."""
+
+_STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_BRACKETS: Final = re.compile(r"[\[\]{}]")
+
+
+def read_json(text: str, what: str) -> object:
+    """Return the value of a JSON text.
+
+    Args:
+        text: the text.
+        what: names it in an error.
+
+    Raises:
+        RequestError: it is not JSON, has a key twice or is nested too deeply; without
+            a word of it.
+    """
+    # Before it is read: the parser recurses.
+    if _depth_bound(text) > MAX_DEPTH:
+        raise RequestError(f"{what} is nested more than {MAX_DEPTH} deep")
+    read, value = _read(text)
+    if not read:
+        raise RequestError(f"{what} is not JSON")
+    return value
+
+
+def write_json(value: object) -> str:
+    """Return a value's JSON text, as models see it in their training."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _read(text: str) -> tuple[bool, object]:
+    # Separate, so that no error of ours has the parser's as its context: that one
+    # contains the whole text.
+    try:
+        value: object = json.loads(
+            text, object_pairs_hook=_object, parse_constant=_refuse
+        )
+        # A half of a pair of code points has a JSON form, but no UTF-8 one.
+        write_json(value).encode()
+    except (ValueError, RecursionError):
+        return False, None
+    return True, value
+
+
+def _depth_bound(text: str) -> int:
+    """Return how deep the text is nested, brackets inside strings not counted."""
+    depths = accumulate(
+        1 if bracket in "[{" else -1
+        for bracket in _BRACKETS.findall(_STRINGS.sub("", text))
+    )
+    return max(depths, default=0)
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    values = dict(pairs)
+    # Parsers differ in which of the two they take: what was inspected might not be
+    # what the model reads.
+    if len(values) < len(pairs):
+        raise ValueError
+    return values
+
+
+def _refuse(_constant: str) -> NoReturn:
+    raise ValueError
