@@ -294,9 +294,9 @@ async def test_a_failed_decode_ends_all_that_run_and_none_that_waits(
     failed = threading.Event()
     decode = lib.llama_decode
 
-    def fails_once(*arguments: object) -> int:
+    def fails_once(handle: lib.llama_context_p, batch: lib.llama_batch) -> int:
         if failed.is_set():
-            return int(decode(*arguments))
+            return int(decode(handle, batch))
         failed.set()
         return -3
 

@@ -601,10 +601,12 @@ class Context(_Owned):
             NativeError: the library refuses.
         """
         self._own()
-        size = int(lib.llama_state_seq_get_size(self._handle, sequence))
+        size = int(lib.llama_state_seq_get_size(self._handle, _number(sequence)))
         saved = Saved(size, self._used[sequence])
         if (
-            lib.llama_state_seq_get_data(self._handle, saved.buffer, size, sequence)
+            lib.llama_state_seq_get_data(
+                self._handle, saved.buffer, size, _number(sequence)
+            )
             != size
         ):
             saved.wipe()
@@ -642,7 +644,9 @@ class Context(_Owned):
             # Into the same cells: the sequence's stream has none of another one.
             size = ctypes.sizeof(saved.buffer)
             if (
-                lib.llama_state_seq_set_data(self._handle, saved.buffer, size, sequence)
+                lib.llama_state_seq_set_data(
+                    self._handle, saved.buffer, size, _number(sequence)
+                )
                 != size
             ):
                 raise NativeError("llama_state_seq_set_data", size)
@@ -702,7 +706,10 @@ class Context(_Owned):
         size = len(state)
         buffer = (ctypes.c_uint8 * size).from_buffer(state)
         try:
-            if lib.llama_state_seq_set_data(handle, buffer, size, sequence) != size:
+            if (
+                lib.llama_state_seq_set_data(handle, buffer, size, _number(sequence))
+                != size
+            ):
                 raise NativeError("llama_state_seq_set_data", size)
         finally:
             ctypes.memset(buffer, 0, size)
@@ -748,6 +755,10 @@ class Context(_Owned):
                 self._used[row.sequence] += 1
             self._with_logits = [at for at, row in enumerate(rows) if row.sampled]
         return code
+
+
+def _number(sequence: int) -> ctypes.c_int32:
+    return ctypes.c_int32(sequence)
 
 
 def _layout(saved: Saved) -> Layout:
