@@ -638,6 +638,7 @@ class Context(_Owned):
             raise NativeError("llama_decode", ABORTED)
         if not self._used[sequence]:
             return
+        self._tokens[:] = 0
         saved = self.save(sequence)
         try:
             zero(saved.view, _layout(saved))
@@ -679,6 +680,7 @@ class Context(_Owned):
 
     def _overwrite(self) -> None:
         self.drop_logits()
+        self._tokens[:] = 0
         lib.llama_memory_clear(self._memory, True)
 
     def _replace(self, room: int) -> None:
@@ -746,7 +748,6 @@ class Context(_Owned):
             batch.seq_id[index][0] = row.sequence
             batch.logits[index] = row.sampled
         code = int(lib.llama_decode(self._handle, batch))
-        self._tokens[:] = 0
         self._torn = code != 0
         if code not in (0, ABORTED):
             raise NativeError("llama_decode", code)
