@@ -534,6 +534,7 @@ def test_clear_overwrites_everything(
     row = context.logits(len(PROMPT) - 1)
     assert context.used() == len(PROMPT)
     assert row.any()
+    assert context._tokens.any()
     cleared: list[bool] = []
     clear = lib.llama_memory_clear
 
@@ -903,8 +904,10 @@ def test_erasing_a_sequence_leaves_the_others_as_they_are(several: Context) -> N
     for sequence in range(3):
         read(several, PROMPT[sequence:], sequence=sequence)
     before = [bytes(several.save(each).buffer) for each in (0, 2)]
+    assert several._tokens.any()
     several.erase(1)
     assert several.used(1) == 0
+    assert not several._tokens.any()
     assert [bytes(several.save(each).buffer) for each in (0, 2)] == before
     assert written(several, GREEDY, sequence=1)
 

@@ -790,10 +790,12 @@ class Context(_Owned):
             NativeError: the library refuses.
         """
         self._own()
-        size = int(lib.llama_state_seq_get_size(self._handle, sequence))
+        size = int(lib.llama_state_seq_get_size(self._handle, _number(sequence)))
         saved = Saved(size, self._used[sequence])
         if (
-            lib.llama_state_seq_get_data(self._handle, saved.buffer, size, sequence)
+            lib.llama_state_seq_get_data(
+                self._handle, saved.buffer, size, _number(sequence)
+            )
             != size
         ):
             saved.wipe()
@@ -825,13 +827,16 @@ class Context(_Owned):
             raise NativeError("llama_decode", ABORTED)
         if not self._used[sequence]:
             return
+        self._tokens[:] = 0
         saved = self.save(sequence)
         try:
             zero(saved.view, _layout(saved))
             # Into the same cells: the sequence's stream has none of another one.
             size = ctypes.sizeof(saved.buffer)
             if (
-                lib.llama_state_seq_set_data(self._handle, saved.buffer, size, sequence)
+                lib.llama_state_seq_set_data(
+                    self._handle, saved.buffer, size, _number(sequence)
+                )
                 != size
             ):
                 raise NativeError("llama_state_seq_set_data", size)
@@ -864,6 +869,7 @@ class Context(_Owned):
 
     def _overwrite(self) -> None:
         self.drop_logits()
+        self._tokens[:] = 0
         lib.llama_memory_clear(self._memory, True)
 
     def _replace(self, room: int) -> None:
@@ -891,7 +897,10 @@ class Context(_Owned):
         size = len(state)
         buffer = (ctypes.c_uint8 * size).from_buffer(state)
         try:
-            if lib.llama_state_seq_set_data(handle, buffer, size, sequence) != size:
+            if (
+                lib.llama_state_seq_set_data(handle, buffer, size, _number(sequence))
+                != size
+            ):
                 raise NativeError("llama_state_seq_set_data", size)
         finally:
             ctypes.memset(buffer, 0, size)
@@ -928,7 +937,6 @@ class Context(_Owned):
             batch.seq_id[index][0] = row.sequence
             batch.logits[index] = row.sampled
         code = int(lib.llama_decode(self._handle, batch))
-        self._tokens[:] = 0
         self._torn = code != 0
         if code not in (0, ABORTED):
             raise NativeError("llama_decode", code)
@@ -937,6 +945,10 @@ class Context(_Owned):
                 self._used[row.sequence] += 1
             self._with_logits = [at for at, row in enumerate(rows) if row.sampled]
         return code
+
+
+def _number(sequence: int) -> ctypes.c_int32:
+    return ctypes.c_int32(sequence)
 
 
 def _layout(saved: Saved) -> Layout:
