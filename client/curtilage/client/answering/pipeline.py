@@ -183,7 +183,7 @@ class Pipeline:
             options=query.options,
             max_tokens=query.settings.max_tokens,
             messages=len(query.messages),
-            characters=sum(len(each.content) for each in query.messages),
+            characters=sum(len(each.said) for each in query.messages),
             text_bytes=query.text_bytes,
             payload=payload,
         )
@@ -281,7 +281,9 @@ class Pipeline:
                 messages=case.messages,
                 most=case.max_tokens,
             )
-        return self._planner.plan(case, routed, key, seconds=monotonic() - chose_s)
+        plan = self._planner.plan(case, routed, key, seconds=monotonic() - chose_s)
+        # Drafts were certified for texts.
+        return plan if query.is_plain else replace(plan, draft=None)
 
     async def _blocked(self, case: Case) -> BlockedError:
         """Record a blocked query, and return its error."""

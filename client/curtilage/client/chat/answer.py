@@ -42,6 +42,7 @@ class NotPossible(StrEnum):
 
     NO_QUESTION = "no_question"
     ATTACHMENT = "attachment"
+    NOT_PLAIN = "not_plain"
     STOP_STRING = "stop_string"
     CURRENT_TURN = "current_turn"
     LANGUAGE = "language"

@@ -558,7 +558,7 @@ def _context(verified: VerifiedModel, asked: int | None) -> tuple[int, int | Non
 
 def _cost(query: Query) -> int:
     """Return approximately how many tokens the model will read and write."""
-    read = sum(len(message.content) for message in query.messages)
+    read = sum(len(message.said) for message in query.messages)
     return query.settings.max_tokens + read // CHARS_PER_TOKEN
 
 

@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Final
 
@@ -23,7 +23,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from typing_extensions import override
 
 from curtilage.client.chat.answer import AnswerEvent, Finished
-from curtilage.client.chat.query import Query
+from curtilage.client.chat.document import Document
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.errors import FailureReason, OnPremisesUnavailableError
 from curtilage.client.on_premises.answer_events import ChatReader
 from curtilage.client.on_premises.reasons import OnPremisesFailure
@@ -255,15 +256,10 @@ def _body(query: Query, model: str) -> bytes:
     settings = query.settings
     body: dict[str, object] = {
         "model": model,
-        "messages": [
-            {
-                # Most chat templates know only 'system'; OpenAI renamed it.
-                "role": "system" if each.role == "developer" else each.role,
-                **({} if each.name is None else {"name": each.name}),
-                "content": each.content,
-            }
-            for each in query.messages
-        ],
+        # Most chat templates know only 'system'; OpenAI renamed it.
+        **replace(
+            query, messages=tuple(map(_as_system, query.messages))
+        ).conversation(),
         "max_tokens": settings.max_tokens,
         "temperature": settings.temperature,
         "top_p": settings.top_p,
@@ -272,11 +268,22 @@ def _body(query: Query, model: str) -> bytes:
     }
     if settings.seed is not None:
         body["seed"] = settings.seed
-    if settings.stop:
-        body["stop"] = list(settings.stop)
     if settings.logprobs:
         body["logprobs"] = True
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    more = {
+        "top_logprobs": settings.top_logprobs,
+        "n": settings.n if settings.n > 1 else 0,
+        "presence_penalty": settings.presence_penalty,
+        "frequency_penalty": settings.frequency_penalty,
+    }
+    body |= {name: number for name, number in more.items() if number}
+    return json.dumps(
+        body, ensure_ascii=False, separators=(",", ":"), default=Document.plain
+    ).encode()
+
+
+def _as_system(message: Message) -> Message:
+    return replace(message, role="system") if message.role == "developer" else message
 
 
 def _require(response: aiohttp.ClientResponse) -> None:

@@ -19,6 +19,7 @@ from curtilage.client.chat.answer import (
     Obstacle,
     Provenance,
 )
+from curtilage.client.chat.document import Document
 from curtilage.client.chat.openai_chat import parse_completion_request
 from curtilage.client.chat.options import Mode, RoutingOptions
 from curtilage.client.chat.query import Query
@@ -121,22 +122,22 @@ def request_of(query: Query) -> bytes:
     """Encode a query as a request of OpenAI's API."""
     settings, options = query.settings, query.options
     body = {
-        "messages": [
-            {"role": each.role, "content": each.content}
-            | ({} if each.name is None else {"name": each.name})
-            for each in query.messages
-        ],
+        **query.conversation(),
         "max_tokens": settings.max_tokens,
         "temperature": settings.temperature,
         "top_p": settings.top_p,
         "seed": settings.seed,
-        "stop": list(settings.stop) or None,
         "logprobs": settings.logprobs,
+        "top_logprobs": settings.top_logprobs or None,
+        "n": settings.n,
+        "presence_penalty": settings.presence_penalty,
+        "frequency_penalty": settings.frequency_penalty,
         "stream": query.stream,
         "curtilage": _asked(options),
     }
     # ``surrogatepass``: JSON may contain lone surrogates, which UTF-8 cannot encode.
-    return json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    encoded = json.dumps(body, ensure_ascii=False, default=Document.plain)
+    return encoded.encode("utf-8", "surrogatepass")
 
 
 def _asked(options: RoutingOptions) -> dict[str, object]:
