@@ -3,8 +3,9 @@
 Drafts and hedging ask a second tier; they are imported when a query needs them.
 """
 
+import json
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, aclosing, nullcontext
+from contextlib import AsyncExitStack, aclosing, nullcontext, suppress
 from functools import partial
 from typing import assert_never
 
@@ -17,9 +18,10 @@ from curtilage.client.answering.pump import Pump, Writer
 from curtilage.client.answering.tiers.enclave import EnclaveTier
 from curtilage.client.answering.tiers.local import LocalTier
 from curtilage.client.answering.tiers.on_premises import OnPremisesTier
-from curtilage.client.chat.answer import Delta, Finished, SessionEvent
+from curtilage.client.chat.answer import Choice, Delta, Finished, SessionEvent
+from curtilage.client.chat.document import Document
 from curtilage.client.chat.options import Mode, Require
-from curtilage.client.chat.query import Query
+from curtilage.client.chat.query import Message, Query, ToolCall
 from curtilage.client.conversation.pinned import PinnedConversations
 from curtilage.client.parts import ClientParts
 from curtilage.client.remote.enclave import Enclave
@@ -132,7 +134,7 @@ class Asking:
             router.follow(attempt.tier, estimate) if router and estimate else None
         )
         measured = self._observer.asks(attempt.tier)
-        said: list[str] = []
+        said: list[Delta] = []
         with following or nullcontext():
             try:
                 async with aclosing(answer) as events:
@@ -143,7 +145,7 @@ class Asking:
                         # Notes that the client wrote are no part of the turn: they are
                         # removed where the answer is sent again as one.
                         if isinstance(event, Delta) and not event.note:
-                            said.append(event.text)
+                            said.append(event)
                         if following is not None:
                             following.saw(event)
                         if isinstance(event, Finished):
@@ -155,8 +157,9 @@ class Asking:
                         yield event
             finally:
                 # Also an incomplete answer: it was read up to here.
-                if here is not None:
-                    text = "".join(said)
+                for number in range(query.settings.n) if here is not None else ():
+                    pieces = (each for each in said if each.choice == number)
+                    text = _turn_of(Choice.of(pieces, "")).said
                     self._pinned.answered(query, text, here=here, left=left)
 
     def _answer(self, query: Query, attempt: Attempt, status: Status) -> Answers:
@@ -175,6 +178,19 @@ class Asking:
         """Free the model, and close every connection to on-premises servers."""
         await self._local.close()
         await self._on_premises.close()
+
+
+def _turn_of(choice: Choice) -> Message:
+    """Return an answer as a turn, as it will be sent again."""
+    texts, calls = [choice.text], list[ToolCall]()
+    for number, call in enumerate(choice.calls, start=1):
+        with suppress(ValueError, RecursionError):
+            arguments = Document.of(json.loads(call.arguments))
+            calls.append(ToolCall(number=number, name=call.name, arguments=arguments))
+            continue
+        texts += (call.name, call.arguments)
+    turn = "\n".join(texts)
+    return Message(role="assistant", content=turn, calls=tuple(calls))
 
 
 def _was_kept_home(attempt: Attempt) -> bool:

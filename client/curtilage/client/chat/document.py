@@ -12,7 +12,9 @@ from typing import Final, Self, cast
 # Words of JSON Schema and of OpenAI's API. They describe no one, and are left out:
 # between a name and what describes it, they would hide what belongs together.
 GRAMMAR: Final = frozenset(
-    {"$defs", "additionalProperties", "allOf", "anyOf", "array", "boolean", "const"}
+    {"$schema", "http://json-schema.org/draft-07/schema#"}
+    | {"https://json-schema.org/draft/2020-12/schema"}
+    | {"$defs", "additionalProperties", "allOf", "anyOf", "array", "boolean", "const"}
     | {"default", "description", "enum", "examples", "function", "integer", "items"}
     | {"json_object", "json_schema", "name", "number", "object", "oneOf", "parameters"}
     | {"properties", "required", "schema", "strict", "string", "title", "type"}

@@ -53,11 +53,11 @@ class Message:
         if self.name is not None:
             turn["name"] = self.name
         if self.result_of is not None:
-            turn["tool_call_id"] = _id_of(self.result_of)
+            turn["tool_call_id"] = id_of(self.result_of)
         if self.calls:
             turn["tool_calls"] = [
                 {
-                    "id": _id_of(each.number),
+                    "id": id_of(each.number),
                     "type": "function",
                     "function": {"name": each.name, "arguments": each.arguments},
                 }
@@ -172,5 +172,6 @@ class Request:
         return sum(len(each.encode("utf-8", "surrogatepass")) for each in texts)
 
 
-def _id_of(number: int) -> str:
+def id_of(number: int) -> str:
+    """Return the id by which a call is sent and shown to models."""
     return f"call_{number}"

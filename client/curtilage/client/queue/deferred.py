@@ -15,6 +15,8 @@ from typing import Any, Final, cast
 from curtilage.client.chat.answer import (
     Answer,
     Answerer,
+    Called,
+    Choice,
     Finished,
     Obstacle,
     Provenance,
@@ -177,6 +179,8 @@ def answer_of(outcome: bytes) -> Answer:
     try:
         value = cast("dict[str, Any]", json.loads(outcome))
         said: dict[str, Any] = value["provenance"]
+        ended: dict[str, Any] = dict(value["finished"])
+        ended |= {"others": tuple(ended.get("others", ()))}
         fallback, obstacle = said["fallback"], said["obstacle"]
         said |= {
             "route": Answerer(said["route"]),
@@ -187,14 +191,27 @@ def answer_of(outcome: bytes) -> Answer:
             "obstacle": None if obstacle is None else Obstacle(obstacle),
         }
         return Answer(
-            text=value["text"],
             provenance=Provenance(**said),
-            finished=Finished(**value["finished"]),
-            logprobs=_pairs(value["logprobs"]),
+            finished=Finished(**ended),
+            **_choice(value),
+            others=tuple(
+                Choice(finish_reason=each["finish_reason"], **_choice(each))
+                for each in value.get("others", ())
+            ),
             id=value["id"],
         )
     except (TypeError, LookupError) as error:
         raise ValueError("not an answer of this version") from error
+
+
+def _choice(value: dict[str, Any]) -> dict[str, Any]:
+    # An earlier version has neither calls nor alternatives.
+    return {
+        "text": value["text"],
+        "logprobs": _pairs(value["logprobs"]),
+        "tops": tuple(map(_pairs, value.get("tops", ()))),
+        "calls": tuple(Called(**each) for each in value.get("calls", ())),
+    }
 
 
 def _pairs(value: list[list[Any]]) -> tuple[tuple[Any, Any], ...]:
