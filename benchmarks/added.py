@@ -5,10 +5,15 @@ with the ways in turns. Real processes on loopback. The engine is a script: 200 
 at a steady pace, and a pause before the first that varies from question to question,
 equally for every way, so that a timer's phase varies too. So the model's own time is
 excluded, and nothing else.
+
+A second part asks for whole answers through a client's endpoint: when is an answer
+complete, streamed and not, with its receipt verified?
 """
 
 import asyncio
+import json
 import ssl
+import time
 import urllib.request
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -21,6 +26,7 @@ from benchmarks.hearing import Heard, Way, ask, counted
 from benchmarks.report import Table, quantile
 from curtilage.wire.keyconfig import KeyConfig, parse_key_configs
 from curtilage.wire.shaping import PADDED, UNPADDED
+from curtilage_dev.asking import events_of, open_answer
 from curtilage_dev.emulator import ROOT_FILE
 from curtilage_dev.processes import Processes
 from curtilage_dev.scripted_enclave import Play
@@ -31,6 +37,8 @@ PLAY: Final = Play(pieces=200, delay_ms=25, first_ms=50, spread_ms=100)
 FIRST_ROUNDS: Final = 25
 WHOLE_ROUNDS: Final = 3
 WARM_UP: Final = 3
+LENGTHS: Final = (20, 100, 400)
+COMPLETE_ROUNDS: Final = 9
 DIRECT: Final = "direct, plain HTTP"
 SEALED: Final = "sealed"
 RELAYED: Final = "sealed, relayed"
@@ -50,11 +58,55 @@ class _Measured:
 
 
 def measure_added(folder: Path) -> list[Table]:
-    """Measure all ways; takes about three minutes."""
+    """Measure all ways; takes about seven minutes."""
     with ExitStack() as running:
         ways = _start(folder, running)
         measured = asyncio.run(_measure(ways))
-    return [_table(measured), _steps(measured)]
+    return [_table(measured), _steps(measured), _complete(folder / "complete")]
+
+
+def _complete(folder: Path) -> Table:
+    """Measure when answers of several lengths are complete."""
+    with ExitStack() as running:
+        stack = _stack(folder, running)
+        stack.play = replace(PLAY, pieces=max(LENGTHS) + 1)
+        stack.start_all()
+        _complete_s(stack, 1, stream=True)
+        rows: list[tuple[str | float, ...]] = []
+        for length in LENGTHS:
+            pairs = [
+                (_complete_s(stack, length, stream=True), _complete_s(stack, length))
+                for _ in range(COMPLETE_ROUNDS)
+            ]
+            streamed, whole = (median(each) for each in zip(*pairs, strict=True))
+            written = (PLAY.first_ms + length * PLAY.delay_ms) / 1000
+            rows.append((length, written, streamed, whole))
+    return Table(
+        title="A complete answer, its receipt verified",
+        columns=("tokens", "engine s", "streamed s", "not streamed s"),
+        rows=tuple(rows),
+        note=f"medians of {COMPLETE_ROUNDS} in turns; endpoint, relay and enclave as "
+        f"processes on loopback; the engine's script pauses up to {PLAY.spread_ms} ms "
+        "more before the first token",
+    )
+
+
+def _complete_s(stack: Stack, length: int, *, stream: bool = False) -> float:
+    more = {"stream": stream, "curtilage": {"require": "enclave"}}
+    started = time.perf_counter()
+    with open_answer(
+        stack.client_url, "Say hello.", max_tokens=length, more=more
+    ) as response:
+        reason = ""
+        if stream:
+            for event in events_of(response):
+                for choice in event["choices"]:
+                    reason = choice["finish_reason"] or reason
+        else:
+            reason = json.load(response)["choices"][0]["finish_reason"]
+    if reason != "length":
+        raise RuntimeError("an answer of the benchmark was not written to its end")
+    return time.perf_counter() - started
 
 
 def _start(folder: Path, running: ExitStack) -> list[Way]:

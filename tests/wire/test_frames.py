@@ -256,23 +256,52 @@ def test_room_falls_by_a_frame_at_every_idle_tick() -> None:
 def test_frame_of_512_has_the_layout_of_the_protocol() -> None:
     framer = AnswerFramer(PADDED, HEAD, filler=fill_event_stream)
     framer.write(b"data: x\n\n")
-    framer.end()
-    first, second, *_, last = [framer.next() for _ in range(64)]
+    first, second = framer.next(), framer.next()
+    framer.end(((b"t", b"v"),))
+    end, *padding, last = [framer.next() for _ in range(62)]
     assert first.plaintext.startswith(HEAD)
     assert second.plaintext == bytes.fromhex("41fe") + b":" + b" " * 507 + b"\n\n"
+    assert end.plaintext == b"\0\1t\1v\0".ljust(512, b"\0")
+    assert set(padding) == {Frame(plaintext=bytes(512), final=False)}
     assert last == Frame(plaintext=bytes(512), final=True)
     assert framer.over
 
 
-def test_trailers_stand_in_the_final_frame() -> None:
-    trailers = ((b"receipt", b"r"),)
-    framer = AnswerFramer(PADDED, HEAD, filler=fill_json)
-    framer.end(trailers)
+@given(parameters=small_parameters, quiet=st.integers(0, 40), length=st.integers(0, 99))
+def test_the_end_follows_the_last_content_by_one_frame(
+    parameters: TransportParameters, quiet: int, length: int
+) -> None:
+    framer = AnswerFramer(parameters, HEAD, filler=fill_json)
+    decoder = ResponseDecoder(answer_limits(parameters))
+    for _ in range(min(quiet, parameters.max_frames - 2)):
+        decoder.push(framer.next().plaintext)
+    framer.write(b"x" * min(length, framer.room))
+    framer.end(lambda: ((b"t", b"v"),))
+    # The head is in the first frame, which always holds content.
+    while framer.pending or not framer.sent:
+        assert not any(
+            isinstance(event, ResponseEnd)
+            for event in decoder.push(framer.next().plaintext)
+        )
+    (end,) = decoder.push(framer.next().plaintext)
+    assert end == ResponseEnd(trailers=((b"t", b"v"),))
+    while not framer.over:
+        frame = framer.next()
+        assert (frame.content, frame.plaintext.strip(b"\0")) == (b"", b"")
+        assert decoder.push(frame.plaintext) == []
+    decoder.finish()
+
+
+def test_the_longest_answer_ends_in_its_final_frame() -> None:
+    framer = AnswerFramer(SMALL, HEAD, filler=fill_json)
+    framer.write(b"x" * framer.room)
+    framer.end(((b"t", b"v"),))
     answer: list[Frame] = []
     while not framer.over:
         answer.append(framer.next())
-    assert len(answer) == 64
-    assert decoded(answer)[2].trailers == trailers
+    assert len(answer) == SMALL.max_frames
+    assert answer[-1].plaintext.startswith(b"\0\1t\1v\0")
+    assert decoded(answer)[2].trailers == ((b"t", b"v"),)
 
 
 def test_trailers_longer_than_a_frame_are_refused() -> None:

@@ -66,7 +66,8 @@ def test_framed_answer_is_the_vector(vectors: dict[str, Any], key: GatewayKey) -
     frames = [framer.next()]
     for content in rest:
         framer.write(content)
-    framer.end()
+    name, value = answer["trailer"]
+    framer.end(lambda: ((name.encode(), value.encode()),))
     while not framer.over:
         frames.append(framer.next())
     assert [frame.plaintext.hex() for frame in frames] == answer["frames"]
@@ -102,6 +103,8 @@ def test_client_reads_the_answer_of_the_vector(
     for part in parts[:-1]:
         check.chunk(len(part))
     check.finish(len(parts[-1]))
-    content = decode_response(b"".join(parts)).content.decode()
+    response = decode_response(b"".join(parts))
+    assert [part.decode() for part in response.trailers[0]] == answer["trailer"]
+    content = response.content.decode()
     for event in "".join(answer["content"]).split("\n\n"):
         assert event in content

@@ -24,6 +24,7 @@ from curtilage.client.errors import ConfigError, IncompleteAnswerError
 from curtilage.client.parts import ClientParts
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.remote.receipts import proves_answer, proves_question
+from curtilage.client.remote.requests import Attempt
 from curtilage.client.session import Session
 from curtilage.policy.document.load import load_profile
 from curtilage.wire.shaping import UNPADDED, TransportParameters
@@ -120,6 +121,54 @@ async def test_the_secret_is_the_organisations_and_is_sent_inside(
 
     secret = receipt_secret(ORGANISATION, kept.receipt_id)
     assert dict(request.fields)[KEY_FIELD] == encode_field(secret)
+
+
+async def test_a_receipt_is_verified_while_the_rest_is_still_to_come() -> None:
+    bench = Bench()
+    hold_after_the_receipt(bench.enclave)
+    answer = await bench.session.ask(QUERY)
+    assert answer.finished.receipted
+    assert len(bench.trail.receipts) == 1
+    assert (bench.session.unsettled, bench.enclave.ended.is_set()) == (1, False)
+    bench.enclave.go.set()
+    await bench.session.close()
+    assert (bench.session.unsettled, bench.enclave.ended.is_set()) == (0, True)
+    assert len(bench.trail.receipts) == 1
+
+
+async def test_a_wrong_receipt_is_refused_at_once_and_the_rest_is_read() -> None:
+    bench = Bench()
+    hold_after_the_receipt(bench.enclave)
+    bench.enclave.receipt = CHANGES["answer"]
+    with pytest.raises(IncompleteAnswerError):
+        await bench.session.ask(QUERY)
+    assert not bench.enclave.left.is_set()
+    bench.enclave.go.set()
+    await bench.session.close()
+    assert (bench.enclave.ended.is_set(), bench.enclave.left.is_set()) == (True, False)
+
+
+async def test_a_fault_while_the_receipt_is_kept_does_not_show_on_the_wire(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Attempt, "keep", fail)
+    bench = Bench()
+    hold_after_the_receipt(bench.enclave)
+    with pytest.raises(MemoryError):
+        await bench.session.ask(QUERY)
+    assert not bench.enclave.left.is_set()
+    bench.enclave.go.set()
+    await bench.session.close()
+    assert (bench.enclave.ended.is_set(), bench.enclave.left.is_set()) == (True, False)
+
+
+def hold_after_the_receipt(enclave: MemoryEnclave) -> None:
+    """Send the content's frame and the receipt's; the rest after ``go``."""
+    enclave.reply = replace(enclave.reply, frames=ROOMY.frames_of(2))
+    enclave.held = 16 + 2 * (2 + ROOMY.frame_bytes + 16)
 
 
 CHANGES: dict[str, Callable[[Receipt], Receipt]] = {

@@ -22,7 +22,7 @@ NK, NN = 16, 12
 PRIVATE_KEY, EPHEMERAL = b"\x11" * 32, b"\x22" * 32
 RESPONSE_NONCE = bytes(range(16))
 CLASS = 4096
-FRAME, FIRST_BUCKET, BUCKETS = 128, 4, 3
+FRAME, FIRST_BUCKET, BUCKETS = 128, 6, 3
 
 KEM_SUITE = b"KEM" + KEM.to_bytes(2, "big")
 HPKE_SUITE = b"HPKE" + b"".join(n.to_bytes(2, "big") for n in (KEM, KDF, AEAD))
@@ -112,6 +112,9 @@ CONTENT = (
 )
 
 
+TRAILER = (b"x-example", b"signed")
+
+
 def comment(count: int) -> bytes:
     """Return filler of an event stream."""
     return b"\n" * count if count < 3 else b":" + b" " * (count - 3) + b"\n\n"
@@ -129,12 +132,13 @@ def frames() -> list[bytes]:
         part, content = content[: FRAME - 2], content[FRAME - 2 :]
         part += comment(FRAME - 2 - len(part))
         made.append(varint(FRAME - 2) + part)
+    # The end follows the content; padding follows the end.
+    made.append(b"\0" + vec(TRAILER[0]) + vec(TRAILER[1]) + b"\0")
     total = FIRST_BUCKET
-    while total < len(made) + 1:
+    while total < len(made):
         total *= 2
-    filler = varint(FRAME - 2) + comment(FRAME - 2)
-    made += [filler] * (total - 1 - len(made))
-    return [*made, bytes(FRAME)]
+    made += [b""] * (total - len(made))
+    return [frame.ljust(FRAME, b"\0") for frame in made]
 
 
 def made() -> dict[str, Any]:
@@ -171,6 +175,7 @@ def made() -> dict[str, Any]:
             "first_bucket": FIRST_BUCKET,
             "buckets": BUCKETS,
             "content": [content.decode() for content in CONTENT],
+            "trailer": [part.decode() for part in TRAILER],
             "nonce": RESPONSE_NONCE.hex(),
             "frames": [frame.hex() for frame in (*parts, last)],
             "message": answer.hex(),

@@ -1,9 +1,10 @@
 """Answers in constant frames, which a timer sends whether or not there is content.
 
 Knows binary HTTP of indeterminate length and what its content's media type
-allows as filler; neither seals nor waits. The filler is part of the content, so
-that any reader of Oblivious HTTP, binary HTTP and the media type reads an
-answer, and knows nothing of frames. See docs/protocol.md for the layout.
+allows as filler; neither seals nor waits. Until the answer ends, the filler is part of
+its content; after that it is the message's padding. So any reader of Oblivious HTTP,
+binary HTTP and the media type reads an answer, and knows nothing of frames. See
+docs/protocol.md for the layout.
 
 Every frame is ``frame_bytes`` of plaintext for one chunk of chunked Oblivious
 HTTP; the frames of an answer, the final one included, fill a bucket.
@@ -84,6 +85,10 @@ class Frame:
 class AnswerFramer:
     """Cuts one answer into frames; ``next`` at every tick until ``over``.
 
+    The end of the message follows the last content at once, in a frame of its own: a
+    reader knows then that the answer is complete. The frames behind it, up to a
+    bucket, hold padding.
+
     Never says that an answer is too long after the fact: what ``write`` takes
     goes out. Every tick without anything to say uses up a frame all the same,
     so ``room`` falls with time.
@@ -101,6 +106,7 @@ class AnswerFramer:
     """
 
     __slots__ = (
+        "_closed",
         "_end",
         "_filler",
         "_head",
@@ -136,6 +142,7 @@ class AnswerFramer:
         self._pending = bytearray()
         self._end: bytes | Callable[[], Fields] | None = None
         self._sent = 0
+        self._closed = False
         self._over = False
 
     @property
@@ -173,7 +180,7 @@ class AnswerFramer:
         """
         if self._end is not None:
             return 0
-        # The last frame of a bucket is the final one, which holds no content: what
+        # One frame is kept for the end, at the latest the last of the bucket: what
         # would not fit into the others has to be known before it is written, since
         # an answer cannot be cut off without a cut being seen.
         left = self._parameters.frames_of(bucket) - 1 - self._sent
@@ -199,12 +206,12 @@ class AnswerFramer:
     def end(self, trailers: Fields | Callable[[], Fields] = ()) -> None:
         """Say that nothing more will be written.
 
-        Filler follows until the frames make a bucket. The final frame holds the
-        end of the content and the trailers.
+        The frame behind the last content holds the end of the content and the
+        trailers; padding follows until the frames make a bucket.
 
         Args:
-            trailers: or who makes them, asked once when the final frame is due:
-                what a trailer says may depend on all content, filler included.
+            trailers: or a function that makes them, called once when that frame is
+                due: what a trailer says may depend on all content, filler included.
                 The errors below then come from ``next``.
 
         Raises:
@@ -228,17 +235,19 @@ class AnswerFramer:
         """
         if self._over:
             raise ConsumedError("the final frame was given")
-        if self._end is not None and self._is_last():
-            # Trailers that waited: a receipt signs what was said, filler included, and
-            # is asked for when all of it has gone out.
-            encoded = (
+        content = b""
+        if self._closed:
+            plaintext = b""
+        elif self._end is not None and not self._pending and self._sent:
+            # Trailers that waited: a receipt signs what was said, filler included. It
+            # comes now and not in the final frame, so that nobody waits for a bucket's
+            # end to know that the answer is complete.
+            plaintext = (
                 self._end
                 if isinstance(self._end, bytes)
                 else self._encoded_end(self._end())
             )
-            # Zeros behind a message are padding (RFC 9292, section 3.8).
-            plaintext = encoded.ljust(self._parameters.frame_bytes, b"\0")
-            frame = Frame(plaintext=plaintext, final=True)
+            self._closed = True
         elif self._sent == self._parameters.max_frames - 1:
             # One frame short of the end there is no content left to send. To stop is
             # all that remains, and a client sees an answer that was cut.
@@ -254,24 +263,29 @@ class AnswerFramer:
             content += self._filler(count - len(content))
             plaintext = self._head + _content_chunk(space, content)
             self._head = b""
-            frame = Frame(plaintext=plaintext, final=False, content=content)
         self._sent += 1
-        self._over = frame.final
-        return frame
+        self._over = self._closed and self._is_bucket()
+        # Zeros behind a message are padding (RFC 9292, section 3.8).
+        return Frame(
+            plaintext=plaintext.ljust(self._parameters.frame_bytes, b"\0"),
+            final=self._over,
+            content=content,
+        )
 
-    def _is_last(self) -> bool:
-        frames = self._sent + 1
-        if self._pending or frames < self._least_frames:
+    def _is_bucket(self) -> bool:
+        """Return whether the frames so far make a bucket.
+
+        The number of frames is what an observer counts; any other would say how long
+        the answer is.
+        """
+        if self._sent < self._least_frames:
             return False
-        # Only where the frames make a bucket: the number of frames is what an observer
-        # counts, and any other would say how long the answer is.
-        # The first frame holds the head, so it never is the last.
-        bucket = self._parameters.bucket_of(frames)
-        return self._parameters.frames_of(bucket) == frames
+        bucket = self._parameters.bucket_of(self._sent)
+        return self._parameters.frames_of(bucket) == self._sent
 
     def _encoded_end(self, trailers: Fields) -> bytes:
         encoded = encode_content_end(trailers)
-        # There is no second final frame to put the rest into.
+        # They are signed in one piece, and a frame is kept for them.
         if len(encoded) > self._parameters.frame_bytes:
             raise LimitExceededError("trailers longer than a frame")
         return encoded
@@ -347,14 +361,15 @@ def answer_limits(parameters: TransportParameters) -> Limits:
     """
     if parameters.shape is not Shape.PADDED:
         return DEFAULT_LIMITS
-    # All of it may be content, and every frame is one chunk of it. The parameters are
-    # bounded (``MAX_ANSWER_BYTES``), so that these are.
-    octets = parameters.max_frames * parameters.frame_bytes
+    # All of it may be content, and every frame is one chunk of it; or nearly all of it
+    # padding. The parameters are bounded (``MAX_ANSWER_BYTES``), so that these are.
+    most_bytes = parameters.max_frames * parameters.frame_bytes
     return replace(
         DEFAULT_LIMITS,
-        max_content_bytes=octets,
+        max_content_bytes=most_bytes,
         max_content_chunks=parameters.max_frames,
-        max_message_bytes=octets,
+        max_message_bytes=most_bytes,
+        max_padding_bytes=most_bytes,
     )
 
 

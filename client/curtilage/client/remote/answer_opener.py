@@ -1,7 +1,8 @@
 """Opens a sealed answer: checks the frames' shape, the content and its receipt.
 
 Sans-IO. No part of a query is passed in here. Where the evidence binds a receipt key,
-an answer is complete only after the receipt at its end was verified.
+an answer is complete only after the receipt at its end was verified. In a padded answer
+that end follows the last content; the frames behind it hold padding.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -39,10 +40,10 @@ class AnswerReader:
     """Turns the sealed answer's bytes into events; a failure is final.
 
     Call ``push`` with each piece received and ``finish`` at the end of the body. A
-    truncated stream is never reported as complete: only ``finish`` returns
-    ``Finished``, after the final chunk opened. The exception is a padded answer
-    without a receipt: it finishes at the end mark inside, after which only filler may
-    follow. The shape of the filler is still checked.
+    truncated stream is never reported as complete. A padded answer is ``Finished`` as
+    soon as its receipt was verified, which covers all content; without a receipt, at
+    the end mark inside, after which only filler may follow. The frames behind it are
+    still checked. An unpadded answer is ``Finished`` after the final chunk opened.
 
     Args:
         opener: the request's.
@@ -52,7 +53,7 @@ class AnswerReader:
             complete only with a valid receipt.
 
     Attributes:
-        receipt: the verified receipt, once the answer is finished, or None.
+        receipt: the verified receipt, once it was read, or None.
     """
 
     def __init__(
@@ -74,7 +75,6 @@ class AnswerReader:
         self._content = ContentReader()
         self._finish_reported = False
         self._received = 0
-        self._trailers: tuple[bhttp.Field, ...] = ()
 
     @property
     def frames(self) -> int:
@@ -122,16 +122,7 @@ class AnswerReader:
             raise EnclaveError(EnclaveFailure.ANSWER_INCOMPLETE) from None
         except WireError:
             raise EnclaveError(EnclaveFailure.ANSWER_BROKEN) from None
-        finished = self._content.end()
-        if self._receipt_check is not None:
-            # Checked last, and nothing was reported as complete before: without its
-            # receipt, no party can be held to this answer.
-            try:
-                self.receipt = self._receipt_check.end(self._trailers)
-            except RefusedError:
-                raise EnclaveError(EnclaveFailure.RECEIPT_INVALID) from None
-            finished = replace(finished, receipted=True)
-        return events if self._finish_reported else [*events, finished]
+        return [*events, *self._finished()]
 
     def _read(self, events: Iterable[bhttp.ResponseEvent]) -> Iterator[AnswerEvent]:
         """Read the inner response (RFC 9292) and record it for the receipt."""
@@ -146,19 +137,33 @@ class AnswerReader:
                 if check is not None:
                     check.content(event.data)
                 yield from self._content.push(event.data)
-                yield from self._finished_early()
+                # Filler to the end of the bucket may take a minute, and a reader that
+                # has the whole answer should not wait for it.
+                if self._padded and check is None and self._content.finished:
+                    yield from self._finished()
             else:
-                self._trailers = event.trailers
+                yield from self._end(event.trailers)
 
-    def _finished_early(self) -> Iterator[Finished]:
-        """Yield the end once, as soon as a padded answer has reached it."""
-        # Filler to the end of the bucket may take a minute, and a reader that has the
-        # whole answer should not wait for it. With a receipt it must: the receipt
-        # follows the filler.
-        early = self._padded and self._receipt_check is None
-        if early and not self._finish_reported and self._content.finished is not None:
+    def _end(self, trailers: tuple[bhttp.Field, ...]) -> Iterator[Finished]:
+        """Verify the receipt; yield the end of a padded answer."""
+        self._content.end()
+        if self._receipt_check is not None:
+            # Nothing was reported as complete before: without its receipt, no party can
+            # be held to this answer.
+            try:
+                self.receipt = self._receipt_check.end(trailers)
+            except RefusedError:
+                raise EnclaveError(EnclaveFailure.RECEIPT_INVALID) from None
+        # An unpadded answer may still be cut: its final chunk is this one.
+        if self._padded:
+            yield from self._finished()
+
+    def _finished(self) -> Iterator[Finished]:
+        """Yield the end, once."""
+        if not self._finish_reported:
             self._finish_reported = True
-            yield self._content.finished
+            receipted = self.receipt is not None
+            yield replace(self._content.end(), receipted=receipted)
 
 
 def most_bytes(parameters: TransportParameters) -> int:

@@ -206,6 +206,7 @@ class RunningExchange:
         self._events: asyncio.Queue[AnswerEvent | BaseException] = asyncio.Queue()
         self._unwatched = False
         self._failed = False
+        self._kept = False
         self._room_bytes = self._most_bytes = most_bytes(exchange.parameters)
 
     async def events(self) -> AsyncGenerator[AnswerEvent]:
@@ -260,7 +261,7 @@ class RunningExchange:
         try:
             async with aclosing(send(self._exchange)) as body:
                 async for data in body:
-                    self._take(data)
+                    await self._take(data)
         finally:
             guard.cancel()
 
@@ -284,7 +285,7 @@ class RunningExchange:
         received = self._most_bytes - self._room_bytes
         return received // self._exchange.parameters.frame_bytes
 
-    def _take(self, data: bytes) -> None:
+    async def _take(self, data: bytes) -> None:
         # A separate limit, which also holds when the reader has failed.
         self._room_bytes -= len(data)
         if self._room_bytes < 0:
@@ -293,27 +294,35 @@ class RunningExchange:
             # Unreadable; the rest is received all the same. Closing the connection at
             # a tampered frame would reveal which frame failed to open.
             return
+        events: list[AnswerEvent | BaseException] = []
         try:
-            self._report(*self._reader.push(data))
+            events += self._reader.push(data)
         except EnclaveError as error:
             # ``alone``: raised elsewhere, it must not hold a reference to this frame.
             self._failed = True
             self._report(error.alone())
+            return
+        # Before the end is reported: a caller with a complete answer has its receipt.
+        receipt = self._reader.receipt
+        if receipt is not None and not self._kept:
+            self._kept = True
+            try:
+                await self._attempt.keep(receipt)
+            except Exception as error:  # noqa: BLE001 - any; the line must go on
+                self._failed = True
+                events = [error]
+        self._report(*events)
 
     async def _finish(self) -> None:
         if self._failed:
             return
-        reader = self._reader
         try:
-            events = reader.finish()
+            events = self._reader.finish()
         except EnclaveError as error:
             self._report(error.alone())
             return
-        # Before the end is reported: a caller with a complete answer has its receipt.
-        if reader.receipt is not None:
-            await self._attempt.keep(reader.receipt)
         self._report(*events)
-        self._attempt.ended(reader.frames)
+        self._attempt.ended(self._reader.frames)
 
     def _report(self, *events: AnswerEvent | BaseException) -> None:
         if not self._unwatched:
