@@ -23,7 +23,16 @@ def test_what_is_written_is_read(value: object) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "canary", "1 2", "{1: 2}", "NaN", "-Infinity", '{"canary": 1, "canary": 1}'],
+    [
+        "",
+        "canary",
+        "1 2",
+        "{1: 2}",
+        "NaN",
+        "-Infinity",
+        '"canary \\ud800"',
+        '{"canary": 1, "canary": 1}',
+    ],
 )
 def test_what_is_not_strictly_json_is_refused_without_its_text(text: str) -> None:
     with pytest.raises(RequestError) as refusal:

@@ -115,7 +115,7 @@ def never() -> bool:
 
 
 def run(context: Context, draw: Draw, count: int = 12) -> list[int]:
-    sampler = Sampler(draw)
+    sampler = Sampler(draw, context._model)
     try:
         assert context.prefill(PROMPT, last=True, cancelled=never)
         tokens = [context.sample(sampler)]
@@ -157,7 +157,15 @@ def test_symbol_list_names_every_function_used() -> None:
         and node.value.id == "lib"
         and node.attr.islower()
     }
-    assert used - {"llama_token", "llama_context_params"} == set(SYMBOLS)
+    types = {
+        "llama_context_params",
+        "llama_logit_bias",
+        "llama_sampler_p",
+        "llama_token",
+        "llama_token_data_array",
+        "llama_token_data_p",
+    }
+    assert used - types == set(SYMBOLS)
 
 
 def test_no_module_names_the_class_that_reuses_prefixes() -> None:
@@ -544,8 +552,10 @@ def test_what_cannot_be_saved_or_restored_is_an_error(
         context.save()
 
 
-def test_logits_are_refused_before_anything_was_read(context: Context) -> None:
-    sampler = Sampler(GREEDY)
+def test_logits_are_refused_before_anything_was_read(
+    model: Model, context: Context
+) -> None:
+    sampler = Sampler(GREEDY, model)
     with pytest.raises(NativeError):
         context.logits()
     with pytest.raises(NativeError):
@@ -641,7 +651,7 @@ def test_context_without_memory_is_an_error(
 def test_every_call_from_another_thread_is_refused(
     model: Model, context: Context
 ) -> None:
-    sampler = Sampler(GREEDY)
+    sampler = Sampler(GREEDY, model)
     calls = [
         model.free,
         model.bos,

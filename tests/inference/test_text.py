@@ -81,14 +81,17 @@ def test_flush_releases_the_held_tail() -> None:
     assert not text.stopped
 
 
-def test_flush_replaces_a_cut_character() -> None:
-    text = TextAssembler()
-    text.push("é".encode()[:1])
-    assert text.flush() == "�"
+@pytest.mark.parametrize("character", ["é", "€", "\U0001f600"])
+def test_a_text_that_is_cut_inside_a_character_ends_before_it(character: str) -> None:
+    data = character.encode()
+    for size in range(1, len(data)):
+        assert assemble([b"a", data[:size]]) == ("a", False)
+        assert assemble([b"a", data[:size]], ("\ufffd",)) == ("a", False)
+    assert assemble([b"a", data]) == ("a" + character, False)
 
 
-def test_flush_still_finds_a_stop_string() -> None:
-    assert assemble([b"a\xc3"], ("�",)) == ("a", True)
+def test_bytes_that_are_no_character_are_replaced() -> None:
+    assert assemble([b"a\xff", b"b\xc3", b"c"]) == ("a\ufffdb\ufffdc", False)
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from curtilage.inference.errors import ContextTooLongError, TemplateError
 from curtilage.inference.native import (
     PREFILL_CHUNK,
     Context,
-    Draw,
     Model,
     Sampler,
     Saved,
+    draw_of,
 )
 from curtilage.inference.protocol import (
     ChatMessage,
@@ -27,7 +27,7 @@ from curtilage.inference.protocol import (
     Token,
     Usage,
 )
-from curtilage.inference.sampling import SamplingSettings, choose_seed
+from curtilage.inference.sampling import SamplingSettings
 from curtilage.inference.signals import log_probability, top_margin
 from curtilage.inference.structured import refuse_unbuilt
 from curtilage.inference.templates import ChatTemplate, Part
@@ -96,13 +96,7 @@ def answer(
         yield Started(prompt_tokens=len(prompt))
         if _read(loaded.context, prompt, cancelled):
             # One for each request: it holds the state of a sequence of draws.
-            sampler = Sampler(
-                Draw(
-                    temperature=settings.temperature,
-                    top_p=settings.top_p,
-                    seed=choose_seed(settings.seed),
-                )
-            )
+            sampler = Sampler(draw_of(settings), loaded.model)
             try:
                 asked = _Asked(settings, cancelled, yields)
                 made, finish = yield from _sample(loaded, sampler, prompt, asked)

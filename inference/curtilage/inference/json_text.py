@@ -46,6 +46,8 @@ def _read(text: str) -> tuple[bool, object]:
         value: object = json.loads(
             text, object_pairs_hook=_object, parse_constant=_refuse
         )
+        # A half of a pair of code points has a JSON form, but no UTF-8 one.
+        write_json(value).encode()
     except (ValueError, RecursionError):
         return False, None
     return True, value

@@ -13,13 +13,14 @@ An object here belongs to the thread that made it; any other thread is refused b
 reaches the library. Return codes become ``NativeError``.
 """
 
+import codecs
 import ctypes  # noqa: TID251 - a door
 import os
 import platform
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Final, cast
 
@@ -53,8 +54,10 @@ from curtilage.inference.errors import (  # noqa: E402
     EngineMemoryError,
     ModelFileError,
     NativeError,
+    RequestError,
     WrongThreadError,
 )
+from curtilage.inference.sampling import SamplingSettings, choose_seed  # noqa: E402
 
 NO_GENERATOR: Final = "the model file is not a plain text generator"
 VERSION: Final = "0.3.36"
@@ -85,12 +88,17 @@ SYMBOLS: Final = (
     "llama_model_meta_val_str",
     "llama_model_n_ctx_train",
     "llama_print_system_info",
+    "llama_sampler_accept",
+    "llama_sampler_apply",
     "llama_sampler_chain_add",
     "llama_sampler_chain_default_params",
     "llama_sampler_chain_init",
     "llama_sampler_free",
     "llama_sampler_init_dist",
+    "llama_sampler_init_grammar",
     "llama_sampler_init_greedy",
+    "llama_sampler_init_logit_bias",
+    "llama_sampler_init_penalties",
     "llama_sampler_init_temp",
     "llama_sampler_init_top_p",
     "llama_sampler_sample",
@@ -112,6 +120,10 @@ SYMBOLS: Final = (
 
 PREFILL_CHUNK: Final = 128
 """Tokens of a prompt per call: 5 % slower than 512, with a fifth of the stall."""
+
+MAX_DRAWS: Final = 300
+"""Of one token with a grammar. Each that fails leaves out a token or more; bytes that
+only seem to fulfil the grammar are at most 256."""
 
 ABORTED: Final = 2
 """``llama_decode`` was stopped by the abort callback."""
@@ -204,7 +216,7 @@ class Model(_Owned):
         if vocab is None or lib.llama_model_has_encoder(loaded):
             self.free()
             raise ModelFileError(NO_GENERATOR)
-        self._vocab = vocab
+        self.vocab = vocab
         self.vocabulary_size: int = lib.llama_vocab_n_tokens(vocab)
         self.trained_context: int = lib.llama_model_n_ctx_train(loaded)
         # Freed together with its model.
@@ -242,23 +254,23 @@ class Model(_Owned):
     def bos(self) -> int | None:
         """Return the first-token marker, or None if the vocabulary has none."""
         self._own()
-        token = int(lib.llama_vocab_bos(self._vocab))
+        token = int(lib.llama_vocab_bos(self.vocab))
         return token if token >= 0 else None
 
     def adds_bos(self) -> bool:
         """Whether every prompt must begin with the first-token marker."""
         self._own()
-        return bool(lib.llama_vocab_get_add_bos(self._vocab))
+        return bool(lib.llama_vocab_get_add_bos(self.vocab))
 
     def marker_texts(self) -> tuple[str, str]:
         """Return the texts of the first-token and the end marker."""
         self._own()
         texts: list[str] = []
         for marker in (lib.llama_vocab_bos, lib.llama_vocab_eos):
-            token = int(marker(self._vocab))
+            token = int(marker(self.vocab))
             # A vocabulary without it returns -1.
             known = token >= 0
-            text = bytes(lib.llama_vocab_get_text(self._vocab, token)) if known else b""
+            text = bytes(lib.llama_vocab_get_text(self.vocab, token)) if known else b""
             texts.append(text.decode(errors="replace"))
         return texts[0], texts[1]
 
@@ -277,7 +289,7 @@ class Model(_Owned):
         room = len(data) + 16
         tokens = (lib.llama_token * room)()
         count = lib.llama_tokenize(
-            self._vocab, data, len(data), tokens, room, False, special
+            self.vocab, data, len(data), tokens, room, False, special
         )
         if count < 0:
             raise NativeError("llama_tokenize", count)
@@ -286,13 +298,13 @@ class Model(_Owned):
     def is_control(self, token: int) -> bool:
         """Whether a token controls the model, or ends an answer."""
         self._own()
-        control = bool(lib.llama_vocab_is_control(self._vocab, token))
+        control = bool(lib.llama_vocab_is_control(self.vocab, token))
         return control or self.is_end(token)
 
     def is_end(self, token: int) -> bool:
         """Whether a token ends the answer."""
         self._own()
-        return bool(lib.llama_vocab_is_eog(self._vocab, token))
+        return bool(lib.llama_vocab_is_eog(self.vocab, token))
 
     def piece(self, token: int) -> bytes:
         """Return the bytes of a token; none for a control token."""
@@ -309,7 +321,7 @@ class Model(_Owned):
 
     def _piece_into(self, token: int, buffer: "ctypes.Array[ctypes.c_char]") -> int:
         size = lib.llama_token_to_piece(
-            self._vocab, token, buffer, len(buffer), 0, False
+            self.vocab, token, buffer, len(buffer), 0, False
         )
         return int(size)
 
@@ -322,20 +334,80 @@ class Draw:
         temperature: 0 is greedy.
         top_p: nucleus, of the probabilities after temperature.
         seed: 0 to 2^32 - 2.
+        frequency_penalty: for each time that the answer has the token.
+        presence_penalty: once, if it has it.
+        remembered: of how many last tokens of the answer the penalties know.
+        logit_bias: tokens of the vocabulary, and what is added to their logits.
+        grammar: what the answer must fulfil, in the library's notation, with the rule
+            ``root``; empty: any text.
     """
 
     temperature: float
     top_p: float
     seed: int
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    remembered: int = 0
+    logit_bias: tuple[tuple[int, float], ...] = field(default=(), repr=False)
+    grammar: str = field(default="", repr=False)
+
+
+def draw_of(settings: SamplingSettings, grammar: str = "") -> Draw:
+    """Return how to draw the tokens of one answer."""
+    return Draw(
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        seed=choose_seed(settings.seed),
+        frequency_penalty=settings.frequency_penalty,
+        presence_penalty=settings.presence_penalty,
+        remembered=settings.max_tokens,
+        logit_bias=settings.logit_bias,
+        grammar=grammar,
+    )
+
+
+_CANDIDATE: Final = np.dtype(
+    [("id", np.int32), ("logit", np.float32), ("p", np.float32)]
+)
+"""The library's ``llama_token_data``."""
+
+_JUDGED: Final = (128, 1024)
+"""How many tokens are compared with a grammar once the first draws do not fulfil it,
+then all. To compare 49,152 takes longer than to decode a token of a small model."""
 
 
 class Sampler(_Owned):
-    """One request's chain of samplers; freed with the request."""
+    """One request's chain of samplers; freed with the request.
 
-    def __init__(self, draw: Draw) -> None:
+    With a grammar a token is drawn without it first, which mostly fulfils it; only if
+    not, others are compared with it, the likeliest first.
+
+    Args:
+        draw: how to draw.
+        model: whose tokens.
+
+    Raises:
+        RequestError: the vocabulary lacks a token of the bias, or the library refuses
+            the grammar.
+    """
+
+    def __init__(self, draw: Draw, model: Model) -> None:
         super().__init__()
+        self._model = model
+        if any(token >= model.vocabulary_size for token, _ in draw.logit_bias):
+            raise RequestError("logit_bias names a token that the model lacks")
+        self._grammar: lib.llama_sampler_p | None = None
+        self._utf8 = codecs.getincrementaldecoder("utf-8")()
+        if draw.grammar:
+            self._grammar = lib.llama_sampler_init_grammar(
+                model.vocab, draw.grammar.encode(), b"root"
+            )
+            # An empty one permits everything; the library's texts end at a NUL.
+            if not self._grammar or "\0" in draw.grammar:
+                raise RequestError("the library refuses the grammar of the answer")
         params = lib.llama_sampler_chain_default_params()
         self.handle = lib.llama_sampler_chain_init(params)
+        self._add_changes(draw)
         if draw.temperature == 0:
             self._add(lib.llama_sampler_init_greedy())
             return
@@ -345,9 +417,127 @@ class Sampler(_Owned):
         self._add(lib.llama_sampler_init_dist(draw.seed))
 
     def free(self) -> None:
-        """Free the chain."""
+        """Free the chain and the grammar."""
         self._own()
         lib.llama_sampler_free(self.handle)
+        if self._grammar:
+            lib.llama_sampler_free(self._grammar)
+        # It may hold a part of a character.
+        self._utf8.reset()
+
+    def draw(self, context: "lib.llama_context_p", row: int) -> int:
+        """Draw the next token from a row of a context's logits.
+
+        Args:
+            context: has decoded.
+            row: as of ``llama_get_logits_ith``.
+
+        Raises:
+            NativeError: no token fulfils the grammar.
+        """
+        self._own()
+        if not self._grammar:
+            return int(lib.llama_sampler_sample(self.handle, context, row))
+        size = self._model.vocabulary_size
+        logits = np.ctypeslib.as_array(lib.llama_get_logits_ith(context, row), (size,))
+        token = self._fitting(logits)
+        # The library ends the program if the grammar does not permit the token; this
+        # one it was asked about.
+        lib.llama_sampler_accept(self.handle, token)
+        lib.llama_sampler_accept(self._grammar, token)
+        self._utf8.decode(self._model.piece(token))
+        return token
+
+    def _fitting(self, logits: npt.NDArray[np.float32]) -> int:
+        """Return a token that fulfils the grammar.
+
+        Tokens that do not are left out, and another one is drawn: among those that
+        fulfil it each has its probability, however many others are left out before.
+        """
+        candidates = np.zeros(len(logits), _CANDIDATE)
+        refused = np.zeros(len(logits), np.bool_)
+        judged = iter(_JUDGED)
+        for _ in range(MAX_DRAWS):
+            candidates["id"] = np.arange(len(logits), dtype=np.int32)
+            candidates["logit"] = np.where(refused, -np.inf, logits)
+            selected = candidates[self._apply(self.handle, candidates)]
+            token = int(selected["id"])
+            if np.isneginf(selected["logit"]):
+                break
+            if not self._fits(token):
+                refused[token] = True
+                self._refuse_likely(logits, refused, next(judged, len(logits)))
+            elif self._is_plain(token):
+                return token
+            else:
+                refused[token] = True
+        raise NativeError("llama_sampler_apply", int(refused.sum()))
+
+    def _refuse_likely(
+        self,
+        logits: npt.NDArray[np.float32],
+        refused: npt.NDArray[np.bool_],
+        count: int,
+    ) -> None:
+        """Refuse those of the likeliest tokens that do not fulfil the grammar."""
+        count = min(count, len(logits))
+        left = np.where(refused, -np.inf, logits)
+        likely = np.argpartition(left, len(left) - count)[len(left) - count :]
+        compared = np.zeros(count, _CANDIDATE)
+        compared["id"] = likely
+        self._apply(self._grammar, compared)
+        refused[compared["id"][np.isneginf(compared["logit"])]] = True
+
+    def _fits(self, token: int) -> bool:
+        one = np.zeros(1, _CANDIDATE)
+        one["id"] = token
+        self._apply(self._grammar, one)
+        return not np.isneginf(one["logit"][0])
+
+    def _is_plain(self, token: int) -> bool:
+        """Whether a token is the text that the grammar took it for.
+
+        The grammar reads the names of control tokens, which an answer does not have,
+        and takes some bytes for characters that are none.
+        """
+        if self._model.is_end(token):
+            return True
+        if self._model.is_control(token):
+            return False
+        state = self._utf8.getstate()
+        try:
+            self._utf8.decode(self._model.piece(token))
+        except UnicodeDecodeError:
+            return False
+        finally:
+            self._utf8.setstate(state)
+        return True
+
+    def _apply(
+        self, sampler: "lib.llama_sampler_p", candidates: npt.NDArray[np.void]
+    ) -> int:
+        """Apply a sampler; return the place of the token that it selected."""
+        data = ctypes.cast(candidates.ctypes.data, lib.llama_token_data_p)
+        array = lib.llama_token_data_array(data, len(candidates), -1, False)
+        lib.llama_sampler_apply(sampler, ctypes.pointer(array))
+        return int(array.selected)
+
+    def _add_changes(self, draw: Draw) -> None:
+        """Add what changes logits, before those that choose: the library's order."""
+        size = self._model.vocabulary_size
+        if draw.logit_bias:
+            biases = (lib.llama_logit_bias * len(draw.logit_bias))(*draw.logit_bias)
+            self._add(lib.llama_sampler_init_logit_bias(size, len(biases), biases))
+        if draw.frequency_penalty or draw.presence_penalty:
+            self._add(
+                lib.llama_sampler_init_penalties(
+                    size,
+                    draw.remembered,
+                    1.0,
+                    draw.frequency_penalty,
+                    draw.presence_penalty,
+                )
+            )
 
     def _add(self, link: "lib.llama_sampler_p") -> None:
         lib.llama_sampler_chain_add(self.handle, link)
@@ -510,7 +700,7 @@ class Context(_Owned):
         self._own()
         if not self._has_logits:
             raise NativeError("llama_sampler_sample", 0)
-        return int(lib.llama_sampler_sample(sampler.handle, self._handle, -1))
+        return sampler.draw(self._handle, -1)
 
     def logits(self) -> npt.NDArray[np.float32]:
         """View the last row of logits; valid until the next call.

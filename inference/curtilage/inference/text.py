@@ -31,8 +31,9 @@ class TextAssembler:
         return self._release(self._decoder.decode(data), last=False)
 
     def flush(self) -> str:
-        """Return what was held back; an incomplete character becomes U+FFFD."""
-        return self._release(self._decoder.decode(b"", final=True), last=True)
+        """Return what was held back; an incomplete character at the end is dropped."""
+        self._decoder.reset()
+        return self._release("", last=True)
 
     def _release(self, new: str, *, last: bool) -> str:
         if self.stopped:

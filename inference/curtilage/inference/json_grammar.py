@@ -1,0 +1,216 @@
+"""Grammar rules for JSON's own values: texts, numbers in a range, any value. Pure."""
+
+from typing import Final
+
+from curtilage.inference.grammar import (
+    DIGIT,
+    EMPTY,
+    NOTHING,
+    Chars,
+    Grammar,
+    Node,
+    Repeat,
+    Rule,
+    Text,
+    chain,
+    choice,
+    optional,
+)
+
+MAX_DIGITS: Final = 15
+"""Of a number without a bound: every reader keeps so many exactly."""
+
+MAX_ANY_DEPTH: Final = 16
+"""Of a value without a schema: a reader may refuse deeper ones."""
+
+_HEX: Final = Chars(((0x30, 0x39), (0x41, 0x46), (0x61, 0x66)))
+_SPACE: Final = Text(" ")
+# One way for each kind of layout: with more the library follows many ways at once.
+GAP: Final = choice(
+    EMPTY, _SPACE, chain(Text("\n"), Repeat(choice(_SPACE, Text("\t")), 0, 20))
+)
+"""White space where JSON permits some; bounded: small models repeat it for ever."""
+
+COLON: Final = chain(Text(":"), optional(_SPACE))
+
+CHARACTER: Final = choice(
+    # As itself: anything but quote, backslash, controls and halves of a pair.
+    Chars(
+        ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0x7E), (0x80, 0xD7FF), (0xE000, 0x10FFFF))
+    ),
+    chain(
+        Text("\\"),
+        choice(
+            Chars(tuple((ord(sign), ord(sign)) for sign in '"/\\bfnrt')),
+            chain(
+                Text("u"),
+                # Halves of a pair would be one character for two, or for none.
+                choice(
+                    chain(
+                        Chars(((0x30, 0x39), (0x41, 0x43), (0x61, 0x63), (0x45, 0x46),
+                               (0x65, 0x66))),
+                        _HEX,
+                    ),
+                    chain(Chars(((0x44, 0x44), (0x64, 0x64))), Chars(((0x30, 0x37),))),
+                ),
+                Repeat(_HEX, 2, 2),
+            ),
+        ),
+    ),
+)  # fmt: skip
+"""One character of a text, as JSON writes it."""
+
+
+class JsonRules:
+    """The rules that a grammar needs for JSON, each added once.
+
+    Args:
+        grammar: takes them.
+    """
+
+    def __init__(self, grammar: Grammar) -> None:
+        self.grammar = grammar
+        self.gap = grammar.add(GAP)
+        self.character = grammar.add(CHARACTER)
+        self.text = grammar.add(self.text_of(0, None))
+        self.integer = grammar.add(integer_between(None, None))
+        self.number = grammar.add(_NUMBER)
+        self._any: list[tuple[Rule, Rule]] = []
+
+    def text_of(self, least: int, most: int | None) -> Node:
+        """Return a text of so many characters."""
+        return chain(Text('"'), Repeat(self.character, least, most), Text('"'))
+
+    def object_of(self, value: Node) -> Node:
+        """Return an object of any keys, each with such a value."""
+        member = chain(self.text, COLON, value)
+        return self.braced(optional(self.listed(member, 0, None)))
+
+    def braced(self, members: Node) -> Node:
+        """Return an object of these members."""
+        if members == EMPTY:
+            return chain(Text("{"), self.gap, Text("}"))
+        return chain(Text("{"), self.gap, members, self.gap, Text("}"))
+
+    def array_of(self, value: Node, least: int, most: int | None) -> Node:
+        """Return an array of so many such values."""
+        if most == 0:
+            items: Node = EMPTY
+        else:
+            items = self.listed(
+                value, max(least - 1, 0), None if most is None else most - 1
+            )
+        if least == 0:
+            items = optional(items)
+        return chain(Text("["), self.gap, items, self.gap, Text("]"))
+
+    def listed(self, value: Node, least: int, most: int | None) -> Node:
+        """Return a value and so many more, with commas."""
+        more = self.grammar.add(chain(Text(","), self.gap, value))
+        return chain(value, Repeat(more, least, most))
+
+    def any_value(self) -> Rule:
+        """Return any value, nested at most ``MAX_ANY_DEPTH`` deep."""
+        return self._nested()[0]
+
+    def any_object(self) -> Rule:
+        """Return any object, nested likewise."""
+        return self._nested()[1]
+
+    def _nested(self) -> tuple[Rule, Rule]:
+        if not self._any:
+            flat = choice(
+                self.text, self.number, Text("true"), Text("false"), Text("null")
+            )
+            value = self.grammar.add(flat)
+            for _ in range(MAX_ANY_DEPTH):
+                object_ = self.grammar.add(self.object_of(value))
+                array = self.array_of(value, 0, None)
+                value = self.grammar.add(choice(flat, object_, array))
+                self._any.append((value, object_))
+        return self._any[-1]
+
+
+def integer_between(least: int | None, most: int | None) -> Node:
+    """Return an integer within bounds, both included."""
+    options: list[Node] = []
+    if most is None or most >= 0:
+        options.append(_natural(max(least or 0, 0), most))
+    if least is None or least < 0:
+        nearest = 1 if most is None or most >= 0 else -most
+        farthest = None if least is None else -least
+        options.append(chain(Text("-"), _natural(nearest, farthest)))
+    return choice(*options)
+
+
+def number_between(least: int | None, most: int | None) -> Node:
+    """Return a number within bounds, both included."""
+    options: list[Node] = []
+    if most is None or most >= 0:
+        options.append(_fractional(max(least or 0, 0), most))
+    if least is None or least < 0:
+        nearest = 0 if most is None or most >= 0 else -most
+        farthest = None if least is None else -least
+        options.append(chain(Text("-"), _fractional(nearest, farthest)))
+    return choice(*options)
+
+
+def _fractional(least: int, most: int | None) -> Node:
+    # With a fraction it is more than its integer: that one is below the bound.
+    whole = _natural(least, None if most is None else most - 1)
+    return choice(
+        chain(whole, optional(_FRACTION)),
+        NOTHING if most is None else _exactly(least, most),
+    )
+
+
+def _exactly(least: int, most: int) -> Node:
+    return Text(str(most)) if least <= most else NOTHING
+
+
+def _natural(least: int, most: int | None) -> Node:
+    """Return an integer, 0 or more, within bounds."""
+    if most is None:
+        most = 10 ** max(MAX_DIGITS, len(str(least))) - 1
+    options: list[Node] = []
+    for digits in range(len(str(least)), len(str(most)) + 1):
+        first = max(least, 0 if digits == 1 else 10 ** (digits - 1))
+        last = min(most, 10**digits - 1)
+        if first <= last:
+            options.append(_digits(str(first), str(last)))
+    return choice(*options)
+
+
+def _digits(first: str, last: str) -> Node:
+    """Return as many digits as both have, between them."""
+    if first == last:
+        return Text(first)
+    size = len(first)
+    if first == "0" * size and last == "9" * size:
+        return Repeat(DIGIT, size, size)
+    rest = size - 1
+    low, high = int(first[0]), int(last[0])
+    if low == high:
+        return chain(Text(first[0]), _digits(first[1:], last[1:]))
+    options: list[Node] = []
+    if first[1:] != "0" * rest:
+        options.append(chain(Text(first[0]), _digits(first[1:], "9" * rest)))
+        low += 1
+    ends = last[1:] == "9" * rest
+    if low <= high - (not ends):
+        digit = Chars(((ord("0") + low, ord("0") + high - (not ends)),))
+        options.append(chain(digit, Repeat(DIGIT, rest, rest)) if rest else digit)
+    if not ends:
+        options.append(chain(Text(last[0]), _digits("0" * rest, last[1:])))
+    return choice(*options)
+
+
+_FRACTION: Final = chain(Text("."), Repeat(DIGIT, 1, MAX_DIGITS))
+_EXPONENT: Final = chain(
+    choice(Text("e"), Text("E")),
+    optional(choice(Text("+"), Text("-"))),
+    Repeat(DIGIT, 1, 2),
+)
+_NUMBER: Final = chain(
+    optional(Text("-")), _natural(0, None), optional(_FRACTION), optional(_EXPONENT)
+)

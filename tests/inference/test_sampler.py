@@ -1,0 +1,330 @@
+"""The samplers of the library, on the byte model's logits."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from llama_cpp import llama_cpp as lib
+
+from curtilage.inference.errors import NativeError, RequestError, SchemaError
+from curtilage.inference.grammar import Grammar
+from curtilage.inference.native import Context, Draw, Model, Sampler, draw_of
+from curtilage.inference.sampling import SamplingSettings
+from curtilage.inference.schema import add_schema
+from support.byte_model import EOS, FIRST_BYTE, make_byte_model
+from support.json_schema import is_valid
+from support.schemas import SCHEMAS
+
+PROMPT = [FIRST_BYTE + value for value in b"a prompt of some length"]
+DIGITS = "root ::= [0-9]{3,9}"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    # With names of control tokens that a text could contain.
+    path = make_byte_model(
+        tmp_path_factory.mktemp("models") / "byte.gguf", merges=('"a', '{"', '": "')
+    )
+    model = Model(str(path))
+    yield model
+    model.free()
+
+
+@pytest.fixture(scope="module")
+def context(model: Model) -> Iterator[Context]:
+    context = Context(model, tokens=1024, threads=1)
+    yield context
+    context.free()
+
+
+def draw(grammar: str = "", *, seed: int = 5, **fields: Any) -> Draw:  # noqa: ANN401
+    return Draw(
+        **{"temperature": 1.0, "top_p": 1.0, "seed": seed, "grammar": grammar} | fields
+    )
+
+
+def run(model: Model, context: Context, how: Draw, count: int = 900) -> list[int]:
+    """Return the tokens of an answer, with the one that ends it."""
+    sampler = Sampler(how, model)
+    try:
+        context.prefill(PROMPT, last=True, cancelled=lambda: False)
+        tokens = [context.sample(sampler)]
+        while len(tokens) < count and not model.is_end(tokens[-1]):
+            context.step(tokens[-1])
+            tokens.append(context.sample(sampler))
+        return tokens
+    finally:
+        sampler.free()
+        context.clear()
+
+
+def text_of(model: Model, tokens: list[int]) -> str:
+    return b"".join(model.piece(token) for token in tokens).decode()
+
+
+def first_logits(context: Context) -> "np.typing.NDArray[np.float32]":
+    context.prefill(PROMPT, last=True, cancelled=lambda: False)
+    row = context.logits().copy()
+    context.clear()
+    return row
+
+
+# Penalties and bias.
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_bias_decides(model: Model, context: Context, temperature: float) -> None:
+    wanted = FIRST_BYTE + ord("q")
+    how = draw(temperature=temperature, logit_bias=((wanted, 100.0),))
+    assert run(model, context, how, 5) == [wanted] * 5
+    free = run(model, context, draw(temperature=0.0), 1)[0]
+    banned = draw(temperature=temperature, logit_bias=((free, -100.0),))
+    assert free not in run(model, context, banned, 40)
+
+
+def test_a_bias_of_a_token_that_the_model_lacks_is_refused(model: Model) -> None:
+    Sampler(draw(logit_bias=((model.vocabulary_size - 1, 1.0),)), model).free()
+    with pytest.raises(RequestError):
+        Sampler(draw(logit_bias=((model.vocabulary_size, 1.0),)), model)
+
+
+def test_penalties_lower_what_the_answer_has(model: Model, context: Context) -> None:
+    """By presence once, by frequency for each time: the choice follows the numbers."""
+    for frequency, presence in ((2.0, 0.0), (0.0, 2.0), (-2.0, 0.0), (1.5, -0.5)):
+        how = draw(
+            temperature=0.0,
+            frequency_penalty=frequency,
+            presence_penalty=presence,
+            remembered=60,
+        )
+        sampler, counts = Sampler(how, model), np.zeros(model.vocabulary_size)
+        context.prefill(PROMPT, last=True, cancelled=lambda: False)
+        for _ in range(40):
+            expected = context.logits() - counts * frequency - (counts > 0) * presence
+            token = context.sample(sampler)
+            assert token == int(expected.argmax())
+            counts[token] += 1
+            context.step(token)
+        assert counts.max() > 1
+        sampler.free()
+        context.clear()
+
+
+def test_settings_become_a_draw() -> None:
+    how = draw_of(
+        SamplingSettings(
+            max_tokens=7,
+            seed=3,
+            frequency_penalty=0.5,
+            presence_penalty=-0.5,
+            logit_bias=((5, 1.0),),
+        ),
+        DIGITS,
+    )
+    assert how == Draw(
+        temperature=0.7,
+        top_p=0.95,
+        seed=3,
+        frequency_penalty=0.5,
+        presence_penalty=-0.5,
+        remembered=7,
+        logit_bias=((5, 1.0),),
+        grammar=DIGITS,
+    )
+    assert "0-9" not in repr(how)
+
+
+# Grammars.
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.5, 2.0])
+@pytest.mark.parametrize("top_p", [0.1, 1.0])
+def test_an_answer_fulfils_its_grammar(
+    model: Model, context: Context, temperature: float, top_p: float
+) -> None:
+    how = draw(DIGITS, temperature=temperature, top_p=top_p)
+    tokens = run(model, context, how)
+    assert model.is_end(tokens[-1])
+    assert 3 <= len(text_of(model, tokens)) <= 9
+    assert text_of(model, tokens).isdigit()
+    assert run(model, context, how) == tokens
+
+
+def test_a_token_that_fulfils_the_grammar_anyway_is_the_same_as_without(
+    model: Model, context: Context
+) -> None:
+    ascii_only = tuple((FIRST_BYTE + value, -100.0) for value in (0, *range(128, 256)))
+    anything = "root ::= [\\x01-\U0010ffff]*"
+    free = run(model, context, draw(seed=8, logit_bias=ascii_only), 30)
+    assert (
+        run(model, context, draw(anything, seed=8, logit_bias=ascii_only), 30) == free
+    )
+
+
+def test_tokens_that_fulfil_the_grammar_keep_their_shares(
+    model: Model, context: Context
+) -> None:
+    logits, tries = first_logits(context).astype(float), 1500
+    digits = np.arange(FIRST_BYTE + ord("0"), FIRST_BYTE + ord("9") + 1)
+    shares = np.exp(logits[digits]) / np.exp(logits[digits]).sum()
+    context.prefill(PROMPT, last=True, cancelled=lambda: False)
+    counts = dict.fromkeys(digits.tolist(), 0)
+    for seed in range(tries):
+        sampler = Sampler(draw(DIGITS, seed=seed), model)
+        counts[context.sample(sampler)] += 1
+        sampler.free()
+    context.clear()
+    found = np.array([counts[token] for token in digits.tolist()]) / tries
+    # Of a share p the standard deviation is at most sqrt(p / tries).
+    assert (np.abs(found - shares) <= 4 * np.sqrt(shares / tries) + 0.002).all()
+
+
+def test_a_bias_holds_within_a_grammar(model: Model, context: Context) -> None:
+    how = draw(DIGITS, logit_bias=((FIRST_BYTE + ord("7"), 100.0), (EOS, -100.0)))
+    assert text_of(model, run(model, context, how)) == "7" * 9
+
+
+@settings(
+    deadline=None,
+    max_examples=40,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+@given(SCHEMAS, st.integers(0, 2**31), st.sampled_from([0.0, 0.7, 2.0]))
+def test_an_answer_is_valid_by_its_schema(
+    model: Model,
+    context: Context,
+    schema: dict[str, Any],
+    seed: int,
+    temperature: float,
+) -> None:
+    grammar = Grammar()
+    try:
+        root = add_schema(grammar, schema, strict=True)
+    except SchemaError:
+        assume(False)
+    how = draw(grammar.gbnf(root), seed=seed, temperature=temperature)
+    tokens = run(model, context, how)
+    # Random weights may write one text without end: that one says ``length``.
+    if model.is_end(tokens[-1]):
+        assert is_valid(json.loads(text_of(model, tokens)), schema)
+
+
+def test_characters_are_whole_and_control_tokens_are_left_out(
+    model: Model, context: Context
+) -> None:
+    """The library takes overlong bytes for characters, and reads tokens' names."""
+    few = "root ::= [\u0080-\U0010ffff<]{20}"
+    biases = tuple(
+        (token, 30.0)
+        for token in range(model.vocabulary_size)
+        if model.is_control(token) or token - FIRST_BYTE in {0xE0, 0xF0, 0x82, 0xED}
+    )
+    for seed in range(5):
+        tokens = run(model, context, draw(few, seed=seed, logit_bias=biases))
+        assert len(text_of(model, tokens)) == 20
+        assert not any(map(model.is_control, tokens[:-1]))
+
+
+def test_a_place_where_no_token_fits_fails(
+    model: Model, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As with a vocabulary without bytes.
+    monkeypatch.setattr(Model, "is_control", lambda _model, token: token != EOS)
+    monkeypatch.setattr(Model, "is_end", lambda _model, token: token == EOS)
+    with pytest.raises(NativeError):
+        run(model, context, draw(DIGITS))
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        "x",
+        "other ::= [0-9]",
+        "root ::= missing",
+        "root ::= root [0-9]",
+        "root ::= [0-9",
+        'root ::= "a',
+        'root ::= "a"{5000}',
+        "root ::= (",
+        "root ::= \\q",
+        "\0",
+        "root ::= \ud7ff{",
+    ],
+    ids=range(11),
+)
+def test_a_grammar_that_the_library_refuses_is_refused(
+    model: Model, grammar: str
+) -> None:
+    with pytest.raises(RequestError):
+        Sampler(draw(grammar), model)
+
+
+def test_a_sampler_frees_its_grammar(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freed: list[object] = []
+    free = lib.llama_sampler_free
+    monkeypatch.setattr(
+        lib, "llama_sampler_free", lambda link: (freed.append(link), free(link))
+    )
+    Sampler(draw(DIGITS), model).free()
+    Sampler(draw(), model).free()
+    assert len(freed) == 3
+
+
+ODD: tuple[dict[str, Any], ...] = (
+    {"type": "string", "minLength": 2000, "maxLength": 2000},
+    {"type": "array", "items": {"type": "array", "minItems": 2000}, "minItems": 2000},
+    {"enum": [f"value {number}" for number in range(1000)]},
+    {"properties": {f"name {number}": {} for number in range(1000)}},
+    {"properties": {'"\\\n\t\x7f ]": "': {"const": '"\\\n\t\x7f\U0001f600'}}},
+    {
+        "$defs": {"a": {"items": {"$ref": "#/$defs/a"}, "type": "array"}},
+        "$ref": "#/$defs/a",
+    },
+    {"anyOf": [{"type": "string", "maxLength": number} for number in range(60)]},
+    {"type": ["integer", "number"], "minimum": -(10**15), "maximum": 10**15},
+    {"enum": [""]},
+    {"type": "object", "additionalProperties": {"type": "object"}},
+)
+
+
+@pytest.mark.parametrize("schema", ODD, ids=range(len(ODD)))
+def test_odd_schemas_neither_crash_nor_stall(byte_model: Path, schema: Any) -> None:  # noqa: ANN401
+    grammar = Grammar()
+    gbnf = grammar.gbnf(add_schema(grammar, schema, strict=True))
+    # In a program of its own, as the library ends it when it fails.
+    code = """
+import sys
+from curtilage.inference.native import Context, Draw, Model, Sampler
+model = Model(sys.argv[1])
+context = Context(model, tokens=512, threads=1)
+grammar = sys.stdin.read()
+for seed in range(3):
+    draw = Draw(temperature=2.0, top_p=1.0, seed=seed, grammar=grammar)
+    sampler = Sampler(draw, model)
+    context.prefill([5, 6], last=True, cancelled=lambda: False)
+    for _ in range(60):
+        token = context.sample(sampler)
+        if model.is_end(token):
+            break
+        context.step(token)
+    sampler.free()
+    context.clear()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(byte_model)],
+        input=gbnf,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
