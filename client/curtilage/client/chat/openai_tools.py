@@ -136,7 +136,10 @@ def choice_of(value: object, tools: tuple[Document, ...]) -> str:
     chosen = _object(value, "tool_choice", frozenset({"type", "function"}))
     of = "tool_choice.function"
     name = _name(_object(chosen.get("function"), of, frozenset({"name"})), of)
-    if name not in {cast("JsonObject", each.value())["name"] for each in tools}:
+    # These words choose otherwise.
+    if name in CHOICES or name not in {
+        cast("JsonObject", each.value())["name"] for each in tools
+    }:
         raise UsageError(f"{of}.name is none of the tools", param=f"{of}.name")
     return name
 
@@ -242,8 +245,8 @@ def _document(value: object, param: str, *, schema: bool = True) -> Document:
                 f"{param} is nested more than {MAX_DEPTH} deep", param=param
             )
         document = Document.of(value, schema=schema)
-    except (ValueError, RecursionError):
-        raise UsageError(f"{param} holds no number of JSON", param=param) from None
+    except (TypeError, ValueError, RecursionError):
+        raise UsageError(f"{param} holds what is not JSON", param=param) from None
     if len(document.encoded) > MAX_JSON_BYTES:
         raise UsageError(f"{param} is larger than {MAX_JSON_BYTES}", param=param)
     return document

@@ -4,8 +4,9 @@
 """
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
+from curtilage.client.chat.answer import AnswerEvent, Finished
 from curtilage.client.chat.document import Document
 
 PROMPTS: Final = frozenset({"system", "developer"})
@@ -157,6 +158,18 @@ class Request:
         if self.settings.stop:
             body["stop"] = list(self.settings.stop)
         return body
+
+    def expects(self, event: AnswerEvent) -> bool:
+        """Return whether an event can belong to an answer to this request."""
+        tools = () if self.tool_choice == "none" else self.tools
+        if isinstance(event, Finished):
+            reasons = (event.finish_reason, *event.others)
+            calls = "tool_calls" in reasons
+            return len(reasons) == self.settings.n and (bool(tools) or not calls)
+        names = {cast("dict[str, object]", each.value())["name"] for each in tools}
+        return event.choice < self.settings.n and all(
+            each.name in names for each in event.calls
+        )
 
     @property
     def is_plain(self) -> bool:

@@ -485,7 +485,9 @@ class LocalModel:
                                 ended.append(each)
                             else:
                                 yield each
-                yield _joined(ended)
+                # Without an end an answer is not complete, and nor are several.
+                if len(ended) == query.settings.n:
+                    yield _joined(ended)
         except TurnRefusedError:
             raise LocalModelBusyError(
                 "too many queries wait for the local model"

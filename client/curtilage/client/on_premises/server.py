@@ -121,7 +121,7 @@ class OnPremisesServer:
             raise OnPremisesUnavailableError(OnPremisesFailure.REFUSED) from None
         presented = ServerBinding(payload=digest, server=self._settings.digest)
         self._desk.redeem(permit, presented, now_ms=self._now_ms())
-        answer = self._answer(body, logprobs=query.settings.logprobs)
+        answer = self._answer(body, query)
         clock = asyncio.get_running_loop().time
         pause_s, all_s = self._settings.first_s, self._most_s(query)
         async with aclosing(answer) as steps:
@@ -157,7 +157,7 @@ class OnPremisesServer:
             await self._session.close()
             self._session = None
 
-    async def _answer(self, body: bytes, *, logprobs: bool) -> AsyncGenerator[_Said]:
+    async def _answer(self, body: bytes, query: Query) -> AsyncGenerator[_Said]:
         """Post, and yield the content of each event."""
         key = self._settings.api_key
         fields = {"Content-Type": "application/json"}
@@ -175,7 +175,8 @@ class OnPremisesServer:
             )
         try:
             _require(response)
-            chat = ChatReader(logprobs=logprobs)
+            asked = query.settings
+            chat = ChatReader(logprobs=asked.logprobs, n=asked.n)
             while True:
                 # The answer has begun: an error from here on means that it was cut.
                 with _as_failure(OnPremisesFailure.ANSWER_INCOMPLETE):
@@ -187,6 +188,11 @@ class OnPremisesServer:
                     )
                 texts = chat.texts
                 for events in chat.push(data):
+                    # A call that was not offered would be executed by a program.
+                    if not all(map(query.expects, events)):
+                        raise OnPremisesUnavailableError(
+                            OnPremisesFailure.ANSWER_BROKEN
+                        )
                     yield _Said(events, text=chat.texts > texts)
                     texts = chat.texts
         finally:
