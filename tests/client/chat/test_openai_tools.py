@@ -27,7 +27,9 @@ def tool(**function: object) -> dict[str, object]:
     return {"type": "function", "function": {"name": "find", **function}}
 
 
-def call(called: str, arguments: str = "{}", **function: object) -> dict[str, object]:
+def call(
+    called: str, arguments: object = "{}", **function: object
+) -> dict[str, object]:
     function = {"name": "find", "arguments": arguments, **function}
     return {"id": called, "type": "function", "function": function}
 

@@ -4,7 +4,7 @@ Drafts and hedging ask a second tier; they are imported when a query needs them.
 """
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import AsyncExitStack, aclosing, nullcontext, suppress
 from functools import partial
 from typing import assert_never
@@ -157,10 +157,14 @@ class Asking:
                         yield event
             finally:
                 # Also an incomplete answer: it was read up to here.
-                for number in range(query.settings.n) if here is not None else ():
-                    pieces = (each for each in said if each.choice == number)
-                    text = _turn_of(Choice.of(pieces, "")).said
-                    self._pinned.answered(query, text, here=here, left=left)
+                self._remember(query, said, here=here, left=left)
+
+    def _remember(
+        self, query: Query, said: list[Delta], *, here: bool | None, left: bool
+    ) -> None:
+        if here is not None:
+            for text in _turns_of(said, query.settings.n):
+                self._pinned.answered(query, text, here=here, left=left)
 
     def _answer(self, query: Query, attempt: Attempt, status: Status) -> Answers:
         status.phase = attempt.phase
@@ -180,8 +184,14 @@ class Asking:
         await self._on_premises.close()
 
 
+def _turns_of(said: list[Delta], n: int) -> Iterator[str]:
+    """Yield what each answer says as a turn, as it will be sent again."""
+    for number in range(n):
+        pieces = (each for each in said if each.choice == number)
+        yield _turn_of(Choice.of(pieces, "")).said
+
+
 def _turn_of(choice: Choice) -> Message:
-    """Return an answer as a turn, as it will be sent again."""
     texts, calls = [choice.text], list[ToolCall]()
     for number, call in enumerate(choice.calls, start=1):
         with suppress(ValueError, RecursionError):

@@ -104,7 +104,7 @@ class ChunkBuilder:
         start: JsonObject = {"role": "assistant", "content": ""}
         said = provenance_fields(self.provenance)
         return b"".join(
-            self._event(start, choice=number, curtilage=said)
+            self._event(start, choice=number, extra={"curtilage": said})
             for number in range(self.n)
         )
 
@@ -127,7 +127,7 @@ class ChunkBuilder:
         final = _final_fields(finished)
         reasons = (finished.finish_reason, *finished.others)
         for number, reason in enumerate(reasons):
-            yield self._event({}, choice=number, finish_reason=reason, **final)
+            yield self._event({}, choice=number, finish_reason=reason, extra=final)
         if include_usage:
             yield sse({**self._head(), "choices": [], "usage": _usage(finished)})
         yield b"data: [DONE]\n\n"
@@ -139,7 +139,7 @@ class ChunkBuilder:
         choice: int,
         logprobs: JsonObject | None = None,
         finish_reason: str | None = None,
-        **extra: object,
+        extra: JsonObject | None = None,
     ) -> bytes:
         one: JsonObject = {
             "index": choice,
@@ -147,7 +147,7 @@ class ChunkBuilder:
             "logprobs": logprobs,
             "finish_reason": finish_reason,
         }
-        return sse({**self._head(), "choices": [one], **extra})
+        return sse({**self._head(), "choices": [one], **(extra or {})})
 
     def _head(self) -> JsonObject:
         return {
