@@ -72,7 +72,7 @@ def handed_over() -> Generator[list[str]]:
 
 @pytest.mark.parametrize(
     ("named", "tier", "modules", "hand_overs"),
-    [("", "enclave", 17, 39), ("For Ann: ", "local", 8, 17)],
+    [("", "enclave", 17, 42), ("For Ann: ", "local", 8, 18)],
 )
 async def test_in_answering_only_the_pipeline_and_a_tier_get_the_text(
     named: str, tier: str, modules: int, hand_overs: int
