@@ -105,13 +105,15 @@ async def test_harmless_is_answered_by_the_enclave() -> None:
 
 
 FUNCTION = {"index": 0, "function": {"name": "find", "arguments": "{}"}}
-CALLING = {
+CALLING: dict[str, object] = {
     "choices": [
         {"delta": {"tool_calls": [FUNCTION]}, "finish_reason": None},
         {"delta": {}, "finish_reason": "tool_calls"},
     ]
 }
-SECOND = {"choices": [{"index": 1, "delta": {}, "finish_reason": "stop"}]}
+SECOND: dict[str, object] = {
+    "choices": [{"index": 1, "delta": {}, "finish_reason": "stop"}]
+}
 NAMED = Document.of({"name": "lose"}, schema=True)
 
 
@@ -128,7 +130,7 @@ NAMED = Document.of({"name": "lose"}, schema=True)
     ids=["call", "other tool", "no tool", "end", "too many", "too few"],
 )
 async def test_what_was_not_asked_for_is_not_shown(
-    chunks: list[object], query: Query
+    chunks: list[dict[str, object]], query: Query
 ) -> None:
     enclave = MemoryEnclave(Reply(content=sse(*chunks)))
     bench = Bench(local=ScriptedLocal(), enclave=enclave)

@@ -1,4 +1,5 @@
 import json
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -34,17 +35,13 @@ SCHEMA = {
 
 def texts_of(value: object) -> list[str]:
     """Every name, string and number of a JSON value."""
-    match value:
-        case dict():
-            return [
-                t for pair in value.items() for each in pair for t in texts_of(each)
-            ]
-        case list():
-            return [text for each in value for text in texts_of(each)]
-        case str():
-            return [value]
-        case _:
-            return [json.dumps(value)]
+    if isinstance(value, dict):
+        members = cast("dict[str, object]", value).items()
+        return [text for pair in members for each in pair for text in texts_of(each)]
+    if isinstance(value, list):
+        items = cast("list[object]", value)
+        return [text for each in items for text in texts_of(each)]
+    return [value if isinstance(value, str) else json.dumps(value)]
 
 
 @given(JSON, st.booleans())

@@ -68,8 +68,8 @@ QUERIES = st.builds(
 
 
 # The words of OpenAI's API that a request consists of.
-ENUMERATED = ROLES | GRAMMAR | {"content", "messages", "role", "tools", "tool_calls"}
-ENUMERATED |= {"id", "arguments", "tool_call_id", "auto", "none", "required"}
+API = ROLES | GRAMMAR | {"content", "messages", "role", "tools", "tool_calls"}
+ENUMERATED = API | {"id", "arguments", "tool_call_id", "auto", "none", "required"}
 
 
 def strings(value: object) -> list[str]:
@@ -108,7 +108,7 @@ def test_every_string_that_would_leave_is_inspected(query: Query) -> None:
 
 
 # The fields that hold one of a few words, as ``openai_chat`` reads them.
-WORDS = {(Message, "role"): "user"}
+WORDS: dict[tuple[object, str], Any] = {(Message, "role"): "user"}
 
 
 def filled(kind: Any, marks: Iterator[int], *, schema: bool = True) -> Any:  # noqa: ANN401 -- of any type
@@ -132,14 +132,13 @@ def filled(kind: Any, marks: Iterator[int], *, schema: bool = True) -> Any:  # n
         return kind(1)
     if kind in {Query, Message, Settings, ToolCall}:
         hints = get_type_hints(kind)
-        return kind(
-            **{
-                each.name: WORDS.get((kind, each.name))
-                or filled(hints[each.name], marks, schema=schema)
-                for each in fields(kind)
-                if each.init and each.name not in {"options", "opaque"}
-            }
-        )
+        values: dict[str, Any] = {
+            each.name: WORDS.get((kind, each.name))
+            or filled(hints[each.name], marks, schema=schema)
+            for each in fields(kind)
+            if each.init and each.name not in {"options", "opaque"}
+        }
+        return cast("Any", kind)(**values)
     raise AssertionError(f"a type that holds texts of which nothing is known: {kind}")
 
 

@@ -218,8 +218,8 @@ async def test_the_likeliest_tokens_are_given(route: str, stream: bool) -> None:
     }
     async with asked.client() as client:
         if stream:
-            events = await client.chat.completions.create(**fields, stream=True)
-            found = [
+            events: Any = await client.chat.completions.create(**fields, stream=True)
+            found: list[Any] = [
                 token
                 async for event in events
                 for each in event.choices
@@ -227,7 +227,7 @@ async def test_the_likeliest_tokens_are_given(route: str, stream: bool) -> None:
                 for token in each.logprobs.content or ()
             ]
         else:
-            answer = await client.chat.completions.create(**fields)
+            answer: Any = await client.chat.completions.create(**fields)
             found = answer.choices[0].logprobs.content
     (token,) = found
     assert (token.token, token.logprob) == ("a", math.log(0.75))
@@ -268,8 +268,11 @@ async def test_a_name_in_a_call_is_replaced_and_restored(stream: bool) -> None:
                     pass
                 answer: Any = await events.get_final_completion()
         else:
-            answer = await client.chat.completions.create(
-                model="curtilage", messages=turns, tools=TOOLS
+            answer = cast(
+                "Any",
+                await client.chat.completions.create(
+                    model="curtilage", messages=turns, tools=TOOLS
+                ),
             )
     assert answer.system_fingerprint.startswith("curtilage:enclave")
     (made,) = answer.choices[0].message.tool_calls
@@ -282,24 +285,24 @@ async def test_a_name_in_a_call_is_replaced_and_restored(stream: bool) -> None:
     assert all(b"Ann" not in each.content for each in asked.enclave.requests)
 
 
+DEFINITIONS: dict[str, dict[str, Any]] = {
+    "description": {"name": "find", "description": "4111"},
+    "property": {"name": "find", "parameters": {"properties": {"4111": {}}}},
+    "default": {"name": "find", "parameters": {"default": 4111}},
+}
+FORMAT: dict[str, Any] = {"type": "json_schema", "json_schema": {"name": "4111"}}
+
+
 @pytest.mark.parametrize(
     "fields",
     [
-        {"tools": [{**TOOLS[0], "function": {"name": "find", "description": "4111"}}]},
-        {"response_format": {"type": "json_schema", "json_schema": {"name": "4111"}}},
-        {
-            "tools": [
-                {
-                    "type": "function",
-                    "function": {
-                        "name": "find",
-                        "parameters": {"properties": {"4111": {}}},
-                    },
-                }
-            ]
-        },
+        {"response_format": FORMAT},
+        *(
+            {"tools": [{"type": "function", "function": each}]}
+            for each in DEFINITIONS.values()
+        ),
     ],
-    ids=["description", "format", "property"],
+    ids=["format", *DEFINITIONS],
 )
 async def test_a_finding_in_a_definition_keeps_the_question(
     fields: dict[str, Any],

@@ -101,7 +101,8 @@ CALL = ToolCall(number=1, name="find", arguments=Document.of({"who": "Zoë"}))
 
 def test_a_question_with_tools_is_read_as_it_was_asked() -> None:
     tool = {"name": "find", "description": "Finds", "parameters": {"type": "object"}}
-    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}
+    schema: dict[str, object] = {"name": "x", "schema": {}}
+    wanted = {"type": "json_schema", "json_schema": schema}
     asked = replace(
         FULL,
         messages=(

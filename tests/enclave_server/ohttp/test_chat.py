@@ -20,7 +20,7 @@ from curtilage.enclave_server.ohttp.tools import ChatCall, ChatFormat, ChatTool
 
 LIMITS = ChatLimits(max_messages=3, max_tokens=1000, max_name_chars=5, max_stop_chars=6)
 CANARY = "canary-7f3a"
-USER = {"role": "user", "content": "hi"}
+USER: dict[str, object] = {"role": "user", "content": "hi"}
 
 
 def parse(**body: object) -> object:
@@ -29,7 +29,7 @@ def parse(**body: object) -> object:
     )
 
 
-ASSISTANT = {"role": "assistant", "content": ""}
+ASSISTANT: dict[str, object] = {"role": "assistant", "content": ""}
 CALL: dict[str, object] = {
     "id": "call_1",
     "type": "function",
@@ -216,7 +216,7 @@ def test_most_messages_that_are_taken_are_not_too_complex() -> None:
         ([{**USER, "tool_calls": [CALL]}], "invalid_value", "tool_calls"),
         ([{**USER, "tool_call_id": "a"}], "invalid_value", "tool_call_id"),
         ([{**ASSISTANT, "tool_call_id": "a"}], "invalid_value", "tool_call_id"),
-        ([{**ASSISTANT, "tool_calls": []}], "invalid_value", "tool_calls"),
+        ([{**ASSISTANT, "tool_calls": list[str]()}], "invalid_value", "tool_calls"),
         ([{**ASSISTANT, "tool_calls": [CALL] * 129}], "invalid_value", "tool_calls"),
         ([{**ASSISTANT, "tool_calls": [CANARY]}], "invalid_value", "tool_calls"),
         *(

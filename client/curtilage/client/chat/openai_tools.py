@@ -128,7 +128,8 @@ def choice_of(value: object, tools: tuple[Document, ...]) -> str:
             raise UsageError("tool_choice needs tools", param="tool_choice")
         # Without tools there is nothing to choose.
         return value if tools else "auto"
-    if isinstance(value, dict) and value.get("type") != "function":
+    kind = cast("JsonObject", value).get("type") if isinstance(value, dict) else ""
+    if isinstance(value, dict) and kind != "function":
         raise UnsupportedFieldError(
             f"tool_choice is of a type that is not supported ({DOCUMENT})",
             param="tool_choice",
@@ -211,7 +212,7 @@ def _arguments(value: object, param: str) -> Document:
     # Parsed and encoded again: otherwise a doubled name or an escape could hide a text
     # from the detectors that the model reads.
     try:
-        arguments = (
+        arguments: object = (
             json.loads(value, object_pairs_hook=unique)
             if isinstance(value, str)
             else None
