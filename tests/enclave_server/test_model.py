@@ -44,6 +44,7 @@ from curtilage.inference.errors import (
     EngineFailedError,
     ModelFileError,
     RequestError,
+    SchemaError,
     TemplateError,
 )
 from curtilage.inference.protocol import (
@@ -241,7 +242,9 @@ async def test_real_model_answers(tmp_path: Path, *, by_path: bool) -> None:
     assert answers[-1].completion_tokens == 3
 
 
-FIND = ChatTool(name="find", description="Finds", parameters='{"a": 1}', strict=True)
+FIND = ChatTool(
+    name="find", description="Finds", parameters='{"type": "object"}', strict=True
+)
 CALLED = ToolCall(id="x", name="find", arguments='{"who": "Ann"}')
 
 
@@ -270,7 +273,12 @@ async def test_everything_asked_reaches_the_engine() -> None:
     await asked_of(engine, chat)
     (asked,) = engine.requests
     assert asked.tools == (
-        Tool(name="find", description="Finds", parameters='{"a": 1}', strict=True),
+        Tool(
+            name="find",
+            description="Finds",
+            parameters='{"type": "object"}',
+            strict=True,
+        ),
         Tool(name="lose"),
     )
     assert asked.tool_choice == NamedTool(name="find")
@@ -355,3 +363,12 @@ async def test_the_likeliest_tokens_are_reported() -> None:
     piece = answers[1]
     assert isinstance(piece, Piece)
     assert piece.top == (("a", math.log(0.75)), ("b", math.log(0.25)))
+
+
+async def test_a_schema_that_cannot_be_enforced_is_the_senders_fault() -> None:
+    refused = SchemaError("has an unknown keyword")
+    engine = ScriptedEngine(Script(fault=refused))
+    with pytest.raises(ChatError) as caught:
+        await asked_of(engine, CHAT)
+    error = caught.value
+    assert (error.status, error.code, error.param) == (400, "invalid_value", None)

@@ -1,6 +1,7 @@
 # pyright: reportPrivateUsage=false
 # Private members are looked at here, to see what is left in them.
 import asyncio
+import json
 import os
 import sys
 import threading
@@ -14,6 +15,7 @@ import pytest
 from llama_cpp import llama_cpp as lib
 
 from curtilage.inference import decoding, engine, native
+from curtilage.inference.calls import written_call
 from curtilage.inference.default_model import DEFAULT_SHA256
 from curtilage.inference.engine import LlamaCppEngine
 from curtilage.inference.errors import (
@@ -29,21 +31,34 @@ from curtilage.inference.errors import (
 )
 from curtilage.inference.modelfile import CHANGED, verify_model_file
 from curtilage.inference.protocol import (
+    Called,
     CancelToken,
     ChatMessage,
     Done,
     Event,
     GenerateRequest,
     JsonObject,
+    JsonSchema,
     Load,
+    NamedTool,
     Started,
     Token,
     Tool,
+    ToolChoice,
+    TopLogprob,
 )
 from curtilage.inference.sampling import SamplingSettings
-from support.byte_model import make_adapter, make_byte_model, sha256_of
+from support.byte_model import (
+    EOS,
+    FIRST_BYTE,
+    VOCABULARY,
+    make_adapter,
+    make_byte_model,
+    sha256_of,
+)
 from support.chains import chain
 from support.fakes import returns
+from support.json_schema import is_valid
 
 # Of the processor's time, on all threads: other work of the machine does not affect it.
 # The endless answer would take about two seconds of it.
@@ -141,28 +156,6 @@ def damage(path: Path) -> None:
         file.write(b"evil")
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"tools": (Tool(name="find"),)},
-        {"response_format": JsonObject()},
-        {"messages": (ChatMessage(role="user", content="hi", name="me"),)},
-        {"settings": SamplingSettings(logprobs=True, top_logprobs=1)},
-        {"settings": SamplingSettings(frequency_penalty=1)},
-        {"settings": SamplingSettings(presence_penalty=1)},
-        {"settings": SamplingSettings(logit_bias=((5, 1.0),))},
-    ],
-    ids=lambda fields: next(iter(fields)),
-)
-async def test_what_the_engine_cannot_do_is_refused(
-    byte_engine: LlamaCppEngine, fields: dict[str, object]
-) -> None:
-    request = replace(ask(), **fields)  # type: ignore[arg-type]
-    with pytest.raises(RequestError):
-        await collect(byte_engine, request)
-    assert idle(byte_engine)
-
-
 # Answers.
 
 
@@ -239,6 +232,23 @@ async def test_log_probabilities_come_when_asked(byte_engine: LlamaCppEngine) ->
     assert text_of(silent) == text_of(events)
 
 
+async def test_likeliest_tokens_come_when_asked(byte_engine: LlamaCppEngine) -> None:
+    events = await collect(byte_engine, ask(logprobs=True, top_logprobs=3))
+    tokens = [event for event in events if isinstance(event, Token)]
+    for token in tokens:
+        # Greedy: the likeliest one was drawn.
+        assert len(token.top) == 3
+        assert token.top[0] == TopLogprob(data=token.data, logprob=token.logprob or 0)
+        assert sorted(token.top, key=lambda one: -one.logprob) == list(token.top)
+    assert b"".join(token.data for token in tokens).startswith(
+        text_of(events).split("\ufffd")[0].encode()
+    )
+    plain = await collect(byte_engine, ask(logprobs=True))
+    assert all(event.top == () for event in plain if isinstance(event, Token))
+    margins = await collect(byte_engine, ask(margins=True))
+    assert all(event.data == b"" for event in margins if isinstance(event, Token))
+
+
 async def test_margins_come_when_asked(byte_engine: LlamaCppEngine) -> None:
     events = await collect(byte_engine, ask(margins=True))
     drawn = [each for each in events if isinstance(each, Token)][:24]
@@ -246,6 +256,173 @@ async def test_margins_come_when_asked(byte_engine: LlamaCppEngine) -> None:
     assert all(each.logprob is not None for each in drawn)
     silent = await collect(byte_engine, ask(logprobs=True))
     assert all(e.margin is None for e in silent if isinstance(e, Token))
+
+
+async def test_penalties_and_biases_change_the_answer(
+    byte_engine: LlamaCppEngine,
+) -> None:
+    plain = text_of(await collect(byte_engine, ask()))
+    for request in (ask(frequency_penalty=2.0), ask(presence_penalty=2.0)):
+        assert text_of(await collect(byte_engine, request)) != plain
+    biased = ask(logit_bias=((FIRST_BYTE + ord("q"), 100.0),))
+    assert text_of(await collect(byte_engine, biased)) == "q" * 24
+
+
+async def test_a_bias_of_a_token_that_the_model_lacks_is_refused(
+    byte_engine: LlamaCppEngine,
+) -> None:
+    with pytest.raises(RequestError):
+        await collect(byte_engine, ask(logit_bias=((VOCABULARY, 1.0),)))
+    assert text_of(await collect(byte_engine, ask()))
+
+
+# Forms of answers.
+
+SCHEMA = {"properties": {"n": {"type": "integer", "maximum": 9}}, "required": ["n"]}
+FIND = Tool(name="find", parameters=json.dumps(SCHEMA), strict=True)
+SEND = Tool(name="send", parameters=json.dumps(SCHEMA), strict=True)
+
+
+def calls_of(events: list[Event]) -> list[Called]:
+    return [event for event in events if isinstance(event, Called)]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+async def test_an_answer_fulfils_its_schema(
+    byte_engine: LlamaCppEngine, temperature: float
+) -> None:
+    wanted = JsonSchema(schema=json.dumps(SCHEMA))
+    asked = ask(temperature=temperature, max_tokens=200)
+    for seed in range(6):
+        events = await collect(
+            byte_engine,
+            replace(
+                asked,
+                settings=replace(asked.settings, seed=seed),
+                response_format=wanted,
+            ),
+        )
+        assert done_of(events).finish == "stop"
+        assert is_valid(json.loads(text_of(events)), SCHEMA)
+
+
+async def test_an_answer_cut_by_its_length_says_so(byte_engine: LlamaCppEngine) -> None:
+    wanted = replace(ask(max_tokens=3), response_format=JsonObject())
+    events = await collect(byte_engine, wanted)
+    assert done_of(events).finish == "length"
+    assert text_of(events).startswith("{")
+
+
+async def test_required_calls_are_made(byte_engine: LlamaCppEngine) -> None:
+    choices: tuple[tuple[ToolChoice, set[str]], ...] = (
+        ("required", {"find", "send"}),
+        (NamedTool(name="send"), {"send"}),
+    )
+    for choice, names in choices:
+        for seed in range(4):
+            request = replace(
+                ask(temperature=1.0, max_tokens=600, seed=seed),
+                tools=(FIND, SEND),
+                tool_choice=choice,
+                parallel_tool_calls=False,
+            )
+            events = await collect(byte_engine, request)
+            assert done_of(events).finish == "tool_calls"
+            assert text_of(events) == ""
+            (called,) = calls_of(events)
+            assert called.index == 0
+            assert called.call.name in names
+            assert is_valid(json.loads(called.call.arguments), SCHEMA)
+            assert is_token_before(events, called)
+
+
+def is_token_before(events: list[Event], called: Called) -> bool:
+    """The token with which a call became complete comes before it."""
+    return isinstance(events[events.index(called) - 1], Token)
+
+
+async def test_calls_are_told_apart_and_counted(
+    byte_engine: LlamaCppEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model is led to write two calls after a text, in the form of the grammar."""
+    said = (
+        "Hi <b>\n"
+        + written_call("find", '{"n":1}')
+        + "\n"
+        + written_call("send", '{ "n": -2}')
+    )
+    lead(monkeypatch, said)
+    stop = ("n",)  # Searched for in the text, not in the calls.
+    request = replace(ask(max_tokens=400, stop=stop), tools=(FIND, SEND))
+    events = await collect(byte_engine, request)
+    assert text_of(events) == "Hi <b>\n"
+    assert [
+        (one.index, one.call.name, one.call.arguments) for one in calls_of(events)
+    ] == [
+        (0, "find", '{"n":1}'),
+        (1, "send", '{ "n": -2}'),
+    ]
+    assert len({one.call.id for one in calls_of(events)}) == 2
+    assert done_of(events).finish == "tool_calls"
+
+
+async def test_a_call_cut_by_the_length_is_not_made(
+    byte_engine: LlamaCppEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = written_call("find", '{"n":1}')
+    said = first + "\n" + written_call("find", '{"n":2}')
+    lead(monkeypatch, said)
+    for length, count in ((len(said) - 20, 1), (len(first) - 15, 0)):
+        request = replace(ask(max_tokens=length), tools=(FIND,))
+        events = await collect(byte_engine, request)
+        assert (len(calls_of(events)), text_of(events)) == (count, "")
+        assert done_of(events).finish == "length"
+
+
+async def test_a_stop_string_ends_the_answer_before_its_calls(
+    byte_engine: LlamaCppEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lead(monkeypatch, "Hi STOP" + written_call("find", '{"n":1}'))
+    request = replace(ask(max_tokens=400, stop=("STOP",)), tools=(FIND,))
+    events = await collect(byte_engine, request)
+    assert (text_of(events), calls_of(events)) == ("Hi ", [])
+    assert done_of(events).finish == "stop"
+
+
+async def test_without_a_choice_of_tools_a_call_is_text(
+    byte_engine: LlamaCppEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = written_call("find", '{"n":1}')
+    lead(monkeypatch, said)
+    request = replace(ask(max_tokens=400), tools=(FIND,), tool_choice="none")
+    events = await collect(byte_engine, request)
+    assert (text_of(events), calls_of(events)) == (said, [])
+
+
+async def test_of_an_unknown_tool_nothing_is_called(
+    byte_engine: LlamaCppEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The grammar has no way on: another token than the leading one is drawn."""
+    lead(monkeypatch, written_call("other", '{"n":1}'))
+    request = replace(ask(max_tokens=400), tools=(FIND, SEND))
+    events = await collect(byte_engine, request)
+    assert {one.call.name for one in calls_of(events)} <= {"find", "send"}
+
+
+def lead(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    """Make the model's likeliest tokens the bytes of a text, and then the end."""
+    tokens = [*(FIRST_BYTE + value for value in said.encode()), EOS]
+    read: dict[int, int] = {}
+
+    def draw(sampler: native.Sampler, context: "lib.llama_context_p", row: int) -> int:
+        place = read.get(id(sampler), 0)
+        read[id(sampler)] = place + 1
+        logits = lib.llama_get_logits_ith(context, row)
+        logits[tokens[min(place, len(tokens) - 1)]] = 1e4
+        return drawn(sampler, context, row)
+
+    drawn = native.Sampler.draw
+    monkeypatch.setattr(native.Sampler, "draw", draw)
 
 
 async def test_stop_string_ends_the_answer(byte_engine: LlamaCppEngine) -> None:
@@ -845,7 +1022,7 @@ async def test_unforeseen_failure_reaches_its_asker_without_content(
 ) -> None:
     before = await collect(byte_engine, ask())
 
-    def broken(*_arguments: object) -> list[int]:
+    def broken(*_arguments: object, **_more: object) -> list[int]:
         raise ZeroDivisionError("canary")
 
     with monkeypatch.context() as patch:
@@ -861,7 +1038,7 @@ async def test_engine_that_cannot_continue_notifies_all_callers(
 ) -> None:
     release = threading.Event()
 
-    def broken(*_arguments: object) -> list[int]:
+    def broken(*_arguments: object, **_more: object) -> list[int]:
         release.wait(5)
         raise ZeroDivisionError
 

@@ -93,7 +93,7 @@ async def failed(engine: LlamaCppEngine, canary: Canary) -> None:
 
 
 async def unforeseen(engine: LlamaCppEngine, canary: Canary) -> None:
-    def broken(*_arguments: object) -> list[int]:
+    def broken(*_arguments: object, **_more: object) -> list[int]:
         raise RuntimeError("x")
 
     with pytest.MonkeyPatch.context() as patch:

@@ -87,3 +87,24 @@ def test_recursion_without_a_character_between_is_found() -> None:
     assert not recurses(choice(EMPTY, chain(A, Rule("r0"))))
     assert not recurses(chain(Rule("r1"), Rule("r0")), A)
     assert not recurses(Rule("r1"), Rule("r2"), A)
+
+
+def test_rules_that_were_pruned_before_still_count() -> None:
+    grammar = Grammar()
+    nothing, nullable = grammar.add(NOTHING), grammar.add(optional(A))
+    grammar.prune()
+    assert not grammar.recurses_at_once()
+    grammar.add(choice(nothing, A))
+    looping = grammar.reserve()
+    grammar.define(looping, chain(nullable, choice(looping, A)))
+    assert grammar.recurses_at_once()
+    grammar.prune()
+    assert grammar.rules["r2"] == choice(A)
+    assert grammar.permits_nothing(nothing)
+
+
+def test_a_common_rule_is_made_once() -> None:
+    grammar = Grammar()
+    rule = grammar.common("a", lambda: A)
+    assert grammar.common("a", lambda: EMPTY) == rule
+    assert grammar.rules == {rule.name: A}

@@ -73,16 +73,19 @@ def test_names_may_have_64_characters() -> None:
     ChatMessage(role="user", content="", name="A-z_0")
 
 
+MAKERS: list[Callable[[str], object]] = [
+    lambda text: Tool(name="a", description=text),
+    lambda text: Tool(name="a", parameters='{"title": "' + text + '"}'),
+    lambda text: ToolCall(id=text, name="a", arguments=""),
+    lambda text: ToolCall(id="1", name="a", arguments=text),
+    lambda text: JsonSchema(schema='{"title": "' + text + '"}'),
+    lambda text: JsonSchema(schema="{}", description=text),
+]
+
+
 @pytest.mark.parametrize(
     "make",
-    [
-        lambda text: Tool(name="a", description=text),
-        lambda text: Tool(name="a", parameters='{"title": "' + text + '"}'),
-        lambda text: ToolCall(id=text, name="a", arguments=""),
-        lambda text: ToolCall(id="1", name="a", arguments=text),
-        lambda text: JsonSchema(schema='{"title": "' + text + '"}'),
-        lambda text: JsonSchema(schema="{}", description=text),
-    ],
+    MAKERS,
     ids=["description", "parameters", "id", "arguments", "schema", "of a schema"],
 )
 def test_lone_surrogates_are_refused_without_their_text(
@@ -161,8 +164,9 @@ def test_calls_are_the_assistants_and_results_the_tools() -> None:
     ids=["two names", "many", "none", "not one", "auto", "no call", "two ids"],
 )
 def test_request_refuses_what_does_not_fit_together(fields: dict[str, Any]) -> None:
+    made: dict[str, Any] = {"messages": (HELLO,)} | fields
     with pytest.raises(RequestError):
-        GenerateRequest(**{"messages": (HELLO,)} | fields)
+        GenerateRequest(**made)
 
 
 def test_request_takes_tools_and_their_results() -> None:

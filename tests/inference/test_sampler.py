@@ -1,9 +1,11 @@
 """The samplers of the library, on the byte model's logits."""
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from llama_cpp import llama_cpp as lib
 
-from curtilage.inference.errors import NativeError, RequestError, SchemaError
+from curtilage.inference.errors import RequestError, SchemaError
 from curtilage.inference.grammar import Grammar
 from curtilage.inference.native import Context, Draw, Model, Sampler, draw_of
 from curtilage.inference.sampling import SamplingSettings
@@ -23,6 +25,7 @@ from support.json_schema import is_valid
 from support.schemas import SCHEMAS
 
 PROMPT = [FIRST_BYTE + value for value in b"a prompt of some length"]
+HERE = Path(__file__).parent
 DIGITS = "root ::= [0-9]{3,9}"
 
 
@@ -45,20 +48,35 @@ def context(model: Model) -> Iterator[Context]:
 
 
 def draw(grammar: str = "", *, seed: int = 5, **fields: Any) -> Draw:  # noqa: ANN401
-    return Draw(
-        **{"temperature": 1.0, "top_p": 1.0, "seed": seed, "grammar": grammar} | fields
-    )
+    plain = Draw(temperature=1.0, top_p=1.0, seed=seed, grammar=grammar)
+    return replace(plain, **fields)
+
+
+def feed(context: Context, tokens: Sequence[int]) -> None:
+    """Read tokens; the next one can be drawn then."""
+    if context.used == 0:
+        context.prefill(tokens, last=True, cancelled=lambda: False)
+    else:
+        context.step(tokens[0])
+
+
+def sampled(context: Context, sampler: Sampler) -> int:
+    return context.sample(sampler)
+
+
+def logits_of(context: Context) -> "np.typing.NDArray[np.float32]":
+    return context.logits()
 
 
 def run(model: Model, context: Context, how: Draw, count: int = 900) -> list[int]:
     """Return the tokens of an answer, with the one that ends it."""
     sampler = Sampler(how, model)
     try:
-        context.prefill(PROMPT, last=True, cancelled=lambda: False)
-        tokens = [context.sample(sampler)]
+        feed(context, PROMPT)
+        tokens = [sampled(context, sampler)]
         while len(tokens) < count and not model.is_end(tokens[-1]):
-            context.step(tokens[-1])
-            tokens.append(context.sample(sampler))
+            feed(context, tokens[-1:])
+            tokens.append(sampled(context, sampler))
         return tokens
     finally:
         sampler.free()
@@ -70,8 +88,8 @@ def text_of(model: Model, tokens: list[int]) -> str:
 
 
 def first_logits(context: Context) -> "np.typing.NDArray[np.float32]":
-    context.prefill(PROMPT, last=True, cancelled=lambda: False)
-    row = context.logits().copy()
+    feed(context, PROMPT)
+    row = logits_of(context).copy()
     context.clear()
     return row
 
@@ -105,13 +123,13 @@ def test_penalties_lower_what_the_answer_has(model: Model, context: Context) -> 
             remembered=60,
         )
         sampler, counts = Sampler(how, model), np.zeros(model.vocabulary_size)
-        context.prefill(PROMPT, last=True, cancelled=lambda: False)
+        feed(context, PROMPT)
         for _ in range(40):
-            expected = context.logits() - counts * frequency - (counts > 0) * presence
-            token = context.sample(sampler)
+            expected = logits_of(context) - counts * frequency - (counts > 0) * presence
+            token = sampled(context, sampler)
             assert token == int(expected.argmax())
             counts[token] += 1
-            context.step(token)
+            feed(context, [token])
         assert counts.max() > 1
         sampler.free()
         context.clear()
@@ -174,11 +192,11 @@ def test_tokens_that_fulfil_the_grammar_keep_their_shares(
     logits, tries = first_logits(context).astype(float), 1500
     digits = np.arange(FIRST_BYTE + ord("0"), FIRST_BYTE + ord("9") + 1)
     shares = np.exp(logits[digits]) / np.exp(logits[digits]).sum()
-    context.prefill(PROMPT, last=True, cancelled=lambda: False)
+    feed(context, PROMPT)
     counts = dict.fromkeys(digits.tolist(), 0)
     for seed in range(tries):
         sampler = Sampler(draw(DIGITS, seed=seed), model)
-        counts[context.sample(sampler)] += 1
+        counts[sampled(context, sampler)] += 1
         sampler.free()
     context.clear()
     found = np.array([counts[token] for token in digits.tolist()]) / tries
@@ -236,9 +254,15 @@ def test_a_place_where_no_token_fits_fails(
     model: Model, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As with a vocabulary without bytes.
-    monkeypatch.setattr(Model, "is_control", lambda _model, token: token != EOS)
-    monkeypatch.setattr(Model, "is_end", lambda _model, token: token == EOS)
-    with pytest.raises(NativeError):
+    def is_control(_model: Model, token: int) -> bool:
+        return token != EOS
+
+    def is_end(_model: Model, token: int) -> bool:
+        return token == EOS
+
+    monkeypatch.setattr(Model, "is_control", is_control)
+    monkeypatch.setattr(Model, "is_end", is_end)
+    with pytest.raises(RequestError):
         run(model, context, draw(DIGITS))
 
 
@@ -271,9 +295,12 @@ def test_a_sampler_frees_its_grammar(
 ) -> None:
     freed: list[object] = []
     free = lib.llama_sampler_free
-    monkeypatch.setattr(
-        lib, "llama_sampler_free", lambda link: (freed.append(link), free(link))
-    )
+
+    def counted(link: "lib.llama_sampler_p") -> None:
+        freed.append(link)
+        free(link)
+
+    monkeypatch.setattr(lib, "llama_sampler_free", counted)
     Sampler(draw(DIGITS), model).free()
     Sampler(draw(), model).free()
     assert len(freed) == 3
@@ -304,23 +331,25 @@ def test_odd_schemas_neither_crash_nor_stall(byte_model: Path, schema: Any) -> N
     code = """
 import sys
 from curtilage.inference.native import Context, Draw, Model, Sampler
+from test_sampler import feed, sampled
 model = Model(sys.argv[1])
 context = Context(model, tokens=512, threads=1)
 grammar = sys.stdin.read()
 for seed in range(3):
     draw = Draw(temperature=2.0, top_p=1.0, seed=seed, grammar=grammar)
     sampler = Sampler(draw, model)
-    context.prefill([5, 6], last=True, cancelled=lambda: False)
+    feed(context, [5, 6])
     for _ in range(60):
-        token = context.sample(sampler)
+        token = sampled(context, sampler)
         if model.is_end(token):
             break
-        context.step(token)
+        feed(context, [token])
     sampler.free()
     context.clear()
 """
     done = subprocess.run(
         [sys.executable, "-c", code, str(byte_model)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(HERE)])},
         input=gbnf,
         capture_output=True,
         text=True,

@@ -180,7 +180,8 @@ async def test_likeliest_tokens_are_shown_if_asked_for() -> None:
         assert isinstance(token, Token)
         assert token.data == "é".encode()
         assert [one.data for one in token.top] == likeliest
-    assert token.top[0] == TopLogprob(data=b"b", logprob=math.log(0.75))
+        if top:
+            assert token.top[0] == TopLogprob(data=b"b", logprob=math.log(0.75))
     plain = (await collect(engine, ask()))[1]
     assert isinstance(plain, Token)
     assert (plain.data, plain.top) == (b"", ())

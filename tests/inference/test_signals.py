@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.inference.signals import log_probability, top_margin
+from curtilage.inference.signals import log_probability, most_likely, top_margin
 
 
 @given(st.lists(st.floats(-80, 80, width=32), min_size=1, max_size=32))
@@ -41,3 +41,15 @@ def test_two_equal_ones_have_no_margin() -> None:
 
 def test_a_single_token_is_beaten_by_none() -> None:
     assert top_margin(np.array([1], np.float32)) == math.inf
+
+
+@given(st.lists(st.integers(-80, 80), min_size=1, max_size=32), st.integers(0, 40))
+def test_the_likeliest_are_those_of_a_sorted_row(row: list[int], count: int) -> None:
+    logits = np.array(row, np.float32)
+    expected = sorted(range(len(row)), key=lambda token: -row[token])[:count]
+    found = most_likely(logits, count)
+    assert [token for token, _ in found] == expected
+    assert [sure for _, sure in found] == pytest.approx(
+        [log_probability(logits, token) for token in expected]
+    )
+    assert logits.tolist() == row

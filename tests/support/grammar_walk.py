@@ -22,13 +22,10 @@ class Walk:
 
     Args:
         grammar: pruned.
-        seed: decides.
     """
 
-    def __init__(self, grammar: Grammar, seed: int) -> None:
+    def __init__(self, grammar: Grammar) -> None:
         self._grammar = grammar
-        self._random = Random(seed)  # noqa: S311 - of tests
-        self._left = _STEPS
         self._least: dict[str, float] = dict.fromkeys(grammar.rules, math.inf)
         before: dict[str, float] = {}
         while before != self._least:
@@ -36,8 +33,13 @@ class Walk:
             for name, node in grammar.rules.items():
                 self._least[name] = self._size(node)
 
-    def text(self, node: Node) -> str:
+    def text(self, node: Node, seed: int) -> str:
         """Return one text; soon the shortest way is taken everywhere."""
+        self._random = Random(seed)  # noqa: S311 - of tests
+        self._left = _STEPS
+        return self._text(node)
+
+    def _text(self, node: Node) -> str:
         self._left -= 1
         match node:
             case Text():
@@ -45,9 +47,9 @@ class Walk:
             case Chars():
                 return chr(self._random.randint(*self._random.choice(node.ranges)))
             case Rule():
-                return self.text(self._grammar.rules[node.name])
+                return self._text(self._grammar.rules[node.name])
             case _:
-                return "".join(self.text(part) for part in self._chosen(node))
+                return "".join(self._text(part) for part in self._chosen(node))
 
     def _chosen(self, node: Node) -> list[Node]:
         if isinstance(node, Chain):

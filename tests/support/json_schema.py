@@ -1,7 +1,7 @@
 """A small check of values against JSON schemas; shares no code with the grammar."""
 
 import math
-from typing import Any
+from typing import Any, cast
 
 Schema = Any
 
@@ -29,7 +29,12 @@ def _is(value: object, kind: str) -> bool:
     if isinstance(value, int | float):
         whole = math.isfinite(value) and value == int(value)
         return kind == "number" or (kind == "integer" and whole)
-    names = {"string": str, "array": list, "object": dict, "null": type(None)}
+    names: dict[str, type] = {
+        "string": str,
+        "array": list,
+        "object": dict,
+        "null": type(None),
+    }
     return kind in names and isinstance(value, names[kind])
 
 
@@ -46,25 +51,23 @@ def _listed(value: object, schema: Schema, _root: Schema) -> bool:
 
 
 def _combined(value: object, schema: Schema, root: Schema) -> bool:
-    for word, holds in (
-        ("anyOf", lambda count, _: count >= 1),
-        ("oneOf", lambda count, _: count == 1),
-        ("allOf", lambda count, most: count == most),
-    ):
-        if word in schema:
-            count = sum(is_valid(value, part, root) for part in schema[word])
-            if not holds(count, len(schema[word])):
-                return False
+    for word in schema.keys() & {"anyOf", "oneOf", "allOf"}:
+        fulfilled = sum(is_valid(value, part, root) for part in schema[word])
+        most = len(schema[word])
+        if fulfilled < (most if word == "allOf" else 1):
+            return False
+        if word == "oneOf" and fulfilled > 1:
+            return False
     return True
 
 
 def _reference(value: object, schema: Schema, root: Schema) -> bool:
     if "$ref" not in schema:
         return True
-    target = root
+    target: Any = root
     for step in schema["$ref"].split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
-        target = target[int(name)] if isinstance(target, list) else target[name]
+        target = target[int(name) if isinstance(target, list) else name]
     return is_valid(value, target, root)
 
 
@@ -84,24 +87,29 @@ def _number(value: object, schema: Schema, _root: Schema) -> bool:
 def _length(value: object, schema: Schema, _root: Schema) -> bool:
     if not isinstance(value, str):
         return True
-    return schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", math.inf)
+    return bool(
+        schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", math.inf)
+    )
 
 
 def _array(value: object, schema: Schema, root: Schema) -> bool:
     if not isinstance(value, list):
         return True
-    return schema.get("minItems", 0) <= len(value) <= schema.get(
-        "maxItems", math.inf
-    ) and all(is_valid(item, schema.get("items", True), root) for item in value)
+    items = cast("list[object]", value)
+    most = schema.get("maxItems", math.inf)
+    return schema.get("minItems", 0) <= len(items) <= most and all(
+        is_valid(item, schema.get("items", True), root) for item in items
+    )
 
 
 def _object(value: object, schema: Schema, root: Schema) -> bool:
     if not isinstance(value, dict):
         return True
+    members = cast("dict[str, object]", value)
     named = schema.get("properties", {})
     others = schema.get("additionalProperties", True)
-    return all(name in value for name in schema.get("required", [])) and all(
-        is_valid(item, named.get(name, others), root) for name, item in value.items()
+    return all(name in members for name in schema.get("required", [])) and all(
+        is_valid(item, named.get(name, others), root) for name, item in members.items()
     )
 
 

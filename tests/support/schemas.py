@@ -68,10 +68,12 @@ _PARTS = st.recursive(
     max_leaves=8,
 )
 
-SCHEMAS = st.builds(
-    lambda root, first, second: {**root, "$defs": {"a/b": first, "c": second}},
-    _PARTS,
-    _PARTS,
-    _PARTS,
-)
+
+def _whole(
+    root: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
+) -> dict[str, Any]:
+    return {**root, "$defs": {"a/b": first, "c": second}}
+
+
+SCHEMAS: "st.SearchStrategy[dict[str, Any]]" = st.builds(_whole, _PARTS, _PARTS, _PARTS)
 """Some permit nothing, or refer to themselves at once: those are refused."""

@@ -40,6 +40,7 @@ from curtilage.inference.errors import (
     InferenceError,
     ModelDigestError,
     RequestError,
+    SchemaError,
     TemplateError,
 )
 from curtilage.inference.modelfile import VerifiedModel, verify_model_file
@@ -297,6 +298,8 @@ def _ours(error: InferenceError) -> ModelError | ChatError:
             return BusyError("too many requests are waiting")
         case ContextTooLongError():
             return PromptTooLongError("the context is too small")
+        case SchemaError():
+            return ChatError(400, "invalid_value")
         case RequestError() | TemplateError():
             return ChatError(400, "invalid_value", param="messages")
         case _:

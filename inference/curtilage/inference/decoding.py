@@ -5,7 +5,7 @@ when it ends, however it ends.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from curtilage.inference.errors import ContextTooLongError, TemplateError
@@ -25,11 +25,13 @@ from curtilage.inference.protocol import (
     GenerateRequest,
     Started,
     Token,
+    Tool,
+    TopLogprob,
     Usage,
 )
 from curtilage.inference.sampling import SamplingSettings
-from curtilage.inference.signals import log_probability, top_margin
-from curtilage.inference.structured import refuse_unbuilt
+from curtilage.inference.signals import log_probability, most_likely, top_margin
+from curtilage.inference.structured import AnswerForm, form_of
 from curtilage.inference.templates import ChatTemplate, Part
 from curtilage.inference.text import TextAssembler
 
@@ -83,22 +85,27 @@ def answer(
 
     Raises:
         ContextTooLongError: prompt and answer do not fit.
-        RequestError: it uses what this engine cannot do.
+        RequestError: the model or the library cannot fulfil its settings.
         TemplateError: the model cannot take these turns.
         NativeError: the library failed; the context is not to be used again.
     """
-    refuse_unbuilt(request)
-    settings = request.settings
+    settings, form = request.settings, form_of(request)
     made = 0
     finish: Finish = "cancelled"
     try:
-        prompt = build_prompt(loaded, request.messages, settings.max_tokens)
+        prompt = build_prompt(
+            loaded,
+            request.messages,
+            settings.max_tokens,
+            tools=form.tools,
+            note=form.note,
+        )
         yield Started(prompt_tokens=len(prompt))
         if _read(loaded.context, prompt, cancelled):
             # One for each request: it holds the state of a sequence of draws.
-            sampler = Sampler(draw_of(settings), loaded.model)
+            sampler = Sampler(draw_of(settings, form.grammar), loaded.model)
             try:
-                asked = _Asked(settings, cancelled, yields)
+                asked = _Asked(settings, form, cancelled, yields)
                 made, finish = yield from _sample(loaded, sampler, prompt, asked)
             finally:
                 sampler.free()
@@ -112,7 +119,12 @@ def answer(
 
 
 def build_prompt(
-    loaded: Loaded, messages: Sequence[ChatMessage], max_tokens: int
+    loaded: Loaded,
+    messages: Sequence[ChatMessage],
+    max_tokens: int,
+    *,
+    tools: Sequence[Tool] = (),
+    note: str = "",
 ) -> list[int]:
     """Render and tokenise the turns, part by part.
 
@@ -121,7 +133,7 @@ def build_prompt(
         TemplateError: the model cannot take these turns.
     """
     # By the bytes first, then by the tokens: see ``MAX_BYTES_PER_TOKEN``.
-    parts = loaded.template.render(messages)
+    parts = loaded.template.render(messages, tools=tools, note=note)
     size = sum(len(part.text.encode()) for part in parts)
     if size > loaded.context.size * MAX_BYTES_PER_TOKEN:
         estimate = -(-size // MAX_BYTES_PER_TOKEN)
@@ -171,6 +183,7 @@ class _Asked:
     """When to continue, pause or stop."""
 
     settings: SamplingSettings
+    form: AnswerForm
     cancelled: Callable[[], bool]
     yields: Callable[[], bool]
 
@@ -194,16 +207,16 @@ def _sample(
     loaded: Loaded, sampler: Sampler, prompt: Sequence[int], asked: _Asked
 ) -> Generator[Event | Paused, None, tuple[int, Finish]]:
     context, model, settings = loaded.context, loaded.model, asked.settings
-    text, said = TextAssembler(settings.stop), list[int]()
+    text, said = TextAssembler(settings.stop, asked.form.parser()), list[int]()
     for made in range(settings.max_tokens):
         if asked.cancelled():
             return made, "cancelled"
         token = context.sample(sampler)
         if model.is_end(token):
             yield from _rest(text)
-            return made, "stop"
-        logprob, margin = _sureness(context, token, settings)
-        yield Token(text=text.push(model.piece(token)), logprob=logprob, margin=margin)
+            return made, "tool_calls" if text.called else "stop"
+        yield _token(loaded, token, text, settings)
+        yield from text.take_calls()
         if text.stopped:
             return made + 1, "stop"
         said.append(token)
@@ -218,15 +231,25 @@ def _sample(
     return settings.max_tokens, "stop" if text.stopped else "length"
 
 
-def _sureness(
-    context: Context, token: int, settings: SamplingSettings
-) -> tuple[float | None, float | None]:
-    """Return log-probability and margin, as far as requested."""
+def _token(
+    loaded: Loaded, token: int, text: TextAssembler, settings: SamplingSettings
+) -> Token:
+    """Return a token's event, with as much about it as was requested."""
+    piece = loaded.model.piece(token)
+    plain = Token(text=text.push(piece))
     if not (settings.logprobs or settings.margins):
-        return None, None
-    logits = context.logits()
-    margin = top_margin(logits) if settings.margins else None
-    return log_probability(logits, token), margin
+        return plain
+    logits = loaded.context.logits()
+    return replace(
+        plain,
+        logprob=log_probability(logits, token),
+        margin=top_margin(logits) if settings.margins else None,
+        data=piece if settings.logprobs else b"",
+        top=tuple(
+            TopLogprob(data=loaded.model.piece(other), logprob=logprob)
+            for other, logprob in most_likely(logits, settings.top_logprobs)
+        ),
+    )
 
 
 def _pause(

@@ -326,15 +326,26 @@ def any_except(*characters: str) -> Chars:
 
 
 class Grammar:
-    """Rules that refer to each other by name."""
+    """Rules that refer to each other by name.
+
+    Attributes:
+        rules: by their names.
+        repeats: the sum of all numbers of repetitions; what adds them bounds it.
+    """
 
     def __init__(self) -> None:
         self.rules: dict[str, Node] = {}
+        self.repeats = 0
+        self._common: dict[str, Rule] = {}
+        self._new: list[str] = []
+        self._finite = set[str]()
+        self._nullable = set[str]()
 
     def reserve(self) -> Rule:
         """Return a new rule, to be defined later: it may refer to itself."""
         rule = Rule(f"r{len(self.rules)}")
         self.rules[rule.name] = NOTHING
+        self._new.append(rule.name)
         return rule
 
     def define(self, rule: Rule, node: Node) -> Rule:
@@ -346,27 +357,36 @@ class Grammar:
         """Return a new rule that permits what the node does."""
         return self.define(self.reserve(), node)
 
+    def common(self, name: str, make: Callable[[], Node]) -> Rule:
+        """Return a rule that others have in common; it is made once."""
+        if name not in self._common:
+            self._common[name] = self.add(make())
+        return self._common[name]
+
     def prune(self) -> None:
-        """Remove each choice that no text fulfils.
+        """Remove each choice that no text fulfils, from the rules since the last time.
 
         Such a one would lead the model to a place where nothing is permitted any more.
         """
-        finite = self._where(lambda node, known: node.is_finite(known))
-        for name, node in self.rules.items():
-            self.rules[name] = node.pruned(finite)
+        self._find_nullable()
+        self._where(lambda node, found: node.is_finite(found), self._finite)
+        for name in self._new:
+            self.rules[name] = self.rules[name].pruned(self._finite)
+        self._new = []
 
     def permits_nothing(self, rule: Rule) -> bool:
         """Whether no text at all fulfils a rule; after ``prune``."""
         return self.rules[rule.name] == NOTHING
 
     def recurses_at_once(self) -> bool:
-        """Whether a rule can come to itself without a character in between.
+        """Whether a rule since the last ``prune`` needs itself before any character.
 
         llama.cpp refuses that.
         """
-        nullable = self._where(lambda node, known: node.is_nullable(known))
+        self._find_nullable()
         firsts = {
-            name: set(node.first_rules(nullable)) for name, node in self.rules.items()
+            name: set(self.rules[name].first_rules(self._nullable))
+            for name in self._new
         }
         # Rules that lead to no others are removed until only cycles are left.
         while firsts:
@@ -390,18 +410,18 @@ class Grammar:
         lines += [f"{name} ::= {self.rules[name].gbnf()}" for name in needed]
         return "\n".join(lines) + "\n"
 
-    def _where(self, holds: Callable[[Node, set[str]], bool]) -> set[str]:
-        """Return the rules for which it holds, given those for which it does."""
-        found = set[str]()
+    def _find_nullable(self) -> None:
+        self._where(lambda node, found: node.is_nullable(found), self._nullable)
+
+    def _where(self, holds: Callable[[Node, set[str]], bool], found: set[str]) -> None:
+        """Add the new rules for which it holds, given those for which it does."""
         before = -1
         # Both ways in turn: rules mostly refer to later ones, some to earlier ones.
         while len(found) > before:
             before = len(found)
-            for names in (list(self.rules), reversed(self.rules)):
-                for name in names:
-                    if name not in found and holds(self.rules[name], found):
-                        found.add(name)
-        return found
+            for name in (*self._new, *reversed(self._new)):
+                if name not in found and holds(self.rules[name], found):
+                    found.add(name)
 
 
 def _range_text(ends: tuple[int, int]) -> str:

@@ -23,7 +23,7 @@ MAX_DIGITS: Final = 15
 MAX_ANY_DEPTH: Final = 16
 """Of a value without a schema: a reader may refuse deeper ones."""
 
-_HEX: Final = Chars(((0x30, 0x39), (0x41, 0x46), (0x61, 0x66)))
+HEX: Final = Chars(((0x30, 0x39), (0x41, 0x46), (0x61, 0x66)))
 _SPACE: Final = Text(" ")
 # One way for each kind of layout: with more the library follows many ways at once.
 GAP: Final = choice(
@@ -49,11 +49,11 @@ CHARACTER: Final = choice(
                     chain(
                         Chars(((0x30, 0x39), (0x41, 0x43), (0x61, 0x63), (0x45, 0x46),
                                (0x65, 0x66))),
-                        _HEX,
+                        HEX,
                     ),
                     chain(Chars(((0x44, 0x44), (0x64, 0x64))), Chars(((0x30, 0x37),))),
                 ),
-                Repeat(_HEX, 2, 2),
+                Repeat(HEX, 2, 2),
             ),
         ),
     ),
@@ -70,12 +70,11 @@ class JsonRules:
 
     def __init__(self, grammar: Grammar) -> None:
         self.grammar = grammar
-        self.gap = grammar.add(GAP)
-        self.character = grammar.add(CHARACTER)
-        self.text = grammar.add(self.text_of(0, None))
-        self.integer = grammar.add(integer_between(None, None))
-        self.number = grammar.add(_NUMBER)
-        self._any: list[tuple[Rule, Rule]] = []
+        self.gap = grammar.common("gap", lambda: GAP)
+        self.character = grammar.common("character", lambda: CHARACTER)
+        self.text = grammar.common("text", lambda: self.text_of(0, None))
+        self.integer = grammar.common("integer", lambda: integer_between(None, None))
+        self.number = grammar.common("number", lambda: _NUMBER)
 
     def text_of(self, least: int, most: int | None) -> Node:
         """Return a text of so many characters."""
@@ -111,35 +110,40 @@ class JsonRules:
 
     def any_value(self) -> Rule:
         """Return any value, nested at most ``MAX_ANY_DEPTH`` deep."""
-        return self._nested()[0]
+        return self._value(MAX_ANY_DEPTH)
 
     def any_object(self) -> Rule:
         """Return any object, nested likewise."""
-        return self._nested()[1]
+        return self._object(MAX_ANY_DEPTH)
 
-    def _nested(self) -> tuple[Rule, Rule]:
-        if not self._any:
-            flat = choice(
-                self.text, self.number, Text("true"), Text("false"), Text("null")
-            )
-            value = self.grammar.add(flat)
-            for _ in range(MAX_ANY_DEPTH):
-                object_ = self.grammar.add(self.object_of(value))
-                array = self.array_of(value, 0, None)
-                value = self.grammar.add(choice(flat, object_, array))
-                self._any.append((value, object_))
-        return self._any[-1]
+    def _value(self, depth: int) -> Rule:
+        flat = choice(self.text, self.number, Text("true"), Text("false"), Text("null"))
+        if not depth:
+            return self.grammar.common("value 0", lambda: flat)
+        return self.grammar.common(
+            f"value {depth}",
+            lambda: choice(
+                flat,
+                self._object(depth),
+                self.array_of(self._value(depth - 1), 0, None),
+            ),
+        )
+
+    def _object(self, depth: int) -> Rule:
+        return self.grammar.common(
+            f"object {depth}", lambda: self.object_of(self._value(depth - 1))
+        )
 
 
 def integer_between(least: int | None, most: int | None) -> Node:
     """Return an integer within bounds, both included."""
     options: list[Node] = []
     if most is None or most >= 0:
-        options.append(_natural(max(least or 0, 0), most))
+        options.append(natural_between(max(least or 0, 0), most))
     if least is None or least < 0:
         nearest = 1 if most is None or most >= 0 else -most
         farthest = None if least is None else -least
-        options.append(chain(Text("-"), _natural(nearest, farthest)))
+        options.append(chain(Text("-"), natural_between(nearest, farthest)))
     return choice(*options)
 
 
@@ -157,7 +161,7 @@ def number_between(least: int | None, most: int | None) -> Node:
 
 def _fractional(least: int, most: int | None) -> Node:
     # With a fraction it is more than its integer: that one is below the bound.
-    whole = _natural(least, None if most is None else most - 1)
+    whole = natural_between(least, None if most is None else most - 1)
     return choice(
         chain(whole, optional(_FRACTION)),
         NOTHING if most is None else _exactly(least, most),
@@ -168,8 +172,8 @@ def _exactly(least: int, most: int) -> Node:
     return Text(str(most)) if least <= most else NOTHING
 
 
-def _natural(least: int, most: int | None) -> Node:
-    """Return an integer, 0 or more, within bounds."""
+def natural_between(least: int, most: int | None) -> Node:
+    """Return an integer, 0 or more, within bounds, both included."""
     if most is None:
         most = 10 ** max(MAX_DIGITS, len(str(least))) - 1
     options: list[Node] = []
@@ -177,11 +181,11 @@ def _natural(least: int, most: int | None) -> Node:
         first = max(least, 0 if digits == 1 else 10 ** (digits - 1))
         last = min(most, 10**digits - 1)
         if first <= last:
-            options.append(_digits(str(first), str(last)))
+            options.append(digits_between(str(first), str(last)))
     return choice(*options)
 
 
-def _digits(first: str, last: str) -> Node:
+def digits_between(first: str, last: str) -> Node:
     """Return as many digits as both have, between them."""
     if first == last:
         return Text(first)
@@ -191,17 +195,17 @@ def _digits(first: str, last: str) -> Node:
     rest = size - 1
     low, high = int(first[0]), int(last[0])
     if low == high:
-        return chain(Text(first[0]), _digits(first[1:], last[1:]))
+        return chain(Text(first[0]), digits_between(first[1:], last[1:]))
     options: list[Node] = []
     if first[1:] != "0" * rest:
-        options.append(chain(Text(first[0]), _digits(first[1:], "9" * rest)))
+        options.append(chain(Text(first[0]), digits_between(first[1:], "9" * rest)))
         low += 1
     ends = last[1:] == "9" * rest
     if low <= high - (not ends):
         digit = Chars(((ord("0") + low, ord("0") + high - (not ends)),))
         options.append(chain(digit, Repeat(DIGIT, rest, rest)) if rest else digit)
     if not ends:
-        options.append(chain(Text(last[0]), _digits("0" * rest, last[1:])))
+        options.append(chain(Text(last[0]), digits_between("0" * rest, last[1:])))
     return choice(*options)
 
 
@@ -212,5 +216,8 @@ _EXPONENT: Final = chain(
     Repeat(DIGIT, 1, 2),
 )
 _NUMBER: Final = chain(
-    optional(Text("-")), _natural(0, None), optional(_FRACTION), optional(_EXPONENT)
+    optional(Text("-")),
+    natural_between(0, None),
+    optional(_FRACTION),
+    optional(_EXPONENT),
 )

@@ -433,14 +433,14 @@ class Sampler(_Owned):
             row: as of ``llama_get_logits_ith``.
 
         Raises:
-            NativeError: no token fulfils the grammar.
+            RequestError: no token fulfils the grammar. The context is as before.
         """
         self._own()
-        if not self._grammar:
+        if self._grammar is None:
             return int(lib.llama_sampler_sample(self.handle, context, row))
         size = self._model.vocabulary_size
         logits = np.ctypeslib.as_array(lib.llama_get_logits_ith(context, row), (size,))
-        token = self._fitting(logits)
+        token = self._fitting(logits, self._grammar)
         # The library ends the program if the grammar does not permit the token; this
         # one it was asked about.
         lib.llama_sampler_accept(self.handle, token)
@@ -448,7 +448,9 @@ class Sampler(_Owned):
         self._utf8.decode(self._model.piece(token))
         return token
 
-    def _fitting(self, logits: npt.NDArray[np.float32]) -> int:
+    def _fitting(
+        self, logits: npt.NDArray[np.float32], grammar: "lib.llama_sampler_p"
+    ) -> int:
         """Return a token that fulfils the grammar.
 
         Tokens that do not are left out, and another one is drawn: among those that
@@ -460,39 +462,23 @@ class Sampler(_Owned):
         for _ in range(MAX_DRAWS):
             candidates["id"] = np.arange(len(logits), dtype=np.int32)
             candidates["logit"] = np.where(refused, -np.inf, logits)
-            selected = candidates[self._apply(self.handle, candidates)]
+            selected = candidates[_apply(self.handle, candidates)]
             token = int(selected["id"])
             if np.isneginf(selected["logit"]):
                 break
-            if not self._fits(token):
+            if not _fulfil(grammar, np.array([token]))[0]:
                 refused[token] = True
-                self._refuse_likely(logits, refused, next(judged, len(logits)))
+                # The likeliest others at once: few draws find one then.
+                count = min(next(judged, len(logits)), len(logits))
+                left = np.where(refused, -np.inf, logits)
+                likely = np.argpartition(left, len(left) - count)[len(left) - count :]
+                refused[likely[~_fulfil(grammar, likely)]] = True
             elif self._is_plain(token):
                 return token
             else:
                 refused[token] = True
-        raise NativeError("llama_sampler_apply", int(refused.sum()))
-
-    def _refuse_likely(
-        self,
-        logits: npt.NDArray[np.float32],
-        refused: npt.NDArray[np.bool_],
-        count: int,
-    ) -> None:
-        """Refuse those of the likeliest tokens that do not fulfil the grammar."""
-        count = min(count, len(logits))
-        left = np.where(refused, -np.inf, logits)
-        likely = np.argpartition(left, len(left) - count)[len(left) - count :]
-        compared = np.zeros(count, _CANDIDATE)
-        compared["id"] = likely
-        self._apply(self._grammar, compared)
-        refused[compared["id"][np.isneginf(compared["logit"])]] = True
-
-    def _fits(self, token: int) -> bool:
-        one = np.zeros(1, _CANDIDATE)
-        one["id"] = token
-        self._apply(self._grammar, one)
-        return not np.isneginf(one["logit"][0])
+        # A vocabulary may lack characters. Other requests of the context go on.
+        raise RequestError("no token of the model fulfils the form of the answer")
 
     def _is_plain(self, token: int) -> bool:
         """Whether a token is the text that the grammar took it for.
@@ -513,20 +499,13 @@ class Sampler(_Owned):
             self._utf8.setstate(state)
         return True
 
-    def _apply(
-        self, sampler: "lib.llama_sampler_p", candidates: npt.NDArray[np.void]
-    ) -> int:
-        """Apply a sampler; return the place of the token that it selected."""
-        data = ctypes.cast(candidates.ctypes.data, lib.llama_token_data_p)
-        array = lib.llama_token_data_array(data, len(candidates), -1, False)
-        lib.llama_sampler_apply(sampler, ctypes.pointer(array))
-        return int(array.selected)
-
     def _add_changes(self, draw: Draw) -> None:
         """Add what changes logits, before those that choose: the library's order."""
         size = self._model.vocabulary_size
         if draw.logit_bias:
-            biases = (lib.llama_logit_bias * len(draw.logit_bias))(*draw.logit_bias)
+            biases = (lib.llama_logit_bias * len(draw.logit_bias))(
+                *(lib.llama_logit_bias(token, bias) for token, bias in draw.logit_bias)
+            )
             self._add(lib.llama_sampler_init_logit_bias(size, len(biases), biases))
         if draw.frequency_penalty or draw.presence_penalty:
             self._add(
@@ -541,6 +520,26 @@ class Sampler(_Owned):
 
     def _add(self, link: "lib.llama_sampler_p") -> None:
         lib.llama_sampler_chain_add(self.handle, link)
+
+
+def _fulfil(
+    grammar: "lib.llama_sampler_p", tokens: npt.NDArray[np.intp]
+) -> npt.NDArray[np.bool_]:
+    """Return which of the tokens the grammar permits next."""
+    candidates = np.zeros(len(tokens), _CANDIDATE)
+    candidates["id"] = tokens
+    _apply(grammar, candidates)
+    # In the order of the tokens: this sampler sorts nothing.
+    return ~np.isneginf(candidates["logit"])
+
+
+def _apply(sampler: "lib.llama_sampler_p", candidates: npt.NDArray[np.void]) -> int:
+    """Apply a sampler; return the place of the token that it selected."""
+    data = ctypes.cast(candidates.ctypes.data, lib.llama_token_data_p)
+    array = lib.llama_token_data_array(data, len(candidates), -1, False)
+    one = (lib.llama_token_data_array * 1)(array)
+    lib.llama_sampler_apply(sampler, one)
+    return int(one[0].selected)
 
 
 _ONLY: Final = ctypes.c_int32(0)

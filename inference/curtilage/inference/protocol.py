@@ -8,11 +8,14 @@ import re
 import threading
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, cast
 
 from curtilage.inference.errors import RequestError, SchemaError
+from curtilage.inference.grammar import Grammar, Rule
+from curtilage.inference.json_grammar import JsonRules
 from curtilage.inference.json_text import read_json
 from curtilage.inference.sampling import SamplingSettings
+from curtilage.inference.schema import add_object_schema, add_schema
 
 ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool"})
 
@@ -41,7 +44,8 @@ class Tool:
 
     Raises:
         RequestError: the name is invalid, or a text has no UTF-8 form.
-        SchemaError: the schema is not a JSON object, or is too large.
+        SchemaError: the schema is no JSON object, too large or malformed, permits no
+            object, or is strict and cannot be enforced.
     """
 
     name: str = field(repr=False)
@@ -53,7 +57,12 @@ class Tool:
         """Check the name, the texts and the schema."""
         _refuse_name(self.name, "a tool")
         refuse_unencodable(self.description, "a tool's description")
-        _read_schema(self.parameters, "a tool's parameters")
+        self.arguments_rule(Grammar())
+
+    def arguments_rule(self, grammar: Grammar) -> Rule:
+        """Add the rules of the arguments to a grammar; return the first one."""
+        schema = _read_schema(self.parameters, "a tool's parameters")
+        return add_object_schema(grammar, schema, strict=self.strict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +111,10 @@ class ToolCall:
 class JsonObject:
     """The demand that the answer is a JSON object, whichever."""
 
+    def answer_rule(self, grammar: Grammar) -> Rule:
+        """Add the rules of the answer to a grammar; return the first one."""
+        return JsonRules(grammar).any_object()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonSchema:
@@ -115,7 +128,8 @@ class JsonSchema:
 
     Raises:
         RequestError: the name is invalid, or a text has no UTF-8 form.
-        SchemaError: the schema is not a JSON object, or is too large.
+        SchemaError: the schema is no JSON object, too large or malformed, permits
+            nothing, or is strict and cannot be enforced.
     """
 
     schema: str = field(repr=False)
@@ -127,7 +141,12 @@ class JsonSchema:
         """Check the name, the texts and the schema."""
         _refuse_name(self.name, "a response format")
         refuse_unencodable(self.description, "a response format's description")
-        _read_schema(self.schema, "a response format's schema")
+        self.answer_rule(Grammar())
+
+    def answer_rule(self, grammar: Grammar) -> Rule:
+        """Add the rules of the answer to a grammar; return the first one."""
+        schema = _read_schema(self.schema, "a response format's schema")
+        return add_schema(grammar, schema, strict=self.strict)
 
 
 ResponseFormat = JsonObject | JsonSchema
@@ -238,12 +257,14 @@ def _refuse_name(name: str, what: str) -> None:
         raise RequestError(f"{what} has an invalid name")
 
 
-def _read_schema(text: str, what: str) -> None:
+def _read_schema(text: str, what: str) -> dict[str, object]:
     if len(text) > MAX_SCHEMA_CHARS:
         raise SchemaError(f"has more than {MAX_SCHEMA_CHARS} characters")
     refuse_unencodable(text, what)
-    if not isinstance(read_json(text, what), dict):
+    schema = read_json(text, what)
+    if not isinstance(schema, dict):
         raise SchemaError("is not an object")
+    return cast("dict[str, object]", schema)
 
 
 def refuse_unencodable(text: str, what: str) -> None:

@@ -37,3 +37,27 @@ def top_margin(logits: npt.NDArray[np.float32]) -> float:
     others = (logits[:best], logits[best + 1 :])
     second = max((float(part.max()) for part in others if part.size), default=-np.inf)
     return float(logits[best]) - second
+
+
+def most_likely(logits: npt.NDArray[np.float32], count: int) -> list[tuple[int, float]]:
+    """Return the likeliest tokens and their log-probabilities, likeliest first.
+
+    Of tokens with one logit the first ones come first.
+
+    Args:
+        logits: one value for each token of the vocabulary.
+        count: how many; at most all.
+    """
+    count = min(count, len(logits))
+    if not count:
+        return []
+    # Not sorted as a whole: see ``top_margin``.
+    bound = np.partition(logits, len(logits) - count)[len(logits) - count]
+    some = np.flatnonzero(logits >= bound)
+    order = np.argsort(-logits[some], kind="stable")[:count]
+    most = logits.max()
+    total = math.log(np.exp(logits - most).sum(dtype=np.float64))
+    return [
+        (int(token), float(logits[token]) - float(most) - total)
+        for token in some[order]
+    ]

@@ -1,27 +1,103 @@
-"""Answers that must have a form: JSON of a schema, and tool calls. Pure."""
+"""The form that a request demands of its answer: JSON, calls or any text. Pure."""
 
-from curtilage.inference.errors import RequestError
-from curtilage.inference.protocol import GenerateRequest
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from curtilage.inference.calls import CallParser, calls_rule, free_rule
+from curtilage.inference.errors import SchemaError
+from curtilage.inference.grammar import Grammar, Rule, choice
+from curtilage.inference.protocol import (
+    GenerateRequest,
+    JsonSchema,
+    NamedTool,
+    Tool,
+)
+
+MAX_GRAMMAR_CHARS: Final = 8 * 1024 * 1024
+"""The library reads it before the first token, and keeps ten times as much."""
 
 
-def refuse_unbuilt(request: GenerateRequest) -> None:
-    """Refuse what this engine cannot do yet: it must not be ignored.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerForm:
+    """What an answer must be.
+
+    Attributes:
+        grammar: in llama.cpp's notation; empty: any text.
+        tools: those that it may call.
+        bare: a text that begins like a call without marks is one.
+        note: for the model, in the system message; empty if there is nothing to say.
+    """
+
+    grammar: str = field(default="", repr=False)
+    tools: tuple[Tool, ...] = field(default=(), repr=False)
+    bare: bool = False
+    note: str = field(default="", repr=False)
+
+    def parser(self) -> CallParser | None:
+        """Return a parser of the answer; None if it calls nothing."""
+        names = [tool.name for tool in self.tools]
+        return CallParser(names, bare=self.bare) if names else None
+
+
+def form_of(request: GenerateRequest) -> AnswerForm:
+    """Return the form of a request's answer.
 
     Raises:
-        RequestError: the request uses it.
+        SchemaError: its grammar would be too large.
     """
-    settings = request.settings
-    turns = request.messages
-    unbuilt = {
-        "tools": request.tools or any(turn.tool_calls for turn in turns),
-        "response_format": request.response_format,
-        "name": any(turn.name for turn in turns),
-        "tool_call_id": any(turn.tool_call_id for turn in turns),
-        "top_logprobs": settings.top_logprobs,
-        "frequency_penalty": settings.frequency_penalty,
-        "presence_penalty": settings.presence_penalty,
-        "logit_bias": settings.logit_bias,
-    }
-    for name, used in unbuilt.items():
-        if used:
-            raise RequestError(f"this engine does not support {name}")
+    grammar = Grammar()
+    wanted, tools = request.response_format, _callable(request)
+    answer = None if wanted is None else wanted.answer_rule(grammar)
+    root = _root(grammar, request, tools, answer)
+    text = "" if root is None else grammar.gbnf(root)
+    if len(text) > MAX_GRAMMAR_CHARS:
+        raise SchemaError("needs too large a grammar")
+    return AnswerForm(
+        grammar=text,
+        tools=tools,
+        bare=bool(tools) and request.tool_choice == "auto" and answer is None,
+        note="" if wanted is None else _format_note(request),
+    )
+
+
+def _callable(request: GenerateRequest) -> tuple[Tool, ...]:
+    if request.tool_choice == "none":
+        return ()
+    if isinstance(request.tool_choice, NamedTool):
+        named = request.tool_choice.name
+        return tuple(tool for tool in request.tools if tool.name == named)
+    return request.tools
+
+
+def _root(
+    grammar: Grammar,
+    request: GenerateRequest,
+    tools: Sequence[Tool],
+    answer: Rule | None,
+) -> Rule | None:
+    if not tools:
+        return answer
+    rules = {tool.name: tool.arguments_rule(grammar) for tool in tools}
+    # A named choice is one call: so other engines of this interface do it.
+    several = request.parallel_tool_calls and not isinstance(
+        request.tool_choice, NamedTool
+    )
+    if request.tool_choice != "auto":
+        return calls_rule(grammar, rules, several=several)
+    if answer is None:
+        return free_rule(grammar, rules, several=several)
+    return grammar.add(choice(calls_rule(grammar, rules, several=several), answer))
+
+
+def _format_note(request: GenerateRequest) -> str:
+    wanted = request.response_format
+    if not isinstance(wanted, JsonSchema):
+        return "Answer with one JSON object and nothing else."
+    lines = [
+        f"Answer with JSON and nothing else. Its name is {wanted.name}.",
+        f"It fulfils this JSON schema: {wanted.schema}",
+    ]
+    if wanted.description:
+        lines.insert(1, wanted.description)
+    return "\n".join(lines)

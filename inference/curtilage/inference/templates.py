@@ -8,11 +8,17 @@ template can cut, decode or repeat a text into control tokens. The price: a temp
 that inspects a text (for example to remove a model's own reasoning) finds nothing
 there.
 
+Of a tool, and of a call's arguments, the template sees an object that it can only print
+as JSON, which is replaced in the same way: so it must print them whole, as those
+templates do whose models call tools in the form of ``calls``. For any other template,
+tools, calls and results are written into plain turns.
+
 Work is bounded without a clock, so that the same input always ends the same. The bounds
 stop runaway loops and texts that grow; even so, a template is pinned together with its
 model, and an untrusted model must not be loaded.
 """
 
+import contextlib
 import json
 import re
 import secrets
@@ -26,8 +32,17 @@ from jinja2 import nodes
 from jinja2.visitor import NodeTransformer
 from typing_extensions import override
 
+from curtilage.inference.calls import OPEN
 from curtilage.inference.errors import TemplateError
-from curtilage.inference.protocol import ChatMessage
+from curtilage.inference.protocol import ChatMessage, Tool
+from curtilage.inference.turns import (
+    into_first_turn,
+    plain_turns,
+    tool_text,
+    tools_note,
+    with_names,
+    with_note,
+)
 
 DEFAULT_SYSTEM_MESSAGE: Final = "You are a helpful assistant. Answer briefly."
 """Used when a request has no system message: the default model's template would
@@ -48,8 +63,6 @@ MAX_INDENT: Final = 8
 
 _TELLING_CHARS: Final = 8
 """A part of a random word this long is not there by chance."""
-
-_SYSTEM_ROLES: Final = frozenset({"system", "developer"})
 
 _FILTERS: Final = (
     "capitalize", "d", "default", "first", "int", "items", "last", "length",
@@ -115,6 +128,8 @@ class ChatTemplate:
                 f"the chat template has more than {MAX_TEMPLATE_CHARS} characters"
             )
         self._budget = _Budget()
+        # Of other forms no call would be recognised.
+        self._knows_calls = OPEN in source
         self._names = {"bos_token": bos_token, "eos_token": eos_token}
         environment = _Environment(self._budget)
         try:
@@ -136,6 +151,8 @@ class ChatTemplate:
         self,
         messages: Sequence[ChatMessage],
         *,
+        tools: Sequence[Tool] = (),
+        note: str = "",
         random: Callable[[int], bytes] = secrets.token_bytes,
     ) -> tuple[Part, ...]:
         """Return the prompt up to the beginning of the answer.
@@ -145,65 +162,153 @@ class ChatTemplate:
 
         Args:
             messages: the turns, oldest first.
+            tools: what the answer may call.
+            note: for the model, after the system message.
             random: makes the words that replace the texts.
 
         Raises:
             TemplateError: the template refuses these turns, exceeds a bound,
                 or loses or changes a text.
         """
-        if any(message.role in _SYSTEM_ROLES for message in messages):
-            return self._render(messages, random(16).hex())
-        ours = ChatMessage(role="system", content=DEFAULT_SYSTEM_MESSAGE)
-        try:
-            return self._render([ours, *messages], random(16).hex())
-        except TemplateError:
-            return self._render(messages, random(16).hex())
+        messages = with_names(messages)
+        if tools or any(turn.tool_calls or turn.role == "tool" for turn in messages):
+            if self._knows_calls:
+                with contextlib.suppress(TemplateError):
+                    return self._with_note(messages, tools, note, random)
+            if tools:
+                note = "\n\n".join(filter(None, (tools_note(tools), note)))
+            # A tool's turn that answers no call is the template's, as it always was.
+            if tools or any(turn.tool_calls or turn.tool_call_id for turn in messages):
+                messages = plain_turns(messages)
+        return self._with_note(messages, (), note, random)
 
-    def _render(self, messages: Sequence[ChatMessage], nonce: str) -> tuple[Part, ...]:
-        # Random, so that nothing else that a template writes is taken for a text, and a
-        # part of a word is recognised. An empty text gets none: a template that tests
-        # whether there is a text must find that there is not.
-        words = {
-            f"{nonce}x{index}x": message.content
-            for index, message in enumerate(messages)
-            if message.content
-        }
-        turns = [
-            {
-                # Templates know 'system' only; OpenAI renamed it 'developer'.
-                "role": "system" if message.role == "developer" else message.role,
-                "content": f"{nonce}x{index}x" if message.content else "",
-            }
-            for index, message in enumerate(messages)
-        ]
+    def _with_note(
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[Tool],
+        note: str,
+        random: Callable[[int], bytes],
+    ) -> tuple[Part, ...]:
+        noted = with_note(messages, note, DEFAULT_SYSTEM_MESSAGE)
+        if len(noted) == len(messages):
+            return self._render(noted, tools, random(16).hex())
+        try:
+            return self._render(noted, tools, random(16).hex())
+        except TemplateError:
+            into = into_first_turn(messages, note)
+            return self._render(into, tools, random(16).hex())
+
+    def _render(
+        self, messages: Sequence[ChatMessage], tools: Sequence[Tool], nonce: str
+    ) -> tuple[Part, ...]:
+        words = _Words(nonce)
+        turns = [words.turn(message) for message in messages]
+        # Undefined without any: templates ask whether there are tools.
+        offered = (
+            {"tools": [words.json(tool_text(tool)) for tool in tools]} if tools else {}
+        )
         self._budget.reset()
         try:
             output = self._template.render(
-                messages=turns, add_generation_prompt=True, **self._names
+                messages=turns, add_generation_prompt=True, **offered, **self._names
             )
         except TemplateError:
             raise
         except _TEMPLATE_FAULTS:
             raise TemplateError("the chat template refuses these turns") from None
-        return _put_back(output, words, nonce)
+        return words.put_back(output)
 
 
-def _put_back(output: str, words: dict[str, str], nonce: str) -> tuple[Part, ...]:
-    """Split the output at the words and put each text in its place."""
-    # Each at least once: without a turn the model would answer another conversation
-    # than the inspected one.
-    pieces = re.split(f"({nonce}x[0-9]+x)", output)
-    if missing := words.keys() - set(pieces):
-        raise TemplateError(f"the chat template leaves out {len(missing)} of the turns")
-    parts: list[Part] = []
-    for piece in pieces:
-        if piece in words:
-            parts.append(Part(text=words[piece], special=False))
-        elif _holds_piece(piece.lower(), nonce):
-            raise TemplateError("the chat template changes the text of a turn")
-        elif piece:
-            parts.append(Part(text=piece, special=True))
-    return tuple(parts)
+class _Json:
+    """A JSON text of the caller's, for the template: it can print it, and no more."""
+
+    __slots__ = ("_word",)
+
+    def __init__(self, word: str) -> None:
+        self._word = word
+
+    @override
+    def __str__(self) -> str:
+        return self._word
+
+
+class _Words:
+    """The words of one rendering, and the texts that they replace.
+
+    Random, so that nothing else that a template writes is taken for a text, and a part
+    of a word is recognised. An empty text gets none: a template that tests whether
+    there is a text must find that there is not.
+    """
+
+    def __init__(self, nonce: str) -> None:
+        self._nonce = nonce
+        self._texts: dict[str, str] = {}
+        self._optional: set[str] = set()
+
+    def turn(self, message: ChatMessage) -> dict[str, object]:
+        """Return a turn as the template sees it."""
+        turn: dict[str, object] = {
+            # Templates know 'system' only; OpenAI renamed it 'developer'.
+            "role": "system" if message.role == "developer" else message.role,
+            "content": self._text(message.content),
+        }
+        if message.tool_calls:
+            turn["tool_calls"] = [
+                {
+                    "type": "function",
+                    "id": self._text(call.id, optional=True),
+                    "function": {
+                        "name": self._text(call.name),
+                        "arguments": self.json(call.arguments or "{}"),
+                    },
+                }
+                for call in message.tool_calls
+            ]
+        if message.tool_call_id:
+            turn["tool_call_id"] = self._text(message.tool_call_id, optional=True)
+        if message.name:
+            turn["name"] = self._text(message.name, optional=True)
+        return turn
+
+    def json(self, text: str) -> _Json:
+        """Return what the template sees of a JSON text."""
+        return _Json(self._word("y", text))
+
+    def _text(self, text: str, *, optional: bool = False) -> str:
+        if not text:
+            return ""
+        word = self._word("x", text)
+        if optional:
+            self._optional.add(word)
+        return word
+
+    def _word(self, end: str, text: str) -> str:
+        word = f"{self._nonce}x{len(self._texts)}{end}"
+        self._texts[word] = text
+        return word
+
+    def put_back(self, output: str) -> tuple[Part, ...]:
+        """Split the output at the words and put each text in its place."""
+        nonce = self._nonce
+        # A JSON text inside another JSON value that was printed is quoted.
+        pieces = re.split(f'("{nonce}x[0-9]+y"|{nonce}x[0-9]+[xy])', output)
+        found = {piece.strip('"') for piece in pieces}
+        # Each at least once: without a turn the model would answer another conversation
+        # than the inspected one.
+        if missing := self._texts.keys() - self._optional - found:
+            raise TemplateError(
+                f"the chat template leaves out {len(missing)} of the texts"
+            )
+        parts: list[Part] = []
+        for piece in pieces:
+            word = piece.strip('"') if nonce in piece else piece
+            if word in self._texts:
+                parts.append(Part(text=self._texts[word], special=False))
+            elif _holds_piece(piece.lower(), nonce):
+                raise TemplateError("the chat template changes the text of a turn")
+            elif piece:
+                parts.append(Part(text=piece, special=True))
+        return tuple(parts)
 
 
 def _holds_piece(text: str, nonce: str) -> bool:
@@ -318,7 +423,7 @@ def _call(name: str, arguments: list[nodes.Expr]) -> nodes.Call:
 
 def _scalar_text(value: object) -> str:
     """Return the text of a text, number, None or undefined; of nothing larger."""
-    if isinstance(value, str | int | float | jinja2.Undefined | None):
+    if isinstance(value, str | int | float | _Json | jinja2.Undefined | None):
         return str(value)
     raise TemplateError("the chat template prints a value that is not text")
 
@@ -350,7 +455,9 @@ def _add(left: object, right: object) -> object:
 
 def _to_json(value: object, indent: int | None = None) -> str:
     indent = None if indent is None else min(indent, MAX_INDENT)
-    encoder = json.JSONEncoder(ensure_ascii=False, indent=indent)
+    if isinstance(value, _Json):
+        return str(value)
+    encoder = json.JSONEncoder(ensure_ascii=False, indent=indent, default=_json_word)
     pieces: list[str] = []
     size = 0
     for piece in encoder.iterencode(value):
@@ -358,6 +465,12 @@ def _to_json(value: object, indent: int | None = None) -> str:
         _refuse_long(size)
         pieces.append(piece)
     return "".join(pieces)
+
+
+def _json_word(value: object) -> str:
+    if isinstance(value, _Json):
+        return str(value)
+    raise TypeError
 
 
 def _range(*bounds: int) -> range:

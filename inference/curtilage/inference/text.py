@@ -6,21 +6,32 @@ the longest stop string, never on the length of the answer.
 """
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+from curtilage.inference.calls import CallParser
+from curtilage.inference.protocol import Called
 
 
 class TextAssembler:
     """The text of one answer, as it grows.
 
     Call ``push`` for every token, then ``flush`` once. After a stop string nothing more
-    is returned.
+    is returned. Stop strings are searched for in text, not in tool calls.
+
+    Args:
+        stop: the stop strings.
+        calls: separates tool calls from the text; None: there are none.
 
     Attributes:
         stopped: a stop string was found; it and the text after it are dropped.
     """
 
-    def __init__(self, stop: Sequence[str] = ()) -> None:
+    def __init__(
+        self, stop: Sequence[str] = (), calls: CallParser | None = None
+    ) -> None:
         self._stop = tuple(stop)
+        self._calls = calls
+        self._taken = 0
         # "replace": a model may emit bytes that are not a character.
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""
@@ -28,12 +39,30 @@ class TextAssembler:
 
     def push(self, data: bytes) -> str:
         """Take the bytes of one token; return the text that is certain now."""
-        return self._release(self._decoder.decode(data), last=False)
+        text = self._decoder.decode(data)
+        if self._calls is not None and not self.stopped:
+            text = self._calls.push(text)
+        return self._release(text, last=False)
 
     def flush(self) -> str:
         """Return what was held back; an incomplete character at the end is dropped."""
         self._decoder.reset()
-        return self._release("", last=True)
+        text = "" if self._calls is None else self._calls.flush()
+        return self._release(text, last=True)
+
+    @property
+    def called(self) -> bool:
+        """Whether the answer has a complete call."""
+        return self._taken > 0
+
+    def take_calls(self) -> Iterator[Called]:
+        """Yield the calls that became complete since the last time."""
+        if self._calls is None or self.stopped:
+            return
+        while self._taken < len(self._calls.calls):
+            self._taken += 1
+            index = self._taken - 1
+            yield Called(index=index, call=self._calls.calls[index])
 
     def _release(self, new: str, *, last: bool) -> str:
         if self.stopped:

@@ -203,6 +203,10 @@ async def test_several_answers_are_given(route: str, stream: bool) -> None:
     assert seeds == [seeds[0], seeds[0] + 1]
 
 
+async def alone(answer: Any) -> AsyncGenerator[Any]:  # noqa: ANN401 -- OpenAI's
+    yield answer
+
+
 @both_routes
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_likeliest_tokens_are_given(route: str, stream: bool) -> None:
@@ -216,19 +220,12 @@ async def test_the_likeliest_tokens_are_given(route: str, stream: bool) -> None:
         "presence_penalty": 0.5,
         "frequency_penalty": -0.5,
     }
+    found: list[Any] = []
     async with asked.client() as client:
-        if stream:
-            events: Any = await client.chat.completions.create(**fields, stream=True)
-            found: list[Any] = [
-                token
-                async for event in events
-                for each in event.choices
-                if each.logprobs is not None
-                for token in each.logprobs.content or ()
-            ]
-        else:
-            answer: Any = await client.chat.completions.create(**fields)
-            found = answer.choices[0].logprobs.content
+        made: Any = await client.chat.completions.create(**fields, stream=stream)
+        async for each in made if stream else alone(made):
+            for choice in each.choices:
+                found += choice.logprobs.content if choice.logprobs else ()
     (token,) = found
     assert (token.token, token.logprob) == ("a", math.log(0.75))
     assert [(each.token, each.logprob) for each in token.top_logprobs] == [
@@ -266,7 +263,7 @@ async def test_a_name_in_a_call_is_replaced_and_restored(stream: bool) -> None:
             ) as events:
                 async for _ in events:
                     pass
-                answer: Any = await events.get_final_completion()
+                answer = cast("Any", await events.get_final_completion())
         else:
             answer = cast(
                 "Any",
@@ -309,7 +306,7 @@ async def test_a_finding_in_a_definition_keeps_the_question(
 ) -> None:
     asked = Asked(Script(pieces=("{}",)), **WORDS)
     async with asked.client() as client:
-        answer = await client.chat.completions.create(
+        answer: Any = await client.chat.completions.create(
             model="curtilage", messages=question("enclave"), **fields
         )
     assert answer.system_fingerprint == "curtilage:local"

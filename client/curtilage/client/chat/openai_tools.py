@@ -221,7 +221,7 @@ def _arguments(value: object, param: str) -> Document:
         arguments = None
     if not isinstance(arguments, dict):
         raise UsageError(f"{param} must be a JSON object in a string", param=param)
-    return _document(arguments, param, schema=False)
+    return _document(cast("JsonObject", arguments), param, schema=False)
 
 
 def unique(pairs: list[tuple[str, object]]) -> JsonObject:

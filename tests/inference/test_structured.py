@@ -1,0 +1,82 @@
+import json
+from typing import Any
+
+import pytest
+
+from curtilage.inference import structured
+from curtilage.inference.calls import OPEN
+from curtilage.inference.errors import SchemaError
+from curtilage.inference.protocol import (
+    ChatMessage,
+    GenerateRequest,
+    JsonObject,
+    JsonSchema,
+    NamedTool,
+    Tool,
+)
+from curtilage.inference.structured import AnswerForm, form_of
+
+FIND, SEND = Tool(name="find"), Tool(name="send")
+SCHEMA = JsonSchema(schema='{"const": "canary"}', name="a_name", description="Its text")
+
+
+def form(**fields: Any) -> AnswerForm:  # noqa: ANN401
+    hello = ChatMessage(role="user", content="hello")
+    return form_of(GenerateRequest(messages=(hello,), **fields))
+
+
+def test_an_answer_without_demands_has_no_form() -> None:
+    assert form() == AnswerForm()
+    assert form().parser() is None
+    assert form(tools=(FIND,), tool_choice="none") == AnswerForm()
+
+
+def test_tools_that_may_be_called_are_those_of_the_choice() -> None:
+    both = (FIND, SEND)
+    for choice, tools, bare in (
+        ("auto", both, True),
+        ("required", both, False),
+        (NamedTool(name="send"), (SEND,), False),
+    ):
+        found = form(tools=both, tool_choice=choice)
+        assert (found.tools, found.bare) == (tools, bare)
+        assert ("find" in found.grammar) == (FIND in tools)
+        assert found.parser() is not None
+
+
+def test_an_answer_that_is_json_is_never_taken_for_a_call() -> None:
+    found = form(tools=(FIND,), response_format=SCHEMA)
+    assert not found.bare
+    assert "canary" in found.grammar
+    assert "find" in found.grammar
+
+
+def test_a_named_tool_is_called_once() -> None:
+    # The mark that begins a call, once and perhaps again.
+    mark = f'"{"".join(c if c.isalnum() else f"{chr(92)}U{ord(c):08X}" for c in OPEN)}"'
+    for fields, marks in (
+        ({"tool_choice": "required"}, 2),
+        ({"tool_choice": "required", "parallel_tool_calls": False}, 1),
+        ({"tool_choice": NamedTool(name="find")}, 1),
+    ):
+        assert form(tools=(FIND,), **fields).grammar.count(mark) == marks
+
+
+def test_the_model_reads_the_format() -> None:
+    note = form(response_format=SCHEMA).note
+    for text in (SCHEMA.schema, SCHEMA.name, SCHEMA.description):
+        assert text in note
+    assert "JSON" in form(response_format=JsonObject()).note
+
+
+def test_a_form_shows_no_text() -> None:
+    assert "canary" not in repr(form(response_format=SCHEMA))
+    assert "find" not in repr(form(tools=(FIND,)))
+
+
+def test_too_large_a_grammar_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = JsonSchema(schema=json.dumps({"enum": ["x" * 1000]}))
+    assert form(response_format=wanted).grammar
+    monkeypatch.setattr(structured, "MAX_GRAMMAR_CHARS", 500)
+    with pytest.raises(SchemaError):
+        form(response_format=wanted)
