@@ -306,9 +306,8 @@ async def test_a_finding_in_a_definition_keeps_the_question(
 ) -> None:
     asked = Asked(Script(pieces=("{}",)), **WORDS)
     async with asked.client() as client:
-        answer: Any = await client.chat.completions.create(
-            model="curtilage", messages=question("enclave"), **fields
-        )
+        create: Any = client.chat.completions.create
+        answer = await create(model="curtilage", messages=question("enclave"), **fields)
     assert answer.system_fingerprint == "curtilage:local"
     assert asked.enclave.requests == []
 
