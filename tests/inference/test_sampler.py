@@ -238,7 +238,7 @@ def test_characters_are_whole_and_control_tokens_are_left_out(
     model: Model, context: Context
 ) -> None:
     """The library takes overlong bytes for characters, and reads tokens' names."""
-    few = "root ::= [\u0080-\U0010ffff<]{20}"
+    few = "root ::= [\u0080-\U0010ffff<|>/_a-z0-9]{20}"
     biases = tuple(
         (token, 30.0)
         for token in range(model.vocabulary_size)

@@ -5,10 +5,9 @@ before the library sees it: llama.cpp refuses some grammars without a reason, an
 the program over others.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from typing_extensions import override
 
@@ -18,34 +17,34 @@ MAX_REPEATS: Final = 2000
 LAST_CHARACTER: Final = 0x10FFFF
 
 
-class Node(ABC):
+class Node(Protocol):
     """A part of a grammar; permits some texts."""
 
     __slots__ = ()
 
-    @abstractmethod
     def is_finite(self, finite: set[str]) -> bool:
         """Whether it permits a text that ends, given the rules that do."""
+        ...
 
-    @abstractmethod
     def is_nullable(self, nullable: set[str]) -> bool:
         """Whether it permits the empty text, given the rules that do."""
+        ...
 
-    @abstractmethod
     def rules(self) -> Iterator[str]:
         """Yield the names of all rules in it."""
+        ...
 
-    @abstractmethod
     def first_rules(self, nullable: set[str]) -> Iterator[str]:
         """Yield the names of the rules that can come before any character."""
+        ...
 
-    @abstractmethod
     def pruned(self, finite: set[str]) -> "Node":
         """Return it without the choices that permit no text that ends."""
+        ...
 
-    @abstractmethod
     def gbnf(self) -> str:
         """Return it in llama.cpp's notation."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
