@@ -19,22 +19,14 @@ from typing import Final
 from benchmarks.added import measure_added
 from benchmarks.attest import measure_attest
 from benchmarks.boundary import measure_boundary
-from benchmarks.decisions import (
-    measure_decisions,
-    measure_detectors,
-    measure_workers,
-)
+from benchmarks.decisions import measure_decisions, measure_detectors, measure_workers
 from benchmarks.egress import measure_egress
 from benchmarks.memory import measure_memory
 from benchmarks.path import measure_path
 from benchmarks.relay import measure_relay, measure_relay_memory
 from benchmarks.report import Table, host
 from benchmarks.routing import measure_routing
-from benchmarks.routing_certify import (
-    measure_certified,
-    measure_drift,
-    measure_made_up,
-)
+from benchmarks.routing_certify import measure_certified, measure_drift, measure_made_up
 from benchmarks.routing_trace import measure_routing_trace
 from benchmarks.routing_verifier import (
     measure_certified_drafts,
@@ -51,7 +43,7 @@ ENCRYPTED = 2000
 
 
 class Arguments(argparse.Namespace):
-    """What the command line says."""
+    """The parsed command line."""
 
     parts: list[str]
     prompts: int

@@ -1,4 +1,4 @@
-"""What sealing, relaying and padding add to an answer, each alone and together.
+"""The cost of sealing, relaying and padding an answer, each alone and together.
 
 Compared with a direct stream over plain HTTP from the same engine, in the same run,
 with the ways in turns. Real processes on loopback. The engine is a script: 200 pieces
@@ -49,7 +49,7 @@ WITH_TLS: Final = "the same, TLS on both hops"
 
 @dataclass(slots=True, kw_only=True)
 class _Measured:
-    """What was heard of one way."""
+    """The measurements of one way."""
 
     firsts: list[float] = field(default_factory=list[float])
     wholes: list[Heard] = field(default_factory=list[Heard])

@@ -1,4 +1,4 @@
-"""What verifying evidence costs: processor time, and memory for hostile bytes.
+"""The cost of verifying evidence: processor time, and memory for hostile bytes.
 
 A whole bundle, as a client verifies it once for each rotation of the enclave's keys;
 each verifier by itself; the cached result, as for each query; and dcap-qvl alone over
@@ -25,12 +25,8 @@ from curtilage.attest.expectations import Expectations
 from curtilage.attest.log.note import verify_checkpoint, verify_proof
 from curtilage.attest.standalone import verify_device, verify_evidence
 from curtilage.attest.verify import verify
-from curtilage.client.remote.keys import KeyStore
-from curtilage_dev.deployment import (
-    MEASUREMENT,
-    AnyDeployment,
-    make_any_deployment,
-)
+from curtilage.client.remote.key_store import KeyStore
+from curtilage_dev.deployment import MEASUREMENT, AnyDeployment, make_any_deployment
 from curtilage_dev.emulated.machines import (
     Gpus,
     Machine,

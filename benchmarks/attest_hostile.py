@@ -1,4 +1,4 @@
-"""What hostile bytes cost a verifier: peak memory, and processor time.
+"""The cost of hostile bytes for a verifier: peak memory, and processor time.
 
 Each input is as large as its cap allows and in the worst form for its parser. Each runs
 in its own process, forked from this one, so that leftovers of an earlier one hide

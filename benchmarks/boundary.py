@@ -1,4 +1,4 @@
-"""What remains of a text at the boundary of a conversation, and what it discloses.
+"""The rest of a text at the boundary of a conversation, and what it discloses.
 
 PUPA (``CURTILAGE_SHARED``, ``data/pupa``): questions of real users, each with the units
 of personal data that people marked in it. Nothing of it was read to make the list of

@@ -1,4 +1,4 @@
-"""How long a decision takes: inspection in its process, then ``decide``.
+"""The duration of a decision: inspection in its process, then ``decide``.
 
 Then the processor time of the detectors alone, next to plain Presidio in the same run,
 and the memory of their processes. The texts are generated here: harmless prose of a

@@ -56,11 +56,7 @@ from curtilage.policy.document.load import load_profile
 from curtilage.wire import padding
 from curtilage.wire.chunked import SealedChunkedRequest
 from curtilage.wire.hpke.suite import KEM_XWING, generate_private_key
-from curtilage.wire.keyconfig import (
-    KeyConfig,
-    SymmetricAlgorithms,
-    encode_key_configs,
-)
+from curtilage.wire.keyconfig import KeyConfig, SymmetricAlgorithms, encode_key_configs
 from curtilage_dev.deployment import make_deployment
 from curtilage_dev.emulated.snp_pki import generate_root_keys, make_platform
 from support.inspections import inspection_of
@@ -96,7 +92,7 @@ STAYS: Final = Finding(
 
 @dataclass(slots=True)
 class Totals:
-    """What was counted; ``wrong`` is what must be 0.
+    """The counts; those in ``wrong`` must be 0.
 
     Attributes:
         requests: queries that were asked.
@@ -128,7 +124,7 @@ class Totals:
 
     @property
     def wrong(self) -> dict[str, int]:
-        """What must be 0, by name."""
+        """The counts that must be 0, by name."""
         return {
             "restricted bytes out": self.restricted_bytes,
             "permits twice": self.twice,
@@ -401,7 +397,7 @@ class Egress:
     # What the machinery could do wrong, with what it holds.
 
     def _fault(self, permit: object, query: Query, key: VerifiedKey) -> None:
-        """Stand before the door with what must not open it."""
+        """Try to send with a permit that must be refused."""
         shown = cast("EgressPermit", permit)
         try:
             seal(shown, query.payload(), key, desk=self._desk, now=self._now)

@@ -95,7 +95,7 @@ async def ask(way: Way, *, seed: int, only_first: bool = False) -> Heard:
 
 @dataclass(slots=True)
 class Opening:
-    """What turns a body's pieces into the answer's text."""
+    """Decoder of a body's pieces into the answer's text."""
 
     opener: ChunkedResponseOpener | None = None
     decoder: bhttp.ResponseDecoder = field(default_factory=bhttp.ResponseDecoder)
@@ -195,7 +195,7 @@ class Counted:
 
 @asynccontextmanager
 async def counted(there: str) -> AsyncGenerator[Counted]:
-    """Stand on the line to ``there`` and count."""
+    """Forward to ``there``, and count the bytes."""
     line = Counted()
     writers: set[asyncio.StreamWriter] = set()
     host, _, port = there.rpartition(":")

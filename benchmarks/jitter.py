@@ -1,4 +1,4 @@
-"""How well the frames' delays distinguish a question from cover traffic.
+"""The difference between the frames' delays of a question and of cover traffic.
 
 ``python -m benchmarks.jitter``, with ``tests`` and ``dev`` on the path: the enclave
 server as it is shipped, with the embedded model, answers cover requests, questions
@@ -42,7 +42,7 @@ COLUMNS = ("kind", "answers", "delay, ms", "spread, ms", "above cover")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """What is asked.
+    """A kind of question.
 
     Attributes:
         words: of the prompt; 0 asks for cover.

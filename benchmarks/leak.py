@@ -43,7 +43,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What one choice showed.
+    """The traces of one choice.
 
     Attributes:
         parameters: the choice.
@@ -54,7 +54,7 @@ class Seen:
     traces: Sequence[Trace]
 
     @property
-    def octets(self) -> float:
+    def mean_size(self) -> float:
         """Of an answer, on average."""
         return statistics.mean(trace.octets for trace in self.traces)
 
@@ -69,8 +69,8 @@ class Seen:
         usual = max(sizes.count(size) for size in set(sizes))
         return (
             _name(self.parameters),
-            self.octets,
-            self.octets / plain,
+            self.mean_size,
+            self.mean_size / plain,
             statistics.median(trace.first_s for trace in traces),
             statistics.median(trace.last_s for trace in traces),
             100 * classify(traces),
@@ -92,7 +92,7 @@ def measure_leak(
     """
     parameters = [UNPADDED, *(_parameters(*choice) for choice in choices)]
     seen = [_measure(each, folder, at_once) for each in parameters]
-    plain = seen[0].octets
+    plain = seen[0].mean_size
     return Table(
         title="Answers as the relay sees them: 200 of ten kinds, 120 to 260 tokens",
         columns=COLUMNS,

@@ -103,8 +103,8 @@ class Shape:
 
 
 SHAPES: Final = (
-    Shape(name="1 KB", work=Work(octets=1024, requests=600), units=600),
-    Shape(name="32 KB", work=Work(octets=32768, requests=300), units=300),
+    Shape(name="1 KB", work=Work(size=1024, requests=600), units=600),
+    Shape(name="32 KB", work=Work(size=32768, requests=300), units=300),
     Shape(
         name="frame",
         work=Work(connections=STREAMS, frames=FRAMES, period_s=PERIOD_S),
@@ -212,13 +212,13 @@ def measure_relay_memory() -> Table:
 
 def _memory(load: "_Load", relay: "_Relay") -> tuple[str | float, ...]:
     # Memory that any traffic touches once belongs to the idle relay.
-    load.do(Work(port=relay.port, octets=1024, requests=100))
+    load.do(Work(port=relay.port, size=1024, requests=100))
     rest = relay.resident_kib()
     load.do(Work(port=relay.port, connections=IDLE, hold=True))
     idle = relay.resident_kib()
     load.do(Work(port=relay.port, connections=STREAMING, frames=1, hold=True))
     streams = relay.resident_kib()
-    load.do(Work(port=relay.port, octets=1024, requests=1))
+    load.do(Work(port=relay.port, size=1024, requests=1))
     each = ((idle - rest) / IDLE, (streams - rest) / STREAMING)
     return (relay.name, rest / 1024, idle / 1024, streams / 1024, *each)
 

@@ -41,7 +41,7 @@ class Work:
         tls: certificates that the client trusts; empty for plain HTTP.
         connections: clients at once; each asks again when it was answered.
         requests: in all; ignored for streams.
-        octets: bytes of content, either way; ``STREAM`` for streams.
+        size: bytes of content, either way; ``STREAM`` for streams.
         frames: pieces of each stream.
         period_s: between two ticks.
         hold: open the connections, and streams of one piece if there are frames;
@@ -52,7 +52,7 @@ class Work:
     tls: str = ""
     connections: int = 16
     requests: int = 0
-    octets: int = STREAM
+    size: int = STREAM
     frames: int = 0
     period_s: float = 0.0
     hold: bool = False
@@ -146,13 +146,13 @@ class _StreamClient(_Client):
             self._more()
 
 
-def _request(octets: int) -> bytes:
+def _request(size: int) -> bytes:
     head = (
         "POST /demo HTTP/1.1\r\nHost: localhost\r\n"
         "Content-Type: message/ohttp-chunked-req\r\nIncremental: ?1\r\n"
-        f"Content-Length: {octets}\r\n\r\n"
+        f"Content-Length: {size}\r\n\r\n"
     )
-    return head.encode() + bytes(octets)
+    return head.encode() + bytes(size)
 
 
 class _Load:
@@ -185,7 +185,7 @@ class _Load:
     async def ask(self, work: Work) -> None:
         """Send requests and wait for the last answer."""
         self._left, self._done = work.requests + work.connections, asyncio.Event()
-        request = _request(work.octets)
+        request = _request(work.size)
         clients = await self.connect(work, lambda: _Client(request, self._take))
         await _connected()
         for client in clients:
@@ -268,7 +268,7 @@ async def main() -> None:
 
 
 async def _connected() -> None:
-    """Say that all connections stand, and wait for the word to go on."""
+    """Report that all connections are open, and wait for the signal to go on."""
     _say({"connected": True})
     await asyncio.to_thread(sys.stdin.readline)
 

@@ -1,4 +1,4 @@
-"""How long an estimate takes, and how good it is on data held out of training.
+"""The duration of an estimate, and its quality on data held out of training.
 
 Quality needs the provided data sets (``CURTILAGE_SHARED``, default ``../shared``);
 without them, the table says so. The training's own entry points measure it, run as

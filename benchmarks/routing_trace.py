@@ -1,19 +1,16 @@
-"""What the scheduler does to quality, cost and waiting, on a simulated day.
+"""The scheduler's effect on quality, cost and waiting, on a simulated day.
 
 Simulated with the shipped ``choose`` and ``TierHealth``: a device that writes two
 answers at a time, an enclave that writes eight, a rate limit, bursts and outages. A
 quarter of the questions must be kept local. The quality and the duration of an answer,
 and what an estimator sees of them, are drawn at random here, so the figures compare
 policies with each other and predict nothing about real traffic.
-
-The second table is about a crowd with a dead enclave: how often 200 clients try to
-connect.
 """
 
 import heapq
 import math
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,17 +21,13 @@ from typing import Final, Literal
 from typing_extensions import override
 
 from benchmarks.report import Table, quantile
+from benchmarks.routing_crowd import CONNECT_S, measure_crowd
 from curtilage.client.chat.options import RoutingOptions
 from curtilage.client.errors import Failure
 from curtilage.client.routing.aim import REFERENCE_SCALE, Pair, tokens_of, traffic_of
 from curtilage.client.routing.estimate import Estimate, Intent
 from curtilage.client.routing.health import PRIORS, Attempt, TierHealth, TierView
-from curtilage.client.routing.utility import (
-    Reason,
-    UtilitySettings,
-    choose,
-)
-from curtilage.client.system.budget import RETRY_PERMILLE, Budget
+from curtilage.client.routing.utility import Reason, UtilitySettings, choose
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.tiers import (
     ENCLAVE_TIER,
@@ -55,7 +48,6 @@ BURST_S: Final = 20.0
 BURST_FACTOR: Final = 8
 OUTAGE_EVERY_S: Final = 7200.0
 OUTAGE_S: Final = 300.0
-CONNECT_S: Final = 5.0
 """The duration of an attempt to connect to a dead enclave."""
 RATE_PER_MIN: Final = 40
 QUEUE_S: Final = 8.0
@@ -64,7 +56,7 @@ RTT_S: Final = 0.35
 ROUTINE_TOKENS: Final = 60
 HARD_TOKENS: Final = 200
 DEADLINES_S: Final = {6.0: 0.4, 15.0: 0.4, 60.0: 0.2}
-"""When an answer should be there, and the share of such questions."""
+"""Deadlines of answers, with the share of such questions."""
 LOCAL_TOKENS_PER_S: Final = 40
 ENCLAVE_TOKENS_PER_S: Final = 90
 ENCLAVE_PRICE: Final = 1_650_000
@@ -108,13 +100,13 @@ class Question:
 
     @property
     def permitted(self) -> Permitted:
-        """What the policy permits."""
+        """The permitted tiers."""
         route = Route.LOCAL if self.restricted else Route.ENCLAVE
         return Tiering().permitted(route, frozenset())
 
     @property
     def estimate(self) -> Estimate:
-        """What the estimator expects of it."""
+        """The estimator's expectation."""
         return Estimate(
             intent=Intent.UNKNOWN,
             intent_confidence=0.5,
@@ -625,102 +617,6 @@ def outages_of(draw: Random) -> list[tuple[float, float]]:
         outages.append((begin, begin + OUTAGE_S))
         begin += OUTAGE_S + draw.expovariate(1 / OUTAGE_EVERY_S)
     return outages
-
-
-CLIENTS: Final = 200
-ASKS_EVERY_S: Final = 10.0
-DEAD_S: Final = 600.0
-AFTER_S: Final = 120.0
-
-
-def measure_crowd() -> Table:
-    """Measure how often 200 clients try to connect to an enclave that is dead."""
-    crowds = {
-        "one retry, no breaker": Crowd(breaker=False, background=False),
-        "breaker, retry budget": Crowd(breaker=True, background=False),
-        "the same, probed in the background": Crowd(breaker=True, background=True),
-    }
-    for crowd in crowds.values():
-        draw = Random(1)  # noqa: S311 -- the same crowd for all
-        for _ in range(CLIENTS):
-            crowd.pass_time(draw)
-    return Table(
-        title=f"{CLIENTS} clients, each asks once in {ASKS_EVERY_S:.0f} s; "
-        f"the enclave is dead for {DEAD_S:.0f} s",
-        columns=(
-            "client",
-            "questions",
-            "connections tried",
-            "most in a second",
-            "s waited for them, a question",
-            "s until back",
-        ),
-        rows=tuple(
-            (
-                name,
-                str(each.questions),
-                str(len(each.tries_s)),
-                str(max(Counter(map(math.floor, each.tries_s)).values())),
-                each.waited_s / each.questions,
-                quantile(each.back_s, 0.5),
-            )
-            for name, each in crowds.items()
-        ),
-        note="back: from the enclave's return to a client's next answer of it, median",
-    )
-
-
-@dataclass(slots=True, kw_only=True)
-class Crowd:
-    """Independent clients of a dead enclave, one after the other.
-
-    Attributes:
-        breaker: they have one, and a budget of retries; else they retry once.
-        background: recovery is probed in the background, not by a question.
-        questions: asked while it is dead.
-        tries_s: the times of attempts to connect meanwhile.
-        waited_s: how long questions waited for them.
-        back_s: for each client, how long after the recovery the enclave was asked.
-    """
-
-    breaker: bool
-    background: bool
-    questions: int = 0
-    tries_s: list[float] = field(default_factory=list[float])
-    waited_s: float = 0.0
-    back_s: list[float] = field(default_factory=list[float])
-
-    def pass_time(self, draw: Random) -> None:
-        """Simulate one client until the enclave answers again."""
-        health = TierHealth(TierKind.ATTESTED)
-        health.ready()
-        retries = Budget(RETRY_PERMILLE, reserve=1)
-        now = draw.uniform(0, ASKS_EVERY_S)
-        while now < DEAD_S:
-            self.questions += 1
-            retries.earn()
-            asked = now
-            now = self._try(now, health)
-            if now > asked and (retries.take() if self.breaker else True):
-                now = self._try(now, health)
-            self.waited_s += now - asked
-            now = max(now, asked + draw.expovariate(1 / ASKS_EVERY_S))
-        while self.breaker and health.begin(1000 * now, prompt_tokens=100) is None:
-            now += draw.expovariate(1 / ASKS_EVERY_S)
-        self.back_s.append(now - DEAD_S)
-
-    def _try(self, now: float, health: TierHealth) -> float:
-        """Try to connect, if permitted; return when the question continues."""
-        attempt = health.begin(1000 * now, prompt_tokens=100)
-        if attempt is None and self.breaker:
-            return now
-        self.tries_s.append(now)
-        if attempt is not None:
-            failed_ms = 1000 * (now + CONNECT_S)
-            health.failed(attempt, failed_ms, Failure.UNREACHABLE)
-            if self.background and attempt.probe:
-                return now
-        return now + CONNECT_S
 
 
 def measure_time() -> Table:

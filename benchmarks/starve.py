@@ -64,7 +64,7 @@ SHIPPED: Final = Scale(factor=1.0, transport=PADDED)
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """Who does what, at the same time.
+    """The simultaneous load of an attack.
 
     Attributes:
         streams: addresses, each with nine questions that are answered for long.
@@ -85,7 +85,7 @@ ATTACKS: Final[Mapping[str, Attack]] = {
 
 @dataclass(slots=True)
 class Outcome:
-    """What the victim saw.
+    """The victim's answers.
 
     Attributes:
         asked: questions.

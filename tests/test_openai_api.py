@@ -85,7 +85,7 @@ def test_every_refusal_is_in_the_document() -> None:
         TooLongError("context_too_long", "x"),
         LocalContextTooLongError(
             prompt_tokens=9, max_tokens=2, context_tokens=10
-        ).told_as("y"),
+        ).with_message("y"),
     ]
     bodies = [error_object(each) for each in raised]
     pages = {

@@ -41,7 +41,7 @@ CARRIES = "## What carries the promise"
 DEPENDS_ON = "## What it depends on"
 NOT_TRUSTED = "## What need not be trusted"
 MOST = {CARRIES: 2170, DEPENDS_ON: 1980}
-"""How long the two lists to read may be: an afternoon, and a second day."""
+"""The most lines of the two lists: an afternoon, and a second day."""
 _SUMS = {
     CARRIES: re.compile(r"(about )([\d,]+)(?= lines, an afternoon)"),
     DEPENDS_ON: re.compile(r"(about )([\d,]+)(?= lines, a second day)"),

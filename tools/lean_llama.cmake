@@ -34,7 +34,7 @@ function(curtilage_hasten)
   endif()
   target_compile_options(ggml-base PRIVATE -O1)
   target_compile_options(llama PRIVATE -O1)
-  # ccache takes nothing that uses a precompiled header unless told to be sloppy.
+  # ccache takes nothing that uses a precompiled header unless it is configured to be sloppy.
   if(NOT CMAKE_CXX_COMPILER_LAUNCHER AND NOT GGML_CCACHE_FOUND)
     target_precompile_headers(llama PRIVATE
       "${CMAKE_CURRENT_SOURCE_DIR}/vendor/llama.cpp/src/models/models.h"

@@ -296,6 +296,8 @@ def _missing_files(config: EnclaveConfig, tree: Tree, options: Options) -> list[
     named = [str(anchor.certificate) for anchor in config.anchors if anchor.certificate]
     wanted = [path for path in named if not path.startswith("/run/")]
     problems = [f"no {path} in the image" for path in wanted if not tree.has(path)]
+    if config.model.peer is not None:
+        return [*problems, '"model.engine" is "openai", but the image holds no server']
     model = config.model.path
     if options.model == EMBEDDED and model is not None:
         problems.append('"model.path" is not "embedded", but the image holds that one')

@@ -38,13 +38,7 @@ from curtilage.wire.shaping import TransportParameters
 from curtilage_dev.asking import events_of, open_answer
 from curtilage_dev.demo_model import Model, model_of
 from curtilage_dev.emulated.machines import KINDS, MAX_GPUS
-from curtilage_dev.forecast import (
-    Forecast,
-    forecast,
-    inspected,
-    prices_of,
-    read_client,
-)
+from curtilage_dev.forecast import Forecast, forecast, inspected, prices_of, read_client
 from curtilage_dev.office import (
     TASKS,
     Answered,
@@ -587,21 +581,21 @@ def _number(seen: dict[str, object], name: str) -> int:
     return cast("int", seen[name])
 
 
-def _class(octets: int) -> str:
+def _class(size: int) -> str:
     """Name a request's size by its class, if it has one."""
-    return _size(octets) if octets in SIZE_CLASSES else f"{octets} B"
+    return _size(size) if size in SIZE_CLASSES else f"{size} B"
 
 
-def _size(octets: int) -> str:
-    return f"{octets // KIBIBYTE} KiB"
+def _size(size: int) -> str:
+    return f"{size // KIBIBYTE} KiB"
 
 
-def _frames(transport: TransportParameters, octets: int) -> str:
+def _frames(transport: TransportParameters, size: int) -> str:
     """Name an answer's size by its number of frames, if it is a whole bucket."""
     for bucket in range(transport.buckets):
-        if answer_bytes(transport, SUITE, bucket) == octets:
+        if answer_bytes(transport, SUITE, bucket) == size:
             return f"{transport.frames_of(bucket)} frames"
-    return f"{octets} B"
+    return f"{size} B"
 
 
 def _show_audit(stack: Stack) -> None:

@@ -43,7 +43,7 @@ class Model:
 
     @property
     def stand_in(self) -> str:
-        """Which parts of the models are stand-ins."""
+        """The parts of the models that are stand-ins, as a sentence."""
         if self.file is not None:
             return f"the enclave runs the same file as this machine, {self.file.name}."
         if self.address:

@@ -371,7 +371,7 @@ def _said(answered: Answered) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """How the office questions are asked.
+    """The settings of the office questions.
 
     Attributes:
         url: the client's endpoint.

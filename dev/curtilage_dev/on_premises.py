@@ -21,14 +21,9 @@ from typing import Final
 from aiohttp import web
 
 from curtilage.client.chat.answer import Answerer, Delta, Provenance
-from curtilage.client.chat.openai_chat import (
-    parse_completion_request,
-)
+from curtilage.client.chat.openai_chat import parse_completion_request
 from curtilage.client.chat.openai_fields import MODEL_ID
-from curtilage.client.endpoint.openai_answers import (
-    ChunkBuilder,
-    error_object,
-)
+from curtilage.client.endpoint.openai_answers import ChunkBuilder, error_object
 from curtilage.client.errors import ClientError
 from curtilage.client.local.model import LocalModel
 from curtilage.client.local.registry.store import Registry

@@ -26,12 +26,7 @@ from curtilage_dev.emulated.gpu import PRODUCT as GPU_PRODUCT
 from curtilage_dev.emulated.gpu import ordinary_release
 from curtilage_dev.emulated.machines import RSA_KINDS
 from curtilage_dev.emulator import GPU_ROOT_FILE, ROOT_FILE
-from curtilage_dev.policy import (
-    Emulated,
-    development_policy,
-    product_of,
-    read_emulated,
-)
+from curtilage_dev.policy import Emulated, development_policy, product_of, read_emulated
 from curtilage_dev.processes import Process, ProcessError, Processes
 from curtilage_dev.scripted_enclave import SCRIPTED_SHA256, Play
 

@@ -113,7 +113,7 @@ def tokenizer_of(path: Path) -> Tokenizer:
 
 
 def marks_of(tokenizer: Tokenizer) -> tuple[str, str]:
-    """Return the pieces that stand before and after a text."""
+    """Return the pieces before and after a text."""
     return next(
         pair
         for pair in _MARKS

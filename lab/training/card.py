@@ -76,7 +76,7 @@ all-MiniLM-L6-v2 (BERT, 6 layers, width 384, 22 million
     also="",
     covers="""\
 Names in languages other than English are not covered: the language gate
-stands before this model.""",
+precedes this model.""",
     weak="""\
 Organisations; names that are ordinary words, in short requests; nationalities as
 adjectives in prose; languages other than English; texts whose only hint of health
@@ -95,30 +95,30 @@ the lower 6 of the 12 layers of multilingual-e5-small (width 384,
     also="""
 For the vocabulary pieces were counted in more folders, and in texts held out, too.""",
     covers="""\
-Of each set the language stands first. It was taught to tell topics in German, French,
-Spanish, Italian, Dutch, Portuguese and English; names also in Swedish, Danish,
+Of each set the language comes first. It was taught to recognise topics in German,
+French, Spanish, Italian, Dutch, Portuguese and English; names also in Swedish, Danish,
 Norwegian and Finnish. Of other languages nothing was measured.""",
     weak="""\
 Organisations; names that are ordinary words, in short requests; French, Dutch and
 Italian names outside our own sentences (of the first two only scans of old newspapers
 were at hand, of Italian nothing); texts whose only hint of health lies outside the
-window. Its topics were told in a few dozen own sentences a language, and the figures
-of own sentences above rest on a few lines a topic.""",
+window. Its topics were taught with a few dozen own sentences a language, and the
+figures of own sentences above rest on a few lines a topic.""",
 )
 
 _TEXT = """\
 # {guard.title}
 
 Marks people, places, organisations, postal addresses, ages, days and
-nationalities or beliefs in a text, and tells whether a text tells *somebody's*
+nationalities or beliefs in a text, and marks whether a text discloses *somebody's*
 health, special category (GDPR Article 9 and 10), finances, legal affairs or
 employment: the writer's, or another's. Talk of the subject alone (a question of
 medicine, a statute, an abstract of a study) is not meant. It runs on the device,
 before anything leaves it. It decides nothing: a policy does, and what the model
-misses the rules beside it may find.{guard.first}
+misses may be found by the rules.{guard.first}
 
 - **Architecture**: {architecture} {head} Numbers are scaled
-  piece by piece (`rows_apart.py`): what is run beside a text changes nothing in it.
+  piece by piece (`rows_apart.py`): other texts of a batch change nothing in it.
 - **Files**: `guard.onnx` ({size:.1f} MB), `tokenizer.json`, `guard.json` (labels and
   digests; a file that does not match is not loaded).
 - **Made by** `{guard.command}`: {recipe}.
@@ -150,7 +150,7 @@ type. {guard.covers}
 {scores}
 
 Topics: the share of held-out texts about somebody that reaches a score, and of texts
-about nobody: requests to assistants, and talk of medicine, law, money and so on. Own
+about no person: requests to assistants, and talk of medicine, law, money and so on. Own
 sentences are of lines that were not learned. (`curtilage evaluate` measures whole
 queries, with rules and policy.)
 
@@ -161,8 +161,8 @@ queries, with rules and policy.)
 ## What it is not good at
 
 {guard.weak}
-Exam cases ("A 55-year-old man presents with ...") are about nobody and read like
-notes on a patient: which of both a text is, it often cannot tell. It was trained
+Exam cases ("A 55-year-old man presents with ...") are about no person and read like
+notes on a patient: which of both a text is, it often cannot decide. It was trained
 once, on a processor with two cores, with one seed unless the recipe above names more.
 
 ## Licence
@@ -185,7 +185,7 @@ The topics are
   one linear layer over the mean of the last layer's states."""
 _THRESHOLDS = """\
 , set so that of
-  tuning texts about nobody a share of 0.04 (health) or 0.01 (the others) reaches it,
+  tuning texts about no person a share of 0.04 (health) or 0.01 (the others) reaches it,
   each corpus counting the same, and of everyday requests 0.004; then a margin
   for whole queries (`topic_head.py`)."""
 

@@ -4,7 +4,8 @@ They are data (``languages/*.toml``), one per line or between bars. ``entities``
 slots. For each topic, ``_tell`` discloses a person's own affairs, and ``_ask`` asks
 about the same without concerning a person; ``have_tell`` and ``have_ask`` are put
 around ``things_health``; ``plain`` is neither. ``talk`` is impersonal small talk, as
-typed; ``talk_health`` and ``talk_special`` are personal.
+typed; ``talk_health`` and ``talk_special`` are personal. The keys are part of the split
+into training and held-out lines, so they keep their names.
 """
 
 import random  # training must repeat; nothing secret is drawn
@@ -23,7 +24,7 @@ from splits import held_out
 from synthetic import EVERYTHING, filled, joined, without_names
 
 LANGUAGES: Final = ("de", "fr", "es", "it", "nl", "pt")
-_BESIDES_HEALTH: Final = TOPICS[1:]
+_OTHER_TOPICS: Final = TOPICS[1:]
 # Some of these sentences name a firm, a party or a belief, but none is marked.
 _KNOWN_IN_DISCLOSED: Final = frozenset({"PERSON", "AGE", "ADDRESS"})
 _NOTHING: Final = dict.fromkeys(TOPICS, 0.0)
@@ -81,7 +82,7 @@ class Sentences:
             name: self._lines(f"{name}_tell") for name in (*TOPICS, "have")
         }
         self._asked = {
-            name: self._lines(f"{name}_ask") for name in (*_BESIDES_HEALTH, "have")
+            name: self._lines(f"{name}_ask") for name in (*_OTHER_TOPICS, "have")
         }
         self._plain = self._lines("plain")
         self._things = self._lines("things_health")
@@ -99,7 +100,7 @@ class Sentences:
         disclosed = [line for name in TOPICS for line in self._disclosed[name]]
         nameless = [
             *self._plain,
-            *(line for name in _BESIDES_HEALTH for line in self._asked[name]),
+            *(line for name in _OTHER_TOPICS for line in self._asked[name]),
         ]
         for _ in range(count):
             draw = source.random()
@@ -123,9 +124,9 @@ class Sentences:
         source, topics = self._source, _NOTHING
         # Among the held-out lines, some topics have none.
         topics_disclosed = [
-            name for name in ("special", *_BESIDES_HEALTH) if self._disclosed[name]
+            name for name in ("special", *_OTHER_TOPICS) if self._disclosed[name]
         ]
-        asking = [name for name in _BESIDES_HEALTH if self._asked[name]]
+        asking = [name for name in _OTHER_TOPICS if self._asked[name]]
         for _ in range(count):
             draw = source.random()
             if draw < 0.28:

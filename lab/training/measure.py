@@ -269,7 +269,7 @@ def _topics(
     table: dict[str, object] = {}
     for name, rows in kinds.items():
         scored = [(row, model(row.text)[1]) for row in _sampled(rows, most)]
-        for value, about in ((1.0, "somebody"), (0.0, "nobody")):
+        for value, about in ((1.0, "somebody"), (0.0, "no person")):
             shares = {
                 topic: _shares(scored, topic, value)
                 for topic in TOPICS

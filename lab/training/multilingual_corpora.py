@@ -40,7 +40,7 @@ _CLINICAL_TYPES: Final = {
     "EDAD_SUJETO_ASISTENCIA": "AGE",
 }
 _KNOWN_OF_CLINICAL: Final = frozenset({"PERSON", "LOCATION", "ADDRESS", "AGE", "DATE"})
-_PIECE, _LEAST_PIECE, _TELLING_PIECE = 300, 20, 200  # characters
+_PIECE, _LEAST_PIECE, _TOPICAL_PIECE = 300, 20, 200  # characters
 CLINICAL: Final = "meddocan"
 
 
@@ -111,7 +111,7 @@ def clinical(folder: Path) -> Iterator[Example]:
                 if first >= start and last <= end
             )
             if end - start > _LEAST_PIECE:
-                topics = {"health": 1.0} if end - start > _TELLING_PIECE else {}
+                topics = {"health": 1.0} if end - start > _TOPICAL_PIECE else {}
                 yield Example(text[start:end], spans, _KNOWN_OF_CLINICAL, topics)
 
 
@@ -127,7 +127,7 @@ class _General(NamedTuple):
     topics: tuple[str, ...] = TOPICS
     field: str = "text"
     cut: int = 500
-    besides: tuple[str, ...] = ()  # parts of subjects that are omitted
+    omitted: tuple[str, ...] = ()  # parts of subjects that are omitted
     # Small talk: no health topic if it has no word of ``_UNWELL``.
     talk: bool = False
 
@@ -152,7 +152,7 @@ _IMPERSONAL: Final = (
     # Law includes cases of people, so that topic and the next one are unknown.
     _General(
         "mmlu-professional", "en", 900, ("health", "finance", "hr"),
-        cut=400, besides=("medic", "anat"),
+        cut=400, omitted=("medic", "anat"),
     ),
     # "I have a headache" is a sentence of a textbook here.
     _General("tatoeba-short", "de es fr it nl pt en", topics=TOPICS[1:], talk=True),
@@ -203,7 +203,7 @@ def impersonal(folder: Path, *, english: bool = True) -> Iterator[Example]:
             )
             for row in _rows(folder, each.name, languages)
             if row.get(each.field)
-            and not any(part in row.get("subject", "") for part in each.besides)
+            and not any(part in row.get("subject", "") for part in each.omitted)
             and not held_out(f"{each.name}:{row[each.field]}")
         ]
         yield from found[: each.most]

@@ -67,7 +67,7 @@ _TITLES = ("Mr.", "Mrs.", "Ms.", "Dr.", "Miss", "Prof.", "mr", "mrs", "dr.")
 def filled(sentence: str, value: Callable[[str], str]) -> Example:
     """Return a sentence with ``value``'s result for each slot, marked by its type.
 
-    Two braces stand for a literal one.
+    Two braces mean a literal one.
     """
     text, spans, at = "", [], 0
     plain = sentence.replace("{{", "\x01").replace("}}", "\x02")

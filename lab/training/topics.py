@@ -111,7 +111,7 @@ _SUBJECTLESS: Final = re.compile(r"\A\{I\} (?:\{(?:am|have|was)\} )?")
 
 
 def about_someone(source: random.Random, line: str, topic: str) -> str:
-    """Return one line of ``[told]`` about a random person."""
+    """Return one line of ``[disclosed]`` about a random person."""
     draw = source.random()
     person = _I
     if draw >= 0.45:
@@ -200,10 +200,12 @@ class _Sentences:
 
     def __init__(self, source: random.Random) -> None:
         self._source = source
-        self._disclosed = {name: _lines("told", name) for name in _DATA["told"]}
+        self._disclosed = {
+            name: _lines("disclosed", name) for name in _DATA["disclosed"]
+        }
         self._asked = {name: _lines("asked", name) for name in _DATA["asked"]}
         self._patients = _lines("clinical", "patient")
-        self._neutral = _lines("neutral", "told")
+        self._neutral = _lines("neutral", "stated")
         self._things = {name: _things(name) for name in _DATA["things"]}
         self._subjects = [
             each

@@ -153,7 +153,7 @@ def test_policy_check_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_policy_summary_names_the_enclaves() -> None:
-    shown = policy_command.summary(development_policy(), "x")
+    shown = "\n".join(policy_command.summary(development_policy(), "x"))
     assert "enclaves  DEVELOPMENT: " in shown
     assert "  emulated SEV-SNP, " in shown
 

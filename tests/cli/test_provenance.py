@@ -32,9 +32,9 @@ from curtilage.policy.explain.decision import NOT_IN_FORCE
 from support.client_parts import LOCALLY, ScriptedLocal
 
 
-def _line(route: Answerer, evidence: str | None, *, beside: bool = False) -> str:
+def _line(route: Answerer, evidence: str | None, *, in_parallel: bool = False) -> str:
     return provenance_line(
-        replace(LOCALLY, route=route, evidence=evidence, beside=beside)
+        replace(LOCALLY, route=route, evidence=evidence, in_parallel=in_parallel)
     )
 
 
@@ -60,7 +60,7 @@ def test_the_local_model_has_no_evidence() -> None:
 
 def test_a_second_tier_is_mentioned() -> None:
     alone, _, _ = _line(Answerer.LOCAL, None).partition(";")
-    line = _line(Answerer.LOCAL, None, beside=True)
+    line = _line(Answerer.LOCAL, None, in_parallel=True)
     assert line.startswith(f"{alone}, and another tier ")
 
 

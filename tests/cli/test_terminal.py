@@ -159,7 +159,7 @@ def test_without_a_terminal_a_line_comes_every_ten_seconds_where_it_is_wanted(
     monkeypatch.setattr(terminal, "monotonic", lambda: next(clock))
     far = HowFar(logged=logged)
     for number in range(1, 5):
-        far.tell(f"{number} of 4", last=number == 4)
+        far.show(f"{number} of 4", last=number == 4)
     assert capsys.readouterr().err == ("2 of 4\n4 of 4\n" if logged else "")
 
 

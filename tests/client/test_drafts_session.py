@@ -472,7 +472,7 @@ async def test_no_draft_is_judged_of_a_model_that_took_over_meanwhile() -> None:
 async def test_an_answer_of_this_machine_says_that_another_was_asked_as_well() -> None:
     raced = await Bench(section=drafting("race")).session.ask(query(EASY))
     assert raced.route is Answerer.LOCAL
-    assert raced.provenance.beside
+    assert raced.provenance.in_parallel
     bench = Bench(local=(slow := Slow()))
     bench.router.hedges = Budget(1000, reserve=1)
     bench.enclave.held = 0
@@ -480,9 +480,9 @@ async def test_an_answer_of_this_machine_says_that_another_was_asked_as_well() -
     await bench.enclave.begun.wait()
     slow.go.set()
     helped = await asked
-    assert (helped.route, helped.provenance.beside) == (Answerer.LOCAL, True)
+    assert (helped.route, helped.provenance.in_parallel) == (Answerer.LOCAL, True)
     alone = await Bench(section=drafting("verify")).session.ask(query(HARD))
-    assert (alone.route, alone.provenance.beside) == (Answerer.LOCAL, False)
+    assert (alone.route, alone.provenance.in_parallel) == (Answerer.LOCAL, False)
 
 
 DOUBT = "\n\n[the local model is often wrong on questions like this]"

@@ -37,7 +37,8 @@ from curtilage.client.parts import ClientParts
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.session import Session
 from curtilage.policy.decision.decide import Inspection
-from curtilage.policy.document.load import load_profile
+from curtilage.policy.document.load import load_policy, load_profile, profile_text
+from curtilage.policy.document.model import Policy
 from curtilage.sandbox.wall import Wall
 from support.client_parts import MemoryTrail, WordInspector
 from support.fakes import returns
@@ -54,6 +55,15 @@ from support.memory_enclave import (
 
 HOME = "4111111111111111"
 PERSON = "Okafor"
+PASSWORD = "hunter2"
+DEFAULT = load_profile("default")
+BLOCKING = load_policy(
+    profile_text("default").replace(
+        "rules:\n",
+        'rules:\n- {id: never, when: "secret.*", then: block, reason: no}\n',
+        1,
+    )
+)
 
 
 class Forgetful(WordInspector):
@@ -136,13 +146,17 @@ async def read_to_end(reader: asyncio.StreamReader) -> int:
 
 
 @asynccontextmanager
-async def endpoint() -> AsyncGenerator[Asked]:
+async def endpoint(policy: Policy = DEFAULT) -> AsyncGenerator[Asked]:
     enclave, local = MemoryEnclave(), Echo()
     session = Session(
         ClientParts(
-            policy=load_profile("default"),
+            policy=policy,
             inspector=Forgetful(
-                {HOME: "financial.pan", PERSON: "identifier.direct.person"}
+                {
+                    HOME: "financial.pan",
+                    PERSON: "identifier.direct.person",
+                    PASSWORD: "secret.password",
+                }
             ),
             local=local,
             transport=enclave,
@@ -222,6 +236,10 @@ async def unanswered(asked: Asked) -> None:
     asked.enclave.fails = None
 
 
+async def blocked(asked: Asked) -> None:
+    assert await asked.ask(f"{asked.canary.text('blocked')} {PASSWORD}") == 403
+
+
 async def cut(asked: Asked) -> None:
     word = asked.canary.text("cut")
     asked.enclave.replies.append(Reply(content=sse(chunk(word), done=False)))
@@ -285,12 +303,12 @@ ENDS = [
 ]
 
 
-@pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__)
+@pytest.mark.parametrize("end", [*ENDS, blocked], ids=lambda end: end.__name__)
 async def test_nothing_is_left_of_a_question(
     end: Callable[[Asked], Awaitable[None]],
 ) -> None:
     with uncollected():
-        async with endpoint() as asked:
+        async with endpoint(BLOCKING if end is blocked else DEFAULT) as asked:
             await end(asked)
             for _ in range(50):
                 await asyncio.sleep(0)

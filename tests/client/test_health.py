@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from curtilage.client.answering.probes import LOOK_S
+from curtilage.client.answering.background import LOOK_S
 from curtilage.client.chat.options import Require
 from curtilage.client.errors import (
     AttemptFailure,
@@ -311,7 +311,7 @@ async def test_a_relay_that_fails_and_comes_back_shows(
 ) -> None:
     running = Running(policy=policy)
     monkeypatch.setattr(
-        "curtilage.client.answering.probes.monotonic", lambda: running.time_s
+        "curtilage.client.answering.background.monotonic", lambda: running.time_s
     )
     async with running.session as session:
         await session.look()
@@ -337,7 +337,7 @@ async def test_a_failure_that_opens_no_breaker_is_looked_at_again(
 ) -> None:
     running = Running(policy=policy)
     monkeypatch.setattr(
-        "curtilage.client.answering.probes.monotonic", lambda: running.time_s
+        "curtilage.client.answering.background.monotonic", lambda: running.time_s
     )
     async with running.session as session:
         await session.look()
@@ -366,7 +366,7 @@ async def test_what_still_fails_is_looked_for_every_half_minute(
 ) -> None:
     running = Running(policy=policy)
     monkeypatch.setattr(
-        "curtilage.client.answering.probes.monotonic", lambda: running.time_s
+        "curtilage.client.answering.background.monotonic", lambda: running.time_s
     )
     looks: list[float] = []
     async with running.session as session:

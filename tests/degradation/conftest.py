@@ -30,7 +30,7 @@ from curtilage.client.parts import AnswersLocally, ClientParts, Inspects
 from curtilage.client.queue.deferred_store import KEY_BYTES, DeferredStore
 from curtilage.client.remote.access import read_access
 from curtilage.client.remote.addresses import RelayAddress
-from curtilage.client.remote.keys import KeyStore
+from curtilage.client.remote.key_store import KeyStore
 from curtilage.client.remote.transport import RelayTransport
 from curtilage.client.session import Session
 from curtilage.policy.decision.decide import Inspection

@@ -209,11 +209,16 @@ def test_freed_memory_is_overwritten(tmp_path: Path, inputs: Inputs) -> None:
         ("/run/evidence/evidence.sock", "/run/x.sock", "evidence"),
         ("/run/curtilage/release", "/release", "release"),
         ("/etc/curtilage/ark.pem", "/etc/curtilage/other.pem", "other.pem"),
+        (
+            'path = "embedded"',
+            'engine = "openai"\naddress = "unix:/e.sock"\nname = "m"',
+            "model.engine",
+        ),
         ('path = "embedded"', f'path = "/m"\nsha256 = "{"0" * 64}"', "model.path"),
         ('environment = "production"', 'environment = "x"', "environment"),
         ("quorum = 1", "quorum = 1\nquota = 2", "unknown key"),
     ],
-    ids=["listen", "evidence", "release", "anchor", "model", "word", "unknown"],
+    ids=["listen", "evidence", "release", "anchor", "engine", "model", "word", "keys"],
 )
 def test_configuration_that_does_not_fit_stops_the_build(
     tmp_path: Path, inputs: Inputs, old: str, new: str, word: str

@@ -12,11 +12,13 @@ from curtilage.enclave_server.config import (
     Environment,
     Freshness,
     Limits,
+    Peer,
     TLSFiles,
     Witness,
     parse_config,
 )
 from curtilage.enclave_server.errors import ConfigError
+from curtilage.enclave_server.toml_reader import Listen
 
 KEY = base64.b64encode(bytes(range(32))).decode()
 OTHER = base64.b64encode(bytes(range(1, 33))).decode()
@@ -77,6 +79,51 @@ def test_production_configuration_is_read() -> None:
     )
     assert config.listen.path == Path("/run/e.sock")
     assert config.model.path == Path("/m.gguf")
+
+
+def engine(address: str, more: str = "") -> str:
+    model = f'engine = "openai"\naddress = "{address}"\nname = "ward"\n{more}'
+    return TABLES.replace('path = "embedded"\n', model)
+
+
+@pytest.mark.parametrize(
+    ("address", "place"),
+    [
+        ("unix:/run/engine.sock", Listen(path=Path("/run/engine.sock"))),
+        ("127.0.0.1:8000", Listen(host="127.0.0.1", port=8000)),
+        ("[::1]:8000", Listen(host="::1", port=8000)),
+    ],
+)
+def test_an_engine_of_others_is_named(address: str, place: Listen) -> None:
+    text = text_of(engine(address, "parallel = 8\ncontext_tokens = 32768\n"))
+    model = parse_config(text).model
+    assert model.peer == Peer(address=place, name="ward", parallel=8)
+    assert (model.path, model.sha256, model.context_tokens) == (None, "", 32768)
+
+
+@pytest.mark.parametrize(
+    ("address", "more", "key"),
+    [
+        ("192.0.2.1:8000", "", "model.address"),
+        ("engine.example:8000", "", "model.address"),
+        ("127.0.0.1:8000", 'sha256 = "00"\n', "model.'sha256'"),
+        ("127.0.0.1:8000", 'path = "/m.gguf"\n', "model.'path'"),
+        ("127.0.0.1:8000", "parallel = 0\n", "model.parallel"),
+    ],
+)
+def test_an_engine_outside_of_this_machine_is_refused(
+    address: str, more: str, key: str
+) -> None:
+    (problem,) = problems_of(text_of(engine(address, more)))
+    assert problem.startswith(f"{key}: ")
+
+
+def test_an_engine_is_ours_or_openais() -> None:
+    own = TABLES.replace("[model]", '[model]\nengine = "llama.cpp"')
+    assert parse_config(text_of(own)).model.peer is None
+    other = TABLES.replace("[model]", '[model]\nengine = "other"')
+    (problem,) = problems_of(text_of(other))
+    assert problem.startswith("model.engine: ")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from curtilage.client.local.registry.store import Registry
 from curtilage.client.parts import AnswersLocally, ClientParts
 from curtilage.client.remote.access import read_access
 from curtilage.client.remote.addresses import RelayAddress
-from curtilage.client.remote.keys import KeyStore
+from curtilage.client.remote.key_store import KeyStore
 from curtilage.client.remote.transport import RelayTransport
 from curtilage.client.session import Session
 from curtilage.policy.document.load import load_policy, profile_text

@@ -14,7 +14,7 @@ from curtilage.client.chat.query import Message, Query
 from curtilage.client.errors import IncompleteAnswerError
 from curtilage.client.parts import ClientParts
 from curtilage.client.remote.addresses import RelayAddress
-from curtilage.client.remote.keys import KeyStore
+from curtilage.client.remote.key_store import KeyStore
 from curtilage.client.remote.transport import RelayTransport
 from curtilage.client.session import Session
 from curtilage.policy.document.load import load_policy

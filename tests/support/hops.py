@@ -16,7 +16,7 @@ from curtilage.client.chat.query import Message, Query, Settings
 from curtilage.client.parts import ClientParts
 from curtilage.client.remote.addresses import MirrorAddress, RelayAddress
 from curtilage.client.remote.cover import CoverSettings
-from curtilage.client.remote.keys import KeyStore
+from curtilage.client.remote.key_store import KeyStore
 from curtilage.client.remote.mirror import MirrorTransport
 from curtilage.client.remote.transport import RelayTransport
 from curtilage.client.session import Session

@@ -36,7 +36,7 @@ from curtilage.attest.receipt import (
 from curtilage.attest.verify import VerifiedKey, verify
 from curtilage.client.errors import EnclaveError
 from curtilage.client.remote.fetch_order import RELAY, FetchOrder
-from curtilage.client.remote.keys import KeyStore
+from curtilage.client.remote.key_store import KeyStore
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.remote.seal import CHAT_PATH
 from curtilage.client.remote.sealed import SealedExchange

@@ -1,7 +1,8 @@
 """What a test needs besides processor and memory, and proof that it needs no more.
 
-``process``: it starts a program or opens a socket, or uses what only the target of
-these tests installs (the groups ``lab``, ``fuzz`` and ``balancers``). ``timing``: it
+``process``: it starts a program or opens a socket, uses what only the target of these
+tests installs (the groups ``lab``, ``fuzz`` and ``balancers``), or runs a whole
+evaluation, for half a minute. ``timing``: it
 measures how long something takes, or how that grows, and wants the machine for itself.
 Everything else runs on every processor at once, ``make test``.
 
@@ -167,6 +168,7 @@ PROCESS: Final[Table] = {
     "enclave_server/test_main.py": ("test_stream_that_cannot_be_written_exits_with_3",),
     "enclave_server/test_mistakes.py": (),
     "enclave_server/test_model.py": ("test_real_model_answers",),
+    "enclave_server/test_peer.py": (),
     "enclave_server/test_process.py": (),
     "enclave_server/test_service.py": (),
     "enclave_server/test_service_attested.py": (),
@@ -187,6 +189,7 @@ PROCESS: Final[Table] = {
     ),
     "lab/evaluation/test_evaluation.py": (
         "test_a_process_that_fails_in_any_way_keeps_the_query_home",
+        "test_the_command_measures_writes_and_stops_its_workers",
     ),
     # Besides, urllib3, which Presidio brings, tries a socket when it is imported.
     "lab/evaluation/test_stock_presidio.py": (

@@ -328,7 +328,7 @@ def _matches(registers: Mapping[str, str], measurement: Measurement) -> bool:
 
 
 class Claim(StrEnum):
-    """What a data class may require of an enclave; the names are stable."""
+    """Properties that a data class may require of an enclave; names are stable."""
 
     HARDWARE = "hardware"
     GPU = "gpu"

@@ -33,7 +33,7 @@ _ClaimsT = TypeVar("_ClaimsT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """What the evidence is verified against, in addition to the policy's own rules.
+    """Values to verify evidence against, in addition to the policy's own rules.
 
     Attributes:
         measurements: the accepted measurements of the evidence's kind.

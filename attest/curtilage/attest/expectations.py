@@ -1,4 +1,4 @@
-"""What evidence must look like to be accepted; every field is a value.
+"""Conditions for accepting evidence; every field is a value.
 
 There is no way to leave something unchecked: no field has a meaning of "skip",
 and an empty set refuses everything. Debugging and migration agents are never
@@ -26,14 +26,14 @@ NO_HOST_DATA: Final = bytes(32)
 
 
 class Environment(StrEnum):
-    """Where the client runs; only development may accept emulated evidence."""
+    """Environment of the client; only development may accept emulated evidence."""
 
     PRODUCTION = "production"
     DEVELOPMENT = "development"
 
 
 class AnchorKind(StrEnum):
-    """Who made a root."""
+    """Maker of a root."""
 
     AMD = "amd"
     INTEL = "intel"
@@ -79,7 +79,7 @@ VENDOR_ROOT_FINGERPRINTS: Final[Mapping[AnchorKind, Mapping[str, str]]] = (
 )
 _PRODUCTS: Final = frozenset(product.value for product in Product)
 EMULATED_PRODUCTS: Final = _PRODUCTS | {"tdx", "nitro", "nvidia-gpu"}
-"""What an emulated root may be the root of."""
+"""Kinds of evidence that an emulated root may be the root of."""
 SNP_TEES: Final = frozenset(
     {Tee.SEV_SNP, Tee.EMULATED_SEV_SNP, Tee.AZURE_SNP, Tee.EMULATED_AZURE_SNP}
 )
@@ -192,7 +192,7 @@ class LogExpectations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnpExpectations:
-    """What a SEV-SNP report and its certificates must say.
+    """Conditions for a SEV-SNP report and its certificates.
 
     Attributes:
         min_tcb: per product the lowest patch levels; a product that is not
@@ -224,7 +224,7 @@ class SnpExpectations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TdxExpectations:
-    """What a TDX quote and its collateral must say.
+    """Conditions for a TDX quote and its collateral.
 
     Attributes:
         statuses: the accepted TCB statuses, as Intel spells them.
@@ -240,7 +240,7 @@ class TdxExpectations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuExpectations:
-    """What a GPU's report must say; a set that is empty refuses every GPU.
+    """Conditions for a GPU's report; a set that is empty refuses every GPU.
 
     Attributes:
         drivers: driver versions.
@@ -257,7 +257,7 @@ class GpuExpectations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformExpectations:
-    """Which machines, where evidence names one (chip id, PPID, module id; hex).
+    """Permitted machines, where evidence names one (chip id, PPID, module id; hex).
 
     Attributes:
         deny: never these.
@@ -272,7 +272,7 @@ class PlatformExpectations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreshnessExpectations:
-    """How old things may be, in seconds.
+    """Greatest ages, in seconds.
 
     Attributes:
         max_key_lifetime_s: longest window of a key.

@@ -107,7 +107,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiptExpectation:
-    """What a receipt must say to be the one for an exchange.
+    """Values that a receipt must have to be the one for an exchange.
 
     Attributes:
         status: of the answer that came.

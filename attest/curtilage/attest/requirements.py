@@ -1,4 +1,4 @@
-"""What some data require of a verified key, beyond what every query requires.
+"""Requirements of some data on a verified key, beyond those of every query.
 
 Above ``verify``, which accepts or refuses a key whatever is to be sealed to it. Here
 an accepted key is compared with the requirements of one query's classes.
@@ -13,7 +13,7 @@ from curtilage.attest.verified_key import VerifiedKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement:
-    """What a verified key must meet before some data may be sealed to it.
+    """Requirements on a verified key before some data may be sealed to it.
 
     Attributes:
         claims: what the evidence must show.

@@ -21,7 +21,7 @@ from curtilage.attest.steps import Check, StepLog, refusing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceVerdict:
-    """What an accepted piece of evidence says.
+    """Content of an accepted piece of evidence.
 
     Attributes:
         tee: the kind of evidence, of a CPU or of a device.

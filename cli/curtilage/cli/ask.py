@@ -41,22 +41,14 @@ from curtilage.cli.terminal import (
 from curtilage.client.answering.answer_stream import AnswerStream
 from curtilage.client.audit.export import new_file
 from curtilage.client.audit.recorder import SaveTranscript
-from curtilage.client.chat.answer import (
-    Delta,
-    Phase,
-    Progress,
-)
+from curtilage.client.chat.answer import Delta, Phase, Progress
 from curtilage.client.chat.openai_chat import MAX_REQUEST_BYTES, query_from
 from curtilage.client.chat.query import Query
 from curtilage.client.chat.receipt import Transcript
 from curtilage.client.config import ClientConfig
 from curtilage.client.consent import Outbound, Stays
 from curtilage.client.conversation.excerpt import BOUNDARY
-from curtilage.client.errors import (
-    ClientError,
-    ConfigError,
-    UsageError,
-)
+from curtilage.client.errors import ClientError, ConfigError, UsageError
 from curtilage.client.system.files import open_named, read_text
 
 WAITING: Final = {

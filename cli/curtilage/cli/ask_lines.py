@@ -28,16 +28,10 @@ from typing import Final, cast
 from curtilage.cli.json_lines import MAX_ID_CHARS, LineId, is_id, object_of
 from curtilage.cli.provenance import answer_object
 from curtilage.client.chat.answer import Answer
-from curtilage.client.chat.openai_chat import (
-    MAX_REQUEST_BYTES,
-    OPTIONS,
-    query_from,
-)
+from curtilage.client.chat.openai_chat import MAX_REQUEST_BYTES, OPTIONS, query_from
 from curtilage.client.chat.options import ROUTING_FIELDS
 from curtilage.client.chat.query import Query
-from curtilage.client.endpoint.openai_answers import (
-    error_object,
-)
+from curtilage.client.endpoint.openai_answers import error_object
 from curtilage.client.errors import (
     BlockedError,
     ClientError,
@@ -249,12 +243,6 @@ def _known(path: Path, descriptor: int) -> dict[LineId, bool]:
 _START: Final = b'{"id": '
 
 
-def _is_final(error: ClientError) -> bool:
-    if isinstance(error, NotRoutedError):
-        return error.final
-    return isinstance(error, BlockedError | UsageError)
-
-
 async def ask_lines(
     questions: Sequence[Question],
     ask: Callable[[Query], Awaitable[Answer]],
@@ -290,7 +278,8 @@ async def ask_lines(
                 _, body = error_object(failed)
                 # A policy's refusal is permanent: without a line, every later run would
                 # ask it again.
-                if _is_final(failed):
+                final = isinstance(failed, BlockedError | UsageError)
+                if final or (isinstance(failed, NotRoutedError) and failed.final):
                     out.append({"id": question.id, **body})
                     tally.refused += 1
                 else:

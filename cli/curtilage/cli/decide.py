@@ -5,18 +5,12 @@ import sys
 from curtilage.cli.decide_lines import decide_lines
 from curtilage.cli.declared import Arguments
 from curtilage.cli.start import config_from, warn_of_signature
-from curtilage.cli.terminal import (
-    DONE,
-    err,
-    err_again,
-    out_bytes,
-    progress,
-)
+from curtilage.cli.terminal import DONE, err, err_again, out_bytes, progress
 from curtilage.client.detection.checked import CheckedInspector
 from curtilage.client.detection.side_by_side import SideBySide, cores
 from curtilage.client.errors import UsageError
 
-TOLD_EVERY = 1000
+SHOWN_EVERY = 1000
 MOST_UNREAD = 20
 
 
@@ -44,7 +38,7 @@ def run(arguments: Arguments) -> int:
         )
         for number, line in enumerate(decided, start=1):
             out_bytes(line)
-            if shown and number % TOLD_EVERY == 0:
+            if shown and number % SHOWN_EVERY == 0:
                 err_again(f"{number} lines")
         if shown:
             err("")

@@ -138,27 +138,22 @@ def _parse_line(line: bytes) -> _Line:
 
 def problem_of(line: bytes) -> str:
     """Return what is wrong with an unreadable line, without its text."""
-    fields = object_of(line) if len(line) <= MAX_LINE_BYTES else {}
     if not line.strip():
         return "it is blank"
     if len(line) > MAX_LINE_BYTES:
         return f"it is longer than {MAX_LINE_BYTES:,} bytes"
+    fields = object_of(line)
     if fields is None:
         return "it is not a JSON object in UTF-8, or repeats a key"
-    return _problem_in(fields)
-
-
-def _problem_in(fields: Mapping[str, object]) -> str:
     if not fields.keys() <= _LINE_FIELDS:
         return f"unknown key; the keys are {', '.join(map(repr, sorted(_LINE_FIELDS)))}"
     if ("text" in fields) == ("messages" in fields):
         return "it needs either 'text' or 'messages'"
-    if "text" in fields:
-        return "'text' is not a string"
-    return (
+    wrong_messages = (
         "'messages' is not a list of messages, each with a known 'role', "
         "'content' and optionally 'name'"
     )
+    return "'text' is not a string" if "text" in fields else wrong_messages
 
 
 def _parse_query(fields: Mapping[str, object]) -> Query | None:

@@ -20,7 +20,7 @@ A name such as FILE or N says what is accepted: see ``TYPES``.
 import os
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, Final, NamedTuple, cast
@@ -118,7 +118,7 @@ PATHLIB: Final = click.Path(readable=False, path_type=Path)
 TYPES: Final[Types] = MappingProxyType(
     {"FILE": _PATH, "DIR": _PATH, "N": Value("a whole number", ascii_only(int))}
 )
-"""What is accepted for a name of a value; other names stand for any text."""
+"""Accepted values by the name in a declaration; other names accept any text."""
 
 
 class Option(click.Option):
@@ -190,15 +190,6 @@ def _parameter(declared: str, text: str, section: str, types: Types) -> click.Pa
     )
     made.section, made.many, made.old = section, many, entry["old"]
     return made
-
-
-def _parameters(text: str, types: Types) -> Iterator[click.Parameter]:
-    """Yield what the entries under each ``Options:`` declare."""
-    _, *parts = _HEADING.split(text)
-    for title, entries in zip(parts[::2], parts[1::2], strict=True):
-        for each in re.split(r"\n(?! )", textwrap.dedent(entries).strip()):
-            declared, _, said = " ".join(each.split()).partition(": ")
-            yield _parameter(declared, said, title or Option.section, types)
 
 
 class _Described(click.Command):
@@ -403,8 +394,12 @@ def command(
     def declare(function: Callable[[], Run]) -> Command:
         summary, text, options, example = _read(function)
         made = Command(name, help=text + more, short_help=summary)
-        entries = "\n\n".join((options, *shared))
-        made.params = list(_parameters(entries, {**TYPES, **types}))
+        _, *parts = _HEADING.split("\n\n".join((options, *shared)))
+        for title, entries in zip(parts[::2], parts[1::2], strict=True):
+            for each in re.split(r"\n(?! )", textwrap.dedent(entries).strip()):
+                declared, _, said = " ".join(each.split()).partition(": ")
+                section, accepted = title or Option.section, {**TYPES, **types}
+                made.params.append(_parameter(declared, said, section, accepted))
         made.example, made.load, made.one_of = example, function, one_of
         made.offline = offline or of.offline
         of.add_command(made)
@@ -493,26 +488,22 @@ def _problem(error: click.UsageError, words: Sequence[str]) -> str:
     if isinstance(error, click.NoSuchCommand):
         said, near = "no such command", list(error.possibilities or ())
     elif isinstance(error, click.NoSuchOption):
-        at = _places(error.option_name, words)
+        option = error.option_name
+        words = words[: words.index("--")] if "--" in words else words
+        at = [
+            number
+            for number, each in enumerate(words, 1)
+            if each.partition("=")[0] == option
+            # ``-abc`` means ``-a -b -c``.
+            or (option[1] != "-" and re.match("-[^-]", each) and option[1] in each[1:])
+        ]
         # An equal word may be the value of another option.
         named = f"argument {at[0]}" if len(at) == 1 else "an argument"
         said = f"{named} is not an option"
         # click compares the dashes, too, which are always equal.
         names = {each.strip("-"): each for each in error.possibilities or ()}
-        bare = click.NoSuchOption(error.option_name.strip("-"), possibilities=names)
+        bare = click.NoSuchOption(option.strip("-"), possibilities=names)
         near = [names[each] for each in bare.possibilities or ()]
     else:
         return error.format_message()
     return f"{said}; did you mean {' or '.join(near)}?" if near else said
-
-
-def _places(name: str, words: Sequence[str]) -> list[int]:
-    """Return the positions, from 1, of the words that may name this option."""
-    words = words[: words.index("--")] if "--" in words else words
-    return [
-        at
-        for at, each in enumerate(words, 1)
-        if each.partition("=")[0] == name
-        # ``-abc`` stands for ``-a -b -c``.
-        or (name[1] != "-" and re.match("-[^-]", each) and name[1] in each[1:])
-    ]

@@ -1,6 +1,5 @@
 """``curtilage demo``: the whole path on this machine; needs a source checkout."""
 
-import importlib.util
 import os
 import signal
 import subprocess  # noqa: TID251 - a door
@@ -8,16 +7,13 @@ import sys
 from pathlib import Path
 
 from curtilage.cli.declared import Arguments
-from curtilage.cli.terminal import (
-    COULD_NOT,
-    err,
-)
+from curtilage.cli.terminal import COULD_NOT, err
 
 
 def run(arguments: Arguments) -> int:
     """Run the demonstration in a subprocess."""
-    folder = _development_folder()
-    if folder is None:
+    folder = Path(__file__).resolve().parents[3] / "dev"
+    if not (folder / "curtilage_dev" / "demo.py").is_file():
         err(
             "the demo needs a source checkout (its folder dev/ holds the emulated "
             "evidence); clone the project and run `make demo`"
@@ -43,12 +39,3 @@ def run(arguments: Arguments) -> int:
             return process.wait()
         except KeyboardInterrupt:  # the child got the signal too
             continue
-
-
-def _development_folder() -> Path | None:
-    found = importlib.util.find_spec("curtilage.cli")
-    origin = None if found is None else found.origin
-    if origin is None:
-        return None
-    folder = Path(origin).resolve().parents[3] / "dev"
-    return folder if (folder / "curtilage_dev" / "demo.py").is_file() else None

@@ -84,4 +84,4 @@ def inspect_all(
         batch = queries[first : first + BATCH]
         yield from inspector.inspect_many(batch)
         done = first + len(batch)
-        far.tell(f"{done} of {len(queries)} queries", last=done == len(queries))
+        far.show(f"{done} of {len(queries)} queries", last=done == len(queries))

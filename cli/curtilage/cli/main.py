@@ -8,12 +8,7 @@ from contextlib import suppress
 
 from curtilage.cli.declared import Call, completion_is_asked_for, parse
 from curtilage.cli.table import root
-from curtilage.cli.terminal import (
-    COULD_NOT,
-    REFUSED,
-    WRONG_USE,
-    err,
-)
+from curtilage.cli.terminal import COULD_NOT, REFUSED, WRONG_USE, err
 from curtilage.client.errors import (
     BlockedError,
     ClientError,

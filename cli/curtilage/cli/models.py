@@ -22,7 +22,6 @@ from curtilage.client.local.registry.catalogue import (
     known,
 )
 from curtilage.client.local.registry.download import (
-    Agree,
     NotAgreedError,
     PullRequest,
     can_pull,
@@ -331,20 +330,6 @@ def _fetch(request: PullRequest, *, yes: bool, endpoint: str | None = None) -> N
     Raises:
         NotAgreedError: the person declined.
     """
-    bar = _Bar(request.filename)
-    entry = pull(
-        Registry(),
-        request,
-        agree=_agreement(request, yes=yes),
-        progress=bar,
-        endpoint=endpoint,
-    )
-    bar.end()
-    _print(entry)
-
-
-def _agreement(request: PullRequest, *, yes: bool) -> Agree:
-    """Return a function that asks for consent to a download of some size."""
 
     def agree(size: int | None) -> None:
         machine, model = Machine.read(Registry().folder), by_digest(request.sha256)
@@ -373,7 +358,10 @@ def _agreement(request: PullRequest, *, yes: bool) -> Agree:
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
             raise NotAgreedError("nothing was downloaded")
 
-    return agree
+    bar = _Bar(request.filename)
+    entry = pull(Registry(), request, agree=agree, progress=bar, endpoint=endpoint)
+    bar.end()
+    _print(entry)
 
 
 def _print(entry: ModelEntry) -> None:

@@ -1,7 +1,8 @@
 """Options that several commands share, and readers of their values."""
 
 import sys
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -132,8 +133,19 @@ def write_or_print(path: str | None, data: bytes) -> int:
     if path is None:
         out_bytes(data)
         return DONE
-    try:
+    with file_errors(path):
         Path(path).write_bytes(data)
+    return DONE
+
+
+@contextmanager
+def file_errors(path: Path | str) -> Generator[None]:
+    """Name the file in every system error of the body.
+
+    Raises:
+        ConfigError: instead of OSError.
+    """
+    try:
+        yield
     except OSError as failure:
         raise ConfigError(f"{path}: {failure.strerror}") from None
-    return DONE

@@ -5,7 +5,6 @@ from typing import Final
 
 from curtilage.client.chat.answer import Answer, Answerer, Provenance
 from curtilage.client.conversation.excerpt import BOUNDARY
-from curtilage.client.errors import FailureReason
 from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.on_premises.reasons import OnPremisesFailure
 from curtilage.client.pseudonyms.obstacles import WHY_NOT_REPLACED
@@ -71,25 +70,27 @@ def _why(provenance: Provenance) -> Iterator[str]:
     if STALE_POLICY in provenance.uncertain:
         yield NOT_IN_FORCE
     if provenance.why:
-        yield f"{provenance.tier} was chosen: {_chosen(provenance)}"
-    if provenance.fallback is not None:
-        yield f"{_might(provenance.fallback)}, but {FAILURE_TEXTS[provenance.fallback]}"
-    yield from _of_its_text(provenance)
+        why = Reason(provenance.why)
+        # The failure may be temporary (a relay) or permanent (a policy without an
+        # enclave).
+        failed = why is Reason.UNAVAILABLE and provenance.fallback is not None
+        chosen = "another tier cannot answer" if failed else CHOSEN[why]
+        yield f"{provenance.tier} was chosen: {chosen}"
+    if (failure := provenance.fallback) is not None:
+        where = "sent"
+        if failure.value.startswith("local_"):
+            where = "answered locally"
+        elif isinstance(failure, OnPremisesFailure):
+            where = "answered on premises"
+        yield f"it might have been {where}, but {FAILURE_TEXTS[failure]}"
+    yield from _about_the_text(provenance)
     if not provenance.recorded:
         # In capitals: the answer was given nevertheless, and an operator must notice it
         # (docs/decisions/0012).
         yield "NOT recorded: the audit trail cannot be written"
 
 
-def _chosen(provenance: Provenance) -> str:
-    why = Reason(provenance.why)
-    # The failure may be temporary (a relay) or permanent (a policy without an enclave).
-    if why is Reason.UNAVAILABLE and provenance.fallback is not None:
-        return "another tier cannot answer"
-    return CHOSEN[why]
-
-
-def _of_its_text(provenance: Provenance) -> Iterator[str]:
+def _about_the_text(provenance: Provenance) -> Iterator[str]:
     if provenance.deidentified:
         many = sum(count for _, count in provenance.deidentified)
         yield f"{many} sent only as pseudonyms"
@@ -104,17 +105,8 @@ def _of_its_text(provenance: Provenance) -> Iterator[str]:
         )
 
 
-def _might(reason: FailureReason) -> str:
-    """Return which tier would have answered if it had not failed."""
-    if reason.value.startswith("local_"):
-        return "it might have been answered locally"
-    if isinstance(reason, OnPremisesFailure):
-        return "it might have been answered on premises"
-    return "it might have been sent"
-
-
 def _who(provenance: Provenance) -> str:
-    also = ", and another tier was asked as well" if provenance.beside else ""
+    also = ", and another tier was asked as well" if provenance.in_parallel else ""
     if provenance.demonstration:
         return f"answered locally, by {DEMONSTRATION}{also}"
     if provenance.route is Answerer.LOCAL:
@@ -168,7 +160,7 @@ def answer_object(answer: Answer) -> dict[str, object]:
         "boundary": provenance.boundary or None,
         "obstacle": None if obstacle is None else obstacle.value,
         "left_out": provenance.left_out,
-        "beside": provenance.beside,
+        "beside": provenance.in_parallel,
         "floor": provenance.floor or None,
         "unrestored": answer.finished.unrestored,
         "doubtful": answer.finished.doubtful,

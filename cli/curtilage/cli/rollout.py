@@ -138,21 +138,19 @@ def run_take(arguments: Arguments) -> int:
         # A signed manifest must not start a download; `models pull` asks for consent to
         # size, memory and network.
         for model in failure.missing:
-            err(_how_to_get(model))
+            known = by_digest(model.sha256)
+            if model.adapter:
+                err(
+                    f"  curtilage models add NAME FILE --sha256 {model.adapter} "
+                    f"--adapter-of MODEL   (of sha256:{model.sha256})"
+                )
+            elif known is not None and known.repository:
+                err(f"  curtilage models pull {known.name}")
+            else:
+                err(f"  curtilage models add NAME --from FILES --sha256 {model.sha256}")
         raise
     _print(rollout, rollout.standing(now))
     return DONE
-
-
-def _how_to_get(model: ModelFiles) -> str:
-    if model.adapter:
-        return (
-            f"  curtilage models add NAME FILE --sha256 {model.adapter} "
-            f"--adapter-of MODEL   (of sha256:{model.sha256})"
-        )
-    if (known := by_digest(model.sha256)) is not None and known.repository:
-        return f"  curtilage models pull {known.name}"
-    return f"  curtilage models add NAME --from FILES --sha256 {model.sha256}"
 
 
 def run_status(arguments: Arguments) -> int:
@@ -161,7 +159,29 @@ def run_status(arguments: Arguments) -> int:
     standing = rollout.standing(datetime.now(UTC))
     graded = _graded(standing, [Path(each) for each in arguments.trace])
     if arguments.json:
-        out_json(_object(standing, graded))
+        manifest, files = standing.manifest, standing.run
+        out_json(
+            {
+                "manifest": manifest
+                and {
+                    "name": manifest.name,
+                    "serial": manifest.serial,
+                    "not_after": unix_text(manifest.not_after),
+                    "sha256": hashlib.sha256(
+                        encode_model_manifest(manifest)
+                    ).hexdigest(),
+                    "percent": [arm.percent for arm in manifest.arms],
+                },
+                "taken": standing.arm is not None,
+                "withdrawn": standing.withdrawn,
+                "graded": standing.graded,
+                "good": standing.good,
+                "alarm": standing.alarm,
+                "runs": files and model_tag(files.sha256, files.adapter),
+                "problem": standing.problem,
+                "models": graded,
+            }
+        )
         return DONE
     _print(rollout, standing)
     for each in graded:
@@ -232,29 +252,6 @@ def _graded(standing: Standing, traces: Sequence[Path]) -> list[dict[str, Any]]:
             row["high"] = 1 - lower_bound(bad, count, _UNSURE)
         rows.append(row)
     return rows
-
-
-def _object(standing: Standing, graded: list[dict[str, Any]]) -> dict[str, object]:
-    manifest, run = standing.manifest, standing.run
-    return {
-        "manifest": None
-        if manifest is None
-        else {
-            "name": manifest.name,
-            "serial": manifest.serial,
-            "not_after": unix_text(manifest.not_after),
-            "sha256": hashlib.sha256(encode_model_manifest(manifest)).hexdigest(),
-            "percent": [arm.percent for arm in manifest.arms],
-        },
-        "taken": standing.arm is not None,
-        "withdrawn": standing.withdrawn,
-        "graded": standing.graded,
-        "good": standing.good,
-        "alarm": standing.alarm,
-        "runs": None if run is None else model_tag(run.sha256, run.adapter),
-        "problem": standing.problem,
-        "models": graded,
-    }
 
 
 def _rollout(arguments: Arguments) -> Rollout:

@@ -13,12 +13,7 @@ from time import monotonic
 from curtilage.cli.declared import Arguments
 from curtilage.cli.provenance import demonstration_words
 from curtilage.cli.start import config_from, session_from
-from curtilage.cli.terminal import (
-    DONE,
-    err,
-    out_json,
-    plural,
-)
+from curtilage.cli.terminal import DONE, err, out_json, plural
 from curtilage.client.audit.checkpoint import CHECKPOINT_S
 from curtilage.client.config import ClientConfig
 from curtilage.client.consent import KEY_BYTES, ConsentDesk
@@ -46,6 +41,14 @@ class _Listen:
     host: str | None
     port: int
     socket: Path | None
+
+    def shown(self, port: int) -> dict[str, str]:
+        """Return the addresses as JSON members; ``port`` is the one that was bound."""
+        socket = {} if self.socket is None else {"socket": str(self.socket)}
+        if self.host is None:
+            return {"listen": f"unix:{self.socket}", **socket}
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return {"listen": f"http://{host}:{port}/v1", **socket}
 
 
 def run(arguments: Arguments) -> int:
@@ -137,7 +140,7 @@ async def _serve_until(
         kept = None if token is None else str(path)
         # After the socket is bound: a program that waits for this line can connect at
         # once.
-        out_json({"ready": True, **_shown(listen, bound), "token_file": kept})
+        out_json({"ready": True, **listen.shown(bound), "token_file": kept})
         async with watching(session, log):
             while not await _stopped(stop, CHECKPOINT_S):
                 # Without questions nothing else signs, and lines that stay unsigned can
@@ -176,14 +179,6 @@ def announce(token: str, path: Path) -> None:
     # Others may read a log file or the journal.
     named = f"{token}\n(kept in {path})" if sys.stderr.isatty() else f"in {path}"
     err(f"api_key for programs of other accounts: {named}")
-
-
-def _shown(listen: _Listen, port: int) -> dict[str, str]:
-    socket = {} if listen.socket is None else {"socket": str(listen.socket)}
-    if listen.host is None:
-        return {"listen": f"unix:{listen.socket}", **socket}
-    host = f"[{listen.host}]" if ":" in listen.host else listen.host
-    return {"listen": f"http://{host}:{port}/v1", **socket}
 
 
 async def _stopped(stop: asyncio.Event, wait_s: float) -> bool:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # commands that only decide do not load the tiers
     from curtilage.client.session import Session
     from curtilage.policy.signing import Currency
 
-TOLD_AFTER_S: Final = 2.0
+REPORTED_AFTER_S: Final = 2.0
 NOT_SENT: Final = "nothing is sent while the audit trail fails"
 WAITING: Final = (
     "waiting until open connections are padded to the length of every answer, so "
@@ -87,7 +87,9 @@ def warn_of_signature(currency: "Currency | None", *, logged: bool = False) -> N
         err(f"warning: {warning}")
 
 
-async def close_reporting(session: "Session", *, after_s: float = TOLD_AFTER_S) -> None:
+async def close_reporting(
+    session: "Session", *, after_s: float = REPORTED_AFTER_S
+) -> None:
     """Close a session; if that takes a while, print the reason."""
     closing = asyncio.ensure_future(session.close())
     try:

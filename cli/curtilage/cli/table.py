@@ -17,14 +17,7 @@ from curtilage.cli.declared import (
     version_option,
 )
 from curtilage.cli.laboratory import from_laboratory
-from curtilage.cli.options import (
-    CLIENT,
-    JSON,
-    NUMBER,
-    POLICY,
-    TEXT,
-    renamed_value,
-)
+from curtilage.cli.options import CLIENT, JSON, NUMBER, POLICY, TEXT, renamed_value
 from curtilage.cli.policy.table import policy
 from curtilage.cli.release.table import release
 from curtilage.cli.route.table import route

@@ -22,8 +22,8 @@ REFUSED: Final = 1
 WRONG_USE: Final = 2
 COULD_NOT: Final = 3
 
-TOLD_AFTER_S: Final = 2.0
-TOLD_EVERY_S: Final = 0.5
+SHOWN_AFTER_S: Final = 2.0
+SHOWN_EVERY_S: Final = 0.5
 LOGGED_EVERY_S: Final = 10.0
 EXIT_CODES: Final = (
     "exit: 0 done, 1 refused by policy, 2 usage error, 3 could not, 130 interrupted"
@@ -129,7 +129,7 @@ class HowFar:
         self._written = 0.0 if self._shown else self._started
         self._logged = logged
 
-    def tell(self, text: str, *, last: bool) -> None:
+    def show(self, text: str, *, last: bool) -> None:
         """Replace the line; the last update ends it."""
         now = monotonic()
         if not self._shown:
@@ -138,11 +138,11 @@ class HowFar:
                 self._written = now
             return
         # A line that flickers for half a second only distracts.
-        if now - self._started < TOLD_AFTER_S:
+        if now - self._started < SHOWN_AFTER_S:
             return
         if last:
             err_again(text, end="\n")
-        elif now - self._written >= TOLD_EVERY_S:
+        elif now - self._written >= SHOWN_EVERY_S:
             err_again(text)
             self._written = now
 

@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 class ChatOptions(TypedDict, total=False):
-    """How to answer, and by which of the tiers that the policy permits.
+    """Wishes about an answer, and about the permitted tier that gives it.
 
     Names and ranges of those without a description are as in OpenAI's chat API; with
     several answers, ``Answer.choices`` has them all.

@@ -48,7 +48,7 @@ from curtilage.client.remote.access import read_access
 from curtilage.client.remote.addresses import MirrorAddress, RelayAddress
 from curtilage.client.remote.cover import CoverSettings
 from curtilage.client.remote.enclave import Notify
-from curtilage.client.remote.keys import KeyStore
+from curtilage.client.remote.key_store import KeyStore
 from curtilage.client.remote.log_history import LogHistory, LogHistoryFiles
 from curtilage.client.remote.mirror import MirrorTransport
 from curtilage.client.remote.reasons import EnclaveFailure
@@ -69,7 +69,6 @@ from curtilage.policy.decision.tiers import TierKind
 from curtilage.policy.document.model import Policy
 from curtilage.policy.document.routing import Routing
 from curtilage.policy.document.routing_settings import Budgets, Speculating
-from curtilage.policy.document.routing_settings import Rollout as RolloutSettings
 from curtilage.policy.expectations import expectations_from
 from curtilage.wire.errors import SelfTestError
 from curtilage.wire.hpke.self_test import self_test
@@ -123,9 +122,7 @@ async def assemble(
     audit = audit_trail(config)
     inspector, local, _ = await asyncio.gather(
         asyncio.to_thread(inspector_from, config, spare=spare),
-        local_model(config)
-        if (rollout := _rollout(config)) is None
-        else _rolled_out(config, rollout, notify),
+        _model_of(config, notify),
         audit.prepare(),
     )
     router = router_for(config.policy, local)
@@ -260,20 +257,15 @@ def _named_model(config: ClientConfig) -> LocalModel:
     )
 
 
-def _rollout(config: ClientConfig) -> RolloutSettings | None:
-    """Return the rollout to follow; none if the user names a model."""
+async def _model_of(config: ClientConfig, notify: Notify | None) -> "Local":
+    """Start the model of the policy's rollout, unless the user names a model."""
     plan = config.policy.routing
-    return None if plan is None or config.model is not None else plan.rollout
-
-
-async def _rolled_out(
-    config: ClientConfig, settings: RolloutSettings, notify: Notify | None
-) -> "RolledOutModel | UnavailableLocal":
-    """Start the model of a rollout, or record why there is none."""
+    if plan is None or plan.rollout is None or config.model is not None:
+        return await local_model(config)
     from curtilage.client.local.rollout.model import RolledOutModel  # noqa: PLC0415
 
     model = RolledOutModel.on_this_device(
-        settings,
+        plan.rollout,
         context_tokens=config.context_tokens,
         notify=notify or (lambda _: None),
     )
@@ -347,19 +339,15 @@ def router_for(policy: Policy, local: AnswersLocally) -> Router | None:
         estimator_of(plan, policy.routing_files),
         clock=time.monotonic,
         home_tokens=lambda: local.context_tokens,
-        home_quality=lambda: _quality_of(local),
+        home_quality=lambda: (
+            None if (known := known_model(local)) is None else known.quality_permille
+        ),
         demonstrates=lambda: demonstrates(local),
         device=lambda: Device(on_battery=on_battery(), metered=is_metered()),
         thresholds=thresholds_of(plan, policy.routing_files),
         shipped=shipped_of(plan),
         running=lambda: local.digests,
     )
-
-
-def _quality_of(local: AnswersLocally) -> int | None:
-    """Return how many of a thousand ordinary questions the local model solves."""
-    known = known_model(local)
-    return None if known is None else known.quality_permille
 
 
 def thresholds_of(plan: Routing, files: Mapping[str, bytes]) -> Thresholds | None:
@@ -469,17 +457,14 @@ def ways_out(config: ClientConfig) -> WaysOut:
     advice = None
     if access.readable_by_others is not None:
         advice = _readable(access.readable_by_others)
+    # Short if another tier may answer.
+    plan = config.policy.routing
+    connect_s = PATIENT_S if plan is None else plan.budgets.first_signal_ms / 1000
     return WaysOut(
-        transport=RelayTransport(relay, access=access, connect_s=_connect_s(config)),
+        transport=RelayTransport(relay, access=access, connect_s=connect_s),
         mirror=MirrorTransport(mirror) if mirror else None,
         advice=advice,
     )
-
-
-def _connect_s(config: ClientConfig) -> float:
-    """Return the timeout of connections; short if another tier may answer."""
-    plan = config.policy.routing
-    return PATIENT_S if plan is None else plan.budgets.first_signal_ms / 1000
 
 
 def _absent(policy: Policy) -> FailureReason:

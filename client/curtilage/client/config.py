@@ -190,7 +190,7 @@ def read_policy(path: str | None) -> tuple[Policy, str]:
     text = read_text(Path(path), MAX_POLICY_BYTES)
 
     def listed_file(name: str) -> bytes:
-        return read_beside(Path(path), name)
+        return read_listed(Path(path), name)
 
     return load_policy(text, source=path, files=listed_file), path
 
@@ -301,7 +301,7 @@ def is_shipped(path: str) -> bool:
     return path in PROFILES and not Path(path).exists()
 
 
-def read_beside(policy: Path, name: str) -> bytes:
+def read_listed(policy: Path, name: str) -> bytes:
     """Read a list that a policy names, from the policy's directory or below.
 
     Raises:

@@ -47,7 +47,7 @@ PASSES: Final = True
 
 @unique
 class Failure(StrEnum):
-    """How an attempt failed; a closed set.
+    """Kind of a failed attempt; a closed set.
 
     ``UNREACHABLE``: no connection, or a long wait without an answer, so the next
     attempt would be in vain. ``BROKEN``: no answer or an invalid one. ``BUSY``: it
@@ -92,7 +92,7 @@ class FailureReason(StrEnum):
 
 @unique
 class AttemptFailure(FailureReason):
-    """What stops an attempt at any tier outside of this process."""
+    """Reasons that stop an attempt at any tier outside of this process."""
 
     NOT_PERMITTED = "not_permitted", None
     AUDIT_FAILED = "audit_failed", None
@@ -331,7 +331,7 @@ class LocalUnavailableError(AnswererError):
     http_status = 503
     code = "local_model_unavailable"
 
-    def told_as(self, message: str) -> Self:
+    def with_message(self, message: str) -> Self:
         """Return the same error with a message that also explains its cause."""
         same = self.alone()
         same.args = (message,)

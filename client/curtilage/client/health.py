@@ -265,7 +265,7 @@ class Health:
 
 @dataclass(slots=True)
 class Evidence:
-    """When the evidence in force was obtained, and so the length of its life."""
+    """Lifetime of the evidence in force, from the time at which it was obtained."""
 
     _until: datetime | None = None
     _since: datetime | None = None

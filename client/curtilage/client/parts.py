@@ -23,7 +23,8 @@ from curtilage.client.local.registry.catalogue import KnownModel, by_digest
 from curtilage.client.remote.cover import CoverSettings
 from curtilage.client.remote.draining import MAX_RUNNING, TIMER, Timer
 from curtilage.client.remote.enclave import FIRST_EVENT_S, Notify, Transport
-from curtilage.client.remote.keys import KeyMirror, KeyStore, RandomBelow, Sleep
+from curtilage.client.remote.key_store import KeyStore
+from curtilage.client.remote.keys import KeyMirror, RandomBelow, Sleep
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.routing.router import Router
 from curtilage.client.routing.trace import TraceLine
@@ -156,10 +157,6 @@ class UnavailableLocal:
         """Do nothing."""
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 def known_model(local: AnswersLocally) -> KnownModel | None:
     """Return the catalogue's entry of a local model; None: it has none."""
     return None if local.digests is None else by_digest(local.digests[0])
@@ -223,7 +220,7 @@ class ClientParts:
     advice: str | None = None
     first_s: float = FIRST_EVENT_S
     most_running: int = MAX_RUNNING
-    clock: Callable[[], datetime] = _utc_now
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     timer: Timer = TIMER
     sleep: Sleep = asyncio.sleep
     below: RandomBelow = secrets.randbelow

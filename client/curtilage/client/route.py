@@ -65,7 +65,7 @@ class AskEnclave:
 
     @property
     def boundary(self) -> str:
-        """How much of the conversation is sent, if not the whole."""
+        """The part of the conversation that is sent, if not the whole."""
         return "" if self.narrowed is None else self.narrowed.rung.value
 
     @property

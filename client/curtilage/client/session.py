@@ -18,7 +18,6 @@ from curtilage.client import telemetry
 from curtilage.client.answering.answer_stream import AnswerStream
 from curtilage.client.answering.attempt import ANSWERERS
 from curtilage.client.answering.pipeline import Pipeline
-from curtilage.client.answering.refusals import no_queue
 from curtilage.client.audit.recorder import CoverRecorder
 from curtilage.client.audit.trail import AuditTrail
 from curtilage.client.chat.answer import Answer, Answerer
@@ -29,7 +28,8 @@ from curtilage.client.conversation.pinned import (
     Digests,
     PinnedConversations,
 )
-from curtilage.client.errors import FailureReason
+from curtilage.client.errors import FailureReason, UsageError
+from curtilage.client.failure_texts import NO_QUEUE
 from curtilage.client.health import (
     PARTS,
     Condition,
@@ -61,8 +61,15 @@ class Session:
 
     def __init__(self, parts: ClientParts) -> None:
         self._parts = parts
+        contents: Callable[[Digests], Contents] | None = None
+        if parts.policy.rulebook.sticky == "content":
+            from curtilage.client.conversation.contents import (  # noqa: PLC0415
+                KeptContents,
+            )
+
+            contents = partial(KeptContents, languages=parts.policy.languages)
         self._pinned = PinnedConversations(
-            contents=_contents(parts.policy),
+            contents=contents,
             by_message=parts.policy.routing is not None,
             kept=parts.kept,
             now_s=lambda: parts.clock().timestamp(),
@@ -119,7 +126,7 @@ class Session:
 
     @property
     def router(self) -> Router | None:
-        """What chooses among tiers; None: the policy chooses nothing."""
+        """The router that chooses among tiers; None: the policy chooses nothing."""
         return self._parts.router
 
     @property
@@ -140,7 +147,7 @@ class Session:
             UsageError: the policy lets none wait.
         """
         if self._queue is None:
-            raise no_queue()
+            raise UsageError(NO_QUEUE, param="defer")
         return self._queue
 
     def health(self) -> Health:
@@ -163,6 +170,14 @@ class Session:
         if detectors.reason or signature.reason is Reason.POLICY_NOT_CURRENT:
             # Every query is kept local, whatever it says.
             absent.add(Answerer.ENCLAVE)
+        views = {} if parts.router is None else parts.router.views()
+        tiers: list[tuple[Tier, bool]] = []
+        for tier in parts.policy.rulebook.tiering.tiers:
+            # With a router, the breaker decides when a tier is asked again.
+            there = views[tier.id].available if tier.id in views else True
+            if parts.router is None and tier.kind is not TierKind.IN_PROCESS:
+                there = tier.id not in failing
+            tiers.append((tier, there and ANSWERERS[tier.kind] not in absent))
         return Health(
             conditions=(
                 *self._elsewhere(now),
@@ -183,19 +198,8 @@ class Session:
                 ),
                 signature,
             ),
-            tiers=tuple(self._available(absent)),
+            tiers=tuple(tiers),
         )
-
-    def _available(self, absent: set[Answerer]) -> Iterator[tuple[Tier, bool]]:
-        """Yield the policy's tiers, and whether each may be asked just now."""
-        router, failing = self._parts.router, self._observer.failing
-        views = {} if router is None else router.views()
-        for tier in self._parts.policy.rulebook.tiering.tiers:
-            # Where somebody chooses, the breaker says when a tier is asked again.
-            there = views[tier.id].available if tier.id in views else True
-            if router is None and tier.kind is not TierKind.IN_PROCESS:
-                there = tier.id not in failing
-            yield tier, there and ANSWERERS[tier.kind] not in absent
 
     def _elsewhere(self, now: datetime) -> Iterator[Condition]:
         """Yield how the way out is: the relay, the enclave, its evidence."""
@@ -300,7 +304,8 @@ class Session:
         Raises:
             UsageError: no such answer is remembered.
         """
-        self._pipeline.graded(answer_id, good=good)
+        now = self._parts.clock()
+        self._pipeline.trace(self._observer.graded(answer_id, good=good, now=now))
 
     async def verified_key(self) -> VerifiedKey:
         """Return the enclave key in force, verifying first if need be.
@@ -308,11 +313,11 @@ class Session:
         Raises:
             EnclaveError: there is none that the policy accepts.
         """
-        return await self._pipeline.asking.enclave.verified_key()
+        return await self._pipeline.enclave.verified_key()
 
     @property
     def unsettled(self) -> int:
-        """How many exchanges and cover requests still have to run to their end."""
+        """Number of exchanges and cover requests that have not yet run to their end."""
         running = 0 if self._enclave is None else self._enclave.running
         return running + (0 if self._cover is None else self._cover.pending)
 
@@ -341,7 +346,7 @@ class Session:
         self._parts.inspector.close()
         # A caller that closes has no more questions, and waits for no dead network.
         self._pipeline.probes.stop()
-        await self._pipeline.asking.close()
+        await self._pipeline.close()
         try:
             await self.settle()
         finally:
@@ -354,15 +359,6 @@ class Session:
             if not saved and self._parts.notify is not None:
                 self._parts.notify(UNSAVED_AT_END)
             await self._parts.audit.close()
-
-
-def _contents(policy: Policy) -> Callable[[Digests], Contents] | None:
-    """Return what recognises conversations by their contents, if the policy asks."""
-    if policy.rulebook.sticky != "content":
-        return None
-    from curtilage.client.conversation.contents import KeptContents  # noqa: PLC0415
-
-    return partial(KeptContents, languages=policy.languages)
 
 
 def _enclave(parts: ClientParts, desk: PermitDesk) -> Enclave | None:

@@ -6,7 +6,7 @@ reported within one poll, so the time of that line reveals that a question was a
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from time import monotonic
@@ -25,8 +25,16 @@ async def watching(
     session: Session, log: StateLog, *, tick_s: float = TICK_S
 ) -> AsyncGenerator[None]:
     """Report changes until the block ends."""
-    work = (_reporting(session, log, tick_s), _looking(session, tick_s))
-    tasks = [asyncio.ensure_future(each) for each in work]
+    changes = Changes()
+
+    async def reporting() -> None:
+        """Report what changed since the last poll."""
+        report(session, log, changes, now_s=monotonic())
+
+    tasks = [
+        asyncio.ensure_future(_repeated(work, tick_s))
+        for work in (reporting, session.look)
+    ]
     try:
         yield
     finally:
@@ -35,20 +43,12 @@ async def watching(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _reporting(session: Session, log: StateLog, tick_s: float) -> None:
-    changes = Changes()
+async def _repeated(work: Callable[[], Awaitable[None]], tick_s: float) -> None:
     while True:
         # Failures are ignored until the next poll; a report that stopped for good would
         # look like a healthy client.
         with suppress(Exception):
-            report(session, log, changes, now_s=monotonic())
-        await asyncio.sleep(tick_s)
-
-
-async def _looking(session: Session, tick_s: float) -> None:
-    while True:
-        with suppress(Exception):
-            await session.look()
+            await work()
         await asyncio.sleep(tick_s)
 
 

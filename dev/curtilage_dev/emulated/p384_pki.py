@@ -21,7 +21,7 @@ from curtilage_dev.emulated.der import key_usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class P384Fields:
-    """What one certificate says, and its key.
+    """The content of one certificate, and its key.
 
     Attributes:
         common_name: the subject's; with the organisation it is the whole name.

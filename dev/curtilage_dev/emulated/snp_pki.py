@@ -64,7 +64,7 @@ def generate_root_keys() -> RootKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateFields:
-    """What a certificate says, before it is signed.
+    """The content of a certificate, before it is signed.
 
     Attributes:
         common_name: the subject's.

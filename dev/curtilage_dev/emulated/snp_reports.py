@@ -27,7 +27,7 @@ _CPUID: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFields:
-    """What a report says, before it is signed.
+    """The content of a report, before it is signed.
 
     Attributes:
         report_data: 64 bytes that the guest chooses.

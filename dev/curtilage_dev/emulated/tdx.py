@@ -58,7 +58,7 @@ _BODY_TYPES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QeFields:
-    """What the quoting enclave's report says, before it is signed.
+    """The content of the quoting enclave's report, before it is signed.
 
     Attributes:
         miscselect: 4 bytes.
@@ -81,7 +81,7 @@ class QeFields:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuoteFields:
-    """What a quote says, before it is signed.
+    """The content of a quote, before it is signed.
 
     Attributes:
         report: the TD report; 1.5 where it has a ``mrservicetd``, and 1.5ex where

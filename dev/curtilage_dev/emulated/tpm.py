@@ -37,7 +37,7 @@ def ordinary_pcrs() -> dict[int, bytes]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuoteFields:
-    """What a quote says, before it is signed.
+    """The content of a quote, before it is signed.
 
     Attributes:
         extra_data: the qualifying data.

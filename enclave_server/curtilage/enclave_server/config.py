@@ -17,6 +17,8 @@ from curtilage.enclave_server.toml_reader import Listen, Table, Within, is_loopb
 
 MAX_CONFIG_BYTES: Final = 64 * 1024
 EMBEDDED: Final = "embedded"
+LLAMA_CPP: Final = "llama.cpp"
+OPENAI: Final = "openai"
 EMULATED_GPU: Final = "nvidia-gpu"
 _AMD_PRODUCTS: Final = ("Genoa", "Milan", "Turin")
 _PRODUCTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -33,7 +35,7 @@ _UNISOLATED: Final = frozenset({"emulated", "tpm"})
 
 
 class Environment(StrEnum):
-    """Where this enclave runs; production accepts no emulated evidence."""
+    """Environment of this enclave; production accepts no emulated evidence."""
 
     PRODUCTION = "production"
     DEVELOPMENT = "development"
@@ -89,20 +91,37 @@ class LogKeys:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """An OpenAI-compatible server inside the same trusted boundary.
+
+    Attributes:
+        address: a UNIX socket, or a loopback address with its port.
+        name: of its model, as it lists it.
+        parallel: requests sent to it at a time; it batches them itself.
+    """
+
+    address: Listen
+    name: str
+    parallel: int = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelChoice:
-    """The model to load.
+    """The model to load, or the server that has loaded one.
 
     Attributes:
         path: a file, or None for the embedded default.
         sha256: lower-case hex, or empty for the embedded default's own.
         context_tokens: 256 to 131072.
         threads: of the engine, at most; it leaves one CPU to the rest.
+        peer: that answers instead of an engine of ours, or None.
     """
 
     path: Path | None
     sha256: str
     context_tokens: int
     threads: int
+    peer: Peer | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,6 +344,9 @@ def _read_log(table: Table) -> LogKeys:
 
 
 def _read_model(table: Table) -> ModelChoice:
+    engines = (LLAMA_CPP, OPENAI)
+    if table.has("engine") and table.one_of("engine", engines) == OPENAI:
+        return _read_peer(table)
     path = table.text("path")
     embedded = path == EMBEDDED
     if not embedded and not path.startswith("/"):
@@ -340,6 +362,23 @@ def _read_model(table: Table) -> ModelChoice:
     )
     table.finish()
     return model
+
+
+def _read_peer(table: Table) -> ModelChoice:
+    address = table.listen("address")
+    # Any other address leads out of what the evidence measures.
+    if address.host and not is_loopback(address.host):
+        table.problem("address", "must be a UNIX socket or a loopback address")
+    peer = Peer(
+        address=address,
+        name=table.text("name"),
+        parallel=table.integer("parallel", 1, 1024, default=64),
+    )
+    context_tokens = table.integer("context_tokens", 256, 1048576, default=4096)
+    table.finish()
+    return ModelChoice(
+        path=None, sha256="", context_tokens=context_tokens, threads=1, peer=peer
+    )
 
 
 def _read_freshness(table: Table) -> Freshness:

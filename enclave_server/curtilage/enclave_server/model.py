@@ -9,7 +9,7 @@ import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from curtilage.enclave_server.config import EnclaveConfig, ModelChoice
 from curtilage.enclave_server.errors import (
@@ -69,6 +69,32 @@ NICENESS: Final = 19
 model delayed them, the delays would disclose when it works."""
 LOWEST_LOGPROB: Final = -9999.0
 """OpenAI's value for a token with almost no probability; JSON has no infinity."""
+
+
+class ServedModel(Protocol):
+    """A model that answers chat requests, loaded here or by another server."""
+
+    @property
+    def name(self) -> str:
+        """The model's display name."""
+        ...
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the model file, hex; empty where none is claimed."""
+        ...
+
+    def keep_to(self, transport: TransportParameters) -> None:
+        """Refuse requests that would wait too long for answers of this shape."""
+        ...
+
+    def answer(self, chat: ChatCompletionRequest) -> AsyncGenerator[Answer]:
+        """Answer one request; closing the iterator cancels generation."""
+        ...
+
+    async def close(self) -> None:
+        """Stop."""
+        ...
 
 
 class Model:
@@ -136,13 +162,27 @@ class Model:
         await self._engine.close()
 
 
-async def open_model(config: EnclaveConfig) -> Model:
+async def open_model(config: EnclaveConfig) -> ServedModel:
     """Verify the model file's digest, load it and start the engine.
+
+    With ``engine = "openai"`` wait for the server that has loaded a model instead.
 
     Raises:
         ConfigError: the file is not the one whose digest is configured.
-        ModelError: it cannot be loaded, or the extra is not installed.
+        ModelError: it cannot be loaded, the extra is not installed, or no server
+            with this model answers.
     """
+    if config.model.peer is not None:
+        # Imported late: without it, nothing here opens a connection.
+        from curtilage.enclave_server.peer import PeerModel  # noqa: PLC0415
+
+        peer = PeerModel(config.model.peer, max_queued=config.limits.max_queue)
+        try:
+            await peer.start()
+        except BaseException:
+            await peer.close()
+            raise
+        return peer
     try:
         # Imported late, so that everything else works without the library.
         from curtilage.inference.engine import (  # noqa: PLC0415

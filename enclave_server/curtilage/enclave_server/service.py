@@ -28,7 +28,7 @@ from curtilage.enclave_server.evidence.report import (
 from curtilage.enclave_server.http.context import RequestContext
 from curtilage.enclave_server.http.server import EnclaveServer
 from curtilage.enclave_server.http.tls import server_context
-from curtilage.enclave_server.model import Model, open_model
+from curtilage.enclave_server.model import ServedModel, open_model
 from curtilage.enclave_server.ohttp.chat import ChatLimits
 from curtilage.enclave_server.ohttp.keys import KeyRing
 from curtilage.enclave_server.process import OutputError
@@ -46,12 +46,8 @@ from curtilage.wire.shaping import Shape
 
 PROGRESS_S: Final = 2.0
 SWITCH_S: Final = 0.0005
-"""How long the engine's thread may keep the interpreter from sending a frame."""
+"""Time for which the engine's thread may delay the sending of a frame."""
 _Result = TypeVar("_Result")
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +65,11 @@ class Surroundings:
 
     out: Callable[[str], None]
     notice: Callable[[str], None]
-    open_model: Callable[[EnclaveConfig], Awaitable[Model]] = open_model
+    open_model: Callable[[EnclaveConfig], Awaitable[ServedModel]] = open_model
     open_evidence: Callable[[EnclaveConfig], EvidenceSource] = field(
         default=lambda config: SocketEvidenceSource(config.evidence)
     )
-    clock: Callable[[], datetime] = _utc_now
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     log: LogForm = LogForm.TEXT
 
 

@@ -92,7 +92,7 @@ class Part(StrEnum):
 
 @unique
 class Reason(StrEnum):
-    """What is wrong."""
+    """Reason for a state that is less than ready; a closed set."""
 
     NOT_RENEWED = "evidence_not_renewed"
     EXPIRED = "evidence_expired"
@@ -214,7 +214,7 @@ def _seconds(time: datetime) -> str:
 
 
 class Counters:
-    """How often each event happened since the process began."""
+    """Counts of each event since the process began."""
 
     def __init__(self) -> None:
         self._counts: Counter[Event] = Counter()

@@ -19,7 +19,7 @@ KEY_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listen:
-    """Where the gateway listens: a TCP address or a UNIX socket, never both.
+    """Address of the gateway: a TCP address or a UNIX socket, never both.
 
     Attributes:
         host: an IP address, or empty.

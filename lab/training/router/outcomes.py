@@ -1,4 +1,4 @@
-"""Which questions models of the catalogue answer correctly, and the file of outcomes.
+"""The file of outcomes: the questions that models of the catalogue answer correctly.
 
     python -m lab.training.router.outcomes questions --out Q
     curtilage route answer --model M --temperature 0 --max-tokens 300 --data Q --out A

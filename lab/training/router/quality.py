@@ -1,4 +1,4 @@
-"""How well a router ranks: RouteLLM's figures, on binary outcomes of two models.
+"""Quality of a router's ranking: RouteLLM's figures, on outcomes of two models.
 
 A row is one prompt that a weak and a strong model answered, right (1) or wrong (0); a
 score is the need of the strong one. Rows go to the strong model in the order of their

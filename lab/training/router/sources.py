@@ -16,12 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from lab.training.router.battery import (
-    HARD_KINDS,
-    ROUTINE_KINDS,
-    requests,
-    typos,
-)
+from lab.training.router.battery import HARD_KINDS, ROUTINE_KINDS, requests, typos
 
 SENTENCES = Path(__file__).with_name("intent_sentences.toml")
 _ROUTELLM = "routing/routellm"

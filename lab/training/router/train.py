@@ -13,14 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from lab.training.router.heads import (
-    Texts,
-    design,
-    logits,
-    rarity,
-    ridge,
-    spread,
-)
+from lab.training.router.heads import Texts, design, logits, rarity, ridge, spread
 from lab.training.router.quality import difference, quality
 from lab.training.router.sources import (
     Outcome,

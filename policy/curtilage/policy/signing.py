@@ -50,7 +50,7 @@ SIGNATURE_BYTES: Final = 64
 SEED_BYTES: Final = 32
 MAX_TIME: Final = 253_402_300_799  # the end of the year 9999
 WARNED_BEFORE: Final = timedelta(days=14)
-"""How long before a signature expires a person is warned."""
+"""Time before a signature's expiry at which a person is warned."""
 NOTHING: Final = "nothing is sent to an enclave"
 UNSIGNED: Final = "the policy is not signed"
 
@@ -69,7 +69,7 @@ class SigningError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicySignature:
-    """What a signature file says; not verified.
+    """Content of a signature file; not verified.
 
     Attributes:
         policy_digest: ``sha256:`` and 64 hexadecimal digits.

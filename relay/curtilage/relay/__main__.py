@@ -16,6 +16,7 @@ from curtilage.relay.config import RelayConfig, is_exposed, parse_config
 from curtilage.relay.errors import ConfigError, StartError
 from curtilage.relay.nginx import command as nginx_command
 from curtilage.relay.process import (
+    EXIT_CONFIG,
     OutputError,
     allow_descriptors,
     forbid_core_dumps,
@@ -29,7 +30,6 @@ from curtilage.relay.process import (
 from curtilage.relay.telemetry import LogForm, StateLog, configure
 from curtilage.relay.tls import make_client_context, make_server_context
 
-EXIT_CONFIG: Final = 2
 EXIT_START: Final = 3
 
 SUBCOMMANDS: Final[Mapping[str, Callable[[Sequence[str]], int]]] = {

@@ -7,7 +7,6 @@ The subcommand make-key makes one for a client, shows it once on standard output
 the record to store, and keeps nothing itself.
 """
 
-import argparse
 import base64
 import hashlib
 import hmac
@@ -145,7 +144,11 @@ def run(arguments: Sequence[str]) -> int:
     Raises:
         OutputError: standard output cannot be written to.
     """
-    options = parse(_parser(), arguments)
+    parser = make_parser("curtilage-relay make-key", DESCRIPTION, EPILOG)
+    parser.add_argument(
+        "name", metavar="NAME", help="whose key it is: 1 to 32 of a-z, 0-9 and -"
+    )
+    options = parse(parser, arguments)
     try:
         key, record = make_key(options.name)
     except ValueError as error:
@@ -153,11 +156,3 @@ def run(arguments: Sequence[str]) -> int:
         return EXIT_USAGE
     say(sys.stdout, f"key: {key}\nline: {record.line()}\n")
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = make_parser("curtilage-relay make-key", DESCRIPTION, EPILOG)
-    parser.add_argument(
-        "name", metavar="NAME", help="whose key it is: 1 to 32 of a-z, 0-9 and -"
-    )
-    return parser

@@ -21,7 +21,7 @@ from curtilage.relay.upstream import Upstreams
 
 BACKLOG: Final = 512
 CANCEL_S: Final = 1.0
-"""How long handlers may take to end once they are cancelled."""
+"""Time that handlers have to end once they are cancelled."""
 
 
 class Relay:

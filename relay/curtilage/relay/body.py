@@ -74,7 +74,7 @@ class RequestBody:
 
 
 class Sink(Protocol):
-    """Where an answer's pieces go."""
+    """Receiver of an answer's pieces."""
 
     @property
     def full(self) -> bool:

@@ -50,7 +50,7 @@ KEYS: Final = frozenset(
 
 @unique
 class Environment(StrEnum):
-    """Where the relay runs; production is assumed."""
+    """Environment of the relay; production is assumed."""
 
     PRODUCTION = "production"
     DEVELOPMENT = "development"
@@ -58,7 +58,7 @@ class Environment(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TCPAddress:
-    """Where to listen: a host and a port.
+    """Address to listen at: a host and a port.
 
     Attributes:
         host: an address or a name.
@@ -169,7 +169,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayConfig:
-    """What one relay does.
+    """Configuration of one relay.
 
     Attributes:
         listen: the address that clients connect to.
@@ -464,8 +464,15 @@ def _unix(text: str) -> UnixAddress:
     return UnixAddress(path=path)
 
 
-def _is_loopback(host: str) -> bool:
+def is_address(host: str) -> bool:
+    """Return whether a host is an IP address, and not a name."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        ipaddress.ip_address(host)
     except ValueError:
-        return False  # names too: another machine may answer for them
+        return False
+    return True
+
+
+def _is_loopback(host: str) -> bool:
+    # No name is: another machine may answer for it.
+    return is_address(host) and ipaddress.ip_address(host).is_loopback

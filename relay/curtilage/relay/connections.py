@@ -31,7 +31,7 @@ MAX_FIELDS: Final = 64
 MAX_FIELD_BYTES: Final = 8190
 READ_BUFFER_BYTES: Final = 64 * 1024
 LINGER_S: Final = 2.0
-"""How long a refused request's content is still read, so that a sender that is still
+"""Time for which a refused request's content is read, so that a sender that is still
 writing sees the answer instead of a reset."""
 FRAMING_BYTES: Final = 16 * 1024
 """Bytes of a request beyond half its content: its head, and its chunk framing."""

@@ -67,7 +67,7 @@ Fields = Mapping[bytes, Sequence[bytes]]
 
 @unique
 class Action(Enum):
-    """What a path of the relay is for."""
+    """Purpose of a path of the relay."""
 
     EXCHANGE = "exchange"
     KEYS = "keys"

@@ -26,7 +26,7 @@ class Poolable(Protocol):
     """The interface of a pooled connection."""
 
     idle_since: float
-    """When it was put back, on the loop's clock."""
+    """Time at which it was put back, on the loop's clock."""
 
     @property
     def usable(self) -> bool:
@@ -56,7 +56,7 @@ Dial = Callable[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where a gateway is.
+    """Location of a gateway.
 
     Attributes:
         host: the value of Host.

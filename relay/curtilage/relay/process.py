@@ -8,7 +8,7 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Final, TextIO
@@ -17,6 +17,7 @@ from curtilage.relay.errors import ConfigError
 
 DISTRIBUTION: Final = "curtilage"
 UNKNOWN_VERSION: Final = "unknown"
+EXIT_CONFIG: Final = 2
 SPARE_DESCRIPTORS: Final = 128
 """For all descriptors that are not our connections, and those being refused."""
 
@@ -131,3 +132,41 @@ def _discard(stream: TextIO) -> None:
         descriptor = os.open(os.devnull, os.O_WRONLY)
         os.dup2(descriptor, stream.fileno())
         os.close(descriptor)
+
+
+def write_config(
+    parser: argparse.ArgumentParser,
+    arguments: Sequence[str],
+    folder: Path,
+    text_of: Callable[[argparse.Namespace], str],
+) -> int:
+    """Parse the options and write the configuration; return the exit code.
+
+    Args:
+        parser: has the command's own options and texts.
+        arguments: the command line.
+        folder: the default of --folder.
+        text_of: makes the configuration from the options.
+
+    Raises:
+        OutputError: a standard stream cannot be written to.
+    """
+    parser.add_argument(
+        "--config", metavar="FILE", required=True, help="what to generate it from"
+    )
+    parser.add_argument(
+        "--folder",
+        metavar="FOLDER",
+        type=Path,
+        default=folder,
+        help="where the program keeps its pid, its socket or copies of keys; best on a "
+        f"tmpfs, and it must exist (default: {folder})",
+    )
+    try:
+        text = text_of(parse(parser, arguments))
+    except ConfigError as error:
+        for problem in error.problems:
+            say(sys.stderr, f"{parser.prog}: {problem}\n")
+        return EXIT_CONFIG
+    say(sys.stdout, text)
+    return 0

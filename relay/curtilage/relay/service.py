@@ -53,7 +53,7 @@ class Caller(Protocol):
     """The client of one request, as the service sees it."""
 
     broken: type[Exception]
-    """What ``read`` raises where the content's framing is wrong."""
+    """Type that ``read`` raises if the framing of the content is wrong."""
 
     def may_ask(self) -> bool:
         """Charge this client for one request."""

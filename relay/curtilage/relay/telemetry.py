@@ -73,7 +73,7 @@ DESCRIBED: Final[Mapping[Event, str]] = {
 
 @unique
 class StatusClass(StrEnum):
-    """How a gateway answered; the exact status could carry a message."""
+    """Kind of a gateway's answer; the exact status could carry a message."""
 
     SUCCESS = "2xx"
     CLIENT_ERROR = "4xx"
@@ -82,7 +82,7 @@ class StatusClass(StrEnum):
 
 @unique
 class Fetch(StrEnum):
-    """Where a copy of keys or bundle came from."""
+    """Origin of a copy of keys or bundle."""
 
     FRESH = "fresh"
     CACHED = "cached"
@@ -109,7 +109,7 @@ WORDS: Final[Mapping[Refusal, str]] = {
     Refusal.GATEWAY_UNREACHABLE: "the gateway cannot be reached",
     Refusal.GATEWAY_TIMEOUT: "the gateway did not answer in time",
 }
-"""What is wrong with a gateway; all other refusals concern one request."""
+"""Problems of a gateway; all other refusals concern one request."""
 HOLD_S: Final = 30.0
 """The shortest time between two lines about one gateway."""
 
@@ -204,7 +204,7 @@ class StateLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings:
-    """Where metrics are sent or served; with both None, nowhere.
+    """Destination of metrics; with both None, there is none.
 
     Attributes:
         otlp_endpoint: base URL of an OTLP/HTTP collector, such as
@@ -231,7 +231,7 @@ class Telemetry:
     def __init__(self, readers: "Sequence[MetricReader]" = ()) -> None:
         self._closers: list[Callable[[], object]] = []
         self._counters: Mapping[Event, Counter] = {}
-        self._record: Callable[[float], None] = _drop
+        self._record: Callable[[float], None] = lambda _: None
         self.prometheus_port: int | None = None
         if not readers:
             return
@@ -368,10 +368,6 @@ def silence_libraries() -> None:
         # For the children: with no handler at all, the handler of last resort prints.
         if not logger.handlers:
             logger.addHandler(logging.NullHandler())
-
-
-def _drop(_: float) -> None:
-    """Replaces a histogram that was not configured."""
 
 
 def _otlp(endpoint: str, interval_s: float) -> "MetricReader":

@@ -44,7 +44,7 @@ class Layer(StrEnum):
 
 @unique
 class Promise(StrEnum):
-    """What a wall prevents; the value is shown to users."""
+    """Acts that a wall prevents; the value is shown to users."""
 
     NETWORK = "reach the network"
     LOOKUPS = "look up paths on every mounted file system"
@@ -76,7 +76,7 @@ class Wall:
 
     @property
     def gaps(self) -> tuple[Promise, ...]:
-        """What no layer prevents; empty if the wall is complete."""
+        """Acts that no layer prevents; empty if the wall is complete."""
         return tuple(each for each in Promise if not _HOLD[each] & self.standing)
 
     def to_fields(self) -> dict[str, list[str]]:

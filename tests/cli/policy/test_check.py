@@ -394,7 +394,7 @@ def test_evidence_is_verified_without_the_names_model(
 
 
 def test_check_shows_both_time_limits() -> None:
-    shown = summary(load_profile("default"), "default")
+    shown = "\n".join(summary(load_profile("default"), "default"))
     line = line_of(shown, "time ")
     assert re.findall(r"\d[\d,]* [a-z]+", line) == [
         *("250 ms", "400 ms", "1,000 characters", "30 s")
@@ -402,13 +402,13 @@ def test_check_shows_both_time_limits() -> None:
 
 
 def test_check_shows_which_languages_may_be_sent() -> None:
-    shown = summary(load_profile("clinic"), "clinic")
+    shown = "\n".join(summary(load_profile("clinic"), "clinic"))
     languages = ("en", "de", "es", "fr", "it", "nl", "pt")
     assert f"  languages {', '.join(languages)}; " in shown
 
 
 def test_check_shows_who_may_answer() -> None:
-    shown = summary(load_profile("default"), "default")
+    shown = "\n".join(summary(load_profile("default"), "default"))
     assert "; 0.05 US$" in line_of(shown, "tier      local: ")
     assert "  class     restricted: local\n" in shown
     assert "  found     local, enclave " in shown

@@ -343,7 +343,7 @@ def test_an_examination_is_patient_and_looks_at_everything() -> None:
 def test_an_examination_shows_progress(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(terminal, "TOLD_AFTER_S", -1.0)
+    monkeypatch.setattr(terminal, "SHOWN_AFTER_S", -1.0)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     queries = [Query(messages=())] * 70
     detectors = Words()

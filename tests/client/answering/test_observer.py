@@ -9,8 +9,7 @@ from curtilage.client import telemetry
 from curtilage.client.answering.answer_stream import AnswerStream
 from curtilage.client.answering.attempt import Case
 from curtilage.client.answering.course import Course
-from curtilage.client.answering.delivery import Delivery
-from curtilage.client.answering.observer import Observer
+from curtilage.client.answering.observer import Delivery, Observer
 from curtilage.client.audit.record import Outcome
 from curtilage.client.audit.recorder import QueryRecorder
 from curtilage.client.chat.answer import (

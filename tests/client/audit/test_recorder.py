@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from typing_extensions import override
 
-from curtilage.client.audit.record import TELLING, Outcome
+from curtilage.client.audit.record import SENDING, Outcome
 from curtilage.client.audit.recorder import QueryRecorder
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.policy.decision.decide import decide
@@ -13,7 +13,7 @@ from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail
 from support.inspections import inspection_of
 
-STAYING = sorted(set(Outcome) - TELLING)
+STAYING = sorted(set(Outcome) - SENDING)
 
 
 def recorder(trail: MemoryTrail) -> QueryRecorder:
@@ -23,7 +23,7 @@ def recorder(trail: MemoryTrail) -> QueryRecorder:
     return QueryRecorder(trail, policy, inspection, decision)
 
 
-@pytest.mark.parametrize("outcome", sorted(TELLING))
+@pytest.mark.parametrize("outcome", sorted(SENDING))
 async def test_a_disclosure_is_recorded_before_it_is_made(outcome: Outcome) -> None:
     trail = MemoryTrail()
     with pytest.raises(ValueError, match="disclosure"):

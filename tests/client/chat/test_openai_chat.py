@@ -516,12 +516,12 @@ def test_what_is_known_at_the_end_is_said_where_there_is_any(
         (UsageError("x", param="n"), 400),
         (BlockedError(rule="r", reason="x", classes=(), policy_digest=""), 403),
         (LocalModelError("x"), 503),
-        (LocalModelBusyError("x").told_as("y"), 429),
+        (LocalModelBusyError("x").with_message("y"), 429),
         (BusyError("x"), 429),
         (
             LocalContextTooLongError(
                 prompt_tokens=9, max_tokens=2, context_tokens=10
-            ).told_as("y"),
+            ).with_message("y"),
             400,
         ),
         (EnclaveError(EnclaveFailure.BUSY), 502),
@@ -537,7 +537,11 @@ def test_errors_have_a_status(error: ClientError, status: int) -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [BusyError("x"), LocalModelBusyError("x"), LocalModelBusyError("x").told_as("y")],
+    [
+        BusyError("x"),
+        LocalModelBusyError("x"),
+        LocalModelBusyError("x").with_message("y"),
+    ],
 )
 def test_retryable_errors_use_openais_words(error: ClientError) -> None:
     _, value = error_object(error)

@@ -1,6 +1,6 @@
 import asyncio
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from itertools import pairwise
 
@@ -24,6 +24,7 @@ from curtilage.client.local.model import (
 from curtilage.client.local.shorten import (
     GAP,
     LEAST_ROOM_TOKENS,
+    Parts,
     begun_within,
     shortened,
     shortened_to_fit,
@@ -74,9 +75,18 @@ class Model:
         yield Finished(finish_reason="stop", prompt_tokens=size, completion_tokens=1)
 
 
+def fitted(
+    generate: Callable[[Query], AsyncGenerator[AnswerEvent]],
+    query: Query,
+    left_out: Callable[[int], None],
+) -> AsyncGenerator[AnswerEvent]:
+    """Return the answer to a query, or to the part of it that fits."""
+    return shortened_to_fit(generate(query), lambda: Parts(generate, query, left_out))
+
+
 async def events_of(model: Model, query: Query) -> tuple[list[AnswerEvent], list[int]]:
     left: list[int] = []
-    answer = shortened_to_fit(model.generate, query, left.append)
+    answer = fitted(model.generate, query, left.append)
     async with aclosing(answer) as events:
         return [event async for event in events], left
 
@@ -161,7 +171,7 @@ async def test_an_answer_without_a_word_says_it_as_well() -> None:
             if isinstance(event, Finished):
                 yield event
 
-    answer = shortened_to_fit(silent, long(FACT), lambda _: None)
+    answer = fitted(silent, long(FACT), lambda _: None)
     first, last = [event async for event in answer]
     assert isinstance(first, Delta)
     assert first.note
@@ -209,7 +219,7 @@ async def test_a_model_that_never_holds_it_is_asked_a_few_times_only() -> None:
         )
 
     with pytest.raises(LocalContextTooLongError):
-        async for _ in shortened_to_fit(never, long(""), lambda _: None):
+        async for _ in fitted(never, long(""), lambda _: None):
             pass
     assert len(model.asked) <= 6
 

@@ -19,7 +19,7 @@ from curtilage.client.chat.query import Message, Query
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.parts import ClientParts
 from curtilage.client.remote.fetch_order import FetchOrder
-from curtilage.client.remote.keys import NEGATIVE_TTL, KeyStore
+from curtilage.client.remote.key_store import NEGATIVE_TTL, KeyStore
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.remote.seal import seal
 from curtilage.client.remote.sealed import SealedExchange

@@ -12,7 +12,7 @@ from curtilage.client.parts import ClientParts
 from curtilage.client.remote import key_consistency as consistency_module
 from curtilage.client.remote.fetch_order import MIRROR, FetchOrder
 from curtilage.client.remote.key_consistency import KeyHistory, compare_with_mirror
-from curtilage.client.remote.keys import NEGATIVE_TTL
+from curtilage.client.remote.key_store import NEGATIVE_TTL
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.session import Session
 from curtilage.policy.document.load import load_profile

@@ -5,7 +5,7 @@ import pytest
 
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence_json import encode_bundle, parse_bundle
-from curtilage.client.remote.keys import NEGATIVE_TTL
+from curtilage.client.remote.key_store import NEGATIVE_TTL
 from curtilage.client.remote.log_history import view_of
 from support.memory_enclave import NOW, MemoryEnclave, deployment, key_store
 

@@ -13,7 +13,7 @@ from curtilage.attest.evidence_json import encode_bundle
 from curtilage.attest.log.heads import MAX_HEADS, HeadHistory, TreeHead
 from curtilage.attest.log.tree import Tree, hash_leaf
 from curtilage.client.remote import log_history as log_memory
-from curtilage.client.remote.keys import KeyStore
+from curtilage.client.remote.key_store import KeyStore
 from curtilage.client.remote.log_history import (
     LogHistory,
     LogHistoryFiles,

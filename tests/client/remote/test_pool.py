@@ -15,7 +15,8 @@ from curtilage.client.chat.receipt import ReceiptSecret
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.remote.enclave import Enclave
 from curtilage.client.remote.fetch_order import MIRROR, FetchOrder
-from curtilage.client.remote.keys import NEGATIVE_TTL, KeySource, KeyStore
+from curtilage.client.remote.key_store import NEGATIVE_TTL, KeyStore
+from curtilage.client.remote.keys import KeySource
 from curtilage.client.remote.nodes import FAILED_FOR
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.remote.requests import NOTHING_MORE, ChatRequest

@@ -176,11 +176,14 @@ async def test_release_that_is_not_logged_is_not_served(world: World) -> None:
     assert await refusal(world) == "proof_invalid"
 
 
-async def test_model_that_is_not_released_is_not_served(world: World) -> None:
+@pytest.mark.parametrize("sha256", ["11" * 32, ""], ids=["another", "none claimed"])
+async def test_model_that_is_not_released_is_not_served(
+    world: World, sha256: str
+) -> None:
     keeper = BundleKeeper(
         config=world.config,
         anchors=world.anchors,
-        model_sha256="11" * 32,
+        model_sha256=sha256,
         source=world.evidence,
         keys=world.keys,
         counters=world.counters,
@@ -370,7 +373,8 @@ async def test_old_keys_are_overwritten_when_their_window_ends(world: World) -> 
     assert 12 * 3600 <= moment <= 12 * 3600 + POLL_S
     current = world.keys.current
     assert current is not None
-    assert not set(current.key_ids) & set(first.key_ids)
+    # Its ids may be drawn again: no valid bundle names them any more.
+    assert current is not first
     assert counted(world)["key_made"] == 3
 
 

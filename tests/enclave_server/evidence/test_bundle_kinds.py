@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from curtilage.attest.binding import challenge_report_data, qualifying_data_v2
+from curtilage.attest.claims import Claim
 from curtilage.attest.evidence import CpuEvidence, GpuEvidence, Tee
 from curtilage.attest.evidence_json import encode_cpu_evidence, parse_bundle
 from curtilage.attest.expectations import (
@@ -22,11 +23,17 @@ from curtilage.attest.log.manifest import (
     parse_manifest,
 )
 from curtilage.attest.nitro.verify import MAX_DOCUMENT_AGE_S
+from curtilage.attest.receipt import (
+    NO_MODEL,
+    RECEIPT_BYTES,
+    decode_field,
+    open_receipt,
+)
 from curtilage.attest.verify import verify, verify_challenge
 from curtilage.enclave_server.answer.challenger import Challenger
 from curtilage.enclave_server.config import AnchorFile
 from curtilage.enclave_server.errors import BundleError, ConfigError, EvidenceError
-from curtilage.enclave_server.evidence.bundle import MAX_BASES
+from curtilage.enclave_server.evidence.bundle import MAX_BASES, BundleKeeper
 from curtilage.enclave_server.evidence.release import expectations_of, read_anchors
 from curtilage.enclave_server.ohttp.inner_requests import ChallengeRequest
 from curtilage.enclave_server.ohttp.receipts import MIN_FRAME_BYTES
@@ -169,6 +176,39 @@ async def test_no_receipts_are_offered_where_frames_are_short(tmp_path: Path) ->
     world = make_any_world(tmp_path, Tee.EMULATED_NITRO, transport=short)
     await world.keeper.renew()
     assert world.keeper.require().verified.receipt_public_key == b""
+
+
+async def test_without_a_digest_no_weights_are_claimed(tmp_path: Path) -> None:
+    """An engine of others loaded them: the release lists none, a receipt names none."""
+    world = make_any_world(
+        tmp_path,
+        Tee.EMULATED_NITRO,
+        change=lambda manifest: replace(manifest, models=()),
+    )
+    keeper = BundleKeeper(
+        config=world.config,
+        anchors=read_anchors(world.config.anchors),
+        model_sha256="",
+        source=world.evidence,
+        keys=world.keys,
+        counters=world.counters,
+        clock=world.clock,
+    )
+    await keeper.renew()
+    held = keeper.require()
+    assert Claim.WEIGHTS not in held.verified.shows
+    issuer = held.key.receipts
+    assert issuer is not None
+    secret = b"k" * 32
+    receipting = issuer.begin(secret, b"{}", int(world.clock.now.timestamp()))
+    receipting.begin(200)
+    receipting.model_ran()
+    ((_, field),) = receipting.trailers()
+    receipt = open_receipt(
+        decode_field(field, length=RECEIPT_BYTES),
+        public_key=held.verified.receipt_public_key,
+    )
+    assert receipt.model_digest == NO_MODEL
 
 
 async def test_every_pair_has_a_receipt_key_of_its_own(world: AnyWorld) -> None:

@@ -76,7 +76,7 @@ def test_how_far_it_is_ends_its_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(terminal, "TOLD_AFTER_S", -1.0)
+    monkeypatch.setattr(terminal, "SHOWN_AFTER_S", -1.0)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     assert ask(questions) == 0
     assert capsys.readouterr().err.endswith("2 of 2 questions\n")

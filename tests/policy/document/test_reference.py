@@ -1,5 +1,6 @@
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -44,11 +45,11 @@ from curtilage.policy.document.routing import (
     TierDemand,
 )
 from curtilage.policy.document.routing_settings import (
-    INTENTS,
     Aim,
     Breaker,
     Budgets,
     Estimator,
+    IntentName,
     Intents,
     Preference,
     Priors,
@@ -135,7 +136,7 @@ def test_reference_gives_the_numbers_of_the_code() -> None:
     assert f"at most {MAX_ACCEPTED} of them" in TEXT
     assert f"0 to {MAX_DELAY_S:,}" in TEXT
     assert f"1 to {MAX_TIERS} places" in TEXT
-    assert all(f"`{word}`" in TEXT for word in (*INTENTS, *Preference))
+    assert all(f"`{word}`" in TEXT for word in (*get_args(IntentName), *Preference))
 
 
 def test_reference_names_every_pack_and_profile() -> None:

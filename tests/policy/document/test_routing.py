@@ -2,6 +2,7 @@ import base64
 import hashlib
 from collections.abc import Mapping
 from textwrap import dedent
+from typing import get_args
 
 import pytest
 
@@ -20,10 +21,10 @@ from curtilage.policy.document.load import load_policy
 from curtilage.policy.document.model import Policy
 from curtilage.policy.document.routing import Routing
 from curtilage.policy.document.routing_settings import (
-    INTENTS,
     Aim,
     AimKind,
     Estimator,
+    IntentName,
     Local,
     Preference,
     Priors,
@@ -243,7 +244,7 @@ def test_a_plan_knows_no_other_tier() -> None:
         plan_of(load(f"routing: {{tiers: {ALL}}}\n")).tier("cloud")
 
 
-@pytest.mark.parametrize("intent", INTENTS)
+@pytest.mark.parametrize("intent", get_args(IntentName))
 def test_every_intent_has_an_override(intent: str) -> None:
     policy = load(
         f"routing: {{tiers: [{DEVICE}], intents: "

@@ -52,7 +52,7 @@ _Waiting: TypeAlias = Generator[None, None, None]
 
 
 class _Decoder(Generic[EventT]):
-    """What the decoders of requests and of responses share."""
+    """Base of the decoders of requests and of responses."""
 
     __slots__ = ("_parser",)
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 WINDOW: Final = timedelta(seconds=60)
-"""How far the date of a request may be from the enclave's clock, either way."""
+"""Greatest difference of a request's date from the enclave's clock, either way."""
 
 # Not ``strftime`` and ``strptime``: they speak the language of the machine's locale.
 _DAYS: Final = (b"Mon", b"Tue", b"Wed", b"Thu", b"Fri", b"Sat", b"Sun")

@@ -137,7 +137,7 @@ class GatewayKey:
 
 
 class ResponseSecret(Uncopyable):
-    """What both ends of one request keep for its response.
+    """State that both ends of one request keep for its response.
 
     Attributes:
         nonce_bytes: bytes of the response nonce, 16 with AES-128-GCM, else 32.

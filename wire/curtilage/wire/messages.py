@@ -13,7 +13,7 @@ Fields: TypeAlias = tuple[Field, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a decoder accepts at most; beyond it, ``LimitExceededError``.
+    """Limits of a decoder; beyond them, ``LimitExceededError``.
 
     Attributes:
         max_control_bytes: each of method, scheme, authority and path. URIs of

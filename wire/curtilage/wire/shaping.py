@@ -55,7 +55,7 @@ def _check(name: str, value: int, low: int, high: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportParameters:
-    """What every answer of one release looks like from outside.
+    """Outside appearance of every answer of one release.
 
     Attributes:
         shape: padded, or unsafe; then the four numbers are 0.

@@ -102,7 +102,7 @@ class HclBlob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeData:
-    """What the paravisor says; true once the hardware vouches for the text.
+    """Statements of the paravisor; true once the hardware vouches for the text.
 
     Attributes:
         attestation_key: the vTPM's key that signs quotes (HCLAkPub).

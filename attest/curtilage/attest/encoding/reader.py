@@ -31,12 +31,12 @@ class Reader:
 
     @property
     def position(self) -> int:
-        """How many bytes were taken."""
+        """Number of bytes that were taken."""
         return self._position
 
     @property
     def left(self) -> int:
-        """How many bytes are left."""
+        """Number of bytes that are left."""
         return len(self._data) - self._position
 
     def take(self, count: int) -> bytes:

@@ -22,7 +22,7 @@ from curtilage.attest.log.tree import HASH_BYTES, verify_consistency
 
 MAX_ORIGINS: Final = 4
 MAX_HEADS: Final = 256
-"""How many heads of one log are kept: the largest ones."""
+"""Number of heads of one log that are kept: the largest ones."""
 MAX_HISTORY_BYTES: Final = 1024 * 1024
 FORMAT: Final = "curtilage/tree-heads/v1"
 _ORIGIN_LIMIT: Final = 256

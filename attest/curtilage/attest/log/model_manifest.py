@@ -73,7 +73,7 @@ class Arm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelManifest:
-    """Which model the devices of an organisation run.
+    """Model that the devices of an organisation run.
 
     Attributes:
         name: of the line of manifests, of which each replaces the one before.

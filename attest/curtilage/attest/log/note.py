@@ -75,13 +75,13 @@ class NoteKey:
 
     @property
     def cosignature_type(self) -> int:
-        """How this key cosigns: ``COSIGNATURE_V1`` or ``SUBTREE_V1``."""
+        """Type of this key's cosignatures: ``COSIGNATURE_V1`` or ``SUBTREE_V1``."""
         ml_dsa = len(self.public_key) == ML_DSA_44_KEY_BYTES
         return SUBTREE_V1 if ml_dsa else COSIGNATURE_V1
 
     @property
     def log_type(self) -> int:
-        """How this key signs as a log: ``ED25519`` or ``SUBTREE_V1``."""
+        """Type of this key's signatures as a log: ``ED25519`` or ``SUBTREE_V1``."""
         ml_dsa = len(self.public_key) == ML_DSA_44_KEY_BYTES
         return SUBTREE_V1 if ml_dsa else ED25519
 

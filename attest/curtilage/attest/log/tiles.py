@@ -38,7 +38,7 @@ class Tile:
 
     @property
     def path(self) -> str:
-        """Where it is served, relative to the log: ``tile/0/x001/234.p/7``."""
+        """Path at which it is served, relative to the log: ``tile/0/x001/234.p/7``."""
         # tlog-tiles, "tile index": groups of three digits, all but the last with an "x"
         # in front, so that no directory holds more than a thousand.
         digits = f"{self.index:03d}"

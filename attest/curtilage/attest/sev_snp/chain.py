@@ -85,7 +85,7 @@ class VekChain:
 
     @property
     def first_end(self) -> datetime:
-        """When the first of the three certificates expires."""
+        """Expiry of the first of the three certificates."""
         return min(each.not_after for each in (self.ark, self.ask, self.vek))
 
     def endorsed_tcb(self) -> bytes:

@@ -95,7 +95,7 @@ class Endorsements:
 
     @property
     def expires_at(self) -> datetime:
-        """When the first certificate, list or statement expires."""
+        """Expiry of the first certificate, list or statement."""
         ends = [certificate.not_after for _, certificate in self.chains.named]
         ends += [each.next_update for each in self.lists if each.next_update]
         return min(
@@ -104,7 +104,7 @@ class Endorsements:
 
     @property
     def latest_issue(self) -> datetime:
-        """When the youngest list or statement was made."""
+        """Date of the youngest list or statement."""
         issued = [each.issued for each in self.lists]
         return max(*issued, self.collateral.tcb.issued, self.collateral.qe.issued)
 

@@ -56,7 +56,7 @@ _COMPLAINTS: Final = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """How current the platform is, by all available statements.
+    """Status of the platform, by all available statements.
 
     Attributes:
         status: what Intel says of the worst of platform, module and enclave.

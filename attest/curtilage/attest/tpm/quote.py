@@ -68,7 +68,7 @@ class QuoteCheck(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attest:
-    """What a quote's message says; unverified.
+    """Content of a quote's message; unverified.
 
     Attributes:
         extra_data: what the caller had the TPM sign, at most 66 bytes.

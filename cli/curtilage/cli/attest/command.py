@@ -7,18 +7,10 @@ from curtilage.attest.errors import RefusedError
 from curtilage.attest.verify import verify
 from curtilage.cli.attest.encodings import MAX_FILE_BYTES
 from curtilage.cli.attest.verdict_json import key_object
-from curtilage.cli.attest.words import (
-    print_refusal,
-    steps_text,
-)
+from curtilage.cli.attest.words import print_refusal, steps_text
 from curtilage.cli.declared import Arguments
 from curtilage.cli.options import time_of
-from curtilage.cli.terminal import (
-    DONE,
-    REFUSED,
-    out,
-    out_json,
-)
+from curtilage.cli.terminal import DONE, REFUSED, out, out_json
 from curtilage.client.config import read_policy
 from curtilage.client.system.files import read_start
 from curtilage.policy.expectations import expectations_from

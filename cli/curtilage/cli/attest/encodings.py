@@ -194,41 +194,30 @@ def _decode_once(data: bytes, where: str) -> bytes:
         return data
     text = data.removeprefix(BOM).strip()
     groups = text.split()
+    # A dump with addresses (the first one is zeros, in another width than the data) or
+    # numbers that each begin with 0x: read as plain hexadecimal or base64, such text
+    # would yield other bytes.
+    several = len(groups) > 1
+    dump = several and not groups[0].strip(b"0") and len(groups[0]) != len(groups[1])
+    numbers = several and all(each[:2] in {b"0x", b"0X"} for each in groups)
     decoded = None
     if _PEM_BEGIN in text:
         block = _PEM.fullmatch(text)
         decoded = None if block is None else _base64(block[2])
-    elif not _is_listing(groups):
+    elif not (dump or numbers):
         # The order matters: hexadecimal digits are also base64 letters.
         digits = _HEX.fullmatch(joined := b"".join(groups))
-        decoded = bytes.fromhex(digits[1].decode()) if digits else _base64_blob(joined)
+        significant = joined.replace(b"A", b"")
+        others = len(significant.translate(None, _HEX_LETTERS))
+        if digits:
+            decoded = bytes.fromhex(digits[1].decode())
+        # Hexadecimal with a wrong letter, decoded as base64, would cause a misleading
+        # refusal.
+        elif len(significant) < _LONG or others * _MISTYPED_HEX >= len(significant):
+            decoded = _base64(joined)
     if decoded is None:
         raise malformed(f"{where}: {FORMS}")
     return decoded
-
-
-def _is_listing(groups: list[bytes]) -> bool:
-    """Return whether these are numbers, each with 0x, or a dump with addresses.
-
-    The first address is zeros, and has another width than the data next to it. Read
-    as plain hexadecimal or base64, such text would yield other bytes.
-    """
-    first, *others = groups or [b""]
-    if not others:
-        return False
-    address = not first.strip(b"0") and len(first) != len(others[0])
-    return address or all(each[:2] in {b"0x", b"0X"} for each in groups)
-
-
-def _base64_blob(letters: bytes) -> bytes | None:
-    """Decode base64, unless it is hexadecimal with a wrong letter.
-
-    Decoded as base64, such a text would cause a misleading refusal.
-    """
-    significant = letters.replace(b"A", b"")
-    others = len(significant.translate(None, _HEX_LETTERS))
-    few = others * _MISTYPED_HEX < len(significant)
-    return None if few and len(significant) >= _LONG else _base64(letters)
 
 
 def _base64(text: bytes) -> bytes | None:

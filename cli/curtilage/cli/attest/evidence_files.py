@@ -229,15 +229,6 @@ def _ders(file: bytes, where: str) -> tuple[bytes, ...]:
     )
 
 
-def _host_table(file: bytes) -> HostTable:
-    """Return the content of --certs: the host's table, or certificates."""
-    if decode_json(file, "certs") is None and b"-----BEGIN" not in file:
-        table = read_table(decode_blob(file, "certs"))
-        if table is not None:
-            return table
-    return HostTable(certificates=_ders(file, "certs"))
-
-
 def _endorsed_report(
     tee: Tee,
     report: bytes,
@@ -247,13 +238,26 @@ def _endorsed_report(
     vek: tuple[bytes, ...] = (),
 ) -> SnpEvidence:
     """Add certificates and revocation list; a certificate's names identify its kind."""
-    tables = [_host_table(files.certs), endorsements]
+    # --certs is the host's table, or certificates.
+    table, certs = None, files.certs
+    if decode_json(certs, "certs") is None and b"-----BEGIN" not in certs:
+        table = read_table(decode_blob(certs, "certs"))
+    named = table or HostTable(certificates=_ders(certs, "certs"))
     given = _ders(files.vek, "VEK") or vek
-    leaf = _only_leaf(given)
+    chips = given
+    # A single certificate is taken as the chip's; the verifier refuses any other.
+    if len(given) > 1:
+        chips = tuple(
+            der for der in given if parse_certificate(der, "VEK").common_name in _LEAVES
+        )
+        # With two, a choice here would decide which chip is verified.
+        if len(chips) != 1:
+            raise malformed(f"VEK: {len(chips)} certificates instead of one")
+    leaf = b"".join(chips)
     # Names only assign the certificates to their places: the verifier refuses an issuer
     # that is not this report's.
     pool = [*_ders(files.chain, "chain"), *(given if len(given) > 1 else ())]
-    pool += [der for table in tables for der in table.certificates]
+    pool += [*named.certificates, *endorsements.certificates]
     read = [(der, parse_certificate(der, "chain")) for der in pool]
     leaves = [der for der, each in read if each.common_name in _LEAVES]
     leaf = leaf or next(iter(leaves), b"")
@@ -267,25 +271,9 @@ def _endorsed_report(
         ask=ask,
         # The named file first. The order decides nothing about trust: the ARK must have
         # signed the list in any case.
-        crl=decode_der(files.crl, "CRL") or tables[0].crl or tables[1].crl,
+        crl=decode_der(files.crl, "CRL") or named.crl or endorsements.crl,
         ark=ark,
     )
-
-
-def _only_leaf(ders: tuple[bytes, ...]) -> bytes:
-    """Return the chip's certificate from its file.
-
-    A single certificate is taken as the chip's; the verifier refuses any other.
-    """
-    if len(ders) <= 1:
-        return b"".join(ders)
-    leaves = [
-        der for der in ders if parse_certificate(der, "VEK").common_name in _LEAVES
-    ]
-    # With two, a choice here would decide which chip is verified.
-    if len(leaves) != 1:
-        raise malformed(f"VEK: {len(leaves)} certificates instead of one")
-    return leaves[0]
 
 
 def _is_root(certificate: Certificate) -> bool:
@@ -318,40 +306,27 @@ def _nitro(tee: Tee, files: EvidenceFiles, found: Found | None) -> NitroEvidence
     return NitroEvidence(tee=tee, document=document)
 
 
-def _azure_snp(tee: Tee, files: EvidenceFiles, found: Found | None) -> AzureEvidence:
-    hcl, quote = _hcl_and_quote(files, found)
-    vek: tuple[bytes, ...] = ()
-    if found is not None and found.get("vcek") is not None:
-        vek = _ders(json_file(found["vcek"], "VCEK"), "VCEK")
-    # From a truncated blob this is a partial report, which the verifier refuses for its
-    # length.
-    report = hcl[_HCL_REPORT]
-    hardware = _endorsed_report(
-        _hardware(tee), report, files, endorsements=HostTable(), vek=vek
-    )
-    return AzureEvidence(tee=tee, hcl=hcl, hardware=hardware, quote=quote)
-
-
-def _azure_tdx(tee: Tee, files: EvidenceFiles, found: Found | None) -> AzureEvidence:
-    hcl, quote = _hcl_and_quote(files, found)
-    td_quote = _blob(files.td_quote, found, ("td_quote",), "TD quote")
-    hardware = TdxEvidence(
-        tee=_hardware(tee), quote=td_quote, collateral=read_collateral(files.collateral)
-    )
-    return AzureEvidence(tee=tee, hcl=hcl, hardware=hardware, quote=quote)
-
-
-def _hardware(tee: Tee) -> Tee:
-    """Return the kind of the hardware report."""
-    if tee is Tee.AZURE_TDX:
-        return Tee.TDX
-    return Tee.EMULATED_SEV_SNP if tee.emulated else Tee.SEV_SNP
-
-
-def _hcl_and_quote(files: EvidenceFiles, found: Found | None) -> tuple[bytes, TpmQuote]:
+def _azure(tee: Tee, files: EvidenceFiles, found: Found | None) -> AzureEvidence:
     file, keys = files.hcl or files.evidence, ("hcl_report", "report")
     hcl = _blob(file, found, keys, "HCL report")
-    return hcl, _quote(files, found, files.quote_message)
+    quote = _quote(files, found, files.quote_message)
+    hardware: SnpEvidence | TdxEvidence
+    if tee is Tee.AZURE_TDX:
+        td_quote = _blob(files.td_quote, found, ("td_quote",), "TD quote")
+        collateral = read_collateral(files.collateral)
+        hardware = TdxEvidence(tee=Tee.TDX, quote=td_quote, collateral=collateral)
+    else:
+        vek: tuple[bytes, ...] = ()
+        if found is not None and found.get("vcek") is not None:
+            vek = _ders(json_file(found["vcek"], "VCEK"), "VCEK")
+        kind = Tee.EMULATED_SEV_SNP if tee.emulated else Tee.SEV_SNP
+        # From a truncated blob this is a partial report, which the verifier refuses for
+        # its length.
+        report = hcl[_HCL_REPORT]
+        hardware = _endorsed_report(
+            kind, report, files, endorsements=HostTable(), vek=vek
+        )
+    return AzureEvidence(tee=tee, hcl=hcl, hardware=hardware, quote=quote)
 
 
 def _tpm(tee: Tee, files: EvidenceFiles, found: Found | None) -> TpmEvidence:
@@ -433,7 +408,7 @@ _BUILDERS: Final[Mapping[str, _Builder]] = {
     "sev-snp": _snp,
     "tdx": _tdx,
     "nitro": _nitro,
-    "azure-snp": _azure_snp,
-    "azure-tdx": _azure_tdx,
+    "azure-snp": _azure,
+    "azure-tdx": _azure,
     "tpm": _tpm,
 }

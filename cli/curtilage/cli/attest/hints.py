@@ -55,19 +55,13 @@ def _hint(refusal: RefusedError, evidence: CpuEvidence | GpuEvidence) -> str | N
     if isinstance(evidence, AzureEvidence):
         return _hint(refusal, evidence.hardware)
     if isinstance(evidence, SnpEvidence):
-        return _snp_hint(code, evidence)
+        rootless = code is RefusalCode.UNTRUSTED_ROOT and not evidence.ark
+        chain = _NO_CHAIN if rootless or not evidence.ask else None
+        # For other refusals a missing file is not the cause, and a hint would mislead.
+        hint = chain if evidence.vek else _NO_LEAF
+        return hint if code in _CHAIN_CODES else None
     if isinstance(evidence, TdxEvidence):
         missing = code is RefusalCode.COLLATERAL_INVALID and not evidence.collateral
         return _NO_COLLATERAL if missing else None
     missing = isinstance(evidence, GpuEvidence) and not evidence.chain
     return _NO_CERTIFICATES if missing and code in _CHAIN_CODES else None
-
-
-def _snp_hint(code: RefusalCode, evidence: SnpEvidence) -> str | None:
-    # For other refusals a missing file is not the cause, and a hint would mislead.
-    if code not in _CHAIN_CODES:
-        return None
-    if not evidence.vek:
-        return _NO_LEAF
-    rootless = code is RefusalCode.UNTRUSTED_ROOT and not evidence.ark
-    return _NO_CHAIN if rootless or not evidence.ask else None

@@ -9,23 +9,17 @@ from curtilage.attest.errors import RefusedError
 from curtilage.cli.attest.encodings import MAX_FILE_BYTES
 from curtilage.cli.attest.tree import verdict_text
 from curtilage.cli.attest.verdict_json import key_object, named
-from curtilage.cli.attest.words import (
-    print_refusal,
-)
+from curtilage.cli.attest.words import print_refusal
 from curtilage.cli.declared import Arguments
 from curtilage.cli.options import time_of
 from curtilage.cli.start import config_from
-from curtilage.cli.terminal import (
-    DONE,
-    REFUSED,
-    out,
-    out_json,
-)
+from curtilage.cli.terminal import DONE, REFUSED, out, out_json
 from curtilage.client.assemble import ways_out
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.client.failure_texts import FAILURE_TEXTS
-from curtilage.client.remote.keys import KeyStore, fetch_order
+from curtilage.client.remote.key_store import KeyStore
+from curtilage.client.remote.keys import fetch_order
 from curtilage.client.remote.nodes import GATEWAY, bundles_of, key_lists_of
 from curtilage.client.system.files import read_start
 from curtilage.policy.decision.permit import KEY_BYTES, Party, PermitDesk

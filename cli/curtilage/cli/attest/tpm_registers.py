@@ -82,21 +82,19 @@ def values_of(found: object) -> Values:
         if isinstance(found, dict) and name in found:
             found = cast("dict[str, object]", found)[name]
     if isinstance(found, dict):
-        named = cast("dict[str, object]", found).items()
-        return tuple((_index(name), json_bytes(each, "PCR")) for name, each in named)
+        values: list[tuple[int, bytes]] = []
+        for name, each in cast("dict[str, object]", found).items():
+            digits = name.lower().removeprefix("pcr")
+            # ``int`` also accepts digits of other scripts, so that one register could
+            # be named in two ways.
+            if not (digits.isascii() and digits.isdigit() and len(digits) <= 2):  # noqa: PLR2004
+                raise malformed("PCR values: invalid register number")
+            values.append((int(digits), json_bytes(each, "PCR")))
+        return tuple(values)
     if not isinstance(found, list):
         raise malformed("PCR values: neither an object nor an array")
     listed = enumerate(cast("list[object]", found))
     return tuple((index, json_bytes(each, "PCR")) for index, each in listed)
-
-
-def _index(name: str) -> int:
-    digits = name.lower().removeprefix("pcr")
-    # ``int`` also accepts digits of other scripts, so that one register could be named
-    # in two ways.
-    if not digits.isascii() or not digits.isdigit() or len(digits) > 2:  # noqa: PLR2004
-        raise malformed("PCR values: invalid register number")
-    return int(digits)
 
 
 def _serialized(reader: Reader) -> Values:

@@ -48,9 +48,17 @@ def verdict_text(key: VerifiedKey) -> str:
     # By identity: an equal link may also be one of the processor's.
     theirs = {id(link) for device in key.devices for link in device.links}
     ends = sorted(key.expiries, key=lambda entry: entry[1])
+    shown = [words for claim, words in _SHOWS.items() if claim in key.shows]
+    # What is not shown is listed, too: a reader does not notice what a text leaves out.
+    lacking = [claim.value for claim in _SHOWS if claim not in key.shows]
+    claims = "; ".join(shown) or "no claim that a class requires"
+    rest = f" Not shown: {', '.join(lacking)}." if lacking else ""
+    receipts = "signs receipts" if key.receipt_public_key else "signs no receipts"
     parts = [
         _opening(key),
-        _wrapped(_shown(key)),
+        _wrapped(
+            f"What the evidence shows: {claims}.{rest} It {receipts} for its answers."
+        ),
         "Who vouches for what"
         + "ends (UTC)".rjust(WIDTH - len("Who vouches for what")),
         tree_text([link for link in key.links if id(link) not in theirs]),
@@ -128,18 +136,6 @@ _EMULATED: Final = (
     "shows the format; the machine's operator can read everything. The names below "
     "are the emulator's, not a vendor's."
 )
-
-
-def _shown(key: VerifiedKey) -> str:
-    shown = [words for claim, words in _SHOWS.items() if claim in key.shows]
-    # What is not shown is listed, too: a reader does not notice what a text leaves out.
-    lacking = [claim.value for claim in _SHOWS if claim not in key.shows]
-    claims = "; ".join(shown) or "no claim that a class requires"
-    text = f"What the evidence shows: {claims}."
-    if lacking:
-        text += f" Not shown: {', '.join(lacking)}."
-    receipts = "signs receipts" if key.receipt_public_key else "signs no receipts"
-    return f"{text} It {receipts} for its answers."
 
 
 def _wrapped(text: str) -> str:

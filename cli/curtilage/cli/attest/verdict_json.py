@@ -21,6 +21,18 @@ SCHEMA_VERSION: Final = 1
 def evidence_object(verdict: EvidenceVerdict, *, at: datetime) -> dict[str, object]:
     """Return the verdict on one accepted piece of evidence."""
     claims = verdict.claims
+    shown: dict[str, object] = {"tee": verdict.tee}
+    if isinstance(claims, DeviceClaims):
+        shown["nonce"] = claims.nonce.hex()
+    else:
+        shown |= {
+            "emulated": claims.tee.emulated,
+            "isolates": claims.tee.isolates,
+            "registers": dict(claims.registers),
+            "report_data": claims.bound.hex(),
+            "platform": claims.platform or None,
+        }
+    shown |= {"bound_checked": verdict.bound_checked, "details": details_of(claims)}
     return {
         **_head("evidence", at),
         # The keys of a refusal are the same, so that a reader needs no second schema.
@@ -29,7 +41,7 @@ def evidence_object(verdict: EvidenceVerdict, *, at: datetime) -> dict[str, obje
         "detail": None,
         "step": None,
         "expires_at": time_text(claims.expires_at),
-        "claims": _claims(verdict),
+        "claims": shown,
         "links": links_object(claims.links),
         "steps": steps_object(verdict.steps),
     }
@@ -52,7 +64,16 @@ def key_object(key: VerifiedKey, *, at: datetime) -> dict[str, object]:
             "registers": dict(key.claims.registers),
             "platform": key.claims.platform or None,
             "details": details_of(key.claims),
-            "devices": [_device(device) for device in key.devices],
+            "devices": [
+                {
+                    "kind": device.kind.value,
+                    "index": device.index,
+                    "expires_at": time_text(device.expires_at),
+                    "details": details_of(device),
+                    "links": links_object(device.links),
+                }
+                for device in key.devices
+            ],
             # Sorted, since the order of a set differs from run to run, and auditors
             # compare files.
             "shows": sorted(claim.value for claim in key.shows),
@@ -76,16 +97,6 @@ def key_object(key: VerifiedKey, *, at: datetime) -> dict[str, object]:
             {"name": name, "expires_at": time_text(ends)} for name, ends in key.expiries
         ],
         "steps": steps_object(key.steps),
-    }
-
-
-def _device(device: DeviceClaims) -> dict[str, object]:
-    return {
-        "kind": device.kind.value,
-        "index": device.index,
-        "expires_at": time_text(device.expires_at),
-        "details": details_of(device),
-        "links": links_object(device.links),
     }
 
 
@@ -119,22 +130,6 @@ def refusal_object(
 
 def _head(kind: str, at: datetime) -> dict[str, object]:
     return {"version": SCHEMA_VERSION, "kind": kind, "at": time_text(at)}
-
-
-def _claims(verdict: EvidenceVerdict) -> dict[str, object]:
-    claims = verdict.claims
-    bound = {"bound_checked": verdict.bound_checked, "details": details_of(claims)}
-    if isinstance(claims, DeviceClaims):
-        return {"tee": verdict.tee, "nonce": claims.nonce.hex(), **bound}
-    return {
-        "tee": verdict.tee,
-        "emulated": claims.tee.emulated,
-        "isolates": claims.tee.isolates,
-        "registers": dict(claims.registers),
-        "report_data": claims.bound.hex(),
-        "platform": claims.platform or None,
-        **bound,
-    }
 
 
 def details_of(claims: CpuClaims | DeviceClaims) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """``curtilage attest verify-evidence``: verify one piece of evidence."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
@@ -20,20 +21,10 @@ from curtilage.cli.attest.evidence_files import (
 from curtilage.cli.attest.hints import with_hint
 from curtilage.cli.attest.tree import tree_text
 from curtilage.cli.attest.verdict_json import evidence_object
-from curtilage.cli.attest.words import (
-    claims_text,
-    print_refusal,
-    steps_text,
-)
+from curtilage.cli.attest.words import claims_text, print_refusal, steps_text
 from curtilage.cli.declared import Arguments
 from curtilage.cli.options import time_of
-from curtilage.cli.terminal import (
-    DONE,
-    REFUSED,
-    out,
-    out_json,
-    time_text,
-)
+from curtilage.cli.terminal import DONE, REFUSED, out, out_json, time_text
 from curtilage.client.config import read_policy
 from curtilage.client.errors import UsageError
 from curtilage.client.system.files import read_start
@@ -58,7 +49,13 @@ def run(arguments: Arguments) -> int:
     """Verify; exit 1 if the evidence is refused."""
     policy, _ = read_policy(arguments.policy)
     now = time_of(arguments.at)
-    bound = _bound(arguments.report_data)
+    bound: bytes | None = None
+    if arguments.report_data is not None:
+        with suppress(ValueError):
+            bound = bytes.fromhex(arguments.report_data.removeprefix("0x"))
+        # An empty value proves nothing, but the verdict would say that it was compared.
+        if not bound:
+            raise UsageError("--report-data needs hexadecimal digits, two per byte")
     files = _files(arguments)
     try:
         verdict = _verified(arguments.tee, files, expectations_from(policy), now, bound)
@@ -124,16 +121,3 @@ def _files(arguments: Arguments) -> EvidenceFiles:
         between = b"" if all(file.startswith(_DER) for file in each) else b"\n"
         found[field.name] = between.join(each)
     return EvidenceFiles(**found)
-
-
-def _bound(text: str | None) -> bytes | None:
-    if text is None:
-        return None
-    try:
-        bound = bytes.fromhex(text.removeprefix("0x"))
-    except ValueError:
-        bound = b""
-    # An empty value proves nothing, but the verdict would say that it was compared.
-    if not bound:
-        raise UsageError("--report-data needs hexadecimal digits, two per byte")
-    return bound

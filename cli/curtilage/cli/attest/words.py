@@ -45,7 +45,13 @@ def claims_text(claims: CpuClaims | DeviceClaims) -> str:
     else:
         fields |= {"nonce": claims.nonce.hex()}
     fields |= {name.replace("_", " "): value for name, value in claims.details.items()}
-    return "\n".join(f"     {name}: {_short(value)}" for name, value in fields.items())
+    lines: list[str] = []
+    for name, value in fields.items():
+        text = ", ".join(value) if isinstance(value, tuple) else str(value)
+        # A detail may be a whole certificate chain; ``--json`` has all of it.
+        shown = text if len(text) <= _LONG else f"{text[:_LONG]}…"
+        lines.append(f"     {name}: {shown}")
+    return "\n".join(lines)
 
 
 def print_refusal(
@@ -76,9 +82,3 @@ def meaning_text(code: RefusalCode) -> str:
     """Return the explanation of a refusal, and what to do."""
     meaning, what_now = MEANINGS[code]
     return textwrap.fill(f"{meaning} {what_now}", 80)
-
-
-def _short(value: Detail) -> str:
-    text = ", ".join(value) if isinstance(value, tuple) else str(value)
-    # A detail may be a whole certificate chain; ``--json`` has all of it.
-    return text if len(text) <= _LONG else f"{text[:_LONG]}…"

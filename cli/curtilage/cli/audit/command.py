@@ -11,19 +11,9 @@ from typing import cast
 
 from curtilage.cli.audit import receipt as audit_receipt
 from curtilage.cli.declared import Arguments
-from curtilage.cli.terminal import (
-    DONE,
-    REFUSED,
-    err,
-    err_again,
-    out,
-    out_json,
-)
+from curtilage.cli.terminal import DONE, REFUSED, err, err_again, out, out_json
 from curtilage.client.audit.checkpoint import CHECKPOINT_S, encode_key
-from curtilage.client.audit.directory import (
-    AuditDirectory,
-    parse_organisation_key,
-)
+from curtilage.client.audit.directory import AuditDirectory, parse_organisation_key
 from curtilage.client.audit.export import (
     COLUMNS,
     Exporter,
@@ -106,7 +96,26 @@ def run_verify(arguments: Arguments) -> int:
     except AuditRefusedError as refusal:
         return _refused(refusal, as_json=arguments.json)
     if arguments.json:
-        out_json({"ok": True, **_fields(log, datetime.now(UTC))})
+        out_json(
+            {
+                "ok": True,
+                "log": log.log,
+                "lines": log.size,
+                "decisions": log.records,
+                "decisions_signed": log.signed_records,
+                "receipts": log.receipts,
+                "files": log.segments,
+                "checkpoints": log.checkpoints,
+                "signed": log.signed,
+                "signed_at": time_text(log.signed_at),
+                "left_unsigned": _left_unsigned(log, datetime.now(UTC)),
+                "head": log.head,
+                "begins": time_text(log.first),
+                "ends": time_text(log.last),
+                "clock_steps_back": log.steps_back,
+                "checkpoint": log.checkpoint,
+            }
+        )
     else:
         for line in _steps(log, datetime.now(UTC), given=arguments.key is not None):
             out(line)
@@ -121,7 +130,20 @@ def run_verify(arguments: Arguments) -> int:
 
 def run_prove(arguments: Arguments) -> int:
     """Prove; exit 1 if there are matching records."""
-    claim = _claim(arguments)
+    # Exactly one of them: a proof is about one expression.
+    if arguments.classes and arguments.when:
+        raise UsageError("--class and --when exclude each other")
+    if not (arguments.classes or arguments.when):
+        raise UsageError("nothing to count: give --class NAME, or --when EXPR")
+    try:
+        claim = Claim(
+            when=arguments.when or when_of_classes(arguments.classes),
+            outcome=Outcome(arguments.route),
+            since=arguments.since,
+            until=arguments.until,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     try:
         document, log = _reading(arguments).prove(
             claim, allow_unseen=arguments.allow_unseen
@@ -136,7 +158,7 @@ def run_prove(arguments: Arguments) -> int:
     if arguments.json:
         out(encode_proof(document).decode(), end="")
     else:
-        _tell_proof(claim, document, log)
+        _print_proof(claim, document, log)
         if log.last > datetime.now(UTC):
             out(AHEAD)
     return REFUSED if document["matching"] else DONE
@@ -215,25 +237,7 @@ def _reading(arguments: Arguments, kept: list[str] | None = None) -> LogToRead:
     return LogToRead.open(_directory(arguments), key=key, kept=notes, progress=show)
 
 
-def _claim(arguments: Arguments) -> Claim:
-    # Exactly one of them: a proof is about one expression.
-    if arguments.classes and arguments.when:
-        raise UsageError("--class and --when exclude each other")
-    if not (arguments.classes or arguments.when):
-        raise UsageError("nothing to count: give --class NAME, or --when EXPR")
-    try:
-        when = arguments.when or when_of_classes(arguments.classes)
-        return Claim(
-            when=when,
-            outcome=Outcome(arguments.route),
-            since=arguments.since,
-            until=arguments.until,
-        )
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-
-
-def _tell_proof(claim: Claim, document: dict[str, object], log: VerifiedLog) -> None:
+def _print_proof(claim: Claim, document: dict[str, object], log: VerifiedLog) -> None:
     counted = json.loads(json.dumps(document["counted"]))
     matching = json.loads(json.dumps(document["matching"]))
     outcome = claim.outcome.name.lower()
@@ -300,26 +304,6 @@ def _left_unsigned(log: VerifiedLog, now: datetime) -> bool:
     # Twice the interval, since a client checks once in each.
     late = (now - log.last).total_seconds() >= 2 * CHECKPOINT_S
     return log.signed < log.size and late
-
-
-def _fields(log: VerifiedLog, now: datetime) -> dict[str, object]:
-    return {
-        "log": log.log,
-        "lines": log.size,
-        "decisions": log.records,
-        "decisions_signed": log.signed_records,
-        "receipts": log.receipts,
-        "files": log.segments,
-        "checkpoints": log.checkpoints,
-        "signed": log.signed,
-        "signed_at": time_text(log.signed_at),
-        "left_unsigned": _left_unsigned(log, now),
-        "head": log.head,
-        "begins": time_text(log.first),
-        "ends": time_text(log.last),
-        "clock_steps_back": log.steps_back,
-        "checkpoint": log.checkpoint,
-    }
 
 
 def _refused(refusal: AuditRefusedError, *, as_json: bool) -> int:

@@ -1,20 +1,13 @@
 """``curtilage audit receipt``: an enclave's receipts for a query."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.receipt import NO_MODEL, Receipt, open_receipt
 from curtilage.cli.declared import Arguments
-from curtilage.cli.terminal import (
-    DONE,
-    REFUSED,
-    err,
-    out,
-    out_json,
-    unix_text,
-)
+from curtilage.cli.terminal import DONE, REFUSED, err, out, out_json, unix_text
 from curtilage.client.audit.reader import LogToRead
 from curtilage.client.audit.record import (
     AuditRecord,
@@ -74,25 +67,10 @@ class _Found:
 
     @property
     def holds(self) -> bool:
-        """Whether it proves everything that was checked."""
+        """The result: true if it proves everything that was checked."""
         belongs = self.signed and self.record is not None
         # ``False`` and not "falsy": None means that nothing was given to compare with.
         return belongs and False not in {self.question, self.answer}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """What to compare receipts with.
-
-    Attributes:
-        organisation: the organisation's key.
-        question: a question's bytes, or None: not checked.
-        answer: an answer's bytes, or None: not checked.
-    """
-
-    organisation: bytes = field(repr=False)
-    question: bytes | None = field(repr=False)
-    answer: bytes | None = field(repr=False)
 
 
 def run(arguments: Arguments, reading: LogToRead) -> int:
@@ -109,7 +87,19 @@ def run(arguments: Arguments, reading: LogToRead) -> int:
         )
     else:
         for each in found:
-            out(_text(each))
+            fields = _object(each)
+            out(
+                f"record {fields['record']}: a receipt\n"
+                f"  in the log  {_SIGNED[each.signed]}\n"
+                f"  verdict     {fields['verdict'] or NEVER_SENT}\n"
+                f"  served at   {fields['served_at']}, status {fields['status']}\n"
+                f"  release     {fields['release']}\n"
+                f"  model       {fields['model'] or 'none ran'}\n"
+                f"  key list    {fields['key_configs']}\n"
+                f"  receipt key {fields['receipt_key']}\n"
+                f"  question    {_QUESTION[each.question]}\n"
+                f"  answer      {_ANSWER[each.answer]}"
+            )
     if all(each.holds for each in found):
         return DONE
     err("a receipt does not match; see above")
@@ -139,45 +129,41 @@ def _found(arguments: Arguments, reading: LogToRead) -> list[_Found]:
         for record in records
         if record.seq < signed and record.outcome is Outcome.ENCLAVE
     }
-    asked = _Asked(
-        organisation=reading.directory.keys().organisation,
-        question=_given(arguments.question),
-        answer=_given(arguments.answer),
-    )
-    return [
-        _verified(line, asked, record=left.get(line.attempt), signed=line.seq < signed)
-        for line in receipts
-    ]
+    organisation = reading.directory.keys().organisation
+    question, answer = _given(arguments.question), _given(arguments.answer)
+    found: list[_Found] = []
+    for line in receipts:
+        # The receipt has no digest of the question itself, which could be guessed. Only
+        # the organisation's key leads to the secret that it was made with.
+        secret = receipt_secret(organisation, bytes.fromhex(line.receipt_id))
+        try:
+            receipt = open_receipt(
+                bytes.fromhex(line.receipt), public_key=bytes.fromhex(line.public_key)
+            )
+        except RefusedError as refusal:
+            raise UsageError(f"record {line.seq}: {refusal.detail}") from None
+        found.append(
+            _Found(
+                line=line,
+                signed=line.seq < signed,
+                record=left.get(line.attempt),
+                receipt=receipt,
+                question=None
+                if question is None
+                else _is_question(receipt, secret, question),
+                answer=None
+                if answer is None
+                else proves_answer(receipt, secret, answer),
+            )
+        )
+    return found
 
 
 def _given(path: str | None) -> bytes | None:
     return None if path is None else read_start(Path(path), _MAX_CONTENT)
 
 
-def _verified(
-    line: ReceiptLine, asked: _Asked, *, record: AuditRecord | None, signed: bool
-) -> _Found:
-    # The receipt has no digest of the question itself, which could be guessed. Only the
-    # organisation's key leads to the secret that it was made with.
-    secret = receipt_secret(asked.organisation, bytes.fromhex(line.receipt_id))
-    question, answer = asked.question, asked.answer
-    try:
-        receipt = open_receipt(
-            bytes.fromhex(line.receipt), public_key=bytes.fromhex(line.public_key)
-        )
-    except RefusedError as refusal:
-        raise UsageError(f"record {line.seq}: {refusal.detail}") from None
-    return _Found(
-        line=line,
-        signed=signed,
-        record=record,
-        receipt=receipt,
-        question=None if question is None else _asked(receipt, secret, question),
-        answer=None if answer is None else proves_answer(receipt, secret, answer),
-    )
-
-
-def _asked(receipt: Receipt, secret: bytes, file: bytes) -> bool:
+def _is_question(receipt: Receipt, secret: bytes, file: bytes) -> bool:
     """Compare a question as it was sent, or as the client got it."""
     # The sent form is compared byte for byte; the client's input is first serialised as
     # the client would have done.
@@ -210,21 +196,3 @@ def _object(found: _Found) -> dict[str, object]:
         "question": found.question,
         "answer": found.answer,
     }
-
-
-def _text(found: _Found) -> str:
-    fields = _object(found)
-    return "\n".join(
-        [
-            f"record {fields['record']}: a receipt",
-            f"  in the log  {_SIGNED[found.signed]}",
-            f"  verdict     {fields['verdict'] or NEVER_SENT}",
-            f"  served at   {fields['served_at']}, status {fields['status']}",
-            f"  release     {fields['release']}",
-            f"  model       {fields['model'] or 'none ran'}",
-            f"  key list    {fields['key_configs']}",
-            f"  receipt key {fields['receipt_key']}",
-            f"  question    {_QUESTION[found.question]}",
-            f"  answer      {_ANSWER[found.answer]}",
-        ]
-    )

@@ -16,10 +16,7 @@ from curtilage.cli.policy.sign import replace_file
 from curtilage.cli.start import config_from
 from curtilage.cli.terminal import DONE, REFUSED, err, out, out_json
 from curtilage.client.chat.query import Message, Query
-from curtilage.client.config import (
-    MAX_POLICY_BYTES,
-    read_beside,
-)
+from curtilage.client.config import MAX_POLICY_BYTES, read_listed
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.client.system.files import read_text
 from curtilage.policy.decision.decide import assess
@@ -164,7 +161,7 @@ def _write(path: Path, policy: Policy, entry: Approval) -> Policy:
     by_hand = f"{path}: cannot be edited; add this line under approved:\n{_line(entry)}"
     try:
         read = load_policy(
-            new, source=policy.source, files=lambda name: read_beside(path, name)
+            new, source=policy.source, files=lambda name: read_listed(path, name)
         )
     except PolicyError:
         raise ConfigError(by_hand) from None

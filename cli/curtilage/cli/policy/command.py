@@ -4,17 +4,9 @@ import json
 from collections.abc import Iterator
 
 from curtilage.cli.declared import Arguments
-from curtilage.cli.terminal import (
-    DONE,
-    WRONG_USE,
-    err,
-    out,
-    out_json,
-    plural,
-)
+from curtilage.cli.terminal import DONE, WRONG_USE, err, out, out_json, plural
 from curtilage.client.config import patterns_under_deadline, read_usable_policy
 from curtilage.client.errors import UsageError
-from curtilage.policy.document.detection_plan import OwnDetector
 from curtilage.policy.document.exact_list import ExactList
 from curtilage.policy.document.load import (
     PROFILES,
@@ -47,13 +39,24 @@ def run_check(arguments: Arguments) -> int:
         policy, source = read_usable_policy(named)
     # All problems at once: an operator who repairs one at a time needs as many runs.
     except PolicyError as error:
-        _tell_problems(error, as_json=arguments.json)
+        if arguments.json:
+            problems = [
+                {"line": each.line, "path": each.path, "message": each.message}
+                for each in error.problems
+            ]
+            out_json({"ok": False, "digest": None, "problems": problems})
+            return WRONG_USE
+        for problem in error.problems:
+            err(f"{error.source}: {problem}")
+        count = len(error.problems)
+        err(f"{count} {plural(count, 'problem')}; the policy is not usable")
         return WRONG_USE
     if arguments.json:
         said: dict[str, object] = {"ok": True, "digest": policy.digest, "problems": []}
         out_json({**said, "notices": policy.notices} if policy.notices else said)
     else:
-        out(summary(policy, source))
+        for line in summary(policy, source):
+            out(line)
         # To standard error, so that the summary stays the same for equal policies.
         for notice in policy.notices:
             err(notice)
@@ -81,12 +84,8 @@ def run_list(arguments: Arguments) -> int:
     return DONE
 
 
-def summary(policy: Policy, source: str) -> str:
-    """Return a short description of a policy."""
-    return "\n".join(_summary(policy, source))
-
-
-def _summary(policy: Policy, source: str) -> Iterator[str]:
+def summary(policy: Policy, source: str) -> Iterator[str]:
+    """Yield a short description of a policy, line by line."""
     document = policy.document
     yield f"{source}: no problem found"
     yield f"  digest    {policy.digest}"
@@ -109,7 +108,11 @@ def _summary(policy: Policy, source: str) -> Iterator[str]:
         yield "  wall      required: without the kernel's isolation, no detector starts"
     for each in policy.detectors:
         yield f"  detector  {each.id}: {each.kind}, finds {each.data_class}"
-        yield from _list_in_words(each)
+        if each.table:
+            # Counts only: the values are not in the policy, and cannot be shown.
+            exact = ExactList.parse(each.table, salt=bytes.fromhex(each.salt))
+            counts = "; ".join(f"{count:,} {name}" for name, count in exact.counts)
+            yield f"  list      {each.id}: {counts}, known only by keyed digests"
     yield from _recognizers(policy)
     # Every exclusion is shown: each is a finding that will not count.
     for exclusion in policy.exclusions:
@@ -130,14 +133,6 @@ def _summary(policy: Policy, source: str) -> Iterator[str]:
         yield f"  {label:<8}  {sentence}"
 
 
-def _list_in_words(each: OwnDetector) -> Iterator[str]:
-    if each.table:
-        # Counts only: the values are not in the policy, and cannot be shown.
-        exact = ExactList.parse(each.table, salt=bytes.fromhex(each.salt))
-        counts = "; ".join(f"{count:,} {name}" for name, count in exact.counts)
-        yield f"  list      {each.id}: {counts}, known only by keyed digests"
-
-
 def _recognizers(policy: Policy) -> Iterator[str]:
     section, classes = policy.document.detectors.presidio, dict(policy.presidio.classes)
     for recognizer in policy.presidio.recognizers:
@@ -153,17 +148,3 @@ def _recognizers(policy: Policy) -> Iterator[str]:
         yield f"  presidio  {name}: in Python, of {package} {version}, isolated"
         for entity, data_class in policy.presidio.classes:
             yield f"            may find {entity} as {data_class}"
-
-
-def _tell_problems(error: PolicyError, *, as_json: bool) -> None:
-    if as_json:
-        problems = [
-            {"line": each.line, "path": each.path, "message": each.message}
-            for each in error.problems
-        ]
-        out_json({"ok": False, "digest": None, "problems": problems})
-        return
-    for problem in error.problems:
-        err(f"{error.source}: {problem}")
-    count = len(error.problems)
-    err(f"{count} {plural(count, 'problem')}; the policy is not usable")

@@ -9,23 +9,13 @@ from curtilage.cli.decide_lines import problem_of, read_lines
 from curtilage.cli.declared import Arguments
 from curtilage.cli.examine import inspect_all, start_detectors
 from curtilage.cli.json_lines import LineId
-from curtilage.cli.terminal import (
-    COULD_NOT,
-    DONE,
-    err,
-    out,
-    out_json,
-)
+from curtilage.cli.options import file_errors
+from curtilage.cli.terminal import COULD_NOT, DONE, err, out, out_json
 from curtilage.client.chat.query import Query
 from curtilage.client.config import ClientConfig, Flags, read_config
-from curtilage.client.errors import ConfigError
 from curtilage.policy.decision.decide import Inspection, assess
 from curtilage.policy.document.model import Policy, full_scan
-from curtilage.policy.explain.diff import (
-    Compared,
-    Difference,
-    difference,
-)
+from curtilage.policy.explain.diff import Compared, Difference, difference
 from curtilage.policy.explain.routing import routing_in_words
 
 MAX_SHOWN: Final = 200
@@ -40,11 +30,8 @@ def run(arguments: Arguments) -> int:
         for path in (arguments.old, arguments.new)
     )
     corpus = Path(arguments.corpus)
-    try:
-        with corpus.open("rb") as file:
-            data = file.readlines()
-    except OSError as failure:
-        raise ConfigError(f"{corpus}: {failure.strerror}") from None
+    with file_errors(corpus), corpus.open("rb") as file:
+        data = file.readlines()
     lines = list(read_lines(data))
     unread = [
         number for number, (_, query) in enumerate(lines, start=1) if query is None
@@ -54,7 +41,31 @@ def run(arguments: Arguments) -> int:
         err(f"{corpus}: line {number}: {problem}; it was not compared")
     found = difference(compared(old, new, lines))
     if arguments.json:
-        out_json(_fields(old.policy, new.policy, found))
+        out_json(
+            {
+                "old": _policy_fields(old.policy, new.policy),
+                "new": _policy_fields(new.policy, old.policy),
+                "queries": found.queries,
+                "unreadable": found.unreadable,
+                "moves": [
+                    {
+                        "id": each.id,
+                        "line": each.line,
+                        "before": each.before,
+                        "after": each.after,
+                        "rule_before": each.rule_before,
+                        "rule_after": each.rule_after,
+                        "approved": list(each.approved),
+                    }
+                    for each in found.moves
+                ],
+                "totals": [
+                    {"before": before, "after": after, "queries": count}
+                    for (before, after), count in found.totals().items()
+                ],
+                "rules": dict(found.rules()),
+            }
+        )
     else:
         for line in _words(old.policy, new.policy, found):
             out(line)
@@ -75,40 +86,30 @@ def compared(
     queries = [query for _, query in lines if query is not None]
     before = _inspected(old, queries)
     # Detecting takes nearly all of the time, and its result is the same for equal
-    # detectors.
-    after = before if _looks_alike(old, new) else _inspected(new, queries)
+    # detectors; but a policy that is not in force adds a finding to every text, an
+    # approved text is inspected separately, and a limit may add a finding.
+    one, other = full_scan(old.policy), full_scan(new.policy)
+    alike = (
+        old.currency == new.currency
+        and old.policy.rulebook.approved == new.policy.rulebook.approved
+        and one.plan == other.plan
+        and one.limits == other.limits
+    )
+    after = before if alike else _inspected(new, queries)
     pairs = iter(zip(before, after, strict=True))
     for number, (line_id, query) in enumerate(lines, start=1):
         if query is None:
             yield Compared(id=line_id, line=number, old=None, new=None)
             continue
         seen_before, seen_after = next(pairs)
+        approved = (*seen_before.approved, *seen_after.approved)
         yield Compared(
             id=line_id,
             line=number,
             old=assess(old.policy.rulebook, seen_before),
             new=assess(new.policy.rulebook, seen_after),
-            approved=tuple(
-                sorted(
-                    {
-                        each.sha256
-                        for each in (*seen_before.approved, *seen_after.approved)
-                    }
-                )
-            ),
+            approved=tuple(sorted({each.sha256 for each in approved})),
         )
-
-
-def _looks_alike(old: ClientConfig, new: ClientConfig) -> bool:
-    # A policy that is not in force adds a finding to every text.
-    if old.currency != new.currency:
-        return False
-    # An approved text is inspected separately.
-    if old.policy.rulebook.approved != new.policy.rulebook.approved:
-        return False
-    one, other = full_scan(old.policy), full_scan(new.policy)
-    # The limits as well: a text above one policy's size limit has another finding.
-    return one.plan == other.plan and one.limits == other.limits
 
 
 def _inspected(config: ClientConfig, queries: Sequence[Query]) -> list[Inspection]:
@@ -125,7 +126,7 @@ def _words(old: Policy, new: Policy, found: Difference) -> Iterator[str]:
     yield f"new: {new.source}, {new.digest}"
     # Also what no query of the corpus shows: a policy may approve a text or name a tier
     # that none of them concerns.
-    yield from _beside_routes(old, new)
+    yield from _other_differences(old, new)
     for move in found.moves[:MAX_SHOWN]:
         name = f"line {move.line}" if move.id is None else f"{move.id}"
         # The id is untrusted: in ASCII it cannot end the line or control a terminal.
@@ -144,7 +145,7 @@ def _words(old: Policy, new: Policy, found: Difference) -> Iterator[str]:
         yield f"  {count:>6}  by {rule}"
 
 
-def _beside_routes(old: Policy, new: Policy) -> Iterator[str]:
+def _other_differences(old: Policy, new: Policy) -> Iterator[str]:
     pairs = (("old", old, new), ("new", new, old))
     for only, one, other in pairs:
         for role, digest in _approved_only(one, other):
@@ -167,32 +168,6 @@ def _said_only(one: Policy, other: Policy) -> list[tuple[str, str]]:
         for each in routing_in_words(one)
         if each[0] != "found" and each not in known
     ]
-
-
-def _fields(old: Policy, new: Policy, found: Difference) -> dict[str, object]:
-    return {
-        "old": _policy_fields(old, new),
-        "new": _policy_fields(new, old),
-        "queries": found.queries,
-        "unreadable": found.unreadable,
-        "moves": [
-            {
-                "id": each.id,
-                "line": each.line,
-                "before": each.before,
-                "after": each.after,
-                "rule_before": each.rule_before,
-                "rule_after": each.rule_after,
-                "approved": list(each.approved),
-            }
-            for each in found.moves
-        ],
-        "totals": [
-            {"before": before, "after": after, "queries": count}
-            for (before, after), count in found.totals().items()
-        ],
-        "rules": dict(found.rules()),
-    }
 
 
 def _policy_fields(one: Policy, other: Policy) -> dict[str, object]:

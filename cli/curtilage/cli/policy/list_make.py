@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from curtilage.cli.declared import Arguments
+from curtilage.cli.options import file_errors
 from curtilage.cli.terminal import DONE, err_again, out, out_json
 from curtilage.client.detection.wordlists import ACRONYMS, GIVEN, is_known
 from curtilage.client.errors import ConfigError, UsageError
@@ -44,7 +45,7 @@ MAX_SALT_FILE_BYTES: Final = 1024
 # local.
 MIN_CHARS: Final = 4
 MIN_DIGITS: Final = 6
-TOLD_ROWS: Final = 20_000
+SHOWN_ROWS: Final = 20_000
 ORDINARY: Final = "an ordinary word or given name"
 TOO_SHORT: Final = "too short"
 OTHER_WIDTH: Final = "a different number of columns"
@@ -69,13 +70,10 @@ def run(arguments: Arguments) -> int:
         counts = "; ".join(made.counts())
         raise ConfigError(f"{arguments.file}: {error} ({counts})") from None
     path = Path(arguments.out)
-    try:
-        # Private and complete or not at all: with the salt, the digests of a list can
-        # be tested against guesses.
-        with write_private_atomically(path) as file:
-            file.write(content)
-    except OSError as failure:
-        raise ConfigError(f"{path}: {failure.strerror}") from None
+    # Private and complete or not at all: with the salt, the digests of a list can be
+    # tested against guesses.
+    with file_errors(path), write_private_atomically(path) as file:
+        file.write(content)
     # Counted in the encoded file, as a client will read it: equal values are one entry.
     entries = sum(n for _, n in ExactList.parse(content, salt=salt).counts)
     kept = arguments.salt_file
@@ -119,11 +117,15 @@ def _read(
     with ExitStack() as closing:
         source = sys.stdin.buffer
         if arguments.file != "-":
-            try:
+            with file_errors(arguments.file):
                 source = closing.enter_context(open_ordinary(Path(arguments.file)))
-            except OSError as failure:
-                raise ConfigError(f"{arguments.file}: {failure.strerror}") from None
-        text = io.TextIOWrapper(source, encoding=_encoding(arguments.encoding))
+        try:
+            encoding = codecs.lookup(arguments.encoding).name
+        except LookupError:
+            raise UsageError(f"no such encoding: {arguments.encoding}") from None
+        # A byte order mark would become part of the first column's name.
+        encoding = "utf-8-sig" if encoding == "utf-8" else encoding
+        text = io.TextIOWrapper(source, encoding=encoding)
         # Strict: a quote in the wrong place would otherwise join several rows into one
         # value.
         read = csv.reader(text, delimiter=arguments.delimiter, strict=True)
@@ -138,7 +140,7 @@ def _read(
         made = _Made(head, alone, together, salt=salt, near=arguments.near)
         for number, row in enumerate(rows, start=1):
             made.take(row)
-            if number % TOLD_ROWS == 0 and sys.stderr.isatty():
+            if number % SHOWN_ROWS == 0 and sys.stderr.isatty():
                 err_again(f"{number:,} rows")
     return made
 
@@ -247,8 +249,7 @@ def _why_not_alone(value: str) -> str:
     # Several words in this order hardly occur by chance.
     if len(words) > 1:
         return ""
-    acronym = joined in ACRONYMS
-    ordinary = acronym or joined in GIVEN or is_known(joined)
+    ordinary = joined in ACRONYMS or joined in GIVEN or is_known(joined)
     return ORDINARY if ordinary else ""
 
 
@@ -267,15 +268,6 @@ def _choice(text: str) -> Choice:
     return tuple(found)
 
 
-def _encoding(name: str) -> str:
-    try:
-        found = codecs.lookup(name).name
-    except LookupError:
-        raise UsageError(f"no such encoding: {name}") from None
-    # A byte order mark would become part of the first column's name.
-    return "utf-8-sig" if found == "utf-8" else found
-
-
 def _salt(file: str | None) -> bytes:
     """Return a new salt, or the one in a file, which is created if missing."""
     if file is None:
@@ -283,11 +275,8 @@ def _salt(file: str | None) -> bytes:
     path = Path(file)
     if not path.exists():
         salt = secrets.token_bytes(SALT_BYTES)
-        try:
-            with write_private_atomically(path) as made:
-                made.write(f"{salt.hex()}\n".encode())
-        except OSError as failure:
-            raise ConfigError(f"{path}: {failure.strerror}") from None
+        with file_errors(path), write_private_atomically(path) as made:
+            made.write(f"{salt.hex()}\n".encode())
         return salt
     try:
         salt = bytes.fromhex(read_text(path, MAX_SALT_FILE_BYTES).strip())

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from curtilage.cli.declared import Arguments
+from curtilage.cli.options import file_errors
 from curtilage.cli.policy.test_cases import policy_name
 from curtilage.cli.report.evaluation_json import (
     MAX_BYTES,
@@ -36,12 +37,10 @@ def run(arguments: Arguments) -> int:
     if arguments.evaluation is not None:
         figures: str = arguments.evaluation
         try:
-            with Path(figures).open("rb") as file:
+            with file_errors(figures), Path(figures).open("rb") as file:
                 # One byte more than the limit, so that a longer file is refused, and
                 # not read as a shorter one.
                 measured = parse_measured(file.read(MAX_BYTES + 1))
-        except OSError as failure:
-            raise ConfigError(f"{figures}: {failure.strerror}") from None
         except MeasuredError as error:
             raise ConfigError(f"{figures}: {error}") from None
     signature, approved, until = _signature(config, now)
@@ -58,10 +57,8 @@ def run(arguments: Arguments) -> int:
         )
     )
     path = Path(arguments.out)
-    try:
+    with file_errors(path):
         path.write_text(page, "utf-8")
-    except OSError as failure:
-        raise ConfigError(f"{path}: {failure.strerror}") from None
     out(f"{path}: {len(page.encode()):,} bytes")
     return DONE
 

@@ -6,14 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from curtilage.cli.declared import Arguments
-from curtilage.cli.terminal import (
-    DONE,
-    REFUSED,
-    err,
-    out,
-    out_json,
-    time_text,
-)
+from curtilage.cli.options import file_errors
+from curtilage.cli.terminal import DONE, REFUSED, err, out, out_json, time_text
 from curtilage.client.config import (
     SIGNATURE_SUFFIX,
     read_currency,
@@ -64,12 +58,11 @@ def run_sign(arguments: Arguments) -> int:
     path = _existing(arguments.file)
     # A policy that a client cannot load must not be put in force.
     policy, _ = read_usable_policy(arguments.file)
+    secret = Path(arguments.key)
     try:
-        with Path(arguments.key).open("rb") as file:
+        with file_errors(secret), secret.open("rb") as file:
             # One byte more than the limit, to detect a longer file.
             key = parse_private_key(file.read(KEY_LIMIT_BYTES + 1))
-    except OSError as failure:
-        raise ConfigError(f"{Path(arguments.key)}: {failure.strerror}") from None
     except SigningError as error:
         raise ConfigError(f"{arguments.key}: {error}") from None
     # Whole seconds, as in the signature, so that the printed times are the signed ones.
@@ -92,10 +85,8 @@ def run_verify(arguments: Arguments) -> int:
     """Verify; exit 1 if the policy is not current."""
     path = _existing(arguments.file)
     policy, _ = read_policy(arguments.file)
-    currency, now = (
-        read_currency(policy, arguments.file, Path(arguments.key)),
-        datetime.now(UTC),
-    )
+    currency = read_currency(policy, arguments.file, Path(arguments.key))
+    now = datetime.now(UTC)
     problem, span = currency.problem(now), currency.span()
     if arguments.json:
         out_json(
@@ -133,26 +124,22 @@ def _existing(name: str) -> Path:
 
 
 def _write_new(path: Path, data: bytes, mode: int) -> None:
-    try:
+    with file_errors(path):
         # Never overwrite: an existing file may be the key of policies in force.
         # The mode is set when the file is created: a later ``chmod`` would leave a
         # moment in which others can read the key.
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(handle, "wb") as file:
             file.write(data)
-    except OSError as failure:
-        raise ConfigError(f"{path}: {failure.strerror}") from None
 
 
 def replace_file(path: Path, data: bytes) -> None:
     """Replace a file atomically: a server may be reading the old one."""
     new = path.with_name(path.name + ".new")
-    try:
+    with file_errors(path):
         # A new file next to it, since a rename is atomic only within one file system.
         new.write_bytes(data)
         new.replace(path)
-    except OSError as failure:
-        raise ConfigError(f"{path}: {failure.strerror}") from None
 
 
 def _iso(moment: datetime) -> str:

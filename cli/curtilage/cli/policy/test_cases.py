@@ -9,19 +9,13 @@ from typing import Final
 from curtilage.cli.declared import Arguments
 from curtilage.cli.examine import inspect_all, start_detectors
 from curtilage.cli.start import config_from
-from curtilage.cli.terminal import (
-    DONE,
-    REFUSED,
-    out,
-    out_json,
-)
+from curtilage.cli.terminal import DONE, REFUSED, out, out_json
 from curtilage.client.chat.query import Message, Query
 from curtilage.client.config import SHIPPED_PROFILE, ClientConfig
 from curtilage.client.errors import UsageError
 from curtilage.client.system.files import read_text
 from curtilage.policy.cases import (
     Case,
-    CaseFile,
     Failure,
     judge,
     parse_case_lines,
@@ -30,7 +24,6 @@ from curtilage.policy.cases import (
 )
 from curtilage.policy.decision.decide import Assessment, assess
 from curtilage.policy.document.load import PROFILES
-from curtilage.policy.document.model import Policy
 
 MAX_CASES_BYTES: Final = 16 * 1024 * 1024
 
@@ -40,7 +33,15 @@ def run(arguments: Arguments) -> int:
     config = config_from(arguments)
     policy = config.policy
     name = policy_name(arguments.policy)
-    cases = _cases(arguments.file, name).under(name)
+    if arguments.file is not None:
+        text = read_text(Path(arguments.file), MAX_CASES_BYTES)
+        lines = arguments.file.endswith(".jsonl")
+        parse = parse_case_lines if lines else parse_cases
+        cases = parse(text, source=arguments.file).under(name)
+    elif name in PROFILES:
+        cases = shipped_cases(name).under(name)
+    else:
+        raise UsageError(f"no cases are shipped for {name!r}: give a file")
     # A test of no case would pass.
     if not cases.cases:
         raise UsageError(f"no case is for a policy named {name!r}")
@@ -53,40 +54,28 @@ def run(arguments: Arguments) -> int:
     ]
     failures = [each for each in failed if each.id not in known]
     missed = known & {each.id for each in failed}
+    mended = [each.id for each in cases.known_misses if each.id not in missed]
     if arguments.json:
-        out_json(_fields(policy, cases, failures, missed))
+        out_json(
+            {
+                "policy": {"source": policy.source, "digest": policy.digest},
+                "cases": len(cases.cases),
+                "failures": [asdict(each) for each in failures],
+                "known_misses": sorted(missed),
+                "mended": mended,
+            }
+        )
     else:
-        for line in _lines(policy, cases, failures, missed):
-            out(line)
+        for failure in failures:
+            out(in_words(failure))
+        for each in mended:
+            out(f"{each}: a known miss that now passes: move it to the cases")
+        more = f", {len(missed)} known misses" if missed else ""
+        counts = f"{len(cases.cases)} cases, {len(failures)} failed{more}"
+        out(f"{counts}: {policy.source}")
     # A known miss that now passes fails the test as well: otherwise it could be lost
     # again without notice.
     return REFUSED if failures or missed < known else DONE
-
-
-def _lines(
-    policy: Policy, cases: CaseFile, failures: Sequence[Failure], missed: set[str]
-) -> Iterator[str]:
-    yield from map(in_words, failures)
-    for each in _mended(cases, missed):
-        yield f"{each}: a known miss that now passes: move it to the cases"
-    more = f", {len(missed)} known misses" if missed else ""
-    yield f"{len(cases.cases)} cases, {len(failures)} failed{more}: {policy.source}"
-
-
-def _fields(
-    policy: Policy, cases: CaseFile, failures: Sequence[Failure], missed: set[str]
-) -> dict[str, object]:
-    return {
-        "policy": {"source": policy.source, "digest": policy.digest},
-        "cases": len(cases.cases),
-        "failures": [asdict(each) for each in failures],
-        "known_misses": sorted(missed),
-        "mended": _mended(cases, missed),
-    }
-
-
-def _mended(cases: CaseFile, missed: set[str]) -> list[str]:
-    return [each.id for each in cases.known_misses if each.id not in missed]
 
 
 def decided(
@@ -129,13 +118,3 @@ def in_words(failure: Failure) -> str:
         lines.append(f"  should have been found: {', '.join(failure.missing_classes)}")
     lines.append(f"  fired: {', '.join(failure.fired) or 'no rule'}")
     return "\n".join(lines)
-
-
-def _cases(file: str | None, name: str) -> CaseFile:
-    if file is None:
-        if name not in PROFILES:
-            raise UsageError(f"no cases are shipped for {name!r}: give a file")
-        return shipped_cases(name)
-    text = read_text(Path(file), MAX_CASES_BYTES)
-    parse = parse_case_lines if file.endswith(".jsonl") else parse_cases
-    return parse(text, source=file)

@@ -4,23 +4,12 @@ from pathlib import Path
 
 from curtilage.cli.declared import Arguments
 from curtilage.cli.options import time_of
-from curtilage.cli.release.options import (
-    Progress,
-    refusing,
-    rules_of,
-)
-from curtilage.cli.terminal import (
-    DONE,
-    REFUSED,
-    out,
-    out_json,
-    unix_text,
-)
+from curtilage.cli.release.options import Progress, refusing, rules_of
+from curtilage.cli.terminal import DONE, REFUSED, out, out_json, unix_text
 from curtilage.client.system.files import read_text
 from curtilage.transparency.auditor import (
     ALARMING,
     AuditReport,
-    Leaf,
     audit,
     compare_checkpoint,
     compare_copy,
@@ -49,7 +38,30 @@ def run_audit(arguments: Arguments) -> int:
         found = compare_checkpoint(folder, earlier, rules, progress=progress)
         report = with_problems(report, found)
     if arguments.json:
-        out_json(_object(report))
+        time = report.vouched_time
+        out_json(
+            {
+                "clean": report.clean,
+                "origin": report.origin,
+                "size": report.size,
+                "root": report.root,
+                "vouched_time": None if time is None else unix_text(time),
+                "leaves": [
+                    {
+                        "index": leaf.index,
+                        "sha256": leaf.sha256,
+                        "name": getattr(leaf.manifest, "name", None),
+                        "version": getattr(leaf.manifest, "version", None),
+                        "source": getattr(leaf.manifest, "source", None),
+                        "not_after": leaf.manifest
+                        and unix_text(leaf.manifest.not_after),
+                        "flags": [flag.value for flag in leaf.flags],
+                    }
+                    for leaf in report.leaves
+                ],
+                "problems": list(report.problems),
+            }
+        )
     else:
         _print(report)
     return DONE if report.clean else REFUSED
@@ -73,30 +85,3 @@ def _print(report: AuditReport) -> None:
     for problem in report.problems:
         out(f"PROBLEM: {problem}")
     out("nothing unexpected" if report.clean else "this log needs attention")
-
-
-def _object(report: AuditReport) -> dict[str, object]:
-    return {
-        "clean": report.clean,
-        "origin": report.origin,
-        "size": report.size,
-        "root": report.root,
-        "vouched_time": None
-        if report.vouched_time is None
-        else unix_text(report.vouched_time),
-        "leaves": [_leaf_object(leaf) for leaf in report.leaves],
-        "problems": list(report.problems),
-    }
-
-
-def _leaf_object(leaf: Leaf) -> dict[str, object]:
-    manifest = leaf.manifest
-    return {
-        "index": leaf.index,
-        "sha256": leaf.sha256,
-        "name": manifest.name if manifest else None,
-        "version": manifest.version if manifest else None,
-        "source": getattr(manifest, "source", None),
-        "not_after": unix_text(manifest.not_after) if manifest else None,
-        "flags": [flag.value for flag in leaf.flags],
-    }

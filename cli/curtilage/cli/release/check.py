@@ -8,27 +8,12 @@ from curtilage.attest.evidence import MAX_MANIFEST_BYTES
 from curtilage.attest.log.note import encode_hashes
 from curtilage.cli.declared import Arguments
 from curtilage.cli.options import time_of, write_or_print
-from curtilage.cli.release.options import (
-    Progress,
-    key_of,
-    refusing,
-    rules_of,
-)
-from curtilage.cli.terminal import (
-    DONE,
-    err,
-    out,
-    out_json,
-    unix_text,
-)
+from curtilage.cli.release.options import Progress, key_of, refusing, rules_of
+from curtilage.cli.terminal import DONE, err, out, out_json, unix_text
 from curtilage.client.errors import UsageError
 from curtilage.client.system.files import read_bounded, read_text
 from curtilage.transparency.log import LogFolder
-from curtilage.transparency.proof import (
-    VerifiedRelease,
-    prove,
-    verify_release,
-)
+from curtilage.transparency.proof import VerifiedRelease, prove, verify_release
 from curtilage.transparency.sigstore import (
     MAX_BUNDLE_BYTES,
     Publisher,
@@ -76,8 +61,23 @@ def run_verify(arguments: Arguments) -> int:
         signature = verify_bundle(manifest, bundle, root, publisher)
     if arguments.json:
         out_json(_object(manifest, release, signature))
-    else:
-        _print(release, signature)
+        return DONE
+    described, witnessed = release.manifest, release.witnessed
+    # An accepted proof only shows that some release is in the log; which one is the
+    # reader's question.
+    named = "" if release.name_checked else " (any name was accepted)"
+    out(f"ACCEPTED  {described.name} {described.version}{named}")
+    out(f"  source     {described.source}")
+    out(f"  expires    {unix_text(described.not_after)}")
+    checkpoint = witnessed.checkpoint
+    out(f"  log        {checkpoint.origin}, leaf {release.index} of {checkpoint.size}")
+    for name, time in witnessed.times.items():
+        out(f"  witness    {_shown(name)}, {unix_text(time)}")
+    if not witnessed.times:
+        out("  witness    none: the log could show others different contents")
+    if signature is not None:
+        out(f"  publisher  {signature.identity}")
+        out(f"  issuer     {signature.issuer}")
     return DONE
 
 
@@ -98,25 +98,6 @@ def _publisher(arguments: Arguments) -> Publisher | None:
             "and none may be empty"
         )
     return Publisher(identity=arguments.identity, issuer=arguments.issuer)
-
-
-def _print(release: VerifiedRelease, signature: PublisherSignature | None) -> None:
-    manifest, witnessed = release.manifest, release.witnessed
-    # An accepted proof only shows that some release is in the log; which one is the
-    # reader's question.
-    named = "" if release.name_checked else " (any name was accepted)"
-    out(f"ACCEPTED  {manifest.name} {manifest.version}{named}")
-    out(f"  source     {manifest.source}")
-    out(f"  expires    {unix_text(manifest.not_after)}")
-    checkpoint = witnessed.checkpoint
-    out(f"  log        {checkpoint.origin}, leaf {release.index} of {checkpoint.size}")
-    for name, time in witnessed.times.items():
-        out(f"  witness    {_shown(name)}, {unix_text(time)}")
-    if not witnessed.times:
-        out("  witness    none: the log could show others different contents")
-    if signature is not None:
-        out(f"  publisher  {signature.identity}")
-        out(f"  issuer     {signature.issuer}")
 
 
 def _object(

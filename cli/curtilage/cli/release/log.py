@@ -9,28 +9,12 @@ from curtilage.attest.log.manifest import ReleaseManifest
 from curtilage.attest.log.model_manifest import ModelManifest, parse_leaf
 from curtilage.cli.declared import Arguments
 from curtilage.cli.options import write_or_print
-from curtilage.cli.release.options import (
-    Progress,
-    key_of,
-    refusing,
-)
-from curtilage.cli.terminal import (
-    DONE,
-    out,
-    out_json,
-)
+from curtilage.cli.release.options import Progress, key_of, refusing
+from curtilage.cli.terminal import DONE, out, out_json
 from curtilage.client.errors import ConfigError
 from curtilage.client.system.files import read_bounded, read_text
-from curtilage.transparency.files import (
-    PUBLIC_FILE,
-    create_file,
-)
-from curtilage.transparency.log import (
-    LogFolder,
-    add_cosignatures,
-    create_log,
-    open_log,
-)
+from curtilage.transparency.files import PUBLIC_FILE, create_file
+from curtilage.transparency.log import LogFolder, add_cosignatures, create_log, open_log
 from curtilage.transparency.witness import request_for
 
 MAX_LINES_BYTES: Final = 256 * 1024
@@ -56,7 +40,13 @@ def run_init(arguments: Arguments) -> int:
 def run_add(arguments: Arguments) -> int:
     """Log manifests; exit 1 if the folder cannot be trusted."""
     # All are parsed before any is added, since a leaf cannot be removed.
-    entries = [_manifest(Path(name)) for name in arguments.manifests]
+    entries: list[bytes] = []
+    for path in map(Path, arguments.manifests):
+        entries.append(read_bounded(path, MAX_MANIFEST_BYTES))
+        try:
+            parse_leaf(entries[-1])
+        except RefusedError as refusal:
+            raise ConfigError(f"{path}: {refusal.detail}") from None
     folder, key = Path(arguments.folder), Path(arguments.key)
     progress = Progress().leaves
     with open_log(folder, key, progress=progress, adopt=arguments.adopt) as log:
@@ -97,15 +87,6 @@ def run_cosign(arguments: Arguments) -> int:
     if not named:
         raise ConfigError(f"{arguments.lines}: no line of a named witness")
     return DONE
-
-
-def _manifest(path: Path) -> bytes:
-    data = read_bounded(path, MAX_MANIFEST_BYTES)
-    try:
-        parse_leaf(data)
-    except RefusedError as refusal:
-        raise ConfigError(f"{path}: {refusal.detail}") from None
-    return data
 
 
 def _refuse_other_contents(folder: LogFolder, size: int, entries: list[bytes]) -> None:

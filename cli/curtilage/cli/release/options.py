@@ -8,12 +8,7 @@ from curtilage.attest.log.note import NoteKey
 from curtilage.attest.log.vkeys import parse_verifier_key
 from curtilage.attest.log.witness_policy import MAX_POLICY_BYTES, parse_policy
 from curtilage.cli.declared import Arguments, Run
-from curtilage.cli.terminal import (
-    REFUSED,
-    HowFar,
-    err,
-    out_json,
-)
+from curtilage.cli.terminal import REFUSED, HowFar, err, out_json
 from curtilage.client.config import read_policy
 from curtilage.client.errors import UsageError
 from curtilage.client.system.files import read_bounded, read_text
@@ -90,9 +85,9 @@ class Progress(HowFar):
 
     def leaves(self, done: int, total: int) -> None:
         """Show the number of leaves read."""
-        self.tell(f"{done:,} of {total:,} leaves", last=done == total)
+        self.show(f"{done:,} of {total:,} leaves", last=done == total)
 
     def hashed(self, name: str, done: int, total: int) -> None:
         """Show how much of a file is hashed."""
         text = f"{name}: {done / _MEBIBYTE:,.0f} of {total / _MEBIBYTE:,.0f} MiB"
-        self.tell(text, last=done == total)
+        self.show(text, last=done == total)

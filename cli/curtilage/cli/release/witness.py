@@ -5,11 +5,7 @@ from typing import Final
 
 from curtilage.cli.declared import Arguments
 from curtilage.cli.options import time_of, write_or_print
-from curtilage.cli.release.options import (
-    Progress,
-    key_of,
-    refusing,
-)
+from curtilage.cli.release.options import Progress, key_of, refusing
 from curtilage.cli.terminal import DONE, err, out
 from curtilage.client.system.files import read_text
 from curtilage.transparency.log import LogFolder, add_cosignatures

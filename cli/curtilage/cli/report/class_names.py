@@ -167,37 +167,28 @@ def class_in_words(name: str) -> str:
 def in_words(condition: Condition) -> str:
     """Return a condition in words."""
     if isinstance(condition, AllOf):
-        return " together with ".join(_inner(part) for part in condition.parts)
+        parts = [(part, in_words(part)) for part in condition.parts]
+        return " together with ".join(
+            # "a or b together with c" could be read in two ways.
+            f"({words})" if isinstance(part, AnyOf) or " or " in words else words
+            for part, words in parts
+        )
     if isinstance(condition, AnyOf):
         return _either(in_words(part) for part in condition.parts)
-    return _term(condition) if isinstance(condition, Term) else ""
-
-
-def _inner(condition: Condition) -> str:
-    """Return one of several parts, marked if it has alternatives."""
-    words = in_words(condition)
-    # "a or b together with c" could be read in two ways.
-    several = isinstance(condition, AnyOf) or " or " in words
-    return f"({words})" if several else words
-
-
-def _term(term: Term) -> str:
-    pattern, sure, least = term.text.partition(">=")
-    head, _, _ = pattern.partition("{")
+    if not isinstance(condition, Term):
+        return ""
+    pattern, sure, least = condition.text.partition(">=")
     if pattern in FAMILIES:
         words = FAMILIES[pattern]
-    elif len(term.classes) <= _MANY:
-        words = _either(class_in_words(name) for name in sorted(term.classes))
+    elif len(condition.classes) <= _MANY:
+        words = _either(class_in_words(name) for name in sorted(condition.classes))
     else:
-        words = _either(_alternatives(head, pattern))
+        # A long list in braces: the description of each alternative.
+        head = pattern.partition("{")[0]
+        listed = pattern.removeprefix(head).strip("{}").split(",")
+        names = [head + each.strip() for each in listed]
+        words = _either(FAMILIES.get(each) or class_in_words(each) for each in names)
     return f"{words}, with a score of at least {least} of 100" if sure else words
-
-
-def _alternatives(head: str, pattern: str) -> Iterable[str]:
-    """Yield the description of each alternative of a long list in braces."""
-    for each in pattern.removeprefix(head).strip("{}").split(","):
-        name = head + each.strip()
-        yield FAMILIES.get(name) or class_in_words(name)
 
 
 def _either(words: Iterable[str]) -> str:

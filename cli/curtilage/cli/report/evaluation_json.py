@@ -118,7 +118,15 @@ def parse_measured(data: bytes) -> Measured:
         part=_text(fields, "part"),
         policy_digest=_text(_mapping(fields.get("policy")), "digest"),
         figures=tuple(_figure(each) for each in _list(fields, "figures")),
-        curve=tuple(_point(each) for each in _list(fields, "curve")),
+        curve=tuple(
+            CurvePoint(
+                knob=_text(each, "knob"),
+                setting=int(_number(each, "setting")),
+                recall=_share(each, "recall"),
+                leave=_share(each, "leave"),
+            )
+            for each in map(_mapping, _list(fields, "curve"))
+        ),
         missing=tuple(str(each) for each in _list(fields, "missing")),
     )
 
@@ -140,16 +148,6 @@ def _figure(value: object) -> MeasuredFigure:
         met=met,
         stock=None if stock is None else _interval(_mapping(stock)),
         note="" if fields.get("note") is None else _text(fields, "note"),
-    )
-
-
-def _point(value: object) -> CurvePoint:
-    fields = _mapping(value)
-    return CurvePoint(
-        knob=_text(fields, "knob"),
-        setting=int(_number(fields, "setting")),
-        recall=_share(fields, "recall"),
-        leave=_share(fields, "leave"),
     )
 
 

@@ -4,19 +4,8 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Final
 
-from curtilage.cli.report.charts import (
-    Bar,
-    Line,
-    Point,
-    bar_chart,
-    line_chart,
-    percent,
-)
-from curtilage.cli.report.evaluation_json import (
-    CurvePoint,
-    Measured,
-    MeasuredFigure,
-)
+from curtilage.cli.report.charts import Bar, Line, Point, bar_chart, line_chart, percent
+from curtilage.cli.report.evaluation_json import CurvePoint, Measured, MeasuredFigure
 
 _CODES: Final = {
     "GPE": "countries, states and cities",

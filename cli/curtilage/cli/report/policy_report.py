@@ -304,7 +304,19 @@ def _outcomes(policy: Policy, cover: Cover) -> list[Outcome]:
     fates: dict[tuple[Route, tuple[str, ...] | None], list[str]] = {}
     for pattern in cover.classes:
         names = sorted(expand(pattern, own=policy.classes))
-        outcomes = {name: _fate(policy, name) for name in names}
+        outcomes: dict[str, tuple[Route, tuple[str, ...] | None]] = {}
+        for name in names:
+            kept_by, route = None, _route_alone(policy, name)
+            # Only for a class that may be sent alone: for another, the rule that keeps
+            # it is in the table already.
+            if route is Route.ENCLAVE:
+                kept_by = tuple(
+                    rule.id
+                    for rule in policy.rules
+                    if rule.route is not Route.ENCLAVE
+                    and name in rule.condition.classes
+                )
+            outcomes[name] = route, kept_by
         if pattern in FAMILIES and len(set(outcomes.values())) == 1:
             fates.setdefault(outcomes[names[0]], []).append(FAMILIES[pattern])
             continue
@@ -316,19 +328,6 @@ def _outcomes(policy: Policy, cover: Cover) -> list[Outcome]:
             fates.items(), key=lambda each: -each[0][0].privacy
         )
     ]
-
-
-def _fate(policy: Policy, name: str) -> tuple[Route, tuple[str, ...] | None]:
-    route = _route_alone(policy, name)
-    if route is not Route.ENCLAVE:
-        return route, None
-    # Only a class that may be sent alone: for another, the rule that keeps it is in the
-    # table already.
-    return route, tuple(
-        rule.id
-        for rule in policy.rules
-        if rule.route is not Route.ENCLAVE and name in rule.condition.classes
-    )
 
 
 def _route_alone(policy: Policy, name: str) -> Route:

@@ -14,15 +14,7 @@ from curtilage.cli.options import text_from
 from curtilage.cli.provenance import demonstration_words
 from curtilage.cli.route.explain_lines import Inspected, Unread, inspected
 from curtilage.cli.start import config_from
-from curtilage.cli.terminal import (
-    COULD_NOT,
-    DONE,
-    REFUSED,
-    err,
-    out,
-    out_json,
-    plural,
-)
+from curtilage.cli.terminal import COULD_NOT, DONE, REFUSED, err, out, out_json, plural
 from curtilage.client.assemble import estimator_of, router_for, unloaded_model
 from curtilage.client.chat.query import Query, Settings, single_query
 from curtilage.client.errors import UsageError
@@ -30,7 +22,6 @@ from curtilage.client.parts import AnswersLocally, demonstrates, known_model
 from curtilage.client.routing.estimate import Estimate, Estimator
 from curtilage.client.routing.estimators import open_estimator
 from curtilage.client.routing.explain import explain_text
-from curtilage.client.routing.health import TierView
 from curtilage.client.routing.router import CHOSEN, WHY_NOT, Routed, Router
 from curtilage.client.routing.utility import Reason
 from curtilage.client.system.files import open_named
@@ -212,7 +203,11 @@ def words_of(
     if decision.route is Route.BLOCK:
         # Tiers are not listed: the rule blocks the query, not a condition of a tier.
         yield f"policy    route {decision.route.value}"
-        yield f"choice    none: {_blocked_by(decision)}"
+        cause, reason = BLOCKED_BY_DEFAULT, decision.reason.strip()
+        if decision.rule != DEFAULT:
+            also = f" ({reason})" if reason else ""
+            cause = f"a rule blocks it: {decision.rule}{also}"
+        yield f"choice    none: {cause}"
         return
     yield f"policy    route {decision.route.value}, class {kind}"
     yield from _conditions(policy, decision)
@@ -269,17 +264,16 @@ def _permitted(router: Router, routed: Routed) -> Iterator[str]:
     views = router.views()
     for tier, score in zip(choice.order, choice.scores, strict=True):
         yield f"permitted {tier.id} ({tier.kind.value}): {score:+.3f}"
-        terms = _terms(views[tier.id], found.prompt_tokens, found.answer_tokens)
-        yield f"          {terms}"
+        view, prompt, answer = views[tier.id], found.prompt_tokens, found.answer_tokens
+        quality = view.quality_permille / 10
+        yield (
+            f"          quality {quality:g} of 100; first text after "
+            f"{view.ttft_ms(prompt) / 1000:.2f} s, the end after "
+            f"{view.total_ms(prompt, answer) / 1000:.1f} s; "
+            f"${view.cost_microusd(prompt, answer) / 1e6:.6f}"
+        )
     for name, denial in choice.denied:
         yield f"not       {name}: {WHY_NOT[denial]}"
-
-
-def _blocked_by(decision: Assessment) -> str:
-    if decision.rule == DEFAULT:
-        return BLOCKED_BY_DEFAULT
-    reason = decision.reason.strip()
-    return f"a rule blocks it: {decision.rule}{f' ({reason})' if reason else ''}"
 
 
 def _unrouted(decision: Assessment, query: Query) -> Iterator[str]:
@@ -302,15 +296,6 @@ def _expected(
     text, most = query.messages[0].content, query.settings.max_tokens
     for line in explain_text(estimator, text, most):
         yield f"{line[:9]} {line[9:]}"
-
-
-def _terms(view: TierView, prompt: int, answer: int) -> str:
-    return (
-        f"quality {view.quality_permille / 10:g} of 100; first text after "
-        f"{view.ttft_ms(prompt) / 1000:.2f} s, the end after "
-        f"{view.total_ms(prompt, answer) / 1000:.1f} s; "
-        f"${view.cost_microusd(prompt, answer) / 1e6:.6f}"
-    )
 
 
 def object_of(

@@ -196,40 +196,39 @@ def stats_of(
         microusd_per_mtok: by tier, the price of a million tokens.
     """
     tiers = Counter(line.tier for line in lines if line.answered and line.tier)
-    return tuple(
-        _of_tier(
-            tier,
-            [line for line in lines if line.tier == tier],
-            tiers.total(),
-            microusd_per_mtok.get(tier),
+    stats: list[TierStats] = []
+    for tier, _ in tiers.most_common():
+        own, price = [x for x in lines if x.tier == tier], microusd_per_mtok.get(tier)
+        # Grades are lines of their own, with the smallest class in each size; they are
+        # no answers.
+        answers = [line for line in own if line.answered]
+        first = sorted(each.ttft_ms for each in answers if each.ttft_ms is not None)
+        speeds = sorted(x for each in answers if (x := _speed(each)) is not None)
+        last = len(first) - 1
+        tokens = sum(
+            _middle(size, TOKENS)
+            for each in answers
+            for size in (each.prompt_tokens, each.answer_tokens)
+            if size
         )
-        for tier, _ in tiers.most_common()
-    )
-
-
-def _of_tier(
-    tier: str, lines: Sequence[TraceLine], total: int, price: int | None
-) -> TierStats:
-    # Grades are lines of their own, with the smallest class in each size; they are no
-    # answers.
-    answers = [line for line in lines if line.answered]
-    first = sorted(each.ttft_ms for each in answers if each.ttft_ms is not None)
-    speeds = sorted(speed for each in answers if (speed := _speed(each)) is not None)
-    last = len(first) - 1
-    return TierStats(
-        tier=tier,
-        queries=len(answers),
-        share=len(answers) / total,
-        incomplete=sum(each.outcome is TraceOutcome.INCOMPLETE for each in answers),
-        ttft_ms=(first[last // 2], first[round(0.95 * last)]) if first else None,
-        tokens_per_s=speeds[(len(speeds) - 1) // 2] if speeds else None,
-        cost_usd=None if price is None else price / 1e12 * sum(map(_tokens, answers)),
-        instead=dict(
-            Counter(each.fallback for each in answers if each.fallback).most_common()
-        ),
-        good=sum(each.feedback is True for each in lines),
-        bad=sum(each.feedback is False for each in lines),
-    )
+        instead = Counter(each.fallback for each in answers if each.fallback)
+        stats.append(
+            TierStats(
+                tier=tier,
+                queries=len(answers),
+                share=len(answers) / tiers.total(),
+                incomplete=sum(x.outcome is TraceOutcome.INCOMPLETE for x in answers),
+                ttft_ms=(first[last // 2], first[round(0.95 * last)])
+                if first
+                else None,
+                tokens_per_s=speeds[(len(speeds) - 1) // 2] if speeds else None,
+                cost_usd=None if price is None else price / 1e12 * tokens,
+                instead=dict(instead.most_common()),
+                good=sum(line.feedback is True for line in own),
+                bad=sum(line.feedback is False for line in own),
+            )
+        )
+    return tuple(stats)
 
 
 def _speed(line: TraceLine) -> float | None:
@@ -240,11 +239,6 @@ def _speed(line: TraceLine) -> float | None:
     if took_ms <= 0:  # both in one class: too short to measure
         return None
     return 1000 * _middle(line.answer_tokens, TOKENS) / took_ms
-
-
-def _tokens(line: TraceLine) -> float:
-    sizes = [each for each in (line.prompt_tokens, line.answer_tokens) if each]
-    return sum(_middle(each, TOKENS) for each in sizes)
 
 
 def _middle(size: int, edges: tuple[int, ...]) -> float:

@@ -2,15 +2,7 @@
 
 from curtilage.cli.declared import Run, command, group
 from curtilage.cli.laboratory import from_laboratory
-from curtilage.cli.options import (
-    JSON,
-    MODEL,
-    POLICY,
-    PRICES,
-    TEXT,
-    TOKENS,
-    TRACE,
-)
+from curtilage.cli.options import JSON, MODEL, POLICY, PRICES, TEXT, TOKENS, TRACE
 
 
 @group("route")

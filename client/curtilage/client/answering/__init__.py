@@ -1,4 +1,4 @@
-"""The way of a query: ``pipeline`` first, then ``asking`` and the classes of ``tiers``.
+"""The way of a query: ``pipeline`` first, then the classes of ``tiers``.
 
 Nothing here can widen what was decided, and nothing here seals: that is ``remote``.
 """

@@ -7,9 +7,10 @@ from typing import Final
 from curtilage.attest.verified_key import VerifiedKey
 from curtilage.client.audit.recorder import QueryRecorder
 from curtilage.client.chat.answer import Answerer, AnswerEvent, Phase, Provenance
-from curtilage.client.chat.options import RoutingOptions
+from curtilage.client.chat.options import Mode, Require, RoutingOptions
 from curtilage.client.errors import AnswererError, FailureReason
 from curtilage.client.local.reasons import LocalFailure
+from curtilage.client.remote.reasons import Unmet
 from curtilage.client.route import AskEnclave, AskLocal, AskOnPremises, Plan, Way, Ways
 from curtilage.client.routing.utility import Reason
 from curtilage.policy.decision.tiers import RoutingClass, Tier, TierKind
@@ -88,7 +89,7 @@ class Attempt:
 
     @property
     def way(self) -> Way:
-        """How it is asked, and the permission for that."""
+        """The way in which it is asked, and the permission for that."""
         return self.case.ways.by_tier[self.tier.id]
 
     @property
@@ -100,6 +101,16 @@ class Attempt:
     def fallback(self) -> FailureReason | None:
         """Why a tier that might have come before does not answer."""
         return self.failures[0].reason if self.failures else self.plan.fallback
+
+    @property
+    def kept_home(self) -> bool:
+        """Whether the caller kept a query local that could have been sent."""
+        asked = self.case.options
+        return (
+            asked.mode is Mode.HOME
+            or asked.require not in {None, Require.ENCLAVE}
+            or any(each.reason is Unmet.CONSENT for each in self.failures)
+        )
 
     def provenance(
         self,
@@ -148,4 +159,4 @@ class Attempt:
 
 
 Answers = AsyncGenerator[AnswerEvent]
-"""What a tier yields: pieces of the answer, and its end."""
+"""Events of a tier: pieces of the answer, and its end."""

@@ -10,6 +10,7 @@
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from enum import Enum, unique
+from typing import Final
 
 from curtilage.client.answering.answer_stream import AnswerStream
 from curtilage.client.answering.attempt import Attempt, Case
@@ -22,15 +23,30 @@ from curtilage.client.chat.answer import (
     SessionEvent,
     Verified,
 )
-from curtilage.client.errors import AnswererError
+from curtilage.client.chat.options import Mode
+from curtilage.client.errors import (
+    AnswererError,
+    ClientError,
+    LocalUnavailableError,
+    NotRoutedError,
+)
+from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.local.reasons import LocalFailure
+from curtilage.client.remote.reasons import Unmet
 from curtilage.client.route import Plan
+from curtilage.client.routing.router import REMEDIES, required_unmet
+from curtilage.client.routing.utility import Refusal
+from curtilage.policy.decision.classes import STALE_POLICY, UNFINISHED
 from curtilage.policy.decision.tiers import Tier
+
+# These end by themselves: a detector recovers, or a policy is signed again. A refusal
+# for them must not be stored as permanent.
+_PASSING: Final = UNFINISHED | {STALE_POLICY}
 
 
 @unique
 class State(Enum):
-    """Where a query is.
+    """Position of a query on its way.
 
     ``CHOOSING``: the next tier is to be asked. ``ANSWERING``: one is being asked.
     ``ANSWERED``: its answer is complete. ``FAILED``: no tier can complete the answer.
@@ -44,7 +60,7 @@ class State(Enum):
 
 @unique
 class Shown(Enum):
-    """What the reader has of the answer."""
+    """The part of an answer that its reader has."""
 
     NOTHING = 0
     DRAFT = 1
@@ -158,6 +174,56 @@ class Course:
         self.shown = Shown.NOTHING
         why = RetractReason.NOT_GOOD_ENOUGH if rejected else RetractReason.BROKE_OFF
         return [Retract(from_char=0, reason=why), Replaced(tier=self.left[0].id)]
+
+    @property
+    def wanted(self) -> tuple[Tier, ...]:
+        """The permitted tiers that the request's options allow."""
+        options, tiers = self.case.options, self.case.ways.permitted.tiers
+        if options.require is not None:
+            kind = options.require.kind
+            return tuple(each for each in tiers if each.kind is kind)
+        if options.mode is Mode.HOME:
+            return tuple(each for each in tiers if not each.kind.outside)
+        return tiers
+
+    def forbidden(self, *, consents: bool) -> bool:
+        """Return whether the policy, and not a failure, is why no tier can be asked.
+
+        Args:
+            consents: the user can be asked for consent.
+        """
+        # A query that could not be inspected now, or only under an outdated policy, may
+        # be permitted later.
+        if not _PASSING.isdisjoint(self.case.recorder.decision.uncertain):
+            return False
+        unmet = any(each.reason is Unmet.CONSENT for each in self.failures)
+        return not self.wanted or (unmet and not consents)
+
+    def unanswered(self) -> ClientError:
+        """Return the error if no tier was asked, or all failed."""
+        plan, required = self.plan, self.case.options.require
+        if not self.failures:
+            none = Refusal.NO_PERMITTED_TIER
+            return plan.refusal or NotRoutedError(none.value, REMEDIES[none])
+        *earlier, last = self.failures
+        if not isinstance(last, LocalUnavailableError):
+            if required is None:
+                return last
+            # The same error, whether the required kind was tried or not.
+            refusal = Refusal.REQUIRED_UNMET.value
+            return NotRoutedError(refusal, required_unmet(str(last)))
+        missed = plan.fallback
+        if earlier:
+            said = "; ".join(str(each) for each in earlier)
+        elif missed is not None and not missed.value.startswith("local_"):
+            # It might have been sent to a tier that failed recently and is left alone.
+            said = FAILURE_TEXTS[missed]
+        else:
+            rule = self.case.recorder.decision.rule
+            return last.with_message(
+                f"this query must stay here (rule {rule!r}), but {last}"
+            )
+        return last.with_message(f"{said}, and on this machine: {last}")
 
     async def aclose(self) -> None:
         """Stop the tier that is being asked."""

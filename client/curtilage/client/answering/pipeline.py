@@ -9,27 +9,37 @@ of a conversation (``conversation.narrowing``), drafts, hedging, consent, the qu
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+import json
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import AsyncExitStack, aclosing, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from curtilage.client import telemetry
 from curtilage.client.answering.answer_stream import AnswerStream
-from curtilage.client.answering.asking import Asking
-from curtilage.client.answering.attempt import Case
+from curtilage.client.answering.attempt import Answers, Attempt, Case, Status
+from curtilage.client.answering.background import Background, Covering, Probes
 from curtilage.client.answering.course import Course, Shown, State
-from curtilage.client.answering.covering import Covering
-from curtilage.client.answering.delivery import Delivery
-from curtilage.client.answering.observer import Observer
+from curtilage.client.answering.observer import Delivery, Observer
 from curtilage.client.answering.planning import Planner
-from curtilage.client.answering.probes import Background, Probes
-from curtilage.client.answering.refusals import forbidden, no_queue, unanswered
+from curtilage.client.answering.pump import Pump, Writer
+from curtilage.client.answering.tiers.enclave import EnclaveTier
+from curtilage.client.answering.tiers.local import LocalTier
+from curtilage.client.answering.tiers.on_premises import OnPremisesTier
 from curtilage.client.audit.record import Outcome
 from curtilage.client.audit.recorder import QueryRecorder
-from curtilage.client.chat.answer import Obstacle, Phase, SessionEvent
-from curtilage.client.chat.query import Query
+from curtilage.client.chat.answer import (
+    Choice,
+    Delta,
+    Finished,
+    Obstacle,
+    Phase,
+    SessionEvent,
+)
+from curtilage.client.chat.document import Document
+from curtilage.client.chat.query import Message, Query, ToolCall
 from curtilage.client.conversation.kept import UNSAVED
 from curtilage.client.conversation.pinned import Found, PinnedConversations
 from curtilage.client.errors import (
@@ -39,7 +49,9 @@ from curtilage.client.errors import (
     IncompleteAnswerError,
     LocalUnavailableError,
     NotRoutedError,
+    UsageError,
 )
+from curtilage.client.failure_texts import NO_QUEUE
 from curtilage.client.parts import ClientParts
 from curtilage.client.pseudonyms.rewrite import deidentify, findings_asked
 from curtilage.client.pseudonyms.vault import ConversationKeys
@@ -48,6 +60,7 @@ from curtilage.client.remote.enclave import Enclave
 from curtilage.client.route import (
     AskEnclave,
     AskLocal,
+    AskOnPremises,
     Plan,
     Rewrite,
     Step,
@@ -55,13 +68,14 @@ from curtilage.client.route import (
     first_step,
     ways,
 )
+from curtilage.client.routing.router import question_of
 from curtilage.client.routing.trace import TraceLine
 from curtilage.policy.decision.conversation import pins
 from curtilage.policy.decision.decide import Decision, Inspection, decide
 from curtilage.policy.decision.permit import PermitDesk
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import STICKY
-from curtilage.policy.decision.tiers import RoutingClass
+from curtilage.policy.decision.tiers import RoutingClass, Tier
 
 if TYPE_CHECKING:
     from curtilage.client.conversation.narrowing import Narrowing
@@ -75,7 +89,7 @@ class Pipeline:
         observer: counts what becomes of queries.
         probes: finds out whether the enclave can be reached.
         background: the tasks that no answer waits for.
-        asking: asks the tiers.
+        enclave: the tier of enclaves.
     """
 
     def __init__(
@@ -108,15 +122,9 @@ class Pipeline:
         self._planner = Planner(
             parts.router, self.observer, parts.policy.routing, parts.below
         )
-        self.asking = Asking(
-            parts,
-            desk,
-            enclave,
-            pinned=pinned,
-            observer=self.observer,
-            covering=self._covering,
-            planner=self._planner,
-        )
+        self.enclave = EnclaveTier(parts, enclave, pinned, self._planner)
+        self._on_premises = OnPremisesTier(parts, desk, self._covering)
+        self._local = LocalTier(parts, self._covering)
 
     # 1. Inspect, decide, mask.
 
@@ -215,7 +223,7 @@ class Pipeline:
             self._parts.notify(UNSAVED)
         self._saves = saved
 
-    # 2. Plan, attempt, deliver.
+    # 2. Plan, and deliver.
 
     async def run(
         self, query: Query, stream: AnswerStream
@@ -226,7 +234,8 @@ class Pipeline:
             ClientError: no tier answered; see ``curtilage.client.errors``.
         """
         if query.options.defer and self._queue is None:
-            raise no_queue()  # now, and not on the day that no tier can answer
+            # Now, and not on the day that no tier can answer.
+            raise UsageError(NO_QUEUE, param="defer")
         began_s = monotonic()
         case = await self.decided(query, remember=True)
         if case.recorder.decision.route is Route.BLOCK:
@@ -240,7 +249,7 @@ class Pipeline:
             self.observer,
             self._queue,
             now=self._parts.clock,
-            trace=self._trace,
+            trace=self.trace,
         )
         try:
             async with aclosing(course):
@@ -286,7 +295,11 @@ class Pipeline:
         return plan if query.is_plain else replace(plan, draft=None)
 
     async def _blocked(self, case: Case) -> BlockedError:
-        """Record a blocked query, and return its error."""
+        """Record a blocked query, and return its error.
+
+        In a frame of its own: the one that raises it must not hold it, or the question
+        would be kept until the next collection of cycles.
+        """
         decision = case.recorder.decision
         self._covering.of(case)  # silence would reveal that it is blocked
         await case.recorder.stays(Outcome.BLOCKED)
@@ -307,7 +320,7 @@ class Pipeline:
         """
         if course.state is State.CHOOSING and course.left:
             course.tier = course.left.pop(0)
-            course.begin(self.asking.source(query, course, course.tier))
+            course.begin(self._source(query, course, course.tier))
         if course.state is not State.ANSWERING or course.tier is None:
             raise await self._failed(query, course)
         try:
@@ -347,22 +360,159 @@ class Pipeline:
             queued = await queued_for_later(self._queue, query, course, self._router)
             if queued is not None:
                 return queued
-        error = unanswered(course)
+        error = course.unanswered()
         if isinstance(error, NotRoutedError):
-            consents = self._parts.consents is not None
-            error.final = forbidden(course, consents=consents)
+            error.final = course.forbidden(consents=self._parts.consents is not None)
         return error
 
-    def graded(self, answer_id: str, *, good: bool) -> None:
-        """Note how an answer was; see ``Session.feedback``."""
-        now = self._parts.clock()
-        line = self.observer.graded(answer_id, good=good, now=now)
-        self._trace(line)
+    # 3. Attempt: a tier is asked, and its answer is remembered as a turn.
 
-    def _trace(self, line: TraceLine | None) -> None:
+    def _source(
+        self, query: Query, course: Course, tier: Tier
+    ) -> AsyncGenerator[SessionEvent]:
+        """Return the events of a tier's answer, or of a draft."""
+        if course.drafts and course.plan.draft is not None:
+            from curtilage.client.answering.steps.drafts import (  # noqa: PLC0415
+                drafted,
+            )
+
+            return drafted(
+                course,
+                course.plan.draft,
+                partial(self._writes, query),
+                self._covering,
+                question=question_of(query),
+            )
+        after_s = self._planner.late_after_s(course, tier)
+        attempt = course.attempt(tier)
+        if after_s is None:
+            return self._asked(query, attempt, course.stream.status)
+        return self._unless_late(query, course, attempt, after_s)
+
+    async def _unless_late(
+        self, query: Query, course: Course, attempt: Attempt, after_s: float
+    ) -> Answers:
+        """Yield a tier's answer; if it is late, a second tier is asked as well."""
+        async with AsyncExitStack() as stack:
+            first = await self._writes(query, attempt, stack)
+            course.stream.status.phase = first.status.phase
+            answer = first.rest(course.stream.status)
+            if self._router is not None and not await first.pump.begins(after_s):
+                # Imported here: most queries are never hedged, and start-up is a large
+                # part of the time of a command that asks one question.
+                from curtilage.client.answering.steps.hedging import (  # noqa: PLC0415
+                    hedged,
+                )
+
+                answer = hedged(
+                    course,
+                    first,
+                    partial(self._writes, query),
+                    self._router.hedges,
+                    stack,
+                )
+            async with aclosing(answer) as events:
+                async for event in events:
+                    yield event
+
+    async def _writes(
+        self, query: Query, attempt: Attempt, stack: AsyncExitStack
+    ) -> Writer:
+        # Its own status: with two tiers at once, the reader's status must be that of
+        # the tier that is read (``Writer.read``).
+        status = Status(attempt.phase)
+        pump = Pump(self._asked(query, attempt, status))
+        await stack.enter_async_context(aclosing(pump))
+        return Writer(attempt.tier.id, pump, status)
+
+    async def _asked(self, query: Query, attempt: Attempt, status: Status) -> Answers:
+        """Ask one tier; note its events in its figures, and its answer as a turn."""
+        answer, way = self._answer(query, attempt, status), attempt.way
+        here, left = attempt.case.ways.here, isinstance(way, AskEnclave)
+        # Noted as not secret only if it could have been sent: a sender who kept it
+        # local, or refused consent, may have a reason that no detector knows.
+        clears = here is not True and not attempt.kept_home
+        if isinstance(way, AskEnclave):
+            # A restored answer holds the values that were replaced in the query.
+            # Noted as known to the enclave, it could be sent in a later turn.
+            here = None if way.rewritten is not None else False
+        router, estimate = self._router, attempt.plan.estimate
+        following = (
+            router.follow(attempt.tier, estimate) if router and estimate else None
+        )
+        measured = self.observer.asks(attempt.tier)
+        said: list[Delta] = []
+        with following or nullcontext():
+            try:
+                async with aclosing(answer) as events:
+                    async for event in events:
+                        if clears:
+                            self._pinned.clears(query)
+                            clears = False
+                        # Notes that the client wrote are no part of the turn: they are
+                        # removed where the answer is sent again as one.
+                        if isinstance(event, Delta) and not event.note:
+                            said.append(event)
+                        if following is not None:
+                            following.saw(event)
+                        if isinstance(event, Finished):
+                            measured.finished(
+                                event.prompt_tokens, event.completion_tokens
+                            )
+                        else:
+                            measured.text()
+                        yield event
+            finally:
+                # Also an incomplete answer: it was read up to here.
+                self._remember(query, said, here=here, left=left)
+
+    def _remember(
+        self, query: Query, said: list[Delta], *, here: bool | None, left: bool
+    ) -> None:
+        if here is not None:
+            for text in _turns_of(said, query.settings.n):
+                self._pinned.answered(query, text, here=here, left=left)
+
+    def _answer(self, query: Query, attempt: Attempt, status: Status) -> Answers:
+        status.phase = attempt.phase
+        match attempt.way:
+            case AskEnclave() as way:
+                return self.enclave.answer(attempt, way, query, status)
+            case AskOnPremises() as way:
+                return self._on_premises.answer(attempt, way, query, status)
+            case AskLocal():
+                return self._local.answer(attempt, query, status)
+            case _:
+                assert_never(attempt.way)
+
+    def trace(self, line: TraceLine | None) -> None:
         """Have a line written; no answer waits for the disk."""
         if line is not None and self._parts.trace is not None:
             self.background.run(asyncio.to_thread(self._parts.trace, line))
+
+    async def close(self) -> None:
+        """Free the model, and close every connection to on-premises servers."""
+        await self._local.close()
+        await self._on_premises.close()
+
+
+def _turns_of(said: list[Delta], n: int) -> Iterator[str]:
+    """Yield what each answer says as a turn, as it will be sent again."""
+    for number in range(n):
+        pieces = (each for each in said if each.choice == number)
+        yield _turn_of(Choice.of(pieces, "")).said
+
+
+def _turn_of(choice: Choice) -> Message:
+    texts, calls = [choice.text], list[ToolCall]()
+    for number, call in enumerate(choice.calls, start=1):
+        with suppress(ValueError, RecursionError):
+            arguments = Document.of(json.loads(call.arguments))
+            calls.append(ToolCall(number=number, name=call.name, arguments=arguments))
+            continue
+        texts += (call.name, call.arguments)
+    turn = "\n".join(texts)
+    return Message(role="assistant", content=turn, calls=tuple(calls))
 
 
 def _narrowing(parts: ClientParts, pinned: PinnedConversations) -> "Narrowing | None":

@@ -117,7 +117,7 @@ class Writer:
         status: its own status.
         why: why it is read and not another; None: as its status says.
         failed: why the other failed, if it is read for that reason.
-        beside: another tier was asked at the same time.
+        in_parallel: another tier was asked at the same time.
     """
 
     tier: str
@@ -125,7 +125,7 @@ class Writer:
     status: Status
     why: Reason | None = None
     failed: FailureReason | None = None
-    beside: bool = False
+    in_parallel: bool = False
 
     def read(self, status: Status) -> None:
         """Make its status that of the whole answer: it is the one that is read."""
@@ -133,9 +133,12 @@ class Writer:
         if (own := self.status.source) is not None:
             # Its own status is from before it was known what the other does.
             why = self.why or (Reason.UNAVAILABLE if self.failed else own.why)
-            fallback = own.fallback or self.failed
-            beside = self.beside
-            status.source = replace(own, why=why, fallback=fallback, beside=beside)
+            status.source = replace(
+                own,
+                why=why,
+                fallback=own.fallback or self.failed,
+                in_parallel=self.in_parallel,
+            )
 
     async def rest(
         self, status: Status, held: Sequence[AnswerEvent] = ()

@@ -152,7 +152,26 @@ class AuditDirectory:
             only = b"".join(self.read_segment(1)) if numbers == [1] else b""
             if numbers not in ([], [1]) or only.count(b"\n") > 1:
                 raise AuditError(f"{self.path}: there is a log, but its keys are gone")
-            self._make(random, organisation or random(KEY_BYTES), now)
+            # Not Ed25519PrivateKey.generate(): the randomness is an argument.
+            organisation = organisation or random(KEY_BYTES)
+            signing = Ed25519PrivateKey.from_private_bytes(random(KEY_BYTES))
+            name = log_id(random(LOG_ID_BYTES))
+            public = NoteKey(name=name, public_key=_raw(signing))
+            pem = signing.private_bytes(
+                Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+            )
+            self._write_private(ORGANISATION_KEY, f"{organisation.hex()}\n".encode())
+            self._write_private(SIGNING_KEY, pem)
+            tail = Tail(public.name)
+            first = tail.next_segment(now)
+            tail.take(first)
+            note = sign_head(tail.head(now), public, signing.sign)
+            self._write_private(self.segment(1).name, first)
+            self._write_private(CHECKPOINTS, note.encode())
+            # Last: its presence means that the log is complete.
+            self._write_private(PUBLIC_KEY, f"{encode_key(public)}\n".encode())
+            with as_audit_error(self.path):
+                self.sync_folder()
 
     def keys(self) -> AuditKeys:
         """Read the keys.
@@ -313,26 +332,6 @@ class AuditDirectory:
             mode = stat.S_IMODE(self.path.stat().st_mode)
         if mode & _OTHERS:
             raise AuditError(f"{self.path}: others may enter it; chmod 700 it")
-
-    def _make(
-        self, random: Callable[[int], bytes], organisation: bytes, now: datetime
-    ) -> None:
-        # Not Ed25519PrivateKey.generate(): the randomness is an argument.
-        signing = Ed25519PrivateKey.from_private_bytes(random(KEY_BYTES))
-        public = NoteKey(name=log_id(random(LOG_ID_BYTES)), public_key=_raw(signing))
-        pem = signing.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        self._write_private(ORGANISATION_KEY, f"{organisation.hex()}\n".encode())
-        self._write_private(SIGNING_KEY, pem)
-        tail = Tail(public.name)
-        first = tail.next_segment(now)
-        tail.take(first)
-        note = sign_head(tail.head(now), public, signing.sign)
-        self._write_private(self.segment(1).name, first)
-        self._write_private(CHECKPOINTS, note.encode())
-        # Last: its presence means that the log is complete.
-        self._write_private(PUBLIC_KEY, f"{encode_key(public)}\n".encode())
-        with as_audit_error(self.path):
-            self.sync_folder()
 
     @staticmethod
     def _read(path: Path) -> Iterator[bytes]:

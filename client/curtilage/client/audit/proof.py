@@ -17,6 +17,7 @@ import base64
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, cast
@@ -107,25 +108,23 @@ def when_of_classes(patterns: list[str]) -> str:
         ValueError: a name matches nothing; a mistyped name must never be counted as
             zero.
     """
-    return " | ".join(part for pattern in patterns for part in _parts(pattern))
-
-
-def _parts(pattern: str) -> list[str]:
-    if "." in pattern:
-        # Raises if it is not a class; a policy's own classes are known by their form.
-        own = frozenset({pattern}) if is_own_class(pattern) else frozenset[str]()
-        expand(pattern, own=own)
-        return [pattern]
     parts: list[str] = []
-    for part in (f"{pattern}.*", f"topic.{pattern}"):
-        try:
-            expand(part)
-        except ValueError:
+    for pattern in patterns:
+        if "." in pattern:
+            # Raises if it is not a class; a policy's own classes are known by their
+            # form.
+            own = frozenset({pattern}) if is_own_class(pattern) else frozenset[str]()
+            expand(pattern, own=own)
+            parts.append(pattern)
             continue
-        parts.append(part)
-    if not parts:
-        raise ValueError(f"{pattern!r} names no data class and no branch of them")
-    return parts
+        known = len(parts)
+        for part in (f"{pattern}.*", f"topic.{pattern}"):
+            with suppress(ValueError):
+                expand(part)
+                parts.append(part)
+        if len(parts) == known:
+            raise ValueError(f"{pattern!r} names no data class and no branch of them")
+    return " | ".join(parts)
 
 
 class Counter:

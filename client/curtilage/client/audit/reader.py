@@ -28,7 +28,7 @@ from curtilage.client.audit.verify import (
 from curtilage.client.errors import AuditError, UsageError
 from curtilage.policy.errors import AuditRefusedError, AuditStep
 
-TOLD_EVERY = 1000
+REPORTED_EVERY = 1000
 ANOTHER_COUNT: Final = (
     "proof: the log gives another count (where the clock went back, it counts by "
     "position, which proofs of earlier versions did not)"
@@ -184,7 +184,7 @@ class LogToRead:
 
         def seen(line: Line, data: bytes) -> None:
             see(line, data)
-            if line.seq % TOLD_EVERY == 0:
+            if line.seq % REPORTED_EVERY == 0:
                 self.progress(line.seq)
 
         return verify_log(self._segments(now), notes, self.key, see=seen)

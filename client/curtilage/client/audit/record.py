@@ -97,7 +97,7 @@ class Outcome(StrEnum):
 
 
 INVALID_FIELD: Final = "a field of the record has an invalid value"
-TELLING: Final = frozenset(
+SENDING: Final = frozenset(
     {Outcome.ENCLAVE, Outcome.ON_PREMISES, Outcome.COVER, Outcome.CHALLENGE}
 )
 """Outcomes that disclose something; recorded first, or nothing is disclosed."""

@@ -13,7 +13,7 @@ from itertools import count
 from curtilage.client.audit.record import (
     QUERY_ID_BYTES,
     RECEIPT_ID_BYTES,
-    TELLING,
+    SENDING,
     AuditEntry,
     Outcome,
     ReceiptEntry,
@@ -244,11 +244,11 @@ class QueryRecorder:
         """Record a step that sends nothing; return whether it is in the trail.
 
         Args:
-            outcome: any that is not in ``TELLING``.
+            outcome: any that is not in ``SENDING``.
             fallback: why the chosen tier does not answer, or only in part.
         """
         # Those must raise if they cannot be recorded; this only returns it.
-        if outcome in TELLING:
+        if outcome in SENDING:
             raise ValueError("a disclosure must be recorded before it is made")
         try:
             await self._trail.append(

@@ -107,13 +107,9 @@ class Seen:
         return (tail.size, tail.last_hash) == (self.size, self.head)
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditLimits:
-    """When a writer signs, starts another file and stops waiting for the lock.
+    """Limits at which a writer signs, starts a file and stops waiting for the lock.
 
     Attributes:
         checkpoint_lines: sign after this many lines at most, ``CHECKPOINT_LINES`` or
@@ -175,7 +171,7 @@ class AuditLog:
         make: bool = False,
         limits: AuditLimits | None = None,
         disk: Disk | None = None,
-        clock: Callable[[], datetime] = _utc_now,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         random: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self._files = AuditDirectory(directory, disk)
@@ -284,7 +280,12 @@ class AuditLog:
                 self._keys = self._read_keys()
             with self._files.locked(self._limits.lock_s):
                 try:
-                    current = self._current(self._keys)
+                    current = self._open
+                    if current is None or self._was_replaced(current):
+                        self._let_go()
+                        current = self._open = self._read_end(self._keys)
+                    else:
+                        self._catch_up(current)
                     self._seen = Seen.of(current.tail)
                     yield self._keys, current
                     if self._open is not None:  # another file may have been started
@@ -305,14 +306,6 @@ class AuditLog:
             self._files.make(random=self._random, now=self._clock())
         self._files.check_private()
         return self._files.keys()
-
-    def _current(self, keys: AuditKeys) -> _Open:
-        if self._open is None or self._was_replaced(self._open):
-            self._let_go()
-            self._open = self._read_end(keys)
-        else:
-            self._catch_up(self._open)
-        return self._open
 
     def _was_replaced(self, current: _Open) -> bool:
         """Return whether another writer started a new file, or the file was moved."""

@@ -296,7 +296,7 @@ class Provenance:
             exceed the local model's context.
         home_model: if a rolled-out local model answers, its tag in the trace
             (``routing.trace.model_tag``), to which feedback is assigned.
-        beside: another tier was asked in parallel, and may have the question too.
+        in_parallel: another tier was asked in parallel, and may have the question too.
         floor: the minimum class declared in this request (``RoutingClass``), if it
             raised anything: it is valid for one request, so the next must repeat it.
         demonstration: whether the embedded model answers, which only shows that the
@@ -321,7 +321,7 @@ class Provenance:
     boundary: str = ""
     left_out: int = 0
     home_model: str = ""
-    beside: bool = False
+    in_parallel: bool = False
     floor: str = ""
     demonstration: bool = False
 

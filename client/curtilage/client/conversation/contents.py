@@ -6,7 +6,7 @@ Imported only if a policy asks for it.
 from collections.abc import Collection
 from typing import Final
 
-from curtilage.client.chat.query import PROMPTS, Message, Query
+from curtilage.client.chat.query import PROMPTS, Query
 from curtilage.client.conversation.everyday import (
     is_everyday,
     read_all,
@@ -150,18 +150,16 @@ class KeptContents:
         words |= found.classes_in(new)
         for index in new:
             message = query.messages[index]
-            if not self._stands_alone(message):
+            if self._in_english:
+                alone = message.role != "user" or stands_alone(message.content)
+            else:
+                # In any role: a summary in another language shares no word with its
+                # source.
+                alone = is_everyday(message.said, self._languages)
+            if not alone:
                 return True
             words |= self._asked_in(f"{message.name or ''}\n{message.said}")
         return not content.words.isdisjoint(self._digests.words(words))
-
-    def _stands_alone(self, message: Message) -> bool:
-        """Return whether a new turn names its own subject."""
-        if self._in_english:
-            return message.role != "user" or stands_alone(message.content)
-        # In any role: a summary in another language shares no word with its
-        # source.
-        return is_everyday(message.said, self._languages)
 
     def _words_of(self, text: str) -> frozenset[str]:
         """Return the words of a text, to be compared with later questions."""

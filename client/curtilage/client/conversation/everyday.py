@@ -104,7 +104,13 @@ class Everyday:
             entries = _folded(f"{common.get(key, '')} {own[key]}".replace("-", _PHRASE))
             listed = entries.split()
             plain = listed if key == "refers" else map(_plain, listed)
-            lists[key] = frozenset(_spelled(plain, endings))
+            words: set[str] = set()
+            for word in plain:
+                stem = word.removesuffix(_ANY_ENDING)
+                words.add(stem)
+                if stem != word:
+                    words |= {stem + ending for ending in endings}
+            lists[key] = frozenset(words)
         about = frozenset[str]().union(*(lists[key] for key in _ABOUT))
         small = frozenset[str]().union(*(lists[key] for key in _SMALL))
         phrases = frozenset(each for each in about | small if _PHRASE in each)
@@ -154,18 +160,19 @@ class Everyday:
         ]
         if not subjects and len(self.tools.intersection(plain)) < MIN_TOOLS:
             return False
+        # "In winter", "in the winter": they say where or when.
+        settings = [
+            not self.prepositions.isdisjoint(plain[max(at - 2, 0) : at])
+            for at in subjects
+        ]
         return task or (
             tokens[0] in self.asks
             # "Which rivers?", "Which rivers in winter?"
             and not self.verbs.isdisjoint(plain)
             # "¿Cómo es en la luna?" is about an omitted subject: the kept content.
-            and not (subjects and all(self._is_setting(plain, at) for at in subjects))
+            and not (settings and all(settings))
             and not (self.pro_drop and tokens[-1] in self.verbs)
         )
-
-    def _is_setting(self, plain: list[str], at: int) -> bool:
-        """Return whether a subject says where or when: "in winter", "in the winter"."""
-        return not self.prepositions.isdisjoint(plain[max(at - 2, 0) : at])
 
     def _points_back(self, plain: list[str], at: int) -> bool:
         """Return whether an article is a pronoun here, or refers back."""
@@ -225,12 +232,15 @@ def traces_of(text: str) -> frozenset[str]:
 
     Used to compare whether two texts share a word, with any ending; not stored.
     """
-    return frozenset(
-        trace
-        for word in _TOKEN.findall(_folded(text))
-        if word[0].isalnum()
-        for trace in _traces(_plain(word))
-    )
+    traces: set[str] = set()
+    for token in _TOKEN.findall(_folded(text)):
+        if token[0].isalnum():
+            word = _plain(token)
+            traces.add(_stem(word))
+            if len(word) >= _LONG_CHARS:
+                starts = range(3, len(word) - _STEM_CHARS + 1)
+                traces |= {f"+{word[at : at + _STEM_CHARS]}" for at in starts}
+    return frozenset(traces)
 
 
 def subject_traces(text: str, languages: Iterable[str]) -> frozenset[str]:
@@ -243,13 +253,6 @@ def subject_traces(text: str, languages: Iterable[str]) -> frozenset[str]:
     tokens = [word for word in words if word[0].isalnum() and word not in small]
     inside = {f"+{word[:_STEM_CHARS]}" for word in tokens if len(word) >= _STEM_CHARS}
     return frozenset(map(_stem, tokens)) | inside
-
-
-def _traces(word: str) -> Iterator[str]:
-    yield _stem(word)
-    if len(word) >= _LONG_CHARS:
-        for at in range(3, len(word) - _STEM_CHARS + 1):
-            yield f"+{word[at : at + _STEM_CHARS]}"
 
 
 def _stem(word: str) -> str:
@@ -277,14 +280,6 @@ def _data(name: str) -> Mapping[str, str]:
         "data", "follow_ups"
     )
     return tomllib.loads(folder.joinpath(f"{name}.toml").read_text("utf-8"))
-
-
-def _spelled(words: Iterable[str], endings: Iterable[str]) -> Iterator[str]:
-    for word in words:
-        stem = word.removesuffix(_ANY_ENDING)
-        yield stem
-        if stem != word:
-            yield from (stem + ending for ending in endings)
 
 
 def _folded(text: str) -> str:

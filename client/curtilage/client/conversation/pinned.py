@@ -36,7 +36,7 @@ MAX_TURNS: Final = 4096  # that were sent or might have been
 MAX_WORDS: Final = 8192  # of one conversation; 20,000 English characters have 5,000
 _SHORT_BYTES: Final = 16
 LOST_S: Final = 12 * 3600
-"""How long a conversation may continue whose words were lost with a process."""
+"""Longest continuation of a conversation whose words were lost with a process."""
 _NO_CONNECTION: Final = Asker()
 
 
@@ -175,7 +175,7 @@ class Found:
 
 
 class Contents(Protocol):
-    """What recognises kept conversations by their contents; see ``contents``."""
+    """The recogniser of kept conversations by their contents; see ``contents``."""
 
     def continued_by(self, query: Query, found: Found, memory: Memory) -> bool:
         """Return whether a query may be about the content of a kept conversation."""
@@ -333,28 +333,21 @@ class PinnedConversations:
         caller = CALLER.get()
         if caller is not None:
             memory = self._memories.get(caller)
-            if memory is None and self._made_room():
-                memory = Memory.empty()
-                self._memories[caller] = memory
+            if memory is None:
+                # Room is never made by forgetting a caller with kept conversations.
+                idle = (
+                    name for name, each in self._memories.items() if not each.contents
+                )
+                full = len(self._memories) >= MAX_CALLERS
+                if full and (oldest := next(idle, None)) is not None:
+                    del self._memories[oldest]
+                if len(self._memories) < MAX_CALLERS:
+                    memory = self._memories[caller] = Memory.empty()
             if memory is not None:
                 self._memories.move_to_end(caller)
                 return caller, memory
         asker = ASKER.get() or _NO_CONNECTION
         return None, self._unnamed.setdefault(asker, Memory.empty())
-
-    def _made_room(self) -> bool:
-        """Return whether there is room for another caller; may forget the oldest.
-
-        Never one with kept conversations: none may be forgotten because of another.
-        """
-        if len(self._memories) < MAX_CALLERS:
-            return True
-        idle = (name for name, each in self._memories.items() if not each.contents)
-        oldest = next(idle, None)
-        if oldest is None:
-            return False
-        del self._memories[oldest]
-        return True
 
     @staticmethod
     def _may_go_on(roles: list[str], digests: list[bytes], memory: Memory) -> bool:

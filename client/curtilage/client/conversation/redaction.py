@@ -129,7 +129,11 @@ def redacted(text: str) -> str | None:
 
 def _line(text: str) -> str:
     """Redact a text without line breaks; its first word begins a sentence."""
-    parts = [_parted(chunk) for chunk in _CHUNK.findall(text)]
+    shapes = [(chunk, _SHAPE.fullmatch(chunk)) for chunk in _CHUNK.findall(text)]
+    parts = [
+        ("", chunk, "") if shape is None else (shape[1], shape[2], shape[3])
+        for chunk, shape in shapes
+    ]
     kept: list[str] = []
     begins = True
     for at, (before, core, after) in enumerate(parts):
@@ -145,12 +149,14 @@ def _line(text: str) -> str:
         else:
             kept.append(MASK + after.replace('"', "").replace("'", "").replace(")", ""))
             begins = False
-    return _joined(_without_spelled_numbers(kept))
-
-
-def _parted(chunk: str) -> tuple[str, str, str]:
-    shape = _SHAPE.fullmatch(chunk)
-    return ("", chunk, "") if shape is None else (shape[1], shape[2], shape[3])
+    line: list[str] = []
+    for word in _without_spelled_numbers(kept):
+        # Adjacent masks are merged, so that they cannot be counted.
+        if line and word.startswith(MASK) and line[-1] == MASK:
+            line[-1] = word
+        else:
+            line.append(word)
+    return " ".join(line)
 
 
 def _is_common(core: str, *, begins: bool, lone: bool) -> bool:
@@ -188,14 +194,3 @@ def _without_spelled_numbers(words: list[str]) -> list[str]:
             masked.update(run)
         run = []
     return [MASK if at in masked else word for at, word in enumerate(words)]
-
-
-def _joined(words: list[str]) -> str:
-    """Join them; merge adjacent masks, so that they cannot be counted."""
-    text: list[str] = []
-    for word in words:
-        if text and word.startswith(MASK) and text[-1] == MASK:
-            text[-1] = word
-        else:
-            text.append(word)
-    return " ".join(text)

@@ -8,7 +8,6 @@ a question about the same thing in words of another subject is not detected
 
 import re
 import unicodedata
-from collections.abc import Iterator
 from itertools import takewhile
 from typing import Final
 
@@ -177,8 +176,12 @@ _SENSITIVE: Final = _set(
 
 def words_of(text: str) -> frozenset[str]:
     """Return the stems of a text's informative words; not to be stored."""
+    folded = unicodedata.normalize("NFKC", text).casefold().replace("\u2019", "'")
+    words = (match[0].removesuffix("'s") for match in _TOKEN.finditer(folded))
     return frozenset(
-        _stem(word) for word in _words(text) if word not in _FUNCTION and len(word) > 1
+        _stem(word)
+        for word in words
+        if word[0].isalnum() and word not in _FUNCTION and len(word) > 1
     )
 
 
@@ -234,14 +237,6 @@ def _refers(words: list[str], raw: list[str], at: int) -> bool:
         or clause[0].endswith("est")
         or not _OF.isdisjoint(clause[1:])
     )
-
-
-def _words(text: str) -> Iterator[str]:
-    folded = unicodedata.normalize("NFKC", text).casefold().replace("\u2019", "'")
-    for match in _TOKEN.finditer(folded):
-        token = match[0].removesuffix("'s")
-        if token[0].isalnum():
-            yield token
 
 
 def _stem(word: str) -> str:

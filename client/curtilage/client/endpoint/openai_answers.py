@@ -247,7 +247,7 @@ def provenance_fields(provenance: Provenance) -> dict[str, str]:
         "boundary": provenance.boundary,
         "obstacle": None if obstacle is None else obstacle.value,
         "left-out": str(provenance.left_out or ""),
-        "beside": "yes" if provenance.beside else "",
+        "beside": "yes" if provenance.in_parallel else "",
         "floor": provenance.floor,
     }
     return fields | {name: value for name, value in some.items() if value}

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final
 
-from curtilage.client.chat.answer import AnswerEvent, Delta, Finished, reading_note
+from curtilage.client.chat.answer import AnswerEvent, Finished, reading_note
 from curtilage.client.chat.query import MESSAGE_TOKENS, PROMPTS, Message, Query
 from curtilage.client.local.model import (
     LocalContextTooLongError,
@@ -69,85 +69,92 @@ async def begun_within(
 
 
 async def shortened_to_fit(
-    generate: Callable[[Query], AsyncGenerator[AnswerEvent]],
-    query: Query,
-    left_out: Callable[[int], None],
+    answer: AsyncGenerator[AnswerEvent], parts: "Callable[[], Parts]"
 ) -> AsyncGenerator[AnswerEvent]:
-    """Answer a query locally; if it is too long, from the part that fits.
+    """Yield an answer to a query; if it is too long, to the part that fits.
+
+    Args:
+        answer: the local model's; refuses an overlong query before the first piece.
+        parts: called if it does; returns the answers to parts of the query.
+
+    Raises:
+        LocalContextTooLongError: there is no room for a question.
+        LocalUnavailableError: as the answers.
+    """
+    shorter: Parts | None = None
+    for rounds in count(1):
+        try:
+            async with aclosing(answer) as events:
+                async for event in events:
+                    yield event
+        except LocalContextTooLongError as problem:
+            shorter = shorter or parts()
+            if rounds > ROUNDS or not shorter.shorten(problem):
+                raise
+            answer = shorter.answer()
+        else:
+            return
+
+
+class Parts:
+    """Answers to ever shorter parts of a query, until one fits.
 
     Such an answer begins with a line that states how much was read, and its
     ``finish_reason`` is ``length``, so that it is not mistaken for an answer to the
     whole text.
 
     Args:
-        generate: the local model's; refuses an overlong query before the first piece.
+        generate: the local model's.
         query: the question.
         left_out: called before the first piece with the number of omitted characters.
-
-    Raises:
-        LocalContextTooLongError: there is no room for a question.
-        LocalUnavailableError: as ``generate``.
     """
-    asked, whole_tokens = query, 0
-    for rounds in count(1):
-        answer = generate(asked)
-        if asked is not query:
-            answer = _of_a_part(answer, query, asked, whole_tokens)
-        try:
-            async with aclosing(answer) as events:
-                async for event in events:
-                    yield event
-        except LocalContextTooLongError as problem:
-            shorter = shortened(
-                asked,
-                prompt_tokens=problem.prompt_tokens,
-                context_tokens=problem.context_tokens,
-            )
-            if shorter is None or rounds > ROUNDS:
-                raise
-            whole_tokens = whole_tokens or problem.prompt_tokens
-            asked = shorter
-            left_out(_chars(query) - _chars(asked))
-        else:
-            return
 
+    def __init__(
+        self,
+        generate: Callable[[Query], AsyncGenerator[AnswerEvent]],
+        query: Query,
+        left_out: Callable[[int], None],
+    ) -> None:
+        self._generate = generate
+        self._query = self._asked = query
+        self._whole_tokens = 0
+        self._left_out = left_out
 
-async def _of_a_part(
-    answer: AsyncGenerator[AnswerEvent], query: Query, asked: Query, whole_tokens: int
-) -> AsyncGenerator[AnswerEvent]:
-    """Yield an answer to a part of a query, marked in its text and its end."""
-    async with aclosing(answer) as events:
-        said = False
-        async for event in events:
-            if not said:
-                yield _how_much(query, asked, event, whole_tokens)
-                said = True
-            if isinstance(event, Finished):
-                event = replace(event, finish_reason="length")  # noqa: PLW2901
-            yield event
+    def shorten(self, problem: LocalContextTooLongError) -> bool:
+        """Take a shorter part; return whether there is room for a question."""
+        shorter = shortened(
+            self._asked,
+            prompt_tokens=problem.prompt_tokens,
+            context_tokens=problem.context_tokens,
+        )
+        if shorter is None:
+            return False
+        self._whole_tokens = self._whole_tokens or problem.prompt_tokens
+        self._asked = shorter
+        self._left_out(_chars(self._query) - _chars(shorter))
+        return True
 
-
-def _how_much(
-    query: Query, asked: Query, first: AnswerEvent, whole_tokens: int
-) -> Delta:
-    """Return the line that states how much of a query was read.
-
-    Args:
-        query: the whole query.
-        asked: the part that was read.
-        first: the answer's first event.
-        whole_tokens: the reported length of the query.
-    """
-    share = _chars(asked) / max(_chars(query), 1)
-    whole, read = f"{whole_tokens:,}", first.prompt_tokens
-    size = sum(len(each.encoded()) for each in query.messages)
-    # For a text that is too long to be counted the engine reports a lower bound; with
-    # it, nearly all of the text would seem to have been read.
-    if read and whole_tokens * _UNCOUNTED_BYTES <= size:
-        whole = f"about {round(read / share):,}"
-    if read:
-        return reading_note(read=f"{read:,}", whole=whole)
-    return reading_note(read=f"about {round(whole_tokens * share):,}", whole=whole)
+    async def answer(self) -> AsyncGenerator[AnswerEvent]:
+        """Yield an answer to the part, marked in its text and its end."""
+        query, whole_tokens = self._query, self._whole_tokens
+        share = _chars(self._asked) / max(_chars(query), 1)
+        size = sum(len(each.encoded()) for each in query.messages)
+        async with aclosing(self._generate(self._asked)) as events:
+            noted = False
+            async for event in events:
+                if not noted:
+                    whole, read = f"{whole_tokens:,}", event.prompt_tokens
+                    # For a text that is too long to be counted the engine reports a
+                    # lower bound; with it, nearly all of the text would seem to have
+                    # been read.
+                    if read and whole_tokens * _UNCOUNTED_BYTES <= size:
+                        whole = f"about {round(read / share):,}"
+                    said = f"about {round(whole_tokens * share):,}"
+                    yield reading_note(read=f"{read:,}" if read else said, whole=whole)
+                    noted = True
+                if isinstance(event, Finished):
+                    event = replace(event, finish_reason="length")  # noqa: PLW2901
+                yield event
 
 
 def shortened(query: Query, *, prompt_tokens: int, context_tokens: int) -> Query | None:
@@ -207,7 +214,7 @@ def _passages(query: Query) -> Iterator[_Passage]:
     # The question is at the beginning or the end of a long text.
     some = len(pieces[last])
     ends = {at for at in (0, 1, some - 2, some - 1) if 0 <= at < some}
-    words = [[_words(text) for text in each] for each in pieces]
+    words = [[set(_WORD.findall(text.casefold())) for text in each] for each in pieces]
     asked = {word for at in ends for word in words[last][at]}
     seen = Counter(word for each in words for some in each for word in some)
     whole = sum(map(len, pieces))
@@ -259,7 +266,3 @@ def _in_place_of(dropped: str) -> str:
 
 def _chars(query: Query) -> int:
     return sum(len(each.content) for each in query.messages)
-
-
-def _words(text: str) -> set[str]:
-    return set(_WORD.findall(text.casefold()))

@@ -123,7 +123,11 @@ class OnPremisesServer:
         self._desk.redeem(permit, presented, now_ms=self._now_ms())
         answer = self._answer(body, query)
         clock = asyncio.get_running_loop().time
-        pause_s, all_s = self._settings.first_s, self._most_s(query)
+        asked, all_s = query.options, self._settings.total_s
+        if asked.total_ms is not None:
+            all_s = asked.total_ms / 1000
+        all_s = all_s if asked.slo_hard else all_s * PATIENCE
+        pause_s = self._settings.first_s
         async with aclosing(answer) as steps:
             while True:
                 # Only the time spent waiting for the server counts: the caller may
@@ -143,13 +147,6 @@ class OnPremisesServer:
                     yield event
                     if isinstance(event, Finished):
                         return
-
-    def _most_s(self, query: Query) -> float:
-        """Return the limit for a whole answer."""
-        asked, budget_s = query.options, self._settings.total_s
-        if asked.total_ms is not None:
-            budget_s = asked.total_ms / 1000
-        return budget_s if asked.slo_hard else budget_s * PATIENCE
 
     async def close(self) -> None:
         """Close every connection."""

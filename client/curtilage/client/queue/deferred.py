@@ -23,7 +23,7 @@ from curtilage.client.chat.answer import (
 )
 from curtilage.client.chat.document import Document
 from curtilage.client.chat.openai_chat import parse_completion_request
-from curtilage.client.chat.options import Mode, RoutingOptions
+from curtilage.client.chat.options import Mode
 from curtilage.client.chat.query import Query
 from curtilage.client.errors import FailureReason
 from curtilage.client.queue.reasons import REASONS, reason_named
@@ -135,23 +135,20 @@ def request_of(query: Query) -> bytes:
         "presence_penalty": settings.presence_penalty,
         "frequency_penalty": settings.frequency_penalty,
         "stream": query.stream,
-        "curtilage": _asked(options),
+        # Without the consent: it was given for the data shown then, and for ten
+        # minutes.
+        "curtilage": {
+            "slo_ms": {"ttft": options.ttft_ms, "total": options.total_ms},
+            "slo_hard": options.slo_hard,
+            "max_cost": options.max_cost_microusd,
+            "floor": options.floor,
+            "mode": options.mode,
+            "require": options.require,
+        },
     }
     # ``surrogatepass``: JSON may contain lone surrogates, which UTF-8 cannot encode.
     encoded = json.dumps(body, ensure_ascii=False, default=Document.plain)
     return encoded.encode("utf-8", "surrogatepass")
-
-
-def _asked(options: RoutingOptions) -> dict[str, object]:
-    # Without the consent: it was given for the data shown then, and for ten minutes.
-    return {
-        "slo_ms": {"ttft": options.ttft_ms, "total": options.total_ms},
-        "slo_hard": options.slo_hard,
-        "max_cost": options.max_cost_microusd,
-        "floor": options.floor,
-        "mode": options.mode,
-        "require": options.require,
-    }
 
 
 def query_of(request: bytes) -> Query:

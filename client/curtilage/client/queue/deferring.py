@@ -69,7 +69,7 @@ BROKE: Final = "the queue: one query could not be retried; it stays queued"
 
 
 class Asks(Protocol):
-    """What retries need of the session."""
+    """The session, as retries use it."""
 
     async def decide(self, query: Query) -> Decision:
         """Inspect and decide only."""
@@ -351,9 +351,14 @@ class Deferring:
                 raise
             state, outcome = State.REFUSED, refusal_of("queue_damaged", str(error))
         except ClientError as error:
-            if _passes(error):
+            passes = isinstance(error, QueuedError | BusyError)
+            if isinstance(error, IncompleteAnswerError):
+                passes = error.reason in TRANSIENT
+            if passes:  # the failure may end by waiting
                 return None
-            state, outcome = State.REFUSED, refusal_of(_code(error), str(error))
+            code = "blocked_by_policy" if isinstance(error, BlockedError) else "refused"
+            code = error.code if isinstance(error, NotRoutedError) else code
+            state, outcome = State.REFUSED, refusal_of(code, str(error))
         else:
             state, outcome = State.ANSWERED, outcome_of(answer)
         finally:
@@ -501,18 +506,3 @@ async def _whole(work: Coroutine[None, None, None], undo: Callable[[], object]) 
             await task
             await asyncio.to_thread(undo)
         raise
-
-
-def _passes(error: ClientError) -> bool:
-    """Return whether a failure may end by waiting."""
-    if isinstance(error, IncompleteAnswerError):
-        return error.reason in TRANSIENT
-    return isinstance(error, QueuedError | BusyError)
-
-
-def _code(error: ClientError) -> str:
-    if isinstance(error, NotRoutedError):
-        return error.code
-    if isinstance(error, BlockedError):
-        return "blocked_by_policy"
-    return "refused"

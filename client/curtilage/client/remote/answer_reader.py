@@ -103,7 +103,7 @@ class EventStream(ContentReader):
         self._begun = {0}
         self._reasons: dict[int, str] = {}
         self._usage: object = None
-        self._told = False
+        self._text_began = False
 
     @override
     def push(self, data: bytes) -> Iterator[AnswerEvent]:
@@ -126,14 +126,14 @@ class EventStream(ContentReader):
         chunk = _object(data)
         if "error" in chunk:
             # Once a part was shown, any error means that the answer was cut.
-            _refuse(None if self._told else _status_of(chunk))
+            _refuse(None if self._text_began else _status_of(chunk))
         for number, choice in _choices(chunk):
             self._begun.add(number)
             delta = choice.get("delta")
             # A first event may name the role and hold no text.
             text, calls = _member(delta, "content"), _calls(delta)
             if (isinstance(text, str) and text) or calls:
-                self._told = True
+                self._text_began = True
                 yield _delta(number, choice, text, calls)
             if choice.get("finish_reason") is not None:
                 self._reasons[number] = _reason(choice)

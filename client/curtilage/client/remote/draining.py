@@ -37,7 +37,7 @@ FIRST_FRAME_S: Final = 15.0
 handshake and a bad line."""
 
 SLACK_S: Final = 15.0
-"""How late a frame may be: more than a lost line needs to come back, and far less than
+"""Lateness limit of a frame: more than a lost line needs to return, and far less than
 any bucket worth waiting for."""
 
 SLOWEST_UPLOAD: Final = 64 * 1024
@@ -238,7 +238,13 @@ class RunningExchange:
         # Starts without a limit: ``_guard`` sets it to now when the pace is broken.
         try:
             async with asyncio.timeout(None) as limit:
-                await self._read(send, limit)
+                guard = asyncio.create_task(self._guard(limit))
+                try:
+                    async with aclosing(send(self._exchange)) as body:
+                        async for data in body:
+                            await self._take(data)
+                finally:
+                    guard.cancel()
         except TimeoutError:
             self._report(EnclaveError(self._breach))
         except EnclaveError as error:
@@ -256,15 +262,6 @@ class RunningExchange:
         failure = None if task.cancelled() else task.exception()
         self._report(failure or EnclaveError(EnclaveFailure.ANSWER_INCOMPLETE))
 
-    async def _read(self, send: Send, limit: asyncio.Timeout) -> None:
-        guard = asyncio.create_task(self._guard(limit))
-        try:
-            async with aclosing(send(self._exchange)) as body:
-                async for data in body:
-                    await self._take(data)
-        finally:
-            guard.cancel()
-
     async def _guard(self, limit: asyncio.Timeout) -> None:
         """Check the pace periodically; end an exchange that broke its promise."""
         # Two checks must agree: a process that was suspended (a laptop asleep) first
@@ -272,18 +269,15 @@ class RunningExchange:
         seen = 0
         while seen < LOOKS:
             await self._timer.sleep(LOOK_S)
-            breach = self._pace.breach(self._frames(), self._timer.clock())
+            frames = self._reader.frames
+            if self._failed:
+                # No more frames are opened: estimate from the bytes received.
+                received = self._most_bytes - self._room_bytes
+                frames = received // self._exchange.parameters.frame_bytes
+            breach = self._pace.breach(frames, self._timer.clock())
             seen = 0 if breach is None else seen + 1
             self._breach = breach or self._breach
         limit.reschedule(asyncio.get_running_loop().time())
-
-    def _frames(self) -> int:
-        """Return the number of complete frames."""
-        if not self._failed:
-            return self._reader.frames
-        # No more frames are opened: estimate from the bytes received.
-        received = self._most_bytes - self._room_bytes
-        return received // self._exchange.parameters.frame_bytes
 
     async def _take(self, data: bytes) -> None:
         # A separate limit, which also holds when the reader has failed.

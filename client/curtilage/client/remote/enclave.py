@@ -174,12 +174,14 @@ class Enclave:
         """Number of exchanges on the wire."""
         return self._supervisor.running
 
-    def ask(
+    async def ask(
         self,
-        request: ChatRequest,
+        request: Request,
         recorded: Callable[[VerifiedKey], object] = lambda _: None,
     ) -> AsyncGenerator[AnswerEvent]:
         """Yield the enclave's answer.
+
+        Tries once more each for another key, a corrected date and another node.
 
         Args:
             request: the request.
@@ -191,7 +193,28 @@ class Enclave:
                 the requirement, or the attempt could not be recorded; nothing
                 follows it.
         """
-        return self._attempts(request, recorded)
+
+        def meets(key: VerifiedKey) -> bool:
+            # Draw among the nodes that meet the data's requirement, since any other
+            # would only refuse. The node that is drawn gets a challenge.
+            return not isinstance(request, ChatRequest) or not unmet(
+                key, request.requirement, now=self._clock(), challenged=True
+            )
+
+        course = _Course(await self._keys.node(meets), recorded=recorded)
+        if self._earns:
+            self._retries.earn()
+        while True:
+            try:
+                async with aclosing(self._exchange(request, course)) as events:
+                    async for event in events:
+                        course.begun = True
+                        yield event
+            except EnclaveError as failure:
+                if not await self._changed(course, failure, meets):
+                    raise
+            else:
+                return
 
     async def cover(self, size_class: int, records: RecordsCover) -> None:
         """Send a cover request, in the same way as a query, and wait for its answer.
@@ -209,7 +232,7 @@ class Enclave:
         request = CoverRequest(
             size_class=size_class, lengths=self._lengths, records=records
         )
-        async with aclosing(self._attempts(request)) as steps:
+        async with aclosing(self.ask(request)) as steps:
             async for _ in steps:
                 pass
 
@@ -223,7 +246,7 @@ class Enclave:
 
     @property
     def evidence_until(self) -> datetime | None:
-        """When the evidence that was verified last expires; None: none was."""
+        """Expiry of the evidence that was verified last; None: none was."""
         known = self._keys.known
         return None if known is None else known.expires_at
 
@@ -250,35 +273,6 @@ class Enclave:
         await self._supervisor.close()
         await self._transport.close()
 
-    async def _attempts(
-        self,
-        request: Request,
-        recorded: Callable[[VerifiedKey], object] = lambda _: None,
-    ) -> AsyncGenerator[AnswerEvent]:
-        """Try; once more each for another key, a corrected date and another node."""
-
-        def meets(key: VerifiedKey) -> bool:
-            # Draw among the nodes that meet the data's requirement, since any other
-            # would only refuse. The node that is drawn gets a challenge.
-            return not isinstance(request, ChatRequest) or not unmet(
-                key, request.requirement, now=self._clock(), challenged=True
-            )
-
-        course = _Course(await self._keys.node(meets), recorded=recorded)
-        if self._earns:
-            self._retries.earn()
-        while True:
-            try:
-                async with aclosing(self._exchange(request, course)) as events:
-                    async for event in events:
-                        course.begun = True
-                        yield event
-            except EnclaveError as failure:
-                if not await self._changed(course, failure, meets):
-                    raise
-            else:
-                return
-
     async def _changed(
         self,
         course: _Course,
@@ -300,7 +294,11 @@ class Enclave:
                 return False
             done.append(WireException.DATE_REFUSED)
             course.skew = failure.date - self._clock()
-            self._clock_is_off(course.skew)
+            telemetry.clock_off()
+            # Once per session: each query would report the same.
+            if self._notify is not None:
+                self._notify(clock_words(course.skew))
+                self._notify = None
             return True
         # Once, whatever comes back: a relay that reports every key as unknown could
         # otherwise collect any number of copies of a query.
@@ -336,13 +334,6 @@ class Enclave:
         course.exceptions.append(WireException.NODE_FAILED)
         course.node = other
         return True
-
-    def _clock_is_off(self, skew: timedelta) -> None:
-        telemetry.clock_off()
-        # Once per session: each query would report the same.
-        if self._notify is not None:
-            self._notify(clock_words(skew))
-            self._notify = None
 
     async def _exchange(
         self, request: Request, course: _Course

@@ -41,7 +41,7 @@ class EnclaveFailure(FailureReason):
 
 @unique
 class Unmet(FailureReason):
-    """What the policy requires for the data and this enclave lacks: it was not asked.
+    """Requirements of the policy that this enclave does not meet: it was not asked.
 
     The words after ``unmet_`` are those of ``attest.requirements.unmet``, and consent.
     """

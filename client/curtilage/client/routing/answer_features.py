@@ -146,13 +146,19 @@ class Draft:
         lowered = text.lower()
         right, wrong = _sums(text)
         words = _WORD.findall(lowered)
+        runs = list(zip(words, words[1:], words[2:], strict=False))
         own = frozenset(_long_words(lowered))
         ended = finish_reason is not None
+        # A model can generate half of a surrogate pair, on which a strict encoder would
+        # fail. A repetitive text has a small ratio.
+        data, compressed = text.encode("utf-8", "surrogatepass"), 1.0
+        if len(data) >= _LEAST_COMPRESSED:
+            compressed = len(zlib.compress(data, 1)) / len(data)
         values = (
             *_sureness(self._signals),
             math.log1p(self.chars),
-            _compressed(text),
-            _repeated(words),
+            compressed,
+            1 - len(set(runs)) / len(runs) if runs else 0.0,  # repeated
             float(finish_reason == "length"),
             float(ended and text.rstrip()[-1:] not in _ENDS),
             float(any(each in lowered[:200] for each in _REFUSES)),
@@ -213,22 +219,6 @@ def _sureness(signals: Sequence[TokenSignal]) -> Iterator[float]:
     yield sorted(margins)[count // 10]
     yield sum(each < _UNSURE for each in margins) / count
     yield math.log1p(count)
-
-
-def _compressed(text: str) -> float:
-    """Return the compression ratio of a text; small for a repetitive one."""
-    # A model can generate half of a surrogate pair, on which a strict encoder would
-    # fail.
-    data = text.encode("utf-8", "surrogatepass")
-    if len(data) < _LEAST_COMPRESSED:
-        return 1.0
-    return len(zlib.compress(data, 1)) / len(data)
-
-
-def _repeated(words: Sequence[str]) -> float:
-    """Return the share of repeated word trigrams."""
-    runs = list(zip(words, words[1:], words[2:], strict=False))
-    return 1 - len(set(runs)) / len(runs) if runs else 0.0
 
 
 def _long_words(text: str) -> Iterator[str]:

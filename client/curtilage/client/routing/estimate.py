@@ -8,7 +8,7 @@ code, of several steps and of hard tasks; it is smooth, so that it can be ranked
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum, unique
 from itertools import pairwise
@@ -381,14 +381,11 @@ class _Words(Generic[_Said]):
         return None
 
 
-def _cues() -> Iterator[tuple[str, tuple[Intent, float]]]:
-    marks = "".join(_CUE_WEIGHT)
-    for intent, words in _CUES.items():
-        for word in words.split():
-            yield word.rstrip(marks), (intent, _CUE_WEIGHT.get(word[-1], 1.0))
-
-
-_CUE: Final = _Words(_cues())
+_CUE: Final = _Words(
+    (word.rstrip("".join(_CUE_WEIGHT)), (intent, _CUE_WEIGHT.get(word[-1], 1.0)))
+    for intent, words in _CUES.items()
+    for word in words.split()
+)
 _HARD: Final[_Words[bool]] = _Words((word, True) for word in _HARD_WORDS.split())
 _QUANTITY: Final[_Words[bool]] = _Words((word, True) for word in _QUANTITIES.split())
 
@@ -457,8 +454,14 @@ def read(text: str) -> tuple[str, Signs]:
     words = _WORD.findall(request)
     scores: dict[Intent, float] = dict.fromkeys(KNOWN, 0.0)
     pairs = list(pairwise((*words, "")))
-    for intent, weight in _cues_of(pairs):
-        scores[intent] += weight
+    last = len(pairs) - _EDGE_WORDS
+    for at, (word, after) in enumerate(pairs):
+        # The second word of a pair has no meaning alone.
+        if cue := _CUE.of(word, after):
+            intent, weight = cue
+            # Words in the middle are often part of a pasted text, and say nothing about
+            # the task; those near either end count twice.
+            scores[intent] += weight * (2 if at < _EDGE_WORDS or at >= last else 1)
     if _CHOICE_FORM.search(request):
         scores[Intent.CLASSIFICATION] += _FORM_WEIGHT
     gap = words and lowered.rstrip(_QUOTES).endswith(_GAP_ENDS)
@@ -585,15 +588,3 @@ class RulesEstimator:
 
 def _times(words: _Words[bool], pairs: Iterable[tuple[str, str]]) -> int:
     return sum(words.of(word, after) is not None for word, after in pairs)
-
-
-def _cues_of(pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[Intent, float]]:
-    """Yield the cues among words; those near either end with twice their weight."""
-    last = len(pairs) - _EDGE_WORDS
-    for at, (word, after) in enumerate(pairs):
-        # The second word of a pair has no meaning alone.
-        if cue := _CUE.of(word, after):
-            intent, weight = cue
-            # Words in the middle are often part of a pasted text, and say nothing about
-            # the task.
-            yield intent, weight * (2 if at < _EDGE_WORDS or at >= last else 1)

@@ -55,7 +55,7 @@ def explain_text(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """What the operator's aim means for the local model.
+    """Meaning of the operator's aim for the local model.
 
     Attributes:
         solved: share of ordinary questions that the model solves, 0 to 1.

@@ -36,7 +36,7 @@ _BASE: Final = 0xD6E8FEB86659FD93
 
 Floats = npt.NDArray[np.float32]
 Places = npt.NDArray[np.int64]
-_Octets = npt.NDArray[np.uint8]
+_Bytes = npt.NDArray[np.uint8]
 _Hashes = npt.NDArray[np.uint64]
 
 # Random odd numbers, one for each part of each kind of piece, so that a word and the
@@ -113,8 +113,23 @@ def features_in(request: str, signs: Signs) -> Features:
     raw = np.frombuffer(b" " + encoded + b" ", dtype=np.uint8)
     edges = np.flatnonzero(np.diff(_IN_WORD[raw])) + 1
     begins, finishes = edges[::2], edges[1::2]
-    words = _word_hashes(raw, begins, finishes)
-    pieces = np.concatenate([*_grams(raw), *_word_pieces(words)])
+    sums = np.zeros(len(raw) + 1, dtype=np.uint64)
+    np.cumsum(raw * _POWERS[: len(raw)], out=sums[1:])
+    plain = (sums[finishes] - sums[begins]) * _INVERSE[begins]
+    words: _Hashes = (plain ^ (plain >> _WORD_FOLD)) * _ODD[7]
+    # Words, pairs of words, and words near either end.
+    of_words = [
+        words * _ODD[8],
+        words[:-1] * _ODD[9] + words[1:] * _ODD[10],
+        words[:_EDGE_WORDS] * _ODD[11],
+        words[-_EDGE_WORDS:] * _ODD[12],
+    ]
+    # Every three, four and five bytes.
+    wide = np.concatenate([raw, np.zeros(3, dtype=np.uint8)]).astype(np.uint64)
+    three = wide[:-2] * _ODD[0] + wide[1:-1] * _ODD[1] + wide[2:] * _ODD[2]
+    four = three[:-1] * _ODD[3] + wide[3:] * _ODD[4]
+    five = four[:-1] * _ODD[5] + wide[4:] * _ODD[6]
+    pieces = np.concatenate([three, four, five, *of_words])
     # The low bits of a product depend only on the low bits of its factors, so the high
     # half is mixed in first, and the top bits are used.
     mixed = (pieces ^ (pieces >> _FOLD)) * _MIX >> _DROP
@@ -137,33 +152,6 @@ def features_in(request: str, signs: Signs) -> Features:
             dtype=np.float32,
         ),
     )
-
-
-def _word_hashes(raw: _Octets, begins: Places, finishes: Places) -> _Hashes:
-    sums = np.zeros(len(raw) + 1, dtype=np.uint64)
-    np.cumsum(raw * _POWERS[: len(raw)], out=sums[1:])
-    words = (sums[finishes] - sums[begins]) * _INVERSE[begins]
-    folded: _Hashes = (words ^ (words >> _WORD_FOLD)) * _ODD[7]
-    return folded
-
-
-def _grams(raw: _Octets) -> list[_Hashes]:
-    """Return the hashes of every three, four and five bytes."""
-    wide = np.concatenate([raw, np.zeros(3, dtype=np.uint8)]).astype(np.uint64)
-    three = wide[:-2] * _ODD[0] + wide[1:-1] * _ODD[1] + wide[2:] * _ODD[2]
-    four = three[:-1] * _ODD[3] + wide[3:] * _ODD[4]
-    five = four[:-1] * _ODD[5] + wide[4:] * _ODD[6]
-    return [three, four, five]
-
-
-def _word_pieces(words: _Hashes) -> list[_Hashes]:
-    """Return the hashes of words, pairs of words, and words near either end."""
-    return [
-        words * _ODD[8],
-        words[:-1] * _ODD[9] + words[1:] * _ODD[10],
-        words[:_EDGE_WORDS] * _ODD[11],
-        words[-_EDGE_WORDS:] * _ODD[12],
-    ]
 
 
 def _counts(request: str, signs: Signs) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""What a tier costs, as the commands that count a trace see it."""
+"""Costs of a tier, as the commands that count a trace see them."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from curtilage.policy.decision.tiers import TierKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierFigures:
-    """What a tier costs.
+    """Costs of a tier.
 
     Attributes:
         id: its name in policy and trace.

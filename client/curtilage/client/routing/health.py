@@ -1,4 +1,4 @@
-"""How a tier performs: recent measurements, and whether it is worth asking.
+"""Performance of a tier: recent measurements, and whether it is worth asking.
 
 Pure: all times are arguments, milliseconds of any one monotonic clock. A missing
 measurement does not exclude a tier: the operator's expectations are used instead

@@ -189,7 +189,10 @@ class NgramEstimator:
             gain = expected_gain(both, signs)
             gains = (gain, gain - GAIN_SPREAD, gain + GAIN_SPREAD)
         if self._knows_gain:
-            given = chances if self._knows_intent else _certain(ruled.intent)
+            given = chances
+            if not self._knows_intent:
+                certain = [each is ruled.intent for each in KNOWN]
+                given = np.array(certain, dtype=np.float32)
             score = standard_gain(
                 float(raw[-1]), prior_of(given, tokens), self._weights.scale
             )
@@ -266,7 +269,3 @@ def chances_of(weights: Weights, raw: Floats) -> Floats:
     # infinite.
     powers: Floats = np.exp(logits - logits.max())
     return cast("Floats", powers / powers.sum())
-
-
-def _certain(intent: Intent) -> Floats:
-    return np.array([each is intent for each in KNOWN], dtype=np.float32)

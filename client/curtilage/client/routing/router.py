@@ -450,7 +450,17 @@ class Router:
             conversation: as for ``route``.
         """
         thresholds = self._judge_of(routed.estimate.intent)
-        if thresholds is None or self._kept(routed.standing):
+        # An aim of share or cost may require a local answer. With a draft it might
+        # still be sent, and the aim would be missed by that much.
+        aim, standing = self.plan.aim, routed.standing
+        kept = (
+            aim is not None
+            and aim.kind is not AimKind.QUALITY_LOSS_PERMILLE
+            and standing is not None
+            and standing.line is not None
+            and standing.rank <= standing.line
+        )
+        if thresholds is None or kept:
             return None
         # Where no drafts can be judged, none is planned, and this is not imported.
         from curtilage.client.routing.speculate import wanted  # noqa: PLC0415
@@ -468,18 +478,6 @@ class Router:
             scale=routed.scale,
             bar=None if routed.standing is None else routed.standing.bar,
         )
-
-    def _kept(self, standing: Standing | None) -> bool:
-        """Return whether an aim of share or cost requires a local answer.
-
-        With a draft it might still be sent, and the aim would be missed by that much.
-        """
-        aim = self.plan.aim
-        if aim is None or aim.kind is AimKind.QUALITY_LOSS_PERMILLE:
-            return False
-        if standing is None or standing.line is None:
-            return False
-        return standing.rank <= standing.line
 
     def doubts(self, query: Query) -> Verifier | None:
         """Return the verifier for an answer that has to be given locally.

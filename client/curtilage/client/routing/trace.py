@@ -56,7 +56,7 @@ _MOST_WORDS: Final = 128
 
 @unique
 class TraceOutcome(StrEnum):
-    """How a query ended; a closed set.
+    """Result of a query; a closed set.
 
     ``ANSWERED``: complete. ``INCOMPLETE``: an answer began and was cut. ``REFUSED``:
     no answer. ``GRADED``: not a query, but later feedback on an answer; the line

@@ -68,7 +68,7 @@ class Gradable:
 
 @dataclass(slots=True, kw_only=True)
 class Tracing:
-    """What is known about one query so far.
+    """Measurements of one query so far.
 
     Attributes:
         began_s: when it was asked.

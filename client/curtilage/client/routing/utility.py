@@ -86,7 +86,7 @@ class Refusal(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UtilitySettings:
-    """What an operator prefers, from the policy.
+    """Preferences of an operator, from the policy.
 
     Attributes:
         weights: of costs.
@@ -483,7 +483,13 @@ class _Scores:
             for at, tier in enumerate(tiers)
             # Only less private tiers have to prove that they are better; a more private
             # one wins a tie.
-            if not any(self._beats(each, tier) for each in tiers[at + 1 :])
+            if not any(
+                all(
+                    self._at(each, gain) - self._at(tier, gain) > self.least
+                    for gain in self.gains
+                )
+                for each in tiers[at + 1 :]
+            )
         )
 
     def reason(self, chosen: Tier, known: Sequence[Tier]) -> Reason:
@@ -515,9 +521,3 @@ class _Scores:
 
     def _at(self, tier: Tier, gain: float) -> float:
         return self.worth(tier.id, gain) - self.terms[tier.id].taken
-
-    def _beats(self, one: Tier, other: Tier) -> bool:
-        return all(
-            self._at(one, each) - self._at(other, each) > self.least
-            for each in self.gains
-        )

@@ -1,4 +1,4 @@
-"""What is counted, timed and reported: closed lists, and the classes of figures."""
+"""Figures that are counted, timed and reported: closed lists and their classes."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -137,7 +137,7 @@ class Twice(StrEnum):
 
 @unique
 class AttestOutcome(StrEnum):
-    """How an attempt to verify the enclave ended."""
+    """Result of an attempt to verify the enclave."""
 
     VERIFIED = "verified"
     REFUSED = "refused"

@@ -27,7 +27,7 @@ from curtilage.enclave_server.telemetry import silence_libraries
 from curtilage.sandbox.wall import local_server
 
 DEVICES: Final = ("/sys/kernel/config", "/dev/nsm", "/dev/tpmrm0")
-"""What providers write to; a device that is missing at start stays inaccessible."""
+"""Devices that providers write to; one missing at start stays inaccessible."""
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 3
 

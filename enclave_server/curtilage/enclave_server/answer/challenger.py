@@ -20,10 +20,10 @@ from curtilage.enclave_server.ohttp.keys import ServerKey
 from curtilage.wire.shaping import Shape, TransportParameters
 
 WAIT_S: Final = 2.0
-"""How long the evidence may take before a padded answer has to begin; the answer's
+"""Time that evidence may take before a padded answer has to begin; the answer's
 bucket has room for it, so it costs silence, not a longer answer."""
 MARGIN_BYTES: Final = 2048
-"""How much longer than the bundle's own a challenge's evidence may be: revocation lists
+"""Length by which a challenge's evidence may exceed the bundle's: revocation lists
 grow."""
 
 

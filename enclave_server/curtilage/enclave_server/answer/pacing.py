@@ -15,10 +15,6 @@ from dataclasses import dataclass
 from itertools import count
 
 
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timer:
     """A clock, and a way to wait by it.
@@ -28,7 +24,7 @@ class Timer:
         sleep: wait so many seconds; 0 lets other tasks run.
     """
 
-    clock: Callable[[], float] = _loop_time
+    clock: Callable[[], float] = lambda: asyncio.get_running_loop().time()
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
 

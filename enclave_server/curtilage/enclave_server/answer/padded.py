@@ -46,7 +46,7 @@ from curtilage.wire.frames import fill_event_stream, fill_json
 STATUS_OK: Final = 200
 SERVER_FAULT: Final = 500
 PENDING_FRAMES: Final = 4
-"""How much may wait for its frame before the model has to wait as well."""
+"""Bytes that may wait for their frame before the model has to wait as well."""
 
 
 class PaddedContent(Protocol):
@@ -54,7 +54,7 @@ class PaddedContent(Protocol):
 
     @property
     def outcome(self) -> Event:
-        """How it ended; ``ANSWER_CANCELLED`` until then."""
+        """Its end; ``ANSWER_CANCELLED`` until then."""
         ...
 
     @property

@@ -24,6 +24,7 @@ from curtilage.attest.evidence_json import encode_bundle, encode_cpu_evidence
 from curtilage.attest.expectations import TrustAnchor
 from curtilage.attest.log.note import NoteKey, TrustedLog, verify_checkpoint
 from curtilage.attest.nvidia.spdm import parse_spdm_report
+from curtilage.attest.receipt import NO_MODEL
 from curtilage.attest.verified_key import VerifiedKey
 from curtilage.attest.verify import verify
 from curtilage.enclave_server.config import EnclaveConfig, LogKeys
@@ -49,7 +50,7 @@ from curtilage.enclave_server.telemetry import Counters, Event
 RETRY_S: Final = 30.0
 """After a failed renewal; half the evidence's lifetime is left for retries."""
 POLL_S: Final = 5.0
-"""How often the loop checks whether a key's replay set is nearly full: its last tenth
+"""Interval to check whether a key's replay set is nearly full: its last tenth
 must outlast this, so that new keys exist before requests are refused."""
 MAX_BASES: Final = 32
 """Bundles whose base a challenge may name; they are served for hours."""
@@ -268,7 +269,7 @@ class BundleKeeper:
         if offers_receipts(files.manifest.transport):
             receipts = ReceiptTerms(
                 release_digest=files.digest,
-                model_digest=bytes.fromhex(self._model_sha256),
+                model_digest=bytes.fromhex(self._model_sha256) or NO_MODEL,
             )
         return make_key(
             now=now,
@@ -280,8 +281,10 @@ class BundleKeeper:
 
     async def _make(self, key: ServerKey, files: ReleaseFiles, now: datetime) -> Held:
         # Before anything is signed: evidence would certify another model than the one
-        # that answers.
-        if self._model_sha256 not in files.manifest.models:
+        # that answers. Weights that another server loaded are nobody's claim, so its
+        # release lists none.
+        listed = files.manifest.models
+        if self._model_sha256 not in (listed or ("",)):
             raise BundleError(
                 "model_not_released", "the release does not list the loaded model"
             )

@@ -61,14 +61,14 @@ HEALTH_PATH: Final = "/healthz"
 PUBLIC_CACHE: Final = "public, max-age=300"
 """Fixed: an age that differed between clients would mark them."""
 LINGER_S: Final = 2.0
-"""How long a refused body is read and discarded, so that its sender can read the
+"""Time for which a refused body is read and discarded, so its sender can read the
 answer."""
 MAX_HEAD_LINE_BYTES: Final = 4096
 MAX_HEAD_FIELDS: Final = 64
 ANY_METHODS: Final = ("GET", "POST")
 SOCKET_MODE: Final = 0o600
 MAX_UNSENT_BYTES: Final = 8192
-"""What the transport may buffer for a slow reader: some frames. Beyond that the answer
+"""Buffer of the transport for a slow reader: some frames. Beyond that the answer
 waits, and the model with it."""
 
 _Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]

@@ -107,7 +107,9 @@ async def _run(arguments: _Arguments) -> None:
         interval_s=arguments.interval,
     )
     async with Fetcher(proxy=arguments.proxy) as fetcher:
-        stapler = Stapler(settings, fetcher, clock=_utc_now, notice=notice)
+        stapler = Stapler(
+            settings, fetcher, clock=lambda: datetime.now(UTC), notice=notice
+        )
         if arguments.once:
             await stapler.round()
         else:
@@ -190,10 +192,6 @@ def _interval(text: str) -> int:
     if not text.isdecimal() or int(text) < LEAST_PAUSE_S:
         raise argparse.ArgumentTypeError(f"must be {LEAST_PAUSE_S} or more")
     return int(text)
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 if __name__ == "__main__":

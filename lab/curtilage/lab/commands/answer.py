@@ -82,7 +82,7 @@ async def _all(
             else:
                 before.append(line_of(row))
                 rows.append(row)
-        far.tell(
+        far.show(
             f"{number} of {len(questions)} questions",
             last=number == len(questions),
         )

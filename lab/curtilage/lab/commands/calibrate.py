@@ -31,11 +31,7 @@ from curtilage.client.chat.query import single_query
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.client.parts import UnavailableLocal
 from curtilage.client.routing.estimate import RulesEstimator
-from curtilage.client.routing.estimators import (
-    FILE,
-    FOLDER,
-    open_estimator,
-)
+from curtilage.client.routing.estimators import FILE, FOLDER, open_estimator
 from curtilage.client.routing.health import PRIORS
 from curtilage.lab.commands.graded_file import GradedRow, read_graded
 from curtilage.lab.routing.advise import repeatable
@@ -148,7 +144,7 @@ class Calibrated:
 
     @property
     def reason(self) -> str | None:
-        """Why the fitted estimator must not be used; None: it may, or there is none."""
+        """The reason against the fitted estimator; None: none, or no estimator."""
         if self.ranking is None or self.ranking.better:
             return None
         judgement = self.ranking.judgement
@@ -190,22 +186,17 @@ def run(arguments: Arguments) -> int:
         else:
             err(f"cannot calibrate: {reason}. {_kept(present)}")
         return REFUSED
-    digest = None if path is None else _written(found, path)
+    digest = None
+    if path is not None and found.weights is not None:
+        from curtilage.lab.routing.refit import packed  # noqa: PLC0415 - numpy
+
+        digest = write_new(path, packed(found.weights))
     if arguments.json:
         out_json(object_of(found, present, digest))
     else:
         _say(found, present, path, digest)
     used = found.promised if found.ranking is None else found.ranking.better
     return DONE if used else REFUSED
-
-
-def _written(found: Calibrated, path: str) -> str | None:
-    """Write the files of a usable result, and return the digest."""
-    if found.weights is None:
-        return None
-    from curtilage.lab.routing.refit import packed  # noqa: PLC0415 - numpy
-
-    return write_new(path, packed(found.weights))
 
 
 def _say(
@@ -386,7 +377,7 @@ def _fitted(rows: Sequence[GradedRow], *, good: float, present: Present) -> Cali
     ):
         scores.append(each)
         done = len(scores)
-        far.tell(f"{done} of {repeats} rounds of fits", last=done == repeats)
+        far.show(f"{done} of {repeats} rounds of fits", last=done == repeats)
     with progress(f"judging the order of {len(some)} questions"):
         ranking = refit.compare(scores, _others(some, present), gains, repeatable(SEED))
     certificates: tuple[Certificate, ...] = ()
@@ -436,7 +427,7 @@ def _needs(weights: "Weights", rows: Sequence[GradedRow]) -> Iterator[float]:
     for number, row in enumerate(rows, start=1):
         yield refit.score(weights, row.text)
         if number % _REPORT_EVERY == 0 or number == len(rows):
-            far.tell(f"{number} of {len(rows)} scored", last=number == len(rows))
+            far.show(f"{number} of {len(rows)} scored", last=number == len(rows))
 
 
 def _certificate(alpha: float, bound: Bound, graded: int) -> Certificate:

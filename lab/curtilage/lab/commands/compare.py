@@ -194,7 +194,7 @@ def _kept_of(value: dict[str, object]) -> _Kept | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """How many questions that both sides answered were written.
+    """Counts of the written questions that both sides answered.
 
     Attributes:
         graded: automatically, by the expected answer.
@@ -325,7 +325,7 @@ async def _ask_all(
                     row = _Kept(side=name, text=question.text, reply=reply)
                     if before is not None:
                         before.append(_kept_line(row))
-            far.tell(
+            far.show(
                 f"{title}: {at + 1} of {len(questions)} questions",
                 last=at + 1 == len(questions),
             )

@@ -12,14 +12,7 @@ from typing import Final
 from curtilage.cli.declared import Arguments
 from curtilage.cli.report.evaluation_json import CurvePoint
 from curtilage.cli.report.figures import curve_chart
-from curtilage.cli.terminal import (
-    COULD_NOT,
-    DONE,
-    err,
-    err_again,
-    out,
-    progress,
-)
+from curtilage.cli.terminal import COULD_NOT, DONE, err, err_again, out, progress
 from curtilage.client.config import read_usable_policy
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.errors import ConfigError, UsageError

@@ -21,7 +21,7 @@ _LETTER: Final = re.compile(r"(?<![A-Za-z0-9])\(?([A-J])\)?(?![A-Za-z0-9'])")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What an answer must be.
+    """The expected answer.
 
     Attributes:
         kind: ``equals`` (ignoring case, surrounding whitespace and a full stop),

@@ -3,15 +3,7 @@
 from typing import Final
 
 from curtilage.cli.declared import Run, Value, ascii_only, command, group
-from curtilage.cli.options import (
-    CLIENT,
-    JSON,
-    NUMBER,
-    POLICY,
-    PRICES,
-    TOKENS,
-    TRACE,
-)
+from curtilage.cli.options import CLIENT, JSON, NUMBER, POLICY, PRICES, TOKENS, TRACE
 
 # Copied from ``curtilage.lab.evaluation``, which takes seconds to import; a test
 # compares.

@@ -1,4 +1,4 @@
-"""What every section of an evaluation needs: rows, verdicts, and a comparison.
+"""Shared parts of an evaluation's sections: rows, verdicts, and a comparison.
 
 All detectors inspect each row once (``scan: full``), with a deadline that a busy
 machine meets too, so the figures are about detection alone. There are separate
@@ -65,7 +65,7 @@ Notify = Callable[[str], None]
 
 
 class Wanted(Enum):
-    """What should happen to a row."""
+    """The expected handling of a row."""
 
     CAUGHT = auto()  # it must not be sent unchanged
     HOME = auto()  # it must be kept local

@@ -34,7 +34,7 @@ _TYPE_NOTE: Final = (
     "by type: a mark is safe if its text stays home, or what leaves lacks it"
 )
 _LEAK_NOTE: Final = (
-    "marks that leave: the marked characters stand in the text that goes out; for "
+    "marks that leave: the marked characters are in the text that goes out; for "
     "Presidio, in the text with all its results masked"
 )
 _LEFT: Final = Target.at_most(0.01)

@@ -177,7 +177,7 @@ def _named(text: str, names: Sequence[object]) -> Iterator[Gold]:
         wanted = name.strip() if isinstance(name, str) else ""
         found = list(re.finditer(re.escape(wanted), text, re.IGNORECASE))
         if wanted and not found:
-            raise ValueError("a name does not stand in the text")
+            raise ValueError("a name is not in the text")
         for match in found if wanted else ():
             yield Gold(kind=_NAME, start=match.start(), end=match.end())
 

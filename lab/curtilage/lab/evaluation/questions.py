@@ -149,7 +149,7 @@ def clinical(bench: Bench) -> Iterator[Figure]:
         yield from leaks(bench, f"clinical.records.leak.{name}", title, rows, RECORDED)
     yield bench.figure(
         "clinical.nobody",
-        "clinical questions about nobody: kept home",
+        "clinical questions about no person: kept home",
         every,
         Wanted.HOME,
         target=Target.at_most(0.25),

@@ -55,7 +55,7 @@ Start = Callable[[Policy], Detectors]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doors:
-    """How to start detectors.
+    """Functions that start detectors.
 
     Attributes:
         start: with their worker.

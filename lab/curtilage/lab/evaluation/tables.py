@@ -21,7 +21,7 @@ GROUP_TITLES: Final[Mapping[str, str]] = MappingProxyType(
         "pupa": "Real queries with personal data (PUPA)",
         "fairness": "Fairness: is the name noticed?",
         "names": "Names, places, organisations by corpus (any overlap)",
-        "clinical": "Clinical questions, about somebody and about nobody",
+        "clinical": "Clinical questions, about a person and about none",
         "clean": "Clean questions that may leave",
         "hard": "Hard everyday prompts that may leave",
         "named": "Texts that name somebody: stay, or leave without the name",

@@ -44,7 +44,7 @@ Look = Callable[[str], object]
 
 
 class TimedInspector(Protocol):
-    """What is timed: the detectors with their worker."""
+    """Interface of the timed detectors with their worker."""
 
     @property
     def worker_pid(self) -> int | None:

@@ -1,4 +1,4 @@
-"""Whether routing pays: what a trace and graded answers show, with intervals.
+"""Advice whether routing pays, from a trace and graded answers, with intervals.
 
 Pure: from lines and figures to an ``Advice``. Nothing is assumed: the usual claims (70
 to 85 % kept local, 60 to 80 % saved) are compared with this traffic, and the advice may
@@ -19,12 +19,7 @@ from curtilage.client.errors import UsageError
 from curtilage.client.local.reasons import LocalFailure
 from curtilage.client.routing.bounds import lower_bound, upper_bound
 from curtilage.client.routing.figures import TierFigures
-from curtilage.client.routing.trace import (
-    TOKENS,
-    TraceLine,
-    TraceOutcome,
-    below,
-)
+from curtilage.client.routing.trace import TOKENS, TraceLine, TraceOutcome, below
 from curtilage.client.routing.utility import Reason
 from curtilage.lab.routing.certify import MIN_GRADED
 
@@ -132,7 +127,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feasible:
-    """How much can be kept local at a quality.
+    """The share that can be kept local at a quality.
 
     Attributes:
         quality: relative to the strong tier alone.

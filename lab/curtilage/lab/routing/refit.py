@@ -76,7 +76,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """How much better one estimator ranks the same questions than another.
+    """The difference between two estimators' rankings of the same questions.
 
     Attributes:
         apgr: of the other.
@@ -98,7 +98,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """How well an estimator ranks questions outside its fit.
+    """The quality of an estimator's ranking of questions outside its fit.
 
     Attributes:
         judgement: by itself.

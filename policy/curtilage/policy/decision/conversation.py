@@ -10,7 +10,7 @@ from curtilage.policy.decision.tiers import RoutingClass
 
 @unique
 class History(StrEnum):
-    """What may be sent of earlier turns of one routing class, besides the question.
+    """Part of the earlier turns of one routing class that may be sent as well.
 
     ``NEVER``: nothing. ``REDACTED_EXTRACT``: common words, the others masked.
     ``SAFE_SUMMARY``: the same, and they may enter a summary that the local

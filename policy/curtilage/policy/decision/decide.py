@@ -253,7 +253,7 @@ class RuleHit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
-    """Where one query may be answered, and why; holds no content and no permission.
+    """Route of one query, and the reason; holds no content and no permission.
 
     Attributes:
         route: the most private of what the default and the rules ask for.
@@ -434,11 +434,11 @@ def _decisive(rulebook: Rulebook, hits: Sequence[RuleHit]) -> RuleHit:
     # The default is one candidate among the hits, not a fallback for when there are
     # none: a rule can make it stricter and never laxer.
     fallback = RuleHit(id=DEFAULT, route=rulebook.default, reason=DEFAULT_REASON)
-    telling = {DEFAULT: 0, ANY_UNCERTAIN: 1}
+    ranks = {DEFAULT: 0, ANY_UNCERTAIN: 1}
     # ``max`` keeps the first of equals, so the policy's order breaks a tie. The second
     # part of the key chooses among equal routes only: it changes the reason that is
     # shown and never the route.
     return max(
         (*hits, fallback),
-        key=lambda hit: (hit.route.privacy, telling.get(hit.id, len(telling))),
+        key=lambda hit: (hit.route.privacy, ranks.get(hit.id, len(ranks))),
     )

@@ -40,7 +40,7 @@ to disk and a challenge is answered; nothing takes longer."""
 ID_BYTES: Final = 16
 KEY_BYTES: Final = 32
 MOST_USED: Final = 65_536
-"""How many used permits are remembered: two thousand attempts a second."""
+"""Number of used permits that are remembered: two thousand attempts a second."""
 
 LAST_ATTEMPT: Final = 255
 # Like that of ``decide``: a permit with this mark comes from a desk.

@@ -1,4 +1,4 @@
-"""Where a query may be answered, from the most private route to the least."""
+"""Routes of a query, from the most private to the least."""
 
 from collections.abc import Iterable
 from enum import StrEnum

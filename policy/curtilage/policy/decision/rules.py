@@ -28,7 +28,7 @@ TIERS: Final = "tiers"
 RESERVED_IDS: Final = frozenset({DEFAULT, FLOOR, STICKY, STRICT_TOPICS, TIERS})
 
 Sticky: TypeAlias = Literal["conversation", "content", "validated"]
-"""Which local queries keep their conversation local (``decide.pins``)."""
+"""Local queries that keep their conversation local (``decide.pins``)."""
 
 # Roles whose texts an application writes once, rather than the person who asks.
 APPROVABLE_ROLES: Final = frozenset({"system", "developer"})
@@ -56,7 +56,7 @@ WINDOW_CHARS: Final = 60
 
 
 class Within(StrEnum):
-    """How near each other the findings that fulfil one rule must be."""
+    """Distance within which the findings that fulfil one rule must be."""
 
     SPAN = "span"
     WINDOW = "window"

@@ -16,7 +16,7 @@ from curtilage.policy.decision.routes import Route
 
 @unique
 class TierKind(StrEnum):
-    """What a tier is: the local model, an on-premises server or an enclave."""
+    """Kind of a tier: the local model, an on-premises server or an enclave."""
 
     IN_PROCESS = "in_process"
     ON_PREMISES = "on_premises"
@@ -30,7 +30,7 @@ class TierKind(StrEnum):
 
 @unique
 class RoutingClass(StrEnum):
-    """How much a query may risk; an earlier member is more private than a later one.
+    """Sensitivity of a query; an earlier member is more private than a later one.
 
     ``RESTRICTED``: it is kept local, or sent to an on-premises server that is trusted
     with it. ``CONFIDENTIAL``: it may leave without its names, or to an enclave with
@@ -89,7 +89,7 @@ class Tier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What some data classes require of a tier.
+    """Requirements of some data classes on a tier.
 
     Attributes:
         classes: the demand applies when one of them is found.

@@ -25,7 +25,7 @@ from curtilage.policy.document.values import class_or_branch, covered_classes, e
 
 MAX_LISTED: Final = 256
 CHALLENGE_AGE_S: Final = 60
-"""How long an answered challenge counts where an entry names no greatest age."""
+"""Validity of an answered challenge where an entry names no greatest age."""
 
 TeeName = Literal[
     "sev-snp",
@@ -169,7 +169,7 @@ class Log(Section):
 
 
 class Releases(Section):
-    """Which software an enclave may run."""
+    """Software that an enclave may run."""
 
     names: tuple[Name, ...]
     denied: Annotated[tuple[NameAndVersion, ...], Field(max_length=MAX_LISTED)] = ()
@@ -195,7 +195,7 @@ class MinTCB(Section):
 
 
 class Snp(Section):
-    """What a SEV-SNP report must show."""
+    """Requirements on a SEV-SNP report."""
 
     min_version: Annotated[int, Field(ge=2, le=5)]
     vmpl: tuple[Annotated[int, Field(ge=0, le=3)], ...]
@@ -214,7 +214,7 @@ class Snp(Section):
 
 
 class Tdx(Section):
-    """What a TDX quote and Intel's collateral must show."""
+    """Requirements on a TDX quote and on Intel's collateral."""
 
     statuses: tuple[TcbStatus, ...]
     min_tcb_evaluation_number: Annotated[int, Field(ge=0, le=65535)] = 0
@@ -224,15 +224,15 @@ class Tdx(Section):
 
 
 class Nitro(Section):
-    """What a Nitro document must show besides its measurement: nothing more."""
+    """Requirements on a Nitro document in addition to its measurement: none."""
 
 
 class Tpm(Section):
-    """What a TPM quote must show besides its measurement: nothing more."""
+    """Requirements on a TPM quote in addition to its measurement: none."""
 
 
 class Gpu(Section):
-    """What a GPU's report must show; whatever is not listed is refused."""
+    """Requirements on a GPU's report; a GPU that is not listed is refused."""
 
     drivers: Printables
     vbioses: Printables
@@ -240,7 +240,7 @@ class Gpu(Section):
 
 
 class Platforms(Section):
-    """Which machines; with this section, evidence that names no machine is refused."""
+    """Permitted machines; with this section, evidence that names none is refused."""
 
     deny: Annotated[tuple[Machine, ...], Field(max_length=MAX_LISTED)] = ()
     allow: Annotated[tuple[Machine, ...], Field(max_length=MAX_LISTED)] | None = None
@@ -254,7 +254,7 @@ class Platforms(Section):
 
 
 class Freshness(Section):
-    """How old evidence and keys may be, in seconds."""
+    """Greatest ages of evidence and keys, in seconds."""
 
     max_key_lifetime_s: Annotated[int, Field(ge=1, le=604_800)]
     max_evidence_age_s: Annotated[int, Field(ge=1, le=604_800)]
@@ -268,7 +268,7 @@ ClassName = Annotated[str, AfterValidator(class_or_branch)]
 
 
 class Demand(Section):
-    """What some data classes demand in addition to the rest of the section."""
+    """Demands of some data classes in addition to the rest of the section."""
 
     classes: Annotated[
         tuple[ClassName, ...], Field(min_length=1, max_length=MAX_LISTED)
@@ -309,14 +309,14 @@ class Demand(Section):
 
     @property
     def challenge_age_s(self) -> int | None:
-        """How long ago a challenge may have been answered; None: none is wanted."""
+        """Greatest age of an answered challenge; None: none is wanted."""
         if not self.challenge:
             return None
         return self.max_evidence_age_s or CHALLENGE_AGE_S
 
 
 class Attestation(Section):
-    """What evidence must show. No field means 'skip'; an empty list refuses."""
+    """Requirements on evidence. No field means 'skip'; an empty list refuses."""
 
     environment: Literal["production", "development"]
     trust_anchors: tuple[Anchor, ...]

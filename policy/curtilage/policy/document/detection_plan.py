@@ -232,7 +232,7 @@ NO_RECOGNIZERS: Final = PresidioPlan()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectionPlan:
-    """What the detectors' worker must run.
+    """Detectors that the worker must run.
 
     Attributes:
         packs: the packs of the policy, in its order.

@@ -27,7 +27,7 @@ from typing import Final, Literal, TypeAlias, cast, get_args
 from curtilage.policy.document.dictionaries import MAX_ENTRY_CHARS, folded
 
 Compare: TypeAlias = Literal["text", "digits", "date"]
-"""How values are compared: by letters and digits; by digits, leading zeros aside;
+"""Ways to compare values: by letters and digits; by digits, leading zeros aside;
 or as a day, however it is written."""
 
 COMPARISONS: Final[tuple[Compare, ...]] = get_args(Compare)
@@ -398,7 +398,7 @@ class ExactList:
 
     @property
     def counts(self) -> tuple[tuple[str, int], ...]:
-        """What counts, and how many there are: columns alone, then combinations."""
+        """Names and numbers of what counts: columns alone, then combinations."""
         used = {name: len(table) for name, table in self.alone.items() if len(table)}
         named = [("values", sum(used.values()))] if used else []
         for group, table in zip(self.together, self.rows, strict=True):

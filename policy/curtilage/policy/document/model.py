@@ -109,7 +109,7 @@ Packs = Annotated[tuple[PackName, ...], AfterValidator(each_once)]
 
 
 class Default(Section):
-    """What happens to a query that no rule keeps local."""
+    """Treatment of a query that no rule keeps local."""
 
     decision: RouteName
     require: Annotated[tuple[str, ...], AfterValidator(all_requirements)] = ()
@@ -477,7 +477,7 @@ class Policy:
 
     @property
     def attestation(self) -> Attestation | None:
-        """What evidence must show; None: no evidence is accepted."""
+        """Requirements on evidence; None: no evidence is accepted."""
         return self.document.attestation
 
     @property
@@ -487,7 +487,7 @@ class Policy:
 
     @property
     def transport(self) -> Transport:
-        """How answers may be shaped, and the cover traffic."""
+        """Permitted shapes of answers, and the cover traffic."""
         return self.document.transport
 
     def wants_cover(self, decision: Decision) -> bool:
@@ -511,7 +511,7 @@ class Policy:
 
     @property
     def limits(self) -> Limits:
-        """How much is inspected, and for how long."""
+        """Limits of the inspection: its size and its time."""
         return self.document.limits
 
     @property
@@ -526,7 +526,7 @@ class Policy:
 
     @property
     def plan(self) -> DetectionPlan:
-        """What the detectors' process must run for this policy."""
+        """The detectors that their process must run for this policy."""
         document = self.document
         ner = document.ner
         return DetectionPlan(

@@ -38,7 +38,7 @@ TTL_S: Final[dict[RoutingClass, int]] = {
     RoutingClass.INTERNAL: 86_400,
     RoutingClass.PUBLIC: 86_400,
 }
-"""How long a question of each class waits, where a policy says nothing."""
+"""Waiting time of a question of each class, where a policy sets none."""
 
 TierIds = Annotated[
     tuple[Id, ...],
@@ -49,13 +49,13 @@ TierIds = Annotated[
 
 
 class ClassQueue(Section):
-    """How long a question of one routing class may wait for an answer; 0: not."""
+    """Longest wait of a question of one routing class for an answer; 0: none."""
 
     ttl_s: Annotated[int, Field(ge=0, le=604_800)]
 
 
 class ClassEntry(Section):
-    """Which tiers may answer queries of one routing class, and what they need."""
+    """Tiers that may answer queries of one routing class, and what they need."""
 
     tiers: TierIds | None = None
     history: Literal["never", "redacted_extract", "safe_summary"] = "never"
@@ -91,7 +91,7 @@ class Classes(Section):
 
 
 class TierDemand(Section):
-    """What some data classes require of a tier."""
+    """Requirements of some data classes on a tier."""
 
     classes: Patterns
     only: TierIds | None = None
@@ -201,7 +201,7 @@ class Routing(Section):
 
     @property
     def ttl_s(self) -> Mapping[RoutingClass, int]:
-        """How long a question of a class waits at most; 0: not at all."""
+        """Return the longest wait of a question of a class; 0: none."""
         return TTL_S | {
             each: entry.queue.ttl_s
             for each, entry in self.classes.entries()

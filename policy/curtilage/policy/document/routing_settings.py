@@ -6,7 +6,7 @@ that permits or denies is the decision's ``Tiering``, which ``routing`` builds.
 
 import re
 from enum import StrEnum, unique
-from typing import Annotated, Final, Literal, Self, TypeAlias, get_args
+from typing import Annotated, Final, Literal, Self, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -40,8 +40,7 @@ IntentName: TypeAlias = Literal[
     "code",
     "unknown",
 ]
-INTENTS: Final[tuple[str, ...]] = get_args(IntentName)
-"""What a question can be, for a policy's ``overrides``; the estimator's words."""
+"""Intents of a question, for a policy's ``overrides``; the estimator's words."""
 
 Permille = Annotated[int, Field(ge=0, le=1000)]
 Milliseconds = Annotated[int, Field(ge=1, le=600_000)]
@@ -50,11 +49,6 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 def _trusted(value: str, info: ValidationInfo) -> str:
     return value if value == ANYTHING else class_pattern(value, info)
-
-
-def _renamed(kind: object) -> object:
-    """Accept the name that version 0.1 has; ``load`` reports it."""
-    return "on_premises" if kind == "house" else kind
 
 
 class Priors(Section):
@@ -93,7 +87,11 @@ class TierEntry(Section):
     """
 
     id: Id
-    kind: Annotated[TierKind, BeforeValidator(_renamed)]
+    kind: Annotated[
+        TierKind,
+        # The name in version 0.1; ``load`` reports it.
+        BeforeValidator(lambda kind: "on_premises" if kind == "house" else kind),
+    ]
     address: Annotated[str, AfterValidator(on_premises_address)] | None = None
     model: Annotated[str, Field(pattern=r"^[!-~]{1,200}$")] | None = None
     ca: FileName | None = None
@@ -141,7 +139,7 @@ class TierEntry(Section):
 
 @unique
 class Preference(StrEnum):
-    """Where a policy wants questions of an intent answered.
+    """Place where a policy wants questions of an intent answered.
 
     ``PREFER_HOME`` and ``PREFER_STRONG``: a local or on-premises tier, or an enclave,
     if one is permitted and available. ``ONLY_HOME``: local, on premises, or not at all.
@@ -153,7 +151,7 @@ class Preference(StrEnum):
 
 
 class Intents(Section):
-    """What is wanted of questions of one kind, and how sure their kind must be."""
+    """Wish about questions of one kind, and the certainty that it needs."""
 
     threshold_permille: Permille = 700
     overrides: dict[IntentName, Preference] = Field(
@@ -162,7 +160,7 @@ class Intents(Section):
 
 
 class Estimator(Section):
-    """What estimates how hard a question is; weights of other origin are pinned.
+    """Estimator of how hard a question is; weights of other origin are pinned.
 
     Attributes:
         kind: ``ngram``, learned weights; ``rules``, a few of them.
@@ -250,26 +248,26 @@ class Aim(Section):
 
     @property
     def kind(self) -> AimKind:
-        """Which of the three is given."""
+        """The one of the three that is given."""
         ((kind, _),) = self._given()
         return kind
 
     @property
     def value(self) -> int:
-        """How much: percent, thousandths, or thousandths of a US dollar."""
+        """The amount: percent, thousandths, or thousandths of a US dollar."""
         ((_, value),) = self._given()
         return value
 
 
 class Budgets(Section):
-    """How long a query may take, where its request says nothing."""
+    """Time limits of a query, where its request sets none."""
 
     first_signal_ms: Milliseconds = 1000
     total_ms: Milliseconds = 60_000
 
 
 class Breaker(Section):
-    """When a failing tier is not asked.
+    """Conditions under which a failing tier is not asked.
 
     Attributes:
         fails: how many failures open the breaker.
@@ -283,7 +281,7 @@ class Breaker(Section):
 
 
 class Queue(Section):
-    """Where questions wait that no tier can answer yet, if their sender wants it.
+    """Queue of questions that no tier can answer yet, if their sender wants it.
 
     Attributes:
         store: ``memory``: until this process ends. ``file``: sealed, on this machine's
@@ -343,7 +341,7 @@ class Speculation(Section):
 
 
 class Resilience(Section):
-    """When a tier that says 'later' is asked again rather than another one.
+    """Conditions to ask a tier that says 'later' again rather than another one.
 
     Attributes:
         retry_after_max_s: the longest wait for the same tier; 0: no wait.
@@ -356,7 +354,7 @@ class Resilience(Section):
 
 
 class Local(Section):
-    """What the local model does where it cannot answer in full.
+    """Behaviour of the local model where it cannot answer in full.
 
     Attributes:
         stall_s: how late it may start before the next permitted tier is asked.

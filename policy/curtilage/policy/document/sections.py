@@ -111,7 +111,7 @@ class CoverTraffic(Section):
 
 
 class Transport(Section):
-    """How an enclave must shape its answers. An empty ``accept`` refuses all."""
+    """Permitted shapes of an enclave's answers. An empty ``accept`` refuses all."""
 
     accept: Annotated[tuple[Frames, ...], Field(max_length=MAX_ACCEPTED)] = (
         DEFAULT_FRAMES,

@@ -1,6 +1,6 @@
 """The command curtilage-relay balancer-config: generates a balancer configuration."""
 
-import sys
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -9,10 +9,9 @@ from curtilage.relay.balancer.config import parse_balancer
 from curtilage.relay.balancer.text import TEMPLATES, balancer_text
 from curtilage.relay.config import SAFE_TEXT
 from curtilage.relay.errors import ConfigError
-from curtilage.relay.process import make_parser, parse, read_config_file, say
+from curtilage.relay.process import make_parser, read_config_file, write_config
 
 RUNTIME_FOLDER: Final = Path("/run/curtilage-balancer")
-EXIT_CONFIG: Final = 2
 
 DESCRIPTION: Final = """\
 Write the configuration of a header-only balancer to standard output, for nginx
@@ -65,31 +64,18 @@ def run(arguments: Sequence[str]) -> int:
     """
     parser = make_parser("curtilage-relay balancer-config", DESCRIPTION, EPILOG)
     parser.add_argument("program", choices=sorted(TEMPLATES), help="which one will run")
-    parser.add_argument(
-        "--config", metavar="FILE", required=True, help="the balancer's configuration"
-    )
-    parser.add_argument(
-        "--folder",
-        metavar="FOLDER",
-        type=Path,
-        default=RUNTIME_FOLDER,
-        help="where it keeps its pid or its socket; best on a tmpfs, and it must "
-        f"exist (default: {RUNTIME_FOLDER})",
-    )
-    options = parse(parser, arguments)
-    folder = Path(options.folder)
-    text, problems = "", list[str]()
-    if not folder.is_absolute() or SAFE_TEXT.fullmatch(str(folder)) is None:
-        problems.append("--folder: expected an absolute path of plain characters")
-    try:
-        config = parse_balancer(read_config_file(options.config))
-        if not problems:
-            text = balancer_text(options.program, config, folder)
-    except ConfigError as error:
-        problems = [*error.problems, *problems]
-    for problem in problems:
-        say(sys.stderr, f"curtilage-relay balancer-config: {problem}\n")
-    if problems:
-        return EXIT_CONFIG
-    say(sys.stdout, text)
-    return 0
+
+    def text_of(options: argparse.Namespace) -> str:
+        problems: list[str] = []
+        folder = Path(options.folder)
+        if not folder.is_absolute() or SAFE_TEXT.fullmatch(str(folder)) is None:
+            problems.append("--folder: expected an absolute path of plain characters")
+        try:
+            config = parse_balancer(read_config_file(options.config))
+        except ConfigError as error:
+            raise ConfigError(*error.problems, *problems) from None
+        if problems:
+            raise ConfigError(*problems)
+        return balancer_text(options.program, config, folder)
+
+    return write_config(parser, arguments, RUNTIME_FOLDER, text_of)

@@ -4,7 +4,6 @@ Its backends are interchangeable relays, or enclaves, which are not. A file that
 let the balancer choose an enclave, or see both clients and enclaves, is refused.
 """
 
-import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from curtilage.relay.config import (
     TCPAddress,
     TLSSettings,
     Upstream,
+    is_address,
     is_remote,
     named_files,
     parse_upstream,
@@ -107,7 +107,7 @@ class BalancerLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BalancerConfig:
-    """What one balancer does.
+    """Configuration of one balancer.
 
     Attributes:
         listen: the address that clients connect to.
@@ -225,9 +225,7 @@ def _check_listen(top: Table, listen: Listen | None, tls: TLSSettings | None) ->
         top.problem("tls", "needed where other machines reach this")
     if listen.port == 0:
         top.problem("listen", "expected a port; 0 cannot be found by clients")
-    try:
-        ipaddress.ip_address(listen.host)
-    except ValueError:
+    if not is_address(listen.host):
         top.problem("listen", "expected an address, not a name")
 
 

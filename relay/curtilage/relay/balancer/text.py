@@ -39,7 +39,7 @@ def balancer_text(program: str, config: BalancerConfig, folder: Path) -> str:
         TEMPLATES[program],
         folder=folder,
         limits=config.limits,
-        shares=shares,
+        clients=shares,
         chooses=config.chooses,
         names={
             name: [backend_of(each) for each in backends]

@@ -1,17 +1,12 @@
 """The command curtilage-relay nginx-config: generates an nginx configuration."""
 
 import argparse
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 from curtilage.relay.config import parse_config
-from curtilage.relay.errors import ConfigError
 from curtilage.relay.nginx.config import RUNTIME_FOLDER, nginx_config
-from curtilage.relay.process import make_parser, parse, read_config_file, say
-
-EXIT_CONFIG: Final = 2
+from curtilage.relay.process import make_parser, read_config_file, write_config
 
 DESCRIPTION: Final = """\
 Write an nginx configuration with the relay's behaviour to standard output.
@@ -46,29 +41,10 @@ def run(arguments: Sequence[str]) -> int:
     Raises:
         OutputError: a standard stream cannot be written to.
     """
-    options = parse(_parser(), arguments)
-    try:
-        config = parse_config(read_config_file(options.config), {})
-        text = nginx_config(config, options.folder)
-    except ConfigError as error:
-        for problem in error.problems:
-            say(sys.stderr, f"curtilage-relay nginx-config: {problem}\n")
-        return EXIT_CONFIG
-    say(sys.stdout, text)
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = make_parser("curtilage-relay nginx-config", DESCRIPTION, EPILOG)
-    parser.add_argument(
-        "--config", metavar="FILE", required=True, help="the relay's configuration"
-    )
-    parser.add_argument(
-        "--folder",
-        metavar="FOLDER",
-        type=Path,
-        default=RUNTIME_FOLDER,
-        help="where nginx keeps its pid and the copies of keys; best on a tmpfs, "
-        f"and it must exist (default: {RUNTIME_FOLDER})",
-    )
-    return parser
+
+    def text_of(options: argparse.Namespace) -> str:
+        config = parse_config(read_config_file(options.config), {})
+        return nginx_config(config, options.folder)
+
+    return write_config(parser, arguments, RUNTIME_FOLDER, text_of)

@@ -5,7 +5,6 @@ the same bytes. Refuses what nginx (1.22 or later) cannot do safely; what it doe
 differently is listed in the head of ``templates/relay.nginx.conf``.
 """
 
-import ipaddress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -16,6 +15,7 @@ from curtilage.relay.config import (
     SAFE_TEXT,
     RelayConfig,
     UnixAddress,
+    is_address,
     named_files,
     upstream_text,
 )
@@ -88,7 +88,7 @@ def _refuse_what_nginx_cannot(config: RelayConfig, folder: Path) -> None:
             problems.append(f"gateways.{name}: {NO_NAME}")
         texts[f"gateways.{name}"] = upstream_text(upstream)
         gateway = backend_of(upstream)
-        if gateway.scheme == "https" and _is_address(gateway.host):
+        if gateway.scheme == "https" and is_address(gateway.host):
             problems.append(
                 f"gateways.{name}: nginx verifies names, not addresses; use a name"
             )
@@ -105,14 +105,6 @@ def _refuse_what_nginx_cannot(config: RelayConfig, folder: Path) -> None:
     ]
     if problems:
         raise ConfigError(*problems)
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def _refusal(name: str) -> Quoted:

@@ -27,7 +27,7 @@ _MODE_BASE: Final = b"\x00"
 
 
 class _Context(Uncopyable):
-    """What both sides of a context have: a key, a sequence number, an exporter.
+    """State of both sides of a context: a key, a sequence number, an exporter.
 
     A copy would seal two messages under one nonce, hence ``Uncopyable``.
     """

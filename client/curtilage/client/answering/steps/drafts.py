@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 
 from curtilage.client.answering.attempt import Status
+from curtilage.client.answering.background import Covering
 from curtilage.client.answering.course import Course
-from curtilage.client.answering.covering import Covering
 from curtilage.client.answering.pump import Ended, Writer, Writes, ready
 from curtilage.client.chat.answer import (
     AnswerEvent,
@@ -86,7 +86,7 @@ async def judged(
     race = _Race(home, rival, verifier, failures)
     status.phase = home.status.phase
     # The provenance shows that the query may have been sent to another tier, too.
-    home.beside = rival is not None
+    home.in_parallel = rival is not None
     while (event := await race.next()) is not None:
         home.read(status)
         race.drafted, status.phase = True, Phase.CHECKING

@@ -56,7 +56,7 @@ async def sooner(
     read, left = first, [first] if other is None else [first, other]
     # The query was sent to two tiers, and its provenance must say so, whichever is
     # read.
-    first.beside = other is not None
+    first.in_parallel = other is not None
     while event is None:
         pump = await ready(*(each.pump for each in left))
         read = next(each for each in left if each.pump is pump)

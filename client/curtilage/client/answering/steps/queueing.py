@@ -3,7 +3,6 @@
 import asyncio
 
 from curtilage.client.answering.course import Course
-from curtilage.client.answering.refusals import wanted
 from curtilage.client.audit.record import Outcome
 from curtilage.client.chat.query import Query
 from curtilage.client.errors import QueuedError
@@ -26,7 +25,7 @@ async def queued_for_later(
     known: list[int | None] = []
     if router is not None:
         # Until one of them may be asked, every attempt would fail in the same way.
-        known = [router.left_alone_s(each.id) for each in wanted(course)]
+        known = [router.left_alone_s(each.id) for each in course.wanted]
     # Without the way and its permission: the query is decided anew when it is asked
     # again (docs/decisions/0046).
     queued = await queue.put(

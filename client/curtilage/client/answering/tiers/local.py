@@ -5,11 +5,11 @@ from dataclasses import replace
 from functools import partial
 
 from curtilage.client.answering.attempt import Answers, Attempt, Status
-from curtilage.client.answering.covering import Covering
+from curtilage.client.answering.background import Covering
 from curtilage.client.audit.record import Outcome
 from curtilage.client.chat.query import Query
 from curtilage.client.local.reasons import DraftRejectedError
-from curtilage.client.local.shorten import begun_within, shortened_to_fit
+from curtilage.client.local.shorten import Parts, begun_within, shortened_to_fit
 from curtilage.client.parts import ClientParts
 
 
@@ -100,7 +100,9 @@ class LocalTier:
             if status.source is not None:
                 status.source = replace(status.source, left_out=count)
 
-        return shortened_to_fit(generate, query, left_out)
+        return shortened_to_fit(
+            generate(query), lambda: Parts(generate, query, left_out)
+        )
 
     async def close(self) -> None:
         """Free the model."""

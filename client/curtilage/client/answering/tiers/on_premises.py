@@ -3,7 +3,7 @@
 from contextlib import aclosing
 
 from curtilage.client.answering.attempt import Answers, Attempt, Status
-from curtilage.client.answering.covering import Covering
+from curtilage.client.answering.background import Covering
 from curtilage.client.chat.query import Query
 from curtilage.client.errors import AttemptFailure, OnPremisesUnavailableError
 from curtilage.client.parts import ClientParts

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any, Final
+from typing import Final
 
 from curtilage.client.errors import ConfigError
 from curtilage.client.local.registry.machine import Machine
@@ -101,7 +101,17 @@ class KnownModel:
 def catalogue() -> tuple[KnownModel, ...]:
     """Return every known model, the best first."""
     data = resources.files("curtilage.client.local.registry") / "data/catalogue.toml"
-    return tuple(map(_known, tomllib.loads(data.read_text("utf-8"))["model"]))
+    models: list[KnownModel] = []
+    for item in tomllib.loads(data.read_text("utf-8"))["model"]:
+        numbers = {key: item.pop(key) for key in ("layers", "kv_heads", "head_dim")}
+        shape = ModelShape(
+            **numbers,
+            trained_context=item.pop("context_tokens"),
+            quantisation=item.pop("quantisation"),
+        )
+        good_for = frozenset(item.pop("good_for"))
+        models.append(KnownModel(shape=shape, good_for=good_for, **item))
+    return tuple(models)
 
 
 def known(name: str) -> KnownModel | None:
@@ -169,13 +179,3 @@ def advise(
         Advice(model=each, here=each.sha256 in here, against=tuple(against(each)))
         for each in catalogue()
     )
-
-
-def _known(item: dict[str, Any]) -> KnownModel:
-    numbers = {key: item.pop(key) for key in ("layers", "kv_heads", "head_dim")}
-    shape = ModelShape(
-        **numbers,
-        trained_context=item.pop("context_tokens"),
-        quantisation=item.pop("quantisation"),
-    )
-    return KnownModel(shape=shape, good_for=frozenset(item.pop("good_for")), **item)

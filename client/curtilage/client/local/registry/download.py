@@ -118,7 +118,9 @@ def pull(
     def fetch(file: BinaryIO) -> None:
         if request.size_bytes is not None:
             allow(request.size_bytes, file.seek(0, os.SEEK_END))
-        _download(request, file, allow, progress or _silent, endpoint)
+        _download(
+            request, file, allow, progress or (lambda _done, _total: None), endpoint
+        )
 
     return registry.receive(
         ModelEntry(
@@ -130,10 +132,6 @@ def pull(
         ),
         fetch,
     )
-
-
-def _silent(_done: int, _total: int | None) -> None:
-    """Report nothing."""
 
 
 class _Bar:

@@ -9,7 +9,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from io import BufferedRandom, BufferedReader
@@ -113,7 +113,14 @@ class Registry:
             document: object = json.loads(self._file.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
             raise ModelRegistryError(f"{self._file} cannot be read") from None
-        return tuple(sorted(self._parse(document), key=lambda entry: entry.name))
+        try:
+            members = cast("Mapping[str, object]", document)
+            if members["version"] != FORMAT_VERSION:
+                raise ModelRegistryError(f"{self._file} has an unknown version")
+            models = cast("Sequence[Mapping[str, object]]", members["models"])
+            return tuple(sorted(map(_entry, models), key=lambda entry: entry.name))
+        except (KeyError, TypeError, ValueError):
+            raise ModelRegistryError(f"{self._file} is damaged") from None
 
     def get(self, name: str) -> ModelEntry:
         """Return one model; its file is not checked.
@@ -289,16 +296,6 @@ class Registry:
             }
             with write_private_atomically(self._file) as file:
                 file.write(json.dumps(document, indent=2).encode() + b"\n")
-
-    def _parse(self, document: object) -> Iterator[ModelEntry]:
-        try:
-            members = cast("Mapping[str, object]", document)
-            if members["version"] != FORMAT_VERSION:
-                raise ModelRegistryError(f"{self._file} has an unknown version")
-            for item in cast("Sequence[Mapping[str, object]]", members["models"]):
-                yield _entry(item)
-        except (KeyError, TypeError, ValueError):
-            raise ModelRegistryError(f"{self._file} is damaged") from None
 
 
 def _entry(item: Mapping[str, object]) -> ModelEntry:

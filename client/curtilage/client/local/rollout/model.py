@@ -31,7 +31,7 @@ from curtilage.policy.document.routing_settings import Rollout as RolloutSetting
 
 UNCHANGED: Final = "the rollout changes nothing"
 LOOK_S: Final = 300.0
-"""How long a grade or a new manifest may remain unnoticed."""
+"""Longest time for which a grade or a new manifest remains unnoticed."""
 
 Open = Callable[[ModelChoice | None, int | None], LocalModel]
 """Creates a model that is not loaded yet, with a context of this many tokens; without a

@@ -47,7 +47,7 @@ from curtilage.client.system.files import (
 from curtilage.policy.document.routing_settings import Rollout as RolloutSettings
 
 LEAST_GRADED: Final = 100
-"""How many answers must be graded before a model is withdrawn automatically."""
+"""Graded answers that are needed before a model is withdrawn automatically."""
 _MAX_BYTES: Final = 1 << 20
 _MOST_WITHDRAWN: Final = 64
 _VERSION: Final = 1
