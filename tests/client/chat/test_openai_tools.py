@@ -184,6 +184,15 @@ JSON = "response_format.json_schema"
             "tool_choice.function.name",
             "invalid_request",
         ),
+        (
+            # Its name is the word for another choice.
+            {
+                "tools": [tool(name="none")],
+                "tool_choice": {"type": "function", "function": {"name": "none"}},
+            },
+            "tool_choice.function.name",
+            "invalid_request",
+        ),
         ({"response_format": CANARY}, "response_format", "invalid_request"),
         (
             {"response_format": {"type": "x"}},

@@ -128,8 +128,7 @@ def choice_of(value: object, tools: tuple[Document, ...]) -> str:
             raise UsageError("tool_choice needs tools", param="tool_choice")
         # Without tools there is nothing to choose.
         return value if tools else "auto"
-    kind = cast("JsonObject", value).get("type") if isinstance(value, dict) else ""
-    if isinstance(value, dict) and kind != "function":
+    if _type_of(value) != "function":
         raise UnsupportedFieldError(
             f"tool_choice is of a type that is not supported ({DOCUMENT})",
             param="tool_choice",
@@ -143,6 +142,12 @@ def choice_of(value: object, tools: tuple[Document, ...]) -> str:
     }:
         raise UsageError(f"{of}.name is none of the tools", param=f"{of}.name")
     return name
+
+
+def _type_of(value: object) -> object:
+    """Return the type of an object; anything else is refused as none."""
+    is_object = isinstance(value, dict)
+    return cast("JsonObject", value).get("type") if is_object else "function"
 
 
 def format_of(value: object) -> Document | None:
